@@ -1,0 +1,73 @@
+# One command each, on a machine that has python3 (3.11 to 3.13, with venv), make and a package index.
+# Everything lives in .venv; it is built on first use, and again when pyproject.toml changes.
+
+SHELL := /bin/sh
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+
+VENV ?= .venv
+BIN := $(VENV)/bin
+RIGHT_VERSION := import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 14))
+PYTHON ?= $(shell for python in python3 python3.13 python3.12 python3.11; do \
+	"$$python" -c '$(RIGHT_VERSION)' 2>/dev/null && echo "$$python" && break; done)
+
+# pytest's own options, for example: make test PYTEST="-k gather -x"
+PYTEST ?=
+
+.PHONY: demo test lint style types walls compose format bench clean help
+
+demo: $(VENV)/.for-demo ## run a conversation on a local fleet; needs no key, no Docker, no Redis
+	$(BIN)/toolfleet demo
+
+test: $(VENV)/.for-test ## run the whole test suite
+	$(BIN)/python -m pytest $(PYTEST)
+
+lint: style types walls compose ## check style, types, the wall between the halves, and the compose file
+
+style: $(VENV)/.for-test
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+
+types: $(VENV)/.for-test
+	$(BIN)/mypy
+
+walls: $(VENV)/.for-test
+	$(BIN)/lint-imports
+
+compose: $(VENV)/.for-test
+	$(BIN)/check-jsonschema --builtin-schema vendor.compose-spec docker-compose.yml
+
+format: $(VENV)/.for-test ## put the code into its form
+	$(BIN)/ruff check --fix
+	$(BIN)/ruff format
+
+bench: $(VENV)/.for-bench ## measure against other task queues; QUICK=1 for a short look
+	$(BIN)/python -m benchmarks $(if $(QUICK),--quick)
+
+clean: ## remove the environment and everything that was generated
+	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache benchmarks/out
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+help: ## show this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## /{ printf "  make %-8s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+
+# --- the environment ------------------------------------------------------------------------------------------------
+
+$(VENV)/.for-demo: pyproject.toml | $(VENV)/.made
+	$(BIN)/python -m pip install --quiet --editable '.[fast]'
+	@touch $@
+
+# Dependency groups came with pip 25.1.
+$(VENV)/.for-test: pyproject.toml | $(VENV)/.made
+	$(BIN)/python -m pip install --quiet --upgrade 'pip>=25.1'
+	$(BIN)/python -m pip install --quiet --editable '.[fast,bench]' --group dev
+	@touch $@ $(VENV)/.for-demo
+
+$(VENV)/.for-bench: pyproject.toml | $(VENV)/.made
+	$(BIN)/python -m pip install --quiet --editable '.[fast,bench]'
+	@touch $@ $(VENV)/.for-demo
+
+$(VENV)/.made:
+	@test -n "$(PYTHON)" || { echo "make: no Python 3.11, 3.12 or 3.13 found: install one, or say PYTHON=/path/to/python3" >&2; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	@touch $@

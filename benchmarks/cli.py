@@ -1,0 +1,92 @@
+"""The command line: what is measured, and where the results go."""
+
+from __future__ import annotations
+
+import json
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from types import FrameType
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from benchmarks import registry, scale
+from benchmarks.about import about
+from benchmarks.plot import draw
+from benchmarks.report import as_json, as_table
+from benchmarks.rounds import measure
+from benchmarks.scale import Figure, Scale
+from benchmarks.summary import Summary, summarise
+
+app = typer.Typer(add_completion=False)
+HERE = Path(__file__).parent
+
+
+@app.command()
+def main(
+    *,
+    quick: Annotated[bool, typer.Option("--quick", envvar="QUICK", help="A smaller run within a minute.")] = False,
+    only: Annotated[list[str] | None, typer.Option(help="A contender; may be repeated.")] = None,
+    figures: Annotated[list[Figure] | None, typer.Option(help="A figure; may be repeated.")] = None,
+    rounds: Annotated[int | None, typer.Option(min=1, help="Rounds over all contenders.")] = None,
+    limit_s: Annotated[float | None, typer.Option(min=1, help="Longest time for one figure.")] = None,
+    out: Annotated[Path, typer.Option(help="Folder for latest.json and latest.svg.")] = HERE,
+) -> None:
+    """Measure Toolfleet and its neighbours on this machine, in turns."""
+    contenders = chosen(only, quick=quick)
+    size = sized(quick=quick, rounds=rounds, limit_s=limit_s)
+    wanted = figures or (list(scale.QUICK_FIGURES) if quick else list(Figure))
+    with terminating():
+        summary = summarise(measure(contenders, wanted, size))
+    publish(summary, out, as_json(summary, about(quick=quick)))
+
+
+@contextmanager
+def terminating() -> Iterator[None]:
+    """Let SIGTERM end the block as Ctrl-C does: every process that was started is ended on the way out."""
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        del number, frame
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def chosen(only: list[str] | None, *, quick: bool) -> dict[str, str]:
+    """The contenders to measure, by name; a name that is unknown or not built is refused."""
+    present = registry.present()
+    if missing := set(only or ()) - set(present):
+        raise typer.BadParameter(f"no contender {', '.join(sorted(missing))}; there are: {', '.join(present)}")
+    wanted = only or (registry.QUICK if quick else present)
+    return {name: path for name, path in present.items() if name in wanted}
+
+
+def sized(*, quick: bool, rounds: int | None, limit_s: float | None) -> Scale:
+    """The scale of this run."""
+    size = scale.QUICK if quick else scale.FULL
+    if rounds is not None:
+        size = replace(size, rounds=rounds)
+    if limit_s is not None:
+        # A trial takes several figures, some of them several times.
+        size = replace(size, figure_limit_s=limit_s, long_figure_limit_s=limit_s, trial_timeout_s=10 * limit_s + 60)
+    return size
+
+
+def publish(summary: Summary, out: Path, report: dict[str, object]) -> None:
+    """Print the table, write JSON and picture."""
+    out.mkdir(parents=True, exist_ok=True)
+    (out / "latest.json").write_text(json.dumps(report, indent=2, ensure_ascii=False) + "\n")
+    draw(summary, out / "latest.svg")
+    # Without a terminal rich folds at 80 columns, which no table of ten columns survives.
+    console = Console(width=max(Console().width, 150))
+    console.print(as_table(summary))
+    for failure in summary.failures:
+        console.print(f"[red]failed[/] {failure.contender}: {', '.join(failure.figures)}: {failure.reason}")

@@ -1,0 +1,163 @@
+"""The measurements. Each takes a warm contender and returns its values, and how many calls they stand for.
+
+Every result is compared with what the task must return: a fast wrong answer is a failure.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import statistics
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+import psutil
+
+from benchmarks.contender import ARGUMENT, Contender, Task
+from benchmarks.processes import WorkerTree
+from benchmarks.scale import Figure, Scale
+
+
+class WrongResults(Exception):
+    """A contender returned too few results, or others than the task's."""
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A contender with its worker, warmed up; `rate` is what the warm-up reached, in calls per second."""
+
+    contender: Contender
+    workers: WorkerTree
+    scale: Scale
+    rate: float = 0.0
+
+    async def calls(self, n: int, task: Task = Task.NOOP) -> None:
+        """Submit `n` calls at once and wait for all of them."""
+        batch = await self.contender.submit(task, n)
+        check(await batch.results(), n)
+
+    def cpu_s(self) -> float:
+        """Processor seconds of orchestrator and worker together."""
+        return time.process_time() + self.workers.cpu_s()
+
+
+@dataclass(frozen=True)
+class Values:
+    """What one measurement found, and the number of calls behind it."""
+
+    values: dict[str, float]
+    calls: dict[str, int]
+
+
+def check(results: list[object], n: int) -> None:
+    """Raise WrongResults unless there are `n` results, all of them the task's argument."""
+    if len(results) != n or any(result != ARGUMENT for result in results):
+        raise WrongResults(f"expected {n} times {ARGUMENT}, got {len(results)} results such as {results[:3]}")
+
+
+async def latency(stage: Stage) -> Values:
+    """Submit to result with one call in flight."""
+    samples_ms: list[float] = []
+    give_up = time.perf_counter() + stage.scale.figure_limit_s
+    while len(samples_ms) < stage.scale.latency_calls and time.perf_counter() < give_up:
+        start = time.perf_counter()
+        await stage.calls(1)
+        samples_ms.append((time.perf_counter() - start) * 1_000)
+    percentiles = statistics.quantiles(samples_ms, n=100, method="inclusive")
+    return Values({"latency_p50_ms": percentiles[49], "latency_p99_ms": percentiles[98]}, {"latency": len(samples_ms)})
+
+
+async def burst(stage: Stage) -> Values:
+    """All calls at once; processor time is taken over the same calls, the server's apart."""
+    n = stage.scale.affordable(stage.scale.burst_calls, stage.rate)
+    cpu_s = stage.cpu_s()
+    start = time.perf_counter()
+    await stage.calls(n)
+    took_s = time.perf_counter() - start
+    cpu_s = stage.cpu_s() - cpu_s
+    return Values({"burst_calls_per_s": n / took_s, "cpu_us_per_call": cpu_s / n * 1e6}, {"burst": n})
+
+
+async def conversations(stage: Stage) -> Values:
+    """Many conversations at once, each of which sends its calls and waits for their results."""
+    each = stage.scale.calls_each
+    count = stage.scale.affordable(stage.scale.conversations * each, stage.rate) // each
+    start = time.perf_counter()
+    await asyncio.gather(*(stage.calls(each) for _ in range(count)))
+    took_s = time.perf_counter() - start
+    return Values({"conversations_calls_per_s": count * each / took_s}, {"conversations": count * each})
+
+
+async def sleeps(stage: Stage) -> Values:
+    """Tasks that only wait, all at once, on one worker."""
+    start = time.perf_counter()
+    await stage.calls(stage.scale.sleeps, Task.SLEEP)
+    return Values({"sleep_fanout_s": time.perf_counter() - start}, {"sleeps": stage.scale.sleeps})
+
+
+async def drain(stage: Stage) -> Values:
+    """Calls per second between the first and the last result of a queue that had filled up.
+
+    A size that would need more than the limit is left out. The ratio compares the longest queue with the shortest.
+    """
+    rates: dict[int, float] = {}
+    for size in stage.scale.drain_sizes:
+        if size / stage.rate <= stage.scale.long_figure_limit_s:
+            # A short queue drains in a blink: its median of three says more.
+            repeats = 3 if size == min(stage.scale.drain_sizes) else 1
+            rates[size] = statistics.median([await drained(stage, size) for _ in range(repeats)])
+    values = {f"drain_{size}_calls_per_s": rate for size, rate in rates.items()}
+    if len(rates) > 1:
+        values["drain_ratio"] = rates[max(rates)] / rates[min(rates)]
+    return Values(values, {"drain": max(rates, default=0)})
+
+
+async def drained(stage: Stage, size: int) -> float:
+    """Fill the queue while the worker stands still, let it go, and return its calls per second."""
+    stage.workers.pause()
+    try:
+        batch = await stage.contender.submit(Task.NOOP, size)
+    finally:
+        stage.workers.resume()
+    await batch.first()
+    start = time.perf_counter()
+    check(await batch.results(), size)
+    return (size - 1) / (time.perf_counter() - start)
+
+
+async def memory(stage: Stage) -> Values:
+    """What orchestrator and worker hold after many calls, above what they held when warm."""
+    limit = int(stage.rate * stage.scale.long_figure_limit_s)
+    steps = max(1, min(stage.scale.memory_calls, limit) // stage.scale.memory_step)
+    await stage.calls(stage.scale.memory_step)
+    before = resident_mib(stage)
+    for _ in range(steps):
+        await stage.calls(stage.scale.memory_step)
+    after = resident_mib(stage)
+    return Values(
+        {
+            "memory_growth_mib": sum(after) - sum(before),
+            "memory_orchestrator_before_mib": before[0],
+            "memory_orchestrator_after_mib": after[0],
+            "memory_worker_before_mib": before[1],
+            "memory_worker_after_mib": after[1],
+        },
+        {"memory": steps * stage.scale.memory_step},
+    )
+
+
+def resident_mib(stage: Stage) -> tuple[float, float]:
+    """Resident memory of the orchestrator (this process) and of the worker's tree."""
+    gc.collect()
+    return psutil.Process().memory_info().rss / 2**20, stage.workers.memory_mib()
+
+
+MEASURES: dict[Figure, Callable[[Stage], Awaitable[Values]]] = {
+    Figure.LATENCY: latency,
+    Figure.BURST: burst,
+    Figure.CONVERSATIONS: conversations,
+    Figure.SLEEPS: sleeps,
+    Figure.DRAIN: drain,
+    Figure.MEMORY: memory,
+}

@@ -1,0 +1,36 @@
+"""The contenders by name. A contender is imported only in the process that measures it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib import import_module
+from importlib.util import find_spec
+from typing import cast
+
+from benchmarks.contender import Contender
+
+BASELINE = "celery"
+PATHS = {
+    "toolfleet": "benchmarks.contenders.toolfleet_orchestrator:Toolfleet",
+    "toolfleet (read-only tool)": "benchmarks.contenders.toolfleet_orchestrator:ToolfleetReadOnly",
+    "toolfleet (events, Flower)": "benchmarks.contenders.toolfleet_orchestrator:ToolfleetEvents",
+    "celery": "benchmarks.contenders.stock_celery:StockCelery",
+    "celery (group)": "benchmarks.contenders.stock_celery:StockCeleryGroup",
+    "taskiq": "benchmarks.contenders.taskiq_redis_list:Taskiq",
+    "dramatiq": "benchmarks.contenders.dramatiq_redis:Dramatiq",
+    "rq": "benchmarks.contenders.rq_simple:Rq",
+    "docket": "benchmarks.contenders.docket_streams:DocketStreams",
+    "floor": "benchmarks.contenders.floor:Floor",
+}
+QUICK = ("toolfleet", "celery", "taskiq", "dramatiq", "floor")
+
+
+def present() -> dict[str, str]:
+    """Name and path of every contender whose file exists."""
+    return {name: path for name, path in PATHS.items() if find_spec(path.partition(":")[0]) is not None}
+
+
+def load(path: str) -> Callable[[str], Contender]:
+    """The contender's class, to be called with the server's address."""
+    module, _, name = path.partition(":")
+    return cast("Callable[[str], Contender]", getattr(import_module(module), name))

@@ -1,0 +1,62 @@
+"""What live workers offer, read from their announcements. No live worker, no offer to the model."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping
+from typing import Final, cast
+
+import redis.asyncio
+
+from toolfleet.catalog import Announcement
+from toolfleet.connections import translating
+from toolfleet.errors import UnknownTool
+from toolfleet.keys import ANNOUNCEMENT_TTL_S
+from toolfleet.settings import Settings
+from toolfleet.tool import ToolSpec
+
+MAX_AGE_S: Final = 1.0
+"""A thousand conversations ask at once; workers come and go by the second."""
+
+
+class Catalog:
+    """The tools of the fleet, as of at most a second ago."""
+
+    def __init__(self, client: redis.asyncio.Redis, settings: Settings) -> None:
+        self._client = client
+        self._settings = settings
+        self._offered: Mapping[str, ToolSpec] = {}
+        self._read_at = -MAX_AGE_S
+
+    async def offered(self) -> Mapping[str, ToolSpec]:
+        """Every tool that a live worker serves, by name. Raises StoreUnreachable."""
+        if time.monotonic() - self._read_at >= MAX_AGE_S:
+            workers = await self.workers()
+            self._offered = {spec.name: spec for worker in workers for spec in worker.tools}
+            self._read_at = time.monotonic()
+        return self._offered
+
+    async def workers(self) -> list[Announcement]:
+        """Every live worker, by name. Raises StoreUnreachable."""
+        keys = self._settings.keys
+        with translating(self._settings):
+            server_unix_s, _ = await self._client.time()
+            names = cast(
+                "list[bytes]",
+                await self._client.zrangebyscore(keys.workers(), server_unix_s - ANNOUNCEMENT_TTL_S, "+inf"),
+            )
+            if not names:
+                return []
+            announced = await self._client.mget([keys.worker(name.decode()) for name in sorted(names)])
+        return [Announcement.model_validate_json(text) for text in announced if text is not None]
+
+    async def choose(self, names: Iterable[str] | None) -> dict[str, ToolSpec]:
+        """The named tools, or all. Raises UnknownTool for a name that no live worker serves."""
+        offered = await self.offered()
+        if names is None:
+            return dict(offered)
+        wanted = list(dict.fromkeys(names))
+        if missing := [name for name in wanted if name not in offered]:
+            known = ", ".join(sorted(offered)) or "none at all: start a worker with `toolfleet worker`"
+            raise UnknownTool(f"no live worker serves {', '.join(missing)}; the fleet offers {known}")
+        return {name: offered[name] for name in wanted}

@@ -1,0 +1,119 @@
+"""Calls to Celery messages: what is asked for in one tick leaves in one batch.
+
+Knows Celery's message protocol and nothing of brokers or results. Publishing a call again is always safe: what must
+happen once is claimed by its call id.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import orjson
+import stamina
+import structlog
+
+from orchestrator.gather import Gatherer
+from orchestrator.publishers import Publisher
+from toolfleet.calls import Failed, FailureKind, ToolCall
+from toolfleet.errors import BrokerUnreachable
+from toolfleet.keys import CLAIM_GRACE_S
+from toolfleet.streams import Priority
+from toolfleet.streams.direct import TaskMessage
+from toolfleet.tool import ToolSpec
+from toolfleet.wire import Refused, Seal
+
+log = structlog.get_logger("toolfleet.orchestrator")
+
+MAX_BATCH: Final = 200
+"""Messages in one command: workers start on the first ones while the rest are prepared."""
+
+RETRY_FOR_S: Final = 30.0
+"""How long a broker may be away before the caller hears of it."""
+
+_NO_OPTIONS: Final[dict[str, Any]] = {"callbacks": None, "errbacks": None, "chain": None, "chord": None}
+
+
+@dataclass(frozen=True, slots=True)
+class Outgoing:
+    """A call and where it goes."""
+
+    call: ToolCall
+    spec: ToolSpec
+    priority: Priority
+
+
+class Dispatcher:
+    """Sends calls that the gatherer expects, and tells it of those that could not be sent. For one event loop."""
+
+    def __init__(self, publisher: Publisher, seal: Seal, gatherer: Gatherer) -> None:
+        self._publisher = publisher
+        self._seal = seal
+        self._gatherer = gatherer
+        self._outbox: list[Outgoing] = []
+        self._sending: asyncio.Task[None] | None = None
+        self.dispatched = 0
+
+    def send(self, calls: Sequence[Outgoing]) -> None:
+        """Send calls; returns at once. What is sent in the same tick, or while a batch is on its way, goes together."""
+        self._outbox += calls
+        if self._sending is None and self._outbox:
+            self._sending = asyncio.get_running_loop().create_task(self._send_all())
+
+    async def aclose(self) -> None:
+        """Send what is queued, then let go of the broker."""
+        if self._sending is not None:
+            await self._sending
+        await self._publisher.aclose()
+
+    async def _send_all(self) -> None:
+        try:
+            while self._outbox:
+                batch, self._outbox = self._outbox[:MAX_BATCH], self._outbox[MAX_BATCH:]
+                await self._send_batch(batch)
+        finally:
+            self._sending = None
+
+    async def _send_batch(self, batch: Sequence[Outgoing]) -> None:
+        messages = [message for item in batch if (message := self._sealed(item))]
+        try:
+            await self._publish(messages)
+        except BrokerUnreachable as error:
+            self._gatherer.fail([item.call for item in batch], error)
+        else:
+            self.dispatched += len(batch)
+
+    def _sealed(self, item: Outgoing) -> TaskMessage | None:
+        """The call as a message; one that no worker would take has its result at once."""
+        try:
+            return self._message(item)
+        except Refused as refusal:
+            message = f"{item.call.tool} was not sent: {refusal}."
+            self._gatherer.end(item.call, Failed(kind=FailureKind.LIMIT, message=message))
+            return None
+
+    async def _publish(self, messages: Sequence[TaskMessage]) -> None:
+        try:
+            await self._publisher.publish(messages)
+        except BrokerUnreachable as error:
+            log.warning("dispatch_retried", calls=len(messages), error=str(error))
+        else:
+            return
+        async for attempt in stamina.retry_context(
+            on=BrokerUnreachable, attempts=None, timeout=RETRY_FOR_S, wait_max=2.0
+        ):
+            with attempt:
+                await self._publisher.publish(messages)
+
+    def _message(self, item: Outgoing) -> TaskMessage:
+        call, spec = item.call, item.spec
+        text, mac = self._seal.close_call(call)
+        # What Celery's protocol 2 cannot do without. Arguments are not shown: they may hold secrets.
+        headers: dict[str, Any] = {"lang": "py", "task": call.tool, "id": call.call_id}
+        if not spec.effect.repeatable:
+            # The transport claims the call for a worker while it reads it, so the claim costs no round trip.
+            headers["claim"] = max(1, int(call.deadline_unix_s - time.time())) + CLAIM_GRACE_S
+        return TaskMessage(spec.queue, item.priority, headers, orjson.dumps([[text, mac], {}, _NO_OPTIONS]))

@@ -1,0 +1,63 @@
+"""Models behind the Anthropic Messages API.
+
+Joins wire format, endpoint and key; the format itself is in `anthropic_wire`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from orchestrator.models.anthropic_wire import AnthropicWire
+from orchestrator.models.http import Credentials, Endpoint, HttpOptions, secret
+from orchestrator.models.http_model import HttpChatModel
+from toolfleet.errors import InvalidSettings
+
+ANTHROPIC_BASE_URL = "https://api.anthropic.com"
+API_VERSION = "2023-06-01"
+# The API has no default. Enough for a long answer and a hundred calls; every current model allows it.
+DEFAULT_MAX_TOKENS = 8192
+
+
+class AnthropicMessages(HttpChatModel):
+    """A model that speaks Anthropic's Messages API.
+
+    Without `base_url`, address and key come from ANTHROPIC_BASE_URL (default: Anthropic) and ANTHROPIC_API_KEY; with
+    it, the key is `api_key` alone. `max_tokens` bounds each reply. Thinking blocks are not kept in the history, so
+    extended thinking must not be switched on together with tools.
+
+    Raises InvalidSettings if Anthropic itself is to be asked and there is no key.
+    """
+
+    def __init__(
+        self,
+        model: str,
+        *,
+        api_key: str | None = None,
+        base_url: str | None = None,
+        stream: bool = True,
+        max_tokens: int = DEFAULT_MAX_TOKENS,
+        http: HttpOptions | None = None,
+        extra_body: Mapping[str, Any] | None = None,
+    ) -> None:
+        if base_url is None:
+            base_url = os.environ.get("ANTHROPIC_BASE_URL") or ANTHROPIC_BASE_URL
+            api_key = api_key or os.environ.get("ANTHROPIC_API_KEY")
+        if base_url == ANTHROPIC_BASE_URL and not api_key:
+            raise InvalidSettings("Anthropic asks for a key: set ANTHROPIC_API_KEY, or pass api_key")
+        credentials = Credentials(
+            key=secret(api_key, "ANTHROPIC_API_KEY"),
+            header="x-api-key",
+            key_variable="ANTHROPIC_API_KEY",
+            model_variable="ANTHROPIC_MODEL",
+        )
+        options = http or HttpOptions()
+        super().__init__(
+            model,
+            AnthropicWire(max_tokens=max_tokens),
+            Endpoint(base_url, credentials, options, {"anthropic-version": API_VERSION}),
+            stream=stream,
+            http=options,
+            extra_body=extra_body,
+        )

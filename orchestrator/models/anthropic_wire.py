@@ -1,0 +1,275 @@
+"""The Anthropic Messages wire format: messages to a request, server-sent events to ours.
+
+Pure. Event types and their order: https://docs.anthropic.com/en/docs/build-with-claude/streaming
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from orchestrator.models.arguments import as_object
+from orchestrator.models.assembly import ReplyAssembly
+from orchestrator.models.faults import fault_in_stream
+from orchestrator.models.foreign import ForeignRecord
+from orchestrator.models.names import legal_id, legal_name
+from orchestrator.models.protocol import FinishReason, ModelEvent, OfferedTool
+from toolfleet.errors import ModelReplyInvalid
+from toolfleet.messages import AssistantMessage, Message, RequestedCall, SystemMessage, ToolMessage, Usage, UserMessage
+
+_LEGAL_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
+_FINISH_REASONS = {
+    "end_turn": FinishReason.STOP,
+    "stop_sequence": FinishReason.STOP,
+    "tool_use": FinishReason.TOOL_CALLS,
+    "max_tokens": FinishReason.LENGTH,
+    "model_context_window_exceeded": FinishReason.LENGTH,
+    "refusal": FinishReason.CONTENT_FILTER,
+}
+
+
+# --- what we read ---------------------------------------------------------------------------------------------------
+
+
+class Block(ForeignRecord):
+    """A content block, whole or at its start. Kinds other than text and tool_use (thinking, …) are passed over."""
+
+    type: str
+    text: str | None = None
+    id: str | None = None
+    name: str | None = None
+    input: dict[str, Any] | None = None
+
+
+class BlockDelta(ForeignRecord):
+    """More of a block, or of the message (`stop_reason`)."""
+
+    type: str | None = None
+    text: str | None = None
+    partial_json: str | None = None
+    stop_reason: str | None = None
+
+
+class TokenCount(ForeignRecord):
+    """Usage; what was read from or written to the cache is input too."""
+
+    input_tokens: int | None = None
+    cache_creation_input_tokens: int | None = None
+    cache_read_input_tokens: int | None = None
+    output_tokens: int | None = None
+
+    @property
+    def all_input(self) -> int:
+        """Input tokens of all kinds."""
+        cached = (self.cache_creation_input_tokens or 0) + (self.cache_read_input_tokens or 0)
+        return (self.input_tokens or 0) + cached
+
+
+class WholeMessage(ForeignRecord):
+    """A message: whole, or empty at the start of a stream."""
+
+    model: str | None = None
+    content: list[Block] | None = None
+    stop_reason: str | None = None
+    usage: TokenCount | None = None
+
+
+class StreamEvent(ForeignRecord):
+    """Any of the stream's events."""
+
+    type: str
+    index: int = 0
+    message: WholeMessage | None = None
+    content_block: Block | None = None
+    delta: BlockDelta | None = None
+    usage: TokenCount | None = None
+    error: Any = None
+
+
+class AnthropicStreamReader:
+    """Reads one stream of events."""
+
+    def __init__(self, assembly: ReplyAssembly, address: str) -> None:
+        self._assembly = assembly
+        self._address = address
+        self._position_of_block: dict[int, int] = {}
+        self._input_at_start: dict[int, str] = {}
+        self._stop_reason: str | None = None
+        self.over = False
+
+    @property
+    def complete(self) -> bool:
+        """The stop reason has come, or the message's end."""
+        return self.over or self._stop_reason is not None
+
+    def feed(self, data: str) -> Sequence[ModelEvent]:
+        """Take one event; unknown kinds and pings bring nothing."""
+        event = StreamEvent.read(data, self._address)
+        match event.type:
+            case "message_start" | "message_delta":
+                self._note_facts(event)
+            case "content_block_start" if event.content_block is not None:
+                return self._start(event.index, event.content_block)
+            case "content_block_delta" if event.delta is not None:
+                return self._extend(event.index, event.delta)
+            case "content_block_stop":
+                return self._stop(event.index)
+            case "message_stop":
+                self.over = True
+            case "error":
+                raise fault_in_stream(event.error, self._address)
+        return ()
+
+    def end(self) -> Sequence[ModelEvent]:
+        """The stream is over."""
+        return self._assembly.end(_finish_reason(self._stop_reason))
+
+    def _note_facts(self, event: StreamEvent) -> None:
+        if event.message is not None and event.message.model:
+            self._assembly.model = event.message.model
+        if event.delta is not None:
+            self._stop_reason = event.delta.stop_reason or self._stop_reason
+        counted = event.usage or (event.message.usage if event.message else None)
+        if counted is not None:
+            so_far = self._assembly.usage
+            # The counts of message_delta are cumulative, and most often leave the input out.
+            self._assembly.usage = Usage(
+                input_tokens=counted.all_input or so_far.input_tokens,
+                output_tokens=counted.output_tokens or so_far.output_tokens,
+            )
+
+    def _start(self, index: int, block: Block) -> Sequence[ModelEvent]:
+        if block.type == "text":
+            return self._assembly.text(block.text or "")
+        if block.type != "tool_use":
+            return ()
+        position = self._assembly.open_call(block.id, block.name or "")
+        self._position_of_block[index] = position
+        self._input_at_start[index] = json.dumps(block.input or {}, ensure_ascii=False)
+        return self._assembly.extend_call(position, "")
+
+    def _extend(self, index: int, delta: BlockDelta) -> Sequence[ModelEvent]:
+        if delta.type == "text_delta":
+            return self._assembly.text(delta.text or "")
+        if delta.type != "input_json_delta" or index not in self._position_of_block:
+            return ()
+        if delta.partial_json:
+            self._input_at_start.pop(index, None)
+        return self._assembly.extend_call(self._position_of_block[index], delta.partial_json or "")
+
+    def _stop(self, index: int) -> Sequence[ModelEvent]:
+        position = self._position_of_block.get(index)
+        if position is None:
+            return ()
+        # A call without arguments gets no delta: its input is what the block began with.
+        first = self._assembly.extend_call(position, self._input_at_start.pop(index, ""))
+        return (*first, *self._assembly.end_call(position))
+
+
+class AnthropicWire:
+    """Anthropic Messages."""
+
+    path = "/v1/messages"
+
+    def __init__(self, *, max_tokens: int) -> None:
+        self._max_tokens = max_tokens
+
+    def request(
+        self, model: str, messages: Sequence[Message], tools: Sequence[OfferedTool], *, stream: bool
+    ) -> dict[str, Any]:
+        """The request's body; `max_tokens` is not optional here."""
+        body: dict[str, Any] = {"model": model, "max_tokens": self._max_tokens, "messages": encoded(messages)}
+        system = "\n\n".join(message.content for message in messages if isinstance(message, SystemMessage))
+        if system:
+            body["system"] = system
+        if tools:
+            body["tools"] = [_encoded_tool(tool) for tool in tools]
+        if stream:
+            body["stream"] = True
+        return body
+
+    def reader(self, assembly: ReplyAssembly, address: str) -> AnthropicStreamReader:
+        """A reader for one stream."""
+        return AnthropicStreamReader(assembly, address)
+
+    def read_whole(self, body: bytes, assembly: ReplyAssembly, address: str) -> Sequence[ModelEvent]:
+        """A reply that came in one piece."""
+        message = WholeMessage.read(body, address)
+        if message.content is None:
+            raise ModelReplyInvalid(f"{address} answered without content")
+        assembly.model = message.model or assembly.model
+        if message.usage is not None:
+            output_tokens = message.usage.output_tokens or 0
+            assembly.usage = Usage(input_tokens=message.usage.all_input, output_tokens=output_tokens)
+        events: list[ModelEvent] = []
+        for block in message.content:
+            events += _whole_block(block, assembly)
+        return [*events, *assembly.end(_finish_reason(message.stop_reason))]
+
+
+def _whole_block(block: Block, assembly: ReplyAssembly) -> Sequence[ModelEvent]:
+    if block.type == "text":
+        return assembly.text(block.text or "")
+    if block.type != "tool_use":
+        return ()
+    position = assembly.open_call(block.id, block.name or "")
+    first = assembly.extend_call(position, json.dumps(block.input or {}, ensure_ascii=False))
+    return (*first, *assembly.end_call(position))
+
+
+def _finish_reason(stop_reason: str | None) -> str:
+    return _FINISH_REASONS.get(stop_reason or "", stop_reason or "")
+
+
+# --- what we send ---------------------------------------------------------------------------------------------------
+
+
+def encoded(messages: Sequence[Message]) -> list[dict[str, Any]]:
+    """The messages without the system's, neighbours of one role joined.
+
+    So all results of a batch stand in one user message right after the calls, as the API demands, and what the user
+    said next follows them in the same message.
+    """
+    turns: list[dict[str, Any]] = []
+    for message in messages:
+        blocks = _blocks(message)
+        role = "assistant" if isinstance(message, AssistantMessage) else "user"
+        if turns and blocks and turns[-1]["role"] == role:
+            turns[-1]["content"] += blocks
+        elif blocks:
+            turns.append({"role": role, "content": blocks})
+    return turns
+
+
+def _blocks(message: Message) -> list[dict[str, Any]]:
+    match message:
+        case SystemMessage():
+            return []
+        case UserMessage():
+            return _text_block(message.content)
+        case AssistantMessage():
+            return [*_text_block(message.content), *(_tool_use(call) for call in message.tool_calls)]
+        case ToolMessage():
+            return [_tool_result(message)]
+
+
+def _text_block(text: str) -> list[dict[str, Any]]:
+    """The API refuses blocks without visible text."""
+    return [{"type": "text", "text": text}] if text.strip() else []
+
+
+def _tool_use(call: RequestedCall) -> dict[str, Any]:
+    call_id = legal_id(call.id, _LEGAL_ID)
+    return {"type": "tool_use", "id": call_id, "name": legal_name(call.name), "input": as_object(call.arguments)}
+
+
+def _tool_result(message: ToolMessage) -> dict[str, Any]:
+    call_id = legal_id(message.tool_call_id, _LEGAL_ID)
+    block: dict[str, Any] = {"type": "tool_result", "tool_use_id": call_id, "content": message.content}
+    return block | {"is_error": True} if message.is_error else block
+
+
+def _encoded_tool(tool: OfferedTool) -> dict[str, Any]:
+    return {"name": legal_name(tool.name), "description": tool.description, "input_schema": tool.input_schema}

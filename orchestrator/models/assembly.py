@@ -1,0 +1,123 @@
+"""Puts one reply together from its pieces, for every wire format alike.
+
+Pure: pieces in, events out. It owns the order of calls, their ids, and the moment at which a call is handed out.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Iterable, Sequence
+
+from orchestrator.models.json_end import EMPTY_OBJECT, StreamedObject
+from orchestrator.models.names import NameMap
+from orchestrator.models.protocol import CallComplete, CallDelta, FinishReason, ModelEvent, ReplyComplete, TextDelta
+from toolfleet.messages import AssistantMessage, RequestedCall, Usage
+
+
+def new_call_id() -> str:
+    """An id for a call that came without one: unique in the conversation, legal at every provider."""
+    return f"call_{secrets.token_hex(12)}"
+
+
+class _OpenCall:
+    """One call while its arguments arrive."""
+
+    __slots__ = ("arguments", "ended", "id", "name")
+
+    def __init__(self, call_id: str, name: str) -> None:
+        self.id = call_id
+        self.name = name
+        self.arguments = StreamedObject()
+        self.ended = False
+
+    def requested(self) -> RequestedCall:
+        return RequestedCall(id=self.id, name=self.name, arguments=self.arguments.text)
+
+
+class ReplyAssembly:
+    """One reply on its way in.
+
+    Calls keep the order in which they first appeared. They are handed out (`CallComplete`) in that order and never
+    taken back: the calls handed out are always the beginning of the final message's calls.
+    """
+
+    def __init__(
+        self,
+        model: str,
+        names: NameMap,
+        taken_ids: Iterable[str] = (),
+        new_id: Callable[[], str] = new_call_id,
+    ) -> None:
+        self.model = model
+        self.usage = Usage()
+        self._names = names
+        self._taken_ids = set(taken_ids)
+        self._new_id = new_id
+        self._text: list[str] = []
+        self._calls: list[_OpenCall] = []
+        self._handed_out = 0
+
+    @property
+    def has_handed_out(self) -> bool:
+        """Whether someone may already be running a call of this reply."""
+        return self._handed_out > 0
+
+    def text(self, piece: str) -> Sequence[ModelEvent]:
+        """More text."""
+        if not piece:
+            return ()
+        self._text.append(piece)
+        return (TextDelta(piece),)
+
+    def open_call(self, call_id: str | None, wire_name: str) -> int:
+        """A further call begins; its position. A missing id, or one used before, is replaced by a new one."""
+        if self._calls and self._calls[-1].arguments.text == EMPTY_OBJECT:
+            self._calls[-1].ended = True
+        self._calls.append(_OpenCall(self._unique_id(call_id), self._names.to_catalog(wire_name)))
+        return len(self._calls) - 1
+
+    def extend_call(self, position: int, piece: str) -> Sequence[ModelEvent]:
+        """More of a call's arguments. What follows a complete object is noise and left out."""
+        call = self._calls[position]
+        if not call.ended:
+            call.ended = call.arguments.add(piece)
+            return (CallDelta(position, call.id, call.name, piece), *self._hand_out())
+        return tuple(self._hand_out())
+
+    def end_call(self, position: int) -> Sequence[ModelEvent]:
+        """The provider says that this call is complete."""
+        self._calls[position].ended = True
+        return tuple(self._hand_out())
+
+    def holds_object(self, position: int) -> bool:
+        """Whether the call's arguments contain a whole object, so that more of the same can only be another call."""
+        return self._calls[position].arguments.closed_once
+
+    def end(self, finish_reason: str) -> Sequence[ModelEvent]:
+        """The reply is complete, and with it every call."""
+        for call in self._calls:
+            call.ended = True
+        events = list(self._hand_out())
+        if self._calls and finish_reason in {FinishReason.STOP, ""}:
+            finish_reason = FinishReason.TOOL_CALLS  # Several servers say "stop" where they ask for tools.
+        return (*events, self._complete(finish_reason or FinishReason.STOP))
+
+    def interrupted(self) -> ReplyComplete:
+        """The reply as far as it can be relied on: the text so far and the calls handed out."""
+        return self._complete(FinishReason.INTERRUPTED)
+
+    def _complete(self, finish_reason: str) -> ReplyComplete:
+        calls = tuple(call.requested() for call in self._calls[: self._handed_out])
+        message = AssistantMessage(content="".join(self._text), tool_calls=calls)
+        return ReplyComplete(message, self.usage, self.model, str(finish_reason))
+
+    def _hand_out(self) -> Iterable[ModelEvent]:
+        """The calls that became complete. One waits for those before it, so that its position is final."""
+        while self._handed_out < len(self._calls) and self._calls[self._handed_out].ended:
+            yield CallComplete(self._handed_out, self._calls[self._handed_out].requested())
+            self._handed_out += 1
+
+    def _unique_id(self, given: str | None) -> str:
+        unique = given if given and given not in self._taken_ids else self._new_id()
+        self._taken_ids.add(unique)
+        return unique

@@ -1,0 +1,80 @@
+"""Several models as one: the next is asked when one fails.
+
+Knows only `ChatModel`; each model keeps its own retries.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import aclosing
+from typing import Any
+
+import structlog
+
+from orchestrator.models.protocol import CallComplete, ChatModel, ModelEvent, OfferedTool, Restarted
+from toolfleet.errors import ModelError, ModelRefused, ModelUnreachable
+from toolfleet.messages import Message
+
+log = structlog.get_logger(__name__)
+
+
+class FallbackModel:
+    """Asks the first model; when it fails after its retries, the next one, and so on, anew for each reply.
+
+    `ReplyComplete.model` says who answered. A model that has handed out a call is not replaced. When all fail,
+    raises ModelRefused if all refused, else ModelUnreachable, with every model's reason.
+    """
+
+    def __init__(self, models: Sequence[ChatModel]) -> None:
+        if not models:
+            raise ValueError("FallbackModel needs at least one model")
+        self._models = tuple(models)
+
+    def __repr__(self) -> str:
+        return f"FallbackModel({list(self._models)!r})"
+
+    @property
+    def name(self) -> str:
+        """All names in the order of asking."""
+        return " | ".join(model.name for model in self._models)
+
+    async def stream(
+        self,
+        messages: Sequence[Message],
+        tools: Sequence[OfferedTool],
+        *,
+        extra_body: Mapping[str, Any] | None = None,
+    ) -> AsyncGenerator[ModelEvent, None]:
+        """Ask for one reply; see `ChatModel.stream`."""
+        errors: list[ModelError] = []
+        shown = handed_out = False
+        for attempt, model in enumerate(self._models, start=1):
+            if shown:
+                yield Restarted(attempt)
+                shown = False
+            try:
+                async with aclosing(model.stream(messages, tools, extra_body=extra_body)) as events:
+                    async for event in events:
+                        shown = True
+                        handed_out = handed_out or isinstance(event, CallComplete)
+                        yield event
+            except ModelError as error:
+                if handed_out:
+                    raise
+                log.warning("model.fallback", failed=model.name, error=str(error))
+                errors.append(error)
+            else:
+                return
+        raise self._all_failed(errors)
+
+    async def aclose(self) -> None:
+        """Close every model."""
+        for model in self._models:
+            await model.aclose()
+
+    def _all_failed(self, errors: Sequence[ModelError]) -> ModelError:
+        if len(errors) == 1:
+            return errors[0]
+        reasons = "; ".join(f"{model.name}: {error}" for model, error in zip(self._models, errors, strict=True))
+        refused = all(isinstance(error, ModelRefused) for error in errors)
+        return (ModelRefused if refused else ModelUnreachable)(f"no model answered: {reasons}")

@@ -1,0 +1,28 @@
+"""Records that others write: read with leave for what we do not know, refused by name where they do not fit.
+
+Pure; shared by the wire formats.
+"""
+
+from __future__ import annotations
+
+from typing import Self
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from toolfleet.errors import ModelReplyInvalid
+
+
+class ForeignRecord(BaseModel):
+    """A provider's record. Fields we do not know are left aside: providers add some every month."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+    @classmethod
+    def read(cls, data: str | bytes, address: str) -> Self:
+        """The record in `data`. Raises ModelReplyInvalid, naming the first thing that does not fit."""
+        try:
+            return cls.model_validate_json(data)
+        except ValidationError as error:
+            first = error.errors(include_url=False)[0]
+            place = ".".join(str(part) for part in first["loc"]) or "body"
+            raise ModelReplyInvalid(f"{address} sent no usable {cls.__name__}: {place}: {first['msg']}") from error

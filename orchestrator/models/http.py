@@ -1,0 +1,230 @@
+"""One provider's HTTP endpoint: posts a request, hands out the response, translates every fault once.
+
+Knows status codes, time-outs and sizes; it must not know any wire format, nor how often something is asked.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlsplit
+
+import aiohttp
+import httpx
+import orjson
+from httpx_aiohttp import AiohttpTransport
+from pydantic import SecretStr
+
+from orchestrator.models.faults import ServerReply, TryAgain, fault_of
+from toolfleet.errors import InvalidSettings, ModelRefused, ModelReplyInvalid
+
+OK = 200
+CONNECTION_ERRORS = (httpx.TransportError, aiohttp.ClientError, TimeoutError)
+MAX_ERROR_BYTES = 64 * 1024
+_LOOPBACK_HOSTS = frozenset({"localhost", "127.0.0.1", "::1"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HttpOptions:
+    """How long, how often and how much: one value for all requests of a model."""
+
+    timeout_s: float = 600.0
+    """One reply from request to last byte; reasoning models take minutes."""
+    silence_s: float = 120.0
+    """Longest pause between two pieces of a reply; providers send pings well within it."""
+    connect_s: float = 10.0
+    """A server that is there accepts within a moment; a missing one should not hold up the retry."""
+    attempts: int = 6
+    """How often one reply is asked for before it fails; 1 for never again."""
+    first_wait_s: float = 0.5
+    """Wait before the second attempt; doubles from there. Half of each wait is left to chance."""
+    max_wait_s: float = 60.0
+    """Longest wait between two attempts. A `Retry-After` beyond it fails at once: a fallback may be nearer."""
+    retry_for_s: float = 300.0
+    """No further attempt begins later than this after the first."""
+    max_reply_bytes: int = 32 * 1024 * 1024
+    """A reply larger than this is not a model's; it is refused before it fills the memory."""
+    max_connections: int = 1024
+    """Replies in flight at once; more wait for a free connection within `timeout_s`."""
+
+    def __post_init__(self) -> None:
+        """Refuse values that contradict each other."""
+        if self.attempts < 1:
+            raise ValueError("attempts must be at least 1: a model that is never asked cannot answer")
+        if self.first_wait_s > self.max_wait_s:
+            raise ValueError("first_wait_s must not exceed max_wait_s")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Credentials:
+    """The key, how it is sent, and which variables a user sets to change key and model."""
+
+    key: SecretStr | None
+    header: str
+    prefix: str = ""
+    key_variable: str
+    model_variable: str
+
+    def headers(self) -> dict[str, str]:
+        """The header that carries the key; nothing without one (local servers need none)."""
+        return {} if self.key is None else {self.header: self.prefix + self.key.get_secret_value()}
+
+    def without_key(self, text: str) -> str:
+        """`text` with the key blanked out: some servers repeat it in their complaint."""
+        secret = self.key.get_secret_value() if self.key else ""
+        return text.replace(secret, "***") if secret else text
+
+
+def secret(key: str | None, variable: str) -> SecretStr | None:
+    """A key as it may stand in a header, without the blanks that copying adds; None if there is none.
+
+    Raises InvalidSettings, without showing the key, for one that no header can carry.
+    """
+    stripped = (key or "").strip()
+    if not (stripped.isascii() and stripped.isprintable()):
+        raise InvalidSettings(f"the key holds characters that no key has: copy {variable} again")
+    return SecretStr(stripped) if stripped else None
+
+
+class Endpoint:
+    """A provider's base URL with its connections, which open at the first request and belong to that event loop."""
+
+    def __init__(
+        self,
+        base_url: str,
+        credentials: Credentials,
+        options: HttpOptions,
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        self._base_url = base_url.rstrip("/")
+        self._credentials = credentials
+        self._options = options
+        self._headers = {"content-type": "application/json", **(headers or {})}
+        self._client: httpx.AsyncClient | None = None
+
+    def __repr__(self) -> str:
+        return f"Endpoint({self.address!r})"
+
+    @property
+    def address(self) -> str:
+        """Scheme, host and path, without user, password or query."""
+        parts = urlsplit(self._base_url)
+        return f"{parts.scheme}://{parts.hostname or ''}{f':{parts.port}' if parts.port else ''}{parts.path}"
+
+    @contextlib.asynccontextmanager
+    async def post(self, path: str, body: Mapping[str, Any], *, accept: str) -> AsyncIterator[httpx.Response]:
+        """An answer with status 200, its body still to be read; bounded in time and size.
+
+        Raises TryAgain for faults that may pass (also while the body is read inside the block), ModelRefused for
+        those that will not, ModelReplyInvalid for what is not an API's answer.
+        """
+        async with contextlib.AsyncExitStack() as stack:
+            with self._translating():
+                deadline = asyncio.get_running_loop().time() + self._options.timeout_s
+                response = await self._send(path, body, accept, deadline)
+                stack.push_async_callback(_hang_up, response)
+                response.stream = BoundedStream(response, deadline, self._options.max_reply_bytes)
+                if response.status_code != OK:
+                    raise await self._fault(response)
+            with self._translating():
+                yield response
+
+    async def aclose(self) -> None:
+        """Close all connections."""
+        if self._client is not None:
+            await self._client.aclose()
+
+    async def _send(self, path: str, body: Mapping[str, Any], accept: str, deadline: float) -> httpx.Response:
+        client = self._client = self._client or open_client(self._base_url, self._options)
+        # A compressed stream would arrive in lumps, and its size could not be bounded before it is unpacked.
+        headers = {**self._headers, **self._credentials.headers(), "accept": accept, "accept-encoding": "identity"}
+        request = client.build_request("POST", self._base_url + path, content=orjson.dumps(body), headers=headers)
+        async with asyncio.timeout_at(deadline):
+            return await client.send(request, stream=True)
+
+    async def _fault(self, response: httpx.Response) -> Exception:
+        body = await _beginning(response, MAX_ERROR_BYTES)
+        text = self._credentials.without_key(body.decode(errors="replace"))
+        answer = ServerReply(response.status_code, response.headers.get("retry-after"), text)
+        return fault_of(answer, self.address, self._credentials.key_variable, self._credentials.model_variable)
+
+    @contextlib.contextmanager
+    def _translating(self) -> Iterator[None]:
+        """The one border between the HTTP libraries' exceptions and ours."""
+        try:
+            yield
+        except (httpx.UnsupportedProtocol, httpx.InvalidURL) as error:
+            raise ModelRefused(f"{self.address} is not an http(s) URL: correct base_url") from error
+        except httpx.DecodingError as error:
+            raise ModelReplyInvalid(f"{self.address} sent a body that cannot be decoded") from error
+        except TimeoutError as error:
+            raise TryAgain(f"{self.address} took longer than {self._options.timeout_s:g} s") from error
+        except (httpx.TransportError, aiohttp.ClientError) as error:
+            raise TryAgain(f"{self.address} cannot be reached: {_cause(error)}") from error
+
+
+class BoundedStream(httpx.AsyncByteStream):
+    """A response body that ends in an error when it grows too large or takes too long."""
+
+    def __init__(self, response: httpx.Response, deadline: float, max_bytes: int) -> None:
+        assert isinstance(response.stream, httpx.AsyncByteStream)  # noqa: S101 - an AsyncClient has no other
+        self._stream = response.stream
+        self._deadline = deadline
+        self._max_bytes = max_bytes
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        chunks = aiter(self._stream)
+        size_bytes = 0
+        while True:
+            async with asyncio.timeout_at(self._deadline):
+                chunk = await anext(chunks, None)
+            if chunk is None:
+                return
+            size_bytes += len(chunk)
+            if size_bytes > self._max_bytes:
+                raise ModelReplyInvalid(f"the reply is larger than {self._max_bytes} bytes (max_reply_bytes)")
+            yield chunk
+
+    async def aclose(self) -> None:
+        """Release the connection."""
+        await self._stream.aclose()
+
+
+def open_client(base_url: str, options: HttpOptions) -> httpx.AsyncClient:
+    """A client on aiohttp's connections, which carry several times more requests per second than httpx's own."""
+    context = httpx.create_ssl_context()
+    # A proxy from the environment is for the outside world; it could not reach this machine's own servers.
+    use_proxies = urlsplit(base_url).hostname not in _LOOPBACK_HOSTS
+
+    def open_session() -> aiohttp.ClientSession:
+        connector = aiohttp.TCPConnector(limit=options.max_connections, ssl=context)
+        return aiohttp.ClientSession(connector=connector, trust_env=use_proxies)
+
+    # No limit of its own for the wait for a connection: it is part of timeout_s.
+    timeout = httpx.Timeout(options.silence_s, connect=options.connect_s, pool=None)
+    return httpx.AsyncClient(transport=AiohttpTransport(verify=context, client=open_session), timeout=timeout)
+
+
+async def _beginning(response: httpx.Response, max_bytes: int) -> bytes:
+    """At most `max_bytes` of the body: enough for any complaint."""
+    body = b""
+    async for chunk in response.aiter_bytes():
+        body += chunk
+        if len(body) >= max_bytes:
+            break
+    return body[:max_bytes]
+
+
+async def _hang_up(response: httpx.Response) -> None:
+    """Release the connection. What it reports now concerns nobody: the answer has been read, or given up."""
+    with contextlib.suppress(*CONNECTION_ERRORS):
+        await response.aclose()
+
+
+def _cause(error: Exception) -> str:
+    """The innermost reason; httpx-aiohttp maps several causes to one exception type, so the type says little."""
+    reason = error.__cause__ or error
+    return str(reason) or type(reason).__name__

@@ -1,0 +1,207 @@
+"""One reply over HTTP, in whichever wire format: request, stream, retries, and the rule for broken connections.
+
+Owns the order of these steps; a `WireFormat` owns the bytes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from contextlib import aclosing
+from functools import partial
+from typing import Any, Protocol
+
+import httpx
+import structlog
+from httpx_sse import EventSource, ServerSentEvent
+
+from orchestrator.models.assembly import ReplyAssembly
+from orchestrator.models.faults import TryAgain
+from orchestrator.models.http import CONNECTION_ERRORS, Endpoint, HttpOptions
+from orchestrator.models.names import NameMap
+from orchestrator.models.protocol import ModelEvent, OfferedTool
+from orchestrator.models.retries import retried
+from toolfleet.errors import ModelError, ModelReplyInvalid
+from toolfleet.messages import AssistantMessage, Message
+
+EVENT_STREAM = "text/event-stream"
+JSON = "application/json"
+# After the last event the body ends at once; waiting for that end keeps the connection usable for the next request.
+DRAIN_S = 1.0
+
+log = structlog.get_logger(__name__)
+
+
+class StreamReader(Protocol):
+    """Reads one streamed reply of a wire format into an assembly."""
+
+    @property
+    def complete(self) -> bool:
+        """Whether the reply can be used as it is, should the stream end here."""
+        ...
+
+    @property
+    def over(self) -> bool:
+        """Whether the format says that nothing more follows."""
+        ...
+
+    def feed(self, data: str) -> Sequence[ModelEvent]:
+        """Take the data of one server-sent event. Raises a ModelError for a complaint or for garbage."""
+        ...
+
+    def end(self) -> Sequence[ModelEvent]:
+        """The events that only the end of the stream brings; `ReplyComplete` is the last one."""
+        ...
+
+
+class WireFormat(Protocol):
+    """A provider's protocol: pure translation, no I/O."""
+
+    @property
+    def path(self) -> str:
+        """The endpoint below the base URL."""
+        ...
+
+    def request(
+        self, model: str, messages: Sequence[Message], tools: Sequence[OfferedTool], *, stream: bool
+    ) -> dict[str, Any]:
+        """The body of one request."""
+        ...
+
+    def reader(self, assembly: ReplyAssembly, address: str) -> StreamReader:
+        """A reader for one streamed reply; `address` names the server in errors."""
+        ...
+
+    def read_whole(self, body: bytes, assembly: ReplyAssembly, address: str) -> Sequence[ModelEvent]:
+        """All events of a reply that came in one piece. Raises ModelReplyInvalid."""
+        ...
+
+
+class HttpChatModel:
+    """A `ChatModel` behind an HTTP API. Belongs to the event loop that asks it first.
+
+    When the connection breaks before a call was handed out, the whole reply is asked for again. When it breaks
+    afterwards, the reply ends with the calls handed out, and the model asks for the rest in its next turn: a call that
+    may be running is never replaced by a different one.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        wire_format: WireFormat,
+        endpoint: Endpoint,
+        *,
+        stream: bool,
+        http: HttpOptions,
+        extra_body: Mapping[str, Any] | None,
+    ) -> None:
+        self._name = name
+        self._format = wire_format
+        self._endpoint = endpoint
+        self._stream = stream
+        self._http = http
+        self._extra_body = dict(extra_body or {})
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self._name!r}, base_url={self._endpoint.address!r})"
+
+    @property
+    def name(self) -> str:
+        """The model's name at its provider."""
+        return self._name
+
+    async def stream(
+        self,
+        messages: Sequence[Message],
+        tools: Sequence[OfferedTool],
+        *,
+        extra_body: Mapping[str, Any] | None = None,
+    ) -> AsyncGenerator[ModelEvent, None]:
+        """Ask for one reply; see `ChatModel.stream`."""
+        body = self._format.request(self._name, messages, tools, stream=self._stream)
+        body |= self._extra_body | dict(extra_body or {})
+        names = NameMap(tool.name for tool in tools)
+        taken_ids = frozenset(_call_ids(messages))
+        ask = partial(self._ask_once, body, names, taken_ids)
+        async with aclosing(retried(ask, self._http)) as events:
+            async for event in events:
+                yield event
+
+    async def aclose(self) -> None:
+        """Close the connections."""
+        await self._endpoint.aclose()
+
+    async def _ask_once(
+        self, body: Mapping[str, Any], names: NameMap, taken_ids: frozenset[str]
+    ) -> AsyncGenerator[ModelEvent, None]:
+        assembly = ReplyAssembly(self._name, names, taken_ids)
+        try:
+            async with aclosing(self._exchange(body, assembly)) as events:
+                async for event in events:
+                    yield event
+        except ModelError as error:
+            if not assembly.has_handed_out:
+                raise
+            log.warning("model.reply_interrupted", model=self._name, error=str(error))
+            yield assembly.interrupted()
+
+    async def _exchange(self, body: Mapping[str, Any], assembly: ReplyAssembly) -> AsyncGenerator[ModelEvent, None]:
+        accept = EVENT_STREAM if self._stream else JSON
+        async with self._endpoint.post(self._format.path, body, accept=accept) as response:
+            if _media_type(response) != EVENT_STREAM:
+                last_events = await self._read_whole(response, assembly)
+            else:
+                reader = self._format.reader(assembly, self._endpoint.address)
+                async with aclosing(EventSource(response).aiter_sse()) as server_events:
+                    async for event in _read_stream(server_events, reader):
+                        yield event
+                last_events = self._end(reader)
+        for event in last_events:
+            yield event
+
+    async def _read_whole(self, response: httpx.Response, assembly: ReplyAssembly) -> Sequence[ModelEvent]:
+        """A reply in one piece: asked for, or from a server that does not stream."""
+        address = self._endpoint.address
+        body = await response.aread()
+        if _media_type(response) != JSON:
+            sent = _media_type(response) or "no media type"
+            raise ModelReplyInvalid(f"{address} answered {sent}, not a model's reply (is base_url right?)")
+        return self._format.read_whole(body, assembly, address)
+
+    def _end(self, reader: StreamReader) -> Sequence[ModelEvent]:
+        if not reader.complete:
+            raise TryAgain(f"{self._endpoint.address} ended its stream in the middle of the reply")
+        return reader.end()
+
+
+async def _read_stream(
+    server_events: AsyncIterator[ServerSentEvent], reader: StreamReader
+) -> AsyncGenerator[ModelEvent, None]:
+    """The reply's events up to the end of the stream. A connection lost after the reply's end is no loss."""
+    try:
+        async for server_event in server_events:
+            for event in reader.feed(server_event.data):
+                yield event
+            if reader.over:
+                await _drain(server_events)
+                return
+    except CONNECTION_ERRORS:
+        if not reader.complete:
+            raise
+
+
+async def _drain(server_events: AsyncIterator[ServerSentEvent]) -> None:
+    with contextlib.suppress(*CONNECTION_ERRORS):
+        async with asyncio.timeout(DRAIN_S):
+            async for _ in server_events:
+                pass
+
+
+def _media_type(response: httpx.Response) -> str:
+    media_type: str = response.headers.get("content-type", "")
+    return media_type.partition(";")[0].strip().lower()
+
+
+def _call_ids(messages: Sequence[Message]) -> list[str]:
+    return [call.id for message in messages if isinstance(message, AssistantMessage) for call in message.tool_calls]

@@ -1,0 +1,62 @@
+"""Models behind the Chat Completions API: OpenAI, vLLM, Ollama, LM Studio, LiteLLM, DeepSeek, Qwen, Gemini and others.
+
+Joins wire format, endpoint and key; the format itself is in `openai_wire`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from orchestrator.models.http import Credentials, Endpoint, HttpOptions, secret
+from orchestrator.models.http_model import HttpChatModel
+from orchestrator.models.openai_wire import OpenAIWire
+from toolfleet.errors import InvalidSettings
+
+OPENAI_BASE_URL = "https://api.openai.com/v1"
+
+
+class OpenAIChat(HttpChatModel):
+    """A model that speaks Chat Completions.
+
+    Without `base_url`, address and key come from OPENAI_BASE_URL (default: OpenAI) and OPENAI_API_KEY. With
+    `base_url`, the key is `api_key` alone: the variable's key is not shown to a server it was not meant for.
+    `stream=False` uses the endpoint's answer in one piece. `usage_in_stream=False` is for servers that refuse
+    `stream_options`. `extra_body` goes into every request (temperature, reasoning_effort, …).
+
+    Raises InvalidSettings if OpenAI itself is to be asked and there is no key.
+    """
+
+    def __init__(
+        self,
+        model: str,
+        *,
+        api_key: str | None = None,
+        base_url: str | None = None,
+        stream: bool = True,
+        usage_in_stream: bool = True,
+        http: HttpOptions | None = None,
+        extra_body: Mapping[str, Any] | None = None,
+    ) -> None:
+        if base_url is None:
+            base_url = os.environ.get("OPENAI_BASE_URL") or OPENAI_BASE_URL
+            api_key = api_key or os.environ.get("OPENAI_API_KEY")
+        if base_url == OPENAI_BASE_URL and not api_key:
+            raise InvalidSettings("OpenAI asks for a key: set OPENAI_API_KEY, or pass api_key")
+        credentials = Credentials(
+            key=secret(api_key, "OPENAI_API_KEY"),
+            header="authorization",
+            prefix="Bearer ",
+            key_variable="OPENAI_API_KEY",
+            model_variable="OPENAI_MODEL",
+        )
+        options = http or HttpOptions()
+        super().__init__(
+            model,
+            OpenAIWire(usage_in_stream=usage_in_stream),
+            Endpoint(base_url, credentials, options),
+            stream=stream,
+            http=options,
+            extra_body=extra_body,
+        )

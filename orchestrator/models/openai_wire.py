@@ -1,0 +1,250 @@
+"""The Chat Completions wire format: messages to a request, chunks to events.
+
+Pure. Lenient towards the many servers that speak it almost: missing ids and indices, arguments as objects, null
+content, text in parts, `{}` before the real arguments. Strict in what it sends.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from orchestrator.models.arguments import as_object
+from orchestrator.models.assembly import ReplyAssembly
+from orchestrator.models.faults import fault_in_stream
+from orchestrator.models.foreign import ForeignRecord
+from orchestrator.models.names import legal_id, legal_name
+from orchestrator.models.protocol import FinishReason, ModelEvent, OfferedTool
+from toolfleet.errors import ModelReplyInvalid
+from toolfleet.messages import AssistantMessage, Message, RequestedCall, ToolMessage, Usage
+
+DONE = "[DONE]"
+# OpenAI refuses ids over 40 characters; which characters they have is up to each server.
+_LEGAL_ID = re.compile(r".{1,40}")
+_FINISH_REASONS = {"function_call": FinishReason.TOOL_CALLS, "max_tokens": FinishReason.LENGTH}
+
+
+# --- what we read ---------------------------------------------------------------------------------------------------
+
+
+class FunctionPiece(ForeignRecord):
+    """Name and arguments of a call, whole or in part."""
+
+    name: str | None = None
+    arguments: str | dict[str, Any] | None = None
+
+    @property
+    def text(self) -> str:
+        """The arguments as JSON text; Ollama's own format and some gateways send an object."""
+        if isinstance(self.arguments, dict):
+            return json.dumps(self.arguments, ensure_ascii=False)
+        return self.arguments or ""
+
+
+class CallPiece(ForeignRecord):
+    """A call, whole or in part."""
+
+    index: int | None = None
+    id: str | None = None
+    function: FunctionPiece = FunctionPiece()
+
+
+class ContentPart(ForeignRecord):
+    """Text as a part, as Mistral sends it."""
+
+    text: str | None = None
+
+
+class Delta(ForeignRecord):
+    """A reply's content, whole or in part."""
+
+    content: str | list[ContentPart] | None = None
+    refusal: str | None = None
+    tool_calls: list[CallPiece] | None = None
+
+    @property
+    def text(self) -> str:
+        """The text in whichever form it came; a refusal is what the model said."""
+        if isinstance(self.content, list):
+            return "".join(part.text or "" for part in self.content)
+        return self.content or self.refusal or ""
+
+
+class Choice(ForeignRecord):
+    """One of the replies asked for; we ask for one."""
+
+    delta: Delta | None = None
+    message: Delta | None = None
+    finish_reason: str | None = None
+
+
+class TokenCount(ForeignRecord):
+    """Usage as the server counts it."""
+
+    prompt_tokens: int | None = None
+    completion_tokens: int | None = None
+
+
+class Completion(ForeignRecord):
+    """A chunk of a stream, or a whole reply."""
+
+    choices: list[Choice] | None = None
+    usage: TokenCount | None = None
+    model: str | None = None
+    error: Any = None
+
+
+class OpenAIStreamReader:
+    """Reads one stream of chunks."""
+
+    def __init__(self, assembly: ReplyAssembly, address: str) -> None:
+        self._assembly = assembly
+        self._address = address
+        self._position_of_index: dict[int, int] = {}
+        self._id_at: dict[int, str] = {}
+        self._last: int | None = None
+        self._finish_reason: str | None = None
+        self.over = False
+
+    @property
+    def complete(self) -> bool:
+        """A finish reason or the closing `[DONE]`; some servers send only one of them."""
+        return self.over or self._finish_reason is not None
+
+    def feed(self, data: str) -> Sequence[ModelEvent]:
+        """Take one chunk."""
+        if data.strip() == DONE:
+            self.over = True
+            return ()
+        return self.take(Completion.read(data, self._address)) if data.strip() else ()
+
+    def take(self, completion: Completion) -> Sequence[ModelEvent]:
+        """Take one chunk, or a whole reply as if it were one."""
+        if completion.error:
+            raise fault_in_stream(completion.error, self._address)
+        self._note_facts(completion)
+        if not completion.choices:
+            return ()
+        choice = completion.choices[0]
+        self._finish_reason = choice.finish_reason or self._finish_reason
+        content = choice.delta or choice.message or Delta()
+        events = list(self._assembly.text(content.text))
+        for piece in content.tool_calls or ():
+            position = self._position(piece)
+            events += self._assembly.extend_call(position, piece.function.text)
+        return events
+
+    def end(self) -> Sequence[ModelEvent]:
+        """The stream is over."""
+        reason = self._finish_reason or ""
+        return self._assembly.end(_FINISH_REASONS.get(reason, reason))
+
+    def _note_facts(self, completion: Completion) -> None:
+        self._assembly.model = completion.model or self._assembly.model
+        if completion.usage is not None:
+            self._assembly.usage = Usage(
+                input_tokens=completion.usage.prompt_tokens or 0,
+                output_tokens=completion.usage.completion_tokens or 0,
+            )
+
+    def _position(self, piece: CallPiece) -> int:
+        """The position of the call that this piece belongs to; opens one if it is the first of its call."""
+        position = self._continued(piece)
+        if position is None or self._is_another(position, piece):
+            position = self._assembly.open_call(piece.id, piece.function.name or "")
+            self._id_at[position] = piece.id or ""
+        if piece.index is not None:
+            self._position_of_index[piece.index] = position
+        self._last = position
+        return position
+
+    def _continued(self, piece: CallPiece) -> int | None:
+        """The call that the piece's index points to; without one, the call with its id, else the last call."""
+        if piece.index is not None:
+            return self._position_of_index.get(piece.index)
+        if piece.id:
+            same_id = [position for position, call_id in self._id_at.items() if call_id == piece.id]
+            return same_id[-1] if same_id else None
+        return self._last
+
+    def _is_another(self, position: int, piece: CallPiece) -> bool:
+        """Whether the piece begins a new call although its index or id has been seen.
+
+        Some servers give index 0, or one id, to every call. A piece with a name whose id is new, or that follows
+        complete arguments, cannot continue the old one.
+        """
+        if not piece.function.name:
+            return False
+        new_id = bool(piece.id) and piece.id != self._id_at[position]
+        return new_id or self._assembly.holds_object(position)
+
+
+class OpenAIWire:
+    """Chat Completions."""
+
+    path = "/chat/completions"
+
+    def __init__(self, *, usage_in_stream: bool = True) -> None:
+        self._usage_in_stream = usage_in_stream
+
+    def request(
+        self, model: str, messages: Sequence[Message], tools: Sequence[OfferedTool], *, stream: bool
+    ) -> dict[str, Any]:
+        """The request's body."""
+        body: dict[str, Any] = {"model": model, "messages": [encoded(message) for message in messages]}
+        if tools:
+            body["tools"] = [encoded_tool(tool) for tool in tools]
+        if stream:
+            body["stream"] = True
+        if stream and self._usage_in_stream:
+            body["stream_options"] = {"include_usage": True}
+        return body
+
+    def reader(self, assembly: ReplyAssembly, address: str) -> OpenAIStreamReader:
+        """A reader for one stream."""
+        return OpenAIStreamReader(assembly, address)
+
+    def read_whole(self, body: bytes, assembly: ReplyAssembly, address: str) -> Sequence[ModelEvent]:
+        """A reply that came in one piece."""
+        completion = Completion.read(body, address)
+        reader = OpenAIStreamReader(assembly, address)
+        events = reader.take(completion)
+        if not completion.choices:
+            raise ModelReplyInvalid(f"{address} answered without any choice")
+        return [*events, *reader.end()]
+
+
+# --- what we send ---------------------------------------------------------------------------------------------------
+
+
+def encoded(message: Message) -> dict[str, Any]:
+    """One message in the format of a request."""
+    match message:
+        case AssistantMessage():
+            return _encoded_assistant(message)
+        case ToolMessage():
+            call_id = legal_id(message.tool_call_id, _LEGAL_ID)
+            return {"role": "tool", "tool_call_id": call_id, "content": message.content}
+        case _:
+            return {"role": message.role, "content": message.content}
+
+
+def encoded_tool(tool: OfferedTool) -> dict[str, Any]:
+    """One tool on offer."""
+    function = {"name": legal_name(tool.name), "description": tool.description, "parameters": tool.input_schema}
+    return {"type": "function", "function": function}
+
+
+def _encoded_assistant(message: AssistantMessage) -> dict[str, Any]:
+    if not message.tool_calls:
+        return {"role": "assistant", "content": message.content}
+    calls = [_encoded_call(call) for call in message.tool_calls]
+    return {"role": "assistant", "content": message.content or None, "tool_calls": calls}
+
+
+def _encoded_call(call: RequestedCall) -> dict[str, Any]:
+    arguments = json.dumps(as_object(call.arguments), ensure_ascii=False)
+    function = {"name": legal_name(call.name), "arguments": arguments}
+    return {"id": legal_id(call.id, _LEGAL_ID), "type": "function", "function": function}

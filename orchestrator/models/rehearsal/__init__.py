@@ -1,0 +1,31 @@
+"""The rehearsal model: a deterministic planner behind a real HTTP server that speaks Chat Completions.
+
+It stands in for a language model where there is no key (demo, tests) and says so in every answer. The planner
+(`planner`, pure) knows only the request, as a real model would; the server (`server`) knows only the wire.
+"""
+
+from orchestrator.models.rehearsal.faults import (
+    CutStream,
+    Dialect,
+    ErrorInStream,
+    Fault,
+    Garbage,
+    Hang,
+    Status,
+)
+from orchestrator.models.rehearsal.planner import plan
+from orchestrator.models.rehearsal.reply import REHEARSAL_MODEL
+from orchestrator.models.rehearsal.server import RehearsalServer
+
+__all__ = [
+    "REHEARSAL_MODEL",
+    "CutStream",
+    "Dialect",
+    "ErrorInStream",
+    "Fault",
+    "Garbage",
+    "Hang",
+    "RehearsalServer",
+    "Status",
+    "plan",
+]

@@ -1,0 +1,43 @@
+"""What the model reads when its call cannot even be sent. Pure."""
+
+from __future__ import annotations
+
+import difflib
+import json
+from collections.abc import Collection
+
+from pydantic import ValidationError
+
+from toolfleet.calls import Failed, FailureKind
+from toolfleet.messages import RequestedCall
+
+
+def unknown_tool(name: str, known: Collection[str]) -> Failed:
+    """What the model reads when it asks for a tool that was not offered."""
+    close = difflib.get_close_matches(name, known, n=3)
+    hint = f"Did you mean {' or '.join(close)}?" if close else f"The tools are: {', '.join(sorted(known)) or 'none'}."
+    return Failed(kind=FailureKind.UNKNOWN_TOOL, message=f"There is no tool {name!r}. {hint}")
+
+
+def cut_off(request: RequestedCall) -> Failed | None:
+    """What the model reads of the last call of a reply that the output limit ended; None if the call is whole.
+
+    Repairing half a call would run something that nobody asked for. An object that is complete cannot go on.
+    """
+    try:
+        is_whole = isinstance(json.loads(request.arguments), dict)
+    except ValueError:
+        is_whole = False
+    if is_whole:
+        return None
+    return Failed(
+        kind=FailureKind.BAD_ARGUMENTS,
+        message=f"your reply was cut off by the output limit, so {request.name} was not called: its arguments may be "
+        "incomplete. Ask again with shorter arguments, or with fewer calls at a time.",
+    )
+
+
+def bad_arguments(name: str, error: ValidationError) -> Failed:
+    """What the model reads when it called a built-in tool wrongly."""
+    problems = "; ".join(f"{'.'.join(map(str, item['loc']))}: {item['msg']}" for item in error.errors())
+    return Failed(kind=FailureKind.BAD_ARGUMENTS, message=f"{name}: {problems}")

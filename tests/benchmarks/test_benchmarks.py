@@ -1,0 +1,149 @@
+"""The harness with tiny numbers: what it reports and what it leaves behind, never how fast anything is."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import psutil
+import pytest
+from typer.testing import CliRunner
+
+from benchmarks import registry
+from benchmarks.about import about
+from benchmarks.cli import app
+from benchmarks.figures import WrongResults, check
+from benchmarks.report import as_json
+from benchmarks.rounds import Failure, Record, measure, trials
+from benchmarks.scale import FULL, Figure
+from benchmarks.summary import summarise
+from benchmarks.trial import Finding
+
+TINY = replace(
+    FULL,
+    rounds=1,
+    warm_up_calls=20,
+    latency_calls=10,
+    burst_calls=100,
+    conversations=5,
+    calls_each=2,
+    sleeps=10,
+    drain_sizes=(10, 100),
+    memory_calls=200,
+    memory_step=100,
+    trial_timeout_s=60.0,
+)
+FLOOR = {"floor": registry.PATHS["floor"]}
+VALUES = {
+    "latency_p50_ms",
+    "latency_p99_ms",
+    "burst_calls_per_s",
+    "cpu_us_per_call",
+    "conversations_calls_per_s",
+    "sleep_fanout_s",
+    "drain_10_calls_per_s",
+    "drain_100_calls_per_s",
+    "drain_ratio",
+    "memory_growth_mib",
+    "memory_orchestrator_before_mib",
+    "memory_orchestrator_after_mib",
+    "memory_worker_before_mib",
+    "memory_worker_after_mib",
+}
+
+
+def found(**values: float) -> Finding:
+    return Finding(figure=Figure.LATENCY, values=values, calls={"latency": 10}, settings="")
+
+
+def test_the_floor_yields_every_figure_and_leaves_no_process():
+    record = measure(FLOOR, list(Figure), TINY)
+
+    report = json.loads(json.dumps(as_json(summarise(record), about(quick=False))))
+
+    assert record.failures == []
+    assert set(report) == {"about", "floor"}
+    assert set(report["floor"]) == VALUES
+    assert all(isinstance(value, float) for value in report["floor"].values())
+    assert report["about"]["calls"]["floor"] == {
+        "latency": 10,
+        "burst": 100,
+        "conversations": 10,
+        "sleeps": 10,
+        "drain": 100,
+        "memory": 200,
+    }
+    assert psutil.Process().children(recursive=True) == []
+
+
+def test_a_contender_that_fails_is_reported_and_the_next_one_is_measured():
+    broken = {"broken": "benchmarks.contenders.floor:NoSuchContender"}
+
+    record = measure(broken | FLOOR, [Figure.LATENCY], TINY)
+
+    report = as_json(summarise(record), {})
+    assert [failure["contender"] for failure in report["about"]["failures"]] == ["broken"]
+    assert "NoSuchContender" in report["about"]["failures"][0]["reason"]
+    assert "broken" not in report
+    assert set(report["floor"]) == {"latency_p50_ms", "latency_p99_ms"}
+
+
+def test_a_trial_that_takes_too_long_is_ended_with_all_its_processes():
+    record = measure(FLOOR, [Figure.LATENCY], replace(TINY, trial_timeout_s=0.5))
+
+    assert [failure.figures for failure in record.failures] == [(Figure.LATENCY,)]
+    assert "no end within 0.5 s" in record.failures[0].reason
+    assert psutil.Process().children(recursive=True) == []
+
+
+def test_the_command_writes_json_and_picture(tmp_path: Path):
+    options = ["--quick", "--rounds", "1", "--only", "floor", "--figures", "latency", "--out", str(tmp_path)]
+
+    result = CliRunner().invoke(app, options)
+
+    assert result.exit_code == 0, result.output
+    report = json.loads((tmp_path / "latest.json").read_text())
+    assert report["about"]["quick"] is True
+    assert report["about"]["machine"]["cores"] >= 1
+    assert set(report["floor"]) == {"latency_p50_ms", "latency_p99_ms"}
+    assert "<svg" in (tmp_path / "latest.svg").read_text()
+
+
+def test_an_unknown_contender_is_refused_with_the_names_there_are(tmp_path: Path):
+    result = CliRunner().invoke(app, ["--only", "nobody", "--out", str(tmp_path)])
+
+    assert result.exit_code == 2
+    assert "floor" in result.output
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_ratios_are_taken_round_by_round_and_then_the_median():
+    record = Record()
+    for round_, (celery_ms, floor_ms) in enumerate([(2.0, 1.0), (9.0, 3.0), (4.0, 1.0)], start=1):
+        record.findings[round_, "celery"] = [found(latency_p50_ms=celery_ms)]
+        record.findings[round_, "floor"] = [found(latency_p50_ms=floor_ms)]
+
+    summary = summarise(record)
+
+    assert summary.values == {"celery": {"latency_p50_ms": 4.0}, "floor": {"latency_p50_ms": 1.0}}
+    assert summary.times_better == {"floor": {"latency_p50_ms": 3.0}}
+    assert summary.spread["floor"]["latency_p50_ms"] == (1.0, 3.0)
+
+
+def test_figures_that_failed_are_not_tried_again_in_the_next_round():
+    record = Record(failures=[Failure("rq", 1, (Figure.SLEEPS,), "too slow")])
+
+    assert record.has_failed("rq", (Figure.SLEEPS,))
+    assert not record.has_failed("rq", (Figure.LATENCY, Figure.BURST))
+    assert not record.has_failed("floor", (Figure.SLEEPS,))
+
+
+def test_queues_and_memory_are_measured_in_the_first_round_only():
+    later = [figures for _, figures in trials(2, list(Figure))]
+
+    assert later == [(Figure.LATENCY, Figure.BURST, Figure.CONVERSATIONS), (Figure.SLEEPS,)]
+
+
+@pytest.mark.parametrize("results", [[], [{"x": 1}], [{"x": 1}, None], [{"x": 1}, {"x": 2}]])
+def test_missing_or_wrong_results_are_an_error_not_a_figure(results: list[object]):
+    with pytest.raises(WrongResults):
+        check(results, 2)

@@ -1,0 +1,28 @@
+"""What every test may use: one real server for the session, and settings that no other test shares."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterator
+
+import pytest
+
+from toolfleet.server import EmbeddedServer
+from toolfleet.settings import Settings, new_secret
+
+
+@pytest.fixture(scope="session")
+def redis_server() -> Iterator[EmbeddedServer]:
+    """A real server on a Unix socket in a directory of its own; `redis_server.url` is where."""
+    with EmbeddedServer(temporary=True) as server:
+        yield server
+
+
+@pytest.fixture
+def settings(redis_server: EmbeddedServer) -> Settings:
+    """Settings on the session's server, in a namespace of this test alone."""
+    return Settings(
+        redis_url=redis_server.url,
+        namespace=f"test-{secrets.token_hex(4)}",
+        secret=new_secret(),
+    )

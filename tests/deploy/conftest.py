@@ -1,0 +1,69 @@
+"""The services of docker-compose.yml on this machine, with a real server in place of the host `valkey`."""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.deploy.compose import ROOT, Service, read_compose
+from toolfleet.server import EmbeddedServer
+from toolfleet.settings import new_secret
+
+
+@pytest.fixture(scope="session")
+def fleet_redis() -> Iterator[EmbeddedServer]:
+    """A server with a port, as in the file, and not this session's other one: health checks count who answers."""
+    with EmbeddedServer(port=0, temporary=True) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port: int = probe.getsockname()[1]
+        return port
+
+
+@pytest.fixture(scope="session")
+def variables(free_port: int) -> dict[str, str]:
+    """What a .env file would hold."""
+    return {
+        "TOOLFLEET_SECRET": new_secret(),
+        "TOOLFLEET_FLOWER_AUTH": "somebody:some-password",
+        "TOOLFLEET_FLOWER_PORT": str(free_port),
+    }
+
+
+@pytest.fixture(scope="session")
+def services(
+    variables: dict[str, str], fleet_redis: EmbeddedServer, tmp_path_factory: pytest.TempPathFactory
+) -> dict[str, Service]:
+    """The services of the file, on this machine: this Redis in place of the host `valkey`."""
+    container = {
+        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+        "HOME": str(tmp_path_factory.mktemp("home")),
+        "PYTHONPATH": str(ROOT),
+        "HOSTNAME": os.uname().nodename,
+    }
+    return {
+        name: Service(
+            name=name,
+            command=spec["command"],
+            environment=container | spec.get("environment", {}) | {"TOOLFLEET_REDIS_URL": fleet_redis.url},
+            health=spec["healthcheck"]["test"],
+            spec=spec,
+        )
+        for name, spec in read_compose(variables)["services"].items()
+    }
+
+
+@pytest.fixture
+def unused_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port: int = probe.getsockname()[1]
+        return port

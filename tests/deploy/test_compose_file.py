@@ -1,0 +1,40 @@
+"""What docker-compose.yml promises on paper: secrets, reach, rights, and that workers can be multiplied."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.deploy.compose import Service, VariableMissing, read_compose
+
+PYTHON_SERVICES = {"orchestrator", "io", "cpu", "long", "flower"}
+
+
+def test_these_are_the_services(services: dict[str, Service]) -> None:
+    assert set(services) == PYTHON_SERVICES | {"valkey"}
+
+
+@pytest.mark.parametrize("name", ["TOOLFLEET_SECRET", "TOOLFLEET_FLOWER_AUTH"])
+def test_without_a_secret_nothing_starts_and_the_message_says_what_to_set(variables: dict[str, str], name: str) -> None:
+    with pytest.raises(VariableMissing, match=f"set {name} in .env"):
+        read_compose(variables | {name: ""})
+
+
+def test_only_flower_is_reachable_and_only_from_this_machine(services: dict[str, Service]) -> None:
+    published = {name: ports for name, service in services.items() if (ports := service.spec.get("ports"))}
+
+    assert set(published) == {"flower"}
+    assert all(port.startswith("127.0.0.1:") for port in published["flower"])
+
+
+@pytest.mark.parametrize("pool", ["io", "cpu", "long"])
+def test_a_pool_can_be_scaled(services: dict[str, Service], pool: str) -> None:
+    # A fixed name, host name or host port is what Compose refuses to multiply.
+    assert not {"container_name", "hostname", "ports"} & set(services[pool].spec)
+
+
+def test_every_service_runs_without_privileges_and_comes_back(services: dict[str, Service]) -> None:
+    for service in services.values():
+        assert service.spec["read_only"] is True
+        assert service.spec["cap_drop"] == ["ALL"]
+        assert service.spec["restart"] == "unless-stopped"
+        assert service.spec["stop_grace_period"]

@@ -1,0 +1,80 @@
+"""deploy/redis-acl.example on a real server: enough for each side, and no more."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Iterator
+from dataclasses import replace
+from urllib.parse import urlsplit
+
+import pytest
+import redis
+
+from tests.deploy.compose import ROOT, Service, stopped, wait_until_announced
+from toolfleet.server import EmbeddedServer
+
+ORCHESTRATOR = "toolfleet-orchestrator:orchestrator-example-password"
+WORKER = "toolfleet-worker:worker-example-password"
+
+
+@pytest.fixture(scope="module")
+def guarded_redis() -> Iterator[str]:
+    """The host and port of a server that knows the users of the example."""
+    with EmbeddedServer(port=0, temporary=True) as server:
+        with redis.Redis.from_url(server.url) as client:
+            lines = (ROOT / "deploy" / "redis-acl.example").read_text().splitlines()
+            for words in (line.split() for line in lines if line.startswith("user ")):
+                client.execute_command("ACL", "SETUSER", *words[1:])
+        yield urlsplit(server.url).netloc
+
+
+def client_as(user: str, server: str) -> redis.Redis:
+    return redis.Redis.from_url(f"redis://{user}@{server}/0")
+
+
+def test_nobody_gets_in_without_a_name(guarded_redis: str) -> None:
+    with redis.Redis.from_url(f"redis://{guarded_redis}/0") as stranger, pytest.raises(redis.AuthenticationError):
+        stranger.ping()
+
+
+@pytest.mark.parametrize("key", ["toolfleet:run:r1", "toolfleet:handle:h1", "somebody-elses"])
+def test_a_worker_reads_no_conversation_no_handle_and_nothing_of_others(guarded_redis: str, key: str) -> None:
+    with client_as(WORKER, guarded_redis) as worker, pytest.raises(redis.exceptions.NoPermissionError):
+        worker.get(key)
+
+
+@pytest.mark.parametrize("command", ["FLUSHALL", "CONFIG GET *", "KEYS *", "ACL LIST", "SHUTDOWN"])
+@pytest.mark.parametrize("user", [ORCHESTRATOR, WORKER])
+def test_neither_side_administers_the_server(guarded_redis: str, user: str, command: str) -> None:
+    with client_as(user, guarded_redis) as client, pytest.raises(redis.exceptions.NoPermissionError):
+        client.execute_command(*command.split())
+
+
+def test_a_run_needs_no_more_rights_than_these(services: dict[str, Service], guarded_redis: str) -> None:
+    worker = _as_user(services["io"], WORKER, guarded_redis)
+    orchestrator = _as_user(services["orchestrator"], ORCHESTRATOR, guarded_redis)
+
+    with worker.running() as process:
+        wait_until_announced("io", orchestrator.environment["TOOLFLEET_REDIS_URL"], process)
+        # Remote control is what needs the channels.
+        assert worker.is_healthy()
+        run = subprocess.run(
+            ["toolfleet", "run", "What is the square root of 475695037565?", "--json"],
+            env=orchestrator.environment,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        code, output = stopped(process)
+
+    assert run.returncode == 0, run.stderr
+    assert "689706.48" in json.loads(run.stdout)["answer"]
+    assert code == 0, output
+    assert "NOPERM" not in output
+    assert "NoPermission" not in output
+
+
+def _as_user(service: Service, user: str, server: str) -> Service:
+    return replace(service, environment=service.environment | {"TOOLFLEET_REDIS_URL": f"redis://{user}@{server}/0"})

@@ -1,0 +1,32 @@
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from fleets import asking, fleet_of
+
+from orchestrator import Orchestrator
+from toolfleet.local import LocalFleet
+
+
+@pytest.fixture(scope="module")
+def fleet() -> Iterator[LocalFleet]:
+    with fleet_of(pools={"io": 1, "cpu": 1, "long": 1}) as running:
+        yield running
+
+
+@pytest.fixture
+async def orchestrator(fleet: LocalFleet):
+    async with Orchestrator(settings=fleet.settings) as running:
+        yield running
+
+
+@pytest.fixture
+def ask(orchestrator: Orchestrator) -> Callable[..., Any]:
+    """Perform calls; their contents, in order."""
+
+    async def performed(*calls: tuple[str, Any], **options: Any) -> list[str]:
+        return [message.content for message in await orchestrator.execute(asking(*calls), **options)]
+
+    return performed

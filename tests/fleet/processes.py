@@ -1,0 +1,64 @@
+"""Killing workers, finding who runs what, and putting a fleet together again for the next test."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import time
+from pathlib import Path
+
+import psutil
+
+from toolfleet.connections import connect
+from toolfleet.local import LocalFleet, WorkerProcess
+
+WAIT_S = 30
+
+
+def worker_of(fleet: LocalFleet, pid: int) -> WorkerProcess:
+    """The worker whose main process, or child, has this pid."""
+    family = {pid, *(parent.pid for parent in psutil.Process(pid).parents())}
+    [worker] = [worker for worker in fleet.workers if worker.pid in family]
+    return worker
+
+
+def kill(worker: WorkerProcess) -> None:
+    """kill -9: the main process, without a word to anybody."""
+    worker.process.kill()
+    worker.process.wait(WAIT_S)
+
+
+def ask_to_stop(worker: WorkerProcess) -> None:
+    worker.process.send_signal(signal.SIGTERM)
+
+
+def alive(fleet: LocalFleet, pool: str) -> list[WorkerProcess]:
+    return [worker for worker in fleet.workers if worker.pool == pool and worker.process.poll() is None]
+
+
+def replenish(fleet: LocalFleet, **pools: int) -> None:
+    """Start workers until so many of each pool live, and wait until each has announced itself."""
+    awaited = [worker for pool in pools for worker in alive(fleet, pool)]
+    for pool, count in pools.items():
+        awaited += [fleet.start_worker(pool) for _ in range(count - len(alive(fleet, pool)))]
+    until_announced(fleet, *awaited)
+
+
+def until_announced(fleet: LocalFleet, *workers: WorkerProcess) -> None:
+    names = {f"{worker.name}@{os.uname().nodename}".encode() for worker in workers}
+    deadline = time.monotonic() + WAIT_S
+    with connect(fleet.settings) as client:
+        while not names <= set(client.zrange(fleet.settings.keys.workers(), 0, -1)):
+            assert time.monotonic() < deadline, f"not announced: {names}"
+            time.sleep(0.05)
+
+
+def until_gone(pid: int) -> None:
+    """Wait until a process, a killed child of somebody's for example, is gone."""
+    with contextlib.suppress(psutil.NoSuchProcess):
+        psutil.Process(pid).wait(WAIT_S)
+
+
+def lines(path: Path) -> list[str]:
+    return path.read_text().splitlines() if path.exists() else []

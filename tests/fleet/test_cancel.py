@@ -1,0 +1,118 @@
+"""Cancel reaches the end: the queued call never starts, the running one stops, and each says so."""
+
+import asyncio
+
+import pytest
+from fleets import asking, fleet_of
+from processes import until_gone
+from stages import stage_of_its_own
+
+from toolfleet.broker import celery_app
+
+
+@pytest.fixture(scope="module")
+def fleet():
+    with fleet_of(pools={"io": 1, "cpu": 1}) as running:
+        yield running
+
+
+@pytest.fixture
+async def stage():
+    async with stage_of_its_own() as its_own:
+        yield its_own
+
+
+@pytest.fixture
+def begin(orchestrator):
+    """Start calls; a task whose result is their contents."""
+
+    async def contents(calls):
+        return [message.content for message in await orchestrator.execute(asking(*calls))]
+
+    return lambda *calls: asyncio.create_task(contents(calls))
+
+
+@pytest.fixture
+async def revoke(fleet):
+    app = celery_app(fleet.settings)
+
+    async def revoked(call_id, *, terminate=True):
+        await asyncio.to_thread(app.control.revoke, call_id, terminate=terminate)
+
+    yield revoked
+    app.close()
+
+
+@pytest.mark.parametrize("tool", ["play", "play_once"])
+async def test_a_running_async_tool_is_told_and_ends_as_cancelled(begin, stage, revoke, tool):
+    answer = begin((tool, {"stage": stage.path}))
+    actor = await stage.enters()
+    await revoke(actor.call_id)
+    assert await answer == [f"{tool} was cancelled while it ran."]
+    assert await actor.leaves() == "cancelled"
+
+
+async def test_a_tool_on_a_thread_can_see_that_it_was_cancelled(begin, stage, revoke):
+    answer = begin(("play_attentively", {"stage": stage.path}))
+    actor = await stage.enters()
+    await revoke(actor.call_id)
+    assert await answer == ["play_attentively was cancelled while it ran."]
+    assert await actor.leaves() == "cancelled"
+
+
+async def test_cancelling_one_call_leaves_its_siblings_alone(begin, stage, revoke):
+    answer = begin(*[("play", {"stage": stage.path})] * 3)
+    actors = {actor.call_id[-1]: actor for actor in [await stage.enters() for _ in range(3)]}
+    await revoke(actors["1"].call_id)
+    assert await actors["1"].leaves() == "cancelled"
+    actors["0"].returns("first")
+    actors["2"].returns("third")
+    assert await answer == ["first", "play was cancelled while it ran.", "third"]
+
+
+@pytest.mark.parametrize("tool", ["play_in_process", "play_in_process_once"])
+async def test_a_running_process_tool_is_interrupted_and_ends_as_cancelled(begin, ask, stage, revoke, tool):
+    answer = begin((tool, {"stage": stage.path}))
+    actor = await stage.enters()
+    await revoke(actor.call_id)
+    assert await answer == [f"{tool} was cancelled."]
+    assert await actor.leaves() == ""
+    assert await ask(*(("blocking_echo", {"value": n}) for n in range(4))) == ["0", "1", "2", "3"]
+    assert len(stage.actors) == 1
+
+
+async def test_a_process_tool_that_ignores_its_interruption_is_killed(begin, ask, stage, revoke):
+    answer = begin(("play_stubbornly", {"stage": stage.path}))
+    actor = await stage.enters()
+    await revoke(actor.call_id)
+    assert await answer == ["play_stubbornly was cancelled."]
+    assert await actor.leaves() == "ignored SystemExit"
+    until_gone(actor.pid)
+    assert await ask(*(("blocking_echo", {"value": n}) for n in range(4))) == ["0", "1", "2", "3"]
+
+
+async def test_a_queued_call_is_dropped_and_ends_as_cancelled(fleet, begin, stage, revoke):
+    filling = begin(*[("play_in_process", {"stage": stage.path})] * 16)
+    running = [await stage.enters() for _ in range(2)]
+    queued = f"{running[0].call_id.partition('.')[0]}.1.15"
+    await revoke(queued)
+    for actor in running:
+        actor.returns()
+    for _ in range(13):
+        (await stage.enters()).returns()
+    contents = await filling
+    assert contents == ["done"] * 15 + ["play_in_process was cancelled."]
+    assert queued not in {actor.call_id for actor in stage.actors}
+
+
+async def test_revoking_without_terminate_lets_a_running_call_end(begin, stage, revoke):
+    answer = begin(("play", {"stage": stage.path}))
+    actor = await stage.enters()
+    await revoke(actor.call_id, terminate=False)
+    actor.returns("finished")
+    assert await answer == ["finished"]
+
+
+async def test_revoking_an_unknown_call_disturbs_nobody(ask, revoke):
+    await revoke("nobody.1.0")
+    assert await ask(("echo", {"value": 1})) == ["1"]

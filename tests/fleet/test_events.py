@@ -1,0 +1,90 @@
+"""What Flower and `celery events` see of calls."""
+
+import asyncio
+import threading
+import time
+from collections.abc import Iterator
+
+import pytest
+from fleets import asking, fleet_of
+
+from orchestrator import Orchestrator
+from toolfleet.broker import celery_app
+from toolfleet.local import LocalFleet
+
+
+@pytest.fixture(scope="module", params=["asyncio", "prefork"])
+def fleet(request) -> Iterator[LocalFleet]:
+    options = ("--events", "--kind", request.param, "--concurrency", "2", "--queues", "io,cpu")
+    with fleet_of(*options) as running:
+        yield running
+
+
+class Listener:
+    """Celery's own event state, fed by its own receiver on a thread."""
+
+    def __init__(self, fleet: LocalFleet) -> None:
+        self._app = celery_app(fleet.settings)
+        self.state = self._app.events.State()
+        self.types: list[str] = []
+        self._listening = threading.Event()
+        self._thread = threading.Thread(target=self._listen, daemon=True)
+
+    def __enter__(self):
+        self._thread.start()
+        assert self._listening.wait(20)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._receiver.should_stop = True
+        self._thread.join(20)
+
+    def _listen(self) -> None:
+        with self._app.connection_for_read() as connection:
+            self._receiver = self._app.events.Receiver(connection, handlers={"*": self._hear})
+            self._receiver.capture(limit=None, timeout=None, wakeup=True)
+
+    def _hear(self, event: dict) -> None:
+        # The answer to the wake-up call that the receiver sends once it listens.
+        if event["type"].startswith("worker-"):
+            self._listening.set()
+        self.types.append(event["type"])
+        self.state.event(event)
+
+    async def heard(self, task_id: str, state: str):
+        deadline = time.monotonic() + 20
+        while time.monotonic() < deadline:
+            task = self.state.tasks.get(task_id)
+            if task is not None and task.state == state:
+                return task
+            await asyncio.sleep(0.05)
+        raise AssertionError(f"{task_id} never was {state}; heard {self.types}")
+
+
+async def test_a_quick_call_is_seen_by_name_with_its_times_and_without_its_arguments(fleet):
+    with Listener(fleet) as listener:
+        async with Orchestrator(settings=fleet.settings) as orchestrator:
+            ended = asyncio.get_running_loop().create_future()
+            await orchestrator.execute(
+                asking(("echo", {"value": "a secret"})),
+                on_event=lambda event: ended.done() or ended.set_result(event.call_id),
+            )
+        task = await listener.heard(await ended, "SUCCESS")
+    assert task.name == "echo"
+    assert task.received <= task.started <= task.succeeded
+    assert "secret" not in repr(task.info())
+
+
+async def test_a_call_that_runs_for_long_is_seen_running(fleet):
+    with Listener(fleet) as listener:
+        async with Orchestrator(settings=fleet.settings) as orchestrator:
+            started = asyncio.get_running_loop().create_future()
+            running = asyncio.create_task(
+                orchestrator.execute(
+                    asking(("wait", {"seconds": 3})),
+                    on_event=lambda event: started.done() or started.set_result(event.call_id),
+                )
+            )
+            task = await listener.heard(await started, "STARTED")
+            assert task.name == "wait"
+            await running

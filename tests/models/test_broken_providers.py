@@ -1,0 +1,277 @@
+import socket
+import time
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
+
+import pytest
+
+from orchestrator.models import (
+    REHEARSAL_MODEL,
+    CallComplete,
+    FallbackModel,
+    HttpOptions,
+    OpenAIChat,
+    RehearsalServer,
+    Restarted,
+    TextDelta,
+    reply,
+)
+from orchestrator.models.rehearsal import CutStream, ErrorInStream, Garbage, Hang, Status
+from toolfleet.errors import ModelRefused, ModelReplyInvalid, ModelUnreachable
+from toolfleet.messages import RequestedCall, UserMessage
+
+HELLO = [UserMessage(content="Who are you?")]
+TWO_CALLS = [UserMessage(content='call add {"a": 1} and call add {"a": 2}')]
+BUSY = Status(429, "too many requests", retry_after="0", type="rate_limit_error")
+
+
+@pytest.fixture
+def ask(quick, events_of):
+    """One conversation with a rehearsal server that has these faults: its events, and how often it was asked."""
+
+    async def ask(faults, messages=HELLO, *, http=quick, stream=True, api_key="rehearsal", model=REHEARSAL_MODEL):
+        async with RehearsalServer(faults=faults) as server:
+            client = OpenAIChat(model, base_url=server.base_url, api_key=api_key, stream=stream, http=http)
+            try:
+                return await events_of(client, messages), server.request_count
+            finally:
+                await client.aclose()
+
+    return ask
+
+
+async def test_a_busy_server_is_asked_again(ask):
+    events, asked = await ask([BUSY, BUSY])
+    assert asked == 3
+    assert "rehearsal model" in events[-1].message.content
+
+
+@pytest.mark.parametrize("code", [408, 409, 429, 500, 502, 503, 529])
+async def test_a_status_that_may_pass_is_asked_again(ask, code):
+    _, asked = await ask([Status(code)])
+    assert asked == 2
+
+
+async def test_retry_after_in_seconds_is_kept(ask):
+    began = time.monotonic()
+    await ask([replace(BUSY, retry_after="1")])
+    assert 1.0 <= time.monotonic() - began < 3
+
+
+async def test_retry_after_as_a_date_is_kept(ask):
+    began = time.monotonic()
+    moment = datetime.now(UTC) + timedelta(seconds=2)
+    await ask([replace(BUSY, retry_after=format_datetime(moment, usegmt=True))])
+    assert time.monotonic() - began >= 0.9  # the date has no fraction of a second
+
+
+async def test_a_server_that_asks_for_too_much_patience_is_given_up_at_once(ask):
+    with pytest.raises(ModelUnreachable, match="429"):
+        await ask([replace(BUSY, retry_after="3600")])
+
+
+async def test_attempts_run_out(ask, quick):
+    with pytest.raises(ModelUnreachable, match=r"503 .*told to fail.*asked 3 times"):
+        await ask([Status(503)] * 9, http=replace(quick, attempts=3))
+
+
+async def test_time_for_further_attempts_runs_out(ask, quick):
+    with pytest.raises(ModelUnreachable, match="503"):
+        await ask([Status(503)], http=replace(quick, retry_for_s=0.001))
+
+
+async def test_an_exhausted_quota_is_not_asked_again(ask):
+    with pytest.raises(ModelRefused, match="quota"):
+        await ask([Status(429, "You exceeded your current quota", type="insufficient_quota")])
+
+
+async def test_a_wrong_key_is_refused_by_name_and_never_repeated(ask):
+    with pytest.raises(ModelRefused, match="OPENAI_API_KEY") as refused:
+        await ask([], api_key="sk-very-secret")
+    assert "Incorrect API key provided: Bearer ***" in str(refused.value)
+    assert "sk-very-secret" not in str(refused.value)
+
+
+async def test_an_unknown_model_is_refused_with_the_servers_words(ask):
+    with pytest.raises(ModelRefused, match=r"'gpt-0' does not exist.*OPENAI_MODEL"):
+        await ask([], model="gpt-0")
+
+
+async def test_a_page_instead_of_a_reply_is_invalid(ask):
+    with pytest.raises(ModelReplyInvalid, match="text/html"):
+        await ask([Garbage()])
+
+
+@pytest.mark.parametrize("body", ["", "{}", "[]", "not json", '{"choices": []}', '{"choices": [{"message": 5}]}'])
+async def test_json_that_is_no_reply_is_invalid(ask, body):
+    with pytest.raises(ModelReplyInvalid):
+        await ask([Garbage(body, "application/json")], stream=False)
+
+
+async def test_a_stream_of_garbage_is_invalid(ask):
+    with pytest.raises(ModelReplyInvalid, match="usable Completion"):
+        await ask([Garbage("data: {broken\n\n", "text/event-stream")])
+
+
+async def test_a_connection_that_is_reset_again_and_again_is_given_up(ask, quick):
+    with pytest.raises(ModelUnreachable, match="cannot be reached"):
+        await ask([CutStream(0)] * 2, http=replace(quick, attempts=2))
+
+
+async def test_a_stream_cut_in_its_text_begins_anew(ask):
+    events, asked = await ask([CutStream(after_chunks=3)])
+    restart = events.index(Restarted(attempt=2))
+    assert all(isinstance(event, TextDelta) for event in events[:restart])
+    assert restart > 0
+    shown = "".join(event.text for event in events[restart:] if isinstance(event, TextDelta))
+    assert shown == events[-1].message.content
+    assert asked == 2
+
+
+async def test_a_stream_cut_before_anything_was_shown_begins_anew_in_silence(ask):
+    events, asked = await ask([CutStream(after_chunks=1)], TWO_CALLS)
+    assert not any(isinstance(event, Restarted) for event in events)
+    assert [event.index for event in events if isinstance(event, CallComplete)] == [0, 1]
+    assert asked == 2
+
+
+@pytest.mark.parametrize("fault", [CutStream(4), ErrorInStream(4), Hang(4)], ids=repr)
+async def test_a_stream_broken_after_a_call_keeps_that_call_and_asks_no_more(ask, quick, fault):
+    events, asked = await ask([fault], TWO_CALLS, http=replace(quick, silence_s=0.3))
+    completed = [event.call for event in events if isinstance(event, CallComplete)]
+    assert len(completed) == 1
+    assert events[-1].message.tool_calls == tuple(completed)
+    assert events[-1].finish_reason == "interrupted"
+    assert asked == 1
+
+
+async def test_a_connection_lost_after_the_replys_end_is_no_loss(ask):
+    events, asked = await ask([CutStream(after_chunks=1_000)], TWO_CALLS)
+    assert len(events[-1].message.tool_calls) == 2
+    assert events[-1].finish_reason == "tool_calls"
+    assert asked == 1
+
+
+async def test_an_error_that_may_pass_within_a_stream_is_asked_again(ask):
+    events, asked = await ask([ErrorInStream(2, type="server_error")])
+    assert asked == 2
+    assert "rehearsal model" in events[-1].message.content
+
+
+async def test_a_refusal_within_a_stream_is_not_asked_again(ask):
+    with pytest.raises(ModelRefused, match="context too long"):
+        await ask([ErrorInStream(1, "context too long", type="invalid_request_error")])
+
+
+async def test_a_server_that_says_nothing_is_given_up(ask, quick):
+    silent = replace(quick, silence_s=0.2, attempts=2)
+    with pytest.raises(ModelUnreachable, match="asked 2 times"):
+        await ask([Hang(), Hang()], http=silent)
+
+
+async def test_a_reply_that_takes_too_long_in_all_is_given_up(ask, quick):
+    with pytest.raises(ModelUnreachable, match=r"longer than 0\.3 s"):
+        await ask([Hang(after_chunks=1)], http=replace(quick, timeout_s=0.3, attempts=1))
+
+
+async def test_a_reply_that_is_too_large_is_refused_before_it_is_read(ask, quick):
+    huge = Garbage("x" * 200_000, "text/event-stream")
+    with pytest.raises(ModelReplyInvalid, match="max_reply_bytes"):
+        await ask([huge], http=replace(quick, max_reply_bytes=100_000))
+
+
+async def test_a_port_where_nobody_listens_is_unreachable(quick):
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        model = OpenAIChat(
+            "m", base_url=f"http://127.0.0.1:{unused.getsockname()[1]}/v1", http=replace(quick, attempts=2)
+        )
+        with pytest.raises(ModelUnreachable, match="asked 2 times"):
+            await reply(model, HELLO)
+        await model.aclose()
+
+
+async def test_a_base_url_that_is_none_is_refused():
+    model = OpenAIChat("m", base_url="models.example/v1")
+    with pytest.raises(ModelRefused, match="base_url"):
+        await reply(model, HELLO)
+    await model.aclose()
+
+
+def test_options_that_contradict_each_other_are_refused():
+    with pytest.raises(ValueError, match="first_wait_s"):
+        HttpOptions(first_wait_s=5, max_wait_s=1)
+
+
+# --- fallback -------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+async def two_servers(quick):
+    opened = []
+
+    async def open_two(first_faults, second_faults=()):
+        models = []
+        for faults in (first_faults, second_faults):
+            server = await RehearsalServer(faults=faults).__aenter__()
+            http = replace(quick, attempts=1)
+            models.append(OpenAIChat(REHEARSAL_MODEL, base_url=server.base_url, api_key="rehearsal", http=http))
+            opened.append(server)
+        opened.append(FallbackModel(models))
+        return opened[-1], opened[-3:-1]
+
+    yield open_two
+    await opened[-1].aclose()
+    for server in opened[:-1]:
+        await server.__aexit__(None, None, None)
+
+
+async def test_the_next_model_answers_when_the_first_fails(two_servers, events_of):
+    model, (_, second) = await two_servers([Status(503)])
+    events = await events_of(model, HELLO)
+    assert "rehearsal model" in events[-1].message.content
+    assert second.request_count == 1
+
+
+async def test_the_next_model_begins_anew_what_the_first_had_begun(two_servers, events_of):
+    model, _ = await two_servers([CutStream(3)])
+    events = await events_of(model, HELLO)
+    assert Restarted(attempt=2) in events
+
+
+async def test_a_model_that_handed_out_a_call_is_not_replaced(two_servers, events_of):
+    model, (_, second) = await two_servers([CutStream(4)])
+    events = await events_of(model, TWO_CALLS)
+    assert events[-1].finish_reason == "interrupted"
+    assert second.request_count == 0
+
+
+async def test_when_all_models_fail_every_reason_is_told(two_servers):
+    model, _ = await two_servers([Status(503)], [Status(400, "no such parameter", type="invalid_request_error")])
+    with pytest.raises(ModelUnreachable, match=r"503.*no such parameter"):
+        await reply(model, HELLO)
+
+
+async def test_when_all_models_refuse_the_request_is_refused(two_servers):
+    model, _ = await two_servers([Status(400)], [Status(422)])
+    with pytest.raises(ModelRefused):
+        await reply(model, HELLO)
+
+
+async def test_a_model_of_any_kind_that_handed_out_a_call_is_not_replaced(events_of):
+    class Faithless:
+        """Breaks off after a call, which the models here never do."""
+
+        name = "faithless"
+
+        async def stream(self, messages, tools, *, extra_body=None):
+            yield CallComplete(0, RequestedCall(id="c", name="a", arguments="{}"))
+            raise ModelUnreachable("gone")
+
+    async with RehearsalServer() as server:
+        rehearsal = OpenAIChat(REHEARSAL_MODEL, base_url=server.base_url, api_key="rehearsal")
+        with pytest.raises(ModelUnreachable, match="gone"):
+            await events_of(FallbackModel([Faithless(), rehearsal]), HELLO)
+        await rehearsal.aclose()
+        assert server.request_count == 0

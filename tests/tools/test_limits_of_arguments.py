@@ -1,0 +1,104 @@
+"""Arguments that no honest model writes are refused before they cost anything."""
+
+import json
+import time
+from contextlib import suppress
+from typing import Any
+
+import pytest
+
+from toolfleet import BadArguments, tool
+from toolfleet.arguments import MAX_CHARS, MAX_DEPTH, MAX_ELEMENTS
+from toolfleet.repair import MAX_GUESS_CHARS
+
+
+@tool
+def anything(a: Any): ...
+
+
+@tool
+def number(n: int): ...
+
+
+def nested(levels: int) -> str:
+    return '{"a": ' + "[" * (levels - 1) + "]" * (levels - 1) + "}"
+
+
+def test_depth_is_limited():
+    assert anything.bind(nested(MAX_DEPTH)).values
+    with pytest.raises(BadArguments, match=f"more than {MAX_DEPTH} levels"):
+        anything.bind(nested(MAX_DEPTH + 1))
+
+
+def test_brackets_inside_strings_are_not_depth():
+    text = "[{" * 1000
+    assert anything.bind(json.dumps({"a": text})).values == {"a": text}
+
+
+def test_brackets_side_by_side_are_not_depth():
+    assert len(anything.bind(json.dumps({"a": [[]] * 500})).values["a"]) == 500
+
+
+def test_the_number_of_values_is_limited():
+    with pytest.raises(BadArguments, match="values; at most"):
+        anything.bind(json.dumps({"a": [0] * (MAX_ELEMENTS + 1)}))
+    commas = "," * MAX_ELEMENTS * 2
+    assert anything.bind(json.dumps({"a": commas})).values == {"a": commas}
+
+
+def test_the_size_is_limited():
+    with pytest.raises(BadArguments, match="characters of arguments"):
+        anything.bind(json.dumps({"a": "x" * MAX_CHARS}))
+
+
+@pytest.mark.parametrize("digits", ["9" * 100_000, f'"{"9" * 100_000}"', "1e" + "9" * 100_000])
+def test_an_endless_number_is_refused_and_not_computed(digits):
+    with pytest.raises(BadArguments):
+        number.bind(f'{{"n": {digits}}}')
+
+
+def test_a_string_may_not_hide_what_would_be_refused_outside():
+    with pytest.raises(BadArguments):
+        number.bind(json.dumps({"n": nested(MAX_DEPTH * 3)}))
+    hidden = json.dumps(nested(MAX_DEPTH * 3))
+    with pytest.raises(BadArguments):
+        anything.bind(hidden)
+
+
+def test_long_text_is_mended_where_that_takes_no_guess():
+    file = "line one\n" * MAX_GUESS_CHARS
+    assert anything.bind('{"a": ["' + file + '",').values == {"a": [file]}
+    with pytest.raises(BadArguments, match="not valid JSON"):
+        anything.bind("{'a': '" + file + "'}")
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        '{"a":"',
+        '\\"',
+        '"',
+        "{",
+        "[",
+        '{"a"',
+        ":",
+        '"a" ',
+        "/",
+        "`",
+        "'",
+        "(",
+        '{"a":"b" c ',
+        '"x"y" ',
+        "\\",
+        "{}",
+        "[,",
+    ],
+)
+@pytest.mark.parametrize("start", ["", '{"a": '])
+def test_no_text_takes_long_to_refuse(start, pattern):
+    for size in (MAX_GUESS_CHARS, MAX_CHARS):
+        text = (start + pattern * size)[:size]
+        began = time.process_time()
+        with suppress(BadArguments):
+            anything.bind(text)
+        assert time.process_time() - began < 2, "a tenth of it is usual, quadratic behaviour takes minutes"

@@ -1,0 +1,54 @@
+"""Checked by mypy: `@tool` keeps the type of the function. Run by pytest as well, so that it stays true."""
+
+from collections.abc import Coroutine
+from typing import Any, assert_type
+
+from toolfleet import Context, Tool, tool
+
+
+@tool
+def add(a: int, b: int = 1) -> int:
+    return a + b
+
+
+@tool(read_only=True, retry_on=OSError)
+async def fetch(url: str, ctx: Context | None = None) -> str:
+    return url
+
+
+class Counter:
+    @tool
+    def count(self, by: int) -> int:
+        return by
+
+    @staticmethod
+    @tool
+    def double(n: int) -> int:
+        return 2 * n
+
+
+def test_a_tool_returns_what_its_function_returns() -> None:
+    assert_type(add(1, b=2), int)
+    assert add(1) == 2
+
+
+async def test_an_async_tool_is_awaited() -> None:
+    assert_type(fetch("x"), Coroutine[Any, Any, str]).close()
+    assert_type(await fetch("x"), str)
+
+
+def test_a_method_loses_self() -> None:
+    bound = Counter().count
+    assert_type(bound(3), int)
+    assert_type(Counter.double(2), int)
+    assert isinstance(bound, Tool)
+
+
+def test_wrong_calls_are_errors_of_type() -> None:
+    def never_called() -> None:
+        add("1")  # type: ignore[arg-type]  # the ignore is an error if mypy finds nothing here
+        add(1, c=2)  # type: ignore[call-arg]
+        Counter().count("3")  # type: ignore[arg-type]
+        tool(read_only="yes")  # type: ignore[call-overload]
+
+    assert callable(never_called)

@@ -1,0 +1,94 @@
+"""Who may start, decided in one place: a table of deliveries and what becomes of each."""
+
+import pytest
+
+from toolfleet.calls import Effect, FailureKind, ToolCall
+from toolfleet.settings import Settings, new_secret
+from toolfleet.wire import Seal
+from workers.admit import Admitted, Ended, Unbelievable, admit
+from workers.delivery import Delivery
+
+SETTINGS = Settings(secret=new_secret())
+SEAL = Seal(SETTINGS)
+DEADLINE = 1000.0
+CALL = ToolCall(call_id="r.1.0", run_id="r", tool="add", arguments="{}", deadline_unix_s=DEADLINE, reply_to="o")
+
+
+def delivered(call=CALL, *, mac=None, text=None, **facts):
+    sealed_text, sealed_mac = SEAL.close_call(call)
+    given = {"task_id": "r.1.0", "task": "add", "text": text or sealed_text, "mac": mac or sealed_mac}
+    return Delivery(**given | facts)
+
+
+def decide(delivery, effect=Effect.READ_ONLY, *, now=0.0, max_deliveries=3):
+    return admit(delivery, effect, SEAL, now_unix_s=now, max_deliveries=max_deliveries)
+
+
+@pytest.mark.parametrize("effect", Effect)
+def test_a_first_delivery_is_admitted(effect):
+    decision = decide(delivered(), effect)
+    assert isinstance(decision, Admitted)
+    assert decision.call == CALL
+
+
+@pytest.mark.parametrize(
+    ("effect", "claimed", "must_claim"),
+    [
+        (Effect.ONCE, False, True),
+        (Effect.ONCE, True, False),
+        (Effect.IDEMPOTENT, False, False),
+        (Effect.READ_ONLY, False, False),
+    ],
+)
+def test_only_an_effect_that_must_not_repeat_is_claimed_and_only_once(effect, claimed, must_claim):
+    assert decide(delivered(claimed=claimed), effect).must_claim is must_claim
+
+
+ENDS = {
+    "an_effect_may_have_begun": (Effect.ONCE, 2, 0.0, FailureKind.IN_DOUBT),
+    "an_effect_may_have_begun_long_ago": (Effect.ONCE, 9, 2000.0, FailureKind.IN_DOUBT),
+    "it_was_lost_too_often": (Effect.READ_ONLY, 4, 0.0, FailureKind.CRASHED),
+    "it_was_lost_too_often_and_is_late": (Effect.IDEMPOTENT, 4, 2000.0, FailureKind.CRASHED),
+    "its_deadline_has_come": (Effect.READ_ONLY, 1, DEADLINE, FailureKind.EXPIRED),
+    "its_deadline_has_passed": (Effect.ONCE, 1, 2000.0, FailureKind.EXPIRED),
+}
+
+
+@pytest.mark.parametrize(("effect", "deliveries", "now", "kind"), ENDS.values(), ids=ENDS)
+def test_a_call_that_must_not_start_ends_with_the_reason(effect, deliveries, now, kind):
+    decision = decide(delivered(deliveries=deliveries), effect, now=now)
+    assert isinstance(decision, Ended)
+    assert decision.result.kind is kind
+    assert decision.result.message.startswith("add ")
+    assert decision.dead_letter is (kind is FailureKind.CRASHED)
+
+
+@pytest.mark.parametrize("deliveries", [1, 2, 3])
+def test_a_repeatable_call_is_admitted_as_often_as_allowed(deliveries):
+    assert isinstance(decide(delivered(deliveries=deliveries)), Admitted)
+
+
+def test_it_is_admitted_until_the_last_moment():
+    assert isinstance(decide(delivered(), now=DEADLINE - 0.001), Admitted)
+
+
+UNBELIEVABLE = {
+    "unsigned": {"mac": "0" * 64},
+    "altered": {"text": '{"v":1}'},
+    "no_text": {"text": {"a": 1}},
+    "no_mac": {"mac": 5},
+    "of_another_tool": {"task": "subtract"},
+    "of_another_call": {"task_id": "r.1.1"},
+    "too_large": {"text": "x" * (SETTINGS.max_message_bytes + 1)},
+}
+
+
+@pytest.mark.parametrize("facts", UNBELIEVABLE.values(), ids=UNBELIEVABLE)
+@pytest.mark.parametrize("deliveries", [1, 9])
+def test_what_cannot_be_believed_is_nobodys_call_however_often_it_comes(facts, deliveries):
+    assert isinstance(decide(delivered(deliveries=deliveries, **facts), now=2000.0), Unbelievable)
+
+
+def test_trust_is_checked_before_anything_that_the_text_says():
+    forged = CALL.model_copy(update={"deadline_unix_s": 0.0}).model_dump_json()
+    assert decide(delivered(text=forged), now=2000.0) == Unbelievable("unsigned or altered")

@@ -1,0 +1,115 @@
+"""The records that cross the wire: one call out, one result back.
+
+Closed, frozen, versioned, JSON only. This module holds values; it must not know Redis, Celery, clocks or models.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated, Any, Final, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
+
+WIRE_VERSION: Final = 1
+
+
+class Record(BaseModel):
+    """A frozen value that refuses fields it does not know."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Effect(StrEnum):
+    """What a repeat of a call would do."""
+
+    READ_ONLY = "read_only"
+    IDEMPOTENT = "idempotent"
+    ONCE = "once"
+    """Neither: a repeat could do harm. The default, as in MCP's tool annotations."""
+
+    @property
+    def repeatable(self) -> bool:
+        """Whether a call may be delivered again after its worker was lost."""
+        return self is not Effect.ONCE
+
+
+class FailureKind(StrEnum):
+    """Why a call has no return value."""
+
+    BAD_ARGUMENTS = "bad_arguments"
+    UNKNOWN_TOOL = "unknown_tool"
+    REFUSED = "refused"
+    DENIED = "denied"
+    ERROR = "error"
+    TIMED_OUT = "timed_out"
+    EXPIRED = "expired"
+    CRASHED = "crashed"
+    CANCELLED = "cancelled"
+    IN_DOUBT = "in_doubt"
+    LIMIT = "limit"
+
+
+class ToolCall(Record):
+    """One requested tool call on its way to a worker.
+
+    `call_id` is `{run_id}.{turn}.{position}` and also the Celery task id. `arguments` is the JSON text that the model
+    wrote, unparsed: the worker that knows the tool validates it. `deadline_unix_s` counts from the request, so time in
+    the queue counts; an expired call never starts. `context` is the caller's own JSON, hidden from the model.
+    """
+
+    v: Literal[1] = WIRE_VERSION
+    call_id: str
+    run_id: str
+    tool: str
+    arguments: str
+    attempt: int = 1
+    deadline_unix_s: float
+    reply_to: str
+    context: dict[str, Any] = Field(default_factory=dict)
+    traceparent: str | None = None
+
+
+class Returned(Record):
+    """The tool returned. `content` is what the model reads; the rest never reaches it."""
+
+    type: Literal["returned"] = "returned"
+    content: str
+    state: dict[str, Any] = Field(default_factory=dict)
+    attributes: dict[str, Any] = Field(default_factory=dict)
+    artifact: str | None = None
+
+
+class Failed(Record):
+    """The call ended without a return value. `message` is written for the model to read."""
+
+    type: Literal["failed"] = "failed"
+    kind: FailureKind
+    message: str
+
+
+class Submitted(Record):
+    """The work goes on elsewhere: ask again with `handle`, not before `poll_after_s`."""
+
+    type: Literal["submitted"] = "submitted"
+    handle: str
+    poll_after_s: float = 5.0
+    message: str = ""
+
+
+class Progress(Record):
+    """How far a running call has come. Not a result: any number may precede the one result."""
+
+    type: Literal["progress"] = "progress"
+    fraction: Annotated[float, Field(ge=0, le=1)]
+    message: str = ""
+
+
+ToolResult = Annotated[Returned | Failed | Submitted, Field(discriminator="type")]
+"""What a call ends in: exactly one of these for each call id."""
+
+TOOL_RESULT: TypeAdapter[Returned | Failed | Submitted] = TypeAdapter(ToolResult)
+
+
+def call_id(run_id: str, turn: int, position: int) -> str:
+    """The one join key of a call; also its Celery task id."""
+    return f"{run_id}.{turn}.{position}"

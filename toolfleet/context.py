@@ -1,0 +1,172 @@
+"""What a running tool may know about its call: who asks, how long is left, whom to tell about progress.
+
+Holds values and two functions given by the worker; it must not know Redis, Celery or how calls are delivered.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Mapping
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from typing import Annotated, Any, Final
+
+from toolfleet.calls import Progress, ToolCall
+from toolfleet.errors import CallerError
+
+log = logging.getLogger("toolfleet.context")
+
+
+class NoContext(CallerError):
+    """`current_context()` was asked outside a tool call."""
+
+
+class MissingFromContext(CallerError):
+    """A tool wants a value that the caller did not put into the call's context."""
+
+
+def _unheard(_progress: Progress) -> None:
+    """Progress of a call that nobody watches."""
+
+
+def _never() -> bool:
+    return False
+
+
+# Not frozen: that makes each call's construction three times as slow, and a tool that changes its own harms itself.
+@dataclass(slots=True, eq=False)
+class Context:
+    """One attempt at one call, as its tool sees it.
+
+    `context` is the caller's own JSON, hidden from the model. `attributes` is shared by the interceptors around the
+    tool and reaches the caller with the result.
+    """
+
+    call_id: str
+    run_id: str
+    tool: str
+    deadline_unix_s: float
+    attempt: int = 1
+    context: Mapping[str, Any] = field(default_factory=dict)
+    attributes: dict[str, Any] = field(default_factory=dict)
+    report: Callable[[Progress], None] = _unheard
+    is_cancelled: Callable[[], bool] = _never
+
+    @classmethod
+    def of(
+        cls,
+        call: ToolCall,
+        *,
+        attempt: int | None = None,
+        report: Callable[[Progress], None] = _unheard,
+        is_cancelled: Callable[[], bool] = _never,
+    ) -> Context:
+        """The context of a call; `attempt` is the call's own unless the delivery knows better."""
+        return cls(
+            call_id=call.call_id,
+            run_id=call.run_id,
+            tool=call.tool,
+            deadline_unix_s=call.deadline_unix_s,
+            attempt=call.attempt if attempt is None else attempt,
+            context=call.context,
+            report=report,
+            is_cancelled=is_cancelled,
+        )
+
+    @property
+    def idempotency_key(self) -> str:
+        """The same for every attempt at this call: hand it to services that drop repeats."""
+        return self.call_id
+
+    @property
+    def conversation_id(self) -> str:
+        """The caller's conversation; a run without one is a conversation of its own."""
+        return str(self.context.get("conversation_id") or self.run_id)
+
+    @property
+    def cancelled(self) -> bool:
+        """Whether the result is no longer wanted. Blocking tools look here between two steps."""
+        return self.is_cancelled()
+
+    @property
+    def time_left_s(self) -> float:
+        """Seconds until the deadline; negative when it has passed."""
+        return self.deadline_unix_s - time.time()
+
+    def progress(self, fraction: float, message: str = "") -> None:
+        """Tell whoever waits how far the call has come, from 0 to 1. Never blocks, never raises."""
+        try:
+            self.report(Progress(fraction=_within_bounds(fraction), message=str(message)))
+        except Exception as error:  # noqa: BLE001  # a courtesy to the reader must not cost the tool its work
+            log.warning("progress_not_reported: %r", error, extra={"call_id": self.call_id, "run_id": self.run_id})
+
+
+def _within_bounds(fraction: float) -> float:
+    """Into 0..1. The comparisons send NaN, which has no place in JSON, to 0."""
+    return float(fraction) if 0 <= fraction <= 1 else float(fraction > 1)
+
+
+_current: Final[ContextVar[Context]] = ContextVar("toolfleet_context")
+
+
+def current_context() -> Context:
+    """The context of the call that is running here. Raises NoContext where no tool runs.
+
+    Works in a tool, in what it awaits, and in threads that it starts with `contextvars.copy_context()`, as
+    `asyncio.to_thread` does.
+    """
+    try:
+        return _current.get()
+    except LookupError:
+        raise NoContext("current_context() answers only while a tool is running for a call") from None
+
+
+class within:  # noqa: N801  # used as a statement, `with within(context):`
+    """Make `context` the current one for the body. A class, because a generator costs each call twice as much."""
+
+    __slots__ = ("_context", "_token")
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+
+    def __enter__(self) -> None:
+        self._token = _current.set(self._context)
+
+    def __exit__(self, *_: object) -> None:
+        _current.reset(self._token)
+
+
+# --- parameters that the model never sees ----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class FromContext:
+    """Marks a parameter that is taken from the caller's context: `tenant: Annotated[str, FromContext("tenant")]`."""
+
+    key: str
+
+    def take(self, context: Context) -> Any:
+        """The value in the context. Raises MissingFromContext."""
+        try:
+            return context.context[self.key]
+        except KeyError:
+            raise MissingFromContext(
+                f"tool {context.tool} needs {self.key!r} in the context of the run, which has "
+                f"{', '.join(map(repr, context.context)) or 'nothing'}"
+            ) from None
+
+
+@dataclass(frozen=True, slots=True)
+class _FromConversation:
+    """Marks the parameter that is the conversation's id."""
+
+    def take(self, context: Context) -> str:
+        return context.conversation_id
+
+
+ConversationId = Annotated[str, _FromConversation()]
+"""The type of a parameter that receives the id of the conversation and is not offered to the model."""
+
+INJECTED: Final = (FromContext, _FromConversation)
+"""The markers, for whoever reads a tool's signature."""

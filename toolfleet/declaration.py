@@ -1,0 +1,142 @@
+"""What a tool's function and options amount to: the spec that is announced, and how its arguments are read and passed.
+
+Decides defaults and refuses contradictions. Calls no tool; queues and workers are names here.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+from pydantic import Field, ValidationError
+
+from toolfleet import complaints
+from toolfleet.arguments import Reader
+from toolfleet.calls import Effect, Record
+from toolfleet.docstrings import documentation, words
+from toolfleet.errors import InvalidTool
+from toolfleet.reading import TypedReader
+from toolfleet.schema import input_schema, output_schema
+from toolfleet.signature import Injection, read_signature
+
+MAX_NAME_CHARS: Final = 256
+"""Providers take 64 and get a shorter one; a name beyond this is a text that went into the wrong field."""
+
+
+class ToolSpec(Record):
+    """What the fleet knows of a tool: announced by workers, offered to models. JSON on the wire."""
+
+    v: Literal[1] = 1
+    name: str
+    description: str
+    input_schema: dict[str, Any]
+    output_schema: dict[str, Any] | None = None
+    effect: Effect = Effect.ONCE
+    queue: str = "io"
+    long_running: bool = False
+    timeout_s: float | None = Field(default=None, gt=0)
+    patience_s: float | None = Field(default=None, ge=0)
+    requires_approval: bool = False
+    return_direct: bool = False
+    tags: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What `@tool(...)` was told, as it was told."""
+
+    name: str | None = None
+    description: str | None = None
+    read_only: bool = False
+    idempotent: bool = False
+    queue: str | None = None
+    long_running: bool = False
+    timeout_s: float | None = None
+    patience_s: float | None = None
+    blocking: Literal["thread", "process"] = "thread"
+    retries: int = 0
+    retry_on: tuple[type[BaseException], ...] = ()
+    requires_approval: bool = False
+    return_direct: bool = False
+    extra: Literal["forbid", "ignore"] = "forbid"
+    tags: tuple[str, ...] = ()
+
+    @property
+    def effect(self) -> Effect:
+        """What a repeat of a call would do."""
+        if self.read_only:
+            return Effect.READ_ONLY
+        return Effect.IDEMPOTENT if self.idempotent else Effect.ONCE
+
+    def queue_of(self, *, is_async: bool) -> str:
+        """The queue that was asked for, or else the pool that suits the function."""
+        if self.queue:
+            return self.queue
+        if self.long_running:
+            return "long"
+        return "io" if is_async else "cpu"
+
+
+@dataclass(frozen=True, slots=True)
+class Declaration:
+    """All that is known of a tool before it is called.
+
+    `whole` names the parameter that takes all arguments as one dict, where the schema was written by hand.
+    """
+
+    spec: ToolSpec
+    reader: Reader
+    injections: tuple[tuple[str, Injection], ...] = ()
+    positional_only: tuple[str, ...] = ()
+    whole: str | None = None
+    returns_nothing: bool = False
+
+
+def declare(function: Callable[..., Any], options: Options, local_names: Mapping[str, Any]) -> Declaration:
+    """Read a function's declaration.
+
+    Raises InvalidTool, or NotYetDefined when an annotation is ahead of its definition.
+    """
+    name = options.name or function.__name__
+    documented = documentation(function)
+    signature = read_signature(function, documented, extra=options.extra, local_names=local_names)
+    return Declaration(
+        spec=spec_of(
+            name,
+            options,
+            is_async=inspect.iscoroutinefunction(function),
+            description=options.description or documented.description or words(name),
+            input_schema=input_schema(signature.model),
+            output_schema=output_schema(signature.returns),
+        ),
+        reader=TypedReader(name, signature, extra=options.extra),
+        injections=signature.injections,
+        positional_only=signature.positional_only,
+        returns_nothing=signature.returns in (None, type(None)),
+    )
+
+
+def spec_of(name: str, options: Options, *, is_async: bool, **described: Any) -> ToolSpec:
+    """The spec of a tool with these options. Raises InvalidTool for values that mean nothing."""
+    if not name.strip() or not name.isprintable() or len(name) > MAX_NAME_CHARS:
+        raise InvalidTool(f"{name[:80]!r} is no name for a tool: 1 to {MAX_NAME_CHARS} printable characters are")
+    if options.retries < 0:
+        raise InvalidTool(f"tool {name}: retries={options.retries}, where 0 means to try once")
+    try:
+        return ToolSpec(
+            name=name,
+            effect=options.effect,
+            queue=options.queue_of(is_async=is_async),
+            long_running=options.long_running,
+            timeout_s=options.timeout_s,
+            patience_s=options.patience_s,
+            requires_approval=options.requires_approval,
+            return_direct=options.return_direct,
+            tags=options.tags,
+            **described,
+        )
+    except ValidationError as error:
+        wrong = (complaints.unfit(each["loc"], each["input"], each["msg"]) for each in error.errors())
+        raise InvalidTool(f"tool {name}: {complaints.listed(wrong)}") from None

@@ -1,0 +1,112 @@
+"""Every Redis key, and what ends it: a TTL or a trim rule. No other file may spell a key.
+
+A test holds this file against a live server: each key found there must be made here and have its end.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+RESULT_TTL_S: Final = 24 * 3600
+"""How long a result waits for an orchestrator to come back. One that has recorded it drops it within seconds."""
+
+CLAIM_GRACE_S: Final = 600
+"""A claim outlives its call's deadline by this much, for clocks that differ; then the envelope itself is refused."""
+
+REPLIES_TTL_S: Final = 24 * 3600
+"""A reply stream whose orchestrator is gone ends after this; the stored results are the truth."""
+
+ANNOUNCEMENT_TTL_S: Final = 30
+"""The tools of a worker that vanished are offered for this long; live workers renew at a third of it."""
+
+DEAD_LETTERS_MAX: Final = 10_000
+"""The dead-letter stream keeps about this many of the newest messages."""
+
+REPLIES_MAX: Final = 200_000
+"""A reply stream that nobody reads keeps about this many of the newest entries; the stored results are the truth."""
+
+
+@dataclass(frozen=True, slots=True)
+class Keys:
+    """The keys of one namespace. Two fleets on one server differ in their namespace only."""
+
+    namespace: str = "toolfleet"
+
+    def result(self, call_id: str) -> str:
+        """String: the signed result of a settled call. With an empty id, what all of them begin with."""
+        return f"{self.namespace}:result:{call_id}"
+
+    def claim(self, call_id: str) -> str:
+        """String: the delivery that may cause the call's effect."""
+        return f"{self.namespace}:claim:{call_id}"
+
+    def replies(self, orchestrator_id: str) -> str:
+        """Stream: results and progress for one orchestrator, in the order of arrival."""
+        return f"{self.namespace}:replies:{orchestrator_id}"
+
+    def workers(self) -> str:
+        """Sorted set: the workers that announce tools, scored by when they last did."""
+        return f"{self.namespace}:workers"
+
+    def worker(self, worker: str) -> str:
+        """String: what one worker is and the specs of its tools."""
+        return f"{self.namespace}:worker:{worker}"
+
+    def spec(self, tool: str) -> str:
+        """String: the one spec that all live workers with this tool agree on."""
+        return f"{self.namespace}:spec:{tool}"
+
+    def progress(self, call_id: str) -> str:
+        """String: the newest progress of a running call."""
+        return f"{self.namespace}:progress:{call_id}"
+
+    def handle(self, handle: str) -> str:
+        """String: which call a handle stands for, and who may ask."""
+        return f"{self.namespace}:handle:{handle}"
+
+    def cancelled(self, call_id: str) -> str:
+        """String: a mark that a call must not start."""
+        return f"{self.namespace}:cancelled:{call_id}"
+
+    def run(self, run_id: str) -> str:
+        """Stream: the events of one run, the only record of it."""
+        return f"{self.namespace}:run:{run_id}"
+
+    def dead_letters(self) -> str:
+        """Stream: messages that could not be handled, with the reason."""
+        return f"{self.namespace}:dead"
+
+    def counters(self) -> str:
+        """Hash: how often each rare thing happened (refused envelopes, dropped results, …)."""
+        return f"{self.namespace}:counters"
+
+    # --- owned by the transport (toolfleet.streams) -------------------------------------------------------------
+
+    def queue(self, queue: str, priority: int) -> str:
+        """Stream: the waiting and running messages of one queue at one priority."""
+        return f"{self.namespace}:queue:{queue}:{priority}"
+
+    def scheduled(self, queue: str) -> str:
+        """Sorted set: messages of a queue that are not due yet, scored by their due time."""
+        return f"{self.namespace}:scheduled:{queue}"
+
+    def lease(self, consumer: str) -> str:
+        """String: a worker's lease on all that it has been delivered."""
+        return f"{self.namespace}:lease:{consumer}"
+
+    def sweeper(self, queue: str) -> str:
+        """String: which worker looks after the dead ones of a queue, for a few heartbeats."""
+        return f"{self.namespace}:sweeper:{queue}"
+
+    def binding(self, exchange: str) -> str:
+        """Set (kombu's own): the queues bound to an exchange, a few bytes each; unbinding or a sweep removes them."""
+        return f"{self.namespace}:binding:{exchange}"
+
+    def permanent_binding(self, exchange: str) -> str:
+        """Set (kombu's own): the part of `binding` that no sweep may remove."""
+        return f"{self.namespace}:binding-permanent:{exchange}"
+
+    def binding_deadlines(self) -> str:
+        """Sorted set (kombu's own): when the bindings of expiring queues are swept."""
+        return f"{self.namespace}:binding-deadlines"

@@ -1,0 +1,152 @@
+"""One frozen value with every setting: read once from the environment (`TOOLFLEET_…`), checked, passed in.
+
+No other module reads the environment for a setting of this project.
+"""
+
+from __future__ import annotations
+
+import secrets as stdlib_secrets
+from functools import cached_property
+from ipaddress import ip_address
+from typing import Annotated, Self
+from urllib.parse import urlsplit
+
+from pydantic import Field, SecretStr, ValidationError, model_validator
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from toolfleet.errors import InvalidSettings
+from toolfleet.keys import Keys
+from toolfleet.stream_urls import stream_url
+
+Seconds = Annotated[float, Field(gt=0)]
+
+MIN_SECRET_BYTES = 16
+
+
+class Settings(BaseSettings):
+    """How this fleet is set up. Times are seconds unless the name says otherwise."""
+
+    model_config = SettingsConfigDict(env_prefix="TOOLFLEET_", frozen=True, extra="ignore")
+
+    redis_url: str = "redis://127.0.0.1:6379/0"
+    """Where results, specs and (by default) the queues live: redis://, rediss://, unix:// or sentinel://."""
+
+    broker_url: str | None = None
+    """Celery's broker. None: Redis Streams on `redis_url`. Any Celery URL works, with that broker's own guarantees."""
+
+    namespace: Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]+$")] = "toolfleet"
+    """The first part of every key: fleets that share a server differ here."""
+
+    secret: SecretStr = SecretStr("")
+    """Signs every call and result. Required unless Redis is on this machine."""
+
+    previous_secret: SecretStr = SecretStr("")
+    """Still accepted, never used to sign: lets a secret be rotated without an outage."""
+
+    lease_s: Seconds = 30.0
+    """A worker that shows no life for this long has lost its calls to others."""
+
+    heartbeat_s: Seconds = 5.0
+    """How often a worker renews its lease."""
+
+    shutdown_grace_s: Annotated[float, Field(ge=0)] = 30.0
+    """How long a worker that was asked to stop lets running calls end; then it gives them back."""
+
+    max_deliveries: Annotated[int, Field(ge=1)] = 5
+    """A call that lost this many workers ends as crashed: it probably kills them."""
+
+    call_timeout_s: Seconds = 600.0
+    """Deadline of a call that says nothing else, from request to result, time in the queue included."""
+
+    long_call_timeout_s: Seconds = 7 * 24 * 3600.0
+    """The same for long-running tools."""
+
+    max_message_bytes: Annotated[int, Field(ge=1024)] = 4 * 1024 * 1024
+    """A larger call is refused before it is sent and again before it is executed."""
+
+    max_result_bytes: Annotated[int, Field(ge=1024)] = 256 * 1024
+    """A larger result is cut; the model is told."""
+
+    max_unsettled_calls: Annotated[int, Field(ge=1)] = 10_000
+    """Calls one orchestrator has under way; dispatch waits beyond it instead of growing."""
+
+    max_turns: Annotated[int, Field(ge=1)] = 100
+    """Model replies in one run."""
+
+    @model_validator(mode="after")
+    def _heartbeats_fit_the_lease(self) -> Self:
+        if self.lease_s <= 3 * self.heartbeat_s:
+            raise ValueError(
+                f"lease_s ({self.lease_s:g}) must exceed three heartbeats ({self.heartbeat_s:g} s each), "
+                "or a live call could be delivered twice"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _strangers_need_a_secret(self) -> Self:
+        secret = self.secret.get_secret_value()
+        if not secret and not self.redis_is_local:
+            raise ValueError(
+                "secret is required when Redis is not on this machine: set TOOLFLEET_SECRET to the same "
+                "random text on every machine of the fleet (for example from `openssl rand -hex 32`)"
+            )
+        if secret and len(secret.encode()) < MIN_SECRET_BYTES:
+            raise ValueError(f"secret must have at least {MIN_SECRET_BYTES} bytes")
+        return self
+
+    def as_environment(self) -> dict[str, str]:
+        """The variables that give another process these settings; they hold the secrets."""
+        values = {
+            name: value.get_secret_value() if isinstance(value, SecretStr) else str(value)
+            for name, value in self
+            if value is not None
+        }
+        return {f"TOOLFLEET_{name.upper()}": value for name, value in values.items()}
+
+    @property
+    def redis_is_local(self) -> bool:
+        """Whether only this machine can reach Redis: a Unix socket or a loopback address."""
+        url = urlsplit(self.redis_url)
+        if url.scheme == "unix":
+            return True
+        hosts = [part.rpartition("@")[2] for part in url.netloc.split(",")] or [""]
+        return all(_is_loopback(host) for host in hosts)
+
+    @cached_property
+    def keys(self) -> Keys:
+        """The Redis keys of this namespace."""
+        return Keys(self.namespace)
+
+    @property
+    def celery_broker_url(self) -> str:
+        """What Celery connects to: `broker_url`, or the stream transport on `redis_url`."""
+        if self.broker_url:
+            return self.broker_url
+        return stream_url(self.redis_url)
+
+
+def read_settings(**overrides: object) -> Settings:
+    """Settings from the environment, `overrides` first. Raises InvalidSettings in one readable line."""
+    try:
+        return Settings(**overrides)  # type: ignore[arg-type]  # pydantic checks what mypy cannot see through **
+    except ValidationError as error:
+        problems = "; ".join(_one_line(problem["loc"], problem["msg"]) for problem in error.errors())
+        raise InvalidSettings(problems) from None
+
+
+def new_secret() -> str:
+    """A fresh secret for a local fleet."""
+    return stdlib_secrets.token_hex(32)
+
+
+def _one_line(location: tuple[int | str, ...], message: str) -> str:
+    where = f"TOOLFLEET_{str(location[0]).upper()}: " if location else ""
+    return where + message.removeprefix("Value error, ")
+
+
+def _is_loopback(netloc: str) -> bool:
+    host = urlsplit(f"//{netloc}").hostname or ""
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host in {"localhost", ""}

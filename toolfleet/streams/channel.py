@@ -1,0 +1,407 @@
+"""A kombu channel that consumes from Redis Streams.
+
+A message is pending in Redis from the read on, so a killed worker loses nothing; it is deleted when it is acknowledged,
+so streams stay short. The consumer is this process; whether it lives, its lease tells (see `keeper.py`). Names with
+BRPOP in them are kombu's, and kept.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from functools import cached_property
+from queue import Empty
+from time import monotonic
+from typing import Any, Final, NamedTuple
+
+import redis
+from kombu.log import get_logger
+from kombu.transport.redis import SentinelChannel
+
+from toolfleet.streams import scripts
+from toolfleet.streams.addresses import address_of, sentinel_pool
+from toolfleet.streams.claiming import claim
+from toolfleet.streams.entries import Delivery, Malformed, StreamMessage, tag_of
+from toolfleet.streams.holdings import Holdings, holdings_of
+from toolfleet.streams.names import GROUP, RETURNED, consumer_name
+from toolfleet.streams.qos import StreamQoS
+from toolfleet.streams.queues import StreamQueues
+from toolfleet.streams.reader import Read, Reader
+
+logger = get_logger("toolfleet.streams")
+
+LOST_REPLY_MS: Final = 2500
+"""An entry pending for so long that this process does not know of was in a reply that never arrived."""
+
+LATE_REPLY_S: Final = 0.5
+"""A reply read later than this after its time was waiting here; others may have taken over what it brings."""
+
+PAUSE_AFTER_REFUSAL_S: Final = 1.0
+"""How long reading rests after Redis refused it (out of memory, no permission, loading a snapshot)."""
+
+
+class Receiver(NamedTuple):
+    """Who gets a queue's messages."""
+
+    callback: Callable[[StreamMessage], object]
+    no_ack: bool
+
+
+class StreamChannel(StreamQueues):
+    """Queues on Redis Streams, and consumers that nobody outlives unnoticed."""
+
+    QoS = StreamQoS
+
+    lease_s = 30.0
+    heartbeat_s = 5.0
+    max_deliveries = 5
+
+    from_transport_options = (
+        *StreamQueues.from_transport_options,
+        *("lease_s", "heartbeat_s", "max_deliveries"),
+    )
+
+    def __init__(self, connection: Any, **kwargs: Any) -> None:
+        self._receivers: dict[str, Receiver] = {}
+        self._inbox: deque[Delivery] = deque()
+        self._queue_of: dict[str, str] = {}
+        self._read: Read | None = None
+        self._read_client_id: tuple[Any, int] | None = None
+        self._paused_until_s = 0.0
+        self._looked_after_s = self._lost_sought_s = monotonic()
+        self._starved = False
+        super().__init__(connection, **kwargs)
+        self._reader = Reader(self.keys, self.priority_steps, consumer_name())
+
+    # --- consuming ----------------------------------------------------------------------------------------------
+
+    @cached_property
+    def holdings(self) -> Holdings:
+        """What this process holds of this broker."""
+        client = self.connection.client
+        broker = (client.transport_cls, client.hostname, client.port, client.virtual_host)
+        return holdings_of(broker, self.keys)
+
+    def basic_consume(
+        self,
+        queue: str,
+        no_ack: bool,  # noqa: FBT001  # kombu's signature
+        callback: Callable[[Any], object],
+        consumer_tag: str,
+        **kwargs: Any,
+    ) -> None:
+        """Let `callback` have the queue's messages. With `no_ack` they are acknowledged as they are read."""
+        super().basic_consume(queue, no_ack, callback, consumer_tag, **kwargs)
+        if queue in self._fanout_queues:
+            return
+        streams = self.streams(queue)
+        self._queue_of.update(dict.fromkeys(streams, queue))
+        self._receivers[queue] = Receiver(callback, no_ack)
+        self._reader.look_for_everything()
+        if not no_ack:
+            self._look_after(queue, streams)
+
+    def basic_get(self, queue: str, no_ack: bool = False, **_: Any) -> StreamMessage | None:  # noqa: FBT001  # kombu's signature
+        """One message, or None when there is none."""
+        streams = self.streams(queue)
+        fetch = self.commands.register_script(scripts.FETCH)
+        arguments = self._reader.fetch_command(streams, [queue], 1)[3 + len(streams) :]
+        reader = Reader(self.keys, self.priority_steps, self.holdings.consumer)
+        deliveries = reader.fetched(Read(streams, 1, 0, monotonic()), fetch(keys=streams, args=arguments))
+        if not deliveries:
+            return None
+        if not no_ack:
+            self._look_after(queue, streams)
+        message = self._decoded(deliveries[0])
+        if message is not None:
+            self._note(message, no_ack=no_ack)
+        self.settle()
+        return message
+
+    def _basic_cancel(self, consumer_tag: str) -> None:
+        queue = self._tag_to_queue.get(consumer_tag)
+        super()._basic_cancel(consumer_tag)
+        if self._receivers.pop(queue, None) is not None and not self._receivers and not self._closing:
+            self._stop_reading()
+            self._hand_back_inbox()
+            self.qos.hand_back_abandoned()
+            self.settle()
+
+    def _brpop_start(self, timeout: float | None = None) -> None:
+        now_s = monotonic()
+        if now_s < self._paused_until_s:
+            return
+        if self._inbox:
+            self._deliver_inbox()
+        if now_s - self._lost_sought_s >= self.heartbeat_s:
+            self._find_lost_replies(now_s)
+        if self.holdings.parked:
+            self.settle()
+            self._reader.look_for_everything()
+        if not self.qos.can_consume():
+            return
+        queues = self._queue_cycle.consume(len(self.active_queues))
+        if queues:
+            self._send_read(queues, now_s, self.brpop_timeout if timeout is None else timeout)
+
+    def _send_read(self, queues: list[str], now_s: float, wait_s: float) -> None:
+        connection = self.client.connection
+        if self._read_client_id is None or self._read_client_id[0] is not connection._sock:
+            connection.send_command("CLIENT", "ID")
+            self._read_client_id = connection._sock, connection.read_response()
+        self._read, command = self._reader.next_read(queues, self.qos.credit(), now_s, int(wait_s * 1000))
+        self._in_poll = connection
+        self._brpop_sent_at = now_s
+        connection.send_command(*command)
+        for queue in queues:
+            if queue in self._expires:
+                self._maybe_update_queues_expire(self.commands, queue)
+
+    def _brpop_read(self, **_: Any) -> bool:
+        deliveries = self._receive_read()
+        if not deliveries:
+            raise Empty
+        self._queue_cycle.rotate(self._queue_of[deliveries[0].stream])
+        self._inbox.extend(deliveries)
+        self._deliver_inbox()
+        return True
+
+    def _receive_read(self) -> list[Delivery]:
+        """The reply of the read on its way. Redis's refusals are logged and waited out; lost connections raise."""
+        read, self._read = self._read, None
+        connection = self.client.connection
+        try:
+            reply = connection.read_response()
+        except self.connection_errors:
+            connection.disconnect()
+            raise
+        except redis.ResponseError as refusal:
+            self._heal(refusal)
+            return []
+        finally:
+            self._in_poll = None
+            self._flush_brpop_reauth()
+        if read is None:
+            return []
+        deliveries = self._claimed(self._reader.deliveries(read, reply))
+        if deliveries and monotonic() - read.sent_s > self.brpop_timeout + LATE_REPLY_S:
+            return self._still_ours(deliveries)
+        return deliveries
+
+    def _claimed(self, deliveries: list[Delivery]) -> list[Delivery]:
+        kept, copies = claim(self.commands, self.keys, deliveries)
+        if copies:
+            self.holdings.acks.extend(tag_of(copy.stream, copy.entry_id) for copy in copies)
+            self.commands.hincrby(self.keys.counters(), "duplicate_messages", len(copies))
+        return kept
+
+    def _heal(self, refusal: redis.ResponseError) -> None:
+        self._reader.look_for_everything()  # the fetch script creates groups that are missing
+        if isinstance(refusal, redis.exceptions.NoScriptError):
+            self.commands.script_load(scripts.FETCH)
+        elif not str(refusal).startswith(("NOGROUP", "UNBLOCKED")):
+            logger.warning("reading rests for %g s, Redis refused it: %s", PAUSE_AFTER_REFUSAL_S, refusal)
+            self._paused_until_s = monotonic() + PAUSE_AFTER_REFUSAL_S
+
+    def _still_ours(self, deliveries: list[Delivery]) -> list[Delivery]:
+        """After a stall of this process: what the reply delivered and nobody has taken over meanwhile."""
+        with self.commands.pipeline(transaction=False) as pipeline:
+            for delivery in deliveries:
+                at = delivery.entry_id
+                pipeline.xpending_range(delivery.stream, GROUP, at, at, 1, self.holdings.consumer)
+            held = pipeline.execute()
+        return [delivery for delivery, pending in zip(deliveries, held, strict=True) if pending]
+
+    def _deliver_inbox(self) -> None:
+        inbox = self._inbox
+        while inbox:
+            self._deliver(inbox.popleft())
+        self.settle_soon()
+
+    def _deliver(self, delivery: Delivery) -> None:
+        receiver = self._receivers.get(self._queue_of[delivery.stream])
+        if receiver is None or not self.qos.can_consume():
+            self.holdings.parked.append((tag_of(delivery.stream, delivery.entry_id), True))
+            return
+        message = self._decoded(delivery)
+        if message is not None:
+            self._note(message, no_ack=receiver.no_ack)
+            receiver.callback(message)
+
+    def _decoded(self, delivery: Delivery) -> StreamMessage | None:
+        try:
+            # One delivery beyond the cap goes out, so that its receiver can tell whoever waits that it was given up.
+            if delivery.deliveries > self.max_deliveries + 1:
+                raise Malformed("delivered too often: it probably kills its workers")
+            return StreamMessage.from_delivery(self, delivery, self.holdings.consumer, self.max_message_bytes)
+        except Malformed as malformed:
+            tag = tag_of(delivery.stream, delivery.entry_id)
+            self.holdings.bury(tag, str(malformed))
+            return None
+
+    def _note(self, message: StreamMessage, *, no_ack: bool) -> None:
+        if no_ack:
+            self.holdings.acks.append(message.delivery_tag)
+        else:
+            self.qos.append(message, message.delivery_tag)
+
+    # --- settling, and looking after what is held ---------------------------------------------------------------
+
+    def expect_credit(self) -> None:
+        """Before the event loop sends reads: from here on, credit that returns must wake it."""
+        self._starved = True
+
+    def tick(self) -> None:
+        """Once per turn of the event loop, after it has sent the next read."""
+        if self._in_poll:
+            self._starved = False
+        now_s = monotonic()
+        if now_s - self._looked_after_s >= self.heartbeat_s:
+            self._look_after_holdings(now_s)
+        self.settle()
+
+    def settle_soon(self, *, urgent: bool = False) -> None:
+        """Something waits in the holdings: an event loop sends it at its next tick, without one it goes now.
+
+        After this channel has closed, the process's next channel sends it.
+        """
+        if self.closed or self.connection is None:
+            return
+        if self.connection.cycle.evented:
+            self._starved |= urgent
+            self.credit_returned()
+        elif not self._inbox:
+            self.settle()
+
+    def settle(self) -> None:
+        """Send acknowledgements and the like. When Redis refuses them they are kept, and sent later."""
+        if monotonic() < self._paused_until_s:
+            return
+        try:
+            self.holdings.flush(self.commands)
+        except self.connection_errors:
+            raise
+        except redis.ResponseError as refusal:
+            self._heal(refusal)
+
+    def credit_returned(self) -> None:
+        """Wake the event loop if it sleeps without a read on its way."""
+        if self._starved and self.connection is not None:
+            self._starved = False
+            self.connection.cycle.wake()
+
+    def _look_after(self, queue: str, streams: list[str]) -> None:
+        holdings, lease_ms = self.holdings, int(self.lease_s * 500)
+        # The companion needs a moment to start; the first lease is written here.
+        self.commands.set(self.keys.lease(holdings.consumer), "alive", px=lease_ms)
+        holdings.keeper.look_after(
+            queue,
+            streams,
+            {
+                "redis": address_of(self),
+                "group": GROUP,
+                "returned": RETURNED,
+                "consumer": holdings.consumer,
+                "lease": self.keys.lease(holdings.consumer),
+                "lease_prefix": self.keys.lease(""),
+                "sweeper_prefix": self.keys.sweeper(""),
+                # A lease runs for half of lease_s, its absence is watched for a third, looks come every sixth at least.
+                "lease_ms": lease_ms,
+                "grace_s": self.lease_s / 3,
+                "renew_every_s": min(self.heartbeat_s, self.lease_s / 6),
+                "sweep_every_s": min(self.heartbeat_s, self.lease_s / 6),
+                "term_ms": int(2000 * min(self.heartbeat_s, self.lease_s / 6)),
+                "sweep_script": scripts.SWEEP,
+                "leave_script": scripts.LEAVE,
+            },
+        )
+
+    def _look_after_holdings(self, now_s: float) -> None:
+        """Replace a lost companion, hand back what nobody here can run any more."""
+        self._looked_after_s = now_s
+        self.holdings.keeper.ensure()
+        if self.holdings.orphans:
+            self.qos.hand_back(self.holdings.abandoned())
+        if not self._in_poll and now_s - self._lost_sought_s >= self.heartbeat_s:
+            self._find_lost_replies(now_s)
+
+    def _find_lost_replies(self, now_s: float) -> None:
+        """Between two reads: hand back what Redis has delivered to this process and nobody here has seen."""
+        self._lost_sought_s = now_s
+        tags = [tag for stream in self._queue_of for tag in self._pending_for_long(stream)]
+        self.holdings.parked.extend((tag, True) for tag in tags if not self.holdings.knows(tag))
+
+    def _pending_for_long(self, stream: str) -> list[str]:
+        try:
+            pending: Any = self.commands.xpending_range(
+                stream, GROUP, "-", "+", 10_000, self.holdings.consumer, idle=LOST_REPLY_MS
+            )
+        except redis.ResponseError:
+            return []  # no such group yet
+        return [tag_of(stream, entry["message_id"].decode()) for entry in pending]
+
+    # --- connections --------------------------------------------------------------------------------------------
+
+    def _stop_reading(self) -> None:
+        """End the read on its way; what it brings at the last moment goes to the inbox."""
+        if not self._in_poll or self._read_client_id is None:
+            return
+        try:
+            self.commands.execute_command("CLIENT", "UNBLOCK", self._read_client_id[1])
+        except redis.ResponseError as refusal:
+            logger.debug("the last read ends by itself: %s", refusal)
+        self._inbox.extend(self._receive_read())
+
+    def _hand_back_inbox(self) -> None:
+        self.holdings.parked.extend((tag_of(d.stream, d.entry_id), True) for d in self._inbox)
+        self._inbox.clear()
+
+    def close(self) -> None:
+        """Close. After a clean end (every consumer was cancelled) what never came to a start is handed back at once."""
+        if not self.closed and self._qos is not None:
+            try:
+                self._leave(clean=not self._receivers)
+            except (*self.connection_errors, redis.RedisError) as error:
+                logger.debug("channel closed without a word to Redis: %r", error)
+                self._qos.orphan()
+        self._in_poll = None
+        super().close()
+
+    def _end_lease(self) -> None:
+        holdings = self.holdings
+        leave = self.commands.register_script(scripts.LEAVE)
+        arguments: list[str | int] = [GROUP, RETURNED, holdings.consumer, 1]
+        leave(keys=[self.keys.lease(holdings.consumer), *holdings.keeper.streams], args=arguments)
+        holdings.keeper.dismiss()
+
+    def _leave(self, *, clean: bool) -> None:
+        holdings = self.holdings
+        holdings.receiving.discard(self.qos)
+        if not clean:
+            # The connection is gone or about to be: what there is to say, the next channel says.
+            self._hand_back_inbox()
+            self.qos.orphan()
+            return
+        self._stop_reading()
+        self._hand_back_inbox()
+        self.qos.hand_back_unstarted()
+        self.settle()
+        if not holdings.orphans and not holdings.receiving and holdings.keeper.streams:
+            self._end_lease()
+
+
+class SentinelStreamChannel(StreamChannel, SentinelChannel):  # type: ignore[misc]  # kombu ships no types
+    """The same, on the master that Redis Sentinel names."""
+
+    from_transport_options = (
+        *StreamChannel.from_transport_options,
+        *("master_name", "min_other_sentinels", "sentinel_kwargs", "sentinel_fanout_compat"),
+    )
+
+    def _sentinel_managed_pool(self, asynchronous: bool = False) -> Any:  # noqa: FBT001  # kombu's signature
+        manager, pool = sentinel_pool(self, self._connparams(asynchronous))
+        if asynchronous:
+            self._async_sentinel_manager = manager
+        else:
+            self._sentinel_manager = manager
+        return pool

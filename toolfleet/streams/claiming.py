@@ -1,0 +1,36 @@
+"""Claims for a read that waited: what the fetch script does as it reads is done here, one round trip later."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import redis
+
+from toolfleet.keys import Keys
+from toolfleet.streams.entries import Delivery, claim_of
+
+
+def claim(client: redis.Redis, keys: Keys, deliveries: Sequence[Delivery]) -> tuple[list[Delivery], list[Delivery]]:
+    """Claim the calls among these deliveries. Returns those that may go on, in order, and the copies of other messages.
+
+    A call whose claim could not be written goes on unclaimed: its worker claims it, or finds that it cannot.
+    """
+    wanted = [claim_of(delivery) for delivery in deliveries]
+    if not any(wanted):
+        return list(deliveries), []
+    with client.pipeline(transaction=False) as pipeline:
+        for delivery, asked in zip(deliveries, wanted, strict=True):
+            if asked:
+                call_id, ttl_s = asked
+                pipeline.set(keys.claim(call_id), delivery.entry_id, nx=True, get=True, ex=ttl_s)
+        holders = iter(pipeline.execute(raise_on_error=False))
+    kept, copies = [], []
+    for delivery, asked in zip(deliveries, wanted, strict=True):
+        holder = next(holders) if asked else redis.ResponseError()
+        if isinstance(holder, Exception):
+            kept.append(delivery)
+        elif holder is None or holder.decode() == delivery.entry_id:
+            kept.append(delivery._replace(claimed=True))
+        else:
+            copies.append(delivery)
+    return kept, copies

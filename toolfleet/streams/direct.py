@@ -1,0 +1,56 @@
+"""Publishing without kombu, for a process that has an event loop: the same entries, a batch in one command.
+
+kombu's producer is synchronous and prepares each message anew; from an event loop it needs a thread. Both cost more
+than the call itself (see ARCHITECTURE.md). Only for one kind of message: tasks, due now, on a queue of this transport.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import orjson
+import redis.asyncio
+
+from toolfleet.keys import Keys
+from toolfleet.streams import scripts
+from toolfleet.streams.names import Priority
+
+
+class TaskMessage(NamedTuple):
+    """A message of Celery's protocol 2: `headers` with `task`, `id` and perhaps `claim` (seconds), `body` as JSON."""
+
+    queue: str
+    priority: Priority
+    headers: dict[str, Any]
+    body: bytes
+
+
+class DirectPublisher:
+    """Adds task messages to their streams."""
+
+    def __init__(self, client: redis.asyncio.Redis, keys: Keys) -> None:
+        self._publish = client.register_script(scripts.PUBLISH)
+        self._keys = keys
+        self._places: dict[tuple[str, Priority], tuple[str, bytes]] = {}
+
+    async def publish(self, messages: Sequence[TaskMessage]) -> None:
+        """All messages in one command, in order. Raises redis.RedisError, after which all or none are in the queues."""
+        arguments: list[str | bytes] = []
+        for message in messages:
+            stream, properties = self._place(message.queue, message.priority)
+            headers = message.headers
+            claim = headers.get("claim")
+            arguments += (stream, message.body, orjson.dumps(headers), properties)
+            arguments += (headers["id"], str(claim)) if claim else ("", "")
+        await self._publish(args=arguments)
+
+    def _place(self, queue: str, priority: Priority) -> tuple[str, bytes]:
+        """The stream of a queue's level, and the properties that all of its messages have."""
+        place = self._places.get((queue, priority))
+        if place is None:
+            delivery_info = {"exchange": "", "routing_key": queue}
+            properties = {"delivery_mode": 2, "delivery_info": delivery_info, "priority": int(priority)}
+            place = self._keys.queue(queue, priority), orjson.dumps(properties)
+            self._places[queue, priority] = place
+        return place

@@ -1,0 +1,173 @@
+"""The companion process of a worker: renews its lease, ends it when the worker is gone, and sweeps after other workers.
+
+Run as a program; the worker writes JSON lines to its standard input. Imports nothing of this project, to start fast and
+stay small. It does not renew while the worker is stopped, so a worker that cannot work loses its messages to others.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import selectors
+import signal
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+import psutil
+import redis
+import redis.sentinel
+
+WATCH_EVERY_S = 0.2
+"""How soon the end of the worker is noticed where its pipe does not tell (a forked child may hold it open)."""
+
+GONE_TTL_FACTOR = 20
+"""How many leases long a dead worker is remembered as dead; its name never comes back."""
+
+
+class LeaseKeeper:
+    """Keeps one worker's lease in Redis, and returns what dead workers hold."""
+
+    def __init__(self, orders: dict[str, Any], worker_pid: int) -> None:
+        self._orders = orders
+        self._queues: dict[str, list[str]] = orders["queues"]
+        self._worker_pid = worker_pid
+        self._client = connect(orders["redis"])
+        self._sweep = self._client.register_script(orders["sweep_script"])
+        self._leave = self._client.register_script(orders["leave_script"])
+        self._missing_since: dict[str, tuple[float, float]] = {}
+        self._retry_at = 0.0
+        self._failures = 0
+
+    def run(self, orders: Callable[[float], dict[str, Any] | None]) -> None:
+        """Work until the worker ends, then end its lease. `orders` waits for news and raises EOFError at its end."""
+        renew_at = sweep_at = time.monotonic()
+        with contextlib.suppress(EOFError):
+            while self._worker_lives():
+                now = time.monotonic()
+                if now >= max(renew_at, self._retry_at) and self._attempt(self._renew):
+                    renew_at = now + self._orders["renew_every_s"]
+                if now >= max(sweep_at, self._retry_at) and self._attempt(self._sweep_queues):
+                    sweep_at = now + self._orders["sweep_every_s"]
+                if news := orders(WATCH_EVERY_S):
+                    self._queues = news["queues"]
+        self._end_lease()
+
+    def _worker_lives(self) -> bool:
+        # When the worker is gone, another process has become the parent of this one.
+        return os.getppid() == self._worker_pid
+
+    def _worker_works(self) -> bool:
+        try:
+            status = psutil.Process(self._worker_pid).status()
+        except psutil.Error:
+            return False
+        return status not in {psutil.STATUS_STOPPED, psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD}
+
+    def _renew(self) -> None:
+        if self._worker_works():
+            self._client.set(self._orders["lease"], "alive", px=self._orders["lease_ms"])
+
+    def _sweep_queues(self) -> None:
+        if not self._worker_works():
+            return  # it is one to sweep after: the post is for another's companion
+        for queue, streams in self._queues.items():
+            self._sweep_queue(queue, streams)
+
+    def _sweep_queue(self, queue: str, streams: list[str]) -> None:
+        orders, now = self._orders, time.monotonic()
+        arguments = [orders["group"], orders["returned"], orders["consumer"], orders["lease_prefix"]]
+        arguments += [orders["sweeper_prefix"] + queue, orders["term_ms"], *self._condemned(now)]
+        for name in self._sweep(keys=streams, args=arguments):
+            suspect = name.decode()
+            since, seen = self._missing_since.get(suspect, (now, now))
+            # Only what was missing at every look counts: a pause of Redis, or of this process, starts the clock again.
+            self._missing_since[suspect] = (since if now - seen <= 3 * orders["sweep_every_s"] else now, now)
+
+    def _condemned(self, now: float) -> list[str]:
+        fresh_s = 3 * self._orders["sweep_every_s"]
+        self._missing_since = {
+            name: (since, seen) for name, (since, seen) in self._missing_since.items() if now - seen <= fresh_s
+        }
+        return [name for name, (since, seen) in self._missing_since.items() if seen - since >= self._orders["grace_s"]]
+
+    def _attempt(self, action: Callable[[], None]) -> bool:
+        """Whether it was done. An outage of Redis is waited out, with pauses that grow to a second."""
+        try:
+            action()
+        except (redis.RedisError, OSError):
+            self._failures += 1
+            self._retry_at = time.monotonic() + min(1.0, 0.1 * 2 ** min(self._failures, 6))
+            return False
+        self._failures = 0
+        return True
+
+    def _end_lease(self) -> None:
+        """Give back what the worker held. Tries for one lease; after that its lease has ended by itself."""
+        orders = self._orders
+        streams = [stream for streams in self._queues.values() for stream in streams]
+        arguments = [orders["group"], orders["returned"], orders["consumer"], GONE_TTL_FACTOR * orders["lease_ms"]]
+        deadline = time.monotonic() + orders["lease_ms"] / 1000
+        while time.monotonic() < deadline:
+            if self._attempt(lambda: self._leave(keys=[orders["lease"], *streams], args=arguments)):
+                return
+            time.sleep(max(0.0, self._retry_at - time.monotonic()))
+
+
+def connect(address: dict[str, Any]) -> redis.Redis:
+    """A client for the address that the worker itself uses."""
+    options = dict(address["options"], socket_timeout=2.0)
+    if address["kind"] == "sentinel":
+        sentinels = [tuple(host) for host in address["sentinels"]]
+        manager = redis.sentinel.Sentinel(sentinels, sentinel_kwargs=address["sentinel_kwargs"], **options)
+        return manager.master_for(address["service"])  # type: ignore[no-any-return]  # untyped in redis-py
+    kinds = {
+        "tcp": redis.Connection,
+        "tls": redis.SSLConnection,
+        "socket": redis.UnixDomainSocketConnection,
+    }
+    return redis.Redis(connection_pool=redis.ConnectionPool(connection_class=kinds[address["kind"]], **options))
+
+
+def orders_from(descriptor: int) -> Callable[[float], dict[str, Any] | None]:
+    """A function that waits for the next JSON line, and raises EOFError when the writer is gone."""
+    selector = selectors.DefaultSelector()
+    selector.register(descriptor, selectors.EVENT_READ)
+    buffer = bytearray()
+
+    def next_orders(timeout_s: float) -> dict[str, Any] | None:
+        if b"\n" not in buffer and selector.select(timeout_s):
+            chunk = os.read(descriptor, 65536)
+            if not chunk:
+                raise EOFError
+            buffer.extend(chunk)
+        line, newline, rest = bytes(buffer).partition(b"\n")
+        if not newline:
+            return None
+        buffer[:] = rest
+        news: dict[str, Any] = json.loads(line)
+        return news
+
+    return next_orders
+
+
+def main() -> int:
+    """Serve the parent process until it ends."""
+    for ignored in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(ignored, signal.SIG_IGN)  # a worker that drains still needs its lease
+    worker_pid = os.getppid()
+    orders = orders_from(sys.stdin.fileno())
+    try:
+        while (first := orders(WATCH_EVERY_S)) is None:
+            if os.getppid() != worker_pid:
+                return 0
+    except EOFError:
+        return 0
+    LeaseKeeper(first, worker_pid).run(orders)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

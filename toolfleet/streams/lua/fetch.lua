@@ -1,0 +1,113 @@
+-- Delivers up to `budget` messages and claims the calls among them.
+-- Levels come strictly in turn, and the queues of one level in the order given; within a stream what was
+-- returned comes before what is new. A message whose call another message has claimed is a copy: dropped, counted.
+--
+-- KEYS  the streams, first to last
+-- ARGV  group, consumer, returned, budget, claim prefix, counters, then each queue's scheduled set
+-- Reply {milliseconds until the next scheduled message or -1, {{stream's position, id, deliveries, claimed, fields}…}}
+--
+-- Nothing may fail once a message has been delivered: the reply would be lost with it. Hence every `pcall`.
+
+local group, consumer, returned = ARGV[1], ARGV[2], ARGV[3]
+local budget, claim_prefix, counters = tonumber(ARGV[4]), ARGV[5], ARGV[6]
+local delivered = {}
+
+local function failed(reply)
+    return type(reply) == 'table' and reply.err
+end
+
+local function make_due(scheduled)
+    local time = redis.call('TIME')
+    local now_ms = time[1] * 1000 + math.floor(time[2] / 1000)
+    local due = redis.call('ZRANGEBYSCORE', scheduled, '-inf', now_ms, 'LIMIT', 0, 200)
+    for _, member in ipairs(due) do
+        local readable, entry = pcall(cjson.decode, member)
+        if not readable or type(entry) ~= 'table' or #entry < 3 then
+            entry = {KEYS[1], 'raw', member}  -- its reader will find it malformed and bury it
+        end
+        if failed(redis.pcall('XADD', entry[1], '*', unpack(entry, 2))) then break end
+        redis.call('ZREM', scheduled, member)
+    end
+    local first = redis.call('ZRANGE', scheduled, 0, 0, 'WITHSCORES')
+    return first[2] and math.max(0, first[2] - now_ms)
+end
+
+-- 1: claimed for this message. 0: nothing to claim, or the claim could not be written. nil: another message has it.
+local function claim(id, fields)
+    local task, ttl_s
+    for i = 1, #fields, 2 do
+        if fields[i] == 'id' then
+            task = fields[i + 1]
+        elseif fields[i] == 'claim' then
+            ttl_s = tonumber(fields[i + 1])
+        end
+    end
+    if not task or not ttl_s or ttl_s < 1 then return 0 end
+    local key = claim_prefix .. task
+    local set = redis.pcall('SET', key, id, 'NX', 'EX', math.floor(ttl_s))
+    if failed(set) then return 0 end
+    if set then return 1 end
+    local holder = redis.pcall('GET', key)
+    if failed(holder) then return 0 end
+    if holder == id then return 1 end
+    return nil
+end
+
+local function deliver(position, id, fields, deliveries)
+    local claimed = claim(id, fields)
+    if claimed then
+        delivered[#delivered + 1] = {position, id, deliveries, claimed, fields}
+    else
+        redis.pcall('XACK', KEYS[position], group, id)
+        redis.pcall('XDEL', KEYS[position], id)
+        redis.pcall('HINCRBY', counters, 'duplicate_messages', 1)
+    end
+end
+
+local function take_returned(position)
+    local stream = KEYS[position]
+    local waiting = redis.pcall('XPENDING', stream, group, '-', '+', budget - #delivered, returned)
+    if failed(waiting) or #waiting == 0 then return end
+    local ids, deliveries = {}, {}
+    for i, entry in ipairs(waiting) do
+        ids[i] = entry[1]
+        deliveries[entry[1]] = entry[4]
+    end
+    local entries = redis.pcall('XCLAIM', stream, group, consumer, 0, unpack(ids))
+    if failed(entries) then return end
+    for _, entry in ipairs(entries) do
+        if entry and entry[2] then deliver(position, entry[1], entry[2], deliveries[entry[1]] + 1) end
+    end
+end
+
+local function read(position)
+    return redis.pcall(
+        'XREADGROUP', 'GROUP', group, consumer, 'COUNT', budget - #delivered, 'STREAMS', KEYS[position], '>')
+end
+
+local function take_new(position)
+    local reply = read(position)
+    if failed(reply) and string.find(reply.err, 'NOGROUP', 1, true) then
+        redis.pcall('XGROUP', 'CREATE', KEYS[position], group, '0', 'MKSTREAM')
+        reply = read(position)
+    end
+    if failed(reply) then return reply end
+    if not reply then return end
+    for _, entry in ipairs(reply[1][2]) do
+        deliver(position, entry[1], entry[2], 1)
+    end
+end
+
+local next_due_ms = -1
+for i = 7, #ARGV do
+    local due_ms = make_due(ARGV[i])
+    if due_ms and (next_due_ms < 0 or due_ms < next_due_ms) then next_due_ms = due_ms end
+end
+
+local refusal
+for position = 1, #KEYS do
+    if #delivered < budget then take_returned(position) end
+    if #delivered < budget then refusal = take_new(position) or refusal end
+end
+if refusal and #delivered == 0 then return refusal end
+return {next_due_ms, delivered}

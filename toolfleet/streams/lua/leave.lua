@@ -1,0 +1,11 @@
+-- The end of a consumer: marks it gone and returns what it still holds.
+--
+-- KEYS  its lease, then its streams
+-- ARGV  group, returned, consumer, how long in ms the mark stays
+
+redis.call('SET', KEYS[1], 'gone', 'PX', ARGV[4])
+for i = 2, #KEYS do
+    if not redis.pcall('XINFO', 'CONSUMERS', KEYS[i], ARGV[1]).err then
+        release(KEYS[i], ARGV[1], ARGV[2], ARGV[3])
+    end
+end

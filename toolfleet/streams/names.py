@@ -1,0 +1,44 @@
+"""Names that every party of the transport must agree on: the group, the pseudo consumer, priorities, this process.
+
+No I/O, and no kombu: workers' settle scripts import from here.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import socket
+from enum import IntEnum
+from typing import Final
+
+GROUP: Final = "workers"
+"""The one consumer group of every queue's streams."""
+
+RETURNED: Final = "@returned"
+"""The pseudo consumer that holds what was handed back or taken from the dead, until a worker takes it."""
+
+
+class Priority(IntEnum):
+    """Levels of a queue; a lower one is always served first, as in kombu's Redis transport."""
+
+    INTERACTIVE = 0
+    NORMAL = 3
+    BATCH = 6
+
+
+class _ProcessName:
+    """A name for this process: no other process, and no fork of this one, ever has the same."""
+
+    def __init__(self) -> None:
+        self._pid = 0
+        self._name = ""
+
+    def __call__(self) -> str:
+        if self._pid != os.getpid():
+            self._pid = os.getpid()
+            self._name = f"{socket.gethostname()}-{self._pid}-{secrets.token_hex(4)}"
+        return self._name
+
+
+consumer_name = _ProcessName()
+"""The consumer that this process is, on every connection and across reconnects."""

@@ -1,0 +1,125 @@
+"""How much one channel may be delivered, and what becomes of each message. Acknowledgements leave once per tick.
+
+Any thread may acknowledge: every change here is one operation on a dict or a deque. Knows no Redis.
+"""
+
+from __future__ import annotations
+
+import gc
+import weakref
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, Final
+
+from kombu.transport import virtual
+
+if TYPE_CHECKING:
+    from toolfleet.streams.holdings import Holdings, Reference
+
+MAX_READ: Final = 250
+"""Messages in one read; a script call for so many keeps Redis busy for about a millisecond."""
+
+
+class StreamQoS(virtual.QoS):  # type: ignore[misc]  # kombu ships no types
+    """Prefetch credit and settlement of the messages of one channel."""
+
+    holdings: Holdings
+
+    def __init__(self, channel: Any, prefetch_count: int = 0) -> None:
+        # kombu's own __init__ is left out: its message table and its restore at exit are what this class replaces.
+        self.channel = channel
+        self.prefetch_count = prefetch_count or 0
+        self.holdings = channel.holdings
+        self.held: dict[str, Reference] = {}
+        """Delivered and not settled, by delivery tag."""
+        self.holdings.receiving.add(self)
+
+    @property
+    def started(self) -> set[str]:
+        """Tags of messages whose work has begun. Whoever runs them adds them, and they are never handed back."""
+        return self.holdings.started
+
+    def can_consume(self) -> bool:
+        """Whether at least one more message may be delivered."""
+        return not self.prefetch_count or len(self.held) < self.prefetch_count
+
+    def credit(self) -> int:
+        """How many messages the next read may deliver."""
+        if "can_consume" in self.__dict__:  # Celery's worker_disable_prefetch replaces it: one at a time, then
+            return 1
+        if not self.prefetch_count:
+            return MAX_READ
+        return max(1, min(self.prefetch_count - len(self.held), MAX_READ))
+
+    def append(self, message: Any, delivery_tag: str) -> None:
+        """Note a delivery."""
+        self.held[delivery_tag] = weakref.ref(message)
+
+    def get(self, delivery_tag: str) -> Any:
+        """The delivered message. Raises KeyError when it is settled or gone."""
+        message = self.held[delivery_tag]()
+        if message is None:
+            raise KeyError(delivery_tag)
+        return message
+
+    def ack(self, delivery_tag: str) -> None:
+        """Acknowledge: the message is deleted from the queue at the next tick."""
+        self.forget(delivery_tag)
+        if "|" in delivery_tag:  # a fanout message has no entry
+            self.holdings.acks.append(delivery_tag)
+            self.channel.settle_soon()
+
+    def forget(self, delivery_tag: str) -> None:
+        """Drop local bookkeeping only: the message has been acknowledged in Redis, along with its result."""
+        if self.held.pop(delivery_tag, None) is None:
+            self.holdings.orphans.pop(delivery_tag, None)
+        self.holdings.started.discard(delivery_tag)
+        self.channel.credit_returned()
+
+    def reject(self, delivery_tag: str, requeue: bool = False) -> None:  # noqa: FBT001  # kombu's signature
+        """Give a message to another worker, with this delivery counted; or to the dead letters."""
+        self.forget(delivery_tag)
+        if "|" not in delivery_tag:
+            return
+        if requeue:
+            self.holdings.parked.append((delivery_tag, False))
+        else:
+            self.holdings.bury(delivery_tag, "rejected by the worker")
+        self.channel.settle_soon(urgent=True)
+
+    def hand_back(self, delivery_tags: Iterable[str]) -> None:
+        """Give messages that never came to a start to another worker; this delivery does not count."""
+        for tag in list(delivery_tags):
+            self.forget(tag)
+            if "|" in tag:
+                self.holdings.parked.append((tag, True))
+        self.channel.settle_soon(urgent=True)
+
+    def hand_back_unstarted(self) -> None:
+        """At a clean end: hand back all that is held, except what runs; that can still be acknowledged."""
+        running = self.holdings.running()
+        self.hand_back(tag for tag in self.held if tag not in running)
+        self.orphan()
+
+    def hand_back_abandoned(self) -> None:
+        """Hand back what nobody can run any more, although this channel goes on."""
+        if not self.held:
+            return
+        gc.collect()  # Celery's requests are in reference cycles
+        running = self.holdings.running()
+        self.hand_back(tag for tag, message in self.held.items() if message() is None and tag not in running)
+
+    def orphan(self) -> None:
+        """The channel ends while its messages are still at work: they stay this process's, under no channel."""
+        self.holdings.orphans.update(self.held)
+        self.held.clear()
+
+    def restore_unacked(self) -> list[tuple[Exception, Any]]:
+        """Hand back all that is held (AMQP's basic.recover)."""
+        self.hand_back(self.held)
+        return []
+
+    def restore_unacked_once(self, stderr: Any = None) -> None:
+        """Nothing: the channel has decided about its messages before kombu asks."""
+
+    def restore_visible(self, *_: Any, **__: Any) -> None:
+        """Nothing: leases tell which worker is gone, not a timeout."""

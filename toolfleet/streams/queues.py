@@ -1,0 +1,182 @@
+"""Queues on Redis Streams as their producers and owners see them: publish, declare, measure, purge, delete.
+
+Each queue has one stream for each priority level, one consumer group, and a sorted set for what is not due yet. Fanout,
+bindings and connections are kombu's Redis transport's own. What consumers do is in `channel.py`.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator
+from contextlib import contextmanager
+from time import time
+from typing import Any, Final
+
+import redis
+from kombu.transport.redis import Channel
+
+from toolfleet.keys import Keys
+from toolfleet.streams import scripts
+from toolfleet.streams.entries import StreamMessage, encode
+from toolfleet.streams.names import GROUP, RETURNED, Priority
+from toolfleet.streams.publishing import StreamPublishBatch
+from toolfleet.streams.schedule import due_unix_s, scheduled_member, without_eta
+
+UNSUPPORTED_ARGUMENTS: Final = (
+    "x-max-length",
+    "x-max-length-bytes",
+    "x-dead-letter-exchange",
+    "x-single-active-consumer",
+)
+
+REPLY_TTL_MS: Final = 60_000
+"""An answer to `celery inspect` that nobody waits for any more ends after this; its queue is not ours to know."""
+
+
+class StreamQueues(Channel):  # type: ignore[misc]  # kombu ships no types
+    """The part of the channel that needs no consumer."""
+
+    Message = StreamMessage
+
+    namespace = "toolfleet"
+    max_message_bytes = 4 * 1024 * 1024
+
+    priority_steps = [int(level) for level in Priority]  # noqa: RUF012  # kombu's attribute, an option may replace it
+
+    from_transport_options = (*Channel.from_transport_options, "namespace", "max_message_bytes")
+
+    def __init__(self, connection: Any, **kwargs: Any) -> None:
+        options = connection.client.transport_options
+        _refuse_unsupported_options(options)
+        self.keys = Keys(options.get("namespace", self.namespace))
+        # Two fleets on one server share nothing, control commands and bindings included.
+        self.keyprefix_fanout = f"/{{db}}:{self.keys.namespace}."
+        self.keyprefix_queue = self.keys.binding("%s")
+        self.keyprefix_binding_permanent = self.keys.permanent_binding("%s")
+        self.keyprefix_binding_deadlines = self.keys.binding_deadlines()
+        self._commands: redis.Redis | None = None
+        super().__init__(connection, **kwargs)
+
+    def streams(self, queue: str) -> list[str]:
+        """The streams of a queue, the most urgent first."""
+        return [self.keys.queue(queue, level) for level in self.priority_steps]
+
+    # --- publishing ---------------------------------------------------------------------------------------------
+
+    def _inplace_augment_message(self, message: dict[str, Any], exchange: str, routing_key: str) -> None:
+        if exchange and self.typeof(exchange).type == "fanout":
+            super()._inplace_augment_message(message, exchange, routing_key)
+        else:
+            message["properties"]["delivery_info"].update(exchange=exchange, routing_key=routing_key)
+
+    def create_publish_batch(self, max_size: int) -> StreamPublishBatch:
+        """What `Producer.batch()` fills: one round trip for up to `max_size` messages."""
+        return StreamPublishBatch(self, max_size)
+
+    def _put(self, queue: str, message: dict[str, Any], _publish_batch: Any = None, **_: Any) -> None:
+        for command in self._put_commands(queue, message):
+            if _publish_batch is not None:
+                _publish_batch.add("execute_command", *command)
+            else:
+                self.commands.execute_command(*command)
+
+    def _put_commands(self, queue: str, message: dict[str, Any]) -> Iterator[tuple[str | bytes | float, ...]]:
+        stream = self._q_for_pri(queue, self._get_message_priority(message))
+        headers = message["headers"]
+        due_s = due_unix_s(headers)
+        if due_s is not None and due_s > time():
+            fields = encode(message, without_eta(headers), self.max_message_bytes)
+            yield "ZADD", self.keys.scheduled(queue), due_s * 1000, scheduled_member(stream, fields)
+            return
+        yield (
+            "XADD",
+            stream,
+            "*",
+            *encode(message, headers if due_s is None else without_eta(headers), self.max_message_bytes),
+        )
+        if expires_ms := self._expires.get(queue) or (_is_reply(message) and REPLY_TTL_MS):
+            yield "PEXPIRE", stream, expires_ms
+
+    def _q_for_pri(self, queue: str, pri: int) -> str:
+        return self.keys.queue(queue, self.priority_steps[max(0, bisect_right(self.priority_steps, pri) - 1)])
+
+    # --- queues -------------------------------------------------------------------------------------------------
+
+    def _new_queue(self, queue: str, auto_delete: bool = False, **kwargs: Any) -> None:  # noqa: FBT001  # kombu's signature
+        for argument in UNSUPPORTED_ARGUMENTS:
+            if argument in (kwargs.get("arguments") or {}):
+                raise NotImplementedError(f"queue {queue!r} asks for {argument}, which the stream transport has not")
+        super()._new_queue(queue, auto_delete=auto_delete, **kwargs)
+
+    def exchange_declare(self, exchange: str | None = None, type: str = "direct", **kwargs: Any) -> None:  # noqa: A002  # kombu's signature
+        """Declare an exchange of a type that exists here."""
+        if (type or "direct") not in self.exchange_types:
+            known = ", ".join(sorted(self.exchange_types))
+            raise NotImplementedError(f"exchange {exchange!r} is of type {type!r}; the stream transport has {known}")
+        super().exchange_declare(exchange, type, **kwargs)
+
+    def _size(self, queue: str) -> int:
+        """Messages that a worker could take now: not those being worked on, not those that are not due."""
+        with self.commands.pipeline(transaction=False) as pipeline:
+            for stream in self.streams(queue):
+                pipeline.xlen(stream)
+                pipeline.xpending(stream, GROUP)
+            replies = pipeline.execute(raise_on_error=False)
+        return sum(_ready(length, pending) for length, pending in zip(replies[::2], replies[1::2], strict=True))
+
+    def _purge(self, queue: str) -> int:
+        """Delete what no worker holds, scheduled messages included; tell how many."""
+        purge = self.commands.register_script(scripts.PURGE)
+        removed = 0
+        for stream in self.streams(queue):
+            while count := int(purge(keys=[stream], args=[GROUP, RETURNED])):
+                removed += count
+        with self.commands.pipeline() as pipeline:
+            pipeline.zcard(self.keys.scheduled(queue))
+            pipeline.delete(self.keys.scheduled(queue))
+            scheduled: int = pipeline.execute()[0]
+        return removed + scheduled
+
+    def _delete(self, queue: str, *args: Any, **kwargs: Any) -> None:
+        super()._delete(queue, *args, **kwargs)
+        self.commands.delete(self.keys.scheduled(queue))
+
+    # --- connections --------------------------------------------------------------------------------------------
+
+    @property
+    def commands(self) -> redis.Redis:
+        """The client for everything but the evented reads."""
+        if self._commands is None or self._commands.connection_pool is not self.pool:
+            self._commands = self._create_client()
+        return self._commands
+
+    @contextmanager
+    def conn_or_acquire(self, client: Any = None) -> Iterator[Any]:
+        """A client; kombu makes a new one each time, this one is kept."""
+        yield client or self.commands
+
+    def _connparams(self, asynchronous: bool = False) -> dict[str, Any]:  # noqa: FBT001  # kombu's signature
+        parameters: dict[str, Any] = super()._connparams(asynchronous)
+        # Replies come as RESP2 lists whatever the client's default is.
+        return parameters | {"protocol": 2}
+
+
+def _refuse_unsupported_options(options: dict[str, Any]) -> None:
+    if options.get("global_keyprefix"):
+        raise NotImplementedError("the stream transport has no global_keyprefix: set `namespace` instead")
+    if options.get("ack_emulation") is False:
+        raise NotImplementedError("the stream transport cannot do without acknowledgements: drop ack_emulation=False")
+
+
+def _is_reply(message: dict[str, Any]) -> bool:
+    return str(message["properties"]["delivery_info"].get("exchange", "")).startswith("reply.")
+
+
+def _ready(length: int | Exception, pending: dict[str, Any] | Exception) -> int:
+    """Entries of one stream that are free, from XLEN and XPENDING's summary (an error where there is no group)."""
+    if isinstance(length, Exception):
+        return 0
+    if isinstance(pending, Exception):
+        return length
+    returned = sum(each["pending"] for each in pending["consumers"] if each["name"] == RETURNED.encode())
+    return length - int(pending["pending"]) + int(returned)

@@ -1,0 +1,104 @@
+"""What to read next, and what a reply means. No I/O: commands go out and replies come in through the channel.
+
+Two ways to read. FETCH is a script: exact in its credit, strict in its levels, it claims calls, takes returned and
+scheduled messages, and never waits. BLOCK is a plain XREADGROUP over all streams: it waits, so a lone message arrives
+at once and costs no second round trip. After a FETCH that found less than it may take comes BLOCK; after a BLOCK that
+found more than a little, or nothing for its whole time, comes FETCH.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, Final, NamedTuple
+
+from toolfleet.keys import Keys
+from toolfleet.streams import scripts
+from toolfleet.streams.entries import Delivery, Fields
+from toolfleet.streams.names import GROUP, RETURNED
+
+FETCH_EVERY_S: Final = 1.0
+"""Returned and scheduled messages wait at most this long for a worker that is busy with new ones."""
+
+
+class Read(NamedTuple):
+    """A read on its way."""
+
+    streams: Sequence[str]
+    budget: int
+    per_stream: int
+    """Entries that a BLOCK may bring of each stream; 0 for a FETCH."""
+    sent_s: float
+
+
+class Reader:
+    """Decides on one channel's reads. `queues` come in the order in which they take their turn."""
+
+    def __init__(self, keys: Keys, levels: Sequence[int], consumer: str) -> None:
+        self._keys = keys
+        self._levels = levels
+        self._consumer = consumer
+        self._fetch = True
+        self._fetched_s = float("-inf")
+        self._next_due_ms = -1
+
+    def streams(self, queues: Iterable[str]) -> list[str]:
+        """The streams of these queues, level by level."""
+        names = list(queues)
+        return [self._keys.queue(queue, level) for level in self._levels for queue in names]
+
+    def look_for_everything(self) -> None:
+        """Let the next read be a FETCH: something has changed."""
+        self._fetch = True
+
+    def next_read(self, queues: Sequence[str], budget: int, now_s: float, wait_ms: int) -> tuple[Read, list[str | int]]:
+        """The next read and its command."""
+        streams = self.streams(queues)
+        if self._fetch or now_s - self._fetched_s >= FETCH_EVERY_S:
+            self._fetched_s = now_s
+            return Read(streams, budget, 0, now_s), self.fetch_command(streams, queues, budget)
+        count = max(1, budget // len(streams))
+        if self._next_due_ms >= 0:
+            wait_ms = min(wait_ms, self._next_due_ms)
+        command: list[str | int] = ["XREADGROUP", "GROUP", GROUP, self._consumer, "COUNT", count]
+        command += ["BLOCK", max(1, wait_ms), "STREAMS", *streams, *(">" * len(streams))]
+        return Read(streams, budget, count, now_s), command
+
+    def fetch_command(self, streams: Sequence[str], queues: Sequence[str], budget: int) -> list[str | int]:
+        """The call of the fetch script."""
+        return [
+            "EVALSHA",
+            scripts.FETCH_SHA,
+            len(streams),
+            *streams,
+            *(GROUP, self._consumer, RETURNED, budget, self._keys.claim(""), self._keys.counters()),
+            *(self._keys.scheduled(queue) for queue in queues),
+        ]
+
+    def deliveries(self, read: Read, reply: Any) -> list[Delivery]:
+        """What a reply delivers; remembers what to read next."""
+        return self._blocked(read, reply) if read.per_stream else self.fetched(read, reply)
+
+    def fetched(self, read: Read, reply: Any) -> list[Delivery]:
+        """What a reply of the fetch script delivers."""
+        self._next_due_ms, entries = reply
+        self._fetch = len(entries) >= read.budget
+        return [
+            Delivery(read.streams[position - 1], entry_id.decode(), deliveries, bool(claimed), fields)
+            for position, entry_id, deliveries, claimed, fields in entries
+        ]
+
+    def _blocked(self, read: Read, reply: Any) -> list[Delivery]:
+        by_stream = _by_stream(reply)
+        # Nothing for a whole wait, or as much as was asked for: there may be more, or returned and scheduled ones.
+        self._fetch = not by_stream or any(len(entries) >= read.per_stream for entries in by_stream.values())
+        return [
+            Delivery(stream, entry_id.decode(), 1, False, fields)
+            for stream in read.streams
+            for entry_id, fields in by_stream.get(stream, ())
+        ]
+
+
+def _by_stream(reply: Any) -> dict[str, list[tuple[bytes, Fields]]]:
+    """XREADGROUP's reply: a list of pairs in RESP2, a map in RESP3."""
+    pairs = reply.items() if isinstance(reply, dict) else (reply or ())
+    return {stream.decode(): entries for stream, entries in pairs}

@@ -1,0 +1,184 @@
+"""How a tool is declared: `@tool` makes a `Tool` of a function, which can still be called as the function it is.
+
+Owns binding and invoking. What a declaration amounts to is decided in `declaration`; workers are unknown here.
+"""
+
+from __future__ import annotations
+
+import copy
+import functools
+import inspect
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from types import FrameType
+from typing import Any, Concatenate, Generic, Literal, ParamSpec, TypeVar, cast, overload
+
+from toolfleet.arguments import Arguments, read_arguments
+from toolfleet.context import Context, within
+from toolfleet.declaration import Declaration, Options, ToolSpec, declare
+from toolfleet.errors import InvalidTool
+from toolfleet.signature import NotYetDefined, is_method
+
+__all__ = ["Tool", "ToolSpec", "tool"]
+
+P = ParamSpec("P")
+Q = ParamSpec("Q")
+R = TypeVar("R")
+S = TypeVar("S")
+
+
+class Tool(Generic[P, R]):
+    """A function that models may call. Calling it directly is calling the function."""
+
+    def __init__(self, function: Callable[P, R], options: Options, read: Callable[[], Declaration]) -> None:
+        """`read` reads the declaration; it is asked again later when it raises NotYetDefined."""
+        self._function = function
+        self._name = options.name or function.__name__
+        self._read = read
+        self._is_method = is_method(function)
+        self._receiver: tuple[Any, ...] = ()
+        self.is_async = inspect.iscoroutinefunction(function)
+        self.blocking = options.blocking
+        self.retries = options.retries
+        self.retry_on = options.retry_on
+        self.source = _source(function)
+        functools.update_wrapper(self, function)
+        # At once, so that a mistake shows where it was made; later, if a type is written below its first use.
+        with suppress(NotYetDefined):
+            _ = self._declaration
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Call the function, as if it were no tool."""
+        return cast("Callable[..., R]", self._function)(*self._receiver, *args, **kwargs)
+
+    def __repr__(self) -> str:
+        return f"<Tool {self._name!r} from {self.source}>"
+
+    @overload
+    def __get__(self, instance: None, owner: type | None = None) -> Tool[P, R]: ...
+    @overload
+    def __get__(self: Tool[Concatenate[S, Q], R], instance: S, owner: type | None = None) -> Tool[Q, R]: ...
+    def __get__(self, instance: Any, owner: type | None = None) -> Any:
+        """The tool of a class, bound to an instance as a method is."""
+        return self.bound_to(instance) if self._is_method and instance is not None else self
+
+    def bound_to(self, receiver: object) -> Tool[..., R]:
+        """This tool with its first parameter, `self` or `cls`, filled in."""
+        bound = cast("Tool[..., R]", copy.copy(self))
+        bound._receiver = (receiver,)
+        return bound
+
+    def is_same_as(self, other: Tool[..., Any]) -> bool:
+        """Whether both are one function of one object."""
+        mine, its = (self._function, *self._receiver), (other._function, *other._receiver)
+        return list(map(id, mine)) == list(map(id, its))
+
+    @property
+    def is_unbound(self) -> bool:
+        """Whether this is a method that still lacks its object."""
+        return self._is_method and not self._receiver
+
+    @property
+    def spec(self) -> ToolSpec:
+        """What the fleet knows of this tool. Raises InvalidTool."""
+        return self._declared().spec
+
+    @property
+    def returns_nothing(self) -> bool:
+        """Whether the function is declared to return None."""
+        return self._declared().returns_nothing
+
+    def bind(self, arguments: str) -> Arguments:
+        """Read the arguments that a model wrote. Raises BadArguments, whose text is for the model."""
+        return read_arguments(arguments, self._declared().reader)
+
+    def invoke(self, arguments: Arguments, context: Context) -> Any:
+        """Call the function, with `context` the current one; an async one returns its coroutine.
+
+        Raises what the function raises, and MissingFromContext.
+        """
+        declaration = self._declared()
+        values = dict(arguments.values)
+        if declaration.whole is not None:
+            values = {declaration.whole: values}
+        for name, injection in declaration.injections:
+            values[name] = injection.take(context)
+        positional = (*self._receiver, *[values.pop(name) for name in declaration.positional_only])
+        call = functools.partial(cast("Callable[..., Any]", self._function), *positional, **values)
+        if self.is_async:
+            return _awaited_within(context, call)
+        with within(context):
+            return call()
+
+    def _declared(self) -> Declaration:
+        try:
+            return self._declaration
+        except NotYetDefined as error:
+            raise InvalidTool(f"tool {self.source}: {error}") from error
+
+    @functools.cached_property
+    def _declaration(self) -> Declaration:
+        return self._read()
+
+
+async def _awaited_within(context: Context, call: Callable[[], Any]) -> Any:
+    with within(context):
+        return await call()
+
+
+def _source(function: Callable[..., Any]) -> str:
+    code = inspect.unwrap(function).__code__
+    return f"{function.__module__}:{function.__qualname__} ({code.co_filename}:{code.co_firstlineno})"
+
+
+@overload
+def tool(function: Callable[P, R], /) -> Tool[P, R]: ...
+@overload
+def tool(
+    *,
+    name: str | None = None,
+    description: str | None = None,
+    read_only: bool = False,
+    idempotent: bool = False,
+    queue: str | None = None,
+    long_running: bool = False,
+    timeout_s: float | None = None,
+    patience_s: float | None = None,
+    blocking: Literal["thread", "process"] = "thread",
+    retries: int = 0,
+    retry_on: type[BaseException] | tuple[type[BaseException], ...] = (),
+    requires_approval: bool = False,
+    return_direct: bool = False,
+    extra: Literal["forbid", "ignore"] = "forbid",
+    tags: tuple[str, ...] = (),
+) -> Callable[[Callable[P, R]], Tool[P, R]]: ...
+def tool(function: Any = None, /, *, retry_on: Any = (), **options: Any) -> Any:
+    """Declare a function, a method or a static method as a tool.
+
+    Name and description come from the function unless given; parameter descriptions from the docstring, `Annotated` or
+    `Field`. A tool is assumed to have an effect that must not happen twice, unless it is `read_only` or `idempotent`.
+    Raises InvalidTool.
+    """
+    retried = retry_on if isinstance(retry_on, tuple) else (retry_on,)
+    make = functools.partial(
+        _make_tool,
+        options=Options(**options, retry_on=retried),
+        defined_in=sys._getframe(1),  # as pydantic does: the only way to types defined inside a function
+    )
+    return make if function is None else make(function)
+
+
+def _make_tool(function: Any, *, options: Options, defined_in: FrameType) -> Tool[..., Any]:
+    if isinstance(function, staticmethod):
+        function = function.__func__
+    if isinstance(function, classmethod):
+        raise InvalidTool(f"tool {function.__func__.__qualname__}: write @classmethod above @tool")
+    if not inspect.isroutine(function) or inspect.isbuiltin(function):
+        raise InvalidTool(f"{function!r} is not a Python function, so it cannot be a tool")
+    if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+        raise InvalidTool(f"tool {function.__qualname__}: it yields, but a call has one result: return it")
+    # A copy: the frame itself would keep everything in it alive.
+    inside_function = defined_in.f_code.co_flags & inspect.CO_OPTIMIZED
+    local_names = dict(defined_in.f_locals) if inside_function else {}
+    return Tool(function, options, lambda: declare(function, options, local_names))

@@ -1,0 +1,107 @@
+"""What travels: signed JSON text, both ways. Nothing unsigned, altered or misdirected passes `open_call`.
+
+HMAC-SHA256 (RFC 2104) over a purpose and the exact bytes, so that a result can never pass for a call. This module
+must not know Celery or Redis.
+"""
+
+from __future__ import annotations
+
+import hmac
+from collections.abc import Callable
+from typing import Final, TypeVar
+
+from pydantic import ValidationError
+from pydantic_core import PydanticSerializationError
+
+from toolfleet.calls import TOOL_RESULT, Failed, Progress, Returned, Submitted, ToolCall
+from toolfleet.errors import ToolfleetError
+from toolfleet.settings import Settings
+
+MAC_HEX_CHARS: Final = 64
+T = TypeVar("T")
+_CALL, _RESULT, _PROGRESS = b"toolfleet.call\0", b"toolfleet.result\0", b"toolfleet.progress\0"
+
+
+class Refused(ToolfleetError):
+    """An envelope that must not be executed or believed; the text is the reason, for counters and dead letters."""
+
+
+class Seal:
+    """Signs with the secret and accepts that of the previous one too, so that secrets can be rotated.
+
+    Without a secret (a local fleet whose Redis only this machine reaches) the key is empty: texts are still bound to
+    their purpose and checked for damage.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        keys = [settings.secret.get_secret_value()]
+        if previous := settings.previous_secret.get_secret_value():
+            keys.append(previous)
+        # A keyed digest object is copied for each text: about half the cost of keying anew.
+        self._digests = [hmac.new(key.encode(), digestmod="sha256") for key in keys]
+        self._max_bytes = settings.max_message_bytes
+
+    def close_call(self, call: ToolCall) -> tuple[str, str]:
+        """The call as JSON text, and its MAC. Raises Refused when it has none, or is larger than a worker accepts."""
+        try:
+            text = call.model_dump_json()
+        except PydanticSerializationError as error:
+            raise Refused(f"the call has no JSON form: {error}") from None
+        if len(text) > self._max_bytes:
+            raise Refused(f"the call is larger than max_message_bytes ({self._max_bytes})")
+        return text, self._sign(_CALL, text.encode())
+
+    def open_call(self, text: object, mac: object) -> ToolCall:
+        """The call in a signed text. Raises Refused with the reason."""
+        if not isinstance(text, str) or not isinstance(mac, str):
+            raise Refused("not an envelope")
+        if len(text) > self._max_bytes:
+            raise Refused("too large")
+        self._check(_CALL, text.encode(), mac)
+        try:
+            return ToolCall.model_validate_json(text)
+        except ValidationError:
+            raise Refused("wrong version or shape") from None
+
+    def close_result(self, result: Returned | Failed | Submitted, call_id: str) -> bytes:
+        """The result of a call as bytes for Redis: MAC, then JSON. The MAC covers the call id too."""
+        text = result.__pydantic_serializer__.to_json(result)
+        return self._sign(_RESULT + call_id.encode() + b"\0", text).encode() + text
+
+    def open_result(self, sealed: bytes, call_id: str) -> Returned | Failed | Submitted:
+        """The result in sealed bytes. Raises Refused when it is not the fleet's, or not this call's."""
+        return self._open(sealed, _RESULT + call_id.encode() + b"\0", TOOL_RESULT.validate_json)
+
+    def close_progress(self, progress: Progress, call_id: str) -> bytes:
+        """Progress of a call as bytes for Redis, sealed like a result."""
+        text = progress.__pydantic_serializer__.to_json(progress)
+        return self._sign(_PROGRESS + call_id.encode() + b"\0", text).encode() + text
+
+    def open_progress(self, sealed: bytes, call_id: str) -> Progress:
+        """The progress in sealed bytes. Raises Refused."""
+        return self._open(sealed, _PROGRESS + call_id.encode() + b"\0", Progress.model_validate_json)
+
+    def _open(self, sealed: bytes, purpose: bytes, parse: Callable[[bytes], T]) -> T:
+        text = sealed[MAC_HEX_CHARS:]
+        self._check(purpose, text, sealed[:MAC_HEX_CHARS].decode("ascii", "replace"))
+        try:
+            return parse(text)
+        except ValidationError:
+            raise Refused("wrong version or shape") from None
+
+    def _check(self, purpose: bytes, text: bytes, mac: str) -> None:
+        claimed = mac.encode("ascii", "replace")
+        for digest in self._digests:
+            if hmac.compare_digest(_mac(digest, purpose, text).encode(), claimed):
+                return
+        raise Refused("unsigned or altered")
+
+    def _sign(self, purpose: bytes, text: bytes) -> str:
+        return _mac(self._digests[0], purpose, text)
+
+
+def _mac(keyed: hmac.HMAC, purpose: bytes, text: bytes) -> str:
+    digest = keyed.copy()
+    digest.update(purpose)
+    digest.update(text)
+    return digest.hexdigest()

@@ -1,0 +1,63 @@
+"""The Celery application of a worker: `celery --app workers.app worker`, or `python -m workers`.
+
+Reads settings and tool modules once, when it is imported, and registers one Celery task for each tool.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from celery import Celery
+
+from toolfleet.broker import celery_app, tool_queue
+from toolfleet.settings import Settings, read_settings
+from toolfleet.tool import Tool
+from toolfleet.toolbox import load_tools
+from workers.announce import AnnounceTools
+from workers.children import NoticeLostChildren
+from workers.drain import LetCallsEnd
+from workers.events import BatchingDispatcher
+from workers.intake import TakeIn, UnknownTool
+from workers.task import tool_task
+
+MODULES_VARIABLE: Final = "TOOLFLEET_TOOLS"
+"""Comma-separated names of the modules whose tools a worker serves."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fleet:
+    """What a worker's parts find at `app.toolfleet`."""
+
+    settings: Settings
+    tools: Mapping[str, Tool[..., Any]]
+
+
+def worker_app(settings: Settings, tools: Mapping[str, Tool[..., Any]]) -> Celery:
+    """A Celery app that serves these tools."""
+    app = celery_app(settings)
+    app.toolfleet = Fleet(settings, tools)
+    app.events.dispatcher_cls = BatchingDispatcher
+    for tool in tools.values():
+        app.register_task(tool_task(tool))
+        app.amqp.queues.add(tool_queue(tool.spec.queue))
+    app.register_task(UnknownTool())
+    app.steps["consumer"].update({AnnounceTools, LetCallsEnd, NoticeLostChildren, TakeIn})
+    return app
+
+
+def modules_from_environment() -> list[str]:
+    """The names in TOOLFLEET_TOOLS."""
+    return [name for name in os.environ.get(MODULES_VARIABLE, "").replace(" ", "").split(",") if name]
+
+
+def __getattr__(name: str) -> Celery:
+    """Build the app when Celery's command line asks for it, so that importing this module has no effects."""
+    if name not in {"app", "celery"}:
+        raise AttributeError(name)
+    modules = modules_from_environment()
+    app = worker_app(read_settings(), load_tools(modules) if modules else {})
+    globals()["app"] = globals()["celery"] = app
+    return app

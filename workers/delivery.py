@@ -1,0 +1,54 @@
+"""One delivery of one call: what Celery's message says about it, before anything in it is believed.
+
+The same value is read from a message (asyncio pool) and from a task's request (prefork and threads).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple, Self
+from uuid import uuid4
+
+
+class Delivery(NamedTuple):
+    """Who delivered what, for the how-manieth time.
+
+    `stream`, `entry_id` and `consumer` locate the pending entry on Redis Streams; they are empty on other brokers.
+    `claimed` says that the transport has claimed the call for this very delivery.
+    """
+
+    task_id: str
+    task: str
+    text: object
+    mac: object
+    stream: str = ""
+    entry_id: str = ""
+    consumer: str = ""
+    deliveries: int = 1
+    claimed: bool = False
+
+    @classmethod
+    def of(cls, headers: Mapping[str, Any], delivery_info: Mapping[str, Any], args: object) -> Self:
+        """Read a message's headers, delivery info and task arguments, whatever they hold."""
+        text, mac = args if isinstance(args, list | tuple) and len(args) == 2 else (None, None)
+        deliveries = headers.get("deliveries") or (2 if delivery_info.get("redelivered") else 1)
+        return cls(
+            task_id=headers["id"],
+            task=headers["task"],
+            text=text,
+            mac=mac,
+            stream=delivery_info.get("stream", ""),
+            entry_id=delivery_info.get("entry_id", ""),
+            consumer=delivery_info.get("consumer", ""),
+            deliveries=deliveries,
+            claimed=bool(headers.get("claimed")),
+        )
+
+    @property
+    def claimant(self) -> str:
+        """What stands in the claim while this message owns the call.
+
+        An entry of a stream is the same in each of its deliveries. Other brokers have nothing that tells a second
+        delivery from a second message, so there each delivery counts as its own claimant.
+        """
+        return self.entry_id or uuid4().hex

@@ -1,0 +1,98 @@
+"""One call in, one result out. Whatever a tool does, the answer is a record: nothing is raised but cancellation.
+
+One of the two places in this project that may catch everything. Knows nothing of Redis, Celery or delivery.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import threading
+import time
+from concurrent.futures import Executor
+from dataclasses import replace
+from typing import Any
+
+import structlog
+
+from toolfleet.arguments import BadArguments
+from toolfleet.calls import Failed, FailureKind, Returned, Submitted, ToolCall
+from toolfleet.context import Context
+from toolfleet.errors import ToolError
+from toolfleet.tool import Tool
+from workers.results import encodable, failure_of, to_result
+
+log = structlog.get_logger("toolfleet.workers")
+
+
+async def execute(
+    call: ToolCall, tool: Tool[..., Any], context: Context, *, threads: Executor | None, max_result_bytes: int
+) -> Returned | Failed | Submitted:
+    """Run one call to its end.
+
+    Blocking tools run on `threads`, or right here without one. The time limit is the tool's own or what is left until
+    the deadline, whichever is shorter. Raises CancelledError only.
+    """
+    limit_s = _limit_s(call, tool, time.time())
+    clock = asyncio.timeout(limit_s)
+    try:
+        # Inside, because a validator of the tool's author may raise anything too.
+        arguments = tool.bind(call.arguments)
+        async with clock:
+            value = await _invoke(tool, arguments, context, threads)
+        return to_result(value, returns_nothing=tool.returns_nothing, max_bytes=max_result_bytes)
+    except BadArguments as error:
+        return Failed(kind=FailureKind.BAD_ARGUMENTS, message=encodable(str(error)))
+    except ToolError as error:
+        return failure_of(error)
+    except TimeoutError as error:
+        return _timed_out(tool, limit_s) if clock.expired() else _broken(call, error)
+    except asyncio.CancelledError as error:
+        if _asked_to_cancel():
+            raise
+        return _broken(call, error)
+    except BaseException as error:  # noqa: BLE001  # a tool may raise anything, SystemExit and MemoryError included
+        return _broken(call, error)
+
+
+async def _invoke(tool: Tool[..., Any], arguments: Any, context: Context, threads: Executor | None) -> Any:
+    if tool.is_async:
+        return await tool.invoke(arguments, context)
+    if threads is None:
+        return tool.invoke(arguments, context)
+    return await _on_thread(tool, arguments, context, threads)
+
+
+async def _on_thread(tool: Tool[..., Any], arguments: Any, context: Context, threads: Executor) -> Any:
+    """A thread cannot be stopped, so the tool is told through its context that nobody waits any more."""
+    given_up = threading.Event()
+    context = replace(context, is_cancelled=given_up.is_set)
+    # The thread sees the call's own context variables, `current_context()` among them.
+    run = contextvars.copy_context().run
+    try:
+        return await asyncio.get_running_loop().run_in_executor(threads, run, tool.invoke, arguments, context)
+    except asyncio.CancelledError:
+        given_up.set()
+        raise
+
+
+def _limit_s(call: ToolCall, tool: Tool[..., Any], now_unix_s: float) -> float:
+    left_s = call.deadline_unix_s - now_unix_s
+    return left_s if tool.spec.timeout_s is None else min(left_s, tool.spec.timeout_s)
+
+
+def _asked_to_cancel() -> bool:
+    """Whether this task was cancelled, rather than the tool having raised CancelledError of its own."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
+
+
+def _timed_out(tool: Tool[..., Any], limit_s: float) -> Failed:
+    return Failed(
+        kind=FailureKind.TIMED_OUT, message=f"{tool.spec.name} did not finish within {limit_s:.3g} s and was stopped."
+    )
+
+
+def _broken(call: ToolCall, error: BaseException) -> Failed:
+    log.warning("tool_raised", call_id=call.call_id, run_id=call.run_id, tool=call.tool, exc_info=error)
+    return failure_of(error)

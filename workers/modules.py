@@ -1,0 +1,42 @@
+"""Imports the tool modules that a worker is told to serve, and says where one of them breaks."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+import traceback
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from toolfleet import toolbox
+from toolfleet.errors import ToolModuleError
+from toolfleet.tool import Tool
+from toolfleet.toolbox import load_tools
+
+_LOADERS: Final = frozenset({toolbox.__file__, importlib.__file__})
+
+
+def tools_of(names: Sequence[str]) -> dict[str, Tool[..., Any]]:
+    """The tools of these modules, which may lie in the current folder, as with `celery --app`.
+
+    Raises ToolModuleError with the file and line that broke, NoToolsFound, DuplicateTool.
+    """
+    if not names:
+        raise ToolModuleError("no tool module: name one, for example --import workers.packs.arithmetic")
+    sys.path.insert(0, str(Path.cwd()))
+    try:
+        return load_tools(names)
+    except ToolModuleError as error:
+        raise ToolModuleError(f"{error} ({_place(error.__cause__)})") from error
+
+
+def _place(error: BaseException | None) -> str:
+    """The file and line that raised; for a module that is not there, where it was looked for."""
+    if isinstance(error, SyntaxError) and error.filename:
+        return f"{error.filename}:{error.lineno}"
+    frames = traceback.extract_tb(error.__traceback__ if error else None)
+    ours = [frame for frame in frames if frame.filename not in _LOADERS and not frame.filename.startswith("<frozen")]
+    if ours:
+        return f"{ours[-1].filename}:{ours[-1].lineno}"
+    return f"looked in {Path.cwd()} and among the installed packages: check the name and the folder"

@@ -1,0 +1,135 @@
+"""One delivered call from admission to settlement: the column that every pool runs.
+
+Knows Redis through its parts (claims, settle, dead letters) and nothing of Celery's pools or messages.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Mapping
+from concurrent.futures import Executor
+from enum import StrEnum
+from typing import Any
+
+import redis
+import stamina
+
+from toolfleet.calls import Effect, Failed, FailureKind, Returned, Submitted, ToolCall
+from toolfleet.connections import connect_async
+from toolfleet.context import Context
+from toolfleet.settings import Settings
+from toolfleet.tool import Tool
+from toolfleet.wire import Seal
+from workers.admit import Ended, Unbelievable, admit, cancelled_unstarted, in_doubt
+from workers.claims import Claimer
+from workers.dead_letters import bury
+from workers.delivery import Delivery
+from workers.execute import execute
+from workers.progress import LoopReporter, ProgressReporter, ThreadReporter
+from workers.settle import Outcome, Settlement, Settler
+
+
+class Ending(StrEnum):
+    """What became of a delivery."""
+
+    SETTLED = "settled"
+    """Its result is stored and its message acknowledged."""
+    BURIED = "buried"
+    """It was a duplicate or nobody's call: nothing is owed but an acknowledgement."""
+    TAKEN_OVER = "taken_over"
+    """Another worker owns it by now; its message must not be touched."""
+    HANDED_BACK = "handed_back"
+    """This worker stops before its tool has done harm; another one will start it anew."""
+    NOT_PERFORMED = "not_performed"
+    """This worker failed, not the tool; as if it had been lost."""
+
+
+class Interruption(StrEnum):
+    """Why a running call is cancelled: the message of its CancelledError."""
+
+    REVOKED = "revoked"
+    SHUTDOWN = "shutdown"
+
+
+class Performer:
+    """Performs calls on one event loop. Create it on that loop."""
+
+    def __init__(self, settings: Settings, tools: Mapping[str, Tool[..., Any]], threads: Executor | None) -> None:
+        self._settings = settings
+        self._tools = tools
+        self._threads = threads
+        self._seal = Seal(settings)
+        self._client = connect_async(settings)
+        self._settler = Settler(self._client, settings.keys)
+        self._claimer = Claimer(self._client, settings.keys)
+        self._progress: ProgressReporter = (
+            LoopReporter(self._client, settings.keys, self._seal) if threads else ThreadReporter(settings, self._seal)
+        )
+
+    async def perform(self, delivery: Delivery) -> Ending:
+        """See one delivery to its end. Returns how it ended; raises nothing of the tool's."""
+        tool = self._tools.get(delivery.task)
+        effect = tool.spec.effect if tool else Effect.READ_ONLY
+        decision = admit(
+            delivery,
+            effect,
+            self._seal,
+            now_unix_s=time.time(),
+            max_deliveries=self._settings.max_deliveries,
+        )
+        if isinstance(decision, Unbelievable):
+            await bury(self._client, self._settings.keys, delivery, decision.reason)
+            return Ending.BURIED
+        if isinstance(decision, Ended):
+            if decision.dead_letter:
+                await bury(self._client, self._settings.keys, delivery, decision.result.kind)
+            return await self._settle(delivery, decision.call, decision.result)
+        if tool is None:
+            return await self._settle(delivery, decision.call, self._unknown(decision.call))
+        if decision.must_claim and not await self._claimer.claim(delivery, decision.call):
+            return Ending.BURIED
+        if tool.spec.long_running and await self._is_cancelled(decision.call):
+            return await self._settle(delivery, decision.call, cancelled_unstarted(tool.spec.name))
+        return await self._run(delivery, decision.call, tool)
+
+    async def aclose(self) -> None:
+        """Close the connection; what is still running fails."""
+        await self._client.aclose()
+
+    async def _run(self, delivery: Delivery, call: ToolCall, tool: Tool[..., Any]) -> Ending:
+        context = Context.of(call, attempt=delivery.deliveries, report=self._progress.of(call))
+        if tool.spec.long_running:
+            context.progress(0.0)  # whoever asks with its handle learns that it runs
+        try:
+            result = await execute(
+                call, tool, context, threads=self._threads, max_result_bytes=self._settings.max_result_bytes
+            )
+        except asyncio.CancelledError as interruption:
+            ending = _interrupted(call, tool, interruption)
+            if ending is None:
+                return Ending.HANDED_BACK
+            result = ending
+        return await self._settle(delivery, call, result)
+
+    async def _is_cancelled(self, call: ToolCall) -> bool:
+        """Whether its handle was cancelled; a worker that was not there yet has not heard of it otherwise."""
+        async for attempt in stamina.retry_context(on=redis.RedisError, attempts=None, timeout=None, wait_max=2.0):
+            with attempt:
+                marks = await self._client.exists(self._settings.keys.cancelled(call.call_id))
+        return bool(marks)
+
+    async def _settle(self, delivery: Delivery, call: ToolCall, result: Returned | Failed | Submitted) -> Ending:
+        outcome = await self._settler.settle(Settlement.of(delivery, call, result, self._seal))
+        return Ending.TAKEN_OVER if outcome is Outcome.LATE else Ending.SETTLED
+
+    def _unknown(self, call: ToolCall) -> Failed:
+        known = ", ".join(sorted(self._tools)) or "none"
+        return Failed(kind=FailureKind.UNKNOWN_TOOL, message=f"this worker has no tool {call.tool}; it has: {known}")
+
+
+def _interrupted(call: ToolCall, tool: Tool[..., Any], interruption: asyncio.CancelledError) -> Failed | None:
+    """The result of a call that was cancelled, or None when it is to be delivered again."""
+    if Interruption.SHUTDOWN not in interruption.args:
+        return Failed(kind=FailureKind.CANCELLED, message=f"{call.tool} was cancelled while it ran.")
+    return None if tool.spec.effect.repeatable else in_doubt(call.tool)

@@ -88,12 +88,23 @@ class Failed(Record):
 
 
 class Submitted(Record):
-    """The work goes on elsewhere: ask again with `handle`, not before `poll_after_s`."""
+    """The work goes on elsewhere: ask again with `handle`, not before `poll_after_s`.
+
+    A tool that started a job in another system returns one with that system's `external_id`; the fleet asks for it
+    with the tool's `poll` function and gives the model a handle of its own.
+    """
 
     type: Literal["submitted"] = "submitted"
-    handle: str
-    poll_after_s: float = 5.0
+    handle: str = ""
+    external_id: str = ""
+    poll_after_s: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 5.0
     message: str = ""
+
+
+class NotDone(Record):
+    """What a tool's `reconcile` says when the call has had no effect: it may be run."""
+
+    type: Literal["not_done"] = "not_done"
 
 
 class Progress(Record):

@@ -18,6 +18,7 @@ from toolfleet.arguments import Arguments, read_arguments
 from toolfleet.context import Context, within
 from toolfleet.declaration import Declaration, Options, ToolSpec, declare
 from toolfleet.errors import InvalidTool
+from toolfleet.hooks import Hooks
 from toolfleet.signature import NotYetDefined, is_method
 
 __all__ = ["Tool", "ToolSpec", "tool"]
@@ -25,6 +26,7 @@ __all__ = ["Tool", "ToolSpec", "tool"]
 P = ParamSpec("P")
 Q = ParamSpec("Q")
 R = TypeVar("R")
+R2 = TypeVar("R2")
 S = TypeVar("S")
 
 
@@ -38,6 +40,7 @@ class Tool(Generic[P, R]):
         self._read = read
         self._is_method = is_method(function)
         self._receiver: tuple[Any, ...] = ()
+        self.hooks = Hooks(self._name)
         self.is_async = inspect.iscoroutinefunction(function)
         self.blocking = options.blocking
         self.retries = options.retries
@@ -73,6 +76,29 @@ class Tool(Generic[P, R]):
         """Whether both are one function of one object."""
         mine, its = (self._function, *self._receiver), (other._function, *other._receiver)
         return list(map(id, mine)) == list(map(id, its))
+
+    def poll(self, function: Callable[..., R2]) -> Callable[..., R2]:
+        """Declare how a job that this tool submitted elsewhere is asked: `f(external_id, ctx)`, async or not.
+
+        It returns `Returned` or `Failed` when the job has ended, `Progress` or `Submitted` while it goes on.
+        """
+        return self.hooks.add("poll", function)
+
+    def cancel(self, function: Callable[..., R2]) -> Callable[..., R2]:
+        """Declare how such a job is cancelled: `f(external_id, ctx)`, async or not."""
+        return self.hooks.add("cancel", function)
+
+    def reconcile(self, function: Callable[..., R2]) -> Callable[..., R2]:
+        """Declare how to find out what became of a call whose worker was lost: `f(call, ctx)`, async or not.
+
+        It returns `Returned` or `Failed` when the effect has happened, `NotDone` when the call may be run.
+        """
+        return self.hooks.add("reconcile", function)
+
+    @property
+    def receiver(self) -> tuple[Any, ...]:
+        """The object that this tool is bound to, for its hooks; empty for a plain function."""
+        return self._receiver
 
     @property
     def is_unbound(self) -> bool:

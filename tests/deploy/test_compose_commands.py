@@ -41,6 +41,8 @@ def test_the_orchestrator_shows_the_fleet_and_stops_cleanly(services: dict[str, 
 
     with orchestrator.running() as process:
         wait_until_healthy(orchestrator, process)
+        assert process.stdout is not None
+        process.stdout.readline()  # healthy says that the fleet is; the process itself may still be starting
         code, output = stopped(process)
 
     assert code == INTERRUPTED

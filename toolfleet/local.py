@@ -98,8 +98,8 @@ class LocalFleet:
         """Stop the workers, which may end their calls first, then the server."""
         self._exit.close()
 
-    def start_worker(self, pool: str, *options: str) -> WorkerProcess:
-        """Start one more worker process; `wait_until_ready` waits for it."""
+    def start_worker(self, pool: str, *options: str, environment: Mapping[str, str] | None = None) -> WorkerProcess:
+        """Start one more worker process, with `environment` on top of the fleet's; `wait_until_ready` waits for it."""
         name = f"{pool}{next(self._numbers)}"
         worker = start_worker_process(
             pool,
@@ -107,7 +107,7 @@ class LocalFleet:
             self._directory / f"{name}.log",
             modules=self._modules,
             options=[*self._worker_options, *options],
-            environment={**self.settings.as_environment(), **self._environment},
+            environment={**self.settings.as_environment(), **self._environment, **(environment or {})},
             lifeline=self._lifeline,
         )
         self.workers.append(worker)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import importlib
 import os
 import sys
 import threading
@@ -45,6 +46,9 @@ def worker(
     queues: Annotated[str | None, typer.Option(help="Comma-separated queues to consume, if not the pool's.")] = None,
     name: Annotated[str | None, typer.Option(help="This worker's name in Flower and `toolfleet tools`.")] = None,
     log_level: Annotated[str, typer.Option(help="debug, info, warning or error.")] = "warning",
+    instruments: Annotated[
+        list[str] | None, typer.Option("--instrument", hidden=True, help="A module without tools, imported first.")
+    ] = None,
     lifeline: Annotated[
         int | None, typer.Option(hidden=True, help="A file descriptor; the worker stops when it is closed.")
     ] = None,
@@ -56,6 +60,8 @@ def worker(
     that of `toolfleet up`; it is started if it does not run.
     """
     configure_logs(log_level)
+    for instrument in instruments or ():
+        importlib.import_module(instrument)
     if lifeline is not None:
         stop_with(lifeline)
     chosen = pool_for(pool, kind=kind, concurrency=concurrency)

@@ -18,6 +18,7 @@ import stamina
 from toolfleet.calls import Effect, Failed, FailureKind, Returned, Submitted, ToolCall
 from toolfleet.connections import connect_async
 from toolfleet.context import Context
+from toolfleet.points import Point, reached
 from toolfleet.settings import Settings
 from toolfleet.tool import Tool
 from toolfleet.wire import Seal
@@ -69,6 +70,7 @@ class Performer:
 
     async def perform(self, delivery: Delivery) -> Ending:
         """See one delivery to its end. Returns how it ended; raises nothing of the tool's."""
+        reached(Point.RECEIVED, delivery.task_id)
         tool = self._tools.get(delivery.task)
         effect = tool.spec.effect if tool else Effect.READ_ONLY
         decision = admit(
@@ -98,6 +100,7 @@ class Performer:
         await self._client.aclose()
 
     async def _run(self, delivery: Delivery, call: ToolCall, tool: Tool[..., Any]) -> Ending:
+        reached(Point.CLAIMED, call.call_id)
         context = Context.of(call, attempt=delivery.deliveries, report=self._progress.of(call))
         if tool.spec.long_running:
             context.progress(0.0)  # whoever asks with its handle learns that it runs
@@ -110,6 +113,7 @@ class Performer:
             if ending is None:
                 return Ending.HANDED_BACK
             result = ending
+        reached(Point.EFFECT_DONE, call.call_id)
         return await self._settle(delivery, call, result)
 
     async def _is_cancelled(self, call: ToolCall) -> bool:
@@ -121,6 +125,7 @@ class Performer:
 
     async def _settle(self, delivery: Delivery, call: ToolCall, result: Returned | Failed | Submitted) -> Ending:
         outcome = await self._settler.settle(Settlement.of(delivery, call, result, self._seal))
+        reached(Point.SETTLED, call.call_id)
         return Ending.TAKEN_OVER if outcome is Outcome.LATE else Ending.SETTLED
 
     def _unknown(self, call: ToolCall) -> Failed:

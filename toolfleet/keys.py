@@ -73,6 +73,30 @@ class Keys:
         """Stream: the events of one run, the only record of it."""
         return f"{self.namespace}:run:{run_id}"
 
+    def head(self, run_id: str) -> str:
+        """Hash: where a run stands and who owns it, so that this can be asked without reading its events."""
+        return f"{self.namespace}:head:{run_id}"
+
+    def runs(self) -> str:
+        """Sorted set: every stored run, scored by when it began; orchestrators remove those whose record has ended."""
+        return f"{self.namespace}:runs"
+
+    def orchestrators(self) -> str:
+        """Sorted set: the orchestrators that own runs, scored by when their lease ends."""
+        return f"{self.namespace}:orchestrators"
+
+    def orchestrator(self, orchestrator_id: str) -> str:
+        """String: an orchestrator's lease on its runs; while it lives, results are pushed to its reply stream."""
+        return f"{self.namespace}:orchestrator:{orchestrator_id}"
+
+    def owned(self, orchestrator_id: str) -> str:
+        """Set: the unfinished runs of one orchestrator."""
+        return f"{self.namespace}:owned:{orchestrator_id}"
+
+    def unowned(self, model: str) -> str:
+        """Set: the unfinished runs of one model that any orchestrator with this model may take over."""
+        return f"{self.namespace}:unowned:{model}"
+
     def dead_letters(self) -> str:
         """Stream: messages that could not be handled, with the reason."""
         return f"{self.namespace}:dead"

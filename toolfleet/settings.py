@@ -73,6 +73,24 @@ class Settings(BaseSettings):
     max_turns: Annotated[int, Field(ge=1)] = 100
     """Model replies in one run."""
 
+    max_depth: Annotated[int, Field(ge=0)] = 5
+    """How many runs may stand above a run that an agent tool starts."""
+
+    patience_s: Annotated[float, Field(ge=0)] = 30.0
+    """How long a call may take before it counts as slow, unless its tool or its run says otherwise."""
+
+    keep_unfinished_s: Seconds = 30 * 24 * 3600.0
+    """A run that nothing happens to for this long is forgotten."""
+
+    keep_done_s: Seconds = 7 * 24 * 3600.0
+    """How long the record of a run is kept once it has an answer."""
+
+    keep_failed_s: Seconds = 7 * 24 * 3600.0
+    """The same for one that failed; it can be resumed as long."""
+
+    keep_cancelled_s: Seconds = 24 * 3600.0
+    """The same for one that was cancelled."""
+
     @model_validator(mode="after")
     def _heartbeats_fit_the_lease(self) -> Self:
         if self.lease_s <= 3 * self.heartbeat_s:

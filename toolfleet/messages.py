@@ -7,9 +7,15 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import Field, JsonValue
 
 from toolfleet.calls import Record
+
+Extras = dict[str, JsonValue]
+"""What a provider wants back unchanged on the next turn (signatures of thoughts and the like), under its host's name.
+
+Nobody but that provider's wire format reads it; a history without any is stored without the field.
+"""
 
 
 class SystemMessage(Record):
@@ -36,6 +42,7 @@ class RequestedCall(Record):
     id: str
     name: str
     arguments: str
+    extras: Extras = Field(default_factory=dict, exclude_if=lambda extras: not extras)
 
 
 class AssistantMessage(Record):
@@ -44,6 +51,7 @@ class AssistantMessage(Record):
     role: Literal["assistant"] = "assistant"
     content: str = ""
     tool_calls: tuple[RequestedCall, ...] = ()
+    extras: Extras = Field(default_factory=dict, exclude_if=lambda extras: not extras)
 
 
 class ToolMessage(Record):

@@ -24,8 +24,8 @@ class AnthropicMessages(HttpChatModel):
     """A model that speaks Anthropic's Messages API.
 
     Without `base_url`, address and key come from ANTHROPIC_BASE_URL (default: Anthropic) and ANTHROPIC_API_KEY; with
-    it, the key is `api_key` alone. `max_tokens` bounds each reply. Thinking blocks are not kept in the history, so
-    extended thinking must not be switched on together with tools.
+    it, the key is `api_key` alone. `max_tokens` bounds each reply, its thoughts included. Extended
+    thinking is switched on with `extra_body`; its signed blocks stay in the history and go back with their calls.
 
     Raises InvalidSettings if Anthropic itself is to be asked and there is no key.
     """

@@ -1,5 +1,9 @@
 """The Anthropic Messages wire format: messages to a request, server-sent events to ours.
 
+Thinking blocks must come back, unchanged and in their places, with the calls they led to, or the next turn is refused:
+https://docs.anthropic.com/en/docs/build-with-claude/extended-thinking. Each is kept with what follows it, the text or
+the call; only the host that signed it sees it again.
+
 Pure. Event types and their order: https://docs.anthropic.com/en/docs/build-with-claude/streaming
 """
 
@@ -10,15 +14,19 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
+from pydantic import JsonValue
+
 from orchestrator.models.arguments import as_object
 from orchestrator.models.assembly import ReplyAssembly
 from orchestrator.models.faults import fault_in_stream
-from orchestrator.models.foreign import ForeignRecord
+from orchestrator.models.foreign import ForeignRecord, extra_of
 from orchestrator.models.names import legal_id, legal_name
 from orchestrator.models.protocol import FinishReason, ModelEvent, OfferedTool
 from toolfleet.errors import ModelReplyInvalid
 from toolfleet.messages import AssistantMessage, Message, RequestedCall, SystemMessage, ToolMessage, Usage, UserMessage
 
+THINKING = "thinking"
+REDACTED = "redacted_thinking"
 _LEGAL_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _FINISH_REASONS = {
     "end_turn": FinishReason.STOP,
@@ -34,10 +42,13 @@ _FINISH_REASONS = {
 
 
 class Block(ForeignRecord):
-    """A content block, whole or at its start. Kinds other than text and tool_use (thinking, …) are passed over."""
+    """A content block, whole or at its start. Kinds other than text, tool_use and thinking are passed over."""
 
     type: str
     text: str | None = None
+    thinking: str | None = None
+    signature: str | None = None
+    data: str | None = None
     id: str | None = None
     name: str | None = None
     input: dict[str, Any] | None = None
@@ -48,6 +59,8 @@ class BlockDelta(ForeignRecord):
 
     type: str | None = None
     text: str | None = None
+    thinking: str | None = None
+    signature: str | None = None
     partial_json: str | None = None
     stop_reason: str | None = None
 
@@ -88,11 +101,56 @@ class StreamEvent(ForeignRecord):
     error: Any = None
 
 
+class KeptThoughts:
+    """Thinking blocks on their way into an assembly; each goes with the text or the call that follows it."""
+
+    def __init__(self, assembly: ReplyAssembly) -> None:
+        self._assembly = assembly
+        self._waiting: list[JsonValue] = []
+        self._open: Block | None = None
+
+    def begin(self, block: Block) -> None:
+        """A block of any kind begins."""
+        self._open = block if block.type in {THINKING, REDACTED} else None
+
+    def extend(self, delta: BlockDelta) -> None:
+        """More of the block."""
+        if self._open is not None:
+            thinking = (self._open.thinking or "") + (delta.thinking or "")
+            signature = (self._open.signature or "") + (delta.signature or "")
+            self._open = self._open.model_copy(update={"thinking": thinking, "signature": signature})
+
+    def end(self) -> None:
+        """The block is whole. One without a signature would be refused when it comes back."""
+        block, self._open = self._open, None
+        if block is None:
+            return
+        if block.type == REDACTED:
+            self._waiting.append({"type": REDACTED, "data": block.data or ""})
+        elif block.signature:
+            self._waiting.append({"type": THINKING, THINKING: block.thinking or "", "signature": block.signature})
+
+    def before_text(self) -> None:
+        """Text begins: what was thought so far goes before it."""
+        if self._waiting:
+            self._assembly.keep({THINKING: self._taken()})
+
+    def before_call(self, position: int) -> None:
+        """A call begins: what was thought so far goes before it."""
+        if self._waiting:
+            self._assembly.keep_with_call(position, {THINKING: self._taken()})
+
+    def _taken(self) -> list[JsonValue]:
+        taken, self._waiting = self._waiting, []
+        return taken
+
+
 class AnthropicStreamReader:
     """Reads one stream of events."""
 
     def __init__(self, assembly: ReplyAssembly, address: str) -> None:
         self._assembly = assembly
+        self._thoughts = KeptThoughts(assembly)
         self._address = address
         self._position_of_block: dict[int, int] = {}
         self._input_at_start: dict[int, str] = {}
@@ -141,16 +199,20 @@ class AnthropicStreamReader:
             )
 
     def _start(self, index: int, block: Block) -> Sequence[ModelEvent]:
+        self._thoughts.begin(block)
         if block.type == "text":
+            self._thoughts.before_text()
             return self._assembly.text(block.text or "")
         if block.type != "tool_use":
             return ()
         position = self._assembly.open_call(block.id, block.name or "")
+        self._thoughts.before_call(position)
         self._position_of_block[index] = position
         self._input_at_start[index] = json.dumps(block.input or {}, ensure_ascii=False)
         return self._assembly.extend_call(position, "")
 
     def _extend(self, index: int, delta: BlockDelta) -> Sequence[ModelEvent]:
+        self._thoughts.extend(delta)
         if delta.type == "text_delta":
             return self._assembly.text(delta.text or "")
         if delta.type != "input_json_delta" or index not in self._position_of_block:
@@ -160,6 +222,7 @@ class AnthropicStreamReader:
         return self._assembly.extend_call(self._position_of_block[index], delta.partial_json or "")
 
     def _stop(self, index: int) -> Sequence[ModelEvent]:
+        self._thoughts.end()
         position = self._position_of_block.get(index)
         if position is None:
             return ()
@@ -177,10 +240,11 @@ class AnthropicWire:
         self._max_tokens = max_tokens
 
     def request(
-        self, model: str, messages: Sequence[Message], tools: Sequence[OfferedTool], *, stream: bool
+        self, model: str, messages: Sequence[Message], tools: Sequence[OfferedTool], *, stream: bool, provider: str
     ) -> dict[str, Any]:
         """The request's body; `max_tokens` is not optional here."""
-        body: dict[str, Any] = {"model": model, "max_tokens": self._max_tokens, "messages": encoded(messages)}
+        turns = encoded(messages, provider)
+        body: dict[str, Any] = {"model": model, "max_tokens": self._max_tokens, "messages": turns}
         system = "\n\n".join(message.content for message in messages if isinstance(message, SystemMessage))
         if system:
             body["system"] = system
@@ -204,17 +268,22 @@ class AnthropicWire:
             output_tokens = message.usage.output_tokens or 0
             assembly.usage = Usage(input_tokens=message.usage.all_input, output_tokens=output_tokens)
         events: list[ModelEvent] = []
+        thoughts = KeptThoughts(assembly)
         for block in message.content:
-            events += _whole_block(block, assembly)
+            events += _whole_block(block, assembly, thoughts)
         return [*events, *assembly.end(_finish_reason(message.stop_reason))]
 
 
-def _whole_block(block: Block, assembly: ReplyAssembly) -> Sequence[ModelEvent]:
+def _whole_block(block: Block, assembly: ReplyAssembly, thoughts: KeptThoughts) -> Sequence[ModelEvent]:
+    thoughts.begin(block)
+    thoughts.end()
     if block.type == "text":
+        thoughts.before_text()
         return assembly.text(block.text or "")
     if block.type != "tool_use":
         return ()
     position = assembly.open_call(block.id, block.name or "")
+    thoughts.before_call(position)
     first = assembly.extend_call(position, json.dumps(block.input or {}, ensure_ascii=False))
     return (*first, *assembly.end_call(position))
 
@@ -226,7 +295,7 @@ def _finish_reason(stop_reason: str | None) -> str:
 # --- what we send ---------------------------------------------------------------------------------------------------
 
 
-def encoded(messages: Sequence[Message]) -> list[dict[str, Any]]:
+def encoded(messages: Sequence[Message], provider: str) -> list[dict[str, Any]]:
     """The messages without the system's, neighbours of one role joined.
 
     So all results of a batch stand in one user message right after the calls, as the API demands, and what the user
@@ -234,7 +303,7 @@ def encoded(messages: Sequence[Message]) -> list[dict[str, Any]]:
     """
     turns: list[dict[str, Any]] = []
     for message in messages:
-        blocks = _blocks(message)
+        blocks = _blocks(message, provider)
         role = "assistant" if isinstance(message, AssistantMessage) else "user"
         if turns and blocks and turns[-1]["role"] == role:
             turns[-1]["content"] += blocks
@@ -243,16 +312,21 @@ def encoded(messages: Sequence[Message]) -> list[dict[str, Any]]:
     return turns
 
 
-def _blocks(message: Message) -> list[dict[str, Any]]:
+def _blocks(message: Message, provider: str) -> list[dict[str, Any]]:
     match message:
         case SystemMessage():
             return []
         case UserMessage():
             return _text_block(message.content)
         case AssistantMessage():
-            return [*_text_block(message.content), *(_tool_use(call) for call in message.tool_calls)]
+            uses = (block for call in message.tool_calls for block in (*_thoughts(call, provider), _tool_use(call)))
+            return [*_thoughts(message, provider), *_text_block(message.content), *uses]
         case ToolMessage():
             return [_tool_result(message)]
+
+
+def _thoughts(record: AssistantMessage | RequestedCall, provider: str) -> list[dict[str, Any]]:
+    return extra_of(record, provider, THINKING) or []
 
 
 def _text_block(text: str) -> list[dict[str, Any]]:

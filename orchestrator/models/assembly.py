@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from orchestrator.models.json_end import EMPTY_OBJECT, StreamedObject
 from orchestrator.models.names import NameMap
 from orchestrator.models.protocol import CallComplete, CallDelta, FinishReason, ModelEvent, ReplyComplete, TextDelta
-from toolfleet.messages import AssistantMessage, RequestedCall, Usage
+from toolfleet.messages import AssistantMessage, Extras, RequestedCall, Usage
 
 
 def new_call_id() -> str:
@@ -22,23 +22,26 @@ def new_call_id() -> str:
 class _OpenCall:
     """One call while its arguments arrive."""
 
-    __slots__ = ("arguments", "ended", "id", "name")
+    __slots__ = ("arguments", "ended", "extras", "id", "name")
 
     def __init__(self, call_id: str, name: str) -> None:
         self.id = call_id
         self.name = name
         self.arguments = StreamedObject()
+        self.extras: Extras = {}
         self.ended = False
 
-    def requested(self) -> RequestedCall:
-        return RequestedCall(id=self.id, name=self.name, arguments=self.arguments.text)
+    def requested(self, provider: str) -> RequestedCall:
+        extras: Extras = {provider: dict(self.extras)} if self.extras else {}
+        return RequestedCall(id=self.id, name=self.name, arguments=self.arguments.text, extras=extras)
 
 
 class ReplyAssembly:
     """One reply on its way in.
 
     Calls keep the order in which they first appeared. They are handed out (`CallComplete`) in that order and never
-    taken back: the calls handed out are always the beginning of the final message's calls.
+    taken back: the calls handed out are always the beginning of the final message's calls. `provider` is the name
+    under which extras are kept for who sent them.
     """
 
     def __init__(
@@ -47,13 +50,17 @@ class ReplyAssembly:
         names: NameMap,
         taken_ids: Iterable[str] = (),
         new_id: Callable[[], str] = new_call_id,
+        *,
+        provider: str = "",
     ) -> None:
         self.model = model
+        self._provider = provider
         self.usage = Usage()
         self._names = names
         self._taken_ids = set(taken_ids)
         self._new_id = new_id
         self._text: list[str] = []
+        self._extras: Extras = {}
         self._calls: list[_OpenCall] = []
         self._handed_out = 0
 
@@ -68,6 +75,14 @@ class ReplyAssembly:
             return ()
         self._text.append(piece)
         return (TextDelta(piece),)
+
+    def keep(self, extras: Extras) -> None:
+        """What the provider wants back with this message."""
+        self._extras |= extras
+
+    def keep_with_call(self, position: int, extras: Extras) -> None:
+        """What the provider wants back with this call. To be told before the call's last argument."""
+        self._calls[position].extras |= extras
 
     def open_call(self, call_id: str | None, wire_name: str) -> int:
         """A further call begins; its position. A missing id, or one used before, is replaced by a new one."""
@@ -107,14 +122,15 @@ class ReplyAssembly:
         return self._complete(FinishReason.INTERRUPTED)
 
     def _complete(self, finish_reason: str) -> ReplyComplete:
-        calls = tuple(call.requested() for call in self._calls[: self._handed_out])
-        message = AssistantMessage(content="".join(self._text), tool_calls=calls)
+        calls = tuple(call.requested(self._provider) for call in self._calls[: self._handed_out])
+        extras: Extras = {self._provider: dict(self._extras)} if self._extras else {}
+        message = AssistantMessage(content="".join(self._text), tool_calls=calls, extras=extras)
         return ReplyComplete(message, self.usage, self.model, str(finish_reason))
 
     def _hand_out(self) -> Iterable[ModelEvent]:
         """The calls that became complete. One waits for those before it, so that its position is final."""
         while self._handed_out < len(self._calls) and self._calls[self._handed_out].ended:
-            yield CallComplete(self._handed_out, self._calls[self._handed_out].requested())
+            yield CallComplete(self._handed_out, self._calls[self._handed_out].requested(self._provider))
             self._handed_out += 1
 
     def _unique_id(self, given: str | None) -> str:

@@ -5,11 +5,12 @@ Pure; shared by the wire formats.
 
 from __future__ import annotations
 
-from typing import Self
+from typing import Any, Self
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from toolfleet.errors import ModelReplyInvalid
+from toolfleet.messages import AssistantMessage, RequestedCall
 
 
 class ForeignRecord(BaseModel):
@@ -26,3 +27,9 @@ class ForeignRecord(BaseModel):
             first = error.errors(include_url=False)[0]
             place = ".".join(str(part) for part in first["loc"]) or "body"
             raise ModelReplyInvalid(f"{address} sent no usable {cls.__name__}: {place}: {first['msg']}") from error
+
+
+def extra_of(record: AssistantMessage | RequestedCall, provider: str, name: str) -> Any:
+    """What `provider` once sent along with the record under `name`; None if it sent none, or another provider did."""
+    kept = record.extras.get(provider)
+    return kept.get(name) if isinstance(kept, dict) else None

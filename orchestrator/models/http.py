@@ -114,6 +114,11 @@ class Endpoint:
         parts = urlsplit(self._base_url)
         return f"{parts.scheme}://{parts.hostname or ''}{f':{parts.port}' if parts.port else ''}{parts.path}"
 
+    @property
+    def host(self) -> str:
+        """Who is asked; what a provider wants back is kept under this name and shown to nobody else."""
+        return urlsplit(self._base_url).hostname or ""
+
     @contextlib.asynccontextmanager
     async def post(self, path: str, body: Mapping[str, Any], *, accept: str) -> AsyncIterator[httpx.Response]:
         """An answer with status 200, its body still to be read; bounded in time and size.

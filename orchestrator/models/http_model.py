@@ -64,9 +64,9 @@ class WireFormat(Protocol):
         ...
 
     def request(
-        self, model: str, messages: Sequence[Message], tools: Sequence[OfferedTool], *, stream: bool
+        self, model: str, messages: Sequence[Message], tools: Sequence[OfferedTool], *, stream: bool, provider: str
     ) -> dict[str, Any]:
-        """The body of one request."""
+        """The body of one request. Of the messages' extras it holds what came from `provider`, and no other's."""
         ...
 
     def reader(self, assembly: ReplyAssembly, address: str) -> StreamReader:
@@ -119,7 +119,8 @@ class HttpChatModel:
         extra_body: Mapping[str, Any] | None = None,
     ) -> AsyncGenerator[ModelEvent, None]:
         """Ask for one reply; see `ChatModel.stream`."""
-        body = self._format.request(self._name, messages, tools, stream=self._stream)
+        provider = self._endpoint.host
+        body = self._format.request(self._name, messages, tools, stream=self._stream, provider=provider)
         body |= self._extra_body | dict(extra_body or {})
         names = NameMap(tool.name for tool in tools)
         taken_ids = frozenset(_call_ids(messages))
@@ -135,7 +136,7 @@ class HttpChatModel:
     async def _ask_once(
         self, body: Mapping[str, Any], names: NameMap, taken_ids: frozenset[str]
     ) -> AsyncGenerator[ModelEvent, None]:
-        assembly = ReplyAssembly(self._name, names, taken_ids)
+        assembly = ReplyAssembly(self._name, names, taken_ids, provider=self._endpoint.host)
         try:
             async with aclosing(self._exchange(body, assembly)) as events:
                 async for event in events:

@@ -1,5 +1,9 @@
 """The Chat Completions wire format: messages to a request, chunks to events.
 
+Some providers want something back with the calls of a past turn, and refuse the next one without it: Gemini the
+signatures of its thoughts (`extra_content` of a call), DeepSeek and Kimi the thoughts themselves (`reasoning_content`).
+OpenAI itself refuses fields it does not know, so each is returned only to the host it came from.
+
 Pure. Lenient towards the many servers that speak it almost: missing ids and indices, arguments as objects, null
 content, text in parts, `{}` before the real arguments. Strict in what it sends.
 """
@@ -14,13 +18,15 @@ from typing import Any
 from orchestrator.models.arguments import as_object
 from orchestrator.models.assembly import ReplyAssembly
 from orchestrator.models.faults import fault_in_stream
-from orchestrator.models.foreign import ForeignRecord
+from orchestrator.models.foreign import ForeignRecord, extra_of
 from orchestrator.models.names import legal_id, legal_name
 from orchestrator.models.protocol import FinishReason, ModelEvent, OfferedTool
 from toolfleet.errors import ModelReplyInvalid
 from toolfleet.messages import AssistantMessage, Message, RequestedCall, ToolMessage, Usage
 
 DONE = "[DONE]"
+EXTRA_CONTENT = "extra_content"
+REASONING = "reasoning_content"
 # OpenAI refuses ids over 40 characters; which characters they have is up to each server.
 _LEGAL_ID = re.compile(r".{1,40}")
 _FINISH_REASONS = {"function_call": FinishReason.TOOL_CALLS, "max_tokens": FinishReason.LENGTH}
@@ -49,6 +55,7 @@ class CallPiece(ForeignRecord):
     index: int | None = None
     id: str | None = None
     function: FunctionPiece = FunctionPiece()
+    extra_content: dict[str, Any] | None = None
 
 
 class ContentPart(ForeignRecord):
@@ -62,6 +69,7 @@ class Delta(ForeignRecord):
 
     content: str | list[ContentPart] | None = None
     refusal: str | None = None
+    reasoning_content: str | None = None
     tool_calls: list[CallPiece] | None = None
 
     @property
@@ -106,6 +114,7 @@ class OpenAIStreamReader:
         self._id_at: dict[int, str] = {}
         self._last: int | None = None
         self._finish_reason: str | None = None
+        self._reasoning: list[str] = []
         self.over = False
 
     @property
@@ -130,9 +139,12 @@ class OpenAIStreamReader:
         choice = completion.choices[0]
         self._finish_reason = choice.finish_reason or self._finish_reason
         content = choice.delta or choice.message or Delta()
+        self._reasoning.append(content.reasoning_content or "")
         events = list(self._assembly.text(content.text))
         for piece in content.tool_calls or ():
             position = self._position(piece)
+            if piece.extra_content:
+                self._assembly.keep_with_call(position, {EXTRA_CONTENT: piece.extra_content})
             events += self._assembly.extend_call(position, piece.function.text)
         return events
 
@@ -149,6 +161,11 @@ class OpenAIStreamReader:
                 output_tokens=completion.usage.completion_tokens or 0,
             )
 
+    def _keep_reasoning(self) -> None:
+        reasoning = "".join(self._reasoning)
+        if reasoning and self._last is not None:  # without a call nobody wants it back
+            self._assembly.keep({REASONING: reasoning})
+
     def _position(self, piece: CallPiece) -> int:
         """The position of the call that this piece belongs to; opens one if it is the first of its call."""
         position = self._continued(piece)
@@ -158,6 +175,7 @@ class OpenAIStreamReader:
         if piece.index is not None:
             self._position_of_index[piece.index] = position
         self._last = position
+        self._keep_reasoning()  # now, and not at the end: a reply that is cut after its first call needs it too
         return position
 
     def _continued(self, piece: CallPiece) -> int | None:
@@ -190,10 +208,10 @@ class OpenAIWire:
         self._usage_in_stream = usage_in_stream
 
     def request(
-        self, model: str, messages: Sequence[Message], tools: Sequence[OfferedTool], *, stream: bool
+        self, model: str, messages: Sequence[Message], tools: Sequence[OfferedTool], *, stream: bool, provider: str
     ) -> dict[str, Any]:
         """The request's body."""
-        body: dict[str, Any] = {"model": model, "messages": [encoded(message) for message in messages]}
+        body: dict[str, Any] = {"model": model, "messages": [encoded(message, provider) for message in messages]}
         if tools:
             body["tools"] = [encoded_tool(tool) for tool in tools]
         if stream:
@@ -219,11 +237,11 @@ class OpenAIWire:
 # --- what we send ---------------------------------------------------------------------------------------------------
 
 
-def encoded(message: Message) -> dict[str, Any]:
-    """One message in the format of a request."""
+def encoded(message: Message, provider: str) -> dict[str, Any]:
+    """One message in the format of a request to `provider`."""
     match message:
         case AssistantMessage():
-            return _encoded_assistant(message)
+            return _encoded_assistant(message, provider)
         case ToolMessage():
             call_id = legal_id(message.tool_call_id, _LEGAL_ID)
             return {"role": "tool", "tool_call_id": call_id, "content": message.content}
@@ -237,14 +255,18 @@ def encoded_tool(tool: OfferedTool) -> dict[str, Any]:
     return {"type": "function", "function": function}
 
 
-def _encoded_assistant(message: AssistantMessage) -> dict[str, Any]:
+def _encoded_assistant(message: AssistantMessage, provider: str) -> dict[str, Any]:
     if not message.tool_calls:
         return {"role": "assistant", "content": message.content}
-    calls = [_encoded_call(call) for call in message.tool_calls]
-    return {"role": "assistant", "content": message.content or None, "tool_calls": calls}
+    calls = [_encoded_call(call, provider) for call in message.tool_calls]
+    asked = {"role": "assistant", "content": message.content or None, "tool_calls": calls}
+    reasoning = extra_of(message, provider, REASONING)
+    return asked if reasoning is None else asked | {REASONING: reasoning}
 
 
-def _encoded_call(call: RequestedCall) -> dict[str, Any]:
+def _encoded_call(call: RequestedCall, provider: str) -> dict[str, Any]:
     arguments = json.dumps(as_object(call.arguments), ensure_ascii=False)
     function = {"name": legal_name(call.name), "arguments": arguments}
-    return {"id": legal_id(call.id, _LEGAL_ID), "type": "function", "function": function}
+    asked = {"id": legal_id(call.id, _LEGAL_ID), "type": "function", "function": function}
+    extra_content = extra_of(call, provider, EXTRA_CONTENT)
+    return asked if extra_content is None else asked | {EXTRA_CONTENT: extra_content}

@@ -166,6 +166,54 @@ async def test_arguments_are_streamed_and_the_call_handed_out_before_the_reply_e
     assert json.loads(written) == {"location": "San Francisco, CA"}
 
 
+THOUGHT = {"type": "thinking", "thinking": "Hm.", "signature": "abc"}
+SECRET_THOUGHT = {"type": "redacted_thinking", "data": "opaque"}
+THOUGHT_BETWEEN = [
+    START,
+    block_start(0, SECRET_THOUGHT),
+    block_stop(0),
+    block_start(1, {"type": "tool_use", "id": "toolu_1", "name": "list_units", "input": {}}),
+    block_stop(1),
+    block_start(2, {"type": "thinking", "thinking": "", "signature": ""}),
+    block_delta(2, type="thinking_delta", thinking="H"),
+    block_delta(2, type="thinking_delta", thinking="m."),
+    block_delta(2, type="signature_delta", signature="abc"),
+    block_stop(2),
+    block_start(3, {"type": "tool_use", "id": "toolu_2", "name": "list_units", "input": {}}),
+    block_stop(3),
+    message_delta("tool_use", 89),
+    STOP,
+]
+WHOLE_WITH_THOUGHT = {**WHOLE, "content": [THOUGHT, *WHOLE["content"]]}
+
+
+@pytest.mark.parametrize(
+    ("first", "blocks"),
+    [
+        (TEXT_AND_TWO_CALLS, [THOUGHT, "text", "tool_use", "tool_use"]),
+        (WHOLE_WITH_THOUGHT, [THOUGHT, "text", "tool_use", "tool_use"]),
+        (THOUGHT_BETWEEN, [SECRET_THOUGHT, "tool_use", THOUGHT, "tool_use"]),
+    ],
+    ids=["streamed", "whole", "between calls"],
+)
+async def test_thoughts_come_back_unchanged_and_in_their_places(server, models, first, blocks):
+    server.answers += [first, [START, message_delta("end_turn", 1), STOP]]
+    model = models(stream=isinstance(first, list))
+    if isinstance(first, dict):
+        server.answers[1] = {**WHOLE, "content": [{"type": "text", "text": "Sunny."}], "stop_reason": "end_turn"}
+    message = AssistantMessage.model_validate_json((await reply(model, HELLO)).message.model_dump_json())
+    results = [ToolMessage(tool_call_id=call.id, name=call.name, content="ok") for call in message.tool_calls]
+    await reply(model, [*HELLO, message, *results])
+    sent = server.requests[-1][1]["messages"][1]["content"]
+    assert [block if "thinking" in block["type"] else block["type"] for block in sent] == blocks
+
+
+async def test_a_thought_whose_signature_never_came_is_not_sent_back(server, models):
+    unsigned = [block for block in TEXT_AND_TWO_CALLS if block.get("delta", {}).get("type") != "signature_delta"]
+    server.answers.append(unsigned)
+    assert (await reply(models(), HELLO)).message.extras == {}
+
+
 async def test_results_of_one_batch_stand_in_one_user_message_right_after_the_calls(server, models):
     server.answers.append([START, message_delta("end_turn", 1), STOP])
     history = [

@@ -7,6 +7,7 @@ It stands in for a language model where there is no key (demo, tests) and says s
 from orchestrator.models.rehearsal.faults import (
     CutStream,
     Dialect,
+    Drip,
     ErrorInStream,
     Fault,
     Garbage,
@@ -21,6 +22,7 @@ __all__ = [
     "REHEARSAL_MODEL",
     "CutStream",
     "Dialect",
+    "Drip",
     "ErrorInStream",
     "Fault",
     "Garbage",

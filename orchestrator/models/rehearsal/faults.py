@@ -50,7 +50,14 @@ class ErrorInStream:
     type: str = "server_error"
 
 
-Fault = Status | Garbage | Hang | CutStream | ErrorInStream
+@dataclass(frozen=True, slots=True)
+class Drip:
+    """A stream that never ends: after its first chunk a sign of life every so often, until the client hangs up."""
+
+    pause_s: float
+
+
+Fault = Status | Garbage | Hang | CutStream | ErrorInStream | Drip
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,3 +71,5 @@ class Dialect:
     """False: answers in one piece even where a stream was asked for."""
     says_done: bool = True
     """False: the stream ends without `[DONE]`."""
+    signs_calls: bool = False
+    """True: every call carries a signature, and a history whose calls have lost theirs is refused, as Gemini does."""

@@ -12,6 +12,7 @@ from itertools import chain, zip_longest
 from typing import Any
 
 from orchestrator.models.rehearsal.faults import Dialect
+from orchestrator.models.rehearsal.request import signed
 from toolfleet.messages import AssistantMessage
 
 REHEARSAL_MODEL = "toolfleet-rehearsal"
@@ -105,7 +106,9 @@ class Reply:
             case "doubled":
                 return {"id": "call_0", **named}
             case _:
-                return {"id": f"call_{self._digest[:16]}_{position}", **named}
+                call_id = f"call_{self._digest[:16]}_{position}"
+                extras = {"extra_content": signed(call.name, call_id)} if self._dialect.signs_calls else {}
+                return {"id": call_id, **named, **extras}
 
 
 def _pieces(text: str) -> Iterator[str]:

@@ -5,6 +5,7 @@ Pure. Refuses what OpenAI refuses (illegal names, calls without results), so who
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 from dataclasses import dataclass, field
@@ -33,6 +34,7 @@ class _Function(_Part):
 class _Call(_Part):
     id: str
     function: _Function
+    extra_content: dict[str, Any] = Field(default_factory=dict)
 
 
 class _Message(_Part):
@@ -99,6 +101,19 @@ def conversation(request: CompletionRequest) -> list[Message]:
     if unanswered:
         raise _unanswered(unanswered)
     return messages
+
+
+def refuse_unsigned(request: CompletionRequest) -> None:
+    """Raises RequestRefused for a call that has lost the signature it was sent with."""
+    for call in (call for message in request.messages for call in message.tool_calls):
+        if call.extra_content != signed(call.function.name, call.id):
+            raise RequestRefused(f"Function call is missing a thought_signature: {call.function.name}, {call.id}.")
+
+
+def signed(name: str, call_id: str) -> dict[str, Any]:
+    """The signature of a call, in the form and place of Gemini's."""
+    signature = hashlib.sha256(f"{name} {call_id}".encode()).hexdigest()
+    return {"google": {"thought_signature": signature}}
 
 
 def _decoded(message: _Message, unanswered: dict[str, str]) -> Message:

@@ -6,6 +6,7 @@ Owns sockets, keys and injected faults; `planner` decides what to reply, `reques
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections import deque
 from collections.abc import Sequence
 from http import HTTPStatus
@@ -16,10 +17,16 @@ import orjson
 from aiohttp import web
 from pydantic import ValidationError
 
-from orchestrator.models.rehearsal.faults import CutStream, Dialect, ErrorInStream, Fault, Garbage, Hang, Status
+from orchestrator.models.rehearsal.faults import CutStream, Dialect, Drip, ErrorInStream, Fault, Garbage, Hang, Status
 from orchestrator.models.rehearsal.planner import plan
 from orchestrator.models.rehearsal.reply import REHEARSAL_MODEL, Reply
-from orchestrator.models.rehearsal.request import CompletionRequest, RequestRefused, conversation, offered_tools
+from orchestrator.models.rehearsal.request import (
+    CompletionRequest,
+    RequestRefused,
+    conversation,
+    offered_tools,
+    refuse_unsigned,
+)
 from toolfleet.errors import PortInUse
 
 LOOPBACK = "127.0.0.1"
@@ -104,11 +111,13 @@ class RehearsalServer:
         return await self._reply(request, body, fault)
 
     async def _reply(
-        self, request: web.Request, body: bytes, fault: Hang | CutStream | ErrorInStream | None
+        self, request: web.Request, body: bytes, fault: Hang | CutStream | ErrorInStream | Drip | None
     ) -> web.StreamResponse:
         try:
             asked = CompletionRequest.model_validate_json(body)
             planned = plan(conversation(asked), offered_tools(asked))
+            if self._dialect.signs_calls:
+                refuse_unsigned(asked)
         except (ValidationError, RequestRefused) as error:
             return _failed(Status(HTTPStatus.BAD_REQUEST, str(error), type="invalid_request_error"))
         if asked.model != REHEARSAL_MODEL:
@@ -123,13 +132,19 @@ class RehearsalServer:
         self,
         request: web.Request,
         chunks: Sequence[dict[str, Any]],
-        fault: Hang | CutStream | ErrorInStream | None,
+        fault: Hang | CutStream | ErrorInStream | Drip | None,
     ) -> web.StreamResponse:
         response = web.StreamResponse(headers={"content-type": "text/event-stream", "cache-control": "no-cache"})
         await response.prepare(request)
-        for chunk in chunks if fault is None else chunks[: fault.after_chunks]:
+        for chunk in chunks[: _chunks_before(fault)]:
             await response.write(_server_event(orjson.dumps(chunk)))
         match fault:
+            case Drip():
+                while not self._closing.is_set():
+                    await response.write(b": still thinking\n\n")
+                    with contextlib.suppress(TimeoutError):
+                        await asyncio.wait_for(self._closing.wait(), fault.pause_s)
+                return response
             case CutStream():
                 if request.transport is not None:
                     request.transport.abort()
@@ -144,6 +159,17 @@ class RehearsalServer:
                 await response.write(_server_event(b"[DONE]"))
         await response.write_eof()
         return response
+
+
+def _chunks_before(fault: Hang | CutStream | ErrorInStream | Drip | None) -> int | None:
+    """How much of the reply is sent before the fault; None for all of it."""
+    match fault:
+        case None:
+            return None
+        case Drip():
+            return 1
+        case _:
+            return fault.after_chunks
 
 
 def _server_event(data: bytes) -> bytes:

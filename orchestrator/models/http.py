@@ -45,6 +45,10 @@ class HttpOptions:
     """Longest wait between two attempts. A `Retry-After` beyond it fails at once: a fallback may be nearer."""
     retry_for_s: float = 300.0
     """No further attempt begins later than this after the first."""
+    opens_after: int = 5
+    """After so many failed replies in a row, retries included, further ones fail at once; 0 for never."""
+    open_s: float = 30.0
+    """How long they do. Then one reply is let through, and its success lets all others follow."""
     max_reply_bytes: int = 32 * 1024 * 1024
     """A reply larger than this is not a model's; it is refused before it fills the memory."""
     max_connections: int = 1024
@@ -54,6 +58,8 @@ class HttpOptions:
         """Refuse values that contradict each other."""
         if self.attempts < 1:
             raise ValueError("attempts must be at least 1: a model that is never asked cannot answer")
+        if self.opens_after < 0 or self.open_s <= 0:
+            raise ValueError("opens_after must not be negative, and open_s must be longer than nothing")
         if self.first_wait_s > self.max_wait_s:
             raise ValueError("first_wait_s must not exceed max_wait_s")
 

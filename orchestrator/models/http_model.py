@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import aclosing
 from functools import partial
@@ -17,6 +18,7 @@ import structlog
 from httpx_sse import EventSource, ServerSentEvent
 
 from orchestrator.models.assembly import ReplyAssembly
+from orchestrator.models.breaker import Breaker, guarded
 from orchestrator.models.faults import TryAgain
 from orchestrator.models.http import CONNECTION_ERRORS, Endpoint, HttpOptions
 from orchestrator.models.names import NameMap
@@ -83,7 +85,8 @@ class HttpChatModel:
 
     When the connection breaks before a call was handed out, the whole reply is asked for again. When it breaks
     afterwards, the reply ends with the calls handed out, and the model asks for the rest in its next turn: a call that
-    may be running is never replaced by a different one.
+    may be running is never replaced by a different one. When replies fail in a row, the model is not asked for a while
+    (`HttpOptions.opens_after`), by none of those who share this object.
     """
 
     def __init__(
@@ -102,6 +105,9 @@ class HttpChatModel:
         self._stream = stream
         self._http = http
         self._extra_body = dict(extra_body or {})
+        self._breaker = Breaker(
+            f"{name} at {endpoint.address}", opens_after=http.opens_after, open_s=http.open_s, clock=time.monotonic
+        )
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._name!r}, base_url={self._endpoint.address!r})"
@@ -125,7 +131,7 @@ class HttpChatModel:
         names = NameMap(tool.name for tool in tools)
         taken_ids = frozenset(_call_ids(messages))
         ask = partial(self._ask_once, body, names, taken_ids)
-        async with aclosing(retried(ask, self._http)) as events:
+        async with aclosing(guarded(lambda: retried(ask, self._http), self._breaker)) as events:
             async for event in events:
                 yield event
 

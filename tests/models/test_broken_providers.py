@@ -17,7 +17,7 @@ from orchestrator.models import (
     TextDelta,
     reply,
 )
-from orchestrator.models.rehearsal import CutStream, ErrorInStream, Garbage, Hang, Status
+from orchestrator.models.rehearsal import CutStream, Drip, ErrorInStream, Garbage, Hang, Status
 from toolfleet.errors import ModelRefused, ModelReplyInvalid, ModelUnreachable
 from toolfleet.messages import RequestedCall, UserMessage
 
@@ -173,6 +173,12 @@ async def test_a_server_that_says_nothing_is_given_up(ask, quick):
 async def test_a_reply_that_takes_too_long_in_all_is_given_up(ask, quick):
     with pytest.raises(ModelUnreachable, match=r"longer than 0\.3 s"):
         await ask([Hang(after_chunks=1)], http=replace(quick, timeout_s=0.3, attempts=1))
+
+
+async def test_a_reply_that_drips_for_ever_ends_at_its_deadline(ask, quick):
+    options = replace(quick, timeout_s=0.5, silence_s=0.3, attempts=1)
+    with pytest.raises(ModelUnreachable, match=r"longer than 0\.5 s"):
+        await ask([Drip(pause_s=0.05)], http=options)
 
 
 async def test_a_reply_that_is_too_large_is_refused_before_it_is_read(ask, quick):

@@ -1,0 +1,202 @@
+"""The circuit breaker: a model that has failed again and again is left alone for a while, then tried by one reply.
+
+Pure but for `guarded` at the end, which reports what becomes of a stream of events. Written here because the breakers
+on PyPI (purgatory, circuitbreaker, aiobreaker, pybreaker; looked at in 2026) guard a function or a block: when half
+open they let every waiting call through, or count a cancelled one as a failure, and a stream that has begun tells them
+nothing. It knows neither HTTP nor attempts: a reply has failed when its retries are used up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from enum import StrEnum
+from typing import Final
+
+import structlog
+
+from orchestrator.models.protocol import FinishReason, ModelEvent, ReplyComplete
+from toolfleet.errors import ModelRefused, ModelReplyInvalid, ModelUnreachable
+
+log = structlog.get_logger(__name__)
+
+
+class State(StrEnum):
+    """Closed lets every reply through, open none, probing only the one that is under way."""
+
+    CLOSED = "closed"
+    OPEN = "open"
+    PROBING = "probing"
+
+
+class Event(StrEnum):
+    """What becomes of replies. A probe's events have their own names: the others began before the circuit opened."""
+
+    ANSWERED = "answered"
+    FAILED = "failed"
+    TRIED_AGAIN = "tried_again"
+    """A reply has been let through after the pause."""
+    PROBE_BEGAN = "probe_began"
+    """The first event of the probe's reply: the model is back, though the reply may take minutes."""
+    PROBE_FAILED = "probe_failed"
+    PROBE_GIVEN_UP = "probe_given_up"
+    """Cancelled by its caller before anything came."""
+
+
+TRANSITIONS: Final[dict[State, dict[Event, State]]] = {
+    State.CLOSED: {
+        Event.ANSWERED: State.CLOSED,
+        Event.FAILED: State.CLOSED,  # or open, when it was one too many: see `Circuit.on`
+    },
+    State.OPEN: {
+        Event.ANSWERED: State.CLOSED,
+        Event.FAILED: State.OPEN,
+        Event.TRIED_AGAIN: State.PROBING,
+    },
+    State.PROBING: {
+        Event.ANSWERED: State.CLOSED,
+        Event.FAILED: State.PROBING,
+        Event.PROBE_BEGAN: State.CLOSED,
+        Event.PROBE_FAILED: State.OPEN,
+        Event.PROBE_GIVEN_UP: State.OPEN,
+    },
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Circuit:
+    """A breaker's state as a value. Times are those of one monotonic clock, in seconds."""
+
+    state: State = State.CLOSED
+    failures: int = 0
+    """In a row, while closed."""
+    open_until_s: float = 0.0
+
+    def on(self, event: Event, now_s: float, *, opens_after: int, open_s: float) -> Circuit:
+        """The circuit after an event. Raises KeyError for one that cannot happen in its state: a bug."""
+        after = replace(self, state=TRANSITIONS[self.state][event])
+        match event:
+            case Event.ANSWERED:
+                return Circuit()
+            case Event.PROBE_BEGAN:
+                # On trial: should this very reply fail after all, the circuit opens again at once.
+                return replace(after, failures=opens_after - 1)
+            case Event.PROBE_FAILED:
+                return replace(after, failures=self.failures + 1, open_until_s=now_s + open_s)
+            case Event.FAILED if after.state is State.CLOSED:
+                after = replace(after, failures=self.failures + 1)
+                one_too_many = after.failures >= opens_after
+                return replace(after, state=State.OPEN, open_until_s=now_s + open_s) if one_too_many else after
+        return after
+
+    def may_ask(self, now_s: float) -> bool:
+        """Whether a reply may be asked for now."""
+        return self.state is State.CLOSED or (self.state is State.OPEN and now_s >= self.open_until_s)
+
+
+class Breaker:
+    """One model's circuit, for all who ask this model from one event loop. `opens_after=0` never opens it."""
+
+    def __init__(self, name: str, *, opens_after: int, open_s: float, clock: Callable[[], float]) -> None:
+        self._name = name
+        self._opens_after = opens_after
+        self._open_s = open_s
+        self._clock = clock
+        self._last_failure = ""
+        self._probes = 0
+        self.circuit = Circuit()
+
+    def __repr__(self) -> str:
+        return f"Breaker({self._name!r}, {self.circuit})"
+
+    def admit(self) -> int:
+        """The number of the probe that the reply about to be asked for is; 0 if it is none.
+
+        Raises ModelUnreachable if no reply may be asked for now.
+        """
+        if not self.circuit.may_ask(self._clock()):
+            raise ModelUnreachable(self._refusal())
+        if self.circuit.state is State.CLOSED:
+            return 0
+        self._probes += 1
+        self._move(Event.TRIED_AGAIN)
+        return self._probes
+
+    def began(self, probe: int) -> None:
+        """The reply's first event has come."""
+        if self._is_under_way(probe):
+            self._move(Event.PROBE_BEGAN)
+
+    def answered(self) -> None:
+        """A reply has come to its end."""
+        self._move(Event.ANSWERED)
+
+    def failed(self, probe: int, reason: str) -> None:
+        """A reply has failed for good."""
+        self._last_failure = reason
+        self._move(Event.PROBE_FAILED if self._is_under_way(probe) else Event.FAILED)
+
+    def given_up(self, probe: int) -> None:
+        """The caller of a reply has gone away, which tells nothing; but a probe must not keep the others waiting."""
+        if self._is_under_way(probe):
+            self._move(Event.PROBE_GIVEN_UP)
+
+    def _is_under_way(self, probe: int) -> bool:
+        """Whether the circuit waits for this probe; another reply's answer may have closed it before."""
+        return self.circuit.state is State.PROBING and probe == self._probes
+
+    def _move(self, event: Event) -> None:
+        if not self._opens_after:
+            return
+        before = self.circuit
+        self.circuit = before.on(event, self._clock(), opens_after=self._opens_after, open_s=self._open_s)
+        if self.circuit.state is not before.state:
+            log.warning("model.circuit", model=self._name, state=self.circuit.state.value, error=self._last_failure)
+
+    def _refusal(self) -> str:
+        return f"{self._name} is not asked {self._when()}; the last failure: {self._last_failure}"
+
+    def _when(self) -> str:
+        if self.circuit.state is State.PROBING:
+            return "while one reply tries whether it works again"
+        left_s = max(0.0, self.circuit.open_until_s - self._clock())
+        at = datetime.now(UTC) + timedelta(seconds=left_s)
+        return f"before {at:%H:%M:%S} UTC (in {left_s:.0f} s), since {self.circuit.failures} replies in a row failed"
+
+
+async def guarded(
+    ask: Callable[[], AsyncGenerator[ModelEvent, None]], breaker: Breaker
+) -> AsyncGenerator[ModelEvent, None]:
+    """The events of one reply, if its model may be asked; what becomes of it is told to the breaker.
+
+    A refusal (4xx) says nothing against the model, but proves a probe's point. Raises ModelUnreachable at once while
+    the circuit is open, and whatever the reply itself raises.
+    """
+    probe = breaker.admit()
+    has_begun = False
+    try:
+        async with aclosing(ask()) as events:
+            async for event in events:
+                if not has_begun:
+                    has_begun = True
+                    breaker.began(probe)
+                if isinstance(event, ReplyComplete):
+                    _tell_end(breaker, probe, event)
+                yield event
+    except ModelRefused:
+        breaker.answered()
+        raise
+    except (ModelUnreachable, ModelReplyInvalid) as error:
+        breaker.failed(probe, str(error))
+        raise
+    finally:
+        breaker.given_up(probe)  # of no effect if it has ended in any of the ways above
+
+
+def _tell_end(breaker: Breaker, probe: int, reply: ReplyComplete) -> None:
+    if reply.finish_reason == FinishReason.INTERRUPTED:
+        breaker.failed(probe, "its reply was broken off in the middle")
+    else:
+        breaker.answered()

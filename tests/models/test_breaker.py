@@ -65,37 +65,49 @@ class Clock:
 STEPS = st.tuples(st.sampled_from(["ask", "begins", "fails", "answers", "is given up", "wait"]), st.integers(0, 9))
 
 
+class Replies:
+    """A breaker and the replies that are under way, each by its probe number."""
+
+    def __init__(self):
+        self.clock = Clock()
+        self.breaker = Breaker("m", opens_after=2, open_s=OPEN_S, clock=self.clock)
+        self.under_way = []
+
+    def ask(self):
+        was = self.breaker.circuit.state
+        try:
+            self.under_way.append(self.breaker.admit())
+        except ModelUnreachable:
+            assert was is not State.CLOSED
+        else:
+            assert was is not State.PROBING
+
+    def become(self, step, which):
+        probe = self.under_way[which % len(self.under_way)]
+        if step == "begins":
+            self.breaker.began(probe)
+            return
+        self.under_way.remove(probe)
+        if step == "fails":
+            self.breaker.failed(probe, "x")
+        elif step == "answers":
+            self.breaker.answered()
+        else:
+            self.breaker.given_up(probe)
+
+
 @given(st.lists(STEPS, max_size=60))
-def test_whatever_becomes_of_replies_a_circuit_that_is_not_closed_waits_for_at_most_one(steps):
-    clock = Clock()
-    breaker = Breaker("m", opens_after=2, open_s=OPEN_S, clock=clock)
-    under_way = []
+def test_whatever_becomes_of_replies_nobody_waits_for_a_probe_that_is_not_under_way(steps):
+    replies = Replies()
     for step, which in steps:
-        was = breaker.circuit.state
         if step == "wait":
-            clock.now_s += OPEN_S
+            replies.clock.now_s += OPEN_S
         elif step == "ask":
-            try:
-                under_way.append(breaker.admit())
-            except ModelUnreachable:
-                assert was is not State.CLOSED
-            else:
-                assert was is not State.PROBING
-        elif under_way:
-            probe = under_way[which % len(under_way)]
-            if step != "begins":
-                under_way.remove(probe)
-            match step:
-                case "begins":
-                    breaker.began(probe)
-                case "fails":
-                    breaker.failed(probe, "x")
-                case "answers":
-                    breaker.answered()
-                case "is given up":
-                    breaker.given_up(probe)
-        if breaker.circuit.state is State.PROBING:
-            assert breaker._probes in under_way
+            replies.ask()
+        elif replies.under_way:
+            replies.become(step, which)
+        if replies.breaker.circuit.state is State.PROBING:
+            assert replies.breaker._probes in replies.under_way
 
 
 # --- before a real server -------------------------------------------------------------------------------------------

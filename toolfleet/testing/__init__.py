@@ -1,0 +1,15 @@
+"""Faults on purpose, for tests of your own tools: a fleet whose workers die where you say, a server that goes away.
+
+Real processes and a real server, no doubles. The suite in `tests/faults` stands on the same pieces; docs/testing.md
+shows how to use them. Nothing in production imports this package.
+"""
+
+from __future__ import annotations
+
+from toolfleet.points import Point
+from toolfleet.testing.fates import clock_offset, kill_at, stop_at
+from toolfleet.testing.fleet import LocalFleet
+from toolfleet.testing.proxy import Proxy
+from toolfleet.testing.server import Server
+
+__all__ = ["LocalFleet", "Point", "Proxy", "Server", "clock_offset", "kill_at", "stop_at"]

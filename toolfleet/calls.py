@@ -101,6 +101,23 @@ class Submitted(Record):
     message: str = ""
 
 
+class JobRecord(Record):
+    """A job in another system that stands in for a call: how to ask for it, and whether anybody can.
+
+    `poll_after_s` is the first wait; `polled` and `cancellable` say which functions the tool had when it submitted.
+    """
+
+    v: Literal[1] = WIRE_VERSION
+    call: ToolCall
+    external_id: str
+    poll_after_s: float
+    submitted_unix_s: float
+    attempt: int = 1
+    message: str = ""
+    polled: bool
+    cancellable: bool
+
+
 class NotDone(Record):
     """What a tool's `reconcile` says when the call has had no effect: it may be run."""
 
@@ -124,3 +141,8 @@ TOOL_RESULT: TypeAdapter[Returned | Failed | Submitted] = TypeAdapter(ToolResult
 def call_id(run_id: str, turn: int, position: int) -> str:
     """The one join key of a call; also its Celery task id."""
     return f"{run_id}.{turn}.{position}"
+
+
+def run_of(call_id: str) -> str:
+    """The run that a call belongs to."""
+    return call_id.rsplit(".", 2)[0]

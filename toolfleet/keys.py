@@ -69,6 +69,14 @@ class Keys:
         """String: a mark that a call must not start."""
         return f"{self.namespace}:cancelled:{call_id}"
 
+    def job(self, call_id: str) -> str:
+        """Hash: the job in another system that a call waits for. With an empty id, what all of them begin with."""
+        return f"{self.namespace}:job:{call_id}"
+
+    def jobs(self, tool: str) -> str:
+        """Sorted set: the call ids of a tool's jobs, scored by when they are to be asked about (ms)."""
+        return f"{self.namespace}:jobs:{tool}"
+
     def run(self, run_id: str) -> str:
         """Stream: the events of one run, the only record of it."""
         return f"{self.namespace}:run:{run_id}"

@@ -91,12 +91,42 @@ class Settings(BaseSettings):
     keep_cancelled_s: Seconds = 24 * 3600.0
     """The same for one that was cancelled."""
 
+    poll_timeout_s: Seconds = 30.0
+    """How long a tool's poll or cancel function may take to ask another system about one job."""
+
+    poll_lease_s: Seconds = 45.0
+    """A job whose poller shows no life for this long is asked about by another worker."""
+
+    poll_tick_s: Seconds = 0.25
+    """How often a worker looks for jobs that are due; one script call each time."""
+
+    poll_retry_s: Seconds = 1.0
+    """The wait after a poll that failed; it doubles with each further one in a row."""
+
+    max_poll_wait_s: Seconds = 60.0
+    """Polls of one job grow rarer up to this, unless its tool asked for a longer wait from the start."""
+
+    max_poll_errors: Annotated[int, Field(ge=1)] = 5
+    """A job of which so many polls in a row failed ends as crashed."""
+
+    max_polls: Annotated[int, Field(ge=1)] = 200
+    """Jobs that one worker asks about at the same time."""
+
     @model_validator(mode="after")
     def _heartbeats_fit_the_lease(self) -> Self:
         if self.lease_s <= 3 * self.heartbeat_s:
             raise ValueError(
                 f"lease_s ({self.lease_s:g}) must exceed three heartbeats ({self.heartbeat_s:g} s each), "
                 "or a live call could be delivered twice"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _polls_fit_their_lease(self) -> Self:
+        if self.poll_lease_s <= self.poll_timeout_s:
+            raise ValueError(
+                f"poll_lease_s ({self.poll_lease_s:g}) must exceed poll_timeout_s ({self.poll_timeout_s:g}), "
+                "or two workers could ask about one job at the same time"
             )
         return self
 

@@ -13,13 +13,14 @@ from typing import Final, TypeVar
 from pydantic import ValidationError
 from pydantic_core import PydanticSerializationError
 
-from toolfleet.calls import TOOL_RESULT, Failed, Progress, Returned, Submitted, ToolCall
+from toolfleet.calls import TOOL_RESULT, Failed, JobRecord, Progress, Returned, Submitted, ToolCall
 from toolfleet.errors import ToolfleetError
 from toolfleet.settings import Settings
 
 MAC_HEX_CHARS: Final = 64
 T = TypeVar("T")
 _CALL, _RESULT, _PROGRESS = b"toolfleet.call\0", b"toolfleet.result\0", b"toolfleet.progress\0"
+_JOB = b"toolfleet.job\0"
 
 
 class Refused(ToolfleetError):
@@ -80,6 +81,15 @@ class Seal:
     def open_progress(self, sealed: bytes, call_id: str) -> Progress:
         """The progress in sealed bytes. Raises Refused."""
         return self._open(sealed, _PROGRESS + call_id.encode() + b"\0", Progress.model_validate_json)
+
+    def close_job(self, job: JobRecord, call_id: str) -> bytes:
+        """The job that a call waits for as bytes for Redis, sealed like a result."""
+        text = job.model_dump_json().encode()
+        return self._sign(_JOB + call_id.encode() + b"\0", text).encode() + text
+
+    def open_job(self, sealed: bytes, call_id: str) -> JobRecord:
+        """The job in sealed bytes. Raises Refused."""
+        return self._open(sealed, _JOB + call_id.encode() + b"\0", JobRecord.model_validate_json)
 
     def _open(self, sealed: bytes, purpose: bytes, parse: Callable[[bytes], T]) -> T:
         text = sealed[MAC_HEX_CHARS:]

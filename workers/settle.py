@@ -20,6 +20,7 @@ import structlog
 
 from toolfleet.calls import Failed, Returned, Submitted, ToolCall
 from toolfleet.keys import REPLIES_MAX, REPLIES_TTL_S, RESULT_TTL_S, Keys
+from toolfleet.replies import TELL
 from toolfleet.streams import GROUP, RETURNED
 from toolfleet.wire import Seal
 from workers.delivery import Delivery
@@ -29,17 +30,18 @@ log = structlog.get_logger("toolfleet.workers")
 MAX_BATCH: Final = 500
 """Settlements in one script call: beyond this Redis would be busy for longer than a few milliseconds at a time."""
 
-SETTLE: Final = """
+SETTLE: Final = f"""
+{TELL}
 -- ARGV: group, returned, result ttl (ms), replies ttl (s), replies maxlen,
 --       then for each origin: stream, consumer, prefix of result keys, replies key, number of its settlements,
 --       and for each of those: entry, call id, sealed result
 local group, returned = ARGV[1], ARGV[2]
-local outcomes = {}
+local outcomes = {{}}
 local i = 6
 while i <= #ARGV do
   local stream, consumer, prefix, replies = ARGV[i], ARGV[i + 1], ARGV[i + 2], ARGV[i + 3]
   local last = i + 5 + 3 * (ARGV[i + 4] - 1)
-  local done = {}
+  local done = {{}}
   for at = i + 5, last, 3 do
     local entry, call, sealed = ARGV[at], ARGV[at + 1], ARGV[at + 2]
     local outcome = 1
@@ -51,11 +53,7 @@ while i <= #ARGV do
       if owner and owner ~= consumer and owner ~= returned then outcome = 0 else done[#done + 1] = entry end
     end
     if outcome == 1 then
-      if redis.call('SET', prefix .. call, sealed, 'NX', 'PX', ARGV[3]) then
-        redis.call('XADD', replies, 'MAXLEN', '~', ARGV[5], '*', 'c', call, 'r', sealed)
-      else
-        outcome = 2
-      end
+      outcome = settle(prefix, call, sealed, ARGV[3], replies, ARGV[5])
     end
     outcomes[#outcomes + 1] = outcome
   end

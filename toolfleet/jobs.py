@@ -1,0 +1,175 @@
+"""Jobs in other systems as both halves see them: what is stored, how they stand, and how they end from outside.
+
+Owns the hash of a job and its fields. Must not know how jobs are asked about; that is the workers' matter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable
+from enum import IntEnum
+from typing import Final, NamedTuple, cast
+
+import redis.asyncio
+
+from toolfleet.calls import Failed, FailureKind, JobRecord, Record, Returned
+from toolfleet.connections import translating
+from toolfleet.keys import REPLIES_MAX, REPLIES_TTL_S, RESULT_TTL_S
+from toolfleet.replies import TELL
+from toolfleet.settings import Settings
+from toolfleet.wire import Seal
+
+NOW: Final = """
+local clock = redis.call('TIME')
+local now = clock[1] * 1000 + math.floor(clock[2] / 1000)
+"""
+"""Lua: milliseconds by the server's clock, the only one that schedules are kept by."""
+
+# The hash of a job:
+#   record  the sealed JobRecord; never changes
+#   state   JobState as JSON, by whoever asked last; absent until somebody has
+#   fence   counts the claims: only the newest claimant's word counts
+#   until   when the newest claim lapses (ms); absent while nobody has one
+#   tool    whose schedule the call stands in
+#   to      whom to tell, as in the call's reply_to
+
+COMPLETE: Final = f"""
+{TELL}
+-- KEYS: job, result; ARGV: prefix of results, prefix of schedules, prefix of reply streams, call, sealed result,
+--       result ttl (ms), replies ttl (s), replies maxlen
+local job = redis.call('HMGET', KEYS[1], 'tool', 'to')
+if not job[1] then return redis.call('EXISTS', KEYS[2]) * 2 end
+local replies = ARGV[3] .. job[2]
+local outcome = settle(ARGV[1], ARGV[4], ARGV[5], ARGV[6], replies, ARGV[8])
+redis.call('EXPIRE', replies, ARGV[7])
+redis.call('DEL', KEYS[1])
+redis.call('ZREM', ARGV[2] .. job[1], ARGV[4])
+return outcome
+"""
+
+REQUEST_CANCEL: Final = f"""
+-- KEYS: job, cancel mark, schedule; ARGV: call, when the mark ends (unix ms)
+if redis.call('EXISTS', KEYS[1]) == 0 then return 0 end
+{NOW}
+redis.call('SET', KEYS[2], '1', 'PXAT', ARGV[2])
+local held = tonumber(redis.call('HGET', KEYS[1], 'until') or 0)
+-- Whoever asks about the job right now sees the mark when it is done: two must not deal with one job at a time.
+if held <= now then redis.call('ZADD', KEYS[3], now, ARGV[1]) end
+return 1
+"""
+
+
+class JobState(Record):
+    """What has come of asking so far. `wait_s` is the present wait between two polls."""
+
+    wait_s: float
+    polls: int = 0
+    errors: int = 0
+    """Polls that failed in a row."""
+    cancels: int = 0
+    """Attempts to cancel that failed."""
+
+
+class JobStatus(NamedTuple):
+    """How a job stands. `next_poll_s` is None where nobody polls: only `complete` can end it in time."""
+
+    record: JobRecord
+    state: JobState
+    next_poll_s: float | None
+
+
+class Completion(IntEnum):
+    """What became of a result from outside."""
+
+    UNKNOWN = 0
+    """No such job, and no such result."""
+    COMPLETED = 1
+    ALREADY = 2
+    """The call had a result; this one was dropped."""
+
+
+class CancelRequest(IntEnum):
+    """What became of a wish to cancel."""
+
+    UNKNOWN = 0
+    """No such job: the call never submitted one, or it has ended."""
+    ASKED = 1
+    """A worker that knows the tool will tell the other system and end the call."""
+    ENDED = 2
+    """The tool has no functions for its jobs, so the call has ended here and nobody was told."""
+
+
+async def status(client: redis.asyncio.Redis, settings: Settings, seal: Seal, call_id: str) -> JobStatus | None:
+    """The job that a call waits for, None without one. Raises StoreUnreachable, and Refused for a forged record."""
+    keys = settings.keys
+    with translating(settings):
+        reply = client.hmget(keys.job(call_id), ["record", "state"])
+        sealed, state = cast("list[bytes | None]", await cast("Awaitable[object]", reply))
+        if sealed is None:
+            return None
+        record = seal.open_job(sealed, call_id)
+        pipeline = client.pipeline(transaction=False)
+        pipeline.zscore(keys.jobs(record.call.tool), call_id)
+        pipeline.time()
+        due_ms, (now_s, now_us) = await pipeline.execute()
+    next_poll_s = None if due_ms is None or not record.polled else max(0.0, due_ms / 1000 - now_s - now_us / 1e6)
+    return JobStatus(record, state_of(record, state), next_poll_s)
+
+
+async def complete(
+    client: redis.asyncio.Redis, settings: Settings, seal: Seal, call_id: str, result: Returned | Failed
+) -> Completion:
+    """End a job from outside, as its callback does. Of several results the first one counts.
+
+    Raises StoreUnreachable.
+    """
+    keys = settings.keys
+    script = client.register_script(COMPLETE)
+    with translating(settings):
+        outcome: int = await script(
+            keys=[keys.job(call_id), keys.result(call_id)],
+            args=[
+                *(keys.result(""), keys.jobs(""), keys.replies("")),
+                *(call_id, seal.close_result(result, call_id)),
+                *(RESULT_TTL_S * 1000, REPLIES_TTL_S, REPLIES_MAX),
+            ],
+        )
+    return Completion(outcome)
+
+
+async def request_cancel(client: redis.asyncio.Redis, settings: Settings, seal: Seal, call_id: str) -> CancelRequest:
+    """Have a job cancelled. Returns at once; the call's result says how that went.
+
+    Raises StoreUnreachable, and Refused for a forged record.
+    """
+    keys = settings.keys
+    job = await status(client, settings, seal, call_id)
+    if job is None:
+        return CancelRequest.UNKNOWN
+    tool = job.record.call.tool
+    if not job.record.polled and not job.record.cancellable:
+        nobody_told = Failed(kind=FailureKind.CANCELLED, message=f"{tool} was cancelled. {goes_on(None)}")
+        completion = await complete(client, settings, seal, call_id, nobody_told)
+        return CancelRequest.ENDED if completion is Completion.COMPLETED else CancelRequest.UNKNOWN
+    script = client.register_script(REQUEST_CANCEL)
+    with translating(settings):
+        asked: int = await script(
+            keys=[keys.job(call_id), keys.cancelled(call_id), keys.jobs(tool)],
+            args=[call_id, ends_unix_ms(job.record.call.deadline_unix_s)],
+        )
+    return CancelRequest(asked)
+
+
+def state_of(record: JobRecord, text: bytes | None) -> JobState:
+    """The state of a job; without one nobody has asked yet."""
+    return JobState.model_validate_json(text) if text else JobState(wait_s=record.poll_after_s)
+
+
+def ends_unix_ms(deadline_unix_s: float) -> int:
+    """When what is kept for a call with this deadline may be forgotten."""
+    return int((deadline_unix_s + RESULT_TTL_S) * 1000)
+
+
+def goes_on(reason: str | None) -> str:
+    """What to tell a model when the other system was not told to stop; `reason` is None without a way to tell it."""
+    why = "it has no cancel function" if reason is None else f"telling it failed: {reason}"
+    return f"The system that does the work was not told ({why}), so the work may go on there."

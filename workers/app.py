@@ -21,6 +21,7 @@ from workers.children import NoticeLostChildren
 from workers.drain import LetCallsEnd
 from workers.events import BatchingDispatcher
 from workers.intake import TakeIn, UnknownTool
+from workers.jobs.step import PollJobs
 from workers.task import tool_task
 
 MODULES_VARIABLE: Final = "TOOLFLEET_TOOLS"
@@ -44,7 +45,7 @@ def worker_app(settings: Settings, tools: Mapping[str, Tool[..., Any]]) -> Celer
         app.register_task(tool_task(tool))
         app.amqp.queues.add(tool_queue(tool.spec.queue))
     app.register_task(UnknownTool())
-    app.steps["consumer"].update({AnnounceTools, LetCallsEnd, NoticeLostChildren, TakeIn})
+    app.steps["consumer"].update({AnnounceTools, LetCallsEnd, NoticeLostChildren, PollJobs, TakeIn})
     return app
 
 

@@ -15,7 +15,7 @@ from typing import Any
 import redis
 import stamina
 
-from toolfleet.calls import Effect, Failed, FailureKind, Returned, Submitted, ToolCall
+from toolfleet.calls import Effect, Failed, FailureKind, JobRecord, Returned, Submitted, ToolCall
 from toolfleet.connections import connect_async
 from toolfleet.context import Context
 from toolfleet.points import Point, reached
@@ -27,6 +27,8 @@ from workers.claims import Claimer
 from workers.dead_letters import bury
 from workers.delivery import Delivery
 from workers.execute import execute
+from workers.jobs.decide import job_of
+from workers.jobs.schedule import submit
 from workers.progress import LoopReporter, ProgressReporter, ThreadReporter
 from workers.settle import Outcome, Settlement, Settler
 
@@ -124,9 +126,17 @@ class Performer:
         return bool(marks)
 
     async def _settle(self, delivery: Delivery, call: ToolCall, result: Returned | Failed | Submitted) -> Ending:
-        outcome = await self._settler.settle(Settlement.of(delivery, call, result, self._seal))
+        outcome = await self._outcome(delivery, call, result)
         reached(Point.SETTLED, call.call_id)
         return Ending.TAKEN_OVER if outcome is Outcome.LATE else Ending.SETTLED
+
+    async def _outcome(self, delivery: Delivery, call: ToolCall, result: Returned | Failed | Submitted) -> Outcome:
+        if isinstance(result, Submitted):
+            job = job_of(delivery, call, self._tools[call.tool], result)
+            if isinstance(job, JobRecord):
+                return await submit(self._client, self._settings, self._seal, delivery, job)
+            result = job
+        return await self._settler.settle(Settlement.of(delivery, call, result, self._seal))
 
     def _unknown(self, call: ToolCall) -> Failed:
         known = ", ".join(sorted(self._tools)) or "none"

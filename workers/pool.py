@@ -112,6 +112,11 @@ class AsyncioPool(BasePool):  # type: ignore[misc]  # celery ships no types
         """Calls at a time; Celery prefetches this many."""
         return int(self.limit)
 
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop:
+        """The loop that tools run on, for other work of theirs."""
+        return self._loop
+
     def _get_info(self) -> dict[str, Any]:
         return {
             "implementation": f"{type(self).__module__}:{type(self).__name__}",

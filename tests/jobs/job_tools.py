@@ -1,0 +1,84 @@
+"""Tools that start jobs in the other system of conftest.py. A job's external id is its address there."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import httpx
+
+from toolfleet import Context, Failed, FailureKind, Progress, Returned, Submitted, tool
+
+CLIENT = httpx.AsyncClient(timeout=30)
+"""Shared by the tool and its functions, as real ones do: all must run on one event loop."""
+
+
+def meaning_of(answer: httpx.Response) -> Any:
+    said = answer.raise_for_status().json()
+    match said.pop("type", None):
+        case "returned":
+            return Returned(**said)
+        case "failed":
+            return Failed(kind=FailureKind.ERROR, **said)
+        case "progress":
+            return Progress(**said)
+        case "submitted":
+            return Submitted(**said)
+        case _:
+            return said
+
+
+async def start(system: str, poll_after_s: float) -> Submitted:
+    answer = await CLIENT.post(f"{system}/jobs")
+    return Submitted(external_id=answer.text, poll_after_s=poll_after_s, message="on its way")
+
+
+@tool
+async def remote(system: str, poll_after_s: float = 0.05) -> Submitted:
+    """Start a job that can be asked about and cancelled."""
+    return await start(system, poll_after_s)
+
+
+@remote.poll
+async def ask(external_id: str, ctx: Context) -> Any:
+    answer = await CLIENT.get(external_id, headers={"attempt": str(ctx.attempt), "call": ctx.call_id})
+    return meaning_of(answer)
+
+
+@remote.cancel
+async def stop(external_id: str, ctx: Context) -> None:
+    (await CLIENT.delete(external_id)).raise_for_status()
+
+
+@tool(queue="cpu")
+def remote_from_process(system: str, poll_after_s: float = 0.05) -> Submitted:
+    """The same with plain functions, from a pool of processes."""
+    answer = httpx.post(f"{system}/jobs")
+    return Submitted(external_id=answer.text, poll_after_s=poll_after_s, message="on its way")
+
+
+@remote_from_process.poll
+def ask_from_process(external_id: str, ctx: Context) -> Any:
+    return meaning_of(httpx.get(external_id, timeout=30))
+
+
+@tool
+async def unstoppable(system: str, poll_after_s: float = 0.05) -> Submitted:
+    """Start a job that cannot be cancelled."""
+    return await start(system, poll_after_s)
+
+
+@unstoppable.poll
+def ask_on_a_thread(external_id: str, ctx: Context) -> Any:
+    return meaning_of(httpx.get(external_id, timeout=30))
+
+
+@tool
+async def called_back(system: str) -> Submitted:
+    """Start a job that tells when it is done."""
+    return await start(system, 5.0)
+
+
+@tool
+async def forgotten() -> Submitted:
+    """Start something that nobody can ever hear of again."""
+    return Submitted()

@@ -1,0 +1,195 @@
+"""Where a fault happens: a server, a fleet, an orchestrator and a ledger, put in order again before each fault."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from pathlib import Path
+from typing import Any, Self
+
+from orchestrator import Orchestrator
+from tests.faults.fault_tools import LEDGER
+from tests.faults.judge import Injection, Tally, entries_of, judge
+from tests.faults.load import Load
+from toolfleet.connections import connect_async
+from toolfleet.settings import Settings, new_secret
+from toolfleet.testing import LocalFleet, Server
+
+HERE = Path(__file__).parent
+
+LEASE_S = 2.5
+HEARTBEAT_S = 0.5
+MAX_DELIVERIES = 3
+
+QUIET_WITHIN_S = 20.0
+
+
+class Form(StrEnum):
+    """How much is done."""
+
+    LONG = "long"
+    SHORT = "short"
+    ONCE = "once"
+    """Each fault once, as in the test suite."""
+
+
+@dataclass(frozen=True)
+class Fault:
+    """A fault: its name, what happens, how it is made to happen, and how often in each form."""
+
+    name: str
+    what: str
+    inject: Callable[[Arena, int], Awaitable[None]]
+    times: dict[Form, int]
+    stand: str
+
+
+FAULTS: dict[str, Fault] = {}
+
+
+def fault(
+    what: str, *, once: int = 1, short: int = 3, long: int = 10, stand: str = "usual"
+) -> Callable[[Callable[[Arena, int], Awaitable[None]]], Callable[[Arena, int], Awaitable[None]]]:
+    """Enter a function among the faults: it injects the fault so many times. Its name is the fault's."""
+
+    def enter(inject: Callable[[Arena, int], Awaitable[None]]) -> Callable[[Arena, int], Awaitable[None]]:
+        name = inject.__name__
+        times = {Form.ONCE: once, Form.SHORT: short, Form.LONG: long}
+        FAULTS[name] = Fault(name, what, inject, times, stand)
+        return inject
+
+    return enter
+
+
+class Arena:
+    """The surroundings of faults, shared by all that leave them in order."""
+
+    def __init__(self, server: Server, fleet: LocalFleet, ledger: Path, form: Form, seed: str) -> None:
+        self.server = server
+        self.fleet = fleet
+        self.ledger = ledger
+        self.form = form
+        self._seed = seed
+
+    @classmethod
+    @asynccontextmanager
+    async def open(cls, stand: str, ledger: Path, form: Form, seed: str) -> AsyncIterator[Self]:
+        """A server with a fleet of one worker for each pool that faults need."""
+        async with AsyncExitStack() as stack:
+            server = Server(fsync="everysec", small_disk=True) if stand == "small disk" else Server()
+            await asyncio.to_thread(server.__enter__)
+            stack.push_async_callback(asyncio.to_thread, server.__exit__)
+            path = os.pathsep.join(filter(None, [str(HERE), os.environ.get("PYTHONPATH")]))
+            fleet = LocalFleet(
+                ["fault_tools"],
+                pools={"io": 1, "cpu": 1},
+                redis_url=server.url,
+                environment={"PYTHONPATH": path, LEDGER: str(ledger)},
+                secret=new_secret(),
+                lease_s=LEASE_S,
+                heartbeat_s=HEARTBEAT_S,
+                max_deliveries=MAX_DELIVERIES,
+                shutdown_grace_s=2.0,
+            )
+            await asyncio.to_thread(fleet.__enter__)
+            stack.push_async_callback(asyncio.to_thread, fleet.__exit__, None, None, None)
+            yield cls(server, fleet, ledger, form, seed)
+
+    @property
+    def settings(self) -> Settings:
+        return self.fleet.settings
+
+    async def suffer(self, fault: Fault) -> Suffered:
+        """Let a fault happen as often as the form says, and wait until all has come to rest."""
+        self.rng = random.Random(f"{self._seed}:{fault.name}")
+        self.injections: list[Injection] = []
+        self.notes: list[str] = []
+        began_s = time.monotonic()
+        await self.replenish(io=1, cpu=1)
+        async with Orchestrator(settings=self.settings) as orchestrator:
+            self.load = Load(orchestrator, self.rng)
+            await fault.inject(self, fault.times[self.form])
+            await self._rest()
+        return Suffered(fault, self.load, self.injections, self.notes, self.ledger, time.monotonic() - began_s)
+
+    async def replenish(self, **pools: int) -> None:
+        """So many live workers of each pool."""
+        await asyncio.to_thread(self.fleet.replenish, **pools)
+
+    async def ready(self) -> None:
+        """Every worker has announced itself."""
+        await asyncio.to_thread(self.fleet.wait_until_ready)
+
+    def injected(self, at_s: float | None = None) -> None:
+        """It happened, at once."""
+        now = at_s or time.monotonic()
+        self.injections.append(Injection(now, now))
+
+    @asynccontextmanager
+    async def injecting(self) -> AsyncIterator[None]:
+        """It goes on while inside."""
+        began = time.monotonic()
+        yield
+        self.injections.append(Injection(began, time.monotonic()))
+
+    def expect(self, condition: Any, otherwise: str) -> None:
+        """Something beyond the fate of calls has to hold."""
+        if not condition:
+            self.notes.append(otherwise)
+
+    async def _rest(self) -> None:
+        """Until no message is queued or held: what a late worker might still do has been done."""
+        give_up = time.monotonic() + QUIET_WITHIN_S
+        keys = self.settings.keys
+        streams = [keys.queue(queue, level) for queue in ("io", "cpu") for level in (0, 3, 6)]
+        async with connect_async(self.settings) as client:
+            while time.monotonic() < give_up:
+                left = sum([await client.xlen(stream) for stream in streams])
+                if not left:
+                    return
+                await asyncio.sleep(0.05)
+        self.notes.append(f"{left} messages were still in the queues after {QUIET_WITHIN_S:g} s")
+
+
+@dataclass(frozen=True)
+class Suffered:
+    """A fault that has happened."""
+
+    fault: Fault
+    load: Load
+    injections: list[Injection]
+    notes: list[str]
+    ledger: Path
+    seconds: float
+
+    entries: dict[str, list[str]] | None = None
+    """The ledger as it was in the end, once it is known."""
+
+    def tally(self) -> Tally:
+        """The figures, by the ledger as it is."""
+        entries = entries_of(self.ledger) if self.entries is None else self.entries
+        return judge(self.load.asks, entries, self.injections, self.notes)
+
+    def at_last(self) -> Suffered:
+        """The same with the ledger's last word, which may then be removed."""
+        return replace(self, entries=entries_of(self.ledger))
+
+
+async def until(condition: Callable[[], Any], within_s: float = 60.0) -> float:
+    """Wait for a condition that tells of no event; the time at which it held. Raises TimeoutError."""
+    async with asyncio.timeout(within_s):
+        while not condition():
+            await asyncio.sleep(0.01)
+    return time.monotonic()
+
+
+async def counted(settings: Settings, name: str) -> int:
+    """One of the fleet's counters."""
+    async with connect_async(settings) as client:
+        return int(await client.hget(settings.keys.counters(), name) or 0)

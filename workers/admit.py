@@ -20,6 +20,16 @@ class Admitted(NamedTuple):
     must_claim: bool
 
 
+class Unresolved(NamedTuple):
+    """An earlier delivery may have had the effect: ask the tool's `reconcile`, and start it only if that says not done.
+
+    `must_claim` as in `Admitted`, before anything is asked.
+    """
+
+    call: ToolCall
+    must_claim: bool
+
+
 class Ended(NamedTuple):
     """Do not start it; this is its result."""
 
@@ -34,11 +44,19 @@ class Unbelievable(NamedTuple):
     reason: str
 
 
-Decision = Admitted | Ended | Unbelievable
+Decision = Admitted | Unresolved | Ended | Unbelievable
 
 
-def admit(delivery: Delivery, effect: Effect, seal: Seal, *, now_unix_s: float, max_deliveries: int) -> Decision:
-    """Decide what happens to a delivery."""
+def admit(
+    delivery: Delivery,
+    effect: Effect,
+    seal: Seal,
+    *,
+    now_unix_s: float,
+    max_deliveries: int,
+    reconciles: bool = False,
+) -> Decision:
+    """Decide what happens to a delivery. `reconciles`: the tool can tell what became of an earlier attempt."""
     try:
         call = seal.open_call(delivery.text, delivery.mac)
     except Refused as refusal:
@@ -46,16 +64,26 @@ def admit(delivery: Delivery, effect: Effect, seal: Seal, *, now_unix_s: float, 
     # The MAC covers the call, not Celery's headers: a signed call under another task's name must not run as that task.
     if call.call_id != delivery.task_id or call.tool != delivery.task:
         return Unbelievable("the envelope belongs to another call or tool")
-    if failure := _must_not_start(call, delivery, effect, now_unix_s, max_deliveries):
-        return Ended(call, failure, dead_letter=failure.kind is FailureKind.CRASHED)
-    return Admitted(call, must_claim=not effect.repeatable and not delivery.claimed)
-
-
-def _must_not_start(
-    call: ToolCall, delivery: Delivery, effect: Effect, now_unix_s: float, max_deliveries: int
-) -> Failed | None:
+    must_claim = not effect.repeatable and not delivery.claimed
     if delivery.deliveries > 1 and not effect.repeatable:
-        return in_doubt(call.tool)
+        in_time = now_unix_s < call.deadline_unix_s and delivery.deliveries <= max_deliveries
+        if reconciles and in_time and can_be_reconciled(delivery):
+            return Unresolved(call, must_claim)
+        return Ended(call, in_doubt(call.tool))
+    if failure := _must_not_start(call, delivery, now_unix_s, max_deliveries):
+        return Ended(call, failure, dead_letter=failure.kind is FailureKind.CRASHED)
+    return Admitted(call, must_claim)
+
+
+def can_be_reconciled(delivery: Delivery) -> bool:
+    """Whether a further delivery means that the worker before is lost.
+
+    Only Redis Streams have leases. Elsewhere the first attempt may still be at work, and "not done" would be no news.
+    """
+    return bool(delivery.stream)
+
+
+def _must_not_start(call: ToolCall, delivery: Delivery, now_unix_s: float, max_deliveries: int) -> Failed | None:
     if delivery.deliveries > max_deliveries:
         return crashed(call.tool, delivery.deliveries - 1)
     if now_unix_s >= call.deadline_unix_s:
@@ -69,6 +97,15 @@ def in_doubt(tool: str) -> Failed:
         kind=FailureKind.IN_DOUBT,
         message=f"{tool} was interrupted: its effect may or may not have happened, and it was not run again. "
         "Check before you repeat it.",
+    )
+
+
+def still_in_doubt(tool: str, reason: str) -> Failed:
+    """As `in_doubt`, and the tool's own reconcile function could not tell either."""
+    return Failed(
+        kind=FailureKind.IN_DOUBT,
+        message=f"{tool} was interrupted: its effect may or may not have happened, and it was not run again, because "
+        f"its reconcile function {reason}. Check before you repeat it.",
     )
 
 

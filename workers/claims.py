@@ -16,10 +16,20 @@ import stamina
 
 from toolfleet.calls import ToolCall
 from toolfleet.keys import CLAIM_GRACE_S, Keys
+from toolfleet.streams import GROUP
 from workers.delivery import Delivery
 
 DUPLICATES: Final = "duplicate_messages"
 """The counter of messages whose call another message has claimed; the transport counts under the same name."""
+
+
+async def is_still_ours(client: redis.asyncio.Redis, delivery: Delivery) -> bool:
+    """Whether the message of this delivery is still this worker's, for what was found out to be acted upon."""
+    at = delivery.entry_id
+    async for attempt in stamina.retry_context(on=redis.RedisError, attempts=None, timeout=None, wait_max=2.0):
+        with attempt:
+            pending = await client.xpending_range(delivery.stream, GROUP, at, at, 1, delivery.consumer)
+    return bool(pending)
 
 
 class Claimer:

@@ -1,14 +1,17 @@
 """One call in, one result out. Whatever a tool does, the answer is a record: nothing is raised but cancellation.
 
-One of the two places in this project that may catch everything. Knows nothing of Redis, Celery or delivery.
+One of the two places in this project that may catch everything, for a tool and for its reconcile function. Knows
+nothing of Redis, Celery or delivery.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextvars
+import inspect
 import threading
 import time
+from collections.abc import Callable
 from concurrent.futures import Executor
 from dataclasses import replace
 from typing import Any
@@ -16,10 +19,11 @@ from typing import Any
 import structlog
 
 from toolfleet.arguments import BadArguments
-from toolfleet.calls import Failed, FailureKind, Returned, Submitted, ToolCall
-from toolfleet.context import Context
+from toolfleet.calls import Failed, FailureKind, NotDone, Returned, Submitted, ToolCall
+from toolfleet.context import Context, within
 from toolfleet.errors import ToolError
 from toolfleet.tool import Tool
+from workers.admit import still_in_doubt
 from workers.results import encodable, failure_of, to_result
 
 log = structlog.get_logger("toolfleet.workers")
@@ -55,22 +59,83 @@ async def execute(
         return _broken(call, error)
 
 
+async def reconcile(
+    call: ToolCall, tool: Tool[..., Any], context: Context, *, threads: Executor | None, max_result_bytes: int
+) -> Returned | Failed | NotDone:
+    """Ask a tool what became of an earlier attempt at a call. Whatever is no answer leaves the call in doubt.
+
+    Takes no longer than until the call's deadline. Raises CancelledError only.
+    """
+    clock = asyncio.timeout(context.time_left_s)
+    try:
+        async with clock:
+            answer = await _ask(tool, call, context, threads)
+        return _verdict(call, answer, max_result_bytes)
+    except TimeoutError as error:
+        return _undecided(call, "gave no answer before the deadline" if clock.expired() else _raised(error), error)
+    except asyncio.CancelledError as error:
+        if _asked_to_cancel():
+            raise
+        return _undecided(call, _raised(error), error)
+    except BaseException as error:  # noqa: BLE001  # the author's function too may raise anything
+        return _undecided(call, _raised(error), error)
+
+
+def _verdict(call: ToolCall, answer: object, max_result_bytes: int) -> Returned | Failed | NotDone:
+    match answer:
+        case NotDone():
+            return answer
+        case Failed(kind=kind, message=message):
+            return Failed(kind=kind, message=encodable(message))
+        case Returned():
+            settled = to_result(answer, returns_nothing=False, max_bytes=max_result_bytes)
+            return settled if isinstance(settled, Returned) else _undecided(call, "returned what has no JSON form")
+        case _:
+            return _undecided(call, f"returned a {type(answer).__name__}, not Returned, Failed or NotDone")
+
+
+async def _ask(tool: Tool[..., Any], call: ToolCall, context: Context, threads: Executor | None) -> Any:
+    function = tool.hooks.get("reconcile")
+    if function is None:
+        raise LookupError(f"{call.tool} has no reconcile function")
+
+    def ask(call: ToolCall, context: Context) -> Any:
+        with within(context):
+            return function(*tool.receiver, call, context)
+
+    if inspect.iscoroutinefunction(function):
+        with within(context):
+            return await function(*tool.receiver, call, context)
+    return ask(call, context) if threads is None else await _on_thread(ask, call, context, threads)
+
+
+def _undecided(call: ToolCall, reason: str, error: BaseException | None = None) -> Failed:
+    log.warning(
+        "reconcile_undecided", call_id=call.call_id, run_id=call.run_id, tool=call.tool, reason=reason, exc_info=error
+    )
+    return still_in_doubt(call.tool, encodable(reason))
+
+
+def _raised(error: BaseException) -> str:
+    return f"raised {type(error).__name__}: {failure_of(error).message}"
+
+
 async def _invoke(tool: Tool[..., Any], arguments: Any, context: Context, threads: Executor | None) -> Any:
     if tool.is_async:
         return await tool.invoke(arguments, context)
     if threads is None:
         return tool.invoke(arguments, context)
-    return await _on_thread(tool, arguments, context, threads)
+    return await _on_thread(tool.invoke, arguments, context, threads)
 
 
-async def _on_thread(tool: Tool[..., Any], arguments: Any, context: Context, threads: Executor) -> Any:
+async def _on_thread(function: Callable[..., Any], argument: Any, context: Context, threads: Executor) -> Any:
     """A thread cannot be stopped, so the tool is told through its context that nobody waits any more."""
     given_up = threading.Event()
     context = replace(context, is_cancelled=given_up.is_set)
     # The thread sees the call's own context variables, `current_context()` among them.
     run = contextvars.copy_context().run
     try:
-        return await asyncio.get_running_loop().run_in_executor(threads, run, tool.invoke, arguments, context)
+        return await asyncio.get_running_loop().run_in_executor(threads, run, function, argument, context)
     except asyncio.CancelledError:
         given_up.set()
         raise

@@ -15,6 +15,7 @@ from celery.worker import state
 from celery.worker.request import Request
 
 from toolfleet.calls import Effect, FailureKind
+from workers.admit import can_be_reconciled
 from workers.delivery import Delivery
 from workers.perform import Ending
 
@@ -144,6 +145,8 @@ class ToolRequest(Request):  # type: ignore[misc]  # celery ships no types
         state.task_ready(self)
         if ending is Ending.HANDED_BACK:
             self._hand_back()
+        elif ending is Ending.LEFT_OPEN:
+            self._leave_open()
         elif ending is Ending.NOT_PERFORMED:
             self.reject(requeue=True)
         elif ending is Ending.BURIED:
@@ -183,6 +186,14 @@ class ToolRequest(Request):  # type: ignore[misc]  # celery ships no types
         else:
             self.reject(requeue=True)
 
+    def _leave_open(self) -> None:
+        """Give the message to another worker as if this one were lost: the delivery counts, so it is reconciled."""
+        if self.delivery.stream and not self.acknowledged:
+            self.acknowledged = True
+            self._message.channel.qos.reject(self._message.delivery_tag, requeue=True)
+        else:
+            self.reject(requeue=True)
+
     def _acknowledge_on_the_broker(self) -> None:
         if not self.acknowledged:
             self.acknowledged = True
@@ -202,14 +213,16 @@ class ToolRequest(Request):  # type: ignore[misc]  # celery ships no types
             self.on_ended(Ending(ending.strip("'")), runtime_s)
 
     def on_failure(self, exc_info: Any, send_failed_event: bool = True, return_ok: bool = False) -> None:  # noqa: ARG002, FBT001  # Celery's signature
-        """The process that ran the call is gone, or could not perform it: repeat what may be, doubt the rest."""
+        """The process that ran the call is gone, or could not perform it: repeat what may be, ask or doubt the rest."""
         state.task_ready(self)
         if self.acknowledged:
             return  # revoked or timed out: it has its result
         if exc_info.type is TimeLimitExceeded:
             self.on_timeout(soft=False, timeout=0)
             return
-        if self.task.effect is Effect.ONCE:
+        if self.task.effect is Effect.ONCE and self.task.reconciles and can_be_reconciled(self.delivery):
+            self._leave_open()
+        elif self.task.effect is Effect.ONCE:
             self.task.end_from_outside(self, FailureKind.IN_DOUBT)
             self.acknowledge()
         elif self._consumer.blueprint.state == CLOSE:

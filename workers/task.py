@@ -41,6 +41,7 @@ class ToolTask(Task):  # type: ignore[misc]  # celery ships no types
 
     tool_name: str
     effect: Effect
+    reconciles: bool = False
 
     def run(self, *args: Any, **_: Any) -> str:
         """Perform the delivered call; the result goes to Redis, the return value only says how it ended."""
@@ -69,6 +70,7 @@ def tool_task(tool: Tool[..., Any]) -> ToolTask:
         "name": tool.spec.name,
         "tool_name": tool.spec.name,
         "effect": tool.spec.effect,
+        "reconciles": tool.hooks.get("reconcile") is not None,
         "__doc__": tool.spec.description,
         "time_limit": None if tool.spec.timeout_s is None else tool.spec.timeout_s + KILL_MARGIN_S,
     }

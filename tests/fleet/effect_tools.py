@@ -1,0 +1,70 @@
+"""Tools whose workers get lost on the way, and the functions that find out what became of them."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+from fleet_tools import _play, _play_blocking
+
+from toolfleet import Context, Failed, FailureKind, Returned, current_context, tool
+from toolfleet.calls import NotDone, ToolCall
+
+
+@tool
+async def pay(stage: str, verdict: str) -> Any:
+    """Pay as the stage says; `verdict` is what reconcile will find out."""
+    return await _play(stage)
+
+
+@pay.reconcile
+async def was_it_paid(call: ToolCall, ctx: Context) -> Any:
+    return found_out(call, ctx)
+
+
+@tool(queue="io")
+def pay_on_thread(stage: str, verdict: str) -> Any:
+    """The same, from a plain function."""
+    return _play_blocking(stage)
+
+
+@pay_on_thread.reconcile
+def was_it_paid_on_thread(call: ToolCall, ctx: Context) -> Any:
+    return found_out(call, ctx)
+
+
+@tool(queue="cpu")
+def pay_in_process(stage: str, verdict: str) -> Any:
+    """The same, in a process of its own."""
+    return _play_blocking(stage)
+
+
+@pay_in_process.reconcile
+def was_it_paid_in_process(call: ToolCall, ctx: Context) -> Any:
+    return found_out(call, ctx)
+
+
+def found_out(call: ToolCall, ctx: Context) -> Any:
+    assert current_context() is ctx
+    match json.loads(call.arguments)["verdict"]:
+        case "paid":
+            return Returned(content=f"paid under {ctx.idempotency_key}, as attempt {ctx.attempt} found")
+        case "bounced":
+            return Failed(kind=FailureKind.ERROR, message="the bank said no")
+        case "not done":
+            return NotDone()
+        case "broken":
+            raise OSError("the bank is closed")
+        case "unsure":
+            return "maybe"
+        case "deadly":
+            os.kill(os.getpid(), signal.SIGKILL)
+        case path:  # deadly once, which the file remembers
+            if Path(path).exists():
+                return NotDone()
+            Path(path).touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+    return None

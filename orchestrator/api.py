@@ -10,42 +10,77 @@ import os
 import secrets
 import socket
 import time
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from contextlib import AsyncExitStack
-from typing import Any, Literal, Self
+from typing import Any, Self, TypedDict, Unpack
+
+import structlog
 
 from orchestrator.builtin import BuiltIn
 from orchestrator.calls import Batch, Calls
+from orchestrator.cancel import Canceller, Unwanted
 from orchestrator.catalog import Catalog
 from orchestrator.dispatch import Dispatcher
 from orchestrator.events import Event, RunBegan, RunEnded
 from orchestrator.gather import Gatherer
 from orchestrator.handles import Handles
+from orchestrator.history import Approval, ApprovalGiven, CallRecord, RunResumed, RunStarted, RunStopped, Slow
+from orchestrator.journal import write_from_outside
+from orchestrator.leases import Leases
 from orchestrator.loop import TurnLoop
 from orchestrator.messages import answered_ids, tool_messages
 from orchestrator.models.protocol import ChatModel
 from orchestrator.publishers import publisher_for
-from orchestrator.run import CallRecord, Run, RunStarted
-from orchestrator.store import RunStore
+from orchestrator.run import Run
+from orchestrator.runs import Runs
+from orchestrator.store import Head, RunStore
 from toolfleet.broker import celery_app
 from toolfleet.calls import call_id
 from toolfleet.connections import connect_async, translating
-from toolfleet.errors import CallerError
+from toolfleet.errors import CallerError, IllegalTransition, RunNotFound, StoreUnreachable
 from toolfleet.messages import AssistantMessage, Message, ToolMessage, UserMessage
 from toolfleet.settings import Settings, read_settings
 from toolfleet.streams import Priority
 from toolfleet.wire import Seal
 
+log = structlog.get_logger("toolfleet.orchestrator")
+
 
 class OrchestratorClosed(CallerError):
-    """A run was still going on when its orchestrator was closed; its record is kept as far as it came."""
+    """A run was still going on when its orchestrator was closed: another one with its model goes on with it."""
+
+
+class RunExists(CallerError):
+    """A run with this id is stored already."""
+
+
+class RunOptions(TypedDict, total=False):
+    """How a run is to be run; every one of them may be left out."""
+
+    tools: Sequence[str] | None
+    """Names to offer; None, the default, for all that live workers serve."""
+    slow: Slow
+    """Wait for slow calls ("wait", the default), or give the model a handle and go on ("handle")."""
+    patience_s: float | None
+    """How long calls may take before they count as slow; None: what each tool says."""
+    context: Mapping[str, Any] | None
+    """Your own JSON, handed to the tools and hidden from the model."""
+    max_turns: int | None
+    """Model replies at most; None: as the settings say."""
+    timeout_s: float | None
+    """Seconds until the run fails and its calls expire."""
+    keep_s: float | None
+    """How long the run's record is kept once it has ended; None: as the settings say."""
+    run_id: str | None
+    """An id of your own, for a run that must not be begun twice: the same id again joins the run that is there."""
 
 
 class Orchestrator:
     """Runs conversations whose tool calls are performed by a fleet of workers.
 
-    Use it as an async context manager; any number of runs may go on at once. `model` is closed with it.
-    Raises StoreUnreachable on entry when Redis does not answer.
+    Use it as an async context manager; any number of runs may go on at once. Every run is stored as it goes: when an
+    orchestrator is lost, another one with the same model goes on with its runs. `model` is closed with it. Raises
+    StoreUnreachable on entry when Redis does not answer.
     """
 
     def __init__(
@@ -62,7 +97,7 @@ class Orchestrator:
         self._exit = AsyncExitStack()
 
     async def __aenter__(self) -> Self:
-        """Connect."""
+        """Connect, and take over runs that others have left."""
         settings = self._settings
         seal = Seal(settings)
         async with AsyncExitStack() as stack:
@@ -71,32 +106,51 @@ class Orchestrator:
             with translating(settings):
                 await client.ping()
             self.catalog = Catalog(client, settings)
-            self._gatherer = Gatherer(client, settings, seal, self._id)
-            self._gatherer.start()
-            stack.push_async_callback(self._gatherer.aclose)
+            gatherer = Gatherer(client, settings, seal, self._id)
+            gatherer.start()
+            stack.push_async_callback(gatherer.aclose)
             app = celery_app(settings)
-            self._dispatcher = Dispatcher(publisher_for(settings, client, app), seal, self._gatherer)
+            self._dispatcher = Dispatcher(publisher_for(settings, client, app), seal, gatherer)
             stack.push_async_callback(self._dispatcher.aclose)
-            handles = Handles(client, settings, seal, self._gatherer)
+            handles = Handles(client, settings, seal, gatherer)
+            self._canceller = Canceller(client, settings, seal, app)
             self._calls = Calls(
                 settings,
                 self._id,
                 dispatcher=self._dispatcher,
-                gatherer=self._gatherer,
-                handles=handles,
-                built_in=BuiltIn(handles, app),
+                gatherer=gatherer,
+                built_in=BuiltIn(handles, self._canceller),
             )
             self._store = RunStore(client, settings)
+            loop = None
             if self._model is not None:
                 stack.push_async_callback(self._model.aclose)
-                self._loop = TurnLoop(
-                    self._model, catalog=self.catalog, calls=self._calls, handles=handles, store=self._store
+                loop = TurnLoop(
+                    self._model,
+                    catalog=self.catalog,
+                    calls=self._calls,
+                    handles=handles,
+                    store=self._store,
+                    gatherer=gatherer,
+                    seal=seal,
                 )
+            self._runs = gatherer.listener = Runs(self._store, gatherer, self._id, loop)
+            leases = Leases(
+                client,
+                settings,
+                self._id,
+                model=None if self._model is None else self._model.name,
+                on_adopted=self._runs.adopted,
+            )
+            await leases.start()
+            # In this order: no new runs, those at work reach a stored state, then they are given up.
+            stack.push_async_callback(leases.aclose)
+            stack.push_async_callback(self._runs.aclose)
             self._exit = stack.pop_all()
         return self
 
     async def __aexit__(self, *exc_info: object) -> None:
-        """Disconnect. Runs still going on end with OrchestratorClosed where they are awaited."""
+        """Hand over what is going on, and disconnect. Who awaits such a run here gets OrchestratorClosed."""
         await self._exit.aclose()
 
     @property
@@ -104,69 +158,107 @@ class Orchestrator:
         """How many calls this orchestrator has put into the queues so far."""
         return self._dispatcher.dispatched
 
-    async def run(
-        self,
-        question: str | Sequence[Message],
-        *,
-        tools: Sequence[str] | None = None,
-        slow: Literal["wait", "handle"] = "wait",
-        context: Mapping[str, Any] | None = None,
-        max_turns: int | None = None,
-        timeout_s: float | None = None,
-    ) -> Run:
+    @property
+    def working(self) -> int:
+        """How many runs this orchestrator works on now; those that rest cost nothing and do not count."""
+        return self._runs.working
+
+    # --- runs ---------------------------------------------------------------------------------------------------
+
+    async def run(self, question: str | Sequence[Message], **options: Unpack[RunOptions]) -> Run:
         """One conversation to its end; look at `state`, `answer`, `reason`, `messages`, `calls`, `usage`.
 
-        `tools`: names to offer, or None for all that live workers serve. `slow`: wait for long-running tools, or give
-        the model a handle. `context`: your own JSON, handed to the tools and hidden from the model. A run that fails
-        is returned, not raised; only what stops it from beginning is (UnknownTool, StoreUnreachable).
+        A run that fails is returned, not raised; only what stops it from beginning is (UnknownTool, StoreUnreachable).
+        Whoever stops waiting cancels the run; `start` begins one that nobody has to wait for.
         """
-        async for event in self.stream(
-            question, tools=tools, slow=slow, context=context, max_turns=max_turns, timeout_s=timeout_s
-        ):
-            if isinstance(event, RunEnded):
-                return event.run
-        raise AssertionError("a stream ends with RunEnded")
+        run_id, is_new = await self._begin(question, options)
+        try:
+            return await self.wait(run_id)
+        except asyncio.CancelledError:
+            if is_new:
+                self._runs.run_errand(self._abandon(run_id))
+            raise
 
-    async def stream(
-        self,
-        question: str | Sequence[Message],
-        *,
-        tools: Sequence[str] | None = None,
-        slow: Literal["wait", "handle"] = "wait",
-        context: Mapping[str, Any] | None = None,
-        max_turns: int | None = None,
-        timeout_s: float | None = None,
-    ) -> AsyncIterator[Event]:
-        """As `run`, with everything that happens on the way; `RunEnded` comes last."""
-        started = RunStarted(
-            run_id=secrets.token_hex(8),
-            messages=_conversation(question),
-            tools=None if tools is None else tuple(tools),
-            slow=slow,
-            context=dict(context or {}),
-            max_turns=max_turns or self._settings.max_turns,
-            deadline_unix_s=None if timeout_s is None else time.time() + timeout_s,
-        )
-        loop = self._turn_loop()
-        await self.catalog.choose(tools)
-        await self._store.append(started.run_id, started)
-        run = Run.start(started)
-        yield RunBegan(run_id=run.run_id)
+    async def stream(self, question: str | Sequence[Message], **options: Unpack[RunOptions]) -> AsyncIterator[Event]:
+        """As `run`, with everything that happens on the way; `RunEnded` comes last.
+
+        Raises RunExists for a `run_id` that is stored already: its beginning is missed.
+        """
         events: asyncio.Queue[Event | None] = asyncio.Queue()
-
-        async def drive() -> None:
-            events.put_nowait(RunEnded(run=await loop.drive(run, events.put_nowait)))
-
-        driving = asyncio.create_task(drive())
-        driving.add_done_callback(lambda _: events.put_nowait(None))
+        run_id, is_new = await self._begin(question, options, emit=events.put_nowait)
+        if not is_new:
+            raise RunExists(f"run {run_id} is stored already: `wait` for it, or choose another run_id")
+        ended = self._runs.end_of(run_id)
+        if ended is not None:
+            ended.add_done_callback(lambda _: events.put_nowait(None))
+        yield RunBegan(run_id=run_id)
+        is_over = False
         try:
             while event := await events.get():
+                is_over = isinstance(event, RunEnded)
                 yield event
-            if driving.cancelled():
-                raise OrchestratorClosed(f"run {run.run_id} did not end before its orchestrator was closed")
-            driving.result()  # an error that no run can end in is a bug, and is not kept quiet
+                if is_over:
+                    return
+            raise OrchestratorClosed(f"run {run_id} did not end before its orchestrator was closed")
         finally:
-            driving.cancel()
+            if not is_over:
+                self._runs.run_errand(self._abandon(run_id))
+
+    async def start(self, question: str | Sequence[Message], **options: Unpack[RunOptions]) -> str:
+        """Begin a run and return its id at once; with a `run_id` that is stored already, do nothing else."""
+        run_id, _ = await self._begin(question, options)
+        return run_id
+
+    async def wait(self, run_id: str) -> Run:
+        """Any run once it has ended, wherever it goes on. Raises RunNotFound."""
+        ended = self._runs.end_of(run_id)
+        if ended is None:
+            return await self._store.end_of(run_id)
+        try:
+            return await asyncio.shield(ended)
+        except asyncio.CancelledError:
+            if ended.cancelled():
+                raise OrchestratorClosed(f"run {run_id} did not end before its orchestrator was closed") from None
+            raise
+
+    async def get(self, run_id: str) -> Run:
+        """Any run as it stands. Raises RunNotFound, StoreUnreachable."""
+        return (await self._store.load(run_id)).run
+
+    async def runs(self, *, limit: int = 50, offset: int = 0) -> Sequence[Head]:
+        """The newest runs first, as far as their heads tell. Raises StoreUnreachable."""
+        return await self._store.heads(limit=limit, offset=offset)
+
+    async def cancel(self, run_id: str, reason: str = "cancelled by request") -> Run:
+        """End a run now: its model is not asked again, its open calls are cancelled on the workers.
+
+        Raises IllegalTransition for a run that has ended, RunNotFound.
+        """
+        under_way = (await self.get(run_id)).calls_under_way
+        run = await write_from_outside(self._store, run_id, RunStopped(state="cancelled", reason=reason))
+        await self._canceller.cancel(
+            [Unwanted(call.call_id, call.tool, call.deadline_unix_s or time.time()) for call in under_way]
+        )
+        return run
+
+    async def resume(self, run_id: str, messages: str | Sequence[Message] = ()) -> Run:
+        """Let a run that has ended go on, with more messages if there are any; `wait` for it as for any other.
+
+        Raises IllegalTransition for a run that has not ended, RunNotFound.
+        """
+        added = _conversation(messages) if messages else ()
+        return await write_from_outside(self._store, run_id, RunResumed(messages=added))
+
+    async def approve(self, call_id_: str, approval: Approval) -> Run:
+        """Decide about a call that waits for approval. Raises IllegalTransition for one that does not, RunNotFound."""
+        run_id = call_id_.rsplit(".", 2)[0]
+        return await write_from_outside(self._store, run_id, ApprovalGiven(call_id=call_id_, approval=approval))
+
+    async def delete(self, run_id: str) -> bool:
+        """Forget a run. Whether there was one. Raises StoreUnreachable."""
+        return await self._store.delete(run_id)
+
+    # --- bring your own loop ------------------------------------------------------------------------------------
 
     async def execute(
         self,
@@ -177,12 +269,14 @@ class Orchestrator:
         context: Mapping[str, Any] | None = None,
         timeout_s: float | None = None,
         priority: Priority = Priority.NORMAL,
+        approved: Collection[str] = (),
         on_event: Callable[[Event], None] | None = None,
     ) -> list[ToolMessage]:
         """Bring your own loop: the calls of one assistant message in, one ToolMessage for each out, in its order.
 
-        Calls of this message that `history` answers already are not run again. Raises UnknownTool for `tools` that no
-        worker serves, BrokerUnreachable and StoreUnreachable; a failing call is a ToolMessage with `is_error`.
+        Calls of this message that `history` answers already are not run again; those of tools that require approval
+        are denied unless their id is in `approved`. Raises UnknownTool for `tools` that no worker serves,
+        BrokerUnreachable and StoreUnreachable; a failing call is a ToolMessage with `is_error`.
         """
         run_id = secrets.token_hex(8)
         answered = answered_ids(message, history)
@@ -193,6 +287,7 @@ class Orchestrator:
                 requested_id=request.id,
                 tool=request.name,
                 arguments=request.arguments,
+                approval=Approval(granted=True) if request.id in approved else None,
             )
             for position, request in enumerate(message.tool_calls)
             if request.id not in answered
@@ -205,14 +300,47 @@ class Orchestrator:
             deadline_unix_s=None if timeout_s is None else time.time() + timeout_s,
             priority=priority,
         )
-        gathered = await self._calls.perform(records, batch)
+        sending = await self._calls.send(records, batch, patient=True)
+        try:
+            gathered = await self._calls.gather(sending)
+        finally:
+            self._calls.give_up(sending)
         self._calls.recorded(gathered.results)
         return list(tool_messages(records, gathered.results))
 
-    def _turn_loop(self) -> TurnLoop:
+    async def _abandon(self, run_id: str) -> None:
+        try:
+            await self.cancel(run_id, "nobody waits for it any more")
+        except (IllegalTransition, RunNotFound):
+            pass  # it has ended meanwhile
+        except StoreUnreachable as error:
+            log.warning("run_not_cancelled", run_id=run_id, error=str(error))
+
+    async def _begin(
+        self,
+        question: str | Sequence[Message],
+        options: RunOptions,
+        *,
+        emit: Callable[[Event], None] | None = None,
+    ) -> tuple[str, bool]:
         if self._model is None:
             raise CallerError("this Orchestrator has no model: pass one, or use `execute` with calls of your own")
-        return self._loop
+        tools, timeout_s, now = options.get("tools"), options.get("timeout_s"), time.time()
+        await self.catalog.choose(tools)
+        started = RunStarted(
+            run_id=options.get("run_id") or secrets.token_hex(8),
+            messages=_conversation(question),
+            model=self._model.name,
+            tools=None if tools is None else tuple(tools),
+            slow=options.get("slow", "wait"),
+            patience_s=options.get("patience_s"),
+            context=dict(options.get("context") or {}),
+            max_turns=options.get("max_turns") or self._settings.max_turns,
+            deadline_unix_s=None if timeout_s is None else now + timeout_s,
+            keep_s=options.get("keep_s"),
+            started_unix_s=now,
+        )
+        return started.run_id, await self._runs.begin(started, emit)
 
 
 def _conversation(question: str | Sequence[Message]) -> tuple[Message, ...]:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from typing import Final
 
-from celery import Celery
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from orchestrator.cancel import Canceller, Unwanted
 from orchestrator.handles import HandleRecord, Handles, Status
 from orchestrator.refusals import bad_arguments
 from toolfleet.calls import Effect, Failed, Returned
@@ -66,9 +65,9 @@ BUILT_IN: Final = {
 class BuiltIn:
     """Answers the built-in tools. `fetched` hears of every call whose final result the model has been given."""
 
-    def __init__(self, handles: Handles, app: Celery) -> None:
+    def __init__(self, handles: Handles, canceller: Canceller) -> None:
         self._handles = handles
-        self._app = app
+        self._canceller = canceller
 
     async def answer(
         self, name: str, arguments: str, run_id: str, fetched: Callable[[str, Returned | Failed], None]
@@ -104,11 +103,10 @@ class BuiltIn:
         return Returned(content=status.for_model())
 
     async def _cancel(self, record: HandleRecord, handle: str) -> Status:
-        await self._handles.cancel(record)
-        # A broadcast blocks on the broker's socket, so it is sent from a thread.
-        await asyncio.to_thread(self._app.control.revoke, record.call_id, terminate=True)
+        unwanted = Unwanted(record.call_id, record.tool, record.deadline_unix_s)
+        await self._canceller.cancel([unwanted])
         status = await self._handles.status(handle, record.run_id, wait_s=CANCEL_WAIT_S)
         if status.status == "queued":
-            await self._handles.end_unstarted(record)
-            status = await self._handles.status(handle, record.run_id, wait_s=CANCEL_WAIT_S)
+            await self._canceller.end_unstarted([unwanted])
+            status = await self._handles.status(handle, record.run_id)
         return status

@@ -1,23 +1,24 @@
 """A batch of requested calls to a batch of results: dispatched at once, gathered by call id, none lost for another.
 
-The same column serves a run's turn and a caller who brings a loop of their own.
+The same column serves a run's turn and a caller who brings a loop of their own. Each call ends in one of three ways
+here: with a result, as slow (its patience is used up and it goes on by itself), or waiting for a person's approval.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any
 
 from orchestrator.builtin import BUILT_IN, BuiltIn
 from orchestrator.dispatch import Dispatcher, Outgoing
-from orchestrator.events import CallEnded, CallProgressed, CallStarted, CallSubmitted, Event
+from orchestrator.events import CallEnded, CallProgressed, CallStarted, Event
 from orchestrator.gather import Barrier, Gatherer
-from orchestrator.handles import Handles
+from orchestrator.history import CallRecord, Slow
 from orchestrator.refusals import unknown_tool
-from orchestrator.run import CallRecord
 from toolfleet.calls import Failed, Progress, Returned, Submitted, ToolCall, ToolResult
 from toolfleet.settings import Settings
 from toolfleet.streams import Priority
@@ -34,7 +35,9 @@ class Batch:
     offered: Mapping[str, ToolSpec]
     emit: Emit | None = None
     """None: nobody looks, and no event is made."""
-    slow: Literal["wait", "handle"] = "wait"
+    slow: Slow = "wait"
+    patience_s: float | None = None
+    """How long its calls may take before they count as slow; None: what each tool says."""
     context: Mapping[str, Any] = field(default_factory=dict)
     deadline_unix_s: float | None = None
     priority: Priority = Priority.NORMAL
@@ -71,12 +74,39 @@ class Batch:
             self.emit(CallEnded(run_id=self.run_id, call_id=call.call_id, tool=call.tool, result=result))
 
 
+def _nothing_to_send() -> asyncio.Future[bool]:
+    done: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+    done.set_result(True)
+    return done
+
+
+@dataclass(slots=True)
+class Sending:
+    """A batch on its way."""
+
+    batch: Batch
+    barrier: Barrier
+    answered_here: list[CallRecord]
+    """Calls that no worker is asked: refused, unknown, or of a built-in tool."""
+    deadlines_unix_s: dict[str, float] = field(default_factory=dict)
+    """Of the calls that were sent just now, by call id."""
+    awaiting_approval: tuple[str, ...] = ()
+    patience_s: dict[str, float] = field(default_factory=dict)
+    sent: asyncio.Future[bool] = field(default_factory=_nothing_to_send)
+    """Done when the last of them is in its queue, or (False) when they could not be sent."""
+
+
 @dataclass(frozen=True, slots=True)
 class Gathered:
-    """Results by call id, and the late results of earlier calls that the model fetched in this batch."""
+    """What became of a batch.
+
+    `fetched` are late results of earlier calls that the model asked for in this batch; `slow` are the calls that go on
+    by themselves.
+    """
 
     results: dict[str, ToolResult]
     fetched: dict[str, ToolResult]
+    slow: frozenset[str]
 
 
 class Calls:
@@ -89,81 +119,123 @@ class Calls:
         *,
         dispatcher: Dispatcher,
         gatherer: Gatherer,
-        handles: Handles,
         built_in: BuiltIn,
     ) -> None:
         self._settings = settings
         self._orchestrator_id = orchestrator_id
         self._dispatcher = dispatcher
         self._gatherer = gatherer
-        self._handles = handles
         self._built_in = built_in
 
-    async def perform(self, calls: Sequence[CallRecord], batch: Batch) -> Gathered:
-        """Every call to its result. Raises BrokerUnreachable when calls could not be sent."""
+    async def send(self, calls: Sequence[CallRecord], batch: Batch, *, patient: bool = False) -> Sending:
+        """Send the calls that were not sent before; expect those that were. `patient`: none of them counts as slow."""
+        on_workers = [call for call in calls if call.refusal is None and call.tool in batch.offered]
+        elsewhere = {call.call_id for call in on_workers}
+        sending = Sending(
+            batch,
+            Barrier(batch.tell_end, patient=patient),
+            answered_here=[call for call in calls if call.call_id not in elsewhere],
+        )
+        undecided = {
+            call.call_id
+            for call in on_workers
+            if batch.offered[call.tool].requires_approval and call.approval is None and call.deadline_unix_s is None
+        }
+        sending.awaiting_approval = tuple(undecided)
+        try:
+            await self._send([call for call in on_workers if call.call_id not in undecided], sending)
+        except BaseException:
+            self.give_up(sending)
+            raise
+        return sending
+
+    async def gather(self, sending: Sending) -> Gathered:
+        """Wait until every call has a result, is slow, or awaits approval. Raises BrokerUnreachable."""
+        batch, barrier = sending.batch, sending.barrier
         fetched: dict[str, ToolResult] = {}
-        for_workers = [call for call in calls if call.tool in batch.offered]
-        ours = [call for call in calls if call.tool not in batch.offered]
-        barrier = Barrier(batch.tell_end)
-        submitted = await self._send(for_workers, batch, barrier)
-        answers = await asyncio.gather(*(self._answer(call, batch, fetched) for call in ours))
-        results = await barrier.wait() | submitted
-        return Gathered(results | dict(zip((call.call_id for call in ours), answers, strict=True)), fetched)
+        timers = self._lose_patience_later(sending)
+        try:
+            answers = await asyncio.gather(*(self._answer(call, batch, fetched) for call in sending.answered_here))
+            await barrier.wait()
+        finally:
+            for timer in timers:
+                timer.cancel()
+        here = zip((call.call_id for call in sending.answered_here), answers, strict=True)
+        return Gathered(barrier.results | dict(here), fetched, frozenset(barrier.slow))
+
+    def give_up(self, sending: Sending) -> None:
+        """Expect nothing of this batch any more; what is still on its way goes on by itself."""
+        self._gatherer.give_up(sending.barrier.open)
 
     def recorded(self, results: Mapping[str, ToolResult]) -> None:
         """These results are written down or handed over: Redis may drop them. Those of slow calls are still to come."""
         self._gatherer.forget(call_id for call_id, result in results.items() if not isinstance(result, Submitted))
 
-    async def _send(self, calls: Sequence[CallRecord], batch: Batch, barrier: Barrier) -> dict[str, ToolResult]:
-        """Dispatch calls; returns the answers of those that are slow and need not be waited for."""
+    async def _send(self, calls: Sequence[CallRecord], sending: Sending) -> None:
+        batch = sending.batch
         outgoing: list[Outgoing] = []
-        submitted: dict[str, ToolResult] = {}
+        sent_before: list[ToolCall] = []
         for record in calls:
             spec = batch.offered[record.tool]
             call = self._tool_call(record, spec, batch)
-            awaited = barrier
-            if spec.long_running:
-                handle = await self._submit(call, batch)
-                if batch.slow == "handle":
-                    submitted[call.call_id] = handle
-                    awaited = Barrier(batch.tell_end)
+            sending.patience_s[call.call_id] = self._patience_s(record, spec, batch)
             if self._gatherer.is_full:
                 # What is ready must go before we wait for room, or nothing would ever make room.
                 self._dispatcher.send(outgoing)
                 outgoing = []
             # Expect before dispatch: a result that came first would find nobody waiting.
-            await self._gatherer.expect(call, awaited, batch.tell_progress)
+            await self._gatherer.expect(call, sending.barrier, batch.tell_progress)
+            if record.deadline_unix_s is not None:
+                sent_before.append(call)
+                continue
+            sending.deadlines_unix_s[call.call_id] = call.deadline_unix_s
             outgoing.append(Outgoing(call, spec, batch.priority))
             batch.tell_start(call, spec)
-        self._dispatcher.send(outgoing)
-        return submitted
+        sending.sent = self._dispatcher.send(outgoing)
+        if sent_before:
+            await self._gatherer.look_up(call.call_id for call in sent_before)
 
-    async def _submit(self, call: ToolCall, batch: Batch) -> Submitted:
-        submitted = await self._handles.submit(call)
-        if batch.emit:
-            batch.emit(
-                CallSubmitted(run_id=batch.run_id, call_id=call.call_id, tool=call.tool, handle=submitted.handle)
-            )
-        return submitted
+    def _lose_patience_later(self, sending: Sending) -> list[asyncio.TimerHandle]:
+        """One timer for each length of patience in the batch; none at all for calls that have none."""
+        by_patience: defaultdict[float, list[str]] = defaultdict(list)
+        for call_id, patience_s in sending.patience_s.items():
+            by_patience[patience_s].append(call_id)
+        sending.barrier.lose_patience(by_patience.pop(0.0, ()))
+        loop = asyncio.get_running_loop()
+        return [
+            loop.call_later(patience_s, sending.barrier.lose_patience, call_ids)
+            for patience_s, call_ids in by_patience.items()
+        ]
+
+    def _patience_s(self, record: CallRecord, spec: ToolSpec, batch: Batch) -> float:
+        if spec.long_running or record.handle:
+            return 0.0
+        asked = (batch.patience_s, spec.patience_s, self._settings.patience_s)
+        return next(patience_s for patience_s in asked if patience_s is not None)
 
     async def _answer(
         self, call: CallRecord, batch: Batch, fetched: dict[str, ToolResult]
     ) -> Returned | Failed | Submitted:
         """The answer to a call that no worker is asked."""
+        if call.refusal is not None:
+            return call.refusal
         if batch.slow == "handle" and call.tool in BUILT_IN:
             return await self._built_in.answer(call.tool, call.arguments, batch.run_id, fetched.__setitem__)
         return unknown_tool(call.tool, batch.offered)
 
     def _tool_call(self, record: CallRecord, spec: ToolSpec, batch: Batch) -> ToolCall:
-        settings = self._settings
-        timeout_s = settings.long_call_timeout_s if spec.long_running else settings.call_timeout_s
-        deadline_unix_s = time.time() + max(timeout_s, spec.timeout_s or 0)
         return ToolCall(
             call_id=record.call_id,
             run_id=batch.run_id,
             tool=record.tool,
             arguments=record.arguments,
-            deadline_unix_s=min(deadline_unix_s, batch.deadline_unix_s or deadline_unix_s),
+            deadline_unix_s=record.deadline_unix_s or self._deadline_unix_s(spec, batch),
             reply_to=self._orchestrator_id,
             context=dict(batch.context),
         )
+
+    def _deadline_unix_s(self, spec: ToolSpec, batch: Batch) -> float:
+        settings = self._settings
+        timeout_s = settings.long_call_timeout_s if spec.long_running else settings.call_timeout_s
+        deadline_unix_s = time.time() + max(timeout_s, spec.timeout_s or 0)
+        return min(deadline_unix_s, batch.deadline_unix_s or deadline_unix_s)

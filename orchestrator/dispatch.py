@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import orjson
@@ -44,6 +44,8 @@ class Outgoing:
     call: ToolCall
     spec: ToolSpec
     priority: Priority
+    sent: asyncio.Future[bool] | None = None
+    """Done when this call is in its queue, or (False) when it cannot be sent."""
 
 
 class Dispatcher:
@@ -57,11 +59,21 @@ class Dispatcher:
         self._sending: asyncio.Task[None] | None = None
         self.dispatched = 0
 
-    def send(self, calls: Sequence[Outgoing]) -> None:
-        """Send calls; returns at once. What is sent in the same tick, or while a batch is on its way, goes together."""
-        self._outbox += calls
+    def send(self, calls: Sequence[Outgoing]) -> asyncio.Future[bool]:
+        """Send calls; returns at once, with what is done when the last of them is in its queue (False: cannot be sent).
+
+        What is sent in the same tick, or while a batch is on its way, goes together.
+        """
+        loop = asyncio.get_running_loop()
+        sent: asyncio.Future[bool] = loop.create_future()
+        if calls:
+            self._outbox += calls[:-1]
+            self._outbox.append(replace(calls[-1], sent=sent))
+        else:
+            sent.set_result(True)
         if self._sending is None and self._outbox:
-            self._sending = asyncio.get_running_loop().create_task(self._send_all())
+            self._sending = loop.create_task(self._send_all())
+        return sent
 
     async def aclose(self) -> None:
         """Send what is queued, then let go of the broker."""
@@ -83,8 +95,13 @@ class Dispatcher:
             await self._publish(messages)
         except BrokerUnreachable as error:
             self._gatherer.fail([item.call for item in batch], error)
+            are_sent = False
         else:
             self.dispatched += len(batch)
+            are_sent = True
+        for item in batch:
+            if item.sent is not None and not item.sent.done():
+                item.sent.set_result(are_sent)
 
     def _sealed(self, item: Outgoing) -> TaskMessage | None:
         """The call as a message; one that no worker would take has its result at once."""

@@ -7,16 +7,17 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
-from typing import Any, Final, cast
+from dataclasses import dataclass
+from typing import Any, Final, Protocol, cast
 
 import redis
 import redis.asyncio
 import structlog
 
-from toolfleet.calls import Failed, FailureKind, Progress, ToolCall, ToolResult
+from orchestrator.alarms import Alarms
+from toolfleet.calls import Failed, FailureKind, Progress, ToolCall, ToolResult, run_of
 from toolfleet.connections import translating
 from toolfleet.settings import Settings
 from toolfleet.wire import Refused, Seal
@@ -43,41 +44,77 @@ CANCEL_AGAIN_S: Final = 0.5
 
 
 class Barrier:
-    """The results of one batch: opens when every call that was added has one, or when calls could not be sent."""
+    """The results of one batch. Opens when no call that was added is still waited for with patience."""
 
-    def __init__(self, on_result: Callable[[ToolCall, ToolResult], None] | None = None) -> None:
+    def __init__(
+        self, on_result: Callable[[ToolCall, ToolResult], None] | None = None, *, patient: bool = False
+    ) -> None:
         self.results: dict[str, ToolResult] = {}
+        self.slow: set[str] = set()
+        """The calls that have no result and are not waited for any longer."""
         self._on_result = on_result
-        self._owed = 0
-        self._open: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._patient = patient
+        self._awaited: set[str] = set()
+        self._opened: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
-    def add(self) -> None:
-        """One more call must come back."""
-        self._owed += 1
+    def add(self, call_id: str) -> None:
+        """One more call to wait for."""
+        self._awaited.add(call_id)
 
     def arrive(self, call: ToolCall, result: ToolResult) -> None:
         """A call has come back."""
         self.results[call.call_id] = result
-        self._owed -= 1
         if self._on_result is not None:
             self._on_result(call, result)
-        if not self._owed and not self._open.done():
-            self._open.set_result(None)
+        self.slow.discard(call.call_id)
+        self._no_longer_awaited(call.call_id)
+
+    def lose_patience(self, call_ids: Iterable[str]) -> None:
+        """These calls are slow: whoever waits need not wait for them, unless the barrier is patient with all."""
+        for call_id in () if self._patient else call_ids:
+            if call_id in self._awaited:
+                self.slow.add(call_id)
+                self._no_longer_awaited(call_id)
 
     def fail(self, error: BaseException) -> None:
         """A call could not be sent: whoever waits hears of it."""
-        if not self._open.done():
-            self._open.set_exception(error)
+        if not self._opened.done():
+            self._opened.set_exception(error)
 
     def cancel(self) -> None:
         """Nobody collects any more."""
-        self._open.cancel()
+        self._opened.cancel()
 
-    async def wait(self) -> dict[str, ToolResult]:
-        """Every result by call id."""
-        if self._owed:
-            await self._open
-        return self.results
+    @property
+    def open(self) -> set[str]:
+        """The calls that have no result."""
+        return self.slow | self._awaited
+
+    async def wait(self) -> None:
+        """Return when every call has a result or is slow."""
+        if self._awaited:
+            await self._opened
+
+    def _no_longer_awaited(self, call_id: str) -> None:
+        self._awaited.discard(call_id)
+        if not self._awaited and not self._opened.done():
+            self._opened.set_result(None)
+
+
+class Listener(Protocol):
+    """Who hears of calls that no batch waits for: those of runs that rest, or that go on without them."""
+
+    def call_back(self, run_id: str, call_id: str) -> None:
+        """A watched call has its result, in the store."""
+        ...
+
+    def call_progressed(self, run_id: str, call_id: str, progress: Progress) -> None:
+        """A watched call has come further."""
+        ...
+
+    def poked(self, run_id: str) -> None:
+        """Somebody else has written to the run, or knows of news for it."""
+        ...
 
 
 @dataclass(slots=True)
@@ -86,12 +123,14 @@ class _Pending:
     barrier: Barrier
     on_progress: Callable[[ToolCall, Progress], None] | None
     since: float
-    waiting: list[asyncio.Future[ToolResult]] = field(default_factory=list)
-    """Whoever asked for this one call."""
 
 
 class Gatherer:
-    """Collects the results of one orchestrator's calls. Create it on the loop, then `start` it."""
+    """Collects the results of one orchestrator's calls. Create it on the loop, then `start` it.
+
+    A call is *expected* while a batch waits for it, and *watched* while its run rests: a watched call costs two entries
+    in a table and is looked at when its result is pushed, never by a loop.
+    """
 
     def __init__(self, client: redis.asyncio.Redis, settings: Settings, seal: Seal, orchestrator_id: str) -> None:
         self._client = client
@@ -99,10 +138,14 @@ class Gatherer:
         self._seal = seal
         self._replies = settings.keys.replies(orchestrator_id)
         self._pending: dict[str, _Pending] = {}
+        self._watched: dict[str, str] = {}
+        self._waiters: dict[str, list[asyncio.Future[ToolResult]]] = {}
+        self._alarms = Alarms()
         self._room = asyncio.Semaphore(settings.max_unsettled_calls)
         self._tasks: list[asyncio.Task[None]] = []
         self._recorded: list[str] = []
         self._closing = False
+        self.listener: Listener | None = None
 
     def start(self) -> None:
         """Begin to listen."""
@@ -125,28 +168,21 @@ class Gatherer:
             await self._drop_recorded()
             await self._client.delete(self._replies)
 
+    # --- a batch waits ------------------------------------------------------------------------------------------
+
     async def expect(
         self, call: ToolCall, barrier: Barrier, on_progress: Callable[[ToolCall, Progress], None] | None = None
     ) -> None:
         """Bring the call's result to a barrier. Waits while `max_unsettled_calls` are open. Dispatch comes after."""
         await self._room.acquire()
-        barrier.add()
+        barrier.add(call.call_id)
         self._pending[call.call_id] = _Pending(call, barrier, on_progress, time.monotonic())
 
-    async def result_of(self, call_id: str, *, wait_s: float) -> ToolResult | None:
-        """The result of any call: of one under way here, after waiting for it, or the stored one. None without."""
-        if pending := self._pending.get(call_id):
-            result: asyncio.Future[ToolResult] = asyncio.get_running_loop().create_future()
-            pending.waiting.append(result)
-            await asyncio.wait([result], timeout=wait_s)
-            return result.result() if result.done() else None
-        with translating(self._settings):
-            sealed = cast("bytes | None", await self._client.get(self._settings.keys.result(call_id)))
-        return self._seal.open_result(sealed, call_id) if sealed else None
-
-    def forget(self, call_ids: Iterable[str]) -> None:
-        """Let Redis drop results that are recorded elsewhere, soon: kept for a day they would fill it."""
-        self._recorded += call_ids
+    def give_up(self, call_ids: Iterable[str]) -> None:
+        """Expect these calls no longer; their results stay in the store."""
+        for call_id in call_ids:
+            if self._pending.pop(call_id, None):
+                self._room.release()
 
     def fail(self, calls: Iterable[ToolCall], error: BaseException) -> None:
         """Raise `error` where the results of these calls are awaited: they could not be sent."""
@@ -159,6 +195,52 @@ class Gatherer:
     def is_full(self) -> bool:
         """Whether `expect` would wait for a call to be settled first."""
         return len(self._pending) >= self._settings.max_unsettled_calls
+
+    def end(self, call: ToolCall, result: ToolResult) -> None:
+        """Give an expected call its result; a second one is ignored: results come by push and from the store."""
+        pending = self._pending.pop(call.call_id, None)
+        if pending is None:
+            return
+        self._room.release()
+        pending.barrier.arrive(pending.call, result)
+        self._answer_waiters(call.call_id, result)
+
+    def forget(self, call_ids: Iterable[str]) -> None:
+        """Let Redis drop results that are recorded elsewhere, soon: kept for a day they would fill it."""
+        self._recorded += call_ids
+
+    # --- a run rests --------------------------------------------------------------------------------------------
+
+    def watch(self, run_id: str, call_ids: Iterable[str], *, until_unix_s: float | None = None) -> None:
+        """Tell the listener when one of these calls is back, or when that time has come."""
+        for call_id in call_ids:
+            self._watched[call_id] = run_id
+        if until_unix_s is not None:
+            self._alarms.set(run_id, until_unix_s + DEADLINE_GRACE_S)
+
+    def unwatch(self, run_id: str, call_ids: Iterable[str]) -> None:
+        """The run looks after these calls itself."""
+        for call_id in call_ids:
+            self._watched.pop(call_id, None)
+        self._alarms.unset(run_id)
+
+    async def result_of(self, call_id: str, *, wait_s: float) -> ToolResult | None:
+        """The result of any call, after waiting for its push or with what is stored; None without."""
+        result: asyncio.Future[ToolResult] = asyncio.get_running_loop().create_future()
+        # Before the store is read: a result that landed between the two would be missed.
+        self._waiters.setdefault(call_id, []).append(result)
+        try:
+            with translating(self._settings):
+                sealed = cast("bytes | None", await self._client.get(self._settings.keys.result(call_id)))
+            if sealed:
+                return self._seal.open_result(sealed, call_id)
+            if wait_s > 0:
+                await asyncio.wait([result], timeout=wait_s)
+            return result.result() if result.done() else None
+        finally:
+            self._waiters[call_id].remove(result)
+            if not self._waiters[call_id]:
+                del self._waiters[call_id]
 
     # --- push ---------------------------------------------------------------------------------------------------
 
@@ -181,29 +263,50 @@ class Gatherer:
                 await asyncio.sleep(RECONNECT_WAIT_S)
 
     def _hear(self, fields: dict[bytes, bytes]) -> None:
+        if b"run" in fields:
+            self._poke(fields[b"run"].decode())
+            return
         call_id = fields.get(b"c", b"").decode()
-        pending = self._pending.get(call_id)
-        if pending is None:
-            return  # a result that the sweep found first, or that nobody waits for any more
         try:
-            if b"r" in fields:
-                self._settle(pending, fields[b"r"])
-            elif b"p" in fields and pending.on_progress:
-                pending.on_progress(pending.call, self._seal.open_progress(fields[b"p"], call_id))
+            if pending := self._pending.get(call_id):
+                self._hear_expected(pending, fields)
+            elif run_id := self._watched.get(call_id):
+                self._hear_watched(run_id, call_id, fields)
+            elif b"r" in fields:
+                # One that the sweep found first, or that nobody waits for any more; or its run is another's by now.
+                self._answer_waiters(call_id, self._seal.open_result(fields[b"r"], call_id))
+                self._poke(run_of(call_id))
         except Refused as refusal:
             log.warning("reply_refused", call_id=call_id, reason=str(refusal))
+
+    def _hear_expected(self, pending: _Pending, fields: dict[bytes, bytes]) -> None:
+        call_id = pending.call.call_id
+        if b"r" in fields:
+            self._settle(pending, fields[b"r"])
+        elif b"s" in fields:
+            self._seal.open_result(fields[b"s"], call_id)
+            pending.barrier.lose_patience([call_id])
+        elif b"p" in fields and pending.on_progress:
+            pending.on_progress(pending.call, self._seal.open_progress(fields[b"p"], call_id))
+
+    def _hear_watched(self, run_id: str, call_id: str, fields: dict[bytes, bytes]) -> None:
+        if b"r" in fields:
+            self._answer_waiters(call_id, self._seal.open_result(fields[b"r"], call_id))
+            del self._watched[call_id]
+            if self.listener:
+                self.listener.call_back(run_id, call_id)
+        elif b"p" in fields and self.listener:
+            self.listener.call_progressed(run_id, call_id, self._seal.open_progress(fields[b"p"], call_id))
+
+    def _poke(self, run_id: str) -> None:
+        if self.listener:
+            self.listener.poked(run_id)
 
     def _settle(self, pending: _Pending, sealed: bytes) -> None:
         self.end(pending.call, self._seal.open_result(sealed, pending.call.call_id))
 
-    def end(self, call: ToolCall, result: ToolResult) -> None:
-        """Give an expected call its result; a second one is ignored: results come by push and from the store."""
-        pending = self._pending.pop(call.call_id, None)
-        if pending is None:
-            return
-        self._room.release()
-        pending.barrier.arrive(pending.call, result)
-        for waiting in pending.waiting:
+    def _answer_waiters(self, call_id: str, result: ToolResult) -> None:
+        for waiting in self._waiters.get(call_id, ()):
             if not waiting.done():
                 waiting.set_result(result)
 
@@ -215,6 +318,8 @@ class Gatherer:
             try:
                 await self._drop_recorded()
                 await self._sweep()
+                for run_id in self._alarms.due(time.time()):
+                    self._poke(run_id)
             except redis.RedisError as error:
                 log.warning("results_unreadable", error=str(error))
 
@@ -223,10 +328,17 @@ class Gatherer:
             some, self._recorded = self._recorded[:READ_COUNT], self._recorded[READ_COUNT:]
             await self._client.unlink(*(self._settings.keys.result(call_id) for call_id in some))
 
+    async def look_up(self, call_ids: Iterable[str]) -> None:
+        """Give expected calls the results that are stored. Raises StoreUnreachable."""
+        with translating(self._settings):
+            await self._look_up([self._pending[call_id] for call_id in call_ids if call_id in self._pending])
+
     async def _sweep(self) -> None:
-        """Look up what has been open for a while, and end what is past its deadline."""
         now = time.monotonic()
-        waiting = [pending for pending in self._pending.values() if now - pending.since >= SWEEP_S]
+        await self._look_up([pending for pending in self._pending.values() if now - pending.since >= SWEEP_S])
+
+    async def _look_up(self, waiting: Sequence[_Pending]) -> None:
+        """Settle what has a stored result, and end what is past its deadline."""
         for start in range(0, len(waiting), READ_COUNT):
             some = waiting[start : start + READ_COUNT]
             keys = [self._settings.keys.result(pending.call.call_id) for pending in some]
@@ -235,7 +347,7 @@ class Gatherer:
                 if sealed is not None:
                     self._believe(pending, sealed)
                 elif time.time() > pending.call.deadline_unix_s + DEADLINE_GRACE_S:
-                    self.end(pending.call, _never_came_back(pending.call))
+                    self.end(pending.call, never_came_back(pending.call.tool))
 
     def _believe(self, pending: _Pending, sealed: bytes) -> None:
         try:
@@ -256,8 +368,9 @@ def _after(entry_id: bytes) -> str:
     return f"{milliseconds}-{int(sequence) + 1}"
 
 
-def _never_came_back(call: ToolCall) -> Failed:
+def never_came_back(tool: str) -> Failed:
+    """What the model reads of a call whose deadline passed without a result."""
     return Failed(
         kind=FailureKind.EXPIRED,
-        message=f"no result of {call.tool} arrived before its deadline; it may or may not have run.",
+        message=f"no result of {tool} arrived before its deadline; it may or may not have run.",
     )

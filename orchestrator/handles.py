@@ -14,7 +14,8 @@ import orjson
 import redis.asyncio
 
 from orchestrator.gather import Gatherer
-from toolfleet.calls import Failed, FailureKind, Progress, Record, Returned, Submitted, ToolCall
+from orchestrator.history import CallRecord
+from toolfleet.calls import Failed, FailureKind, Progress, Record, Returned, Submitted
 from toolfleet.connections import translating
 from toolfleet.keys import RESULT_TTL_S
 from toolfleet.settings import Settings
@@ -77,19 +78,22 @@ class Handles:
         self._seal = seal
         self._gatherer = gatherer
 
-    async def submit(self, call: ToolCall) -> Submitted:
-        """A handle for a call that goes on by itself."""
-        handle = secrets.token_urlsafe(16)
-        record = HandleRecord(
-            call_id=call.call_id,
-            run_id=call.run_id,
-            tool=call.tool,
-            deadline_unix_s=call.deadline_unix_s,
-            submitted_unix_s=time.time(),
-        )
-        key, ttl_s = self._settings.keys.handle(handle), _ttl_s(call.deadline_unix_s)
-        with translating(self._settings):
-            await self._client.set(key, record.model_dump_json(), ex=ttl_s)
+    async def submit(self, call: CallRecord, run_id: str) -> Submitted:
+        """A handle for a call that goes on by itself: the one it has, or a new one, its record written first."""
+        handle = call.handle or secrets.token_urlsafe(16)
+        if not call.handle:
+            deadline_unix_s = call.deadline_unix_s or time.time()
+            record = HandleRecord(
+                call_id=call.call_id,
+                run_id=run_id,
+                tool=call.tool,
+                deadline_unix_s=deadline_unix_s,
+                submitted_unix_s=time.time(),
+            )
+            with translating(self._settings):
+                await self._client.set(
+                    self._settings.keys.handle(handle), record.model_dump_json(), ex=_ttl_s(deadline_unix_s)
+                )
         return Submitted(
             handle=handle,
             poll_after_s=POLL_AFTER_S,
@@ -132,19 +136,6 @@ class Handles:
             progress=progress,
             poll_after_s=POLL_AFTER_S,
         )
-
-    async def cancel(self, record: HandleRecord) -> None:
-        """Mark a call as cancelled: no worker starts it from now on. One that runs it must be told besides."""
-        mark = self._settings.keys.cancelled(record.call_id)
-        with translating(self._settings):
-            await self._client.set(mark, "1", ex=_ttl_s(record.deadline_unix_s))
-
-    async def end_unstarted(self, record: HandleRecord) -> None:
-        """Give a marked call that waits in a queue its result, unless it has one: it will never start."""
-        result = Failed(kind=FailureKind.CANCELLED, message=f"{record.tool} was cancelled before it started.")
-        sealed = self._seal.close_result(result, record.call_id)
-        with translating(self._settings):
-            await self._client.set(self._settings.keys.result(record.call_id), sealed, ex=RESULT_TTL_S, nx=True)
 
     async def _result(self, record: HandleRecord, wait_s: float) -> Returned | Failed | Submitted | None:
         give_up_at = time.monotonic() + wait_s

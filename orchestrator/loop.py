@@ -1,150 +1,322 @@
-"""The turn loop: asks the model, sends its calls, gives it the results, until it answers.
+"""The turn loop: asks the model, sends its calls, gives it the results, until it answers or only slow calls are left.
 
-The only file that knows the order of things. Every step is written down before the next one begins.
+The only file that knows the order of things. Every step is written down before the next one begins, and each step
+begins from what is written down: a run that was interrupted goes on through the same lines as one that was not.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import asyncio
+import time
+from collections.abc import Iterable, Mapping
 from contextlib import aclosing
 
 import orjson
+import stamina
 import structlog
 
 from orchestrator.builtin import BUILT_IN, TASK_RESULT
-from orchestrator.calls import Batch, Calls, Emit
+from orchestrator.calls import Batch, Calls, Emit, Sending
 from orchestrator.catalog import Catalog
-from orchestrator.events import CallsRequested, TextArrived
-from orchestrator.handles import Handles
-from orchestrator.messages import tool_messages
+from orchestrator.events import CallEnded, CallsRequested, CallSubmitted, TextArrived
+from orchestrator.gather import DEADLINE_GRACE_S, Gatherer, never_came_back
+from orchestrator.handles import Handles, Status
+from orchestrator.history import (
+    CallRecord,
+    CallsBack,
+    CallsParked,
+    CallsSent,
+    ModelReplied,
+    RunStopped,
+    SlowResultDelivered,
+)
+from orchestrator.journal import Journal, LostRun, RunEnded
 from orchestrator.models.protocol import ChatModel, FinishReason, ReplyComplete, Restarted, TextDelta
-from orchestrator.run import CallRecord, CallsBack, ModelReplied, Run, RunStopped, SlowResultDelivered, State
+from orchestrator.run import Run, State
 from orchestrator.store import RunStore
-from toolfleet.calls import ToolResult
-from toolfleet.errors import HandleNotFound, ModelReplyInvalid, ToolfleetError
+from toolfleet.calls import Submitted, ToolResult
+from toolfleet.errors import (
+    BrokerUnreachable,
+    HandleNotFound,
+    ModelReplyInvalid,
+    StoreUnreachable,
+    ToolfleetError,
+    UnknownTool,
+)
 from toolfleet.messages import AssistantMessage, Message, RequestedCall, ToolMessage
+from toolfleet.points import Point, reached
 from toolfleet.tool import ToolSpec
+from toolfleet.wire import Seal
 
 log = structlog.get_logger("toolfleet.orchestrator")
 
+TOOLS_BACK_WITHIN_S = 30.0
+"""How long a run waits for a worker that serves its tools: workers are restarted one after another."""
+
+KEEP_LATE_S = 24 * 3600
+"""How much longer than the last open call a result is kept that came before it."""
+
 
 class TurnLoop:
-    """Takes a run to its end."""
+    """Takes a run as far as it goes now."""
 
-    def __init__(self, model: ChatModel, *, catalog: Catalog, calls: Calls, handles: Handles, store: RunStore) -> None:
+    def __init__(
+        self,
+        model: ChatModel,
+        *,
+        catalog: Catalog,
+        calls: Calls,
+        handles: Handles,
+        store: RunStore,
+        gatherer: Gatherer,
+        seal: Seal,
+    ) -> None:
         self._model = model
         self._catalog = catalog
         self._calls = calls
         self._handles = handles
         self._store = store
+        self._gatherer = gatherer
+        self._seal = seal
+        self.is_draining = False
+        """Set it, and every run stops after the step it is at."""
 
-    async def drive(self, run: Run, emit: Emit) -> Run:
-        """Take turns until the run has ended. Whatever fails, the run ends in a stored state and says why."""
+    async def drive(self, journal: Journal, emit: Emit | None) -> None:
+        """Take turns until the run has ended or rests until something is back. Whatever fails, a run says why.
+
+        Raises LostRun and RunEnded when the run is not ours to go on with, StoreUnreachable and BrokerUnreachable when
+        it has to be read again later.
+        """
         try:
-            while not run.state.is_terminal:
-                run = await self._step(run, emit)
+            while not journal.run.state.is_terminal and not self.is_draining:
+                if not await self._step(journal, emit):
+                    return
+        except (LostRun, RunEnded, StoreUnreachable, BrokerUnreachable):
+            raise
         except ToolfleetError as error:
-            return await self._stop(run, str(error))
+            await self._stop(journal, str(error))
         except Exception as error:  # the second of the two places that may catch everything: a run must end in a state
-            log.exception("run_failed", run_id=run.run_id)
-            return await self._stop(run, f"internal error: {type(error).__name__}: {error}")
-        return run
+            log.exception("run_failed", run_id=journal.run.run_id)
+            await self._stop(journal, f"internal error: {type(error).__name__}: {error}")
 
-    async def _step(self, run: Run, emit: Emit) -> Run:
+    async def _step(self, journal: Journal, emit: Emit | None) -> bool:
+        """One step. Whether there may be another one now."""
+        run = journal.run
         match run.state:
-            case State.THINKING if run.turn >= run.max_turns:
-                return await self._stop(run, f"the limit of {run.max_turns} turns is reached")
+            case State.THINKING if (reason := _limit_reached(run)) is not None:
+                await self._stop(journal, reason)
             case State.THINKING:
-                return await self._ask(run, emit)
+                await self._ask(journal, emit)
             case State.CALLING:
-                return await self._call(run, emit)
+                await self._call(journal, emit)
+            case State.PARKED:
+                return await self._collect(journal, emit)
             case _:
-                return await self._wait_for_slow_calls(run)
+                return await self._deliver(journal)
+        return True
 
-    async def _ask(self, run: Run, emit: Emit) -> Run:
+    # --- thinking -----------------------------------------------------------------------------------------------
+
+    async def _ask(self, journal: Journal, emit: Emit | None) -> None:
         """One reply of the model, stored before anything it asks for is done."""
-        offered = await self._offered(run)
-        reply = await self._reply(run, offered, emit)
-        event = ModelReplied(
-            message=_with_distinct_ids(reply.message),
-            usage=reply.usage,
-            cut_off=reply.finish_reason == FinishReason.LENGTH,
+        run = journal.run
+        reply = await self._reply(run, await self._offered(run), emit)
+        reached(Point.REPLY_RECEIVED, run.run_id)
+        run = await journal.append(
+            ModelReplied(
+                message=_with_distinct_ids(reply.message),
+                usage=reply.usage,
+                cut_off=reply.finish_reason == FinishReason.LENGTH,
+            )
         )
-        await self._store.append(run.run_id, event)
-        run = run.on(event)
-        if run.calls_owed:
+        reached(Point.REPLY_STORED, run.run_id)
+        if run.calls_owed and emit:
             emit(CallsRequested(run_id=run.run_id, turn=run.turn, calls=len(run.calls_owed)))
-        return run
 
-    async def _call(self, run: Run, emit: Emit) -> Run:
-        """Every call of the last reply to a result, all stored in one event."""
-        owed = run.calls_owed
-        batch = Batch(
-            run_id=run.run_id,
-            offered=await self._catalog.choose(run.tools),
-            emit=emit,
-            slow=run.slow,
-            context=run.context,
-            deadline_unix_s=run.deadline_unix_s,
-        )
-        gathered = await self._calls.perform([call for call in owed if call.refusal is None], batch)
-        results = gathered.results | {call.call_id: call.refusal for call in owed if call.refusal is not None}
-        event = CallsBack(results=results, messages=tool_messages(owed, results), fetched=gathered.fetched)
-        await self._store.append(run.run_id, event)
-        self._calls.recorded(gathered.results | gathered.fetched)
-        return run.on(event)
-
-    async def _wait_for_slow_calls(self, run: Run) -> Run:
-        """Results that the model did not fetch, delivered into the conversation exactly once, before the run ends."""
-        results: dict[str, ToolResult] = {}
-        messages: list[Message] = []
-        for call in run.open_slow_calls:
-            results[call.call_id], delivered = await self._late_result(run, call)
-            messages += delivered
-        event = SlowResultDelivered(results=results, messages=tuple(messages))
-        await self._store.append(run.run_id, event)
-        return run.on(event)
-
-    async def _late_result(self, run: Run, call: CallRecord) -> tuple[ToolResult, list[Message]]:
-        """The final result of a submitted call, and the messages of a fetch that the model did not make itself."""
-        handle = getattr(call.result, "handle", "")
-        while True:
-            status = await self._handles.status(handle, run.run_id, wait_s=60)
-            if status.result is not None:
-                break
-            if status.is_terminal:  # its record has expired
-                raise HandleNotFound(f"task {handle} of {call.tool} is gone: {status.message}")
-        fetch_id = f"{call.requested_id}-late"
-        arguments = orjson.dumps({"task_id": handle}).decode()
-        return status.result, [
-            AssistantMessage(tool_calls=(RequestedCall(id=fetch_id, name=TASK_RESULT, arguments=arguments),)),
-            ToolMessage(tool_call_id=fetch_id, name=TASK_RESULT, content=status.for_model()),
-        ]
-
-    async def _reply(self, run: Run, offered: Mapping[str, ToolSpec], emit: Emit) -> ReplyComplete:
-        async with aclosing(self._model.stream(run.messages, list(offered.values()))) as events:
-            async for event in events:
-                if isinstance(event, TextDelta):
-                    emit(TextArrived(run_id=run.run_id, text=event.text))
-                elif isinstance(event, Restarted):
-                    log.info("reply_restarted", run_id=run.run_id, attempt=event.attempt)
-                elif isinstance(event, ReplyComplete):
-                    return event
+    async def _reply(self, run: Run, offered: Mapping[str, ToolSpec], emit: Emit | None) -> ReplyComplete:
+        left_s = None if run.deadline_unix_s is None else run.deadline_unix_s - time.time()
+        clock = asyncio.timeout(left_s)
+        try:
+            async with clock, aclosing(self._model.stream(run.messages, list(offered.values()))) as events:
+                async for event in events:
+                    if isinstance(event, TextDelta) and emit:
+                        emit(TextArrived(run_id=run.run_id, text=event.text))
+                    elif isinstance(event, Restarted):
+                        log.info("reply_restarted", run_id=run.run_id, attempt=event.attempt)
+                    elif isinstance(event, ReplyComplete):
+                        return event
+        except TimeoutError:
+            if clock.expired():
+                raise RunTimedOut(_TIMED_OUT) from None
+            raise
         raise ModelReplyInvalid(f"{self._model.name} ended its reply without completing it")
 
     async def _offered(self, run: Run) -> dict[str, ToolSpec]:
         """What the model may call now: the run's tools as live workers serve them, and the built-in ones."""
-        offered = await self._catalog.choose(run.tools)
+        offered = await self._tools(run)
         return {**offered, **BUILT_IN} if run.slow == "handle" else offered
 
-    async def _stop(self, run: Run, reason: str) -> Run:
-        event = RunStopped(state="failed", reason=reason)
-        run = run.on(event)
+    async def _tools(self, run: Run) -> dict[str, ToolSpec]:
+        async for attempt in stamina.retry_context(
+            on=UnknownTool, attempts=None, timeout=TOOLS_BACK_WITHIN_S, wait_max=1.0
+        ):
+            with attempt:
+                return await self._catalog.choose(run.tools)
+        raise AssertionError("a retry ends with a result or an error")
+
+    # --- calling ------------------------------------------------------------------------------------------------
+
+    async def _call(self, journal: Journal, emit: Emit | None) -> None:
+        """The calls of the last reply: sent unless they were, waited for as long as their patience lasts."""
+        run = journal.run
+        batch = Batch(
+            run_id=run.run_id,
+            offered=await self._tools(run),
+            emit=emit,
+            slow=run.slow,
+            patience_s=run.patience_s,
+            context=run.context,
+            deadline_unix_s=run.deadline_unix_s,
+        )
+        sending = await self._calls.send(run.calls_owed, batch)
         try:
-            await self._store.append(run.run_id, event)
-        except ToolfleetError as error:
-            log.warning("end_not_stored", run_id=run.run_id, error=str(error))
-        return run
+            await self._record_sent(journal, sending)
+            gathered = await self._calls.gather(sending)
+        finally:
+            self._calls.give_up(sending)
+        run = journal.run
+        reached(Point.GATHERED, run.run_id)
+        slow = await self._handed_out(run, gathered.slow, emit)
+        results = gathered.results
+        if run.slow == "handle":
+            results = results | slow
+            self._gatherer.watch(run.run_id, slow)
+        if results or gathered.fetched:
+            await journal.append(
+                CallsBack(results=results, messages=run.messages_with(results), fetched=gathered.fetched)
+            )
+            self._calls.recorded(gathered.results | gathered.fetched)
+        if journal.run.state is State.CALLING:
+            handles = {} if run.slow == "handle" else {call_id: each.handle for call_id, each in slow.items()}
+            await journal.append(CallsParked(handles=handles))
+
+    async def _record_sent(self, journal: Journal, sending: Sending) -> None:
+        """From here on an orchestrator that takes over waits for these calls instead of sending them again."""
+        asked_before = {call.call_id for call in journal.run.calls_owed if call.awaits_approval}
+        undecided = tuple(call_id for call_id in sending.awaiting_approval if call_id not in asked_before)
+        if not sending.deadlines_unix_s and not undecided:
+            return
+        if await sending.sent:
+            reached(Point.DISPATCHED, journal.run.run_id)
+            await journal.append(CallsSent(deadlines_unix_s=sending.deadlines_unix_s, awaiting_approval=undecided))
+
+    async def _handed_out(self, run: Run, call_ids: Iterable[str], emit: Emit | None) -> dict[str, Submitted]:
+        """A handle for each slow call, the one it has or a new one."""
+        by_id = {call.call_id: call for call in run.calls_owed}
+        handed_out = {}
+        for call_id in call_ids:
+            call = by_id[call_id]
+            submitted = await self._handles.submit(call, run.run_id)
+            handed_out[call_id] = submitted
+            if emit and not call.handle:
+                emit(CallSubmitted(run_id=run.run_id, call_id=call_id, tool=call.tool, handle=submitted.handle))
+        return handed_out
+
+    # --- parked -------------------------------------------------------------------------------------------------
+
+    async def _collect(self, journal: Journal, emit: Emit | None) -> bool:
+        """What is back of the slow calls. Whether the run goes on; otherwise it is watched, and rests."""
+        run = journal.run
+        under_way = {call.call_id: call for call in run.calls_owed if call.deadline_unix_s is not None}
+        # Watch before reading: a result that landed between the two would be missed.
+        self._gatherer.watch(run.run_id, under_way, until_unix_s=_next_deadline_unix_s(run))
+        results = await self._results(under_way)
+        if not results:
+            reached(Point.PARKED, run.run_id)
+            return False
+        self._gatherer.unwatch(run.run_id, under_way)
+        if emit:
+            for call_id, result in results.items():
+                emit(CallEnded(run_id=run.run_id, call_id=call_id, tool=under_way[call_id].tool, result=result))
+        await journal.append(CallsBack(results=results, messages=run.messages_with(results)))
+        self._calls.recorded(results)
+        return True
+
+    async def _results(self, calls: Mapping[str, CallRecord]) -> dict[str, ToolResult]:
+        """The results that are stored, and those of calls whose deadline has passed without one."""
+        results: dict[str, ToolResult] = {}
+        stored = await self._store.results(list(calls))
+        for (call_id, call), sealed in zip(calls.items(), stored, strict=True):
+            if sealed is not None:
+                results[call_id] = self._seal.open_result(sealed, call_id)
+            elif time.time() > (call.deadline_unix_s or 0) + DEADLINE_GRACE_S:
+                results[call_id] = never_came_back(call.tool)
+        return results
+
+    # --- waiting ------------------------------------------------------------------------------------------------
+
+    async def _deliver(self, journal: Journal) -> bool:
+        """Results that the model did not fetch, delivered into the conversation exactly once, before the run ends."""
+        run = journal.run
+        open_calls = run.open_slow_calls
+        ids = [call.call_id for call in open_calls]
+        self._gatherer.watch(run.run_id, ids, until_unix_s=_next_deadline_unix_s(run))
+        statuses = [await self._handles.status(_handle(call), run.run_id) for call in open_calls]
+        if not all(status.is_terminal for status in statuses):
+            back = [call_id for call_id, status in zip(ids, statuses, strict=True) if status.is_terminal]
+            await self._store.keep_results(back, max(call.deadline_unix_s or 0 for call in open_calls) + KEEP_LATE_S)
+            return False
+        self._gatherer.unwatch(run.run_id, ids)
+        results: dict[str, ToolResult] = {}
+        messages: list[Message] = []
+        for call, status in zip(open_calls, statuses, strict=True):
+            if status.result is None:
+                raise HandleNotFound(f"task {_handle(call)} of {call.tool} is gone: {status.message}")
+            results[call.call_id] = status.result
+            messages += _as_if_fetched(call, status)
+        await journal.append(SlowResultDelivered(results=results, messages=tuple(messages)))
+        self._calls.recorded(results)
+        return True
+
+    async def _stop(self, journal: Journal, reason: str) -> None:
+        await journal.append(RunStopped(state="failed", reason=reason))
+
+
+class RunTimedOut(ToolfleetError):
+    """The run's own deadline has passed."""
+
+
+_TIMED_OUT = "the run's deadline has passed"
+
+
+def _limit_reached(run: Run) -> str | None:
+    if run.turn >= run.max_turns:
+        return f"the limit of {run.max_turns} turns is reached"
+    if run.deadline_unix_s is not None and time.time() >= run.deadline_unix_s:
+        return _TIMED_OUT
+    return None
+
+
+def _next_deadline_unix_s(run: Run) -> float | None:
+    """When a resting run must be looked at although nothing has come back."""
+    deadlines = [call.deadline_unix_s for call in run.calls_under_way if call.deadline_unix_s is not None]
+    if run.awaiting_approval and run.deadline_unix_s is not None:
+        deadlines.append(run.deadline_unix_s)
+    return min(deadlines, default=None)
+
+
+def _handle(call: CallRecord) -> str:
+    return call.result.handle if isinstance(call.result, Submitted) else call.handle
+
+
+def _as_if_fetched(call: CallRecord, status: Status) -> list[Message]:
+    """The request for a late result that the model did not make, and its answer."""
+    fetch_id = f"{call.requested_id}-late"
+    arguments = orjson.dumps({"task_id": status.task_id}).decode()
+    return [
+        AssistantMessage(tool_calls=(RequestedCall(id=fetch_id, name=TASK_RESULT, arguments=arguments),)),
+        ToolMessage(tool_call_id=fetch_id, name=TASK_RESULT, content=status.for_model()),
+    ]
 
 
 def _with_distinct_ids(message: AssistantMessage) -> AssistantMessage:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import orjson
 
-from orchestrator.run import CallRecord
+from orchestrator.history import CallRecord
 from toolfleet.calls import Failed, Returned, Submitted
 from toolfleet.messages import AssistantMessage, Message, ToolMessage
 

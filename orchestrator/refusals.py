@@ -41,3 +41,14 @@ def bad_arguments(name: str, error: ValidationError) -> Failed:
     """What the model reads when it called a built-in tool wrongly."""
     problems = "; ".join(f"{'.'.join(map(str, item['loc']))}: {item['msg']}" for item in error.errors())
     return Failed(kind=FailureKind.BAD_ARGUMENTS, message=f"{name}: {problems}")
+
+
+def denied(tool: str, reason: str) -> Failed:
+    """What the model reads of a call that a person did not allow."""
+    because = f": {reason}" if reason else ""
+    return Failed(kind=FailureKind.DENIED, message=f"{tool} was not allowed{because}. Do not ask for it again.")
+
+
+def cancelled_with_run(tool: str, reason: str) -> Failed:
+    """What stands in the history for a call that was open when its run was stopped."""
+    return Failed(kind=FailureKind.CANCELLED, message=f"{tool} was cancelled with its run ({reason}).")

@@ -1,20 +1,37 @@
 """A run as a value: what has happened so far, what is owed next. Pure: no clock, no Redis, no await.
 
-A run is the fold of its events. `Run.on(event)` is the only way it changes; a change that TRANSITIONS lacks is a bug
+A run is the fold of its history. `Run.on(event)` is the only way it changes; a change that TRANSITIONS lacks is a bug
 and raises. Recovery is the same fold over the stored events.
 """
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
 from enum import StrEnum
-from typing import Annotated, Any, Final, Literal
+from typing import Any, Final
 
-from pydantic import Field, TypeAdapter
+from pydantic import Field
 
-from orchestrator.refusals import cut_off
-from toolfleet.calls import Failed, Record, Returned, Submitted, ToolResult, call_id
+from orchestrator.history import (
+    ApprovalGiven,
+    CallRecord,
+    CallsBack,
+    CallsParked,
+    CallsSent,
+    Happening,
+    ModelReplied,
+    RunAdopted,
+    RunResumed,
+    RunStarted,
+    RunStopped,
+    Slow,
+    SlowResultDelivered,
+)
+from orchestrator.messages import tool_messages
+from orchestrator.refusals import cancelled_with_run, cut_off, denied
+from toolfleet.calls import Record, ToolResult, call_id
 from toolfleet.errors import IllegalTransition
-from toolfleet.messages import AssistantMessage, Message, ToolMessage, Usage
+from toolfleet.messages import Message, Usage
 
 
 class State(StrEnum):
@@ -24,6 +41,8 @@ class State(StrEnum):
     """The model is owed the conversation so far."""
     CALLING = "calling"
     """Calls of the last reply are under way."""
+    PARKED = "parked"
+    """Only slow calls and calls that wait for approval are left: nothing is done until there is news of one."""
     WAITING = "waiting"
     """The model has answered, but slow calls have results that it has not seen."""
     DONE = "done"
@@ -42,8 +61,14 @@ class Change(StrEnum):
     MODEL_ASKED_FOR_TOOLS = "model asked for tools"
     MODEL_ANSWERED = "model answered"
     MODEL_ANSWERED_EARLY = "model answered before its slow calls were back"
+    CALLS_SENT = "calls sent"
+    SOME_CALLS_BACK = "some calls back"
     ALL_CALLS_BACK = "all calls back"
+    ONLY_SLOW_CALLS_LEFT = "only slow calls left"
+    APPROVAL_GIVEN = "approval given"
     SLOW_RESULT_DELIVERED = "slow result delivered"
+    ADOPTED = "adopted"
+    RESUMED = "resumed"
     FAILED = "failed"
     CANCELLED = "cancelled"
 
@@ -55,91 +80,34 @@ TRANSITIONS: Final[dict[State, dict[Change, State]]] = {
         Change.MODEL_ASKED_FOR_TOOLS: State.CALLING,
         Change.MODEL_ANSWERED: State.DONE,
         Change.MODEL_ANSWERED_EARLY: State.WAITING,
+        Change.ADOPTED: State.THINKING,
         **_STOPS,
     },
-    State.CALLING: {Change.ALL_CALLS_BACK: State.THINKING, **_STOPS},
-    State.WAITING: {Change.SLOW_RESULT_DELIVERED: State.THINKING, **_STOPS},
-    State.DONE: {},
-    State.FAILED: {},
-    State.CANCELLED: {},
+    State.CALLING: {
+        Change.CALLS_SENT: State.CALLING,
+        Change.SOME_CALLS_BACK: State.CALLING,
+        Change.ALL_CALLS_BACK: State.THINKING,
+        Change.ONLY_SLOW_CALLS_LEFT: State.PARKED,
+        Change.APPROVAL_GIVEN: State.CALLING,
+        Change.ADOPTED: State.CALLING,
+        **_STOPS,
+    },
+    State.PARKED: {
+        Change.SOME_CALLS_BACK: State.PARKED,
+        Change.ALL_CALLS_BACK: State.THINKING,
+        Change.APPROVAL_GIVEN: State.CALLING,
+        Change.ADOPTED: State.PARKED,
+        **_STOPS,
+    },
+    State.WAITING: {
+        Change.SLOW_RESULT_DELIVERED: State.THINKING,
+        Change.ADOPTED: State.WAITING,
+        **_STOPS,
+    },
+    State.DONE: {Change.RESUMED: State.THINKING},
+    State.FAILED: {Change.RESUMED: State.THINKING},
+    State.CANCELLED: {Change.RESUMED: State.THINKING},
 }
-
-
-class CallRecord(Record):
-    """One call of the run: what was asked, and its result once there is one."""
-
-    call_id: str
-    turn: int
-    requested_id: str
-    tool: str
-    arguments: str
-    refusal: Failed | None = None
-    """Why it must not be sent: its answer is known already."""
-    result: ToolResult | None = None
-    late_result: ToolResult | None = None
-    """What a submitted call came to in the end."""
-
-    @property
-    def is_slow_and_open(self) -> bool:
-        """Whether the model holds a handle whose result it has not seen."""
-        return isinstance(self.result, Submitted) and self.late_result is None
-
-
-class RunStarted(Record):
-    """The first event of every run."""
-
-    type: Literal["run_started"] = "run_started"
-    run_id: str
-    messages: tuple[Message, ...]
-    tools: tuple[str, ...] | None = None
-    slow: Literal["wait", "handle"] = "wait"
-    context: dict[str, Any] = Field(default_factory=dict)
-    max_turns: int
-    deadline_unix_s: float | None = None
-
-
-class ModelReplied(Record):
-    """The model's reply, stored before any of its calls is sent."""
-
-    type: Literal["model_replied"] = "model_replied"
-    message: AssistantMessage
-    usage: Usage = Usage()
-    cut_off: bool = False
-    """The provider's output limit ended the reply; its last call may be half a call."""
-
-
-class CallsBack(Record):
-    """Every call of the last reply has a result, and the messages that the model will read."""
-
-    type: Literal["calls_back"] = "calls_back"
-    results: dict[str, ToolResult]
-    messages: tuple[ToolMessage, ...]
-    fetched: dict[str, ToolResult] = Field(default_factory=dict)
-    """Late results of earlier, submitted calls that the model fetched in this turn, by call id."""
-
-
-class SlowResultDelivered(Record):
-    """Late results that nobody fetched, written into the conversation as if the model had."""
-
-    type: Literal["slow_result_delivered"] = "slow_result_delivered"
-    results: dict[str, ToolResult]
-    messages: tuple[Message, ...]
-
-
-class RunStopped(Record):
-    """The run ends without an answer."""
-
-    type: Literal["run_stopped"] = "run_stopped"
-    state: Literal["failed", "cancelled"]
-    reason: str
-
-
-RunEvent = Annotated[
-    RunStarted | ModelReplied | CallsBack | SlowResultDelivered | RunStopped, Field(discriminator="type")
-]
-RUN_EVENT: Final[TypeAdapter[RunStarted | ModelReplied | CallsBack | SlowResultDelivered | RunStopped]] = TypeAdapter(
-    RunEvent
-)
 
 
 class Run(Record):
@@ -148,11 +116,17 @@ class Run(Record):
     run_id: str
     state: State = State.THINKING
     messages: tuple[Message, ...]
+    model: str = ""
     tools: tuple[str, ...] | None
-    slow: Literal["wait", "handle"]
-    context: dict[str, Any]
+    slow: Slow
+    patience_s: float | None = None
+    context: dict[str, Any] = Field(repr=False)
     max_turns: int
     deadline_unix_s: float | None
+    keep_s: float | None = None
+    parent_call_id: str | None = None
+    depth: int = 0
+    started_unix_s: float = 0.0
     turn: int = 0
     calls: tuple[CallRecord, ...] = ()
     usage: Usage = Usage()
@@ -164,17 +138,27 @@ class Run(Record):
         """A run that has just begun."""
         return cls(**{name: getattr(event, name) for name in RunStarted.model_fields if name != "type"})
 
-    def on(self, event: ModelReplied | CallsBack | SlowResultDelivered | RunStopped) -> Run:
+    def on(self, event: Happening) -> Run:  # noqa: PLR0911  # one line for each kind of event
         """The run after an event. Raises IllegalTransition when it cannot have happened now."""
         match event:
             case ModelReplied():
                 return self._replied(event)
+            case CallsSent():
+                return self._sent(event)
             case CallsBack():
                 return self._back(event)
+            case CallsParked():
+                return self._parked(event)
+            case ApprovalGiven():
+                return self._approved(event)
             case SlowResultDelivered():
                 return self._delivered(event)
+            case RunAdopted():
+                return self._to(Change.ADOPTED)
+            case RunResumed():
+                return self._resumed(event)
             case RunStopped():
-                return self._to(Change(event.state), reason=event.reason)
+                return self._stopped(event)
 
     @property
     def calls_owed(self) -> tuple[CallRecord, ...]:
@@ -182,9 +166,30 @@ class Run(Record):
         return tuple(call for call in self.calls if call.turn == self.turn and call.result is None)
 
     @property
+    def calls_under_way(self) -> tuple[CallRecord, ...]:
+        """The calls that somebody still works on, of any turn."""
+        return tuple(call for call in self.calls if call.is_under_way)
+
+    @property
     def open_slow_calls(self) -> tuple[CallRecord, ...]:
         """The submitted calls whose results the model has not seen."""
         return tuple(call for call in self.calls if call.is_slow_and_open)
+
+    @property
+    def awaiting_approval(self) -> tuple[CallRecord, ...]:
+        """The calls that a person has to decide about."""
+        return tuple(call for call in self.calls_owed if call.awaits_approval and call.approval is None)
+
+    def messages_with(self, results: Mapping[str, ToolResult]) -> tuple[Any, ...]:
+        """The messages of the last reply's calls once `results` are in; empty while others are still out."""
+        known = {call.call_id: call.result for call in self._last_calls if call.result is not None} | dict(results)
+        if any(call.call_id not in known for call in self._last_calls):
+            return ()
+        return tool_messages(self._last_calls, known)
+
+    @property
+    def _last_calls(self) -> tuple[CallRecord, ...]:
+        return tuple(call for call in self.calls if call.turn == self.turn)
 
     def _replied(self, event: ModelReplied) -> Run:
         turn = self.turn + 1
@@ -219,27 +224,73 @@ class Run(Record):
             for position, request in enumerate(requests)
         )
 
+    def _sent(self, event: CallsSent) -> Run:
+        self._must_owe({*event.deadlines_unix_s, *event.awaiting_approval})
+        changes: dict[str, dict[str, Any]] = {
+            call_id_: {"awaits_approval": True} for call_id_ in event.awaiting_approval
+        }
+        for call_id_, deadline_unix_s in event.deadlines_unix_s.items():
+            changes[call_id_] = {"deadline_unix_s": deadline_unix_s}
+        return self._to(Change.CALLS_SENT, calls=self._updated(changes))
+
     def _back(self, event: CallsBack) -> Run:
-        owed = {call.call_id for call in self.calls_owed}
-        if owed != event.results.keys():
-            raise IllegalTransition(f"run {self.run_id} owes {sorted(owed)}, not {sorted(event.results)}")
+        self._must_owe(event.results)
+        changes = {call_id_: {"result": result} for call_id_, result in event.results.items()} | {
+            call_id_: {"late_result": result} for call_id_, result in event.fetched.items()
+        }
+        is_complete = len(event.results) == len(self.calls_owed)
         return self._to(
-            Change.ALL_CALLS_BACK,
+            Change.ALL_CALLS_BACK if is_complete else Change.SOME_CALLS_BACK,
             messages=self.messages + event.messages,
-            calls=_with_late_results(
-                tuple(
-                    call.model_copy(update={"result": event.results[call.call_id]}) if call.call_id in owed else call
-                    for call in self.calls
-                ),
-                event.fetched,
-            ),
+            calls=self._updated(changes),
         )
+
+    def _parked(self, event: CallsParked) -> Run:
+        self._must_owe(event.handles)
+        changes = {call_id_: {"handle": handle} for call_id_, handle in event.handles.items()}
+        return self._to(Change.ONLY_SLOW_CALLS_LEFT, calls=self._updated(changes))
+
+    def _approved(self, event: ApprovalGiven) -> Run:
+        if event.call_id not in {call.call_id for call in self.awaiting_approval}:
+            raise IllegalTransition(f"call {event.call_id} does not wait for approval")
+        [call] = [call for call in self.calls if call.call_id == event.call_id]
+        change: dict[str, Any] = {"approval": event.approval}
+        if not event.approval.granted:
+            change["refusal"] = denied(call.tool, event.approval.reason)
+        elif event.approval.arguments is not None:
+            change["arguments"] = event.approval.arguments
+        return self._to(Change.APPROVAL_GIVEN, calls=self._updated({event.call_id: change}))
 
     def _delivered(self, event: SlowResultDelivered) -> Run:
         return self._to(
             Change.SLOW_RESULT_DELIVERED,
             messages=self.messages + event.messages,
-            calls=_with_late_results(self.calls, event.results),
+            calls=self._updated({call_id_: {"late_result": result} for call_id_, result in event.results.items()}),
+        )
+
+    def _resumed(self, event: RunResumed) -> Run:
+        return self._to(Change.RESUMED, messages=self.messages + event.messages, answer=None, reason=None)
+
+    def _stopped(self, event: RunStopped) -> Run:
+        """Every open call gets its message, so that the history can be used for a next run."""
+        results = {call.call_id: cancelled_with_run(call.tool, event.reason) for call in self.calls_owed}
+        return self._to(
+            Change(event.state),
+            reason=event.reason,
+            messages=(*self.messages, *(self.messages_with(results) if results else ())),
+            calls=self._updated({call_id_: {"result": result} for call_id_, result in results.items()}),
+        )
+
+    def _must_owe(self, call_ids: Collection[str]) -> None:
+        owed = {call.call_id for call in self.calls_owed}
+        if not owed.issuperset(call_ids):
+            raise IllegalTransition(f"run {self.run_id} owes {sorted(owed)}, not {sorted(call_ids)}")
+
+    def _updated(self, changes: Mapping[str, Mapping[str, Any]]) -> tuple[CallRecord, ...]:
+        if not changes:
+            return self.calls
+        return tuple(
+            call.model_copy(update=changes[call.call_id]) if call.call_id in changes else call for call in self.calls
         )
 
     def _to(self, change: Change, **fields: Any) -> Run:
@@ -247,13 +298,3 @@ class Run(Record):
         if state is None:
             raise IllegalTransition(f"run {self.run_id} is {self.state}; {change!r} cannot happen now")
         return self.model_copy(update={"state": state, **fields})
-
-
-def _with_late_results(
-    calls: tuple[CallRecord, ...], late: dict[str, Returned | Failed | Submitted]
-) -> tuple[CallRecord, ...]:
-    if not late:
-        return calls
-    return tuple(
-        call.model_copy(update={"late_result": late[call.call_id]}) if call.call_id in late else call for call in calls
-    )

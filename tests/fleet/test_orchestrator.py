@@ -65,7 +65,7 @@ async def test_a_run_takes_turns_until_the_model_answers(rehearsal):
 
 async def test_the_store_gives_back_the_run_that_was_returned(rehearsal, store):
     run = await rehearsal.run('call add {"a": 1, "b": 2} and call gone {}', context={"tenant": "acme"})
-    assert await store.load(run.run_id) == run
+    assert (await store.load(run.run_id)).run == run
     with pytest.raises(RunNotFound, match="no run nobody"):
         await store.load("nobody")
 
@@ -140,14 +140,14 @@ async def test_a_run_fails_with_a_stored_reason_when_the_model_refuses(fleet, st
     assert run.state is State.FAILED
     assert "401" in run.reason
     assert "wrong" not in run.reason.replace("wrong key", "")
-    assert await store.load(run.run_id) == run
+    assert (await store.load(run.run_id)).run == run
 
 
 async def test_a_run_ends_at_its_limit_of_turns(rehearsal, store):
     run = await rehearsal.run('call echo {"value": 1} then call echo {"value": 2}', max_turns=1)
     assert (run.state, run.reason) == (State.FAILED, "the limit of 1 turns is reached")
     assert contents(run) == ["1"]
-    assert await store.load(run.run_id) == run
+    assert (await store.load(run.run_id)).run == run
 
 
 async def test_half_a_call_of_a_reply_that_was_cut_off_is_not_run(fleet, store, tmp_path):
@@ -161,7 +161,7 @@ async def test_half_a_call_of_a_reply_that_was_cut_off_is_not_run(fleet, store, 
     assert contents(run)[1].startswith("your reply was cut off by the output limit, so write_line was not called")
     assert run.calls[1].result.kind is FailureKind.BAD_ARGUMENTS
     assert model.heard[1][-2:] == run.messages[2:4]
-    assert await store.load(run.run_id) == run
+    assert (await store.load(run.run_id)).run == run
 
 
 async def test_a_whole_call_of_a_reply_that_was_cut_off_after_it_is_run(fleet):

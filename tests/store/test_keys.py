@@ -27,7 +27,11 @@ TTL = {
     "cancelled": 9 * 24 * 3600,
     "job": 8 * 24 * 3600,
     "jobs": 8 * 24 * 3600,
-    "run": 7 * 24 * 3600,
+    "run": 30 * 24 * 3600,
+    "head": 30 * 24 * 3600,
+    "owned": 30 * 24 * 3600,
+    "unowned": 30 * 24 * 3600,
+    "orchestrator": 30,
     "lease": 120,
     "sweeper": 120,
 }
@@ -36,9 +40,9 @@ TTL = {
 EMPTIED = {"queue", "scheduled"}
 """Hold what is not done yet: entries go as calls are acknowledged."""
 
-TRIMMED = {"dead_letters"}
+TRIMMED = {"dead_letters", "runs"}
 
-BOUNDED = {"counters", "binding", "permanent_binding", "binding_deadlines"}
+BOUNDED = {"orchestrators", "counters", "binding", "permanent_binding", "binding_deadlines"}
 """Do not grow with traffic."""
 
 

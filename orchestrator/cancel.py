@@ -1,0 +1,73 @@
+"""Calls that are no longer wanted: queued ones never start, running ones are told, jobs elsewhere are called off.
+
+Tells everybody who might work on a call; how the call ends is its worker's word, unless no worker has it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterable, Sequence
+from typing import Final, NamedTuple
+
+import redis.asyncio
+from celery import Celery
+
+from toolfleet.calls import Failed, FailureKind
+from toolfleet.connections import translating
+from toolfleet.jobs import request_cancel
+from toolfleet.keys import RESULT_TTL_S
+from toolfleet.settings import Settings
+from toolfleet.wire import Seal
+
+REVOKE_AT_ONCE: Final = 500
+"""Ids in one broadcast."""
+
+
+class Unwanted(NamedTuple):
+    """A call to cancel."""
+
+    call_id: str
+    tool: str
+    deadline_unix_s: float
+
+
+class Canceller:
+    """Cancels calls of any orchestrator."""
+
+    def __init__(self, client: redis.asyncio.Redis, settings: Settings, seal: Seal, app: Celery) -> None:
+        self._client = client
+        self._settings = settings
+        self._seal = seal
+        self._app = app
+
+    async def cancel(self, calls: Sequence[Unwanted]) -> None:
+        """Tell whoever has these calls, or will get them. Returns when they were told. Raises StoreUnreachable."""
+        if not calls:
+            return
+        await self._mark(calls)
+        for call in calls:
+            await request_cancel(self._client, self._settings, self._seal, call.call_id)
+        ids = [call.call_id for call in calls]
+        for start in range(0, len(ids), REVOKE_AT_ONCE):
+            # A broadcast blocks on the broker's socket, so it is sent from a thread.
+            await asyncio.to_thread(self._app.control.revoke, ids[start : start + REVOKE_AT_ONCE], terminate=True)
+
+    async def end_unstarted(self, calls: Iterable[Unwanted]) -> None:
+        """Give marked calls that wait in a queue their result, unless they have one: they will never start."""
+        with translating(self._settings):
+            pipeline = self._client.pipeline(transaction=False)
+            for call in calls:
+                result = Failed(kind=FailureKind.CANCELLED, message=f"{call.tool} was cancelled before it started.")
+                sealed = self._seal.close_result(result, call.call_id)
+                pipeline.set(self._settings.keys.result(call.call_id), sealed, ex=RESULT_TTL_S, nx=True)
+            await pipeline.execute()
+
+    async def _mark(self, calls: Iterable[Unwanted]) -> None:
+        """Workers that are not there yet, or were busy when the broadcast came, find the mark."""
+        with translating(self._settings):
+            pipeline = self._client.pipeline(transaction=False)
+            for call in calls:
+                ttl_s = max(1, int(call.deadline_unix_s - time.time())) + RESULT_TTL_S
+                pipeline.set(self._settings.keys.cancelled(call.call_id), "1", ex=ttl_s)
+            await pipeline.execute()

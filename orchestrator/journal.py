@@ -1,0 +1,97 @@
+"""One run as its owner works on it: the value, and the only way to change it, which is to write the change down first.
+
+Decides nothing. What others wrote meanwhile (a cancel, an approval, an adoption) is folded in before our own event.
+"""
+
+from __future__ import annotations
+
+import stamina
+import structlog
+
+from orchestrator.history import Happening, RunAdopted
+from orchestrator.run import Run
+from orchestrator.store import Entry, RunStore, Stored, folded
+from toolfleet.errors import StoreUnreachable, ToolfleetError
+
+log = structlog.get_logger("toolfleet.orchestrator")
+
+AWAY_MAX_S = 60.0
+"""How long one write waits for Redis before its run is left as it stands, to be read again."""
+
+
+class LostRun(ToolfleetError):
+    """The run is no longer ours to work on: another orchestrator owns it, or it was deleted."""
+
+
+class RunEnded(ToolfleetError):
+    """Somebody else has ended the run while we worked on it."""
+
+
+class Journal:
+    """A run, and the entry that its next event follows."""
+
+    def __init__(self, store: RunStore, stored: Stored, orchestrator_id: str) -> None:
+        self.run = stored.run
+        self._store = store
+        self._last_id = stored.last_id
+        self._orchestrator_id = orchestrator_id
+
+    async def append(self, event: Happening) -> Run:
+        """Write an event down; the run after it. Waits for Redis up to a minute.
+
+        Raises RunEnded or LostRun when others were first, IllegalTransition when the event cannot have happened,
+        StoreUnreachable.
+        """
+        while True:
+            run = self.run.on(event)
+            entry_id = await self._appended(run, event)
+            if entry_id is not None:
+                self.run, self._last_id = run, entry_id
+                return run
+            if await self._caught_up_to(event):
+                return self.run
+
+    async def catch_up(self) -> None:
+        """Fold in what others wrote. Raises RunEnded, LostRun, StoreUnreachable."""
+        await self._caught_up_to(None)
+
+    async def _appended(self, run: Run, event: Happening) -> str | None:
+        async for attempt in stamina.retry_context(
+            on=StoreUnreachable, attempts=None, timeout=AWAY_MAX_S, wait_max=2.0
+        ):
+            with attempt:
+                return await self._store.append(run, event, follows=self._last_id)
+        raise AssertionError("a retry ends with a result or an error")
+
+    async def _caught_up_to(self, event: Happening | None) -> bool:
+        """Fold in newer entries. Whether `event` is the first of them: then its write had succeeded unheard."""
+        newer = await self._store.entries(self.run.run_id, after=self._last_id)
+        if not newer and event is not None:
+            raise LostRun(f"run {self.run.run_id} was deleted")
+        if newer:
+            self._fold(newer)
+        if newer and newer[0].event == event:
+            return True
+        if self.run.state.is_terminal:
+            raise RunEnded(f"run {self.run.run_id} is {self.run.state}: {self.run.reason}")
+        return False
+
+    def _fold(self, newer: list[Entry]) -> None:
+        owners = [entry.event.orchestrator_id for entry in newer if isinstance(entry.event, RunAdopted)]
+        self.run = folded(self.run, newer)
+        self._last_id = newer[-1].id
+        if owners and owners[-1] != self._orchestrator_id:
+            raise LostRun(f"run {self.run.run_id} was taken over by {owners[-1]}")
+
+
+async def write_from_outside(store: RunStore, run_id: str, event: Happening) -> Run:
+    """Add an event to a run that somebody else may own, and tell the owner; the run after it.
+
+    Raises IllegalTransition when it cannot happen now, RunNotFound, StoreUnreachable.
+    """
+    while True:
+        stored = await store.load(run_id)
+        run = stored.run.on(event)
+        if await store.append(run, event, follows=stored.last_id):
+            await store.poke(run_id)
+            return run

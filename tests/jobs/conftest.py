@@ -28,6 +28,11 @@ class Question:
     headers: dict[str, str]
     reply: asyncio.Future[tuple[int, Any]] = field(repr=False)
 
+    @property
+    def pid(self) -> int:
+        """Of the worker that asks."""
+        return int(self.headers["pid"])
+
     def answer(self, kind: str = "returned", /, *, status: int = 200, **said: Any) -> None:
         if not self.reply.done():
             self.reply.set_result((status, {"type": kind} | said))
@@ -39,6 +44,8 @@ class OtherSystem:
     def __init__(self) -> None:
         self.url = ""
         self.jobs: list[str] = []
+        self.starter = 0
+        """The process that started the newest job."""
         self.questions: list[Question] = []
         self._asked: asyncio.Queue[Question] = asyncio.Queue()
         self._numbers = count(1)
@@ -49,6 +56,7 @@ class OtherSystem:
 
     async def create(self, request: web.Request) -> web.Response:
         self.jobs.append(f"{self.url}/jobs/{next(self._numbers)}")
+        self.starter = int(request.headers.get("pid", 0))
         return web.Response(text=self.jobs[-1])
 
     async def ask(self, request: web.Request) -> web.Response:

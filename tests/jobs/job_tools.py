@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import httpx
@@ -28,7 +29,7 @@ def meaning_of(answer: httpx.Response) -> Any:
 
 
 async def start(system: str, poll_after_s: float) -> Submitted:
-    answer = await CLIENT.post(f"{system}/jobs")
+    answer = await CLIENT.post(f"{system}/jobs", headers={"pid": str(os.getpid())})
     return Submitted(external_id=answer.text, poll_after_s=poll_after_s, message="on its way")
 
 
@@ -40,8 +41,7 @@ async def remote(system: str, poll_after_s: float = 0.05) -> Submitted:
 
 @remote.poll
 async def ask(external_id: str, ctx: Context) -> Any:
-    answer = await CLIENT.get(external_id, headers={"attempt": str(ctx.attempt), "call": ctx.call_id})
-    return meaning_of(answer)
+    return meaning_of(await CLIENT.get(external_id, headers={"pid": str(os.getpid())}))
 
 
 @remote.cancel

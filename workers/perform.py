@@ -15,18 +15,18 @@ from typing import Any
 import redis
 import stamina
 
-from toolfleet.calls import Effect, Failed, FailureKind, JobRecord, Returned, Submitted, ToolCall
+from toolfleet.calls import Effect, Failed, FailureKind, JobRecord, NotDone, Returned, Submitted, ToolCall
 from toolfleet.connections import connect_async
 from toolfleet.context import Context
 from toolfleet.points import Point, reached
 from toolfleet.settings import Settings
 from toolfleet.tool import Tool
 from toolfleet.wire import Seal
-from workers.admit import Ended, Unbelievable, admit, cancelled_unstarted, in_doubt
-from workers.claims import Claimer
+from workers.admit import Ended, Unbelievable, Unresolved, admit, can_be_reconciled, cancelled_unstarted, in_doubt
+from workers.claims import Claimer, is_still_ours
 from workers.dead_letters import bury
 from workers.delivery import Delivery
-from workers.execute import execute
+from workers.execute import execute, reconcile
 from workers.jobs.decide import job_of
 from workers.jobs.schedule import submit
 from workers.progress import LoopReporter, ProgressReporter, ThreadReporter
@@ -44,6 +44,8 @@ class Ending(StrEnum):
     """Another worker owns it by now; its message must not be touched."""
     HANDED_BACK = "handed_back"
     """This worker stops before its tool has done harm; another one will start it anew."""
+    LEFT_OPEN = "left_open"
+    """This worker stops in the midst of an effect: another one asks the tool's reconcile function what became of it."""
     NOT_PERFORMED = "not_performed"
     """This worker failed, not the tool; as if it had been lost."""
 
@@ -81,6 +83,7 @@ class Performer:
             self._seal,
             now_unix_s=time.time(),
             max_deliveries=self._settings.max_deliveries,
+            reconciles=tool is not None and tool.hooks.get("reconcile") is not None,
         )
         if isinstance(decision, Unbelievable):
             await bury(self._client, self._settings.keys, delivery, decision.reason)
@@ -93,13 +96,39 @@ class Performer:
             return await self._settle(delivery, decision.call, self._unknown(decision.call))
         if decision.must_claim and not await self._claimer.claim(delivery, decision.call):
             return Ending.BURIED
-        if tool.spec.long_running and await self._is_cancelled(decision.call):
-            return await self._settle(delivery, decision.call, cancelled_unstarted(tool.spec.name))
-        return await self._run(delivery, decision.call, tool)
+        if isinstance(decision, Unresolved):
+            return await self._resolve(delivery, decision.call, tool)
+        return await self._start(delivery, decision.call, tool)
 
     async def aclose(self) -> None:
         """Close the connection; what is still running fails."""
         await self._client.aclose()
+
+    async def _resolve(self, delivery: Delivery, call: ToolCall, tool: Tool[..., Any]) -> Ending:
+        """End the call by what became of its earlier attempt, or start it if that had no effect.
+
+        The pending entry stays the fence. If this worker is lost too, the next one asks again.
+        """
+        context = Context.of(call, attempt=delivery.deliveries)
+        try:
+            answer = await reconcile(
+                call, tool, context, threads=self._threads, max_result_bytes=self._settings.max_result_bytes
+            )
+        except asyncio.CancelledError as interruption:
+            if Interruption.SHUTDOWN in interruption.args:
+                return Ending.HANDED_BACK  # uncounted, but the earlier delivery still counts: the next one asks too
+            answer = in_doubt(call.tool)
+        if not isinstance(answer, NotDone):
+            return await self._settle(delivery, call, answer)
+        if not await is_still_ours(self._client, delivery):
+            # Frozen while it asked: another worker may have asked since, and begun.
+            return Ending.TAKEN_OVER
+        return await self._start(delivery, call, tool)
+
+    async def _start(self, delivery: Delivery, call: ToolCall, tool: Tool[..., Any]) -> Ending:
+        if tool.spec.long_running and await self._is_cancelled(call):
+            return await self._settle(delivery, call, cancelled_unstarted(tool.spec.name))
+        return await self._run(delivery, call, tool)
 
     async def _run(self, delivery: Delivery, call: ToolCall, tool: Tool[..., Any]) -> Ending:
         reached(Point.CLAIMED, call.call_id)
@@ -111,9 +140,9 @@ class Performer:
                 call, tool, context, threads=self._threads, max_result_bytes=self._settings.max_result_bytes
             )
         except asyncio.CancelledError as interruption:
-            ending = _interrupted(call, tool, interruption)
-            if ending is None:
-                return Ending.HANDED_BACK
+            ending = _interrupted(delivery, call, tool, interruption)
+            if isinstance(ending, Ending):
+                return ending
             result = ending
         reached(Point.EFFECT_DONE, call.call_id)
         return await self._settle(delivery, call, result)
@@ -143,8 +172,14 @@ class Performer:
         return Failed(kind=FailureKind.UNKNOWN_TOOL, message=f"this worker has no tool {call.tool}; it has: {known}")
 
 
-def _interrupted(call: ToolCall, tool: Tool[..., Any], interruption: asyncio.CancelledError) -> Failed | None:
-    """The result of a call that was cancelled, or None when it is to be delivered again."""
+def _interrupted(
+    delivery: Delivery, call: ToolCall, tool: Tool[..., Any], interruption: asyncio.CancelledError
+) -> Failed | Ending:
+    """The result of a call that was cancelled, or its ending when it is to be delivered again."""
     if Interruption.SHUTDOWN not in interruption.args:
         return Failed(kind=FailureKind.CANCELLED, message=f"{call.tool} was cancelled while it ran.")
-    return None if tool.spec.effect.repeatable else in_doubt(call.tool)
+    if tool.spec.effect.repeatable:
+        return Ending.HANDED_BACK
+    if tool.hooks.get("reconcile") and can_be_reconciled(delivery):
+        return Ending.LEFT_OPEN
+    return in_doubt(call.tool)

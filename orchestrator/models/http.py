@@ -238,4 +238,5 @@ async def _hang_up(response: httpx.Response) -> None:
 def _cause(error: Exception) -> str:
     """The innermost reason; httpx-aiohttp maps several causes to one exception type, so the type says little."""
     reason = error.__cause__ or error
-    return str(reason) or type(reason).__name__
+    # One line: aiohttp draws a little arrow under the byte that it could not read.
+    return " ".join(str(reason).split()) or type(reason).__name__

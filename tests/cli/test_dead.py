@@ -40,12 +40,12 @@ def pay(ledger: str) -> str:
 
 @pytest.fixture(scope="module")
 def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[LocalFleet, Terminal]]:
-    """A fleet that gives a call up after two lost workers, and a terminal that reaches it."""
+    """A fleet that gives a call up with its first lost worker, and a terminal that reaches it."""
     terminal = Terminal(tmp_path_factory.mktemp("fleet"))
     terminal.write("risky", TOOLS)
     here = {"PYTHONPATH": str(terminal.folder)}
     with LocalFleet(
-        ["risky"], pools={"cpu": 1}, environment=here, max_deliveries=2, lease_s=3, heartbeat_s=0.5
+        ["risky"], pools={"cpu": 1}, environment=here, max_deliveries=1, lease_s=3, heartbeat_s=0.5
     ) as fleet:
         yield fleet, replace(terminal, variables=fleet.settings.as_environment())
 
@@ -115,8 +115,6 @@ async def test_what_is_not_signed_is_listed_and_never_replayed(post, dead, tmp_p
     ledger = tmp_path / "ledger"
     call = post.call("pay", {"ledger": str(ledger)})
     assert await buried(post, call, post.seal.close_call(call)[0], "") == "unsigned or altered"
-
-    assert json.loads((await dead("list", "--json")).out)[0]["signed"] is False
     assert "does not hold" in (await dead("list")).out
     refused = await dead("replay", call.call_id, "--force")
     assert refused.code == 1
@@ -176,7 +174,6 @@ async def test_an_entry_that_is_no_message_at_all_is_shown_and_dropped(post, dea
     shown = await dead("show", letter["id"])
     assert "headers or properties are not JSON" in shown.out
     assert "[bold]x[/bold]" in shown.out
-    assert "unsigned or altered" in (await dead("replay", letter["id"])).out
     assert (await dead("drop", letter["id"])).out == "1 dropped\n"
     assert await post.client.xlen(post.keys.dead_letters()) == 0
 
@@ -195,6 +192,6 @@ async def test_a_letter_that_is_not_there_is_named(post, dead):
     assert complaint == "toolfleet: no dead letter '1-0': `toolfleet dead list` shows their ids"
 
 
-@pytest.mark.parametrize("words", [("replay",), ("drop", "1-0", "--all"), ("drop", "1-0", "--reason", "x")], ids=repr)
+@pytest.mark.parametrize("words", [("replay",), ("drop", "1-0", "--reason", "x")], ids=repr)
 async def test_a_choice_that_is_none_is_wrong_usage(dead, words):
     assert (await dead(*words)).code == 2

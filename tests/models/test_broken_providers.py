@@ -1,5 +1,7 @@
+import asyncio
 import socket
 import time
+from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
@@ -208,6 +210,76 @@ async def test_a_base_url_that_is_none_is_refused():
 def test_options_that_contradict_each_other_are_refused():
     with pytest.raises(ValueError, match="first_wait_s"):
         HttpOptions(first_wait_s=5, max_wait_s=1)
+
+
+# --- below HTTP -----------------------------------------------------------------------------------------------------
+
+STREAM_BEGINS = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
+PIECE_BEGINS = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 1000\r\n\r\n"
+REFUSAL_BEGINS = b"HTTP/1.1 400 Bad Request\r\ncontent-length: 1000\r\n\r\n"
+
+
+@pytest.fixture
+async def broken_server(quick):
+    """Opens a server that sends these bytes, then one byte for ever if it is given one; and a model that asks it."""
+    closing, answering = [], []
+
+    async def broken_server(said, drip=b"", **options):
+        async def answer(reader, writer):
+            answering.append(asyncio.current_task())
+            asked.append(await reader.readuntil(b"\r\n\r\n"))
+            writer.write(said)
+            with suppress(ConnectionError):
+                while drip:
+                    writer.write(drip)
+                    await writer.drain()
+                    await asyncio.sleep(0.02)
+            writer.close()
+            with suppress(ConnectionError):
+                await writer.wait_closed()
+
+        asked = []
+        server = await asyncio.start_server(answer, "127.0.0.1", 0)
+        base_url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1"
+        model = OpenAIChat("m", base_url=base_url, http=replace(quick, attempts=2, **options))
+        closing.append((server, model))
+        return model, asked
+
+    yield broken_server
+    for server, model in closing:
+        await model.aclose()
+        server.close()
+        await server.wait_closed()
+    await asyncio.wait(answering)
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        b"",
+        b"SSH-2.0-OpenSSH\r\n",
+        STREAM_BEGINS + b"9\r\ndata",
+        STREAM_BEGINS + b"zz\r\n",
+        PIECE_BEGINS,
+        REFUSAL_BEGINS,
+    ],
+)
+async def test_a_connection_that_breaks_anywhere_is_asked_again_and_told_in_one_line(broken_server, said):
+    model, asked = await broken_server(said)
+    with pytest.raises(ModelUnreachable, match="asked 2 times") as failure:
+        await reply(model, HELLO)
+    assert len(asked) == 2
+    assert "\n" not in str(failure.value)
+
+
+@pytest.mark.parametrize(
+    "said", [b"HTTP/1.1 200 OK\r\nx: ", PIECE_BEGINS, REFUSAL_BEGINS], ids=["head", "body", "refusal"]
+)
+async def test_whatever_drips_ends_at_the_deadline(broken_server, said):
+    model, asked = await broken_server(said, b" ", timeout_s=0.2)
+    with pytest.raises(ModelUnreachable, match=r"longer than 0\.2 s \(asked 2 times\)"):
+        await reply(model, HELLO)
+    assert len(asked) == 2
 
 
 # --- fallback -------------------------------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ whoever asks for it.
 
 from __future__ import annotations
 
+import re
 import secrets
 import time
 from collections.abc import Mapping, Sequence
@@ -28,7 +29,10 @@ from toolfleet.streams.direct import TaskMessage
 from toolfleet.tool import ToolSpec
 from toolfleet.wire import Refused, Seal
 
-_PAGE: Final = 500
+_PAGE: Final = 100
+"""Entries in one read; each may hold a text of 64 KiB."""
+
+_LETTER_ID: Final = re.compile(r"\d+-\d+")
 _NO_OPTIONS: Final[dict[str, Any]] = {"callbacks": None, "errbacks": None, "chain": None, "chord": None}
 
 
@@ -120,20 +124,26 @@ class DeadLetters:
                 before = f"({letters[-1].letter_id}"
         return found[:limit]
 
-    async def _page(self, before: str) -> list[tuple[bytes, dict[bytes, bytes]]]:
-        page = await self._client.xrevrange(self._stream, max=before, count=_PAGE)
+    async def _page(self, last: str, first: str = "-") -> list[tuple[bytes, dict[bytes, bytes]]]:
+        page = await self._client.xrevrange(self._stream, max=last, min=first, count=_PAGE)
         return cast("list[tuple[bytes, dict[bytes, bytes]]]", page)
 
     async def named(self, ids: Sequence[str]) -> list[DeadLetter]:
         """The letters with these ids, or about the calls with these ids. Raises DeadLetterNotFound."""
-        letters = await self.newest()
         chosen: dict[str, DeadLetter] = {}
         for wanted in ids:
-            matching = [letter for letter in letters if wanted in {letter.letter_id, letter.call_id}]
+            matching = await (self._with_id(wanted) if _LETTER_ID.fullmatch(wanted) else self._about(wanted))
             if not matching:
                 raise DeadLetterNotFound(f"no dead letter {wanted!r}: `toolfleet dead list` shows their ids")
             chosen |= {letter.letter_id: letter for letter in matching}
         return list(chosen.values())
+
+    async def _with_id(self, letter_id: str) -> list[DeadLetter]:
+        with translating(self._settings):
+            return [DeadLetter.read(letter_id, fields) for _, fields in await self._page(letter_id, letter_id)]
+
+    async def _about(self, call_id: str) -> list[DeadLetter]:
+        return [letter for letter in await self.newest() if letter.call_id == call_id]
 
     async def drop(self, letters: Sequence[DeadLetter]) -> int:
         """Delete letters for good; how many of them still lay here."""

@@ -19,6 +19,7 @@ from rich.table import Table
 from tests.faults.arena import FAULTS, LEASE_S, Form, Suffered
 from tests.faults.judge import Tally
 from tests.faults.suite import chosen, suffer
+from toolfleet.logs import configure_logs
 
 RECOVERY_MARGIN_S = 5.0
 
@@ -32,6 +33,7 @@ def main(
     only: Annotated[list[str] | None, typer.Option(help="A fault by name; may be given again.")] = None,
     short: Annotated[bool, typer.Option("--short", help="A round of under ten minutes.")] = False,
     once: Annotated[bool, typer.Option("--once", help="Each fault once, as in the test suite.")] = False,
+    lanes: Annotated[int, typer.Option(min=1, help="Faults at the same time, each on a fleet of its own.")] = 1,
     seed: Annotated[str, typer.Option(help="What chance is made of.")] = "toolfleet",
     as_json: Annotated[Path | None, typer.Option("--json", help="Write the figures to this file, too.")] = None,
     listing: Annotated[bool, typer.Option("--list", help="Only say what there is.")] = False,
@@ -41,8 +43,9 @@ def main(
         for fault in FAULTS.values():
             typer.echo(f"{fault.name}: {fault.what}")
         return
+    configure_logs("error")
     form = Form.ONCE if once else Form.SHORT if short else Form.LONG
-    all_suffered = suffer(chosen(only or []), form, seed, tell)
+    all_suffered = suffer(chosen(only or []), form, seed, tell, lanes)
     tallies = {each.fault.name: each.tally() for each in all_suffered}
     Console(width=None if sys.stdout.isatty() else 150).print(table(all_suffered, tallies))
     total = sum(tallies.values(), Tally())
@@ -84,4 +87,6 @@ def cells(tally: Tally) -> list[str]:
 
 
 if __name__ == "__main__":
-    typer.run(main)
+    app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+    app.command()(main)
+    app(prog_name="python -m tests.faults")

@@ -13,11 +13,14 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, Self
 
+import redis
+
 from orchestrator import Orchestrator
 from tests.faults.fault_tools import LEDGER
 from tests.faults.judge import Injection, Tally, entries_of, judge
 from tests.faults.load import Load
 from toolfleet.connections import connect_async
+from toolfleet.errors import ToolfleetError
 from toolfleet.settings import Settings, new_secret
 from toolfleet.testing import LocalFleet, Server
 
@@ -114,8 +117,11 @@ class Arena:
         await self.replenish(io=1, cpu=1)
         async with Orchestrator(settings=self.settings) as orchestrator:
             self.load = Load(orchestrator, self.rng)
-            await fault.inject(self, fault.times[self.form])
-            await self._rest()
+            try:
+                await fault.inject(self, fault.times[self.form])
+                await self._rest()
+            except (ExceptionGroup, OSError, RuntimeError, ToolfleetError, redis.RedisError) as error:
+                self.notes.append(f"the fault could not be made to happen: {_named(error)}")
         return Suffered(fault, self.load, self.injections, self.notes, self.ledger, time.monotonic() - began_s)
 
     async def replenish(self, **pools: int) -> None:
@@ -181,10 +187,16 @@ class Suffered:
         return replace(self, entries=entries_of(self.ledger))
 
 
+def _named(error: BaseException) -> str:
+    while isinstance(error, ExceptionGroup):
+        error = error.exceptions[0]
+    return f"{type(error).__name__}: {error}"[:300]
+
+
 async def until(condition: Callable[[], Any], within_s: float = 60.0) -> float:
     """Wait for a condition that tells of no event; the time at which it held. Raises TimeoutError."""
     async with asyncio.timeout(within_s):
-        while not condition():
+        while not condition():  # noqa: ASYNC110  # processes and files tell of no event
             await asyncio.sleep(0.01)
     return time.monotonic()
 

@@ -20,6 +20,8 @@ from toolfleet.messages import AssistantMessage, RequestedCall
 MIXED = ("once", "again")
 IN_PROCESSES = ("once_in_process", "again_in_process")
 
+REPEATABLE = frozenset({"again", "again_in_process", "poison", "poison_in_process", "swallow"})
+
 ONCE_ENDS = frozenset({RETURNED, IN_DOUBT})
 AGAIN_ENDS = frozenset({RETURNED})
 
@@ -39,7 +41,7 @@ class Load:
 
     def ask(self, tool: str, *, expects: frozenset[str] | None = None, **arguments: Any) -> Ask:
         """A call to be made, with a nonce of its own."""
-        once = tool.startswith("again") is False
+        once = tool not in REPEATABLE
         nonce = f"n{self._mark}-{next(self._numbers)}"
         return Ask(
             nonce=nonce,

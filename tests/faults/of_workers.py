@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import time
+from contextlib import suppress
 
 from tests.faults.arena import Arena, fault, until
 from tests.faults.load import IN_PROCESSES
 from toolfleet.calls import FailureKind
 from toolfleet.points import Point
 from toolfleet.testing import clock_offset, stop_at
+from toolfleet.worker_process import WorkerProcess
 
 EXPIRED = FailureKind.EXPIRED.value
 
@@ -20,7 +22,7 @@ async def killed_at(arena: Arena, point: Point, times: int) -> None:
         doomed = arena.fleet.kill_worker("io", at=point, nth=arena.rng.randint(1, 10))
         await arena.ready()
         async with arena.load.running(conversations=4):
-            arena.injected(await until(lambda: not doomed.is_running))
+            arena.injected(await ended(doomed))
 
 
 @fault("a worker is killed with calls that it has not looked at")
@@ -64,19 +66,35 @@ async def prefork_child_killed(arena: Arena, times: int) -> None:
                 arena.injected()
 
 
-@fault("a worker is frozen (SIGSTOP) after the effect, for longer than its lease; its result comes too late")
+@fault("a worker is frozen (SIGSTOP) for longer than its lease, then goes on; its results come too late")
 async def worker_frozen_beyond_its_lease(arena: Arena, times: int) -> None:
     for _ in range(times):
         frozen = arena.fleet.start_fated("io", stop_at(Point.EFFECT_DONE, arena.rng.randint(1, 5)))
         await arena.ready()
-        async with arena.load.running(conversations=4):
-            await asyncio.to_thread(arena.fleet.wait_until_frozen, frozen)
-            arena.injected()
-        # Every answer is there, so another worker has taken over all that the frozen one holds.
-        arena.fleet.thaw(frozen)
-        await until(lambda: "late_result_dropped" in frozen.log_path.read_text(errors="replace"), within_s=20)
+        async with asyncio.TaskGroup() as group:
+            for ask in [arena.load.ask("again", seconds=2.0) for _ in range(12)]:
+                group.create_task(arena.load.perform([ask]))
+                await asyncio.sleep(0.02)  # else one worker would take them all
+            async with arena.load.running(conversations=4):
+                await asyncio.to_thread(arena.fleet.wait_until_frozen, frozen)
+                arena.injected()
+            # Each quick call has its answer, so another worker has taken over, and is at the slow ones right now.
+            arena.fleet.thaw(frozen)
+        arena.expect(await said(frozen, "late_result_dropped"), "no late result was refused")
         arena.expect(frozen.is_running, "the worker did not survive being frozen")
         await asyncio.to_thread(arena.fleet.kill, frozen)
+
+
+async def said(worker: WorkerProcess, word: str) -> bool:
+    """Whether a worker says something in its log soon."""
+    with suppress(TimeoutError):
+        return bool(await until(lambda: word in worker.log_path.read_text(errors="replace"), within_s=5))
+    return False
+
+
+async def ended(worker: WorkerProcess) -> float:
+    """When a worker's process has ended."""
+    return await until(lambda: not worker.is_running)
 
 
 async def with_a_wrong_clock(arena: Arena, offset_s: float, times: int) -> None:

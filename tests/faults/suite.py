@@ -1,11 +1,10 @@
-"""All faults, run one after another: each on the stand it asks for, with figures as they come."""
+"""All faults, each on a stand of the kind it asks for, with figures as they come."""
 
 from __future__ import annotations
 
 import asyncio
 import tempfile
 from collections.abc import Callable, Sequence
-from contextlib import AsyncExitStack
 from pathlib import Path
 
 from tests.faults import of_envelopes, of_the_server, of_tools, of_workers
@@ -16,20 +15,35 @@ KINDS = (of_workers, of_the_server, of_tools, of_envelopes)
 
 
 async def suffer_all(
-    faults: Sequence[Fault], form: Form, seed: str, tell: Callable[[Suffered], object]
+    faults: Sequence[Fault], form: Form, seed: str, tell: Callable[[Suffered], object], lanes: int
 ) -> list[Suffered]:
-    """Let the faults happen, those of one stand together, and `tell` of each when it is over."""
-    suffered: list[Suffered] = []
+    """Let the faults happen, on so many stands of a kind at the same time, and `tell` of each when it is over."""
     with tempfile.TemporaryDirectory(prefix="toolfleet-") as folder:
-        for stand in sorted({fault.stand for fault in faults}, reverse=True):
-            async with AsyncExitStack() as stack:
-                arena = await stack.enter_async_context(Arena.open(stand, Path(folder, "ledger"), form, seed))
-                for fault in faults:
-                    if fault.stand == stand:
-                        suffered.append(await arena.suffer(fault))
-                        tell(suffered[-1])
-        # Once more, now that everything has ended: an effect that came late counts too.
-        return [each.at_last() for each in suffered]
+        async with asyncio.TaskGroup() as group:
+            running = []
+            for stand in {fault.stand: None for fault in faults}:
+                left = [fault for fault in faults if fault.stand == stand]
+                for lane in range(min(lanes, len(left))):
+                    ledger = Path(folder, f"{stand} {lane}")
+                    running.append(group.create_task(take_turns(left, stand, ledger, form, seed, tell)))
+        # Judged once more, now that everything has ended: an effect that came late counts too.
+        suffered = {each.fault.name: each.at_last() for lane in running for each in lane.result()}
+    return [suffered[fault.name] for fault in faults]
+
+
+async def take_turns(
+    left: list[Fault], stand: str, ledger: Path, form: Form, seed: str, tell: Callable[[Suffered], object]
+) -> list[Suffered]:
+    """One lane: the next fault that is left, until none is."""
+    suffered: list[Suffered] = []
+    while left:
+        async with Arena.open(stand, ledger, form, seed) as arena:
+            while left:
+                suffered.append(await arena.suffer(left.pop(0)))
+                tell(suffered[-1])
+                if not suffered[-1].tally().is_clean:
+                    break  # whatever went wrong is not to be held against the next one
+    return suffered
 
 
 def chosen(only: Sequence[str]) -> list[Fault]:
@@ -37,6 +51,8 @@ def chosen(only: Sequence[str]) -> list[Fault]:
     return [FAULTS[name] for name in only] if only else list(FAULTS.values())
 
 
-def suffer(faults: Sequence[Fault], form: Form, seed: str, tell: Callable[[Suffered], object]) -> list[Suffered]:
+def suffer(
+    faults: Sequence[Fault], form: Form, seed: str, tell: Callable[[Suffered], object], lanes: int = 1
+) -> list[Suffered]:
     """The same, for those without an event loop."""
-    return asyncio.run(suffer_all(faults, form, seed, tell))
+    return asyncio.run(suffer_all(faults, form, seed, tell, lanes))

@@ -193,7 +193,7 @@ async def _show(settings: Settings, letter_id: str, *, in_full: bool, as_json: b
     for facts in shown:
         table = Table.grid(padding=(0, 2))
         for name, value in facts.items():
-            table.add_row(Text(name, "bold"), Text(_as_text(value)))
+            table.add_row(Text(name, "bold"), Text(_harmless(_as_text(value))))
         Console().print(table)
 
 
@@ -216,7 +216,7 @@ async def _replay(
         _print_json([_outcome(outcome) for outcome in outcomes])
     else:
         for outcome in outcomes:
-            typer.echo(f"{outcome.letter.letter_id} {outcome.letter.tool}: {_told(outcome)}")
+            typer.echo(_harmless(f"{outcome.letter.letter_id} {outcome.letter.tool}: {_told(outcome)}"))
         replayed = sum(isinstance(outcome, Replayed) for outcome in outcomes)
         typer.echo(f"{replayed} of {len(outcomes)} replayed")
     return any(isinstance(outcome, NotReplayed) for outcome in outcomes)
@@ -235,9 +235,9 @@ def _table(letters: Sequence[DeadLetter], unsigned: set[str]) -> Table:
     for letter in letters:
         signature = "does not hold" if letter.letter_id in unsigned else "holds"
         buried = f"{letter.buried_at:%Y-%m-%d %H:%M:%S}"
-        # As text: what a stranger wrote must not be read as markup.
+        # As text: what a stranger wrote must not be read as markup, nor by the terminal as commands.
         row = (letter.letter_id, buried, letter.reason, letter.tool, letter.call_id, signature)
-        table.add_row(*(Text(cell[:SHOWN_CHARACTERS], overflow="fold") for cell in row))
+        table.add_row(*(Text(_harmless(cell[:SHOWN_CHARACTERS]), overflow="fold") for cell in row))
     return table
 
 
@@ -294,6 +294,11 @@ def _told(outcome: Replayed | NotReplayed) -> str:
 def _as_text(value: Any) -> str:
     text = value if isinstance(value, str) else orjson.dumps(value, option=orjson.OPT_INDENT_2).decode()
     return text if len(text) <= SHOWN_CHARACTERS * 20 else text[: SHOWN_CHARACTERS * 20] + "…"
+
+
+def _harmless(text: str) -> str:
+    """The text without what a terminal would obey."""
+    return "".join(character if character.isprintable() or character == "\n" else "\ufffd" for character in text)
 
 
 def _print_json(value: Any) -> None:

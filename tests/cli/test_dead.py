@@ -168,12 +168,13 @@ async def test_a_call_that_has_another_result_by_now_keeps_it(post, dead, tmp_pa
 
 
 async def test_an_entry_that_is_no_message_at_all_is_shown_and_dropped(post, dead):
-    await post.write(queue="cpu", b="[]", h="{", p="[bold]x[/bold]")
+    await post.write(queue="cpu", b="[]", h="{", p="[bold]x[/bold]\x1b[2J")
     await post.letter()
     [letter] = json.loads((await dead("list", "--json")).out)
     shown = await dead("show", letter["id"])
     assert "headers or properties are not JSON" in shown.out
     assert "[bold]x[/bold]" in shown.out
+    assert "\x1b" not in shown.out
     assert (await dead("drop", letter["id"])).out == "1 dropped\n"
     assert await post.client.xlen(post.keys.dead_letters()) == 0
 

@@ -32,12 +32,12 @@ MAX_BATCH: Final = 500
 
 SETTLE: Final = f"""
 {TELL}
--- ARGV: group, returned, result ttl (ms), replies ttl (s), replies maxlen,
+-- ARGV: group, returned, result ttl (ms), replies ttl (s), replies maxlen, prefix of jobs,
 --       then for each origin: stream, consumer, prefix of result keys, replies key, number of its settlements,
 --       and for each of those: entry, call id, sealed result
-local group, returned = ARGV[1], ARGV[2]
+local group, returned, jobs = ARGV[1], ARGV[2], ARGV[6]
 local outcomes = {{}}
-local i = 6
+local i = 7
 while i <= #ARGV do
   local stream, consumer, prefix, replies = ARGV[i], ARGV[i + 1], ARGV[i + 2], ARGV[i + 3]
   local last = i + 5 + 3 * (ARGV[i + 4] - 1)
@@ -51,6 +51,8 @@ while i <= #ARGV do
       local pending = redis.pcall('XPENDING', stream, group, entry, entry, 1)
       local owner = pending[1] and pending[1][2]
       if owner and owner ~= consumer and owner ~= returned then outcome = 0 else done[#done + 1] = entry end
+      -- What submitted a job is done, whatever is said of its process since: the job ends the call.
+      if not owner and redis.call('EXISTS', jobs .. call) == 1 then outcome = 2 end
     end
     if outcome == 1 then
       outcome = settle(prefix, call, sealed, ARGV[3], replies, ARGV[5])
@@ -158,6 +160,7 @@ def _resolve(settlement: Settlement, future: asyncio.Future[Outcome], outcome: O
 
 def _arguments(keys: Keys, settlements: Sequence[Settlement]) -> list[str | bytes | int]:
     arguments: list[str | bytes | int] = [GROUP, RETURNED, RESULT_TTL_S * 1000, REPLIES_TTL_S, REPLIES_MAX]
+    arguments.append(keys.job(""))
     for (stream, consumer, reply_to), group in groupby(settlements, key=_origin):
         members = list(group)
         arguments += (stream, consumer, keys.result(""), keys.replies(reply_to), len(members))

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any, Final, NamedTuple
 
 import redis
@@ -44,8 +45,19 @@ async def submit(
 ) -> Outcome:
     """Put a job in the place of a delivered call, which is acknowledged: LATE if the call is another worker's by now.
 
-    ALREADY if the call has a job or a result. Waits for Redis: what was started elsewhere must not be forgotten.
+    ALREADY if the call has a job or a result. Waits for Redis and is not cancelled: what was started elsewhere must not
+    be forgotten, nor its call be handed to another worker.
     """
+    submitting = asyncio.ensure_future(_submit(client, settings, seal, delivery, job))
+    while not submitting.done():
+        with suppress(asyncio.CancelledError):
+            await asyncio.shield(submitting)
+    return submitting.result()
+
+
+async def _submit(
+    client: redis.asyncio.Redis, settings: Settings, seal: Seal, delivery: Delivery, job: JobRecord
+) -> Outcome:
     call, keys = job.call, settings.keys
     # The other system's id is nobody's business on the way.
     told = Submitted(poll_after_s=job.poll_after_s, message=job.message)

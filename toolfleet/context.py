@@ -12,6 +12,8 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Final
 
+from pydantic_core import PydanticSerializationError, to_json
+
 from toolfleet.calls import Progress, ToolCall
 from toolfleet.errors import CallerError
 
@@ -24,6 +26,18 @@ class NoContext(CallerError):
 
 class MissingFromContext(CallerError):
     """A tool wants a value that the caller did not put into the call's context."""
+
+
+MAX_CHECKPOINT_BYTES: Final = 65_536
+"""A checkpoint says where to go on; what has been made so far belongs into a store of the tool's own."""
+
+
+class BadCheckpoint(CallerError):
+    """A tool's checkpoint has no JSON form, or is larger than MAX_CHECKPOINT_BYTES."""
+
+
+def _unkept(_context: Context, _checkpoint: bytes) -> None:
+    """Checkpoints of a call that no worker runs."""
 
 
 def _unheard(_progress: Progress) -> None:
@@ -52,6 +66,9 @@ class Context:
     attributes: dict[str, Any] = field(default_factory=dict)
     report: Callable[[Progress], None] = _unheard
     is_cancelled: Callable[[], bool] = _never
+    keep: Callable[[Context, bytes], None] = field(default=_unkept, repr=False)
+    last_checkpoint: Any = None
+    """What an earlier attempt at this call gave to `checkpoint` last; None if there was none."""
 
     @classmethod
     def of(
@@ -61,6 +78,8 @@ class Context:
         attempt: int | None = None,
         report: Callable[[Progress], None] = _unheard,
         is_cancelled: Callable[[], bool] = _never,
+        keep: Callable[[Context, bytes], None] = _unkept,
+        last_checkpoint: Any = None,
     ) -> Context:
         """The context of a call; `attempt` is the call's own unless the delivery knows better."""
         return cls(
@@ -72,6 +91,8 @@ class Context:
             context=call.context,
             report=report,
             is_cancelled=is_cancelled,
+            keep=keep,
+            last_checkpoint=last_checkpoint,
         )
 
     @property
@@ -100,6 +121,26 @@ class Context:
             self.report(Progress(fraction=_within_bounds(fraction), message=str(message)))
         except Exception as error:  # noqa: BLE001  # a courtesy to the reader must not cost the tool its work
             log.warning("progress_not_reported: %r", error, extra={"call_id": self.call_id, "run_id": self.run_id})
+
+    def checkpoint(self, data: Any) -> None:
+        """Keep `data`, any JSON, for the attempt that follows if this worker is lost: its `last_checkpoint`.
+
+        Returns at once. The newest is written within moments, or as soon as Redis is back; those that a newer one
+        overtook are not, and one made in the very moment of the loss may be missing: do work first, then say so, and
+        let repeating the last step be harmless. Calls that are not `long_running` find theirs after a loss only, not
+        after an orderly restart of the worker. Raises BadCheckpoint.
+        """
+        try:
+            text = to_json(data, inf_nan_mode="null")
+        except (PydanticSerializationError, ValueError, RecursionError) as error:
+            raise BadCheckpoint(f"the checkpoint of {self.tool} has no JSON form: {error}") from error
+        if len(text) > MAX_CHECKPOINT_BYTES:
+            raise BadCheckpoint(
+                f"the checkpoint of {self.tool} has {len(text)} bytes, and at most {MAX_CHECKPOINT_BYTES} are kept: "
+                "store the work itself elsewhere, and keep here where it is"
+            )
+        if not self.cancelled:
+            self.keep(self, text)
 
 
 def _within_bounds(fraction: float) -> float:

@@ -61,6 +61,10 @@ class Keys:
         """String: the newest progress of a running call."""
         return f"{self.namespace}:progress:{call_id}"
 
+    def checkpoint(self, call_id: str) -> str:
+        """String: where a call goes on whose worker is lost. Ends with the call, or soon after its deadline."""
+        return f"{self.namespace}:checkpoint:{call_id}"
+
     def handle(self, handle: str) -> str:
         """String: which call a handle stands for, and who may ask."""
         return f"{self.namespace}:handle:{handle}"

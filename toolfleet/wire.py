@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import hmac
 from collections.abc import Callable
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from pydantic import ValidationError
-from pydantic_core import PydanticSerializationError
+from pydantic_core import PydanticSerializationError, from_json
 
 from toolfleet.calls import TOOL_RESULT, Failed, JobRecord, Progress, Returned, Submitted, ToolCall
 from toolfleet.errors import ToolfleetError
@@ -20,7 +20,7 @@ from toolfleet.settings import Settings
 MAC_HEX_CHARS: Final = 64
 T = TypeVar("T")
 _CALL, _RESULT, _PROGRESS = b"toolfleet.call\0", b"toolfleet.result\0", b"toolfleet.progress\0"
-_JOB = b"toolfleet.job\0"
+_JOB, _CHECKPOINT = b"toolfleet.job\0", b"toolfleet.checkpoint\0"
 
 
 class Refused(ToolfleetError):
@@ -90,6 +90,14 @@ class Seal:
     def open_job(self, sealed: bytes, call_id: str) -> JobRecord:
         """The job in sealed bytes. Raises Refused."""
         return self._open(sealed, _JOB + call_id.encode() + b"\0", JobRecord.model_validate_json)
+
+    def close_checkpoint(self, text: bytes, call_id: str) -> bytes:
+        """A checkpoint, already JSON, as bytes for Redis, sealed like a result."""
+        return self._sign(_CHECKPOINT + call_id.encode() + b"\0", text).encode() + text
+
+    def open_checkpoint(self, sealed: bytes, call_id: str) -> Any:
+        """The data of a checkpoint in sealed bytes. Raises Refused."""
+        return self._open(sealed, _CHECKPOINT + call_id.encode() + b"\0", from_json)
 
     def _open(self, sealed: bytes, purpose: bytes, parse: Callable[[bytes], T]) -> T:
         text = sealed[MAC_HEX_CHARS:]

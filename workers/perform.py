@@ -23,6 +23,7 @@ from toolfleet.settings import Settings
 from toolfleet.tool import Tool
 from toolfleet.wire import Seal
 from workers.admit import Ended, Unbelievable, Unresolved, admit, can_be_reconciled, cancelled_unstarted, in_doubt
+from workers.checkpoints import Checkpoints, LoopCheckpoints, ThreadCheckpoints, opened
 from workers.claims import Claimer, is_still_ours
 from workers.dead_letters import bury
 from workers.delivery import Delivery
@@ -71,6 +72,11 @@ class Performer:
         self._progress: ProgressReporter = (
             LoopReporter(self._client, settings.keys, self._seal) if threads else ThreadReporter(settings, self._seal)
         )
+        self._checkpoints: Checkpoints = (
+            LoopCheckpoints(self._client, settings.keys, self._seal)
+            if threads
+            else ThreadCheckpoints(settings, self._seal)
+        )
 
     async def perform(self, delivery: Delivery) -> Ending:
         """See one delivery to its end. Returns how it ended; raises nothing of the tool's."""
@@ -102,6 +108,7 @@ class Performer:
 
     async def aclose(self) -> None:
         """Close the connection; what is still running fails."""
+        await self._checkpoints.aclose()
         await self._client.aclose()
 
     async def _resolve(self, delivery: Delivery, call: ToolCall, tool: Tool[..., Any]) -> Ending:
@@ -109,7 +116,8 @@ class Performer:
 
         The pending entry stays the fence. If this worker is lost too, the next one asks again.
         """
-        context = Context.of(call, attempt=delivery.deliveries)
+        _, checkpoint = await self._left_of(call)
+        context = Context.of(call, attempt=delivery.deliveries, last_checkpoint=checkpoint)
         try:
             answer = await reconcile(
                 call, tool, context, threads=self._threads, max_result_bytes=self._settings.max_result_bytes
@@ -126,13 +134,23 @@ class Performer:
         return await self._start(delivery, call, tool)
 
     async def _start(self, delivery: Delivery, call: ToolCall, tool: Tool[..., Any]) -> Ending:
-        if tool.spec.long_running and await self._is_cancelled(call):
-            return await self._settle(delivery, call, cancelled_unstarted(tool.spec.name))
-        return await self._run(delivery, call, tool)
+        checkpoint = None
+        # A worker that stopped in order has handed back its calls uncounted; only long ones are worth the look then.
+        if tool.spec.long_running or delivery.deliveries > 1:
+            is_cancelled, checkpoint = await self._left_of(call)
+            if is_cancelled:
+                return await self._settle(delivery, call, cancelled_unstarted(tool.spec.name))
+        return await self._run(delivery, call, tool, checkpoint)
 
-    async def _run(self, delivery: Delivery, call: ToolCall, tool: Tool[..., Any]) -> Ending:
+    async def _run(self, delivery: Delivery, call: ToolCall, tool: Tool[..., Any], checkpoint: Any) -> Ending:
         reached(Point.CLAIMED, call.call_id)
-        context = Context.of(call, attempt=delivery.deliveries, report=self._progress.of(call))
+        context = Context.of(
+            call,
+            attempt=delivery.deliveries,
+            report=self._progress.of(call),
+            keep=self._checkpoints.keep,
+            last_checkpoint=checkpoint,
+        )
         if tool.spec.long_running:
             context.progress(0.0)  # whoever asks with its handle learns that it runs
         try:
@@ -142,21 +160,29 @@ class Performer:
         except asyncio.CancelledError as interruption:
             ending = _interrupted(delivery, call, tool, interruption)
             if isinstance(ending, Ending):
+                self._checkpoints.leave(call.call_id)
                 return ending
             result = ending
         reached(Point.EFFECT_DONE, call.call_id)
         return await self._settle(delivery, call, result)
 
-    async def _is_cancelled(self, call: ToolCall) -> bool:
-        """Whether its handle was cancelled; a worker that was not there yet has not heard of it otherwise."""
+    async def _left_of(self, call: ToolCall) -> tuple[bool, Any]:
+        """Whether the call was cancelled, and the checkpoint of an earlier attempt.
+
+        A worker that was not there yet has not heard of a cancelled handle otherwise.
+        """
+        keys = self._settings.keys
         async for attempt in stamina.retry_context(on=redis.RedisError, attempts=None, timeout=None, wait_max=2.0):
             with attempt:
-                marks = await self._client.exists(self._settings.keys.cancelled(call.call_id))
-        return bool(marks)
+                mark, sealed = await self._client.mget(keys.cancelled(call.call_id), keys.checkpoint(call.call_id))
+        if sealed is not None:
+            self._checkpoints.found(call.call_id)
+        return mark is not None, opened(self._seal, sealed, call.call_id)
 
     async def _settle(self, delivery: Delivery, call: ToolCall, result: Returned | Failed | Submitted) -> Ending:
         outcome = await self._outcome(delivery, call, result)
         reached(Point.SETTLED, call.call_id)
+        self._checkpoints.end(call.call_id, settled=outcome is not Outcome.LATE)
         return Ending.TAKEN_OVER if outcome is Outcome.LATE else Ending.SETTLED
 
     async def _outcome(self, delivery: Delivery, call: ToolCall, result: Returned | Failed | Submitted) -> Outcome:

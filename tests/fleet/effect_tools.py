@@ -68,3 +68,54 @@ def found_out(call: ToolCall, ctx: Context) -> Any:
             Path(path).touch()
             os.kill(os.getpid(), signal.SIGKILL)
     return None
+
+
+# --- checkpoints -----------------------------------------------------------------------------------------------------
+
+
+@tool(idempotent=True)
+async def count_to(stage: str, goal: int) -> Any:
+    """Count up, and remember how far it has come."""
+    return await _counted(stage, goal)
+
+
+@tool(idempotent=True, long_running=True)
+async def count_for_long(stage: str, goal: int) -> Any:
+    """The same, where an orderly stop counts as well."""
+    return await _counted(stage, goal)
+
+
+@tool(idempotent=True, queue="io")
+def count_on_thread(stage: str, goal: int) -> Any:
+    """The same, from a plain function."""
+    return _counted_blocking(stage, goal)
+
+
+@tool(idempotent=True, queue="cpu")
+def count_in_process(stage: str, goal: int) -> Any:
+    """The same, in a process of its own."""
+    return _counted_blocking(stage, goal)
+
+
+async def _counted(stage: str, goal: int) -> Any:
+    context = current_context()
+    begun_at = context.last_checkpoint or {"at": 0}
+    if begun_at["at"] == 0:
+        for at in range(1, goal + 1):
+            context.checkpoint({"at": at})
+    return [context.idempotency_key, begun_at, await _play(stage)]
+
+
+def _counted_blocking(stage: str, goal: int) -> Any:
+    context = current_context()
+    begun_at = context.last_checkpoint or {"at": 0}
+    if begun_at["at"] == 0:
+        for at in range(1, goal + 1):
+            context.checkpoint({"at": at})
+    return [context.idempotency_key, begun_at, _play_blocking(stage)]
+
+
+@tool(read_only=True)
+async def remember_too_much() -> None:
+    """Keep what is no checkpoint."""
+    current_context().checkpoint("x" * 70_000)

@@ -23,6 +23,7 @@ TTL = {
     "worker": 30,
     "spec": 30,
     "progress": 24 * 3600,
+    "checkpoint": 8 * 24 * 3600,
     "handle": 9 * 24 * 3600,
     "cancelled": 9 * 24 * 3600,
     "job": 8 * 24 * 3600,

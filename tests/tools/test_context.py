@@ -10,7 +10,7 @@ import pytest
 
 from toolfleet import Context, ConversationId, FromContext, Progress, current_context, tool
 from toolfleet.calls import ToolCall
-from toolfleet.context import MissingFromContext, NoContext
+from toolfleet.context import MAX_CHECKPOINT_BYTES, BadCheckpoint, MissingFromContext, NoContext
 
 
 def context(**more) -> Context:
@@ -139,3 +139,22 @@ def test_a_tool_sees_that_it_is_no_longer_wanted():
     assert not mine.cancelled
     wanted.set()
     assert mine.cancelled
+
+
+def test_a_checkpoint_is_handed_over_as_json():
+    kept: list[bytes] = []
+    mine = context(keep=lambda _, text: kept.append(text))
+    mine.checkpoint({"page": 7, "seen": {1}})
+    assert kept == [b'{"page":7,"seen":[1]}']
+
+
+@pytest.mark.parametrize(("data", "complaint"), [(object(), "no JSON form"), ("x" * MAX_CHECKPOINT_BYTES, "at most")])
+def test_what_is_no_checkpoint_is_refused_by_name(data, complaint):
+    with pytest.raises(BadCheckpoint, match=complaint):
+        context().checkpoint(data)
+
+
+def test_a_tool_that_nobody_waits_for_any_more_keeps_nothing():
+    kept: list[bytes] = []
+    context(keep=lambda _, text: kept.append(text), is_cancelled=lambda: True).checkpoint(1)
+    assert kept == []

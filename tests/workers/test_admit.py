@@ -5,7 +5,7 @@ import pytest
 from toolfleet.calls import Effect, FailureKind, ToolCall
 from toolfleet.settings import Settings, new_secret
 from toolfleet.wire import Seal
-from workers.admit import Admitted, Ended, Unbelievable, admit
+from workers.admit import Admitted, Ended, Unbelievable, Unresolved, admit
 from workers.delivery import Delivery
 
 SETTINGS = Settings(secret=new_secret())
@@ -20,8 +20,8 @@ def delivered(call=CALL, *, mac=None, text=None, **facts):
     return Delivery(**given | facts)
 
 
-def decide(delivery, effect=Effect.READ_ONLY, *, now=0.0, max_deliveries=3):
-    return admit(delivery, effect, SEAL, now_unix_s=now, max_deliveries=max_deliveries)
+def decide(delivery, effect=Effect.READ_ONLY, *, now=0.0, max_deliveries=3, **options):
+    return admit(delivery, effect, SEAL, now_unix_s=now, max_deliveries=max_deliveries, **options)
 
 
 @pytest.mark.parametrize("effect", Effect)
@@ -92,3 +92,26 @@ def test_what_cannot_be_believed_is_nobodys_call_however_often_it_comes(facts, d
 def test_trust_is_checked_before_anything_that_the_text_says():
     forged = CALL.model_copy(update={"deadline_unix_s": 0.0}).model_dump_json()
     assert decide(delivered(text=forged), now=2000.0) == Unbelievable("unsigned or altered")
+
+
+ONCE_MORE = {"deliveries": 2, "stream": "s", "entry_id": "1-0", "consumer": "c", "claimed": True}
+
+
+@pytest.mark.parametrize(("facts", "must_claim"), [({}, False), ({"claimed": False}, True), ({"deliveries": 3}, False)])
+def test_an_effect_that_may_have_begun_is_asked_about_where_the_tool_can_tell(facts, must_claim):
+    delivery = delivered(**ONCE_MORE | facts)
+    assert decide(delivery, Effect.ONCE, reconciles=True) == Unresolved(CALL, must_claim)
+
+
+@pytest.mark.parametrize(
+    ("facts", "now"),
+    [({"stream": ""}, 0.0), ({"deliveries": 4}, 0.0), ({}, DEADLINE)],
+    ids=["the_first_attempt_may_still_run", "asking_was_fatal_too_often", "there_is_no_time_left"],
+)
+def test_an_effect_is_in_doubt_where_asking_would_not_help(facts, now):
+    decision = decide(delivered(**ONCE_MORE | facts), Effect.ONCE, now=now, reconciles=True)
+    assert decision.result.kind is FailureKind.IN_DOUBT
+
+
+def test_a_repeatable_call_is_repeated_and_not_asked_about():
+    assert decide(delivered(**ONCE_MORE), Effect.IDEMPOTENT, reconciles=True) == Admitted(CALL, must_claim=False)

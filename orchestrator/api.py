@@ -94,12 +94,13 @@ class Orchestrator:
         self._settings = settings or read_settings(**overrides)
         self._model = model
         self._id = f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}"
+        self._seal = Seal(self._settings)
         self._exit = AsyncExitStack()
 
     async def __aenter__(self) -> Self:
         """Connect, and take over runs that others have left."""
         settings = self._settings
-        seal = Seal(settings)
+        seal = self._seal
         async with AsyncExitStack() as stack:
             client = connect_async(settings)
             stack.push_async_callback(client.aclose)

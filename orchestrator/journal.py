@@ -11,7 +11,7 @@ import structlog
 from orchestrator.history import Happening, RunAdopted
 from orchestrator.run import Run
 from orchestrator.store import Entry, RunStore, Stored, folded
-from toolfleet.errors import StoreUnreachable, ToolfleetError
+from toolfleet.errors import IllegalTransition, StoreUnreachable, ToolfleetError
 
 log = structlog.get_logger("toolfleet.orchestrator")
 
@@ -27,6 +27,10 @@ class RunEnded(ToolfleetError):
     """Somebody else has ended the run while we worked on it."""
 
 
+class Overtaken(ToolfleetError):
+    """Others have taken the run elsewhere, so that our event makes no sense any more: look where it stands."""
+
+
 class Journal:
     """A run, and the entry that its next event follows."""
 
@@ -39,17 +43,19 @@ class Journal:
     async def append(self, event: Happening) -> Run:
         """Write an event down; the run after it. Waits for Redis up to a minute.
 
-        Raises RunEnded or LostRun when others were first, IllegalTransition when the event cannot have happened,
-        StoreUnreachable.
+        Raises RunEnded, LostRun or Overtaken when others were first, IllegalTransition when the event cannot have
+        happened, StoreUnreachable.
         """
-        while True:
-            run = self.run.on(event)
-            entry_id = await self._appended(run, event)
-            if entry_id is not None:
-                self.run, self._last_id = run, entry_id
-                return run
+        run = self.run.on(event)
+        while (entry_id := await self._appended(run, event)) is None:
             if await self._caught_up_to(event):
                 return self.run
+            try:
+                run = self.run.on(event)
+            except IllegalTransition as error:
+                raise Overtaken(str(error)) from error
+        self.run, self._last_id = run, entry_id
+        return run
 
     async def catch_up(self) -> None:
         """Fold in what others wrote. Raises RunEnded, LostRun, StoreUnreachable."""

@@ -30,7 +30,7 @@ from orchestrator.history import (
     RunStopped,
     SlowResultDelivered,
 )
-from orchestrator.journal import Journal, LostRun, RunEnded
+from orchestrator.journal import Journal, LostRun, Overtaken, RunEnded
 from orchestrator.models.protocol import ChatModel, FinishReason, ReplyComplete, Restarted, TextDelta
 from orchestrator.run import Run, State
 from orchestrator.store import RunStore
@@ -89,8 +89,11 @@ class TurnLoop:
         """
         try:
             while not journal.run.state.is_terminal and not self.is_draining:
-                if not await self._step(journal, emit):
-                    return
+                try:
+                    if not await self._step(journal, emit):
+                        return
+                except Overtaken as news:
+                    log.info("run_overtaken", run_id=journal.run.run_id, reason=str(news))
         except (LostRun, RunEnded, StoreUnreachable, BrokerUnreachable):
             raise
         except ToolfleetError as error:

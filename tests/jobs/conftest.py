@@ -85,6 +85,12 @@ async def system():
     await runner.cleanup()
 
 
+@pytest.fixture(scope="session")
+def tools_here() -> dict[str, str]:
+    """What lets a worker find job_tools."""
+    return HERE
+
+
 @pytest.fixture(scope="module")
 def fleet():
     with LocalFleet(

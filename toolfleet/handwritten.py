@@ -14,7 +14,7 @@ from jsonschema.protocols import Validator
 from pydantic_core import from_json
 
 from toolfleet import complaints
-from toolfleet.arguments import BadArguments, NotAnObject
+from toolfleet.arguments import BadArguments, NotAnObject, not_json
 from toolfleet.declaration import Declaration, Options, spec_of
 from toolfleet.errors import InvalidTool
 from toolfleet.signature import injections_of
@@ -75,7 +75,7 @@ class SchemaReader:
         try:
             arguments = from_json(text, allow_inf_nan=False)
         except ValueError as error:
-            raise NotAnObject(f"not valid JSON: {error}") from None
+            raise not_json(str(error)) from None
         if not isinstance(arguments, dict):
             raise NotAnObject(f"not a JSON object but {complaints.shown(arguments)}")
         errors = list(self._validator.iter_errors(arguments))

@@ -11,7 +11,7 @@ from typing import Any, Literal
 from pydantic_core import ErrorDetails, ValidationError
 
 from toolfleet import complaints
-from toolfleet.arguments import BadArguments, NotAnObject
+from toolfleet.arguments import BadArguments, NotAnObject, not_json
 from toolfleet.repair import decoded
 from toolfleet.signature import Signature
 from toolfleet.strictness import strict_validator
@@ -39,7 +39,7 @@ class TypedReader:
     def _refusal(self, error: ValidationError, text: str) -> BadArguments | NotAnObject:
         details = error.errors(include_url=False)
         if any(not detail["loc"] for detail in details):
-            return NotAnObject(_why_not_an_object(details[0]))
+            return _why_not_an_object(details[0])
         arguments = decoded(text)
         return BadArguments(
             self.tool,
@@ -69,7 +69,7 @@ def _location(loc: tuple[int | str, ...], arguments: Any) -> Iterator[int | str]
         yield step
 
 
-def _why_not_an_object(detail: ErrorDetails) -> str:
+def _why_not_an_object(detail: ErrorDetails) -> NotAnObject:
     if detail["type"] == "json_invalid":
-        return f"not valid JSON: {detail['ctx']['error']}"
-    return f"not a JSON object but {complaints.shown(detail['input'])}"
+        return not_json(detail["ctx"]["error"])
+    return NotAnObject(f"not a JSON object but {complaints.shown(detail['input'])}")

@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 from pydantic import Field, SecretStr, ValidationError, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from toolfleet.arguments import MAX_BYTES, MAX_DEPTH, MAX_ELEMENTS, Limits
 from toolfleet.errors import InvalidSettings
 from toolfleet.keys import Keys
 from toolfleet.stream_urls import stream_url
@@ -66,6 +67,15 @@ class Settings(BaseSettings):
 
     max_result_bytes: Annotated[int, Field(ge=1024)] = 256 * 1024
     """A larger result is cut; the model is told."""
+
+    max_argument_bytes: Annotated[int, Field(ge=256)] = MAX_BYTES
+    """What a model wrote for one call. More is refused before it is parsed, and the model is told."""
+
+    max_argument_depth: Annotated[int, Field(ge=1, le=128)] = MAX_DEPTH
+    """How deep its JSON may nest. Parsers run out of stack somewhere beyond the upper bound."""
+
+    max_argument_elements: Annotated[int, Field(ge=1)] = MAX_ELEMENTS
+    """How many items and members it may have: each costs 50 bytes or more once it is parsed."""
 
     max_unsettled_calls: Annotated[int, Field(ge=1)] = 10_000
     """Calls one orchestrator has under way; dispatch waits beyond it instead of growing."""
@@ -164,6 +174,11 @@ class Settings(BaseSettings):
     def keys(self) -> Keys:
         """The Redis keys of this namespace."""
         return Keys(self.namespace)
+
+    @property
+    def argument_limits(self) -> Limits:
+        """The limits on what a model wrote for one call."""
+        return Limits(self.max_argument_bytes, self.max_argument_depth, self.max_argument_elements)
 
     @property
     def celery_broker_url(self) -> str:

@@ -14,7 +14,7 @@ from contextlib import suppress
 from types import FrameType
 from typing import Any, Concatenate, Generic, Literal, ParamSpec, TypeVar, cast, overload
 
-from toolfleet.arguments import Arguments, read_arguments
+from toolfleet.arguments import DEFAULT_LIMITS, Arguments, Limits, read_arguments
 from toolfleet.context import Context, within
 from toolfleet.declaration import Declaration, Options, ToolSpec, declare
 from toolfleet.errors import InvalidTool
@@ -115,9 +115,9 @@ class Tool(Generic[P, R]):
         """Whether the function is declared to return None."""
         return self._declared().returns_nothing
 
-    def bind(self, arguments: str) -> Arguments:
+    def bind(self, arguments: str, limits: Limits = DEFAULT_LIMITS) -> Arguments:
         """Read the arguments that a model wrote. Raises BadArguments, whose text is for the model."""
-        return read_arguments(arguments, self._declared().reader)
+        return read_arguments(arguments, self._declared().reader, limits)
 
     def invoke(self, arguments: Arguments, context: Context) -> Any:
         """Call the function, with `context` the current one; an async one returns its coroutine.

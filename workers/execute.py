@@ -18,7 +18,7 @@ from typing import Any
 
 import structlog
 
-from toolfleet.arguments import BadArguments
+from toolfleet.arguments import DEFAULT_LIMITS, BadArguments, Limits
 from toolfleet.calls import Failed, FailureKind, NotDone, Returned, Submitted, ToolCall
 from toolfleet.context import Context, within
 from toolfleet.errors import ToolError
@@ -30,7 +30,13 @@ log = structlog.get_logger("toolfleet.workers")
 
 
 async def execute(
-    call: ToolCall, tool: Tool[..., Any], context: Context, *, threads: Executor | None, max_result_bytes: int
+    call: ToolCall,
+    tool: Tool[..., Any],
+    context: Context,
+    *,
+    threads: Executor | None,
+    max_result_bytes: int,
+    limits: Limits = DEFAULT_LIMITS,
 ) -> Returned | Failed | Submitted:
     """Run one call to its end.
 
@@ -41,7 +47,7 @@ async def execute(
     clock = asyncio.timeout(limit_s)
     try:
         # Inside, because a validator of the tool's author may raise anything too.
-        arguments = tool.bind(call.arguments)
+        arguments = tool.bind(call.arguments, limits)
         async with clock:
             value = await _invoke(tool, arguments, context, threads)
         return to_result(value, returns_nothing=tool.returns_nothing, max_bytes=max_result_bytes)

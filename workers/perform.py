@@ -65,6 +65,7 @@ class Performer:
         self._settings = settings
         self._tools = tools
         self._threads = threads
+        self._limits = settings.argument_limits
         self._seal = Seal(settings)
         self._client = connect_async(settings)
         self._settler = Settler(self._client, settings.keys)
@@ -155,7 +156,12 @@ class Performer:
             context.progress(0.0)  # whoever asks with its handle learns that it runs
         try:
             result = await execute(
-                call, tool, context, threads=self._threads, max_result_bytes=self._settings.max_result_bytes
+                call,
+                tool,
+                context,
+                threads=self._threads,
+                max_result_bytes=self._settings.max_result_bytes,
+                limits=self._limits,
             )
         except asyncio.CancelledError as interruption:
             ending = _interrupted(delivery, call, tool, interruption)

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from toolfleet import BadArguments, tool
-from toolfleet.arguments import MAX_CHARS, MAX_DEPTH, MAX_ELEMENTS
+from toolfleet.arguments import MAX_BYTES, MAX_DEPTH, MAX_DIGITS, MAX_ELEMENTS, Limits
+from toolfleet.handwritten import hand_written
 from toolfleet.repair import MAX_GUESS_CHARS
 
 
@@ -47,8 +48,43 @@ def test_the_number_of_values_is_limited():
 
 
 def test_the_size_is_limited():
-    with pytest.raises(BadArguments, match="characters of arguments"):
-        anything.bind(json.dumps({"a": "x" * MAX_CHARS}))
+    with pytest.raises(BadArguments, match=f"bytes of arguments; at most {MAX_BYTES} are taken"):
+        anything.bind(json.dumps({"a": "x" * MAX_BYTES}))
+
+
+SMALL = Limits(max_bytes=300, max_depth=3, max_elements=5)
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ('{"a": "' + "x" * 300 + '"}', "at most 300 are taken. Send less"),
+        ('{"a": "' + "☃" * 100 + '"}', "at most 300 are taken. Send less"),
+        ('{"a": [[[]]]}', "more than 3 levels deep. Send a flatter structure"),
+        ('{"a": [1, 2, 3, 4, 5]}', "at most 5 are taken. Send fewer"),
+    ],
+)
+def test_a_fleet_may_set_its_own_limits_and_each_names_itself_and_the_remedy(text, complaint):
+    assert anything.bind(text).values
+    with pytest.raises(BadArguments, match=complaint):
+        anything.bind(text, SMALL)
+
+
+def test_what_keeps_within_a_fleets_own_limits_is_taken():
+    for text in ('{"a": "' + "☃" * 96 + '"}', '{"a": [[1]]}', '{"a": [1, 2, 3, 4]}', '{"a": ",,,,,,,[[[[[[[["}'):
+        assert anything.bind(text, SMALL).values
+
+
+written = hand_written({"name": "written", "description": "By hand.", "input_schema": {"type": "object"}}, lambda n: n)
+
+
+@pytest.mark.parametrize("tool", [anything, number, written], ids=repr)
+@pytest.mark.parametrize("number", ["{}", "-{}", "[{}]"])
+def test_an_integer_of_too_many_digits_is_refused_by_name(tool, number):
+    parameter = "a" if tool is anything else "n"
+    for digits in (MAX_DIGITS + 1, 100_000):
+        with pytest.raises(BadArguments, match=f"more than {MAX_DIGITS} digits, which no tool takes; a string may"):
+            tool.bind(f'{{"{parameter}": {number.format("9" * digits)}}}')
 
 
 @pytest.mark.parametrize("digits", ["9" * 100_000, f'"{"9" * 100_000}"', "1e" + "9" * 100_000])
@@ -96,7 +132,7 @@ def test_long_text_is_mended_where_that_takes_no_guess():
 )
 @pytest.mark.parametrize("start", ["", '{"a": '])
 def test_no_text_takes_long_to_refuse(start, pattern):
-    for size in (MAX_GUESS_CHARS, MAX_CHARS):
+    for size in (MAX_GUESS_CHARS, MAX_BYTES):
         text = (start + pattern * size)[:size]
         began = time.process_time()
         with suppress(BadArguments):

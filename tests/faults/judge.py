@@ -64,6 +64,8 @@ class Injection:
 
     at_s: float
     over_s: float
+    recovery_s: float | None = None
+    """From its end until all was well again, where that was measured; else the last answer that it delayed counts."""
 
 
 @dataclass
@@ -134,6 +136,9 @@ def judge(
                 reasons[f"{count}: {reason}"] += 1
     for injection in injections:
         tally.injected += 1
+        if injection.recovery_s is not None:
+            tally.recovery_s = max(tally.recovery_s, injection.recovery_s)
+            continue
         affected = [ask.ended_s for ask in asks if ask.sent_s <= injection.at_s < ask.ended_s]
         tally.recovery_s = max(tally.recovery_s, max(affected, default=0.0) - injection.over_s)
     tally.notes = [*notes, *(f"{reason} ({count})" for reason, count in reasons.most_common(5))]

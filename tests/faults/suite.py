@@ -7,10 +7,10 @@ import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from tests.faults import of_envelopes, of_the_server, of_tools, of_workers
+from tests.faults import of_envelopes, of_models, of_orchestrators, of_the_server, of_tools, of_workers
 from tests.faults.arena import FAULTS, Arena, Fault, Form, Suffered
 
-KINDS = (of_workers, of_the_server, of_tools, of_envelopes)
+KINDS = (of_workers, of_orchestrators, of_the_server, of_tools, of_models, of_envelopes)
 """Importing them enters their faults."""
 
 

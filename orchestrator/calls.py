@@ -17,6 +17,7 @@ from orchestrator.builtin import BUILT_IN, BuiltIn
 from orchestrator.dispatch import Dispatcher, Outgoing
 from orchestrator.events import CallEnded, CallProgressed, CallStarted, Event
 from orchestrator.gather import Barrier, Gatherer
+from orchestrator.handles import Tasks
 from orchestrator.history import CallRecord, Slow
 from orchestrator.refusals import unknown_tool
 from toolfleet.calls import Failed, Progress, Returned, Submitted, ToolCall, ToolResult
@@ -41,6 +42,8 @@ class Batch:
     context: Mapping[str, Any] = field(default_factory=dict)
     deadline_unix_s: float | None = None
     priority: Priority = Priority.NORMAL
+    tasks: Tasks = field(default_factory=dict)
+    """The run's earlier calls that became tasks, for the built-in tools."""
 
     def tell_start(self, call: ToolCall, spec: ToolSpec) -> None:
         """A call is on its way."""
@@ -220,7 +223,9 @@ class Calls:
         if call.refusal is not None:
             return call.refusal
         if batch.slow == "handle" and call.tool in BUILT_IN:
-            return await self._built_in.answer(call.tool, call.arguments, batch.run_id, fetched.__setitem__)
+            return await self._built_in.answer(
+                call.tool, call.arguments, batch.run_id, fetched.__setitem__, batch.tasks
+            )
         return unknown_tool(call.tool, batch.offered)
 
     def _tool_call(self, record: CallRecord, spec: ToolSpec, batch: Batch) -> ToolCall:

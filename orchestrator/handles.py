@@ -1,6 +1,7 @@
 """Handles: tickets for calls that outlive their turn, and truthful answers about them.
 
 A handle's record is written before the handle is given out, so an unknown handle is never one that is merely young.
+What the run itself remembers of its tasks (`Tasks`) outlives that record.
 """
 
 from __future__ import annotations
@@ -8,26 +9,41 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
-from typing import Any, Final, cast
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, Literal, cast
 
 import orjson
 import redis.asyncio
 
-from orchestrator.gather import Gatherer
+from orchestrator.gather import Gatherer, never_came_back
 from orchestrator.history import CallRecord
+from orchestrator.whereabouts import Place, Whereabouts
+from toolfleet import jobs
 from toolfleet.calls import Failed, FailureKind, Progress, Record, Returned, Submitted
 from toolfleet.connections import translating
 from toolfleet.keys import RESULT_TTL_S
 from toolfleet.settings import Settings
+from toolfleet.streams import Priority
 from toolfleet.wire import Seal
 
 POLL_AFTER_S: Final = 5.0
+"""How soon to ask again about a young call."""
 
-LOOK_EVERY_S: Final = 1.0
-"""How often the store is asked about a call whose result another orchestrator will be told of."""
+POLL_AFTER_MAX_S: Final = 60.0
+
+ASK_AGAIN_PART: Final = 0.25
+"""What has taken an hour will not be done in five seconds: the wait grows with this part of the call's age."""
+
+LOOK_EVERY_S: Final = 5.0
+"""How often the store is asked about a call whose push may have been lost, or have gone to another orchestrator."""
 
 EXPIRED_AFTER_S: Final = 5.0
 """How long after its deadline a call without a result is given up: its worker still has to say how it ended."""
+
+Tasks = Mapping[str, CallRecord]
+"""The calls of one run that became tasks, by handle, as its history knows them."""
+
+NO_TASKS: Final[Tasks] = {}
 
 
 class HandleRecord(Record):
@@ -38,16 +54,33 @@ class HandleRecord(Record):
     tool: str
     deadline_unix_s: float
     submitted_unix_s: float
+    queue: str = ""
+    """Where its message went; empty: not known any more."""
+    priority: int = int(Priority.NORMAL)
 
 
 class Status(Record):
     """A truthful answer about a handle."""
 
-    status: str
+    status: Literal[
+        "queued",
+        "running",
+        "submitted",
+        "succeeded",
+        "failed",
+        "cancelled",
+        "expired",
+        "in_doubt",
+        "unknown handle",
+    ]
     task_id: str
     call_id: str = ""
     tool: str = ""
     age_s: float = 0.0
+    attempt: int = 0
+    """How often a worker was given the call; for a job elsewhere, how often it was asked about."""
+    queue_position: int | None = None
+    """How many calls are taken before it."""
     progress: Progress | None = None
     result: Returned | Failed | None = None
     message: str = ""
@@ -58,15 +91,19 @@ class Status(Record):
         """Whether asking again would change nothing."""
         return self.status not in {"queued", "running", "submitted"}
 
-    def for_model(self) -> str:
-        """The answer as JSON; a finished task's result is its tool's own content."""
+    def shown(self) -> dict[str, Any]:
+        """What a model reads; a finished task's result is its tool's own content."""
         shown = self.model_dump(mode="json", exclude={"result", "call_id"}, exclude_none=True, exclude_defaults=True)
         shown["status"] = self.status
         if isinstance(self.result, Returned):
             shown["result"] = _as_value(self.result.content)
         elif isinstance(self.result, Failed):
             shown["error"] = self.result.message
-        return orjson.dumps(shown).decode()
+        return shown
+
+    def for_model(self) -> str:
+        """The answer as JSON."""
+        return orjson.dumps(self.shown()).decode()
 
 
 class Handles:
@@ -77,8 +114,11 @@ class Handles:
         self._settings = settings
         self._seal = seal
         self._gatherer = gatherer
+        self._whereabouts = Whereabouts(client, settings)
 
-    async def submit(self, call: CallRecord, run_id: str) -> Submitted:
+    async def submit(
+        self, call: CallRecord, run_id: str, *, queue: str, priority: Priority = Priority.NORMAL
+    ) -> Submitted:
         """A handle for a call that goes on by itself: the one it has, or a new one, its record written first."""
         handle = call.handle or secrets.token_urlsafe(16)
         if not call.handle:
@@ -89,6 +129,8 @@ class Handles:
                 tool=call.tool,
                 deadline_unix_s=deadline_unix_s,
                 submitted_unix_s=time.time(),
+                queue=queue,
+                priority=int(priority),
             )
             with translating(self._settings):
                 await self._client.set(
@@ -101,54 +143,100 @@ class Handles:
             "you need it.",
         )
 
-    async def find(self, handle: str, run_id: str) -> HandleRecord | None:
-        """The record of a run's own handle; None for any other, so that a stranger learns nothing."""
+    async def record(self, handle: str) -> HandleRecord | None:
+        """What a handle stands for, whoever asks; None once its record has ended. Raises StoreUnreachable."""
         with translating(self._settings):
             text = await self._client.get(self._settings.keys.handle(handle))
-        record = HandleRecord.model_validate_json(text) if text else None
-        return record if record and record.run_id == run_id else None
+        return HandleRecord.model_validate_json(text) if text else None
 
-    async def status(self, handle: str, run_id: str, *, wait_s: float = 0.0) -> Status:
+    async def find(self, handle: str, run_id: str, tasks: Tasks = NO_TASKS) -> HandleRecord | None:
+        """The record of a run's own handle; None for any other, so that a stranger learns nothing.
+
+        One that has ended is made anew from what the run remembers.
+        """
+        record = await self.record(handle)
+        if record is not None:
+            return record if record.run_id == run_id else None
+        call = tasks.get(handle)
+        if call is None:
+            return None
+        ends_unix_s = call.deadline_unix_s or 0.0
+        return HandleRecord(
+            call_id=call.call_id, run_id=run_id, tool=call.tool, deadline_unix_s=ends_unix_s, submitted_unix_s=0.0
+        )
+
+    async def status(self, handle: str, run_id: str, *, wait_s: float = 0.0, tasks: Tasks = NO_TASKS) -> Status:
         """How a handle's call stands, after waiting up to `wait_s` for its result."""
-        record = await self.find(handle, run_id)
+        if (ended := _remembered(handle, tasks)) is not None:
+            return ended
+        record = await self.find(handle, run_id, tasks)
         if record is None:
             return Status(
                 status="unknown handle", task_id=handle, message="this run has no task with this id; check the task_id"
             )
         result = await self._result(record, wait_s)
-        age_s = round(time.time() - record.submitted_unix_s, 1)
         if isinstance(result, Returned | Failed):
-            return Status(
-                status=_word(result),
-                task_id=handle,
-                call_id=record.call_id,
-                tool=record.tool,
-                age_s=age_s,
-                result=result,
+            return _ended(handle, record.call_id, record.tool, result, age_s=_age_s(record))
+        return await self._open(handle, record)
+
+    async def has_ended(self, call_id: str) -> bool:
+        """Whether the call's result is stored: one look, however busy the workers are."""
+        return await self._gatherer.result_of(call_id, wait_s=0.0) is not None
+
+    async def wait(
+        self, handles: Sequence[str], run_id: str, *, wait_s: float, until_all: bool, tasks: Tasks = NO_TASKS
+    ) -> None:
+        """Return when any (or all) of the run's own tasks among these has its result, or the time is over."""
+        own = [handle for handle in handles if _remembered(handle, tasks) is None]
+        found = [record for handle in own if (record := await self.find(handle, run_id, tasks))]
+        if not found or (len(own) < len(handles) and not until_all):
+            return
+        waiting = [asyncio.ensure_future(self._result(record, wait_s)) for record in found]
+        try:
+            await asyncio.wait(
+                waiting, return_when=asyncio.ALL_COMPLETED if until_all else asyncio.FIRST_COMPLETED, timeout=wait_s
             )
-        progress = await self._progress(record.call_id)
-        return Status(
-            status="running" if progress else "queued",
+        finally:
+            for each in waiting:
+                each.cancel()
+            await asyncio.gather(*waiting, return_exceptions=True)
+
+    async def _open(self, handle: str, record: HandleRecord) -> Status:
+        """How a call without a result stands."""
+        call_id, age_s = record.call_id, _age_s(record)
+        status = Status(
+            status="queued",
             task_id=handle,
-            call_id=record.call_id,
+            call_id=call_id,
             tool=record.tool,
             age_s=age_s,
-            progress=progress,
-            poll_after_s=POLL_AFTER_S,
+            progress=await self._progress(call_id),
+            poll_after_s=_poll_after_s(age_s),
         )
+        job = await jobs.status(self._client, self._settings, self._seal, call_id)
+        if job is not None:
+            asked_next_s = 0.0 if job.next_poll_s is None else job.next_poll_s
+            poll_after_s = round(max(_poll_after_s(age_s), asked_next_s), 1)
+            changes: dict[str, Any] = {"status": "submitted", "attempt": job.state.polls, "poll_after_s": poll_after_s}
+            return status.model_copy(update=changes)
+        place = await self._whereabouts.of(call_id, record.queue, record.priority) if record.queue else None
+        if place is None:
+            # It may have ended while we looked.
+            result = await self._gatherer.result_of(call_id, wait_s=0.0)
+            if isinstance(result, Returned | Failed):
+                return _ended(handle, call_id, record.tool, result, age_s=age_s)
+            return status.model_copy(update={"status": "running" if status.progress else "queued"})
+        return status.model_copy(update=_told_of(place))
 
     async def _result(self, record: HandleRecord, wait_s: float) -> Returned | Failed | Submitted | None:
         give_up_at = time.monotonic() + wait_s
         while True:
             left_s = max(0.0, give_up_at - time.monotonic())
-            result = await self._gatherer.result_of(record.call_id, wait_s=left_s)
+            result = await self._gatherer.result_of(record.call_id, wait_s=min(left_s, LOOK_EVERY_S))
             if result is None and time.time() > record.deadline_unix_s + EXPIRED_AFTER_S:
-                message = f"no result of {record.tool} arrived before its deadline; it may or may not have run."
-                return Failed(kind=FailureKind.EXPIRED, message=message)
-            left_s = give_up_at - time.monotonic()
+                return never_came_back(record.tool)
             if result is not None or left_s <= 0:
                 return result
-            await asyncio.sleep(min(LOOK_EVERY_S, left_s))
 
     async def _progress(self, call_id: str) -> Progress | None:
         with translating(self._settings):
@@ -156,16 +244,51 @@ class Handles:
         return self._seal.open_progress(sealed, call_id) if sealed else None
 
 
+def _remembered(handle: str, tasks: Tasks) -> Status | None:
+    """The end of a task as the run's history has it: by then its result may be gone from the store."""
+    call = tasks.get(handle)
+    if call is None:
+        return None
+    for result in (call.late_result, call.result):
+        if isinstance(result, Returned | Failed):
+            return _ended(handle, call.call_id, call.tool, result, age_s=0.0)
+    return None
+
+
+def _ended(handle: str, call_id: str, tool: str, result: Returned | Failed, *, age_s: float) -> Status:
+    return Status(status=_word(result), task_id=handle, call_id=call_id, tool=tool, age_s=age_s, result=result)
+
+
+def _told_of(place: Place) -> dict[str, Any]:
+    told: dict[str, Any] = {"status": "running" if place.is_with_worker else "queued", "attempt": place.attempt}
+    if place.before is not None:
+        told["queue_position"] = place.before
+    if place.is_at_least:
+        told["message"] = f"more than {place.before} calls are before it in the queue"
+    return told
+
+
+def _age_s(record: HandleRecord) -> float:
+    return round(time.time() - record.submitted_unix_s, 1) if record.submitted_unix_s else 0.0
+
+
+def _poll_after_s(age_s: float) -> float:
+    return round(min(POLL_AFTER_MAX_S, max(POLL_AFTER_S, age_s * ASK_AGAIN_PART)), 1)
+
+
 def _ttl_s(deadline_unix_s: float) -> int:
     return max(1, int(deadline_unix_s - time.time())) + RESULT_TTL_S
 
 
-def _word(result: Returned | Failed) -> str:
-    if isinstance(result, Returned):
-        return "succeeded"
-    if result.kind in {FailureKind.CANCELLED, FailureKind.EXPIRED, FailureKind.IN_DOUBT}:
-        return result.kind.value
-    return "failed"
+_WORDS: Final[dict[FailureKind, Literal["cancelled", "expired", "in_doubt"]]] = {
+    FailureKind.CANCELLED: "cancelled",
+    FailureKind.EXPIRED: "expired",
+    FailureKind.IN_DOUBT: "in_doubt",
+}
+
+
+def _word(result: Returned | Failed) -> Literal["succeeded", "failed", "cancelled", "expired", "in_doubt"]:
+    return "succeeded" if isinstance(result, Returned) else _WORDS.get(result.kind, "failed")
 
 
 def _as_value(content: str) -> Any:

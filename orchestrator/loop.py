@@ -180,6 +180,7 @@ class TurnLoop:
             patience_s=run.patience_s,
             context=run.context,
             deadline_unix_s=run.deadline_unix_s,
+            tasks=run.tasks if run.slow == "handle" else {},
         )
         sending = await self._calls.send(run.calls_owed, batch)
         try:
@@ -189,7 +190,7 @@ class TurnLoop:
             self._calls.give_up(sending)
         run = journal.run
         reached(Point.GATHERED, run.run_id)
-        slow = await self._handed_out(run, gathered.slow, emit)
+        slow = await self._handed_out(run, gathered.slow, batch)
         results = gathered.results
         if run.slow == "handle":
             results = results | slow
@@ -213,16 +214,19 @@ class TurnLoop:
             reached(Point.DISPATCHED, journal.run.run_id)
             await journal.append(CallsSent(deadlines_unix_s=sending.deadlines_unix_s, awaiting_approval=undecided))
 
-    async def _handed_out(self, run: Run, call_ids: Iterable[str], emit: Emit | None) -> dict[str, Submitted]:
+    async def _handed_out(self, run: Run, call_ids: Iterable[str], batch: Batch) -> dict[str, Submitted]:
         """A handle for each slow call, the one it has or a new one."""
         by_id = {call.call_id: call for call in run.calls_owed}
         handed_out = {}
         for call_id in call_ids:
             call = by_id[call_id]
-            submitted = await self._handles.submit(call, run.run_id)
+            spec = batch.offered.get(call.tool)
+            submitted = await self._handles.submit(
+                call, run.run_id, queue=spec.queue if spec else "", priority=batch.priority
+            )
             handed_out[call_id] = submitted
-            if emit and not call.handle:
-                emit(CallSubmitted(run_id=run.run_id, call_id=call_id, tool=call.tool, handle=submitted.handle))
+            if batch.emit and not call.handle:
+                batch.emit(CallSubmitted(run_id=run.run_id, call_id=call_id, tool=call.tool, handle=submitted.handle))
         return handed_out
 
     # --- parked -------------------------------------------------------------------------------------------------
@@ -264,7 +268,7 @@ class TurnLoop:
         open_calls = run.open_slow_calls
         ids = [call.call_id for call in open_calls]
         self._gatherer.watch(run.run_id, ids, until_unix_s=_next_deadline_unix_s(run))
-        statuses = [await self._handles.status(_handle(call), run.run_id) for call in open_calls]
+        statuses = [await self._handles.status(_handle(call), run.run_id, tasks=run.tasks) for call in open_calls]
         if not all(status.is_terminal for status in statuses):
             back = [call_id for call_id, status in zip(ids, statuses, strict=True) if status.is_terminal]
             await self._store.keep_results(back, max(call.deadline_unix_s or 0 for call in open_calls) + KEEP_LATE_S)

@@ -39,8 +39,16 @@ def cut_off(request: RequestedCall) -> Failed | None:
 
 def bad_arguments(name: str, error: ValidationError) -> Failed:
     """What the model reads when it called a built-in tool wrongly."""
-    problems = "; ".join(f"{'.'.join(map(str, item['loc']))}: {item['msg']}" for item in error.errors())
+    problems = "; ".join(": ".join((*_place(item["loc"]), _text(item["msg"]))) for item in error.errors())
     return Failed(kind=FailureKind.BAD_ARGUMENTS, message=f"{name}: {problems}")
+
+
+def _place(location: tuple[int | str, ...]) -> tuple[str, ...]:
+    return (".".join(map(str, location)),) if location else ()
+
+
+def _text(problem: str) -> str:
+    return problem.removeprefix("Value error, ")
 
 
 def denied(tool: str, reason: str) -> Failed:

@@ -29,7 +29,7 @@ from orchestrator.history import (
 )
 from orchestrator.messages import tool_messages
 from orchestrator.refusals import cancelled_with_run, cut_off, denied
-from toolfleet.calls import Record, ToolResult, call_id
+from toolfleet.calls import Record, Submitted, ToolResult, call_id
 from toolfleet.errors import IllegalTransition
 from toolfleet.messages import Message, Usage
 
@@ -176,6 +176,11 @@ class Run(Record):
         return tuple(call for call in self.calls if call.is_slow_and_open)
 
     @property
+    def tasks(self) -> dict[str, CallRecord]:
+        """The calls that became tasks, by the handle that the model or a caller has of them."""
+        return {handle: call for call in self.calls if (handle := _handle_of(call))}
+
+    @property
     def awaiting_approval(self) -> tuple[CallRecord, ...]:
         """The calls that a person has to decide about."""
         return tuple(call for call in self.calls_owed if call.awaits_approval and call.approval is None)
@@ -298,3 +303,7 @@ class Run(Record):
         if state is None:
             raise IllegalTransition(f"run {self.run_id} is {self.state}; {change!r} cannot happen now")
         return self.model_copy(update={"state": state, **fields})
+
+
+def _handle_of(call: CallRecord) -> str:
+    return call.result.handle if isinstance(call.result, Submitted) else call.handle

@@ -4,6 +4,7 @@ from toolfleet.arguments import Arguments, BadArguments
 from toolfleet.calls import Effect, Failed, FailureKind, Progress, Returned, Submitted
 from toolfleet.context import Context, ConversationId, FromContext, current_context
 from toolfleet.errors import ToolError, ToolfleetError
+from toolfleet.masks import Secret
 from toolfleet.tool import Tool, ToolSpec, tool
 
 __all__ = [
@@ -17,6 +18,7 @@ __all__ = [
     "FromContext",
     "Progress",
     "Returned",
+    "Secret",
     "Submitted",
     "Tool",
     "ToolError",

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple, Protocol
 
 from toolfleet.errors import ToolfleetError
@@ -71,8 +71,8 @@ class Reader(Protocol):
 class Arguments:
     """The arguments of one call: typed values by parameter name, and the text that they came from."""
 
-    values: dict[str, Any]
-    raw: str
+    values: dict[str, Any] = field(repr=False)
+    raw: str = field(repr=False)
     repaired: bool = False
     """Whether `raw` was not usable as it stood."""
 

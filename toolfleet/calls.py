@@ -61,11 +61,11 @@ class ToolCall(Record):
     call_id: str
     run_id: str
     tool: str
-    arguments: str
+    arguments: str = Field(repr=False)  # may hold secrets, and a repr ends up in logs
     attempt: int = 1
     deadline_unix_s: float
     reply_to: str
-    context: dict[str, Any] = Field(default_factory=dict)
+    context: dict[str, Any] = Field(default_factory=dict, repr=False)
     traceparent: str | None = None
 
 

@@ -62,12 +62,12 @@ class Context:
     tool: str
     deadline_unix_s: float
     attempt: int = 1
-    context: Mapping[str, Any] = field(default_factory=dict)
-    attributes: dict[str, Any] = field(default_factory=dict)
+    context: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    attributes: dict[str, Any] = field(default_factory=dict, repr=False)
     report: Callable[[Progress], None] = _unheard
     is_cancelled: Callable[[], bool] = _never
     keep: Callable[[Context, bytes], None] = field(default=_unkept, repr=False)
-    last_checkpoint: Any = None
+    last_checkpoint: Any = field(default=None, repr=False)
     """What an earlier attempt at this call gave to `checkpoint` last; None if there was none."""
 
     @classmethod

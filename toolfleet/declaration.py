@@ -102,16 +102,17 @@ def declare(function: Callable[..., Any], options: Options, local_names: Mapping
     name = options.name or function.__name__
     documented = documentation(function)
     signature = read_signature(function, documented, extra=options.extra, local_names=local_names)
+    schema = input_schema(signature.model)
     return Declaration(
         spec=spec_of(
             name,
             options,
             is_async=inspect.iscoroutinefunction(function),
             description=options.description or documented.description or words(name),
-            input_schema=input_schema(signature.model),
+            input_schema=schema,
             output_schema=output_schema(signature.returns),
         ),
-        reader=TypedReader(name, signature, extra=options.extra),
+        reader=TypedReader(name, signature, schema, extra=options.extra),
         injections=signature.injections,
         positional_only=signature.positional_only,
         returns_nothing=signature.returns in (None, type(None)),

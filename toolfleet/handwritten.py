@@ -13,7 +13,7 @@ import jsonschema
 from jsonschema.protocols import Validator
 from pydantic_core import from_json
 
-from toolfleet import complaints
+from toolfleet import complaints, masks
 from toolfleet.arguments import BadArguments, NotAnObject, not_json
 from toolfleet.declaration import Declaration, Options, spec_of
 from toolfleet.errors import InvalidTool
@@ -68,6 +68,7 @@ class SchemaReader:
     def __init__(self, tool: str, schema: Any) -> None:
         self.tool = tool
         self._validator = _validator(tool, schema)
+        self._schema: Mapping[str, Any] = schema
         self._known = tuple(schema.get("properties", ()))
 
     def read(self, text: str) -> dict[str, Any]:
@@ -77,18 +78,22 @@ class SchemaReader:
         except ValueError as error:
             raise not_json(str(error)) from None
         if not isinstance(arguments, dict):
-            raise NotAnObject(f"not a JSON object but {complaints.shown(arguments)}")
+            what = "" if masks.has_secrets(self._schema) else f" but {complaints.shown(arguments)}"
+            raise NotAnObject(f"not a JSON object{what}")
+        shown = masks.masked(arguments, self._schema) if masks.has_secrets(self._schema) else arguments
         errors = list(self._validator.iter_errors(arguments))
         if errors:
             raise BadArguments(
                 self.tool,
-                complaints.listed(text for error in errors for text in self._complaints(error)),
+                complaints.listed(text for error in errors for text in self._complaints(error, shown)),
                 parameters={str(error.absolute_path[0]) for error in errors if error.absolute_path},
             )
         return arguments
 
-    def _complaints(self, error: jsonschema.ValidationError) -> Iterator[str]:
+    def _complaints(self, error: jsonschema.ValidationError, shown: Any) -> Iterator[str]:
+        """`shown`: the arguments, with secrets masked."""
         here = list(error.absolute_path)
+        visible = _at(shown, here)
         sent: Any = error.instance
         required: Any = error.validator_value
         match error.validator:
@@ -99,10 +104,22 @@ class SchemaReader:
                 for name in sent:
                     if name not in legal:
                         yield complaints.unknown([*here, name], tuple(legal))
+            case keyword if visible != error.instance:  # the error's own text quotes the value
+                wanted = complaints.shown({str(keyword): error.validator_value})
+                yield complaints.unfit(here, visible, f"does not fit {wanted}") if here else f"does not fit {wanted}"
             case _ if here:
                 yield complaints.unfit(here, error.instance, error.message)
             case _:
                 yield error.message
+
+
+def _at(arguments: Any, path: list[str | int]) -> Any:
+    """The value at a path; where a mask took the place of all that was there, the mask."""
+    for step in path:
+        if arguments == masks.MASK:
+            break
+        arguments = arguments[step]
+    return arguments
 
 
 def _validator(tool: str, schema: Any) -> Validator:

@@ -5,12 +5,11 @@ The hot path of every call is `TypedReader.read`; all else here is built once, o
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from pydantic_core import ErrorDetails, ValidationError
 
-from toolfleet import complaints
+from toolfleet import complaints, masks
 from toolfleet.arguments import BadArguments, NotAnObject, not_json
 from toolfleet.repair import decoded
 from toolfleet.signature import Signature
@@ -20,8 +19,12 @@ from toolfleet.strictness import strict_validator
 class TypedReader:
     """Reads the arguments of one tool."""
 
-    def __init__(self, tool: str, signature: Signature, *, extra: Literal["forbid", "ignore"]) -> None:
+    def __init__(
+        self, tool: str, signature: Signature, schema: dict[str, Any], *, extra: Literal["forbid", "ignore"]
+    ) -> None:
+        """`schema` is what the model was told, and says which values are secret."""
         self.tool = tool
+        self._schema = schema
         self._names = signature.names
         fields = signature.model.model_fields.values()
         self._wire_names = [field.alias or name for field, name in zip(fields, self._names, strict=True)]
@@ -39,37 +42,53 @@ class TypedReader:
     def _refusal(self, error: ValidationError, text: str) -> BadArguments | NotAnObject:
         details = error.errors(include_url=False)
         if any(not detail["loc"] for detail in details):
-            return _why_not_an_object(details[0])
+            return _why_not_an_object(details[0], is_secret=masks.has_secrets(self._schema))
         arguments = decoded(text)
+        shown = masks.masked(arguments, self._schema) if masks.has_secrets(self._schema) else arguments
         return BadArguments(
             self.tool,
-            complaints.listed(self._complaint(detail, arguments) for detail in details),
+            complaints.listed(self._complaint(detail, shown) for detail in details),
             parameters=(str(detail["loc"][0]) for detail in details),
         )
 
-    def _complaint(self, detail: ErrorDetails, arguments: Any) -> str:
-        location = list(_location(detail["loc"], arguments))
+    def _complaint(self, detail: ErrorDetails, shown: Any) -> str:
+        """`shown`: the arguments, with secrets masked."""
+        location, here = _location(detail["loc"], shown)
         match detail["type"]:
             case "missing" | "missing_argument" | "missing_keyword_only_argument":
                 return complaints.missing([*location, detail["loc"][-1]])
             case "extra_forbidden" | "unexpected_keyword_argument":
                 return complaints.unknown(location, self._wire_names if len(location) == 1 else ())
+            case kind if here != detail["input"] and masks.has_secrets(self._schema):
+                # Only pydantic's own words are known to say nothing of the value.
+                reason = detail["msg"] if kind in _OWN_WORDS else "it is not accepted"
+                return complaints.unfit(location, here, reason)
             case _:
                 return complaints.unfit(location, detail["input"], detail["msg"])
 
 
-def _location(loc: tuple[int | str, ...], arguments: Any) -> Iterator[int | str]:
-    """The steps that lead somewhere in the arguments: pydantic also names union members and its own validators."""
-    here = arguments
+_OWN_WORDS: Final = frozenset({
+    "string_type", "string_too_short", "string_too_long", "string_pattern_mismatch", "int_type", "int_parsing",
+    "float_type", "float_parsing", "bool_type", "dict_type", "list_type", "model_type", "model_attributes_type",
+})  # fmt: skip
+"""Kinds of complaint whose text is the same for every value."""
+
+
+def _location(loc: tuple[int | str, ...], arguments: Any) -> tuple[list[int | str], Any]:
+    """The steps that lead somewhere in the arguments, and where: pydantic also names union members and validators."""
+    here, steps = arguments, []
     for step in loc:
         try:
             here = here[step]
         except (KeyError, IndexError, TypeError):
             continue
-        yield step
+        steps.append(step)
+    return steps, here
 
 
-def _why_not_an_object(detail: ErrorDetails) -> NotAnObject:
+def _why_not_an_object(detail: ErrorDetails, *, is_secret: bool) -> NotAnObject:
     if detail["type"] == "json_invalid":
         return not_json(detail["ctx"]["error"])
+    if is_secret:
+        return NotAnObject("not a JSON object")
     return NotAnObject(f"not a JSON object but {complaints.shown(detail['input'])}")

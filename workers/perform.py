@@ -93,11 +93,11 @@ class Performer:
             reconciles=tool is not None and tool.hooks.get("reconcile") is not None,
         )
         if isinstance(decision, Unbelievable):
-            await bury(self._client, self._settings.keys, delivery, decision.reason)
+            await self._bury(delivery, decision.reason)
             return Ending.BURIED
         if isinstance(decision, Ended):
             if decision.dead_letter:
-                await bury(self._client, self._settings.keys, delivery, decision.result.kind)
+                await self._bury(delivery, decision.result.kind)
             return await self._settle(delivery, decision.call, decision.result)
         if tool is None:
             return await self._settle(delivery, decision.call, self._unknown(decision.call))
@@ -106,6 +106,10 @@ class Performer:
         if isinstance(decision, Unresolved):
             return await self._resolve(delivery, decision.call, tool)
         return await self._start(delivery, decision.call, tool)
+
+    async def _bury(self, delivery: Delivery, reason: str) -> None:
+        tool = self._tools.get(delivery.task)
+        await bury(self._client, self._settings.keys, delivery, reason, tool.spec.input_schema if tool else None)
 
     async def aclose(self) -> None:
         """Close the connection; what is still running fails."""

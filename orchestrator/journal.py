@@ -8,10 +8,10 @@ from __future__ import annotations
 import stamina
 import structlog
 
-from orchestrator.history import Happening, RunAdopted
+from orchestrator.history import ApprovalGiven, Happening, RunAdopted
 from orchestrator.run import Run
 from orchestrator.store import Entry, RunStore, Stored, folded
-from toolfleet.errors import IllegalTransition, StoreUnreachable, ToolfleetError
+from toolfleet.errors import IllegalTransition, RunNotOpen, StoreUnreachable, ToolfleetError
 
 log = structlog.get_logger("toolfleet.orchestrator")
 
@@ -93,11 +93,24 @@ class Journal:
 async def write_from_outside(store: RunStore, run_id: str, event: Happening) -> Run:
     """Add an event to a run that somebody else may own, and tell the owner; the run after it.
 
-    Raises IllegalTransition when it cannot happen now, RunNotFound, StoreUnreachable.
+    Raises RunNotOpen when it cannot happen now, RunNotFound, StoreUnreachable.
     """
     while True:
         stored = await store.load(run_id)
-        run = stored.run.on(event)
+        try:
+            run = stored.run.on(event)
+        except IllegalTransition as error:  # from outside that is no bug: they cannot know how the run stands
+            raise RunNotOpen(_cannot(event, stored.run)) from error
         if await store.append(run, event, follows=stored.last_id):
             await store.poke(run_id)
             return run
+
+
+def _cannot(event: Happening, run: Run) -> str:
+    """Why an event from outside cannot happen to the run as it stands."""
+    if isinstance(event, ApprovalGiven):
+        waiting = ", ".join(call.call_id for call in run.awaiting_approval) or "none"
+        return f"call {event.call_id} does not wait for approval; of its run, which is {run.state}, {waiting} does"
+    if run.state.is_terminal:
+        return f"run {run.run_id} has ended already: it is {run.state}"
+    return f"run {run.run_id} has not ended yet: it is {run.state}"

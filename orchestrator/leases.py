@@ -9,7 +9,7 @@ import asyncio
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import Final
+from typing import Final, NamedTuple, cast
 
 import redis
 import redis.asyncio
@@ -31,12 +31,13 @@ has lapsed, and the living renew theirs within a second."""
 ADOPT_AT_ONCE: Final = 500
 
 RENEW: Final = """
--- KEYS: orchestrators, own lease, own runs, runs; ARGV: own id, lease (ms), ttl of the own runs (ms), prefix of heads
+-- KEYS: orchestrators, own lease, own runs, runs
+-- ARGV: own id, lease (ms), ttl of the own runs (ms), prefix of heads, the model whose runs it adopts
 -- Returns the orchestrators whose lease has lapsed.
 local time = redis.call('TIME')
 local now_ms = time[1] * 1000 + math.floor(time[2] / 1000)
 redis.call('ZADD', KEYS[1], now_ms + ARGV[2], ARGV[1])
-redis.call('SET', KEYS[2], '1', 'PX', ARGV[2])
+redis.call('SET', KEYS[2], ARGV[5], 'PX', ARGV[2])
 redis.call('PEXPIRE', KEYS[3], ARGV[3])
 -- A few of the oldest runs each time: those whose record has ended leave the list.
 for _, run in ipairs(redis.call('ZRANGE', KEYS[4], 0, 20)) do
@@ -85,6 +86,23 @@ end
 redis.call('PEXPIRE', KEYS[2], ARGV[6])
 return adopted
 """
+
+
+class Living(NamedTuple):
+    """An orchestrator whose lease has not lapsed; `model` is "" for one that adopts no runs."""
+
+    orchestrator_id: str
+    model: str
+
+
+async def living(client: redis.asyncio.Redis, settings: Settings) -> list[Living]:
+    """The orchestrators that are there now, by id. Raises StoreUnreachable."""
+    keys = settings.keys
+    with translating(settings):
+        found = cast("list[bytes]", await client.zrange(keys.orchestrators(), 0, -1))
+        names = sorted(each.decode() for each in found)
+        leases = cast("list[bytes | None]", await client.mget([keys.orchestrator(name) for name in names] or ["-"]))
+    return [Living(name, model.decode()) for name, model in zip(names, leases, strict=False) if model is not None]
 
 
 class Leases:
@@ -142,7 +160,7 @@ class Leases:
         keys = self._keys
         lapsed: list[bytes] = await self._renew(
             keys=[keys.orchestrators(), keys.orchestrator(self._id), keys.owned(self._id), keys.runs()],
-            args=[self._id, int(self._settings.lease_s * 1000), self._ttl_ms, keys.head("")],
+            args=[self._id, int(self._settings.lease_s * 1000), self._ttl_ms, keys.head(""), self._model or ""],
         )
         return [orchestrator_id.decode() for orchestrator_id in lapsed]
 

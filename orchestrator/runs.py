@@ -61,6 +61,7 @@ class Runs:
     gatherer: Gatherer
     orchestrator_id: str
     loop: TurnLoop | None
+    adopted_so_far: int = 0
     _live: dict[str, _Live] = field(default_factory=dict)
     _errands: set[asyncio.Task[None]] = field(default_factory=set)
     _reading: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(MAX_READING))
@@ -87,6 +88,7 @@ class Runs:
 
     def adopted(self, run_ids: Sequence[str]) -> None:
         """These runs are ours now."""
+        self.adopted_so_far += len(run_ids)
         for run_id in run_ids:
             self._wake(run_id)
 

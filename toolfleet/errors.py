@@ -49,6 +49,14 @@ class RunNotFound(CallerError):
     """No run with this id is stored."""
 
 
+class RunNotOpen(CallerError):
+    """The run, or its call, is not in a state in which it could do what was asked: it has ended, or it has not."""
+
+
+class AmbiguousId(CallerError):
+    """Several runs have ids that begin like this."""
+
+
 class HandleNotFound(CallerError):
     """No handle with this id belongs to this run."""
 

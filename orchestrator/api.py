@@ -11,12 +11,13 @@ import secrets
 import socket
 import time
 from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from typing import Any, Self, TypedDict, Unpack
 
 import structlog
 
-from orchestrator.builtin import BuiltIn
+from orchestrator.agents import Agent, Agents
+from orchestrator.builtin import CANCEL_WAIT_S, BuiltIn
 from orchestrator.calls import Batch, Calls
 from orchestrator.cancel import Canceller, Unwanted
 from orchestrator.catalog import Catalog
@@ -30,14 +31,15 @@ from orchestrator.leases import Leases
 from orchestrator.loop import TurnLoop
 from orchestrator.messages import answered_ids, tool_messages
 from orchestrator.models.protocol import ChatModel
+from orchestrator.overview import AWAITING_APPROVAL, QUEUED, CallStanding, Overview
 from orchestrator.publishers import publisher_for
 from orchestrator.run import Run
 from orchestrator.runs import Runs
 from orchestrator.store import Head, RunStore
 from toolfleet.broker import celery_app
-from toolfleet.calls import call_id
+from toolfleet.calls import call_id, run_of
 from toolfleet.connections import connect_async, translating
-from toolfleet.errors import CallerError, IllegalTransition, RunNotFound, StoreUnreachable
+from toolfleet.errors import CallerError, RunNotFound, RunNotOpen, StoreUnreachable
 from toolfleet.messages import AssistantMessage, Message, ToolMessage, UserMessage
 from toolfleet.settings import Settings, read_settings
 from toolfleet.streams import Priority
@@ -79,21 +81,31 @@ class Orchestrator:
     """Runs conversations whose tool calls are performed by a fleet of workers.
 
     Use it as an async context manager; any number of runs may go on at once. Every run is stored as it goes: when an
-    orchestrator is lost, another one with the same model goes on with its runs. `model` is closed with it. Raises
-    StoreUnreachable on entry when Redis does not answer.
+    orchestrator is lost, another one with the same model goes on with its runs. `model` is closed with it; with
+    `adopts=False` it works on nothing but what was begun here. Raises StoreUnreachable on entry when Redis does not
+    answer.
     """
 
     def __init__(
         self,
         model: ChatModel | None = None,
         *,
+        agents: Sequence[Agent] = (),
         redis_url: str | None = None,
         settings: Settings | None = None,
+        adopts: bool = True,
     ) -> None:
         overrides = {} if redis_url is None else {"redis_url": redis_url}
         self._settings = settings or read_settings(**overrides)
         self._model = model
+        self._adopts = adopts
         self._id = f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}"
+        self._agents = Agents(
+            agents,
+            model="" if model is None else model.name,
+            max_turns=self._settings.max_turns,
+            max_depth=self._settings.max_depth,
+        )
         self._seal = Seal(self._settings)
         self._exit = AsyncExitStack()
 
@@ -114,6 +126,7 @@ class Orchestrator:
             self._dispatcher = Dispatcher(publisher_for(settings, client, app), seal, gatherer)
             stack.push_async_callback(self._dispatcher.aclose)
             handles = Handles(client, settings, seal, gatherer)
+            self._overview = Overview(client, settings, seal)
             self._canceller = Canceller(client, settings, seal, app)
             self._calls = Calls(
                 settings,
@@ -121,8 +134,9 @@ class Orchestrator:
                 dispatcher=self._dispatcher,
                 gatherer=gatherer,
                 built_in=BuiltIn(handles, self._canceller),
+                agents=self._agents,
             )
-            self._store = RunStore(client, settings)
+            self._store = RunStore(client, settings, seal)
             loop = None
             if self._model is not None:
                 stack.push_async_callback(self._model.aclose)
@@ -130,17 +144,19 @@ class Orchestrator:
                     self._model,
                     catalog=self.catalog,
                     calls=self._calls,
+                    agents=self._agents,
                     handles=handles,
                     store=self._store,
                     gatherer=gatherer,
                     seal=seal,
                 )
             self._runs = gatherer.listener = Runs(self._store, gatherer, self._id, loop)
+            self._agents.begin = self._runs.begin
             leases = Leases(
                 client,
                 settings,
                 self._id,
-                model=None if self._model is None else self._model.name,
+                model=self._model.name if self._model is not None and self._adopts else None,
                 on_adopted=self._runs.adopted,
             )
             await leases.start()
@@ -158,6 +174,16 @@ class Orchestrator:
     def dispatched(self) -> int:
         """How many calls this orchestrator has put into the queues so far."""
         return self._dispatcher.dispatched
+
+    @property
+    def orchestrator_id(self) -> str:
+        """What it calls itself in Redis: host, process, and a random part."""
+        return self._id
+
+    @property
+    def adopted(self) -> int:
+        """How many runs of others this orchestrator has taken over so far."""
+        return self._runs.adopted_so_far
 
     @property
     def working(self) -> int:
@@ -210,6 +236,12 @@ class Orchestrator:
         run_id, _ = await self._begin(question, options)
         return run_id
 
+    async def submit(self, question: str | Sequence[Message], *, model: str, **options: Unpack[RunOptions]) -> str:
+        """Store a run for whichever orchestrator has this model, and return its id at once. Needs no model here."""
+        started = await self._started(question, options, model)
+        await self._store.begin(started)
+        return started.run_id
+
     async def wait(self, run_id: str) -> Run:
         """Any run once it has ended, wherever it goes on. Raises RunNotFound."""
         ended = self._runs.end_of(run_id)
@@ -233,10 +265,13 @@ class Orchestrator:
     async def cancel(self, run_id: str, reason: str = "cancelled by request") -> Run:
         """End a run now: its model is not asked again, its open calls are cancelled on the workers.
 
-        Raises IllegalTransition for a run that has ended, RunNotFound.
+        Raises RunNotOpen for a run that has ended, RunNotFound.
         """
         under_way = (await self.get(run_id)).calls_under_way
         run = await write_from_outside(self._store, run_id, RunStopped(state="cancelled", reason=reason))
+        for call in under_way:
+            with suppress(RunNotFound, RunNotOpen):
+                await self.cancel(call.call_id, reason)  # an agent's run has its call's id
         await self._canceller.cancel(
             [Unwanted(call.call_id, call.tool, call.deadline_unix_s or time.time()) for call in under_way]
         )
@@ -245,19 +280,44 @@ class Orchestrator:
     async def resume(self, run_id: str, messages: str | Sequence[Message] = ()) -> Run:
         """Let a run that has ended go on, with more messages if there are any; `wait` for it as for any other.
 
-        Raises IllegalTransition for a run that has not ended, RunNotFound.
+        Raises RunNotOpen for a run that has not ended, RunNotFound.
         """
         added = _conversation(messages) if messages else ()
         return await write_from_outside(self._store, run_id, RunResumed(messages=added))
 
     async def approve(self, call_id_: str, approval: Approval) -> Run:
-        """Decide about a call that waits for approval. Raises IllegalTransition for one that does not, RunNotFound."""
-        run_id = call_id_.rsplit(".", 2)[0]
-        return await write_from_outside(self._store, run_id, ApprovalGiven(call_id=call_id_, approval=approval))
+        """Decide about a call that waits for approval. Raises RunNotOpen for one that does not, RunNotFound."""
+        given = ApprovalGiven(call_id=call_id_, approval=approval)
+        return await write_from_outside(self._store, run_of(call_id_), given)
 
     async def delete(self, run_id: str) -> bool:
         """Forget a run. Whether there was one. Raises StoreUnreachable."""
         return await self._store.delete(run_id)
+
+    # --- single calls -------------------------------------------------------------------------------------------
+
+    async def calls(self, run_id: str) -> Sequence[CallStanding]:
+        """How each call of a run stands, in the order of asking. Raises RunNotFound, StoreUnreachable."""
+        return (await self._overview.run(run_id)).calls
+
+    async def cancel_call(self, call_id_: str) -> CallStanding:
+        """Cancel one call, of a run or of `execute`, whoever works on it; how it stands a moment later.
+
+        The run goes on with its other calls. Raises RunNotOpen for a call that has ended or waits for approval.
+        """
+        standing = await self._overview.call(call_id_)
+        if standing.is_over or standing.state == AWAITING_APPROVAL:
+            raise RunNotOpen(f"call {call_id_} cannot be cancelled: it is {standing.state}")
+        deadline_unix_s = standing.deadline_unix_s or time.time() + self._settings.long_call_timeout_s
+        unwanted = Unwanted(call_id_, standing.tool or "the call", deadline_unix_s)
+        await self._canceller.cancel([unwanted])
+        standing = await self._overview.until_over(call_id_, within_s=CANCEL_WAIT_S)
+        if standing.state == QUEUED:
+            # No worker has it, nor will one say so soon. Its owner finds the stored result when it is told to look.
+            await self._canceller.end_unstarted([unwanted])
+            await self._store.poke(run_of(call_id_))
+            standing = await self._overview.until_over(call_id_, within_s=CANCEL_WAIT_S)
+        return standing
 
     # --- bring your own loop ------------------------------------------------------------------------------------
 
@@ -312,7 +372,7 @@ class Orchestrator:
     async def _abandon(self, run_id: str) -> None:
         try:
             await self.cancel(run_id, "nobody waits for it any more")
-        except (IllegalTransition, RunNotFound):
+        except (RunNotOpen, RunNotFound):
             pass  # it has ended meanwhile
         except StoreUnreachable as error:
             log.warning("run_not_cancelled", run_id=run_id, error=str(error))
@@ -326,12 +386,17 @@ class Orchestrator:
     ) -> tuple[str, bool]:
         if self._model is None:
             raise CallerError("this Orchestrator has no model: pass one, or use `execute` with calls of your own")
+        started = await self._started(question, options, self._model.name)
+        return started.run_id, await self._runs.begin(started, emit)
+
+    async def _started(self, question: str | Sequence[Message], options: RunOptions, model: str) -> RunStarted:
+        """The first event of a run that can be begun: every tool it asks for is served."""
         tools, timeout_s, now = options.get("tools"), options.get("timeout_s"), time.time()
-        await self.catalog.choose(tools)
-        started = RunStarted(
+        await self.catalog.choose(None if tools is None else [name for name in tools if name not in self._agents])
+        return RunStarted(
             run_id=options.get("run_id") or secrets.token_hex(8),
             messages=_conversation(question),
-            model=self._model.name,
+            model=model,
             tools=None if tools is None else tuple(tools),
             slow=options.get("slow", "wait"),
             patience_s=options.get("patience_s"),
@@ -341,7 +406,6 @@ class Orchestrator:
             keep_s=options.get("keep_s"),
             started_unix_s=now,
         )
-        return started.run_id, await self._runs.begin(started, emit)
 
 
 def _conversation(question: str | Sequence[Message]) -> tuple[Message, ...]:

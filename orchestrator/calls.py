@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from orchestrator.agents import Agents
 from orchestrator.builtin import BUILT_IN, BuiltIn
 from orchestrator.dispatch import Dispatcher, Outgoing
 from orchestrator.events import CallEnded, CallProgressed, CallStarted, Event
@@ -41,6 +42,8 @@ class Batch:
     """How long its calls may take before they count as slow; None: what each tool says."""
     context: Mapping[str, Any] = field(default_factory=dict)
     deadline_unix_s: float | None = None
+    depth: int = 0
+    """How many runs stand above this one."""
     priority: Priority = Priority.NORMAL
     tasks: Tasks = field(default_factory=dict)
     """The run's earlier calls that became tasks, for the built-in tools."""
@@ -123,30 +126,37 @@ class Calls:
         dispatcher: Dispatcher,
         gatherer: Gatherer,
         built_in: BuiltIn,
+        agents: Agents,
     ) -> None:
         self._settings = settings
         self._orchestrator_id = orchestrator_id
         self._dispatcher = dispatcher
         self._gatherer = gatherer
         self._built_in = built_in
+        self._agents = agents
 
     async def send(self, calls: Sequence[CallRecord], batch: Batch, *, patient: bool = False) -> Sending:
         """Send the calls that were not sent before; expect those that were. `patient`: none of them counts as slow."""
-        on_workers = [call for call in calls if call.refusal is None and call.tool in batch.offered]
-        elsewhere = {call.call_id for call in on_workers}
+        # What was sent before is waited for, whether or not a worker with its tool is there just now.
+        elsewhere = [
+            call
+            for call in calls
+            if call.refusal is None and (call.deadline_unix_s is not None or call.tool in batch.offered)
+        ]
+        elsewhere_ids = {call.call_id for call in elsewhere}
         sending = Sending(
             batch,
             Barrier(batch.tell_end, patient=patient),
-            answered_here=[call for call in calls if call.call_id not in elsewhere],
+            answered_here=[call for call in calls if call.call_id not in elsewhere_ids],
         )
         undecided = {
             call.call_id
-            for call in on_workers
-            if batch.offered[call.tool].requires_approval and call.approval is None and call.deadline_unix_s is None
+            for call in elsewhere
+            if call.deadline_unix_s is None and call.approval is None and batch.offered[call.tool].requires_approval
         }
         sending.awaiting_approval = tuple(undecided)
         try:
-            await self._send([call for call in on_workers if call.call_id not in undecided], sending)
+            await self._send([call for call in elsewhere if call.call_id not in undecided], sending)
         except BaseException:
             self.give_up(sending)
             raise
@@ -177,9 +187,10 @@ class Calls:
     async def _send(self, calls: Sequence[CallRecord], sending: Sending) -> None:
         batch = sending.batch
         outgoing: list[Outgoing] = []
+        for_agents: list[ToolCall] = []
         sent_before: list[ToolCall] = []
         for record in calls:
-            spec = batch.offered[record.tool]
+            spec = batch.offered.get(record.tool)
             call = self._tool_call(record, spec, batch)
             sending.patience_s[call.call_id] = self._patience_s(record, spec, batch)
             if self._gatherer.is_full:
@@ -188,13 +199,19 @@ class Calls:
                 outgoing = []
             # Expect before dispatch: a result that came first would find nobody waiting.
             await self._gatherer.expect(call, sending.barrier, batch.tell_progress)
-            if record.deadline_unix_s is not None:
+            if record.deadline_unix_s is not None or spec is None:
                 sent_before.append(call)
                 continue
             sending.deadlines_unix_s[call.call_id] = call.deadline_unix_s
-            outgoing.append(Outgoing(call, spec, batch.priority))
             batch.tell_start(call, spec)
+            if call.tool in self._agents:
+                for_agents.append(call)
+            else:
+                outgoing.append(Outgoing(call, spec, batch.priority))
         sending.sent = self._dispatcher.send(outgoing)
+        for call in for_agents:
+            if refusal := await self._agents.start(call, depth=batch.depth):
+                self._gatherer.end(call, refusal)
         if sent_before:
             await self._gatherer.look_up(call.call_id for call in sent_before)
 
@@ -210,10 +227,10 @@ class Calls:
             for patience_s, call_ids in by_patience.items()
         ]
 
-    def _patience_s(self, record: CallRecord, spec: ToolSpec, batch: Batch) -> float:
-        if spec.long_running or record.handle:
+    def _patience_s(self, record: CallRecord, spec: ToolSpec | None, batch: Batch) -> float:
+        if record.handle or (spec and spec.long_running):
             return 0.0
-        asked = (batch.patience_s, spec.patience_s, self._settings.patience_s)
+        asked = (batch.patience_s, spec.patience_s if spec else None, self._settings.patience_s)
         return next(patience_s for patience_s in asked if patience_s is not None)
 
     async def _answer(
@@ -228,7 +245,7 @@ class Calls:
             )
         return unknown_tool(call.tool, batch.offered)
 
-    def _tool_call(self, record: CallRecord, spec: ToolSpec, batch: Batch) -> ToolCall:
+    def _tool_call(self, record: CallRecord, spec: ToolSpec | None, batch: Batch) -> ToolCall:
         return ToolCall(
             call_id=record.call_id,
             run_id=batch.run_id,
@@ -239,8 +256,9 @@ class Calls:
             context=dict(batch.context),
         )
 
-    def _deadline_unix_s(self, spec: ToolSpec, batch: Batch) -> float:
+    def _deadline_unix_s(self, spec: ToolSpec | None, batch: Batch) -> float:
         settings = self._settings
-        timeout_s = settings.long_call_timeout_s if spec.long_running else settings.call_timeout_s
-        deadline_unix_s = time.time() + max(timeout_s, spec.timeout_s or 0)
+        is_long = spec is not None and (spec.long_running or spec.name in self._agents)
+        timeout_s = settings.long_call_timeout_s if is_long else settings.call_timeout_s
+        deadline_unix_s = time.time() + max(timeout_s, (spec and spec.timeout_s) or 0)
         return min(deadline_unix_s, batch.deadline_unix_s or deadline_unix_s)

@@ -15,6 +15,7 @@ import orjson
 import stamina
 import structlog
 
+from orchestrator.agents import Agents
 from orchestrator.builtin import BUILT_IN, TASK_RESULT
 from orchestrator.calls import Batch, Calls, Emit, Sending
 from orchestrator.catalog import Catalog
@@ -66,6 +67,7 @@ class TurnLoop:
         *,
         catalog: Catalog,
         calls: Calls,
+        agents: Agents,
         handles: Handles,
         store: RunStore,
         gatherer: Gatherer,
@@ -74,6 +76,7 @@ class TurnLoop:
         self._model = model
         self._catalog = catalog
         self._calls = calls
+        self._agents = agents
         self._handles = handles
         self._store = store
         self._gatherer = gatherer
@@ -164,7 +167,9 @@ class TurnLoop:
             on=UnknownTool, attempts=None, timeout=TOOLS_BACK_WITHIN_S, wait_max=1.0
         ):
             with attempt:
-                return await self._catalog.choose(run.tools)
+                agents = self._agents.choose(run.tools, depth=run.depth)
+                names = None if run.tools is None else [name for name in run.tools if name not in agents]
+                return {**await self._catalog.choose(names), **agents}
         raise AssertionError("a retry ends with a result or an error")
 
     # --- calling ------------------------------------------------------------------------------------------------
@@ -181,6 +186,7 @@ class TurnLoop:
             context=run.context,
             deadline_unix_s=run.deadline_unix_s,
             tasks=run.tasks if run.slow == "handle" else {},
+            depth=run.depth,
         )
         sending = await self._calls.send(run.calls_owed, batch)
         try:

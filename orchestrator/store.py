@@ -9,19 +9,24 @@ script and is never asked what a run is.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+import re
+from collections.abc import AsyncIterator, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, cast
 
 import orjson
 import redis.asyncio
 
+from orchestrator.agents import result_for_parent
 from orchestrator.history import RUN_EVENT, Happening, RunAdopted, RunResumed, RunStarted
 from orchestrator.run import Run, State
 from toolfleet.connections import translating
-from toolfleet.errors import RunNotFound, StoreUnreachable
+from toolfleet.errors import AmbiguousId, RunNotFound, StoreUnreachable
+from toolfleet.keys import REPLIES_MAX, RESULT_TTL_S
 from toolfleet.messages import Message, UserMessage
+from toolfleet.replies import TELL
 from toolfleet.settings import Settings
+from toolfleet.wire import Seal
 
 FIRST: Final = "0-0"
 """What the first event of a stream follows."""
@@ -33,17 +38,24 @@ FOLLOW_AGAIN_S: Final = 1.0
 
 TITLE_CHARS: Final = 100
 
-APPEND: Final = """
+PAGE: Final = 500
+"""How many heads are read at once where only some are wanted."""
+
+SCAN_COUNT: Final = 5000
+
+APPEND: Final = f"""
+{TELL}
 -- KEYS: run, head, runs, prefix of owned sets, unowned set of the model
 -- ARGV: follows, event, state, whether it has ended, ttl (ms), run id, owner ('' leaves it), may be taken over,
---       then fields and values for the head
+--       the call whose result this run is ('' for none), its sealed result, prefix of results, prefix of reply streams,
+--       result ttl (ms), replies maxlen, then fields and values for the head
 -- The owner is written with the first event; later ones leave it as it is, whoever writes them.
 local newest = redis.call('XREVRANGE', KEYS[1], '+', '-', 'COUNT', 1)
 if (newest[1] and newest[1][1] or '0-0') ~= ARGV[1] then return false end
 local id = redis.call('XADD', KEYS[1], '*', 'e', ARGV[2])
 local time = redis.call('TIME')
 local now_ms = time[1] * 1000 + math.floor(time[2] / 1000)
-redis.call('HSET', KEYS[2], 'state', ARGV[3], 'updated_ms', now_ms, unpack(ARGV, 9))
+redis.call('HSET', KEYS[2], 'state', ARGV[3], 'updated_ms', now_ms, unpack(ARGV, 15))
 redis.call('PEXPIRE', KEYS[1], ARGV[5])
 redis.call('PEXPIRE', KEYS[2], ARGV[5])
 if newest[1] == nil then redis.call('ZADD', KEYS[3], time[1], ARGV[6]) end
@@ -56,6 +68,8 @@ if ARGV[4] == '1' then
   local owner = redis.call('HGET', KEYS[2], 'owner')
   if owner then redis.call('SREM', KEYS[4] .. owner, ARGV[6]) end
   redis.call('HDEL', KEYS[2], 'owner')
+  -- With the end itself, so that no crash can come between: the parent would wait for a run that has ended.
+  if ARGV[9] ~= '' then settle(ARGV[11], ARGV[9], ARGV[10], ARGV[13], ARGV[12] .. 'nobody', ARGV[14]) end
 elseif ARGV[8] == '1' then
   redis.call('SADD', KEYS[5], ARGV[6])
   redis.call('PEXPIRE', KEYS[5], ARGV[5])
@@ -96,9 +110,10 @@ class Stored:
 class RunStore:
     """Writes events down before what they announce is done, and reads them back."""
 
-    def __init__(self, client: redis.asyncio.Redis, settings: Settings) -> None:
+    def __init__(self, client: redis.asyncio.Redis, settings: Settings, seal: Seal) -> None:
         self._client = client
         self._settings = settings
+        self._seal = seal
         self._keys = settings.keys
         self._append = client.register_script(APPEND)
 
@@ -136,7 +151,7 @@ class RunStore:
         """The run as its events tell it. Raises RunNotFound, StoreUnreachable."""
         entries = await self.entries(run_id)
         if not entries or not isinstance(entries[0].event, RunStarted):
-            raise RunNotFound(f"no run {run_id} is stored: its id is wrong, or it ended longer ago than runs are kept")
+            raise RunNotFound(_not_stored(run_id))
         run = folded(Run.start(entries[0].event), entries[1:])
         return Stored(run, entries[-1].id)
 
@@ -177,8 +192,57 @@ class RunStore:
             owner = cast("bytes | None", await self._client.hget(self._keys.head(run_id), "owner"))
         return owner.decode() if owner else ""
 
-    async def heads(self, *, limit: int = 50, offset: int = 0) -> list[Head]:
-        """The newest runs first. Raises StoreUnreachable."""
+    async def heads(self, *, limit: int = 50, offset: int = 0, states: Collection[State] = ()) -> list[Head]:
+        """The newest runs first, those in one of `states` if there are any named. Raises StoreUnreachable."""
+        if not states:
+            return (await self._page(offset, limit))[1]
+        found: list[Head] = []
+        more = True
+        position = 0
+        while more and len(found) < offset + limit:
+            more, page = await self._page(position, PAGE)
+            position += len(page)
+            found += (head for head in page if head.state in states)
+        return found[offset : offset + limit]
+
+    async def named(self, beginning: str) -> str:
+        """The id of the one run whose id is this or begins like this. Raises RunNotFound, AmbiguousId."""
+        with translating(self._settings):
+            if await self._client.exists(self._keys.head(beginning)):
+                return beginning
+            pattern = re.sub(r"([*?\[\]\\])", r"\\\1", beginning) + "*"
+            scan = self._client.zscan_iter(self._keys.runs(), match=pattern, count=SCAN_COUNT)
+            found = sorted({cast("bytes", run_id).decode() async for run_id, _ in scan}) if beginning else []
+        if not found:
+            raise RunNotFound(_not_stored(beginning))
+        first, *others = found
+        # Runs below a run have its id and more.
+        if not all(other.startswith(f"{first}.") for other in others):
+            raise AmbiguousId(f"{len(found)} runs have ids that begin with {beginning}, for example {first}")
+        return first
+
+    async def follow(self, run_id: str) -> AsyncIterator[Entry]:
+        """The events of a run, stored and to come, until it has ended. Raises RunNotFound, StoreUnreachable."""
+        run: Run | None = None
+        last_id = FIRST
+        while True:
+            for entry in await self.entries(run_id, after=last_id):
+                last_id = entry.id
+                run = Run.start(entry.event) if isinstance(entry.event, RunStarted) else run and run.on(entry.event)
+                yield entry
+            if run is None or not await self._is_stored(run_id):
+                raise RunNotFound(_not_stored(run_id))
+            if run.state.is_terminal:
+                return
+            with translating(self._settings):
+                await self._client.xread({self._keys.run(run_id): last_id}, count=1, block=FOLLOW_BLOCK_MS)
+
+    async def _is_stored(self, run_id: str) -> bool:
+        with translating(self._settings):
+            return bool(await self._client.exists(self._keys.run(run_id)))
+
+    async def _page(self, offset: int, limit: int) -> tuple[bool, list[Head]]:
+        """Whether there may be more, and the heads of so many runs; those that are gone leave the list."""
         with translating(self._settings):
             ids = cast("list[bytes]", await self._client.zrevrange(self._keys.runs(), offset, offset + limit - 1))
             pipeline = self._client.pipeline(transaction=False)
@@ -187,7 +251,8 @@ class RunStore:
             found: list[dict[bytes, bytes]] = await pipeline.execute() if ids else []
             if gone := [run_id for run_id, head in zip(ids, found, strict=True) if not head]:
                 await self._client.zrem(self._keys.runs(), *gone)
-        return [_head(run_id.decode(), head) for run_id, head in zip(ids, found, strict=True) if head]
+        heads = [_head(run_id.decode(), head) for run_id, head in zip(ids, found, strict=True) if head]
+        return bool(ids), heads
 
     async def delete(self, run_id: str) -> bool:
         """Forget a run. Whether there was one. Who works on it finds it gone, and stops. Raises StoreUnreachable."""
@@ -218,6 +283,8 @@ class RunStore:
         head: dict[str, Any] | None = None,
     ) -> str | None:
         keys = self._keys
+        parent = run.parent_call_id or ""
+        ends = bool(parent) and run.state.is_terminal
         fields = {"turn": run.turn, "calls": len(run.calls), **(head or {})}
         with translating(self._settings):
             entry_id: bytes | None = await self._append(
@@ -237,6 +304,12 @@ class RunStore:
                     run.run_id,
                     owner,
                     int(may_be_adopted),
+                    parent,
+                    self._seal.close_result(result_for_parent(run), parent) if ends else "",
+                    keys.result(""),
+                    keys.replies(""),
+                    RESULT_TTL_S * 1000,
+                    REPLIES_MAX,
                     *(part for field in fields.items() for part in field),
                 ],
             )
@@ -266,6 +339,10 @@ def folded(run: Run, entries: Sequence[Entry]) -> Run:
 def adoption(orchestrator_id: str) -> bytes:
     """The event that makes an orchestrator the owner, as it is stored."""
     return orjson.dumps(RunAdopted(orchestrator_id=orchestrator_id).model_dump())
+
+
+def _not_stored(run_id: str) -> str:
+    return f"no run {run_id} is stored: its id is wrong, or it ended longer ago than runs are kept"
 
 
 def _title(messages: Sequence[Message]) -> str:

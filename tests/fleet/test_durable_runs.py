@@ -20,8 +20,9 @@ from orchestrator.run import State
 from orchestrator.store import RunStore
 from toolfleet.calls import FailureKind, Returned
 from toolfleet.connections import connect_async
-from toolfleet.errors import IllegalTransition, RunNotFound
+from toolfleet.errors import RunNotFound, RunNotOpen
 from toolfleet.messages import ToolMessage
+from toolfleet.wire import Seal
 
 WAIT_S = 30
 
@@ -47,7 +48,7 @@ async def model():
 @pytest.fixture
 async def store(fleet):
     async with connect_async(fleet.settings) as client:
-        yield RunStore(client, fleet.settings)
+        yield RunStore(client, fleet.settings, Seal(fleet.settings))
 
 
 class Lone:
@@ -261,7 +262,7 @@ async def test_who_stops_waiting_cancels_the_run(fleet, model, stage, store):
 async def test_an_ended_run_cannot_be_cancelled_and_an_unknown_one_is_not_found(fleet, model):
     async with another(fleet, model) as orchestrator:
         run = await orchestrator.run('say "done"')
-        with pytest.raises(IllegalTransition):
+        with pytest.raises(RunNotOpen):
             await orchestrator.cancel(run.run_id)
         with pytest.raises(RunNotFound):
             await orchestrator.cancel("nobody")

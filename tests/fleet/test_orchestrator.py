@@ -36,7 +36,7 @@ async def rehearsal(fleet):
 @pytest.fixture
 async def store(fleet):
     async with connect_async(fleet.settings) as client:
-        yield RunStore(client, fleet.settings)
+        yield RunStore(client, fleet.settings, Seal(fleet.settings))
 
 
 @pytest.fixture

@@ -1,0 +1,190 @@
+"""Secrets among a tool's arguments reach the tool, and nobody who only looks."""
+
+import json
+from typing import Annotated, Any
+
+import pytest
+from pydantic import BaseModel, Field, SecretStr
+
+from toolfleet import BadArguments, Context, Secret, tool
+from toolfleet.calls import ToolCall
+from toolfleet.handwritten import hand_written
+from toolfleet.masks import has_secrets, mask_arguments
+
+SECRET = "hunter2"
+
+
+class Login(BaseModel):
+    user: str
+    password: SecretStr
+    next: "Login | None" = None
+
+
+@tool
+def plain(a: Any, b: dict[str, int] | None = None): ...
+
+
+@tool
+def secretive(
+    url: str,
+    token: Annotated[str, Secret()] = "",
+    password: SecretStr | None = None,
+    login: Login | None = None,
+    logins: list[Login] = [],  # noqa: B006  # pydantic copies it
+    keys: dict[str, SecretStr] = {},  # noqa: B006
+    pin: Annotated[int, Secret()] = 0,
+): ...
+
+
+by_hand = hand_written(
+    {
+        "name": "by_hand",
+        "description": "By hand.",
+        "input_schema": {
+            "type": "object",
+            "properties": {"url": {"type": "string"}, "pin": {"type": "integer", "writeOnly": True}},
+            "additionalProperties": False,
+        },
+    },
+    lambda arguments: arguments,
+)
+
+
+def test_a_secret_reaches_the_tool_as_it_was_declared():
+    values = secretive.bind(json.dumps({"url": "u", "token": SECRET, "password": SECRET, "pin": 7})).values
+    assert (values["token"], values["pin"]) == (SECRET, 7)
+    assert values["password"].get_secret_value() == SECRET
+
+
+def test_the_schema_says_what_is_secret():
+    properties = secretive.spec.input_schema["properties"]
+    assert properties["token"] == {"type": "string", "writeOnly": True, "default": ""}
+    assert properties["password"]["anyOf"][0]["writeOnly"]
+    assert "writeOnly" not in properties["url"]
+    assert [has_secrets(each.spec.input_schema) for each in (plain, secretive, by_hand)] == [False, True, True]
+
+
+def test_arguments_of_a_tool_without_secrets_are_left_as_they_are():
+    for text in ('{"a": 1,  "b": {"c": 2}}', "hopeless", ""):
+        assert mask_arguments(text, plain.spec.input_schema) == text
+
+
+MASKED = {
+    "where_it_is_declared": (
+        {"url": "u", "token": SECRET, "password": SECRET, "pin": 7},
+        {"url": "u", "token": "***", "password": "***", "pin": "***"},
+    ),
+    "but_not_what_is_absent": ({"url": "u", "password": None}, {"url": "u", "password": None}),
+    "in_models_of_models": (
+        {"login": {"user": "u", "password": SECRET, "next": {"user": "v", "password": SECRET}}},
+        {"login": {"user": "u", "password": "***", "next": {"user": "v", "password": "***"}}},
+    ),
+    "in_lists": ({"logins": [{"user": "u", "password": SECRET}]}, {"logins": [{"user": "u", "password": "***"}]}),
+    "in_values_of_dicts": ({"keys": {"a": SECRET, "b": SECRET}}, {"keys": {"a": "***", "b": "***"}}),
+    "whatever_its_type": ({"token": [SECRET, {"x": SECRET}]}, {"token": "***"}),
+    "under_a_misspelt_name": ({"url": "u", "tokn": SECRET}, {"url": "u", "tokn": "***"}),
+    "in_an_object_written_as_a_string": ({"login": json.dumps({"password": SECRET})}, {"login": "***"}),
+    "in_a_list_where_an_object_was_wanted": ({"login": [{"password": SECRET}]}, {"login": "***"}),
+}
+
+
+@pytest.mark.parametrize(("arguments", "masked"), MASKED.values(), ids=MASKED)
+def test_a_secret_is_masked(arguments, masked):
+    shown = json.loads(mask_arguments(json.dumps(arguments), secretive.spec.input_schema))
+    if arguments.get("login") and isinstance(arguments["login"], list):
+        assert SECRET not in json.dumps(shown)
+    else:
+        assert shown == masked
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f'{{"token": "{SECRET}"',
+        f"{{'token': '{SECRET}'}}",
+        f"call it with {SECRET}",
+        f'["{SECRET}"]',
+        f'"{SECRET}"',
+        json.dumps(f'{{"token": "{SECRET}"}}'),
+        f'{{"token": {"9" * 5000}, "x": "{SECRET}"}}',
+        '{"token": ' * 500 + f'"{SECRET}',
+    ],
+)
+def test_badly_written_arguments_show_no_secret_either(text):
+    assert SECRET not in mask_arguments(text, secretive.spec.input_schema)
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"allOf": [{"properties": {"x": {"writeOnly": True}}}]},
+        {"properties": {"x": {"$ref": "#/definitions/s"}}, "definitions": {"s": {"writeOnly": True}}},
+        {"properties": {"x": {"$ref": "https://elsewhere"}}},
+        {"patternProperties": {"^x": {"writeOnly": True}}},
+        {"additionalProperties": {"writeOnly": True}},
+        {"properties": {"x": {"prefixItems": [{"writeOnly": True}]}}},
+        {"if": {}, "then": {"properties": {"x": {"oneOf": [{"type": "array", "items": {"writeOnly": True}}]}}}},
+        {"properties": {"x": {"$ref": "#"}, "y": {"writeOnly": True}}},
+        {"patternProperties": {"(?<x": {"writeOnly": True}}},
+    ],
+)
+def test_schemas_of_all_kinds_are_understood(schema):
+    assert SECRET not in mask_arguments(json.dumps({"x": [SECRET]}), schema)
+    assert SECRET not in mask_arguments(json.dumps({"x": {"y": SECRET}}), schema)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"url": "u", "token": [SECRET]},
+        {"url": "u", "password": {"x": SECRET}},
+        {"url": "u", "login": {"user": 1, "password": [SECRET]}},
+        {"url": "u", "login": {"password": SECRET}},
+        {"url": "u", "login": SECRET},
+        {"url": "u", "logins": SECRET},
+        {"url": "u", "logins": [SECRET]},
+        {"url": "u", "keys": {"a": [SECRET]}},
+        {"url": "u", "pin": SECRET},
+        {"url": "u", "tokn": SECRET},
+        {"password": SECRET},
+        [SECRET],
+        SECRET,
+    ],
+    ids=repr,
+)
+@pytest.mark.parametrize("tool", [secretive, by_hand], ids=["typed", "by_hand"])
+def test_what_is_wrong_is_said_without_the_secret(tool, arguments):
+    with pytest.raises(BadArguments) as refused:
+        tool.bind(json.dumps(arguments))
+    assert SECRET not in str(refused.value)
+
+
+def test_a_validators_own_words_are_not_trusted_with_a_secret():
+    from pydantic import AfterValidator
+
+    def refuse(value: str) -> str:
+        raise ValueError(f"{value} is too easy")
+
+    @tool
+    def guarded(token: Annotated[str, AfterValidator(refuse), Secret()], name: Annotated[str, Field(max_length=2)]): ...
+
+    with pytest.raises(BadArguments) as refused:
+        guarded.bind(json.dumps({"token": SECRET, "name": "long"}))
+    assert str(refused.value) == (
+        "bad arguments for guarded: parameter 'token' is \"***\": it is not accepted; "
+        "parameter 'name' is \"long\": string should have at most 2 characters."
+    )
+
+
+def test_reprs_show_no_arguments_and_nothing_of_the_callers():
+    call = ToolCall(
+        call_id="r.1.0",
+        run_id="r",
+        tool="t",
+        arguments=json.dumps({"token": SECRET}),
+        deadline_unix_s=9,
+        reply_to="o",
+        context={"key": SECRET},
+    )
+    bound = plain.bind(json.dumps({"a": SECRET}))
+    assert SECRET not in f"{call!r} {call} {Context.of(call, last_checkpoint=SECRET)!r} {bound!r}"

@@ -19,6 +19,8 @@ from toolfleet.messages import AssistantMessage, RequestedCall
 
 MIXED = ("once", "again")
 IN_PROCESSES = ("once_in_process", "again_in_process")
+MOSTLY_QUICK = (*MIXED, *MIXED, *MIXED, *MIXED, *IN_PROCESSES)
+"""Few in processes: there are two of those, and hundreds of places for the others."""
 
 REPEATABLE = frozenset({"again", "again_in_process", "poison", "poison_in_process", "swallow"})
 

@@ -1,4 +1,4 @@
-"""Models' servers that hang, drop streams, refuse, or give two calls one id: over real HTTP, with the rehearsal model."""
+"""Models' servers that hang, drop streams, refuse, or give two calls one id: the rehearsal model's, over real HTTP."""
 
 from __future__ import annotations
 

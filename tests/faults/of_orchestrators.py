@@ -23,7 +23,7 @@ from tests.faults.arena import HERE, LEASE_S, Arena, Form, fault, until
 from tests.faults.conversing import Plan, planned_model
 from tests.faults.fault_tools import LEDGER
 from tests.faults.judge import Ask, Injection, entries_of
-from tests.faults.load import AGAIN_ENDS, IN_PROCESSES, MIXED, ONCE_ENDS, REPEATABLE
+from tests.faults.load import AGAIN_ENDS, IN_PROCESSES, MIXED, MOSTLY_QUICK, ONCE_ENDS, REPEATABLE
 from toolfleet.connections import connect_async
 from toolfleet.errors import RunNotFound, ToolfleetError
 from toolfleet.messages import ToolMessage
@@ -79,13 +79,21 @@ class Conversations:
         self.plans: dict[str, Plan] = {}
         self.holders: list[Holder] = []
 
-    def plan(self, count: int, *, turns: int = 2, calls: int = 4, seconds: float = 0.05) -> list[Plan]:
+    def plan(
+        self,
+        count: int,
+        *,
+        turns: int = 2,
+        calls: int = 4,
+        seconds: float = 0.05,
+        tools: Sequence[str] = (*MIXED, *IN_PROCESSES),
+    ) -> list[Plan]:
         """So many conversations to be held."""
         plans = []
         for _ in range(count):
             run_id = f"r{self._mark}-{self._numbers}"
             self._numbers += 1
-            plans.append(Plan(run_id, turns, calls, (*MIXED, *IN_PROCESSES), seconds))
+            plans.append(Plan(run_id, turns, calls, tools, seconds))
         return plans
 
     async def hold(
@@ -277,13 +285,12 @@ def is_stopped(pid: int) -> bool:
     long=75,
 )
 async def chaos(arena: Arena, times: int) -> None:
-    """`times` kills of workers; by the figures of a long run, 200 conversations of 15 calls in ten seconds."""
     runs_each = {Form.ONCE: 10, Form.SHORT: 60, Form.LONG: 60}[arena.form]
     await arena.replenish(io=3, cpu=1)
     async with conversations(arena) as runs:
 
         async def begin() -> Holder:
-            return await runs.hold(runs.plan(runs_each, turns=3, calls=5, seconds=0.2), at_once=12)
+            return await runs.hold(runs.plan(runs_each, turns=3, calls=5, seconds=0.2, tools=MOSTLY_QUICK), at_once=12)
 
         living = [await begin(), await begin()]
         for number in range(times):

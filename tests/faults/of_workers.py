@@ -7,7 +7,7 @@ import time
 from contextlib import suppress
 
 from tests.faults.arena import Arena, fault, until
-from tests.faults.load import IN_PROCESSES
+from tests.faults.load import IN_PROCESSES, MOSTLY_QUICK
 from toolfleet.calls import FailureKind
 from toolfleet.points import Point
 from toolfleet.testing import clock_offset, stop_at
@@ -124,9 +124,8 @@ async def clock_behind(arena: Arena, times: int) -> None:
 
 @fault("a random worker is killed every two seconds, while calls run all the time", once=2, short=15, long=60)
 async def chaos_of_workers(arena: Arena, times: int) -> None:
-    kinds = ("once", "again", "once", "again", "once_in_process", "again_in_process")
     await arena.replenish(io=3, cpu=1)
-    async with arena.load.running(conversations=24, calls=5, seconds=0.2, tools=kinds, pause_s=0.1):
+    async with arena.load.running(conversations=24, calls=5, seconds=0.2, tools=MOSTLY_QUICK, pause_s=0.1):
         for _ in range(times):
             due = time.monotonic() + 2.0
             pool = arena.rng.choice(["io", "io", "io", "cpu"])

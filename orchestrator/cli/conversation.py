@@ -63,7 +63,7 @@ async def _ask(
     slow: Literal["wait", "handle"],
     timeout_s: float | None,
 ) -> Run:
-    async with _model(console) as model, Orchestrator(model, settings=settings) as orchestrator:
+    async with chosen_model(console) as model, Orchestrator(model, settings=settings) as orchestrator:
         if not await orchestrator.catalog.offered():
             raise NoToolsFound(
                 "no live worker offers a tool: start some with `toolfleet up`, or name a module with --tools, "
@@ -90,7 +90,7 @@ def _print_answer(run: Run, console: Console) -> None:
 
 
 @asynccontextmanager
-async def _model(console: Console) -> AsyncIterator[ChatModel]:
+async def chosen_model(console: Console) -> AsyncIterator[ChatModel]:
     """The model that the environment selects, or the rehearsal model, named as what it is."""
     if model := model_from_environment():
         console.print(f"[dim]model: {model.name}[/]", soft_wrap=True)

@@ -10,7 +10,7 @@ from typing import Final
 
 import typer
 
-from orchestrator.cli import dead, demo, flower, run, tools, up, worker
+from orchestrator.cli import batch, dead, demo, flower, run, tools, up, worker
 from toolfleet.errors import ToolfleetError
 from toolfleet.logs import configure_logs
 
@@ -26,6 +26,7 @@ app = typer.Typer(
 )
 app.command(epilog="Example: toolfleet demo")(demo.demo)
 app.command(epilog='Example: toolfleet run "What is the square root of 2?" --tools workers.packs.arithmetic')(run.run)
+app.command(epilog="Example: toolfleet batch in.jsonl out.jsonl --concurrency 200")(batch.batch)
 app.command(epilog="Example: toolfleet up --tools my_package.my_tools --io 2")(up.up)
 app.command(epilog="Example: toolfleet tools --json")(tools.tools)
 app.add_typer(dead.app, name="dead")

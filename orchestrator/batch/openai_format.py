@@ -1,0 +1,182 @@
+"""OpenAI's Batch API lines: `custom_id` and the body of a Chat Completions request in, the completion out.
+
+Pure. Tools are taken by name: the fleet's own specs are what the model sees. Sampling parameters have no effect and are
+named as ignored, since a silent difference would be worse.
+https://platform.openai.com/docs/api-reference/batch/request-input
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final, Literal
+
+import orjson
+from pydantic import BaseModel, ConfigDict, StrictStr, ValidationError
+
+from orchestrator.api import RunOptions
+from orchestrator.batch.records import Question, Refused, Unreadable, complaint
+from orchestrator.run import Run, State
+from toolfleet.messages import AssistantMessage, Message, RequestedCall, SystemMessage, ToolMessage, UserMessage
+
+URL: Final = "/v1/chat/completions"
+
+ID_PREFIX: Final = "batch_req_"
+REFUSED_PREFIX: Final = "batch_req_line_"
+
+UNDERSTOOD: Final = {"model", "messages", "tools"}
+
+
+class _Foreign(BaseModel):
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+
+class _Part(_Foreign):
+    type: str
+    text: str | None = None
+
+
+class _Function(_Foreign):
+    name: str
+    arguments: str = ""
+
+
+class _Call(_Foreign):
+    id: str
+    function: _Function
+
+
+class _Message(_Foreign):
+    role: Literal["system", "developer", "user", "assistant", "tool"]
+    content: str | tuple[_Part, ...] | None = None
+    tool_calls: tuple[_Call, ...] | None = None
+    tool_call_id: str = ""
+
+
+class _Tool(_Foreign):
+    type: Literal["function"] = "function"
+    function: _Function
+
+
+class _Body(_Foreign):
+    model: str
+    messages: tuple[_Message, ...]
+    tools: tuple[_Tool, ...] | None = None
+
+
+class _Line(_Foreign):
+    custom_id: StrictStr
+    method: Literal["POST"] = "POST"
+    url: str = URL
+    body: _Body
+
+
+def read(fields: dict[str, Any], *, model: str | None) -> Question:
+    """What the line asks. Without `tools` the model is offered none. Raises Unreadable."""
+    if "custom_id" not in fields:
+        raise Unreadable('no "custom_id"')
+    try:
+        line = _Line.model_validate(fields)
+    except ValidationError as error:
+        raise Unreadable(complaint(error)) from None
+    if line.url != URL:
+        raise Unreadable(f"only {URL} is served, not {line.url}")
+    if model is not None and line.body.model != model:
+        raise Unreadable(f"asks for the model {line.body.model!r}, and {model!r} answers; --any-model lets it")
+    if not line.body.messages:
+        raise Unreadable("no messages")
+    ignored = sorted(name for name, value in fields["body"].items() if name not in UNDERSTOOD and value is not None)
+    tools = None if line.body.tools is None else tuple(tool.function.name for tool in line.body.tools)
+    options = RunOptions() if tools is None else RunOptions(tools=tools)
+    return Question(line.custom_id, _messages(line.body.messages), options, tuple(ignored))
+
+
+def _messages(messages: tuple[_Message, ...]) -> tuple[Message, ...]:
+    read: list[Message] = []
+    names: dict[str, str] = {}
+    for message in messages:
+        match message.role:
+            case "system" | "developer":
+                read.append(SystemMessage(content=_text(message)))
+            case "user":
+                read.append(UserMessage(content=_text(message)))
+            case "assistant":
+                calls = message.tool_calls or ()
+                names |= {call.id: call.function.name for call in calls}
+                requested = tuple(
+                    RequestedCall(id=call.id, name=call.function.name, arguments=call.function.arguments)
+                    for call in calls
+                )
+                read.append(AssistantMessage(content=_text(message), tool_calls=requested))
+            case "tool":
+                if message.tool_call_id not in names:
+                    raise Unreadable(f"a tool message answers the call {message.tool_call_id!r}, which nobody made")
+                name = names[message.tool_call_id]
+                read.append(ToolMessage(tool_call_id=message.tool_call_id, name=name, content=_text(message)))
+    return tuple(read)
+
+
+def _text(message: _Message) -> str:
+    if not isinstance(message.content, tuple):
+        return message.content or ""
+    if foreign := next((part.type for part in message.content if part.text is None), None):
+        raise Unreadable(f"a message has content of type {foreign!r}; only text is understood")
+    return "".join(part.text or "" for part in message.content)
+
+
+# --- output ---------------------------------------------------------------------------------------------------------
+
+
+def written(custom_id: str | int, run: Run) -> bytes:
+    """The output of a line whose run has ended."""
+    if run.state is not State.DONE:
+        return _failed(custom_id, ID_PREFIX + run.run_id, f"run_{run.state.value}", run.reason or "")
+    completion = {
+        "id": f"chatcmpl-{run.run_id}",
+        "object": "chat.completion",
+        "created": int(run.started_unix_s),
+        "model": run.model,
+        "choices": [
+            {
+                "index": 0,
+                "message": {"role": "assistant", "content": run.answer or "", "refusal": None},
+                "logprobs": None,
+                "finish_reason": "stop",
+            }
+        ],
+        "usage": {
+            "prompt_tokens": run.usage.input_tokens,
+            "completion_tokens": run.usage.output_tokens,
+            "total_tokens": run.usage.input_tokens + run.usage.output_tokens,
+        },
+    }
+    response = {"status_code": 200, "request_id": run.run_id, "body": completion}
+    return orjson.dumps(
+        {"id": ID_PREFIX + run.run_id, "custom_id": custom_id, "response": response, "error": None},
+    )
+
+
+def written_unbegun(custom_id: str | int, run_id: str, reason: str) -> bytes:
+    """The output of a line whose run could not begin."""
+    return _failed(custom_id, ID_PREFIX + run_id, "run_not_begun", reason)
+
+
+def written_refused(refused: Refused) -> bytes:
+    """The output of a line that cannot be asked; always the same for the same line."""
+    return _failed(refused.id, f"{REFUSED_PREFIX}{refused.line}", "invalid_line", refused.reason)
+
+
+def _failed(custom_id: str | int | None, id_: str, code: str, message: str) -> bytes:
+    error = {"code": code, "message": message}
+    return orjson.dumps({"id": id_, "custom_id": custom_id, "response": None, "error": error})
+
+
+def is_ok(fields: dict[str, Any]) -> bool:
+    """Whether a line of output has an answer."""
+    return fields.get("error") is None
+
+
+def run_id_of(fields: dict[str, Any]) -> str | None:
+    """The run that a line of output tells of; None for a refused line. Raises Unreadable for anything else."""
+    id_ = fields.get("id")
+    if not isinstance(id_, str) or not id_.startswith(ID_PREFIX):
+        raise Unreadable("not a line of this batch's output")
+    return None if id_.startswith(REFUSED_PREFIX) else id_.removeprefix(ID_PREFIX)

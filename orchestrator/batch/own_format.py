@@ -1,0 +1,95 @@
+"""Toolfleet's own lines: `{"id": …, "question": …}` in; id, state, answer or reason, and the figures of the run out.
+
+Pure. A field that is not known is refused: it is most likely a misspelt one.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, cast
+
+import orjson
+from pydantic import BaseModel, ConfigDict, Field, StrictInt, StrictStr, ValidationError
+
+from orchestrator.api import RunOptions
+from orchestrator.batch.records import Question, Refused, Unreadable, complaint
+from orchestrator.history import Slow
+from orchestrator.run import Run, State
+from toolfleet.calls import Failed
+from toolfleet.messages import Message, UserMessage
+
+Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+
+
+class OwnLine(BaseModel):
+    """A line as it is written. What is left out is as the command says, or as the run's defaults say."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    id: StrictStr | StrictInt
+    question: str | None = None
+    messages: tuple[Message, ...] | None = None
+    tools: tuple[str, ...] | None = None
+    slow: Slow | None = None
+    context: dict[str, Any] | None = None
+    max_turns: Annotated[int, Field(ge=1)] | None = None
+    timeout_s: Seconds | None = None
+    patience_s: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = None
+
+
+def read(fields: dict[str, Any]) -> Question:
+    """What the line asks. Raises Unreadable."""
+    if "id" not in fields:
+        raise Unreadable('no "id"')
+    try:
+        line = OwnLine.model_validate(fields)
+    except ValidationError as error:
+        raise Unreadable(complaint(error)) from None
+    if (line.question is None) == (line.messages is None):
+        raise Unreadable('either "question" or "messages" is expected')
+    if not (line.question or line.messages):
+        raise Unreadable("the question is empty")
+    messages = line.messages or (UserMessage(content=line.question or ""),)
+    options = line.model_dump(exclude={"id", "question", "messages"}, exclude_none=True)
+    return Question(line.id, messages, cast("RunOptions", options))
+
+
+def written(line: int, line_id: str | int, run: Run) -> bytes:
+    """The output of a line whose run has ended."""
+    return orjson.dumps(
+        {
+            "id": line_id,
+            "line": line,
+            "run_id": run.run_id,
+            "state": run.state.value,
+            "answer": run.answer if run.state is State.DONE else None,
+            "reason": run.reason if run.state is not State.DONE else None,
+            "turns": run.turn,
+            "calls": len(run.calls),
+            "failed_calls": sum(isinstance(call.result, Failed) for call in run.calls),
+            "usage": run.usage.model_dump(),
+        }
+    )
+
+
+def written_unbegun(line: int, line_id: str | int, run_id: str, reason: str) -> bytes:
+    """The output of a line whose run could not begin."""
+    return orjson.dumps({"id": line_id, "line": line, "run_id": run_id, "state": "failed", "reason": reason})
+
+
+def written_refused(refused: Refused) -> bytes:
+    """The output of a line that cannot be asked; always the same for the same line."""
+    return orjson.dumps({"id": refused.id, "line": refused.line, "state": "refused", "reason": refused.reason})
+
+
+def is_ok(fields: dict[str, Any]) -> bool:
+    """Whether a line of output has an answer."""
+    return fields.get("state") == State.DONE.value
+
+
+def run_id_of(fields: dict[str, Any]) -> str | None:
+    """The run that a line of output tells of; None for a refused line. Raises Unreadable for anything else."""
+    if fields.get("state") == "refused" and "reason" in fields:
+        return None
+    if isinstance(run_id := fields.get("run_id"), str) and "state" in fields:
+        return run_id
+    raise Unreadable("not a line of a batch's output")

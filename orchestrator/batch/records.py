@@ -1,0 +1,56 @@
+"""A line's records: what it asks, or why it is refused. Plain values that both formats and the runner speak."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from pydantic import ValidationError
+
+from orchestrator.api import RunOptions
+from toolfleet.messages import Message
+
+Form = Literal["own", "openai"]
+"""Which format a line has, and so its output."""
+
+
+class Unreadable(Exception):
+    """A line cannot be asked; the text says why. Ends as a `Refused`, never leaves this package."""
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What a line asks: a conversation so far, and how it is to be run."""
+
+    id: str | int
+    messages: tuple[Message, ...]
+    options: RunOptions
+    ignored: tuple[str, ...] = ()
+    """Fields of its format that have no effect here."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A line that becomes a run."""
+
+    line: int
+    form: Form
+    question: Question
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """A line that does not."""
+
+    line: int
+    id: str | int | None
+    form: Form
+    reason: str
+
+
+def complaint(error: ValidationError) -> str:
+    """What is wrong with a line's fields, in one line."""
+    return "; ".join(
+        f"{'.'.join(str(part) for part in each['loc']) or 'line'}: {each['msg']}"
+        for each in error.errors(include_url=False, include_context=False, include_input=False)[:3]
+    )

@@ -7,13 +7,17 @@ from collections.abc import Iterable, Mapping
 from typing import Final, cast
 
 import redis.asyncio
+import stamina
 
 from toolfleet.catalog import Announcement
 from toolfleet.connections import translating
-from toolfleet.errors import UnknownTool
+from toolfleet.errors import StoreUnreachable, UnknownTool
 from toolfleet.keys import ANNOUNCEMENT_TTL_S
 from toolfleet.settings import Settings
 from toolfleet.tool import ToolSpec
+
+RETRY_FOR_S: Final = 30.0
+"""How long Redis may be away before the caller hears of it, as for sending."""
 
 MAX_AGE_S: Final = 1.0
 """A thousand conversations ask at once; workers come and go by the second."""
@@ -29,12 +33,23 @@ class Catalog:
         self._read_at = -MAX_AGE_S
 
     async def offered(self) -> Mapping[str, ToolSpec]:
-        """Every tool that a live worker serves, by name. Raises StoreUnreachable."""
+        """Every tool that a live worker serves, by name. Waits for a Redis that is away; then raises StoreUnreachable.
+
+        A connection that was cut, or a server that is restarted, is nothing that a caller has to hear of.
+        """
         if time.monotonic() - self._read_at >= MAX_AGE_S:
-            workers = await self.workers()
+            workers = await self._workers_once_redis_is_back()
             self._offered = {spec.name: spec for worker in workers for spec in worker.tools}
             self._read_at = time.monotonic()
         return self._offered
+
+    async def _workers_once_redis_is_back(self) -> list[Announcement]:
+        async for attempt in stamina.retry_context(
+            on=StoreUnreachable, attempts=None, timeout=RETRY_FOR_S, wait_max=2.0
+        ):
+            with attempt:
+                return await self.workers()
+        raise AssertionError("a retry ends with a result or an error")
 
     async def workers(self) -> list[Announcement]:
         """Every live worker, by name. Raises StoreUnreachable."""

@@ -36,6 +36,7 @@ from orchestrator.publishers import publisher_for
 from orchestrator.run import Run
 from orchestrator.runs import Runs
 from orchestrator.store import Head, RunStore
+from orchestrator.vault import Vault
 from toolfleet.broker import celery_app
 from toolfleet.calls import call_id, run_of
 from toolfleet.connections import connect_async, translating
@@ -127,6 +128,7 @@ class Orchestrator:
             stack.push_async_callback(self._dispatcher.aclose)
             handles = Handles(client, settings, seal, gatherer)
             self._overview = Overview(client, settings, seal)
+            vault = Vault(client, settings)
             self._canceller = Canceller(client, settings, seal, app)
             self._calls = Calls(
                 settings,
@@ -135,6 +137,7 @@ class Orchestrator:
                 gatherer=gatherer,
                 built_in=BuiltIn(handles, self._canceller),
                 agents=self._agents,
+                vault=vault,
             )
             self._store = RunStore(client, settings, seal)
             loop = None
@@ -148,6 +151,7 @@ class Orchestrator:
                     handles=handles,
                     store=self._store,
                     gatherer=gatherer,
+                    vault=vault,
                     seal=seal,
                 )
             self._runs = gatherer.listener = Runs(self._store, gatherer, self._id, loop)

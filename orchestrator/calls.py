@@ -21,7 +21,9 @@ from orchestrator.gather import Barrier, Gatherer
 from orchestrator.handles import Tasks
 from orchestrator.history import CallRecord, Slow
 from orchestrator.refusals import unknown_tool
+from orchestrator.vault import Vault
 from toolfleet.calls import Failed, Progress, Returned, Submitted, ToolCall, ToolResult
+from toolfleet.masks import mask_arguments
 from toolfleet.settings import Settings
 from toolfleet.streams import Priority
 from toolfleet.tool import ToolSpec
@@ -49,14 +51,14 @@ class Batch:
     """The run's earlier calls that became tasks, for the built-in tools."""
 
     def tell_start(self, call: ToolCall, spec: ToolSpec) -> None:
-        """A call is on its way."""
+        """A call is on its way. Whoever looks sees no secrets."""
         if self.emit:
             self.emit(
                 CallStarted(
                     run_id=self.run_id,
                     call_id=call.call_id,
                     tool=call.tool,
-                    arguments=call.arguments,
+                    arguments=mask_arguments(call.arguments, spec.input_schema),
                     long_running=spec.long_running,
                 )
             )
@@ -127,6 +129,7 @@ class Calls:
         gatherer: Gatherer,
         built_in: BuiltIn,
         agents: Agents,
+        vault: Vault,
     ) -> None:
         self._settings = settings
         self._orchestrator_id = orchestrator_id
@@ -134,6 +137,7 @@ class Calls:
         self._gatherer = gatherer
         self._built_in = built_in
         self._agents = agents
+        self._vault = vault
 
     async def send(self, calls: Sequence[CallRecord], batch: Batch, *, patient: bool = False) -> Sending:
         """Send the calls that were not sent before; expect those that were. `patient`: none of them counts as slow."""
@@ -189,9 +193,11 @@ class Calls:
         outgoing: list[Outgoing] = []
         for_agents: list[ToolCall] = []
         sent_before: list[ToolCall] = []
+        masked = [record.call_id for record in calls if record.is_masked and record.deadline_unix_s is None]
+        unmasked = await self._vault.arguments(masked)
         for record in calls:
             spec = batch.offered.get(record.tool)
-            call = self._tool_call(record, spec, batch)
+            call = self._tool_call(record, spec, batch, unmasked.get(record.call_id, record.arguments))
             sending.patience_s[call.call_id] = self._patience_s(record, spec, batch)
             if self._gatherer.is_full:
                 # What is ready must go before we wait for room, or nothing would ever make room.
@@ -245,12 +251,12 @@ class Calls:
             )
         return unknown_tool(call.tool, batch.offered)
 
-    def _tool_call(self, record: CallRecord, spec: ToolSpec | None, batch: Batch) -> ToolCall:
+    def _tool_call(self, record: CallRecord, spec: ToolSpec | None, batch: Batch, arguments: str) -> ToolCall:
         return ToolCall(
             call_id=record.call_id,
             run_id=batch.run_id,
             tool=record.tool,
-            arguments=record.arguments,
+            arguments=arguments,
             deadline_unix_s=record.deadline_unix_s or self._deadline_unix_s(spec, batch),
             reply_to=self._orchestrator_id,
             context=dict(batch.context),

@@ -32,6 +32,8 @@ class CallRecord(Record):
     requested_id: str
     tool: str
     arguments: str = Field(repr=False)
+    is_masked: bool = False
+    """Its arguments are shown without their secrets; what is sent is kept elsewhere."""
     refusal: Failed | None = None
     """Why it must not be sent: its answer is known already."""
     deadline_unix_s: float | None = None
@@ -87,6 +89,8 @@ class ModelReplied(Record):
     usage: Usage = Usage()
     cut_off: bool = False
     """The provider's output limit ended the reply; its last call may be half a call."""
+    masked: tuple[str, ...] = ()
+    """The calls whose arguments hold secrets, which are not stored here."""
 
 
 class CallsSent(Record):

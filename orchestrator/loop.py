@@ -35,6 +35,7 @@ from orchestrator.journal import Journal, LostRun, Overtaken, RunEnded
 from orchestrator.models.protocol import ChatModel, FinishReason, ReplyComplete, Restarted, TextDelta
 from orchestrator.run import Run, State
 from orchestrator.store import RunStore
+from orchestrator.vault import Vault
 from toolfleet.calls import Submitted, ToolResult
 from toolfleet.errors import (
     BrokerUnreachable,
@@ -71,6 +72,7 @@ class TurnLoop:
         handles: Handles,
         store: RunStore,
         gatherer: Gatherer,
+        vault: Vault,
         seal: Seal,
     ) -> None:
         self._model = model
@@ -80,6 +82,7 @@ class TurnLoop:
         self._handles = handles
         self._store = store
         self._gatherer = gatherer
+        self._vault = vault
         self._seal = seal
         self.is_draining = False
         """Set it, and every run stops after the step it is at."""
@@ -126,11 +129,14 @@ class TurnLoop:
     async def _ask(self, journal: Journal, emit: Emit | None) -> None:
         """One reply of the model, stored before anything it asks for is done."""
         run = journal.run
-        reply = await self._reply(run, await self._offered(run), emit)
+        offered = await self._offered(run)
+        reply = await self._reply(run, offered, emit)
         reached(Point.REPLY_RECEIVED, run.run_id)
+        said, masked = await self._vault.keep(_with_distinct_ids(reply.message), run.run_id, run.turn + 1, offered)
         run = await journal.append(
             ModelReplied(
-                message=_with_distinct_ids(reply.message),
+                message=said,
+                masked=masked,
                 usage=reply.usage,
                 cut_off=reply.finish_reason == FinishReason.LENGTH,
             )
@@ -206,6 +212,7 @@ class TurnLoop:
                 CallsBack(results=results, messages=run.messages_with(results), fetched=gathered.fetched)
             )
             self._calls.recorded(gathered.results | gathered.fetched)
+            await self._vault.forget([call.call_id for call in run.calls if call.is_masked and call.call_id in results])
         if journal.run.state is State.CALLING:
             handles = {} if run.slow == "handle" else {call_id: each.handle for call_id, each in slow.items()}
             await journal.append(CallsParked(handles=handles))
@@ -253,6 +260,7 @@ class TurnLoop:
                 emit(CallEnded(run_id=run.run_id, call_id=call_id, tool=under_way[call_id].tool, result=result))
         await journal.append(CallsBack(results=results, messages=run.messages_with(results)))
         self._calls.recorded(results)
+        await self._vault.forget([call_id for call_id in results if under_way[call_id].is_masked])
         return True
 
     async def _results(self, calls: Mapping[str, CallRecord]) -> dict[str, ToolResult]:

@@ -219,11 +219,12 @@ class Run(Record):
         last = len(requests) - 1
         return tuple(
             CallRecord(
-                call_id=call_id(self.run_id, turn, position),
+                call_id=(id_ := call_id(self.run_id, turn, position)),
                 turn=turn,
                 requested_id=request.id,
                 tool=request.name,
                 arguments=request.arguments,
+                is_masked=id_ in event.masked,
                 refusal=cut_off(request) if event.cut_off and position == last else None,
             )
             for position, request in enumerate(requests)
@@ -263,7 +264,7 @@ class Run(Record):
         if not event.approval.granted:
             change["refusal"] = denied(call.tool, event.approval.reason)
         elif event.approval.arguments is not None:
-            change["arguments"] = event.approval.arguments
+            change |= {"arguments": event.approval.arguments, "is_masked": False}
         return self._to(Change.APPROVAL_GIVEN, calls=self._updated({event.call_id: change}))
 
     def _delivered(self, event: SlowResultDelivered) -> Run:

@@ -69,6 +69,10 @@ class Keys:
         """String: which call a handle stands for, and who may ask."""
         return f"{self.namespace}:handle:{handle}"
 
+    def arguments(self, call_id: str) -> str:
+        """String: the arguments of a call that hold secrets, until it is back."""
+        return f"{self.namespace}:arguments:{call_id}"
+
     def cancelled(self, call_id: str) -> str:
         """String: a mark that a call must not start."""
         return f"{self.namespace}:cancelled:{call_id}"

@@ -12,7 +12,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel
+from pydantic import BaseModel, SecretStr
 
 from toolfleet import Context, ToolError, current_context, tool
 
@@ -38,6 +38,12 @@ def blocking_echo(value: Any) -> Any:
 async def add(a: int, b: int) -> int:
     """Add, once."""
     return a + b
+
+
+@tool(read_only=True)
+async def knock(word: SecretStr, times: int = 1) -> str:
+    """Say how long a secret word is."""
+    return f"{len(word.get_secret_value())} letters, {times} times"
 
 
 @tool(read_only=True)

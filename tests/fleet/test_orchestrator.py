@@ -290,3 +290,18 @@ async def test_connections_that_break_cost_no_call_and_repeat_none(fleet, orches
         contents = [answer.content for answer in await answering]
     assert contents == ["once"] * 3 + [str(n) for n in range(200)]
     assert len(stage.actors) == 3
+
+
+async def test_secret_arguments_reach_the_tool_and_stand_masked_in_the_run(fleet, store):
+    async with rehearsed(fleet.settings) as orchestrator:
+        question = 'call knock {"word": "open-sesame", "times": 2}'
+        events = [event async for event in orchestrator.stream(question)]
+        run = events[-1].run
+        history = await store.entries(run.run_id)
+    assert [message.content for message in run.messages if isinstance(message, ToolMessage)] == ["11 letters, 2 times"]
+    assert json.loads(run.calls[0].arguments) == {"word": "***", "times": 2}
+    # The user's own question names it; nothing else does.
+    told = [repr(event) for event in events[1:] if not hasattr(event, "run")] + [str(entry) for entry in history[1:]]
+    assert not [text for text in told if "open-sesame" in text]
+    async with connect_async(fleet.settings) as client:
+        assert not [key async for key in client.scan_iter(fleet.settings.keys.arguments("*"))]

@@ -5,6 +5,7 @@ Reads settings and tool modules once, when it is imported, and registers one Cel
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -38,6 +39,8 @@ class Fleet:
 
 def worker_app(settings: Settings, tools: Mapping[str, Tool[..., Any]]) -> Celery:
     """A Celery app that serves these tools."""
+    # At debug level Celery's pools log the whole message of each call, and so a tool's secrets.
+    logging.getLogger("celery.pool").setLevel(logging.INFO)
     app = celery_app(settings)
     app.toolfleet = Fleet(settings, tools)
     app.events.dispatcher_cls = BatchingDispatcher

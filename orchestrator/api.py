@@ -24,21 +24,24 @@ from orchestrator.catalog import Catalog
 from orchestrator.dispatch import Dispatcher
 from orchestrator.events import Event, RunBegan, RunEnded
 from orchestrator.gather import Gatherer
-from orchestrator.handles import Handles
+from orchestrator.handles import Handles, Status
 from orchestrator.history import Approval, ApprovalGiven, CallRecord, RunResumed, RunStarted, RunStopped, Slow
 from orchestrator.journal import write_from_outside
 from orchestrator.leases import Leases
 from orchestrator.loop import TurnLoop
 from orchestrator.messages import answered_ids, tool_messages
 from orchestrator.models.protocol import ChatModel
+from orchestrator.options import check_options
 from orchestrator.overview import AWAITING_APPROVAL, QUEUED, CallStanding, Overview
 from orchestrator.publishers import publisher_for
+from orchestrator.refusals import denied
 from orchestrator.run import Run
 from orchestrator.runs import Runs
+from orchestrator.single_calls import SingleCalls
 from orchestrator.store import Head, RunStore
 from orchestrator.vault import Vault
 from toolfleet.broker import celery_app
-from toolfleet.calls import call_id, run_of
+from toolfleet.calls import Failed, Returned, Submitted, call_id, run_of
 from toolfleet.connections import connect_async, translating
 from toolfleet.errors import CallerError, RunNotFound, RunNotOpen, StoreUnreachable
 from toolfleet.messages import AssistantMessage, Message, ToolMessage, UserMessage
@@ -130,15 +133,17 @@ class Orchestrator:
             self._overview = Overview(client, settings, seal)
             vault = Vault(client, settings)
             self._canceller = Canceller(client, settings, seal, app)
+            built_in = BuiltIn(handles, self._canceller)
             self._calls = Calls(
                 settings,
                 self._id,
                 dispatcher=self._dispatcher,
                 gatherer=gatherer,
-                built_in=BuiltIn(handles, self._canceller),
+                built_in=built_in,
                 agents=self._agents,
                 vault=vault,
             )
+            self._single = SingleCalls(self.catalog, self._calls, handles, built_in)
             self._store = RunStore(client, settings, seal)
             loop = None
             if self._model is not None:
@@ -323,6 +328,35 @@ class Orchestrator:
             standing = await self._overview.until_over(call_id_, within_s=CANCEL_WAIT_S)
         return standing
 
+    # --- one call, without a model ------------------------------------------------------------------------------
+
+    async def call(
+        self,
+        tool: str,
+        arguments: Mapping[str, Any] | str,
+        *,
+        patience_s: float | None = None,
+        context: Mapping[str, Any] | None = None,
+        timeout_s: float | None = None,
+    ) -> Returned | Failed | Submitted:
+        """One call of a tool: its result or, when it takes longer than `patience_s`, a handle for what goes on.
+
+        `arguments` are values, or JSON text. A failing call is a Failed record; raises UnknownTool, InvalidOption,
+        BrokerUnreachable, StoreUnreachable.
+        """
+        return await self._single.call(tool, arguments, patience_s=patience_s, context=context, timeout_s=timeout_s)
+
+    async def task(self, handle: str, *, wait_s: float = 0.0) -> Status:
+        """How a handle's call stands, after waiting up to `wait_s` for its result. Raises HandleNotFound.
+
+        A handle is unguessable, and all that is asked for: give it to nobody who may not see the result.
+        """
+        return await self._single.status(handle, wait_s=wait_s)
+
+    async def cancel_task(self, handle: str) -> Status:
+        """Cancel a handle's call, queued, running or elsewhere; how it has ended. Raises HandleNotFound."""
+        return await self._single.cancel(handle)
+
     # --- bring your own loop ------------------------------------------------------------------------------------
 
     async def execute(
@@ -371,7 +405,12 @@ class Orchestrator:
         finally:
             self._calls.give_up(sending)
         self._calls.recorded(gathered.results)
-        return list(tool_messages(records, gathered.results))
+        unapproved = {
+            record.call_id: denied(record.tool, "it needs approval, and its id is not in `approved`")
+            for record in records
+            if record.call_id in sending.awaiting_approval
+        }
+        return list(tool_messages(records, gathered.results | unapproved))
 
     async def _abandon(self, run_id: str) -> None:
         try:
@@ -396,6 +435,13 @@ class Orchestrator:
     async def _started(self, question: str | Sequence[Message], options: RunOptions, model: str) -> RunStarted:
         """The first event of a run that can be begun: every tool it asks for is served."""
         tools, timeout_s, now = options.get("tools"), options.get("timeout_s"), time.time()
+        check_options(
+            slow=options.get("slow", "wait"),
+            patience_s=options.get("patience_s"),
+            timeout_s=timeout_s,
+            max_turns=options.get("max_turns"),
+            keep_s=options.get("keep_s"),
+        )
         await self.catalog.choose(None if tools is None else [name for name in tools if name not in self._agents])
         return RunStarted(
             run_id=options.get("run_id") or secrets.token_hex(8),

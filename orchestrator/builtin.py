@@ -11,7 +11,7 @@ import orjson
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from orchestrator.cancel import Canceller, Unwanted
-from orchestrator.handles import NO_TASKS, Handles, Status, Tasks
+from orchestrator.handles import NO_TASKS, OWN_QUEUE, Handles, Status, Tasks
 from orchestrator.refusals import bad_arguments
 from toolfleet.calls import Effect, Failed, Returned
 from toolfleet.tool import ToolSpec
@@ -81,7 +81,7 @@ def _built_in(name: str, description: str, arguments: type[BaseModel], effect: E
         description=description,
         input_schema=arguments.model_json_schema(),
         effect=effect,
-        queue="orchestrator",
+        queue=OWN_QUEUE,
     )
 
 

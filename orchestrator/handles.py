@@ -40,6 +40,9 @@ LOOK_EVERY_S: Final = 5.0
 EXPIRED_AFTER_S: Final = 5.0
 """How long after its deadline a call without a result is given up: its worker still has to say how it ended."""
 
+OWN_QUEUE: Final = "orchestrator"
+"""What tools name as their queue that no worker is asked: the built-in ones, and agents, whose call is a run."""
+
 Tasks = Mapping[str, CallRecord]
 """The calls of one run that became tasks, by handle, as its history knows them."""
 
@@ -219,6 +222,8 @@ class Handles:
             poll_after_s = round(max(_poll_after_s(age_s), asked_next_s), 1)
             changes: dict[str, Any] = {"status": "submitted", "attempt": job.state.polls, "poll_after_s": poll_after_s}
             return status.model_copy(update=changes)
+        if record.queue == OWN_QUEUE:
+            return status.model_copy(update={"status": "running"})
         place = await self._whereabouts.of(call_id, record.queue, record.priority) if record.queue else None
         if place is None:
             # It may have ended while we looked.

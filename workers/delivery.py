@@ -6,8 +6,10 @@ The same value is read from a message (asyncio pool) and from a task's request (
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple, Self
+from typing import Any, Final, NamedTuple, Self
 from uuid import uuid4
+
+AT_ONCE_S: Final = 1.0
 
 
 class Delivery(NamedTuple):
@@ -43,6 +45,11 @@ class Delivery(NamedTuple):
             deliveries=deliveries,
             claimed=bool(headers.get("claimed")),
         )
+
+    def came_at_once(self, now_unix_s: float) -> bool:
+        """Whether it hardly waited in its queue, as far as clocks agree. Only Redis Streams can tell."""
+        sent_ms, _, _ = self.entry_id.partition("-")
+        return sent_ms.isdigit() and abs(now_unix_s - int(sent_ms) / 1000) < AT_ONCE_S
 
     @property
     def claimant(self) -> str:

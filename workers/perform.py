@@ -9,6 +9,7 @@ import asyncio
 import time
 from collections.abc import Mapping
 from concurrent.futures import Executor
+from contextlib import suppress
 from enum import StrEnum
 from typing import Any
 
@@ -141,7 +142,8 @@ class Performer:
     async def _start(self, delivery: Delivery, call: ToolCall, tool: Tool[..., Any]) -> Ending:
         checkpoint = None
         # A worker that stopped in order has handed back its calls uncounted; only long ones are worth the look then.
-        if tool.spec.long_running or delivery.deliveries > 1:
+        # What came up at once was not cancelled before this worker could hear of it.
+        if tool.spec.long_running or delivery.deliveries > 1 or not delivery.came_at_once(time.time()):
             is_cancelled, checkpoint = await self._left_of(call)
             if is_cancelled:
                 return await self._settle(delivery, call, cancelled_unstarted(tool.spec.name))
@@ -201,11 +203,19 @@ class Performer:
             if isinstance(job, JobRecord):
                 return await submit(self._client, self._settings, self._seal, delivery, job)
             result = job
-        return await self._settler.settle(Settlement.of(delivery, call, result, self._seal))
+        return await _to_its_end(self._settler.settle(Settlement.of(delivery, call, result, self._seal)))
 
     def _unknown(self, call: ToolCall) -> Failed:
         known = ", ".join(sorted(self._tools)) or "none"
         return Failed(kind=FailureKind.UNKNOWN_TOOL, message=f"this worker has no tool {call.tool}; it has: {known}")
+
+
+async def _to_its_end(settling: asyncio.Future[Outcome]) -> Outcome:
+    """The outcome, even when cancelled meanwhile: a call given back while its result is on its way could run again."""
+    while not settling.done():
+        with suppress(asyncio.CancelledError):
+            await asyncio.shield(settling)
+    return settling.result()
 
 
 def _interrupted(

@@ -1,13 +1,19 @@
 """Cancel reaches the end: the queued call never starts, the running one stops, and each says so."""
 
 import asyncio
+import json
+import time
 
 import pytest
 from fleets import asking, fleet_of
-from processes import until_gone
+from processes import alive, kill, replenish, until_gone
 from stages import stage_of_its_own
 
+from orchestrator.cancel import Unwanted
 from toolfleet.broker import celery_app
+from toolfleet.connections import connect_async
+from toolfleet.streams import Priority
+from workers.delivery import AT_ONCE_S
 
 
 @pytest.fixture(scope="module")
@@ -116,3 +122,28 @@ async def test_revoking_without_terminate_lets_a_running_call_end(begin, stage, 
 async def test_revoking_an_unknown_call_disturbs_nobody(ask, revoke):
     await revoke("nobody.1.0")
     assert await ask(("echo", {"value": 1})) == ["1"]
+
+
+async def test_a_call_cancelled_in_its_queue_never_starts_on_a_worker_that_comes_later(fleet, orchestrator, stage):
+    """No worker is there to hear the broadcast; the mark is what stops it."""
+    await orchestrator.catalog.offered()
+    [worker] = alive(fleet, "io")
+    kill(worker)
+    answer = asyncio.create_task(orchestrator.execute(asking(("play_once", {"stage": stage.path}))))
+    call_id = await queued_call(fleet)
+    await asyncio.sleep(AT_ONCE_S)  # what is meant is a call that has waited
+    await orchestrator._canceller.cancel([Unwanted(call_id, "play_once", time.time() + 60)])
+    await asyncio.to_thread(replenish, fleet, io=1)
+    [message] = await answer
+    assert message.content == "play_once was cancelled before it started."
+    assert stage.actors == []
+
+
+async def queued_call(fleet):
+    """The id of the one call that was sent."""
+    async with asyncio.timeout(30), connect_async(fleet.settings) as client:
+        while True:
+            for level in Priority:
+                for _, fields in await client.xrange(fleet.settings.keys.queue("io", level)):
+                    return json.loads(fields[b"h"])["id"]
+            await asyncio.sleep(0.02)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from fleet_tools import _play, _play_blocking
+from pydantic import BaseModel, SecretStr
 
 from toolfleet import Context, Failed, FailureKind, Returned, current_context, tool
 from toolfleet.calls import NotDone, ToolCall
@@ -119,3 +120,32 @@ def _counted_blocking(stage: str, goal: int) -> Any:
 async def remember_too_much() -> None:
     """Keep what is no checkpoint."""
     current_context().checkpoint("x" * 70_000)
+
+
+# --- secrets ---------------------------------------------------------------------------------------------------------
+
+
+class Login(BaseModel):
+    user: str
+    password: SecretStr
+
+
+@tool(read_only=True, queue="io")
+async def log_in(stage: str, login: Login) -> Any:
+    """Keep a secret."""
+    context = current_context()
+    context.progress(0.5, f"{context} as {login}")
+    context.checkpoint({"user": login.user})
+    return await _play(stage)
+
+
+@tool(read_only=True, queue="io")
+def log_in_and_die(login: Login) -> None:
+    """Keep a secret to the end of this process."""
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+@tool(read_only=True, queue="io")
+async def log_in_and_fail(login: Login) -> None:
+    """Keep a secret in a failure."""
+    raise ValueError(f"nobody is {login}")

@@ -97,7 +97,7 @@ class Output:
         position = 0
         for number, line in enumerate(self._file, start=1):
             text = line.strip()
-            if not line.endswith(b"\n") and BEGINNING.startswith(text[: len(BEGINNING)]):
+            if not line.endswith(b"\n") and _is_torn(text):
                 self._file.truncate(position)
                 break
             position += len(line)
@@ -111,6 +111,8 @@ class Output:
                 )
             self._done.add(_key(text if run_id is None else run_id.encode()))
             failed += not _is_ok(fields)
+            if not line.endswith(b"\n"):
+                self._file.write(b"\n")
         return failed
 
     def _understood(self, number: int, text: bytes) -> tuple[dict[str, Any], str | None]:
@@ -147,6 +149,17 @@ def _format(fields: dict[str, Any]) -> Any:
 
 def _is_ok(fields: dict[str, Any]) -> bool:
     return bool(_format(fields).is_ok(fields))
+
+
+def _is_torn(text: bytes) -> bool:
+    """Whether this is a part of a line of ours. A whole one may have lost its line break in an editor."""
+    if not BEGINNING.startswith(text[: len(BEGINNING)]):
+        return False
+    try:
+        orjson.loads(text)
+    except orjson.JSONDecodeError:
+        return True
+    return False
 
 
 def _key(text: bytes) -> bytes:

@@ -1,0 +1,59 @@
+"""What a test of batches has on its desk: files of lines, the command, and a model that remembers each request."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections import Counter, deque
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from orchestrator.models import RehearsalServer
+from tests.cli.command import ENDS_WITHIN_S, Ended, Terminal
+from toolfleet.settings import Settings
+
+LOOK_EVERY_S = 0.005
+
+
+class Desk:
+    def __init__(self, terminal: Terminal, server: RehearsalServer, settings: Settings) -> None:
+        self.terminal = terminal
+        self.server = server
+        self.settings = settings
+        server.requests = deque()  # all of them
+
+    def path(self, name: str) -> Path:
+        return self.terminal.folder / name
+
+    def write(self, name: str, lines: Iterable[Any]) -> str:
+        """A file of lines; text goes as it is, anything else as JSON."""
+        texts = [line if isinstance(line, str) else json.dumps(line) for line in lines]
+        self.path(name).write_text("".join(f"{text}\n" for text in texts))
+        return name
+
+    def read(self, name: str) -> list[dict[str, Any]]:
+        return [json.loads(line) for line in self.path(name).read_text().splitlines()]
+
+    async def batch(self, *words: str, said: str | None = None, **variables: str) -> Ended:
+        """`toolfleet batch …` to its end, while the model goes on answering."""
+        return await asyncio.to_thread(self.terminal.run, "batch", *words, said=said, **variables)
+
+    async def until_written(self, name: str, lines: int) -> None:
+        """Wait until so many lines are in a file."""
+        async with asyncio.timeout(ENDS_WITHIN_S):
+            while not self.path(name).exists() or self.path(name).read_bytes().count(b"\n") < lines:
+                await asyncio.sleep(LOOK_EVERY_S)
+
+    def asked(self) -> Counter[tuple[str, int]]:
+        """How often each question was asked, by the model's turn in it."""
+        return Counter(
+            (request["messages"][0]["content"], sum(message["role"] == "assistant" for message in request["messages"]))
+            for request in self.server.requests
+        )
+
+
+def rooted(number: int) -> dict[str, Any]:
+    """A line whose answer quotes the square root of a number, after three replies of the model."""
+    program = f'call square_root {{"x": {number}}} then call sum {{"numbers": [1, {number}]}}'
+    return {"id": f"line-{number}", "question": program}

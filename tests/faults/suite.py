@@ -11,7 +11,7 @@ from tests.faults import of_envelopes, of_models, of_orchestrators, of_the_serve
 from tests.faults.arena import FAULTS, Arena, Fault, Form, Suffered
 
 KINDS = (of_workers, of_orchestrators, of_the_server, of_tools, of_models, of_envelopes)
-"""Importing them enters their faults."""
+"""In the order of the report. Importing them has entered their faults."""
 
 
 async def suffer_all(
@@ -48,7 +48,9 @@ async def take_turns(
 
 def chosen(only: Sequence[str]) -> list[Fault]:
     """The faults of these names, or all. Raises KeyError."""
-    return [FAULTS[name] for name in only] if only else list(FAULTS.values())
+    if only:
+        return [FAULTS[name] for name in only]
+    return [fault for kind in KINDS for fault in FAULTS.values() if fault.inject.__module__ == kind.__name__]
 
 
 def suffer(

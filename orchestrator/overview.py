@@ -22,8 +22,10 @@ from toolfleet import jobs
 from toolfleet.calls import Failed, FailureKind, Progress, Record, Returned, Submitted, ToolResult, run_of
 from toolfleet.connections import translating
 from toolfleet.errors import RunNotFound
+from toolfleet.masks import MASK, mask_arguments
 from toolfleet.settings import Settings
 from toolfleet.streams import Priority
+from toolfleet.tool import ToolSpec
 from toolfleet.wire import Seal
 
 QUEUED: Final = "queued"
@@ -60,6 +62,7 @@ class CallStanding(Record):
     turn: int = 0
     tool: str = ""
     arguments: str = ""
+    """With secrets masked; all of it where no live worker says which parameters hold secrets."""
     state: str
     age_s: float | None = None
     deadline_unix_s: float | None = None
@@ -76,6 +79,11 @@ class CallStanding(Record):
     def is_over(self) -> bool:
         """Whether it has ended."""
         return self.state not in UNDER_WAY
+
+    def masked(self, spec: ToolSpec | None) -> CallStanding:
+        """The same for whoever only looks."""
+        shown = mask_arguments(self.arguments, spec.input_schema) if spec else self.arguments and MASK
+        return self.model_copy(update={"arguments": shown})
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,9 +111,13 @@ class Overview:
         run, sent_unix_s = await self._read(run_id)
         open_calls = [] if run.state.is_terminal else [call for call in run.calls if _is_open(call)]
         seen = await self._seen({call.call_id: call.tool for call in open_calls})
+        tools = await self._catalog.offered()
         return RunOverview(
             run=run,
-            calls=tuple(_standing(run, call, sent_unix_s.get(call.call_id), seen) for call in run.calls),
+            calls=tuple(
+                _standing(run, call, sent_unix_s.get(call.call_id), seen).masked(tools.get(call.tool))
+                for call in run.calls
+            ),
             owner=await self._store.owner(run_id),
         )
 
@@ -156,7 +168,7 @@ class Overview:
             progress=seen.progress,
             job=seen.job_standing,
             result=seen.result,
-        )
+        ).masked((await self._catalog.offered()).get(record.tool if record else ""))
 
     async def _seen(self, tools: Mapping[str, str]) -> dict[str, _Seen]:
         """What there is in Redis about these calls, by id, and their tools."""

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Collection, Sequence
+import sys
+from collections.abc import AsyncGenerator, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, cast
 
@@ -192,18 +193,18 @@ class RunStore:
             owner = cast("bytes | None", await self._client.hget(self._keys.head(run_id), "owner"))
         return owner.decode() if owner else ""
 
-    async def heads(self, *, limit: int = 50, offset: int = 0, states: Collection[State] = ()) -> list[Head]:
-        """The newest runs first, those in one of `states` if there are any named. Raises StoreUnreachable."""
-        if not states:
-            return (await self._page(offset, limit))[1]
+    async def heads(self, *, limit: int | None = 50, offset: int = 0, states: Collection[State] = ()) -> list[Head]:
+        """The newest runs first, those in one of `states` if any is named. Raises StoreUnreachable."""
+        wanted = sys.maxsize if limit is None else limit
+        # Without states the list itself can be entered anywhere.
+        position, skipped = (0, offset) if states else (offset, 0)
         found: list[Head] = []
         more = True
-        position = 0
-        while more and len(found) < offset + limit:
-            more, page = await self._page(position, PAGE)
+        while more and len(found) < skipped + wanted:
+            more, page = await self._page(position, PAGE if states else min(PAGE, wanted - len(found)))
             position += len(page)
-            found += (head for head in page if head.state in states)
-        return found[offset : offset + limit]
+            found += (head for head in page if not states or head.state in states)
+        return found[skipped : skipped + wanted]
 
     async def named(self, beginning: str) -> str:
         """The id of the one run whose id is this or begins like this. Raises RunNotFound, AmbiguousId."""
@@ -221,7 +222,7 @@ class RunStore:
             raise AmbiguousId(f"{len(found)} runs have ids that begin with {beginning}, for example {first}")
         return first
 
-    async def follow(self, run_id: str) -> AsyncIterator[Entry]:
+    async def follow(self, run_id: str) -> AsyncGenerator[Entry, None]:
         """The events of a run, stored and to come, until it has ended. Raises RunNotFound, StoreUnreachable."""
         run: Run | None = None
         last_id = FIRST

@@ -6,13 +6,15 @@ import asyncio
 import sys
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from typing import Literal
+from typing import Final
 
 from rich.console import Console
 
 from orchestrator.api import Orchestrator
 from orchestrator.cli.progress import showing_progress
-from orchestrator.events import RunEnded
+from orchestrator.cli.telling import desk, warn
+from orchestrator.events import RunBegan, RunEnded
+from orchestrator.history import Slow
 from orchestrator.models.environment import model_from_environment
 from orchestrator.models.openai import OpenAIChat
 from orchestrator.models.protocol import ChatModel
@@ -26,6 +28,9 @@ REHEARSAL_NOTE = (
     "a fixed script behind a real HTTP server. The workers, the queue and the tools are real."
 )
 
+CANCELLED_WITHIN_S: Final = 3.0
+"""How long Ctrl-C waits to say that the run is cancelled."""
+
 
 class RunFailed(ToolfleetError):
     """The run ended without an answer; the text is its reason."""
@@ -37,7 +42,7 @@ def converse(
     console: Console,
     *,
     tools: Sequence[str] | None = None,
-    slow: Literal["wait", "handle"] = "wait",
+    slow: Slow = "wait",
     timeout_s: float | None = None,
     as_json: bool = False,
 ) -> None:
@@ -54,27 +59,80 @@ def converse(
         _print_answer(run, console)
 
 
+def detach(
+    question: str,
+    settings: Settings,
+    *,
+    tools: Sequence[str] | None = None,
+    slow: Slow = "wait",
+    timeout_s: float | None = None,
+) -> str:
+    """Begin a run that an orchestrator with this environment's model works on, and return its id at once.
+
+    Raises NoToolsFound when no live worker offers a tool, UnknownTool.
+    """
+    return asyncio.run(_submit(question, settings, tools=tools, slow=slow, timeout_s=timeout_s))
+
+
 async def _ask(
     question: str,
     settings: Settings,
     console: Console,
     *,
     tools: Sequence[str] | None,
-    slow: Literal["wait", "handle"],
+    slow: Slow,
     timeout_s: float | None,
 ) -> Run:
-    async with chosen_model(console) as model, Orchestrator(model, settings=settings) as orchestrator:
-        if not await orchestrator.catalog.offered():
-            raise NoToolsFound(
-                "no live worker offers a tool: start some with `toolfleet up`, or name a module with --tools, "
-                "for example --tools workers.packs.arithmetic"
-            )
-        with showing_progress(console) as show:
-            async for event in orchestrator.stream(question, tools=tools, slow=slow, timeout_s=timeout_s):
-                show(event)
-                if isinstance(event, RunEnded):
-                    return event.run
+    async with (
+        chosen_model(console) as model,
+        # The runs of others are for those who stay.
+        Orchestrator(model, settings=settings, adopts=False) as orchestrator,
+    ):
+        await _must_offer_tools(orchestrator)
+        run_id = ""
+        try:
+            with showing_progress(console) as show:
+                async for event in orchestrator.stream(question, tools=tools, slow=slow, timeout_s=timeout_s):
+                    show(event)
+                    if isinstance(event, RunBegan):
+                        run_id = event.run_id
+                    elif isinstance(event, RunEnded):
+                        return event.run
+        except asyncio.CancelledError:
+            if run_id:
+                await _say_how_it_ended(orchestrator, run_id)
+            raise
     raise AssertionError("a stream ends with RunEnded")
+
+
+async def _must_offer_tools(orchestrator: Orchestrator) -> None:
+    if not await orchestrator.catalog.offered():
+        raise NoToolsFound(
+            "no live worker offers a tool: start some with `toolfleet up`, or name a module with --tools, "
+            "for example --tools workers.packs.arithmetic"
+        )
+
+
+async def _say_how_it_ended(orchestrator: Orchestrator, run_id: str) -> None:
+    """After Ctrl-C: a run that nobody waits for any more is cancelled, which takes a moment."""
+    try:
+        async with asyncio.timeout(CANCELLED_WITHIN_S):
+            run = await orchestrator.wait(run_id)
+    except (TimeoutError, ToolfleetError):
+        warn(f"run {run_id} is not cancelled yet: toolfleet runs show {run_id}")
+    else:
+        warn(f"run {run_id} {run.state}")
+
+
+async def _submit(
+    question: str, settings: Settings, *, tools: Sequence[str] | None, slow: Slow, timeout_s: float | None
+) -> str:
+    model = await model_name()
+    async with desk(settings) as open_desk, Orchestrator(settings=settings) as orchestrator:
+        await _must_offer_tools(orchestrator)
+        run_id = await orchestrator.submit(question, model=model, tools=tools, slow=slow, timeout_s=timeout_s)
+        await open_desk.warn_unless_somebody_goes_on(model)
+    return run_id
 
 
 def _print_answer(run: Run, console: Console) -> None:
@@ -99,3 +157,11 @@ async def chosen_model(console: Console) -> AsyncIterator[ChatModel]:
     console.print(REHEARSAL_NOTE, soft_wrap=not console.is_terminal)
     async with RehearsalServer() as server:
         yield OpenAIChat(REHEARSAL_MODEL, base_url=server.base_url, api_key="rehearsal")
+
+
+async def model_name() -> str:
+    """What orchestrators in this environment call their model. Raises InvalidSettings."""
+    if (model := model_from_environment()) is None:
+        return REHEARSAL_MODEL
+    await model.aclose()
+    return model.name

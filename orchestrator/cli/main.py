@@ -10,7 +10,7 @@ from typing import Final
 
 import typer
 
-from orchestrator.cli import batch, dead, demo, flower, run, tools, up, worker
+from orchestrator.cli import batch, calls, dead, demo, flower, orchestrator, run, runs, tools, up, worker
 from toolfleet.errors import ToolfleetError
 from toolfleet.logs import configure_logs
 
@@ -28,7 +28,10 @@ app.command(epilog="Example: toolfleet demo")(demo.demo)
 app.command(epilog='Example: toolfleet run "What is the square root of 2?" --tools workers.packs.arithmetic')(run.run)
 app.command(epilog="Example: toolfleet batch in.jsonl out.jsonl --concurrency 200")(batch.batch)
 app.command(epilog="Example: toolfleet up --tools my_package.my_tools --io 2")(up.up)
+app.command(epilog="Examples: toolfleet orchestrator   ·   toolfleet orchestrator --check")(orchestrator.orchestrator)
 app.command(epilog="Example: toolfleet tools --json")(tools.tools)
+app.add_typer(runs.app, name="runs")
+app.add_typer(calls.app, name="calls")
 app.add_typer(dead.app, name="dead")
 app.command(epilog="Example: toolfleet flower --port 5555")(flower.flower)
 app.command(context_settings=worker.CONTEXT_SETTINGS, add_help_option=False)(worker.worker)

@@ -10,7 +10,8 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from orchestrator.cli.conversation import converse
+from orchestrator.cli.conversation import converse, detach
+from orchestrator.cli.telling import print_json
 from toolfleet.local import LocalFleet, redis_or_embedded
 
 
@@ -33,14 +34,19 @@ def run(
     ] = None,
     slow: Annotated[Slow, typer.Option(help="Wait for long-running tools, or give the model a handle.")] = Slow.WAIT,
     timeout_s: Annotated[float | None, typer.Option("--timeout", min=0.1, help="Seconds until calls expire.")] = None,
+    detached: Annotated[
+        bool, typer.Option("--detach", help="Print the run's id and return; `toolfleet orchestrator` works on it.")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the whole run as JSON.")] = False,
 ) -> None:
-    """Ask one question and print the answer.
+    """Ask one question and print the answer. Ctrl-C cancels the run, and its calls on the workers.
 
     With --tools a fleet is started for this one question, on a server of its own. Without, the fleet that runs already
     is used: that of `toolfleet up` on this machine, or the one at TOOLFLEET_REDIS_URL. OPENAI_API_KEY, OPENAI_BASE_URL
     or ANTHROPIC_API_KEY select the model; without any, a rehearsal model answers and says so.
     """
+    if detached and tools:
+        raise typer.BadParameter("--detach needs a fleet that stays (`toolfleet up`); that of --tools would go at once")
     console = Console(stderr=as_json)
     asked = sys.stdin.read() if question == "-" else question
     with ExitStack() as stack:
@@ -49,4 +55,11 @@ def run(
                 settings = stack.enter_context(LocalFleet(tools)).settings
         else:
             settings = stack.enter_context(redis_or_embedded())
+        if detached:
+            run_id = detach(asked, settings, tools=offer, slow=slow.value, timeout_s=timeout_s)
+            if as_json:
+                print_json({"run_id": run_id})
+            else:
+                typer.echo(run_id)
+            return
         converse(asked, settings, console, tools=offer, slow=slow.value, timeout_s=timeout_s, as_json=as_json)

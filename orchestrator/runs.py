@@ -71,11 +71,17 @@ class Runs:
         """Store a run and work on it. Whether it is new: an id that is stored already is left as it is."""
         stored = await self.store.begin(started, owner=self.orchestrator_id)
         if stored is None:
+            await self._work_on_unheard(started.run_id)
             return False
         live = self._live[started.run_id] = _Live(started.run_id, emit=emit)
         live.fresh = Journal(self.store, stored, self.orchestrator_id)
         self._work_on(live)
         return True
+
+    async def _work_on_unheard(self, run_id: str) -> None:
+        """A run that we have stored without hearing so, because Redis went away, is ours, and nobody works on it."""
+        if run_id not in self._live and await self.store.owner(run_id) == self.orchestrator_id:
+            self._wake(run_id)
 
     def end_of(self, run_id: str) -> asyncio.Future[Run] | None:
         """The end of a run that is worked on here; None for any other."""

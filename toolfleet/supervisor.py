@@ -1,4 +1,4 @@
-"""Starts the workers of a local fleet again when they die: sooner after one death than after many, and not for ever.
+"""Starts the processes of a local fleet again when they die: sooner after one death than after many, and not for ever.
 
 Watches processes only: a worker that hangs is the leases' business.
 """
@@ -7,15 +7,24 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from typing import Final
+from typing import Final, Protocol
 
 from toolfleet.errors import WorkerNotReady
-from toolfleet.local import LocalFleet
 from toolfleet.worker_process import WorkerProcess
 
 DEATHS_ALLOWED: Final = 4
 WITHIN_S: Final = 60.0
 FIRST_PAUSE_S: Final = 0.5
+
+
+class Processes(Protocol):
+    """What is kept alive: a `LocalFleet`, or anything else that starts processes in pools."""
+
+    workers: list[WorkerProcess]
+
+    def start_worker(self, pool: str) -> WorkerProcess:
+        """Start one more, and add it to `workers`."""
+        ...
 
 
 class Supervisor:
@@ -27,7 +36,7 @@ class Supervisor:
 
     def __init__(
         self,
-        fleet: LocalFleet,
+        fleet: Processes,
         *,
         deaths_allowed: int = DEATHS_ALLOWED,
         within_s: float = WITHIN_S,

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import time
+from collections.abc import Sequence
 from contextlib import ExitStack
 from typing import Annotated, Final
 
 import typer
 from rich.console import Console
 
+from orchestrator.cli.conversation import REHEARSAL_NOTE, model_name
 from orchestrator.cli.flower import DEFAULT_PORT
 from orchestrator.cli.running_flower import RunningFlower, door_at, running_flower
+from orchestrator.cli.running_orchestrators import POOL, RunningOrchestrators, running_orchestrators
+from orchestrator.models.rehearsal import REHEARSAL_MODEL
 from toolfleet.connections import address
 from toolfleet.local import LocalFleet, redis_or_embedded
 from toolfleet.supervisor import Supervisor
+from toolfleet.worker_process import WorkerProcess
 
 LOOK_EVERY_S: Final = 0.5
 
@@ -31,12 +37,13 @@ def up(
     io: Annotated[int, typer.Option(min=0, help="Workers for async tools, 1000 calls at a time each.")] = 1,
     cpu: Annotated[int, typer.Option(min=0, help="Workers for blocking tools, a process for each core each.")] = 1,
     long: Annotated[int, typer.Option(min=0, help="Workers for long-running tools.")] = 1,
+    orchestrators: Annotated[int, typer.Option(min=0, help="Processes that work on detached and on left runs.")] = 1,
     with_flower: Annotated[bool, typer.Option("--flower/--no-flower", help="Celery's web monitor.")] = True,
     flower_port: Annotated[int, typer.Option(min=1, max=65535)] = DEFAULT_PORT,
 ) -> None:
-    """Run the server, the workers and Flower on this machine until Ctrl-C.
+    """Run the server, the workers, an orchestrator and Flower on this machine until Ctrl-C.
 
-    Queues and results are kept between two runs; a worker that dies is started again. In another terminal,
+    Queues, results and runs are kept between two times; a process that dies is started again. In another terminal,
     `toolfleet run "…"` uses this fleet. Ctrl-C lets running calls end first, a second one stops at once.
     """
     console = Console(soft_wrap=True, highlight=False)
@@ -44,44 +51,59 @@ def up(
     with ExitStack() as stack:
         settings = stack.enter_context(redis_or_embedded())
         flower = stack.enter_context(running_flower(door, settings)) if door else None
+        # Told no address, a process joins the embedded server by itself, which then stays until that process has
+        # handed back its calls or runs, even if this one is killed.
+        environment = {} if os.environ.get(REDIS_VARIABLE) else {REDIS_VARIABLE: ""}
         fleet = LocalFleet(
             tools or EXAMPLES,
             pools={"io": io, "cpu": cpu, "long": long},
             redis_url=settings.redis_url,
             worker_options=["--events"] if flower else [],
-            # Told no address, a worker joins the embedded server by itself, which then stays until the worker has
-            # handed back its calls, even if this process is killed.
-            environment={} if os.environ.get(REDIS_VARIABLE) else {REDIS_VARIABLE: ""},
+            environment=environment,
         )
         with console.status("starting workers …"):
+            running = stack.enter_context(running_orchestrators(orchestrators, settings, environment))
             stack.enter_context(fleet)
+            # Started with the workers, stopped before them: what an orchestrator is at needs workers to end.
+            stack.callback(running.stop)
+            running.wait_until_ready()
             if flower:
                 flower.wait_until_it_listens()
-        _describe(fleet, flower, console)
+        _describe(fleet, running, flower, console)
         if not tools:
             console.print('Try, in another terminal: toolfleet run "What is the square root of 475695037565?"')
         stack.callback(console.print, "Stopping; running calls may end first. Ctrl-C again stops at once.")
-        _supervise(fleet, flower, console)
+        _supervise([Supervisor(fleet), Supervisor(running)], flower, console)
 
 
-def _describe(fleet: LocalFleet, flower: RunningFlower | None, console: Console) -> None:
+def _describe(fleet: LocalFleet, running: RunningOrchestrators, flower: RunningFlower | None, console: Console) -> None:
     console.print(f"Redis:   {address(fleet.settings.redis_url)}")
     for worker in fleet.workers:
-        console.print(f"worker:  {worker.name} (pid {worker.pid})")
+        console.print(_line(worker))
+    for orchestrator in running.workers:
+        console.print(_line(orchestrator))
+    if running.workers:
+        model = asyncio.run(model_name())
+        console.print(REHEARSAL_NOTE if model == REHEARSAL_MODEL else f"model:   {model}")
     if flower:
         console.print(f"Flower:  {flower.door}")
     console.print("\nReady. Ctrl-C stops everything.")
 
 
-def _supervise(fleet: LocalFleet, flower: RunningFlower | None, console: Console) -> None:
-    """Keep the workers alive. Ends by Ctrl-C, or by the error of what cannot be kept alive."""
-    supervisor = Supervisor(fleet)
+def _line(process: WorkerProcess) -> str:
+    kind = "orchestrator" if process.pool == POOL else "worker"
+    return f"{kind}:  {process.name} (pid {process.pid})"
+
+
+def _supervise(supervisors: Sequence[Supervisor], flower: RunningFlower | None, console: Console) -> None:
+    """Keep the processes alive. Ends by Ctrl-C, or by the error of what cannot be kept alive."""
     while True:
-        ended, started = supervisor.look()
-        for worker in ended:
-            console.print(f"{worker.ending()}\nIt will be started again.", markup=False)
-        for worker in started:
-            console.print(f"worker:  {worker.name} (pid {worker.pid}), started again")
+        for supervisor in supervisors:
+            ended, started = supervisor.look()
+            for process in ended:
+                console.print(f"{process.ending()}\nIt will be started again.", markup=False)
+            for process in started:
+                console.print(f"{_line(process)}, started again")
         if flower:
             flower.check()
         time.sleep(LOOK_EVERY_S)

@@ -286,7 +286,7 @@ def is_stopped(pid: int) -> bool:
 )
 async def chaos(arena: Arena, times: int) -> None:
     runs_each = {Form.ONCE: 10, Form.SHORT: 60, Form.LONG: 60}[arena.form]
-    await arena.replenish(io=3, cpu=1)
+    await arena.replenish(io=3, cpu=2)
     async with conversations(arena) as runs:
 
         async def begin() -> Holder:

@@ -6,6 +6,7 @@ import asyncio
 import signal
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Any
 
 import redis
 
@@ -170,10 +171,13 @@ async def result_delivered_twice(arena: Arena, times: int) -> None:
 
 async def meddle(arena: Arena, client: redis.asyncio.Redis) -> None:
     """Announce what is announced again, falsely."""
+    key = arena.settings.keys.replies(arena.load.orchestrator._id)
     seen: set[bytes] = set()
+    last_id: bytes | str = "$"
     while True:
-        for key in [key async for key in client.scan_iter(arena.settings.keys.replies("*"))]:
-            for _, fields in await client.xrange(key):
+        for _, entries in rows(await client.xread({key: last_id}, block=1000)):
+            for entry_id, fields in entries:
+                last_id = entry_id
                 if b"r" not in fields or fields[b"c"] in seen:
                     continue
                 seen.add(fields[b"c"])
@@ -182,7 +186,13 @@ async def meddle(arena: Arena, client: redis.asyncio.Redis) -> None:
                     await client.xadd(key, {b"c": call, b"r": fields[b"r"]})
                     await client.xadd(key, {b"c": call, b"r": b"0" * 64 + fields[b"r"][64:]})
                 arena.injected()
-        await asyncio.sleep(0.002)
+
+
+def rows(reply: Any) -> list[tuple[bytes, list[tuple[bytes, dict[bytes, bytes]]]]]:
+    """XREAD's reply in either version of the protocol."""
+    if isinstance(reply, dict):
+        return [(key, entries[0] if len(entries) == 1 else entries) for key, entries in reply.items()]
+    return reply or []
 
 
 def waiting(arena: Arena) -> list[bytes]:

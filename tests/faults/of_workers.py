@@ -61,8 +61,9 @@ async def prefork_child_killed(arena: Arena, times: int) -> None:
     [worker] = arena.fleet.alive("cpu")
     async with arena.load.running(conversations=2, calls=4, tools=IN_PROCESSES):
         for _ in range(times):
-            await asyncio.sleep(0.3 + 0.3 * arena.rng.random())
-            if await asyncio.to_thread(arena.fleet.kill_child, worker):
+            # Not so often that one call loses every process it gets: that is another fault.
+            await asyncio.sleep(0.8 + 0.4 * arena.rng.random())
+            if await asyncio.to_thread(arena.fleet.kill_child, worker, arena.rng.choice):
                 arena.injected()
 
 
@@ -124,7 +125,7 @@ async def clock_behind(arena: Arena, times: int) -> None:
 
 @fault("a random worker is killed every two seconds, while calls run all the time", once=2, short=15, long=60)
 async def chaos_of_workers(arena: Arena, times: int) -> None:
-    await arena.replenish(io=3, cpu=1)
+    await arena.replenish(io=3, cpu=2)
     async with arena.load.running(conversations=24, calls=5, seconds=0.2, tools=MOSTLY_QUICK, pause_s=0.1):
         for _ in range(times):
             due = time.monotonic() + 2.0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Final
 
@@ -63,14 +63,19 @@ class LocalFleet(local.LocalFleet):
                     process.kill()
         self.kill(worker)
 
-    def kill_child(self, worker: WorkerProcess) -> bool:
-        """Kill -9 one of the processes in which a prefork worker runs its tools; whether there was one."""
+    def kill_child(self, worker: WorkerProcess, choose: Callable[[list[int]], int] = min) -> int | None:
+        """Kill -9 one of the processes in which a prefork worker runs its tools; its pid, None if there is none."""
+        children = {}
         for process in psutil.Process(worker.pid).children():
             with suppress(psutil.NoSuchProcess):
                 if "lease_keeper" not in " ".join(process.cmdline()):
-                    process.kill()
-                    return True
-        return False
+                    children[process.pid] = process
+        if not children:
+            return None
+        pid = choose(sorted(children))
+        with suppress(psutil.NoSuchProcess):
+            children[pid].kill()
+        return pid
 
     def freeze(self, worker: WorkerProcess) -> None:
         """SIGSTOP: alive for the kernel, lost for everybody else."""

@@ -157,6 +157,7 @@ class Orchestrator:
                     store=self._store,
                     gatherer=gatherer,
                     vault=vault,
+                    canceller=self._canceller,
                     seal=seal,
                 )
             self._runs = gatherer.listener = Runs(self._store, gatherer, self._id, loop)
@@ -315,8 +316,10 @@ class Orchestrator:
         The run goes on with its other calls. Raises RunNotOpen for a call that has ended or waits for approval.
         """
         standing = await self._overview.call(call_id_)
-        if standing.is_over or standing.state == AWAITING_APPROVAL:
-            raise RunNotOpen(f"call {call_id_} cannot be cancelled: it is {standing.state}")
+        if standing.is_over:
+            raise RunNotOpen(f"call {call_id_} has ended already: it is {standing.state}")
+        if standing.state == AWAITING_APPROVAL:
+            raise RunNotOpen(f"call {call_id_} waits for approval: toolfleet runs deny {call_id_}")
         deadline_unix_s = standing.deadline_unix_s or time.time() + self._settings.long_call_timeout_s
         unwanted = Unwanted(call_id_, standing.tool or "the call", deadline_unix_s)
         await self._canceller.cancel([unwanted])

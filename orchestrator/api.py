@@ -181,6 +181,11 @@ class Orchestrator:
         await self._exit.aclose()
 
     @property
+    def settings(self) -> Settings:
+        """How the fleet is set up that it uses."""
+        return self._settings
+
+    @property
     def dispatched(self) -> int:
         """How many calls this orchestrator has put into the queues so far."""
         return self._dispatcher.dispatched
@@ -341,13 +346,16 @@ class Orchestrator:
         patience_s: float | None = None,
         context: Mapping[str, Any] | None = None,
         timeout_s: float | None = None,
+        on_event: Callable[[Event], None] | None = None,
     ) -> Returned | Failed | Submitted:
         """One call of a tool: its result or, when it takes longer than `patience_s`, a handle for what goes on.
 
         `arguments` are values, or JSON text. A failing call is a Failed record; raises UnknownTool, InvalidOption,
         BrokerUnreachable, StoreUnreachable.
         """
-        return await self._single.call(tool, arguments, patience_s=patience_s, context=context, timeout_s=timeout_s)
+        return await self._single.call(
+            tool, arguments, patience_s=patience_s, context=context, timeout_s=timeout_s, on_event=on_event
+        )
 
     async def task(self, handle: str, *, wait_s: float = 0.0) -> Status:
         """How a handle's call stands, after waiting up to `wait_s` for its result. Raises HandleNotFound.

@@ -14,7 +14,7 @@ from typing import Any
 import orjson
 
 from orchestrator.builtin import BuiltIn
-from orchestrator.calls import Batch, Calls
+from orchestrator.calls import Batch, Calls, Emit
 from orchestrator.catalog import Catalog
 from orchestrator.handles import HandleRecord, Handles, Status
 from orchestrator.history import Approval, CallRecord
@@ -40,6 +40,7 @@ class SingleCalls:
         patience_s: float | None,
         context: Mapping[str, Any] | None,
         timeout_s: float | None,
+        on_event: Emit | None = None,
     ) -> Returned | Failed | Submitted:
         """The call's result or, once its patience is used up, its handle. See Orchestrator.call."""
         check_options(patience_s=patience_s, timeout_s=timeout_s)
@@ -57,6 +58,7 @@ class SingleCalls:
         batch = Batch(
             run_id=run_id,
             offered=offered,
+            emit=on_event,
             patience_s=patience_s,
             context=dict(context or {}),
             deadline_unix_s=None if timeout_s is None else time.time() + timeout_s,

@@ -89,6 +89,9 @@ class Settings(BaseSettings):
     patience_s: Annotated[float, Field(ge=0)] = 30.0
     """How long a call may take before it counts as slow, unless its tool or its run says otherwise."""
 
+    mcp_wait_s: Seconds = 50.0
+    """How long an MCP client that knows no tasks waits for a call; most of them give up after a minute."""
+
     keep_unfinished_s: Seconds = 30 * 24 * 3600.0
     """A run that nothing happens to for this long is forgotten."""
 

@@ -77,7 +77,6 @@ async def hold(orders: Mapping[str, Any]) -> None:
     """Begin the runs that are ordered, say so for each, and go on until standard input ends."""
     at_once = asyncio.Semaphore(orders["at_once"])
     async with Orchestrator(model=planned_model(os.environ[LEDGER])) as orchestrator:
-        print("ready", flush=True)
 
         async def converse(question: str) -> None:
             async with at_once:

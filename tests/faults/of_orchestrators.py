@@ -40,7 +40,6 @@ class Holder:
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         self._process = process
         self.begun: set[str] = set()
-        self.is_ready = asyncio.Event()
         self._listening = asyncio.create_task(self._listen())
 
     @property
@@ -63,10 +62,7 @@ class Holder:
     async def _listen(self) -> None:
         assert self._process.stdout
         while line := (await self._process.stdout.readline()).decode().strip():
-            if line == "ready":
-                self.is_ready.set()
-            else:
-                self.begun.add(line)
+            self.begun.add(line)
 
 
 class Conversations:
@@ -301,7 +297,12 @@ async def chaos(arena: Arena, times: int) -> None:
             await asyncio.to_thread(arena.fleet.start_worker, pool)
             if number % 5 in {1, 4}:  # every five seconds, or nearly
                 await asyncio.sleep(max(0.0, due - time.monotonic() - arena.rng.random()))
-                arena.injected(await living.pop(0).kill())
+                oldest = living.pop(0)
+                # One that has begun nothing yet would die for nothing.
+                await until(lambda holder=oldest: holder.begun)
+                arena.injected(await oldest.kill())
                 living.append(await begin())
             await asyncio.sleep(max(0.0, due - time.monotonic()))
+        for holder in living:
+            await until(lambda holder=holder: holder.begun)
         await asyncio.to_thread(arena.fleet.wait_until_ready)

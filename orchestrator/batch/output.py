@@ -79,10 +79,16 @@ class Output:
         return _key(line) in self._done
 
     def write(self, line: bytes, *, run_id: str | None) -> None:
-        """Write a line. A crash before leaves nothing of it, a crash after leaves all; one within is repaired."""
+        """Write a line. A crash before leaves nothing of it, a crash after leaves all; one within is repaired.
+
+        Raises OutputUnusable.
+        """
+        try:
+            self._file.write(line + b"\n")
+            self._file.flush()
+        except OSError as error:
+            raise OutputUnusable(f"{self._path} cannot be written: {error.strerror}") from error
         self._done.add(_key(line if run_id is None else run_id.encode()))
-        self._file.write(line + b"\n")
-        self._file.flush()
 
     def _lock(self, file: IO[bytes]) -> None:
         try:

@@ -114,9 +114,8 @@ class BatchRunner:
     ) -> None:
         if isinstance(line, Refused):
             await _passed(before)
-            self.tally.failed += 1
-            self.tally.refused += 1
             self._output.write(_refused(line), run_id=None)
+            self.tally.count_failed(refused=True)
         else:
             await self._ask(line, before)
         self._watch(self.tally)
@@ -131,16 +130,15 @@ class BatchRunner:
             run = await self._answered(run_id, line, began_unix_s)
         except CallerError as error:
             await _passed(before)
-            self.tally.failed += 1
-            text = _unbegun(line, run_id, f"line {line.line}: {error}")
+            self._output.write(_unbegun(line, run_id, f"line {line.line}: {error}"), run_id=run_id)
+            self.tally.count_failed()
         else:
             is_new = run.started_unix_s >= began_unix_s
             run_time_s = time.time() - began_unix_s if is_new else None
             await _passed(before)
+            self._output.write(_written(line, run), run_id=run_id)
             self.tally.count_run(run, run_time_s=run_time_s)
-            text = _written(line, run)
         self.tally.ignored.update(line.question.ignored)
-        self._output.write(text, run_id=run_id)
         self.in_hand.discard(run_id)
 
     async def _answered(self, run_id: str, line: Asked, began_unix_s: float) -> Run:

@@ -83,6 +83,11 @@ class Tally:
         else:
             self.run_times_s.append(run_time_s)
 
+    def count_failed(self, *, refused: bool = False) -> None:
+        """A line has no run: it could not begin, or the line is refused."""
+        self.failed += 1
+        self.refused += refused
+
     @property
     def written(self) -> int:
         """How many lines this session has written."""

@@ -29,7 +29,7 @@ from orchestrator.batch import (
 )
 from orchestrator.batch.errors import OutputUnusable
 from orchestrator.cli.batch_progress import print_summary, showing_batch
-from orchestrator.cli.conversation import chosen_model
+from orchestrator.cli.conversation import chosen_model, must_offer_tools
 from orchestrator.cli.run import Slow
 from orchestrator.models.protocol import ChatModel
 from toolfleet.errors import ToolfleetError
@@ -161,6 +161,7 @@ class _Session:
                     return await self._run(orchestrator, identity, output, None if self._any_model else model.name)
 
     async def _run(self, orchestrator: Orchestrator, identity: Identity, output: Output, model: str | None) -> Summary:
+        await must_offer_tools(orchestrator)
         began_s = time.monotonic()
         with showing_batch(self._console, total=self._lines.count) as show:
             runner = BatchRunner(orchestrator, identity, output, self._manner, show)
@@ -168,10 +169,11 @@ class _Session:
             try:
                 await runner.run(read_lines(self._lines.lines(), model=model))
             except asyncio.CancelledError:
-                self._in_hand = len(runner.in_hand)
                 if self._cancels:
                     await runner.cancel_in_hand()
                 raise
+            finally:
+                self._in_hand = len(runner.in_hand)
         return runner.tally.summary(
             identity.batch_id,
             lines=self._lines.count,

@@ -88,7 +88,7 @@ async def _ask(
         # The runs of others are for those who stay.
         Orchestrator(model, settings=settings, adopts=False) as orchestrator,
     ):
-        await _must_offer_tools(orchestrator)
+        await must_offer_tools(orchestrator)
         run_id = ""
         try:
             with showing_progress(console) as show:
@@ -105,7 +105,8 @@ async def _ask(
     raise AssertionError("a stream ends with RunEnded")
 
 
-async def _must_offer_tools(orchestrator: Orchestrator) -> None:
+async def must_offer_tools(orchestrator: Orchestrator) -> None:
+    """Raises NoToolsFound when no live worker offers any: the model would answer without, and nobody would know."""
     if not await orchestrator.catalog.offered():
         raise NoToolsFound(
             "no live worker offers a tool: start some with `toolfleet up`, or name a module with --tools, "
@@ -129,7 +130,7 @@ async def _submit(
 ) -> str:
     model = await model_name()
     async with desk(settings) as open_desk, Orchestrator(settings=settings) as orchestrator:
-        await _must_offer_tools(orchestrator)
+        await must_offer_tools(orchestrator)
         run_id = await orchestrator.submit(question, model=model, tools=tools, slow=slow, timeout_s=timeout_s)
         await open_desk.warn_unless_somebody_goes_on(model)
     return run_id

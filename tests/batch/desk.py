@@ -5,15 +5,19 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import Counter, deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from orchestrator.models import RehearsalServer
+from orchestrator import Orchestrator
+from orchestrator.batch import Asked, BatchRunner, Identity, Manner, Output, Refused, Tally, opened_input, read_lines
+from orchestrator.models import REHEARSAL_MODEL, OpenAIChat, RehearsalServer
 from tests.cli.command import ENDS_WITHIN_S, Ended, Terminal
 from toolfleet.settings import Settings
 
 LOOK_EVERY_S = 0.005
+
+DEFAULT = Manner()
 
 
 class Desk:
@@ -38,6 +42,34 @@ class Desk:
     async def batch(self, *words: str, said: str | None = None, **variables: str) -> Ended:
         """`toolfleet batch …` to its end, while the model goes on answering."""
         return await asyncio.to_thread(self.terminal.run, "batch", *words, said=said, **variables)
+
+    async def batch_here(
+        self,
+        source: str,
+        target: str,
+        *,
+        batch_id: str,
+        manner: Manner = DEFAULT,
+        watch: Callable[[BatchRunner], None] = lambda _: None,
+    ) -> Tally:
+        """The same without a process of its own; `watch` is called at every line read and written."""
+        model = OpenAIChat(REHEARSAL_MODEL, base_url=self.server.base_url, api_key="rehearsal")
+        identity = Identity.given(batch_id, model=REHEARSAL_MODEL)
+        async with Orchestrator(model, settings=self.settings) as orchestrator:
+            with (
+                opened_input(str(self.path(source))) as lines,
+                Output(str(self.path(target)), identity, again=manner.again) as output,
+            ):
+                runner = BatchRunner(orchestrator, identity, output, manner, lambda _: watch(runner))
+
+                def read() -> Iterator[Asked | Refused]:
+                    for line in read_lines(lines.lines(), model=REHEARSAL_MODEL):
+                        watch(runner)
+                        yield line
+
+                await runner.run(read())
+        assert not runner.in_hand
+        return runner.tally
 
     async def until_written(self, name: str, lines: int) -> None:
         """Wait until so many lines are in a file."""

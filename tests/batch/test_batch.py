@@ -7,10 +7,12 @@ import math
 from typing import Any
 
 from orchestrator import Orchestrator
-from orchestrator.batch import Asked, BatchRunner, Identity, Manner, Output, opened_input, read_lines
+from orchestrator.batch import Asked, Manner, opened_input, read_lines
+from orchestrator.history import RunStarted
 from orchestrator.models import REHEARSAL_MODEL, OpenAIChat
 from orchestrator.models.rehearsal import Status
 from tests.batch.desk import Desk, rooted
+from toolfleet.messages import UserMessage
 
 ROOT = 'call square_root {"x": 2}'
 TOOL = {"type": "function", "function": {"name": "square_root", "parameters": {"type": "object"}}}
@@ -102,55 +104,62 @@ async def test_openai_lines_come_out_as_openai_writes_them(desk: Desk) -> None:
     assert summary["ignored"] == {"max_tokens": 1, "temperature": 1}
 
 
-async def test_retry_failed_lets_the_failed_runs_go_on_and_leaves_the_others(desk: Desk) -> None:
+async def test_runs_that_failed_go_on_where_that_is_wanted_and_the_others_are_left(desk: Desk) -> None:
     desk.write("in.jsonl", map(rooted, range(6)))
     desk.server._faults.extend([Status(400, "no"), Status(400, "no")])
-    assert (await desk.batch("in.jsonl", "out.jsonl")).code == 1
+    first = await desk.batch_here("in.jsonl", "out.jsonl", batch_id="retried")
     failed = [line for line in desk.read("out.jsonl") if line["state"] == "failed"]
-    assert len(failed) == 2
+    assert (first.ok, first.failed, len(failed)) == (4, 2, 2)
     assert all("no" in line["reason"] for line in failed)
-    # Done is done: only who asks for it has the failed ones run again.
-    assert (await desk.batch("in.jsonl", "out.jsonl")).code == 0
-    assert len([line for line in desk.read("out.jsonl") if line["state"] == "failed"]) == 2
+    done = await desk.batch_here("in.jsonl", "out.jsonl", batch_id="retried")
+    assert (done.done_before, done.written) == (6, 0)
+    asked_before = desk.asked()
 
-    ended = await desk.batch("in.jsonl", "out.jsonl", "--retry-failed")
+    again = await desk.batch_here("in.jsonl", "out.jsonl", batch_id="retried", manner=Manner(again=True))
 
-    assert ended.code == 0, ended
+    assert (again.done_before, again.ok, again.failed, again.joined) == (4, 2, 0, 2)
     lines = desk.read("out.jsonl")
     assert sorted(line["id"] for line in lines) == [f"line-{number}" for number in range(6)]
     assert {line["state"] for line in lines} == {"done"}
     assert {line["run_id"] for line in failed} < {line["run_id"] for line in lines}
+    assert (desk.asked() - asked_before).total() == 2 * 3
 
 
 async def test_ordered_output_has_the_order_of_the_input_and_no_more_than_that_many_are_in_hand(desk: Desk) -> None:
     # The earlier a line, the longer it takes.
     steps = [" then ".join(['call square_root {"x": 4}'] * (12 - number)) for number in range(12)]
     desk.write("in.jsonl", [{"id": number, "question": step} for number, step in enumerate(steps)])
-    in_hand = []
-    manner = Manner(concurrency=4, ordered=True)
-    async with Orchestrator(_model(desk), settings=desk.settings) as orchestrator:
-        identity = Identity.given("ordered", model=REHEARSAL_MODEL)
-        with opened_input(str(desk.path("in.jsonl"))) as source, Output(str(desk.path("out")), identity) as output:
-            runner = BatchRunner(orchestrator, identity, output, manner, lambda _: in_hand.append(len(runner.in_hand)))
-
-            def lines():
-                for line in read_lines(source.lines(), model=None):
-                    in_hand.append(len(runner.in_hand))
-                    yield line
-
-            await runner.run(lines())
-    assert [line["id"] for line in desk.read("out")] == list(range(12))
+    in_hand: list[int] = []
+    await desk.batch_here(
+        "in.jsonl",
+        "out.jsonl",
+        batch_id="ordered",
+        manner=Manner(concurrency=4, ordered=True),
+        watch=lambda runner: in_hand.append(len(runner.in_hand)),
+    )
+    assert [line["id"] for line in desk.read("out.jsonl")] == list(range(12))
     assert max(in_hand) <= 4
-    assert not runner.in_hand
 
 
 async def test_a_run_that_was_asked_something_else_is_not_taken_for_this_line(desk: Desk) -> None:
     desk.write("one.jsonl", [{"id": 1, "question": ROOT}])
     desk.write("two.jsonl", [{"id": 1, "question": "Something else."}])
-    assert (await desk.batch("one.jsonl", "one.out", "--batch-id", "same")).code == 0
-    assert (await desk.batch("two.jsonl", "two.out", "--batch-id", "same")).code == 1
+    await desk.batch_here("one.jsonl", "one.out", batch_id="same")
+    await desk.batch_here("two.jsonl", "two.out", batch_id="same")
     [line] = desk.read("two.out")
     assert "is stored with another question" in line["reason"]
+
+
+async def test_a_run_whose_beginning_was_stored_unheard_is_worked_on(desk: Desk) -> None:
+    model = OpenAIChat(REHEARSAL_MODEL, base_url=desk.server.base_url, api_key="rehearsal")
+    async with Orchestrator(model, settings=desk.settings) as orchestrator:
+        started = RunStarted(
+            run_id="unheard", messages=(UserMessage(content=ROOT),), model=REHEARSAL_MODEL, max_turns=5
+        )
+        # As when Redis is lost between a write and its answer: stored as ours, and nobody here knows.
+        assert await orchestrator._store.begin(started, owner=orchestrator.orchestrator_id)
+        run = await orchestrator.run(ROOT, run_id="unheard")
+    assert (run.state, len(run.calls)) == ("done", 1)
 
 
 async def test_the_model_of_openai_lines_is_any_where_that_is_said(desk: Desk) -> None:
@@ -159,7 +168,3 @@ async def test_the_model_of_openai_lines_is_any_where_that_is_said(desk: Desk) -
         [line] = read_lines(source.lines(), model=None)
     assert isinstance(line, Asked)
     assert line.question.id == "a"
-
-
-def _model(desk: Desk) -> OpenAIChat:
-    return OpenAIChat(REHEARSAL_MODEL, base_url=desk.server.base_url, api_key="rehearsal")

@@ -35,7 +35,7 @@ from orchestrator.options import check_options
 from orchestrator.overview import AWAITING_APPROVAL, QUEUED, CallStanding, Overview
 from orchestrator.publishers import publisher_for
 from orchestrator.refusals import denied
-from orchestrator.run import Run
+from orchestrator.run import Run, State
 from orchestrator.runs import Runs
 from orchestrator.single_calls import SingleCalls
 from orchestrator.store import Head, RunStore
@@ -77,6 +77,8 @@ class RunOptions(TypedDict, total=False):
     """Seconds until the run fails and its calls expire."""
     keep_s: float | None
     """How long the run's record is kept once it has ended; None: as the settings say."""
+    tenant: str
+    """Whose run it is, for those that serve several parties; "", the default, for whoever has no name."""
     run_id: str | None
     """An id of your own, for a run that must not be begun twice: the same id again joins the run that is there."""
 
@@ -273,9 +275,15 @@ class Orchestrator:
         """Any run as it stands. Raises RunNotFound, StoreUnreachable."""
         return (await self._store.load(run_id)).run
 
-    async def runs(self, *, limit: int = 50, offset: int = 0) -> Sequence[Head]:
-        """The newest runs first, as far as their heads tell. Raises StoreUnreachable."""
-        return await self._store.heads(limit=limit, offset=offset)
+    async def runs(
+        self, *, limit: int = 50, offset: int = 0, states: Collection[State] = (), tenant: str | None = None
+    ) -> Sequence[Head]:
+        """The newest runs first, as far as their heads tell; those of one tenant if named. Raises StoreUnreachable."""
+        return await self._store.heads(limit=limit, offset=offset, states=states, tenant=tenant)
+
+    async def tenant_of(self, run_id: str) -> str:
+        """Whose run it is. Raises RunNotFound, StoreUnreachable."""
+        return await self._store.tenant(run_id)
 
     async def cancel(self, run_id: str, reason: str = "cancelled by request") -> Run:
         """End a run now: its model is not asked again, its open calls are cancelled on the workers.
@@ -347,6 +355,7 @@ class Orchestrator:
         context: Mapping[str, Any] | None = None,
         timeout_s: float | None = None,
         on_event: Callable[[Event], None] | None = None,
+        tenant: str = "",
     ) -> Returned | Failed | Submitted:
         """One call of a tool: its result or, when it takes longer than `patience_s`, a handle for what goes on.
 
@@ -354,19 +363,27 @@ class Orchestrator:
         BrokerUnreachable, StoreUnreachable.
         """
         return await self._single.call(
-            tool, arguments, patience_s=patience_s, context=context, timeout_s=timeout_s, on_event=on_event
+            tool,
+            arguments,
+            patience_s=patience_s,
+            context=context,
+            timeout_s=timeout_s,
+            on_event=on_event,
+            tenant=tenant,
         )
 
-    async def task(self, handle: str, *, wait_s: float = 0.0) -> Status:
+    async def task(self, handle: str, *, wait_s: float = 0.0, tenant: str | None = None) -> Status:
         """How a handle's call stands, after waiting up to `wait_s` for its result. Raises HandleNotFound.
+
+        With a `tenant`, a handle of another one is not found.
 
         A handle is unguessable, and all that is asked for: give it to nobody who may not see the result.
         """
-        return await self._single.status(handle, wait_s=wait_s)
+        return await self._single.status(handle, wait_s=wait_s, tenant=tenant)
 
-    async def cancel_task(self, handle: str) -> Status:
+    async def cancel_task(self, handle: str, *, tenant: str | None = None) -> Status:
         """Cancel a handle's call, queued, running or elsewhere; how it has ended. Raises HandleNotFound."""
-        return await self._single.cancel(handle)
+        return await self._single.cancel(handle, tenant=tenant)
 
     # --- bring your own loop ------------------------------------------------------------------------------------
 
@@ -465,6 +482,7 @@ class Orchestrator:
             max_turns=options.get("max_turns") or self._settings.max_turns,
             deadline_unix_s=None if timeout_s is None else now + timeout_s,
             keep_s=options.get("keep_s"),
+            tenant=options.get("tenant", ""),
             started_unix_s=now,
         )
 

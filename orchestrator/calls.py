@@ -44,8 +44,12 @@ class Batch:
     """How long its calls may take before they count as slow; None: what each tool says."""
     context: Mapping[str, Any] = field(default_factory=dict)
     deadline_unix_s: float | None = None
+    values: Mapping[str, Any] = field(default_factory=dict)
+    """What the run's tools share."""
     depth: int = 0
     """How many runs stand above this one."""
+    tenant: str = ""
+    """Whose calls they are."""
     priority: Priority = Priority.NORMAL
     tasks: Tasks = field(default_factory=dict)
     """The run's earlier calls that became tasks, for the built-in tools."""
@@ -98,6 +102,8 @@ class Sending:
     """Calls that no worker is asked: refused, unknown, or of a built-in tool."""
     deadlines_unix_s: dict[str, float] = field(default_factory=dict)
     """Of the calls that were sent just now, by call id."""
+    direct: tuple[str, ...] = ()
+    """Those of them whose result is the run's answer."""
     awaiting_approval: tuple[str, ...] = ()
     patience_s: dict[str, float] = field(default_factory=dict)
     sent: asyncio.Future[bool] = field(default_factory=_nothing_to_send)
@@ -209,6 +215,8 @@ class Calls:
                 sent_before.append(call)
                 continue
             sending.deadlines_unix_s[call.call_id] = call.deadline_unix_s
+            if spec.return_direct:
+                sending.direct += (call.call_id,)
             batch.tell_start(call, spec)
             if call.tool in self._agents:
                 for_agents.append(call)
@@ -216,7 +224,7 @@ class Calls:
                 outgoing.append(Outgoing(call, spec, batch.priority))
         sending.sent = self._dispatcher.send(outgoing)
         for call in for_agents:
-            if refusal := await self._agents.start(call, depth=batch.depth):
+            if refusal := await self._agents.start(call, depth=batch.depth, tenant=batch.tenant):
                 self._gatherer.end(call, refusal)
         if sent_before:
             await self._gatherer.look_up(call.call_id for call in sent_before)
@@ -260,6 +268,7 @@ class Calls:
             deadline_unix_s=record.deadline_unix_s or self._deadline_unix_s(spec, batch),
             reply_to=self._orchestrator_id,
             context=dict(batch.context),
+            state=dict(batch.values),
         )
 
     def _deadline_unix_s(self, spec: ToolSpec | None, batch: Batch) -> float:

@@ -9,6 +9,8 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import Field, TypeAdapter
 
+from orchestrator.limits import Limits
+from orchestrator.merging import Strategy
 from toolfleet.calls import Failed, Record, Submitted, ToolResult
 from toolfleet.messages import AssistantMessage, Message, ToolMessage, Usage
 
@@ -38,6 +40,8 @@ class CallRecord(Record):
     """Why it must not be sent: its answer is known already."""
     deadline_unix_s: float | None = None
     """When it expires; None until it was sent."""
+    is_direct: bool = False
+    """Its result is the run's answer, if those of its neighbours are too."""
     awaits_approval: bool = False
     approval: Approval | None = None
     handle: str = ""
@@ -71,9 +75,19 @@ class RunStarted(Record):
     """How long calls may take before they count as slow; None: what each tool says."""
     context: dict[str, Any] = Field(default_factory=dict)
     max_turns: int
+    limits: Limits = Limits()
+    turn_timeout_s: float | None = None
+    """How long the calls of one reply may take together; slower ones are stopped."""
+    values: dict[str, Any] = Field(default_factory=dict)
+    """What tools share; each may return updates to it."""
+    merging: dict[str, Strategy] = Field(default_factory=dict)
+    output_schema: dict[str, Any] | None = None
+    """What the answer must satisfy."""
     deadline_unix_s: float | None = None
     keep_s: float | None = None
     """How long the run is kept once it has ended; None: as the settings say for its state."""
+    tenant: str = ""
+    """Whose run it is; nobody else sees it."""
     parent_call_id: str | None = None
     """The call whose result this run's answer is."""
     depth: int = 0
@@ -91,6 +105,8 @@ class ModelReplied(Record):
     """The provider's output limit ended the reply; its last call may be half a call."""
     masked: tuple[str, ...] = ()
     """The calls whose arguments hold secrets, which are not stored here."""
+    problem: str | None = None
+    """Why the answer is not what was asked for; the model may try once more."""
 
 
 class CallsSent(Record):
@@ -98,6 +114,8 @@ class CallsSent(Record):
 
     type: Literal["calls_sent"] = "calls_sent"
     deadlines_unix_s: dict[str, float]
+    direct: tuple[str, ...] = ()
+    """Those whose result is the run's answer."""
     awaiting_approval: tuple[str, ...] = ()
 
 

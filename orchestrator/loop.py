@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import aclosing
 
 import orjson
@@ -18,6 +18,7 @@ import structlog
 from orchestrator.agents import Agents
 from orchestrator.builtin import BUILT_IN, TASK_RESULT
 from orchestrator.calls import Batch, Calls, Emit, Sending
+from orchestrator.cancel import Canceller, Unwanted
 from orchestrator.catalog import Catalog
 from orchestrator.events import CallEnded, CallsRequested, CallSubmitted, TextArrived
 from orchestrator.gather import DEADLINE_GRACE_S, Gatherer, never_came_back
@@ -32,9 +33,11 @@ from orchestrator.history import (
     SlowResultDelivered,
 )
 from orchestrator.journal import Journal, LostRun, Overtaken, RunEnded
+from orchestrator.limits import TIMED_OUT, breach, over_limit
 from orchestrator.models.protocol import ChatModel, FinishReason, ReplyComplete, Restarted, TextDelta
 from orchestrator.run import Run, State
 from orchestrator.store import RunStore
+from orchestrator.structured import instruction, problem_with
 from orchestrator.vault import Vault
 from toolfleet.calls import Submitted, ToolResult
 from toolfleet.errors import (
@@ -55,6 +58,9 @@ log = structlog.get_logger("toolfleet.orchestrator")
 TOOLS_BACK_WITHIN_S = 30.0
 """How long a run waits for a worker that serves its tools: workers are restarted one after another."""
 
+MAX_REPAIRS = 1
+"""How often a model is asked again for an answer that fits its schema."""
+
 KEEP_LATE_S = 24 * 3600
 """How much longer than the last open call a result is kept that came before it."""
 
@@ -73,6 +79,7 @@ class TurnLoop:
         store: RunStore,
         gatherer: Gatherer,
         vault: Vault,
+        canceller: Canceller,
         seal: Seal,
     ) -> None:
         self._model = model
@@ -83,6 +90,7 @@ class TurnLoop:
         self._store = store
         self._gatherer = gatherer
         self._vault = vault
+        self._canceller = canceller
         self._seal = seal
         self.is_draining = False
         """Set it, and every run stops after the step it is at."""
@@ -112,8 +120,10 @@ class TurnLoop:
         """One step. Whether there may be another one now."""
         run = journal.run
         match run.state:
-            case State.THINKING if (reason := _limit_reached(run)) is not None:
+            case State.THINKING if (reason := breach(run, time.time())) is not None:
                 await self._stop(journal, reason)
+            case State.CALLING if (reason := breach(run, time.time())) is not None:
+                await self._refuse(journal, reason)
             case State.THINKING:
                 await self._ask(journal, emit)
             case State.CALLING:
@@ -137,6 +147,7 @@ class TurnLoop:
             ModelReplied(
                 message=said,
                 masked=masked,
+                problem=_problem(run, said),
                 usage=reply.usage,
                 cut_off=reply.finish_reason == FinishReason.LENGTH,
             )
@@ -149,7 +160,7 @@ class TurnLoop:
         left_s = None if run.deadline_unix_s is None else run.deadline_unix_s - time.time()
         clock = asyncio.timeout(left_s)
         try:
-            async with clock, aclosing(self._model.stream(run.messages, list(offered.values()))) as events:
+            async with clock, aclosing(self._model.stream(_heard(run), list(offered.values()))) as events:
                 async for event in events:
                     if isinstance(event, TextDelta) and emit:
                         emit(TextArrived(run_id=run.run_id, text=event.text))
@@ -159,7 +170,7 @@ class TurnLoop:
                         return event
         except TimeoutError:
             if clock.expired():
-                raise RunTimedOut(_TIMED_OUT) from None
+                raise RunTimedOut(TIMED_OUT) from None
             raise
         raise ModelReplyInvalid(f"{self._model.name} ended its reply without completing it")
 
@@ -190,9 +201,11 @@ class TurnLoop:
             slow=run.slow,
             patience_s=run.patience_s,
             context=run.context,
-            deadline_unix_s=run.deadline_unix_s,
+            deadline_unix_s=_turn_ends_unix_s(run),
+            values=run.values,
             tasks=run.tasks if run.slow == "handle" else {},
             depth=run.depth,
+            tenant=run.tenant,
         )
         sending = await self._calls.send(run.calls_owed, batch)
         try:
@@ -225,7 +238,9 @@ class TurnLoop:
             return
         if await sending.sent:
             reached(Point.DISPATCHED, journal.run.run_id)
-            await journal.append(CallsSent(deadlines_unix_s=sending.deadlines_unix_s, awaiting_approval=undecided))
+            await journal.append(
+                CallsSent(deadlines_unix_s=sending.deadlines_unix_s, direct=sending.direct, awaiting_approval=undecided)
+            )
 
     async def _handed_out(self, run: Run, call_ids: Iterable[str], batch: Batch) -> dict[str, Submitted]:
         """A handle for each slow call, the one it has or a new one."""
@@ -235,7 +250,7 @@ class TurnLoop:
             call = by_id[call_id]
             spec = batch.offered.get(call.tool)
             submitted = await self._handles.submit(
-                call, run.run_id, queue=spec.queue if spec else "", priority=batch.priority
+                call, run.run_id, queue=spec.queue if spec else "", priority=batch.priority, principal=run.tenant
             )
             handed_out[call_id] = submitted
             if batch.emit and not call.handle:
@@ -299,23 +314,50 @@ class TurnLoop:
         self._calls.recorded(results)
         return True
 
+    async def _refuse(self, journal: Journal, reason: str) -> None:
+        """The run has reached a limit with calls open: they are answered, those under way are given up, and it ends."""
+        run = journal.run
+        under_way = run.calls_under_way
+        results: dict[str, ToolResult] = {call.call_id: over_limit(call.tool, reason) for call in run.calls_owed}
+        await journal.append(CallsBack(results=results, messages=run.messages_with(results)))
+        await self._stop(journal, reason)
+        await self._canceller.cancel(
+            [Unwanted(call.call_id, call.tool, call.deadline_unix_s or time.time()) for call in under_way]
+        )
+
     async def _stop(self, journal: Journal, reason: str) -> None:
         await journal.append(RunStopped(state="failed", reason=reason))
+
+
+class AnswerUnfit(ToolfleetError):
+    """The model did not give its answer in the form that was asked for, twice."""
 
 
 class RunTimedOut(ToolfleetError):
     """The run's own deadline has passed."""
 
 
-_TIMED_OUT = "the run's deadline has passed"
+def _heard(run: Run) -> Sequence[Message]:
+    """What the model is told: the conversation, and in which form it must answer."""
+    return run.messages if run.output_schema is None else (*run.messages, instruction(run.output_schema))
 
 
-def _limit_reached(run: Run) -> str | None:
-    if run.turn >= run.max_turns:
-        return f"the limit of {run.max_turns} turns is reached"
-    if run.deadline_unix_s is not None and time.time() >= run.deadline_unix_s:
-        return _TIMED_OUT
-    return None
+def _problem(run: Run, said: AssistantMessage) -> str | None:
+    """What is wrong with an answer that must fit a schema. Raises AnswerUnfit when it was so before."""
+    if run.output_schema is None or said.tool_calls:
+        return None
+    problem = problem_with(said.content, run.output_schema)
+    if problem is not None and run.repairs >= MAX_REPAIRS:
+        raise AnswerUnfit(problem)
+    return problem
+
+
+def _turn_ends_unix_s(run: Run) -> float | None:
+    """When calls that are sent now expire at the latest."""
+    ends = [] if run.deadline_unix_s is None else [run.deadline_unix_s]
+    if run.turn_timeout_s is not None:
+        ends.append(time.time() + run.turn_timeout_s)
+    return min(ends, default=None)
 
 
 def _next_deadline_unix_s(run: Run) -> float | None:

@@ -6,7 +6,7 @@ and raises. Recovery is the same fold over the stored events.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from enum import StrEnum
 from typing import Any, Final
 
@@ -27,11 +27,13 @@ from orchestrator.history import (
     Slow,
     SlowResultDelivered,
 )
+from orchestrator.limits import Limits, note_for
+from orchestrator.merging import Strategy, merged
 from orchestrator.messages import tool_messages
 from orchestrator.refusals import cancelled_with_run, cut_off, denied
-from toolfleet.calls import Record, Submitted, ToolResult, call_id
+from toolfleet.calls import Record, Returned, Submitted, ToolResult, call_id
 from toolfleet.errors import IllegalTransition
-from toolfleet.messages import Message, Usage
+from toolfleet.messages import Message, Usage, UserMessage
 
 
 class State(StrEnum):
@@ -60,10 +62,12 @@ class Change(StrEnum):
 
     MODEL_ASKED_FOR_TOOLS = "model asked for tools"
     MODEL_ANSWERED = "model answered"
+    ANSWER_REFUSED = "answer refused"
     MODEL_ANSWERED_EARLY = "model answered before its slow calls were back"
     CALLS_SENT = "calls sent"
     SOME_CALLS_BACK = "some calls back"
     ALL_CALLS_BACK = "all calls back"
+    RESULTS_ARE_THE_ANSWER = "results are the answer"
     ONLY_SLOW_CALLS_LEFT = "only slow calls left"
     APPROVAL_GIVEN = "approval given"
     SLOW_RESULT_DELIVERED = "slow result delivered"
@@ -79,6 +83,7 @@ TRANSITIONS: Final[dict[State, dict[Change, State]]] = {
     State.THINKING: {
         Change.MODEL_ASKED_FOR_TOOLS: State.CALLING,
         Change.MODEL_ANSWERED: State.DONE,
+        Change.ANSWER_REFUSED: State.THINKING,
         Change.MODEL_ANSWERED_EARLY: State.WAITING,
         Change.ADOPTED: State.THINKING,
         **_STOPS,
@@ -87,6 +92,7 @@ TRANSITIONS: Final[dict[State, dict[Change, State]]] = {
         Change.CALLS_SENT: State.CALLING,
         Change.SOME_CALLS_BACK: State.CALLING,
         Change.ALL_CALLS_BACK: State.THINKING,
+        Change.RESULTS_ARE_THE_ANSWER: State.DONE,
         Change.ONLY_SLOW_CALLS_LEFT: State.PARKED,
         Change.APPROVAL_GIVEN: State.CALLING,
         Change.ADOPTED: State.CALLING,
@@ -95,6 +101,7 @@ TRANSITIONS: Final[dict[State, dict[Change, State]]] = {
     State.PARKED: {
         Change.SOME_CALLS_BACK: State.PARKED,
         Change.ALL_CALLS_BACK: State.THINKING,
+        Change.RESULTS_ARE_THE_ANSWER: State.DONE,
         Change.APPROVAL_GIVEN: State.CALLING,
         Change.ADOPTED: State.PARKED,
         **_STOPS,
@@ -122,12 +129,22 @@ class Run(Record):
     patience_s: float | None = None
     context: dict[str, Any] = Field(repr=False)
     max_turns: int
+    limits: Limits = Limits()
+    turn_timeout_s: float | None = None
+    values: dict[str, Any] = Field(default_factory=dict, repr=False)
+    merging: dict[str, Strategy] = Field(default_factory=dict)
+    output_schema: dict[str, Any] | None = None
     deadline_unix_s: float | None
     keep_s: float | None = None
+    tenant: str = ""
     parent_call_id: str | None = None
     depth: int = 0
     started_unix_s: float = 0.0
     turn: int = 0
+    turns_before: int = 0
+    """The turns that were taken before the user last spoke."""
+    repairs: int = 0
+    """How often the model was asked again for an answer that fits."""
     calls: tuple[CallRecord, ...] = ()
     usage: Usage = Usage()
     answer: str | None = None
@@ -166,6 +183,11 @@ class Run(Record):
         return tuple(call for call in self.calls if call.turn == self.turn and call.result is None)
 
     @property
+    def recent_calls(self) -> tuple[CallRecord, ...]:
+        """The calls that were asked for since the user last spoke."""
+        return tuple(call for call in self.calls if call.turn > self.turns_before)
+
+    @property
     def calls_under_way(self) -> tuple[CallRecord, ...]:
         """The calls that somebody still works on, of any turn."""
         return tuple(call for call in self.calls if call.is_under_way)
@@ -190,7 +212,12 @@ class Run(Record):
         known = {call.call_id: call.result for call in self._last_calls if call.result is not None} | dict(results)
         if any(call.call_id not in known for call in self._last_calls):
             return ()
-        return tool_messages(self._last_calls, known)
+        return tuple(
+            message.model_copy(update={"content": message.content + note})
+            if (note := note_for(call, self.recent_calls))
+            else message
+            for call, message in zip(self._last_calls, tool_messages(self._last_calls, known), strict=True)
+        )
 
     @property
     def _last_calls(self) -> tuple[CallRecord, ...]:
@@ -203,12 +230,16 @@ class Run(Record):
             change = Change.MODEL_ASKED_FOR_TOOLS
         elif self.open_slow_calls:
             change = Change.MODEL_ANSWERED_EARLY
+        elif event.problem is not None:
+            change = Change.ANSWER_REFUSED
         else:
             change = Change.MODEL_ANSWERED
+        complaint = (UserMessage(content=event.problem or ""),) if change is Change.ANSWER_REFUSED else ()
         return self._to(
             change,
             turn=turn,
-            messages=(*self.messages, event.message),
+            repairs=self.repairs + len(complaint),
+            messages=(*self.messages, event.message, *complaint),
             calls=self.calls + asked,
             usage=self.usage + event.usage,
             answer=event.message.content if change is Change.MODEL_ANSWERED else None,
@@ -236,7 +267,7 @@ class Run(Record):
             call_id_: {"awaits_approval": True} for call_id_ in event.awaiting_approval
         }
         for call_id_, deadline_unix_s in event.deadlines_unix_s.items():
-            changes[call_id_] = {"deadline_unix_s": deadline_unix_s}
+            changes[call_id_] = {"deadline_unix_s": deadline_unix_s, "is_direct": call_id_ in event.direct}
         return self._to(Change.CALLS_SENT, calls=self._updated(changes))
 
     def _back(self, event: CallsBack) -> Run:
@@ -244,12 +275,18 @@ class Run(Record):
         changes = {call_id_: {"result": result} for call_id_, result in event.results.items()} | {
             call_id_: {"late_result": result} for call_id_, result in event.fetched.items()
         }
-        is_complete = len(event.results) == len(self.calls_owed)
-        return self._to(
-            Change.ALL_CALLS_BACK if is_complete else Change.SOME_CALLS_BACK,
-            messages=self.messages + event.messages,
-            calls=self._updated(changes),
-        )
+        calls = self._updated(changes)
+        messages = self.messages + event.messages
+        if len(event.results) < len(self.calls_owed):
+            return self._to(Change.SOME_CALLS_BACK, messages=messages, calls=calls)
+        last = [call for call in calls if call.turn == self.turn]
+        fetched = [call for call in calls if call.call_id in event.fetched]
+        values = self._values_after([call.late_result for call in fetched] + [call.result for call in last])
+        direct = [call.result for call in last if call.is_direct and isinstance(call.result, Returned)]
+        if len(direct) == len(last):
+            answer = "\n\n".join(result.content for result in direct)
+            return self._to(Change.RESULTS_ARE_THE_ANSWER, messages=messages, calls=calls, values=values, answer=answer)
+        return self._to(Change.ALL_CALLS_BACK, messages=messages, calls=calls, values=values)
 
     def _parked(self, event: CallsParked) -> Run:
         self._must_owe(event.handles)
@@ -272,10 +309,26 @@ class Run(Record):
             Change.SLOW_RESULT_DELIVERED,
             messages=self.messages + event.messages,
             calls=self._updated({call_id_: {"late_result": result} for call_id_, result in event.results.items()}),
+            values=self._values_after(event.results.values()),
         )
 
+    def _values_after(self, results: Iterable[ToolResult | None]) -> dict[str, Any]:
+        """What tools share, with what these returned merged in, in the order of the calls."""
+        values = self.values
+        for result in results:
+            if isinstance(result, Returned) and result.state:
+                values = merged(values, result.state, self.merging)
+        return values
+
     def _resumed(self, event: RunResumed) -> Run:
-        return self._to(Change.RESUMED, messages=self.messages + event.messages, answer=None, reason=None)
+        return self._to(
+            Change.RESUMED,
+            messages=self.messages + event.messages,
+            turns_before=self.turn if event.messages else self.turns_before,
+            repairs=0,
+            answer=None,
+            reason=None,
+        )
 
     def _stopped(self, event: RunStopped) -> Run:
         """Every open call gets its message, so that the history can be used for a next run."""

@@ -66,6 +66,8 @@ class ToolCall(Record):
     deadline_unix_s: float
     reply_to: str
     context: dict[str, Any] = Field(default_factory=dict, repr=False)
+    state: dict[str, Any] = Field(default_factory=dict, repr=False)
+    """What the tools of the run share, as it was when the call was sent."""
     traceparent: str | None = None
 
 

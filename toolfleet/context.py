@@ -63,6 +63,8 @@ class Context:
     deadline_unix_s: float
     attempt: int = 1
     context: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    state: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    """What the tools of the run share, as it was when the call was sent; `Returned(state=…)` adds to it."""
     attributes: dict[str, Any] = field(default_factory=dict, repr=False)
     report: Callable[[Progress], None] = _unheard
     is_cancelled: Callable[[], bool] = _never
@@ -89,6 +91,7 @@ class Context:
             deadline_unix_s=call.deadline_unix_s,
             attempt=call.attempt if attempt is None else attempt,
             context=call.context,
+            state=call.state,
             report=report,
             is_cancelled=is_cancelled,
             keep=keep,

@@ -21,7 +21,7 @@ class RunMachine(RuleBasedStateMachine):
         self.run = Run.start(machine.STARTED)
         self.history = [machine.STARTED]
         self.phase = "thinking"
-        self.owed, self.sent, self.undecided, self.slow = set(), set(), set(), set()
+        self.owed, self.sent, self.undecided, self.decided, self.slow = set(), set(), set(), set(), set()
 
     def happens(self, event, phase):
         self.run = self.run.on(event)
@@ -45,12 +45,12 @@ class RunMachine(RuleBasedStateMachine):
         phase = "calling" if calls else ("waiting" if self.slow else "done")
         self.happens(event, phase)
         self.owed = {f"m.{self.run.turn}.{n}" for n in range(calls)}
-        self.sent, self.undecided = set(), set()
+        self.sent, self.undecided, self.decided = set(), set(), set()
 
     @rule(data=st.data())
     def calls_are_sent(self, data):
         ready = sorted(self.owed - self.sent - self.undecided)
-        held = data.draw(st.sets(st.sampled_from(ready))) if ready else set()
+        held = data.draw(st.sets(st.sampled_from(ready))) - self.decided if ready else set()
         event = machine.sent(sorted(set(ready) - held), sorted(held))
         if self.phase != "calling":
             self.refused(event)
@@ -95,6 +95,7 @@ class RunMachine(RuleBasedStateMachine):
             return
         self.happens(event, "calling")
         self.undecided.discard(call_id)
+        self.decided.add(call_id)
         decided = next(call for call in self.run.calls if call.call_id == call_id)
         assert (decided.refusal is None) == granted
 

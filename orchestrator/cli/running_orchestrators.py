@@ -58,9 +58,11 @@ class RunningOrchestrators:
         name = f"{pool}{next(self._numbers)}"
         log_path = self._directory / f"{name}.log"
         with log_path.open("wb") as log:
+            # -P: a folder called `orchestrator` beside the user must not be taken for ours. Quiet: its last words are
+            # shown when it has died.
+            command = [sys.executable, "-P", "-m", "orchestrator.cli", "orchestrator", "--quiet"]
             process = subprocess.Popen(  # noqa: S603  # our own module
-                # -P: a folder called `orchestrator` beside the user must not be taken for ours.
-                [sys.executable, "-P", "-m", "orchestrator.cli", "orchestrator", "--lifeline", str(self._lifeline)],
+                [*command, "--lifeline", str(self._lifeline)],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,

@@ -173,6 +173,17 @@ def test_a_worker_that_dies_is_started_again(up: Up) -> None:
     assert ROOT in up.another().run("run", QUESTION).out
 
 
+def test_its_orchestrator_works_on_detached_runs_and_is_started_again_when_it_dies(up: Up) -> None:
+    [pid] = [int(found[1]) for line in up.said if (found := re.match(r"orchestrator: .*\(pid (\d+)\)", line))]
+    os.kill(pid, signal.SIGKILL)
+    said = read_until(up.process, "orchestrator:")
+    assert "orchestrator1 was killed by signal 9" in said
+    assert said[-1].endswith("started again")
+    run_id = up.another().run("run", QUESTION, "--detach").out.strip()
+    run = json.loads(up.another().run("runs", "show", run_id, "--wait", "--json").out)
+    assert ROOT in run["answer"]
+
+
 def test_as_a_background_job_it_ignores_the_terminal_and_stops_at_sigterm(terminal: Terminal) -> None:
     terminal.write("mine", MINE)
     options = ("--tools", "mine", "--cpu", "0", "--long", "0", "--no-flower")

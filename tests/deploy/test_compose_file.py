@@ -26,10 +26,10 @@ def test_only_flower_is_reachable_and_only_from_this_machine(services: dict[str,
     assert all(port.startswith("127.0.0.1:") for port in published["flower"])
 
 
-@pytest.mark.parametrize("pool", ["io", "cpu", "long"])
-def test_a_pool_can_be_scaled(services: dict[str, Service], pool: str) -> None:
+@pytest.mark.parametrize("name", ["orchestrator", "io", "cpu", "long"])
+def test_what_does_the_work_can_be_scaled(services: dict[str, Service], name: str) -> None:
     # A fixed name, host name or host port is what Compose refuses to multiply.
-    assert not {"container_name", "hostname", "ports"} & set(services[pool].spec)
+    assert not {"container_name", "hostname", "ports"} & set(services[name].spec)
 
 
 def test_every_service_runs_without_privileges_and_comes_back(services: dict[str, Service]) -> None:

@@ -1,0 +1,81 @@
+"""`toolfleet calls`: the calls that somebody still works on, and what a person may do to one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.cli.staffed import Staffed, orchestrating, staffed
+
+
+@pytest.fixture(scope="module")
+def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Staffed]:
+    with staffed(tmp_path_factory.mktemp("calls")) as terminal, orchestrating(terminal):
+        yield terminal
+
+
+def test_calls_are_listed_as_they_stand_and_a_running_one_is_cancelled_alone(fleet: Staffed) -> None:
+    run_id = fleet.begin(
+        'call walk {"name": "far"} and call wipe {"path": "all"} and call print_book {"title": "Emma"}'
+    )
+    fleet.until("far.begun")
+    fleet.until_parked(run_id)
+    fleet.until_submitted(f"{run_id}.1.2")
+    walk, wipe, book = fleet.ask("calls", "list", "--run", run_id[:7])
+    assert [call["state"] for call in (walk, wipe, book)] == ["running", "awaiting_approval", "submitted"]
+    assert walk["progress"]["message"] == "page 4 of 8"
+    assert book["job"]["external_id"] == "job-Emma"
+    assert walk["handle"]
+    assert (wipe["age_s"], wipe["handle"]) == (None, "")
+    listed = fleet.say("calls", "list").out
+    assert all(word in listed for word in (walk["handle"][:8], "awaiting approval", "submitted", "page 4 of 8"))
+
+    refused = fleet.say("calls", "cancel", f"{run_id}.1.1")
+    assert refused.complaint() == f"toolfleet: call {run_id}.1.1 waits for approval: toolfleet runs deny {run_id}.1.1"
+    cancelled = fleet.say("calls", "cancel", f"{run_id}.1.0")
+    assert cancelled.out.startswith(f"call {run_id}.1.0 cancelled: ")
+    fleet.until("far.cancelled")
+    again = fleet.say("calls", "cancel", f"{run_id}.1.0")
+    assert again.complaint() == f"toolfleet: call {run_id}.1.0 has ended already: it is cancelled"
+    assert fleet.ask("runs", "show", run_id)["state"] == "parked"
+
+    shown = fleet.say("calls", "show", f"{run_id[:7]}.1.2").out
+    assert all(word in shown for word in ("print_book", "submitted", "job-Emma", '{"title": "Emma"}'))
+    completed = fleet.say("calls", "complete", f"{run_id}.1.2", "--json-result", '{"pages": 42}')
+    assert completed.out == f"call {run_id}.1.2 completed\n"
+    assert "had a result already" in fleet.say("calls", "complete", f"{run_id}.1.2", "--error", "x").complaint()
+    fleet.say("runs", "deny", f"{run_id}.1.1")
+    answer = fleet.ask("runs", "show", run_id, "--wait")["answer"]
+    assert '{"pages":42}' in answer
+    assert fleet.ask("calls", "list") == []
+
+
+def test_a_call_that_waits_for_a_worker_is_cancelled_without_one(fleet: Staffed) -> None:
+    run_id = fleet.begin(" and ".join(f'call walk {{"name": "in line {each}"}}' for each in range(5)))
+    for busy in range(4):
+        fleet.until(f"in line {busy}.begun")
+    *_, last = fleet.ask("calls", "list", "--run", run_id)
+    assert (last["state"], last["queue_position"]) == ("queued", 0)
+    cancelled = fleet.say("calls", "cancel", last["call_id"])
+    assert cancelled.out == f"call {last['call_id']} cancelled: walk was cancelled before it started.\n"
+    fleet.say("calls", "cancel", *(f"{run_id}.1.{each}" for each in range(4)))
+    run = fleet.ask("runs", "show", run_id, "--wait")
+    assert {call["result"]["kind"] for call in run["calls"]} == {"cancelled"}
+    assert not (fleet.folder / "in line 4.begun").exists()
+
+
+def test_a_job_that_failed_elsewhere_is_told_to_the_model(fleet: Staffed) -> None:
+    run_id = fleet.begin('call print_book {"title": "Persuasion"}')
+    fleet.until_submitted(f"{run_id}.1.0")
+    fleet.say("calls", "complete", f"{run_id}.1.0", "--error", "out of paper")
+    assert "out of paper" in fleet.ask("runs", "show", run_id, "--wait")["answer"]
+
+
+def test_what_is_no_call_is_one_clear_line(fleet: Staffed) -> None:
+    assert fleet.say("calls", "show", "nonsense").code == 2
+    assert fleet.say("calls", "complete", "x.1.0").code == 2
+    assert "nothing is known of call nobody.1.0" in fleet.say("calls", "show", "nobody.1.0").complaint()
+    assert "waits for no job" in fleet.say("calls", "complete", "nobody.1.0", "--result", "x").complaint()
+    bare = fleet.say("calls", "cancel", "nobody.1.0")
+    assert bare.out == "call nobody.1.0 is cancelled if it exists: it belongs to no stored run\n"

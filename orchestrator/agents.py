@@ -90,7 +90,7 @@ class Agents:
             return dict(self.specs) if depth == 0 else {}
         return {name: self.specs[name] for name in names if name in self.specs}
 
-    async def start(self, call: ToolCall, *, depth: int) -> Failed | None:
+    async def start(self, call: ToolCall, *, depth: int, tenant: str = "") -> Failed | None:
         """Start the run of a call; its result comes as that of any call. A Failed when there is nothing to start."""
         agent = self._agents[call.tool]
         if depth >= self._max_depth:
@@ -109,6 +109,7 @@ class Agents:
                 context=call.context,
                 max_turns=agent.max_turns or self._max_turns,
                 deadline_unix_s=call.deadline_unix_s,
+                tenant=tenant,
                 parent_call_id=call.call_id,
                 depth=depth + 1,
                 started_unix_s=time.time(),

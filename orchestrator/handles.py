@@ -59,6 +59,8 @@ class HandleRecord(Record):
     submitted_unix_s: float
     queue: str = ""
     """Where its message went; empty: not known any more."""
+    principal: str = ""
+    """The tenant whose call it is; no other one may ask."""
     priority: int = int(Priority.NORMAL)
 
 
@@ -120,7 +122,13 @@ class Handles:
         self._whereabouts = Whereabouts(client, settings)
 
     async def submit(
-        self, call: CallRecord, run_id: str, *, queue: str, priority: Priority = Priority.NORMAL
+        self,
+        call: CallRecord,
+        run_id: str,
+        *,
+        queue: str,
+        priority: Priority = Priority.NORMAL,
+        principal: str = "",
     ) -> Submitted:
         """A handle for a call that goes on by itself: the one it has, or a new one, its record written first."""
         handle = call.handle or secrets.token_urlsafe(16)
@@ -133,6 +141,7 @@ class Handles:
                 deadline_unix_s=deadline_unix_s,
                 submitted_unix_s=time.time(),
                 queue=queue,
+                principal=principal,
                 priority=int(priority),
             )
             with translating(self._settings):

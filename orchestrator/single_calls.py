@@ -41,6 +41,7 @@ class SingleCalls:
         context: Mapping[str, Any] | None,
         timeout_s: float | None,
         on_event: Emit | None = None,
+        tenant: str = "",
     ) -> Returned | Failed | Submitted:
         """The call's result or, once its patience is used up, its handle. See Orchestrator.call."""
         check_options(patience_s=patience_s, timeout_s=timeout_s)
@@ -71,23 +72,25 @@ class SingleCalls:
         self.calls.recorded(gathered.results)
         if gathered.slow:
             sent = record.model_copy(update={"deadline_unix_s": sending.deadlines_unix_s[record.call_id]})
-            return await self.handles.submit(sent, run_id, queue=offered[tool].queue, priority=batch.priority)
+            return await self.handles.submit(
+                sent, run_id, queue=offered[tool].queue, priority=batch.priority, principal=tenant
+            )
         return gathered.results[record.call_id]
 
-    async def status(self, handle: str, *, wait_s: float) -> Status:
+    async def status(self, handle: str, *, wait_s: float, tenant: str | None = None) -> Status:
         """How the handle's call stands, after waiting for its result. Raises HandleNotFound."""
-        record = await self._record(handle)
+        record = await self._record(handle, tenant)
         return await self.handles.status(handle, record.run_id, wait_s=wait_s)
 
-    async def cancel(self, handle: str) -> Status:
+    async def cancel(self, handle: str, *, tenant: str | None = None) -> Status:
         """Cancel the handle's call; how it has ended. Raises HandleNotFound."""
-        record = await self._record(handle)
+        record = await self._record(handle, tenant)
         [status] = await self.built_in.cancel([handle], record.run_id)
         return status
 
-    async def _record(self, handle: str) -> HandleRecord:
+    async def _record(self, handle: str, tenant: str | None) -> HandleRecord:
         record = await self.handles.record(handle)
-        if record is None:
+        if record is None or tenant not in {None, record.principal}:
             raise HandleNotFound(
                 "no task has this handle: it is wrong, or its call ended longer ago than results are kept"
             )

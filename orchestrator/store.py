@@ -11,7 +11,8 @@ from __future__ import annotations
 import asyncio
 import re
 import sys
-from collections.abc import AsyncGenerator, Collection, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Collection, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, cast
 
@@ -46,7 +47,7 @@ SCAN_COUNT: Final = 5000
 
 APPEND: Final = f"""
 {TELL}
--- KEYS: run, head, runs, prefix of owned sets, unowned set of the model
+-- KEYS: run, head, runs, prefix of owned sets, unowned set of the model, runs of the tenant (all of them without one)
 -- ARGV: follows, event, state, whether it has ended, ttl (ms), run id, owner ('' leaves it), may be taken over,
 --       the call whose result this run is ('' for none), its sealed result, prefix of results, prefix of reply streams,
 --       result ttl (ms), replies maxlen, then fields and values for the head
@@ -59,7 +60,13 @@ local now_ms = time[1] * 1000 + math.floor(time[2] / 1000)
 redis.call('HSET', KEYS[2], 'state', ARGV[3], 'updated_ms', now_ms, unpack(ARGV, 15))
 redis.call('PEXPIRE', KEYS[1], ARGV[5])
 redis.call('PEXPIRE', KEYS[2], ARGV[5])
-if newest[1] == nil then redis.call('ZADD', KEYS[3], time[1], ARGV[6]) end
+if newest[1] == nil then
+  redis.call('ZADD', KEYS[3], time[1], ARGV[6])
+  redis.call('ZADD', KEYS[6], time[1], ARGV[6])
+end
+if KEYS[6] ~= KEYS[3] and redis.call('PTTL', KEYS[6]) < tonumber(ARGV[5]) then
+  redis.call('PEXPIRE', KEYS[6], ARGV[5])
+end
 if ARGV[7] ~= '' then
   redis.call('HSET', KEYS[2], 'owner', ARGV[7])
   redis.call('SADD', KEYS[4] .. ARGV[7], ARGV[6])
@@ -98,6 +105,7 @@ class Head(NamedTuple):
     calls: int
     started_unix_s: float
     updated_unix_s: float
+    tenant: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +136,7 @@ class RunStore:
             "model": started.model,
             "title": _title(started.messages),
             "started_ms": int(started.started_unix_s * 1000),
+            "tenant": started.tenant,
         }
         last_id = await self._write(run, started, FIRST, owner=owner, may_be_adopted=not owner, head=head)
         return Stored(run, last_id) if last_id else None
@@ -193,17 +202,35 @@ class RunStore:
             owner = cast("bytes | None", await self._client.hget(self._keys.head(run_id), "owner"))
         return owner.decode() if owner else ""
 
-    async def heads(self, *, limit: int | None = 50, offset: int = 0, states: Collection[State] = ()) -> list[Head]:
-        """The newest runs first, those in one of `states` if any is named. Raises StoreUnreachable."""
+    async def tenant(self, run_id: str) -> str:
+        """Whose run it is. Raises RunNotFound, StoreUnreachable."""
+        with translating(self._settings):
+            reply = self._client.hmget(self._keys.head(run_id), ["state", "tenant"])
+            state, tenant = await cast("Awaitable[list[bytes | None]]", reply)
+        if state is None:
+            raise RunNotFound(_not_stored(run_id))
+        return (tenant or b"").decode()
+
+    async def heads(
+        self,
+        *,
+        limit: int | None = 50,
+        offset: int = 0,
+        states: Collection[State] = (),
+        tenant: str | None = None,
+    ) -> list[Head]:
+        """The newest runs first, those in one of `states` and of `tenant` if named. Raises StoreUnreachable."""
         wanted = sys.maxsize if limit is None else limit
-        # Without states the list itself can be entered anywhere.
-        position, skipped = (0, offset) if states else (offset, 0)
+        # Where every entry of the list is wanted, it can be entered anywhere.
+        is_sifted = bool(states) or tenant == ""
+        position, skipped = (0, offset) if is_sifted else (offset, 0)
+        listed = self._listed(tenant or "")
         found: list[Head] = []
         more = True
         while more and len(found) < skipped + wanted:
-            more, page = await self._page(position, PAGE if states else min(PAGE, wanted - len(found)))
+            more, page = await self._page(listed, position, PAGE if is_sifted else min(PAGE, wanted - len(found)))
             position += len(page)
-            found += (head for head in page if not states or head.state in states)
+            found += (head for head in page if not states or head.state in states if tenant in {None, head.tenant})
         return found[skipped : skipped + wanted]
 
     async def named(self, beginning: str) -> str:
@@ -242,22 +269,28 @@ class RunStore:
         with translating(self._settings):
             return bool(await self._client.exists(self._keys.run(run_id)))
 
-    async def _page(self, offset: int, limit: int) -> tuple[bool, list[Head]]:
+    def _listed(self, tenant: str) -> str:
+        """The list that holds the runs of a tenant; those without one are in no smaller list than that of all."""
+        return self._keys.runs_of(tenant) if tenant else self._keys.runs()
+
+    async def _page(self, listed: str, offset: int, limit: int) -> tuple[bool, list[Head]]:
         """Whether there may be more, and the heads of so many runs; those that are gone leave the list."""
         with translating(self._settings):
-            ids = cast("list[bytes]", await self._client.zrevrange(self._keys.runs(), offset, offset + limit - 1))
+            ids = cast("list[bytes]", await self._client.zrevrange(listed, offset, offset + limit - 1))
             pipeline = self._client.pipeline(transaction=False)
             for run_id in ids:
                 pipeline.hgetall(self._keys.head(run_id.decode()))
             found: list[dict[bytes, bytes]] = await pipeline.execute() if ids else []
             if gone := [run_id for run_id, head in zip(ids, found, strict=True) if not head]:
-                await self._client.zrem(self._keys.runs(), *gone)
+                await self._client.zrem(listed, *gone)
         heads = [_head(run_id.decode(), head) for run_id, head in zip(ids, found, strict=True) if head]
         return bool(ids), heads
 
     async def delete(self, run_id: str) -> bool:
         """Forget a run. Whether there was one. Who works on it finds it gone, and stops. Raises StoreUnreachable."""
         owner = await self.owner(run_id)
+        with suppress(RunNotFound), translating(self._settings):
+            await self._client.zrem(self._listed(await self.tenant(run_id)), run_id)
         with translating(self._settings):
             pipeline = self._client.pipeline(transaction=True)
             pipeline.unlink(self._keys.run(run_id))
@@ -295,6 +328,7 @@ class RunStore:
                     keys.runs(),
                     keys.owned(""),
                     keys.unowned(run.model),
+                    self._listed(run.tenant),
                 ],
                 args=[
                     follows,
@@ -363,4 +397,5 @@ def _head(run_id: str, head: dict[bytes, bytes]) -> Head:
         calls=int(text.get("calls", 0)),
         started_unix_s=int(text.get("started_ms", 0)) / 1000,
         updated_unix_s=int(text.get("updated_ms", 0)) / 1000,
+        tenant=text.get("tenant", ""),
     )

@@ -20,6 +20,9 @@ REPLIES_TTL_S: Final = 24 * 3600
 ANNOUNCEMENT_TTL_S: Final = 30
 """The tools of a worker that vanished are offered for this long; live workers renew at a third of it."""
 
+IDEMPOTENCY_TTL_S: Final = 24 * 3600
+"""How long a repeated POST gets the answer of the first one."""
+
 DEAD_LETTERS_MAX: Final = 10_000
 """The dead-letter stream keeps about this many of the newest messages."""
 
@@ -97,6 +100,10 @@ class Keys:
         """Sorted set: every stored run, scored by when it began; orchestrators remove those whose record has ended."""
         return f"{self.namespace}:runs"
 
+    def runs_of(self, tenant: str) -> str:
+        """Sorted set: the stored runs of one tenant, likewise. Lives as long as the longest kept of them."""
+        return f"{self.namespace}:runs-of:{tenant}"
+
     def orchestrators(self) -> str:
         """Sorted set: the orchestrators that own runs, scored by when their lease ends."""
         return f"{self.namespace}:orchestrators"
@@ -112,6 +119,18 @@ class Keys:
     def unowned(self, model: str) -> str:
         """Set: the unfinished runs of one model that any orchestrator with this model may take over."""
         return f"{self.namespace}:unowned:{model}"
+
+    def api_keys(self) -> str:
+        """Hash: the keys that HTTP clients present, by their digest; only people add to it."""
+        return f"{self.namespace}:api-keys"
+
+    def rate(self, key_id: str) -> str:
+        """Hash: the token bucket of one API key, until it would be full again."""
+        return f"{self.namespace}:rate:{key_id}"
+
+    def idempotent(self, digest: str) -> str:
+        """Hash: what a POST with an Idempotency-Key was answered."""
+        return f"{self.namespace}:idempotent:{digest}"
 
     def dead_letters(self) -> str:
         """Stream: messages that could not be handled, with the reason."""

@@ -21,6 +21,7 @@ MAC_HEX_CHARS: Final = 64
 T = TypeVar("T")
 _CALL, _RESULT, _PROGRESS = b"toolfleet.call\0", b"toolfleet.result\0", b"toolfleet.progress\0"
 _JOB, _CHECKPOINT = b"toolfleet.job\0", b"toolfleet.checkpoint\0"
+_CALLBACK, _API_KEY = b"toolfleet.callback\0", b"toolfleet.api-key\0"
 
 
 class Refused(ToolfleetError):
@@ -98,6 +99,22 @@ class Seal:
     def open_checkpoint(self, sealed: bytes, call_id: str) -> Any:
         """The data of a checkpoint in sealed bytes. Raises Refused."""
         return self._open(sealed, _CHECKPOINT + call_id.encode() + b"\0", from_json)
+
+    def sign_callback(self, call_id: str, expires_unix_s: int) -> str:
+        """What proves to the API that the fleet itself gave out this callback."""
+        return self._sign(_CALLBACK + call_id.encode() + b"\0", str(expires_unix_s).encode())
+
+    def check_callback(self, call_id: str, expires_unix_s: int, mac: str) -> None:
+        """Raises Refused for a callback that the fleet did not give out. Whether it has expired, the caller sees."""
+        self._check(_CALLBACK + call_id.encode() + b"\0", str(expires_unix_s).encode(), mac)
+
+    def close_api_key(self, text: bytes, digest: str) -> bytes:
+        """What an API key allows as bytes for Redis, sealed like a result: who can only write to Redis makes none."""
+        return self._sign(_API_KEY + digest.encode() + b"\0", text).encode() + text
+
+    def open_api_key(self, sealed: bytes, digest: str) -> Any:
+        """What an API key allows, as JSON values. Raises Refused."""
+        return self._open(sealed, _API_KEY + digest.encode() + b"\0", from_json)
 
     def _open(self, sealed: bytes, purpose: bytes, parse: Callable[[bytes], T]) -> T:
         text = sealed[MAC_HEX_CHARS:]

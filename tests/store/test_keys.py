@@ -31,6 +31,9 @@ TTL = {
     "jobs": 8 * 24 * 3600,
     "run": 30 * 24 * 3600,
     "head": 30 * 24 * 3600,
+    "runs_of": 30 * 24 * 3600,
+    "rate": 3600,
+    "idempotent": 24 * 3600,
     "owned": 30 * 24 * 3600,
     "unowned": 30 * 24 * 3600,
     "orchestrator": 30,
@@ -44,7 +47,7 @@ EMPTIED = {"queue", "scheduled"}
 
 TRIMMED = {"dead_letters", "runs"}
 
-BOUNDED = {"orchestrators", "counters", "binding", "permanent_binding", "binding_deadlines"}
+BOUNDED = {"orchestrators", "counters", "api_keys", "binding", "permanent_binding", "binding_deadlines"}
 """Do not grow with traffic."""
 
 

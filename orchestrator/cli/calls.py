@@ -11,7 +11,6 @@ from typing import Annotated, Final
 
 import orjson
 import typer
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
@@ -21,6 +20,7 @@ from orchestrator.cli.telling import (
     SHOWN_CHARACTERS,
     Desk,
     call_facts,
+    console_for_tables,
     deadline,
     desk,
     how_far,
@@ -117,7 +117,7 @@ async def _list(settings: Settings, run_id: str, limit: int | None, *, as_json: 
     if as_json:
         print_json([call_facts(call) for call in calls])
     elif calls:
-        Console().print(table_of_calls(calls, f"{len(calls)} calls", with_result=False))
+        console_for_tables().print(table_of_calls(calls, f"{len(calls)} calls", with_result=False))
     else:
         typer.echo("No calls are under way.")
 
@@ -150,7 +150,7 @@ async def _show(settings: Settings, beginning: str, *, as_json: bool) -> None:
     table = Table.grid(padding=(0, 2))
     for name, value in _described(call):
         table.add_row(Text(name, "bold"), plain(value, SHOWN_CHARACTERS * 20))
-    Console().print(table)
+    console_for_tables().print(table)
 
 
 def _described(call: CallStanding) -> list[tuple[str, str]]:

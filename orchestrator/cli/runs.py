@@ -13,15 +13,17 @@ from typing import Annotated, Any
 import orjson
 import typer
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column, Table
 from rich.text import Text
 
 from orchestrator.api import Orchestrator
 from orchestrator.cli.conversation import RunFailed
 from orchestrator.cli.narration import narrated
 from orchestrator.cli.telling import (
+    HANDLE_CHARACTERS,
     Desk,
     call_facts,
+    console_for_tables,
     deadline,
     desk,
     how_far,
@@ -177,7 +179,7 @@ async def _list(settings: Settings, states: Collection[State], limit: int | None
     if as_json:
         print_json([head._asdict() for head in heads])
     elif heads:
-        Console().print(_table_of_runs(heads))
+        console_for_tables().print(_table_of_runs(heads))
     else:
         typer.echo("No runs are stored" + (f" that are {' or '.join(states)}." if states else "."))
 
@@ -195,7 +197,7 @@ async def _show(settings: Settings, beginning: str, *, wait: bool, as_json: bool
             | {"owner": seen.owner, "waits_for": [call_facts(call) for call in under_way]}
         )
     else:
-        _print_run(seen, under_way, Console())
+        _print_run(seen, under_way, console_for_tables())
     return seen.run
 
 
@@ -230,12 +232,13 @@ def _facts(entry: Entry) -> dict[str, Any]:
 
 
 def _table_of_runs(heads: Sequence[Head]) -> Table:
-    table = Table("id", "state", "began (UTC)", "changed", "turns", "calls", "model", "question")
+    question = Column("question", no_wrap=True, overflow="ellipsis")
+    table = Table(Column("id", no_wrap=True), "state", "began (UTC)", "changed", "turns", "calls", "model", question)
     table.title = f"{len(heads)} runs"
     for head in heads:
         changed = f"{moment(head.updated_unix_s)[11:]}"
         row = (head.run_id, head.state, moment(head.started_unix_s), changed, head.turn, head.calls, head.model)
-        table.add_row(*(plain(cell) for cell in row), plain(head.title))
+        table.add_row(*(plain(cell) for cell in row), Text(head.title))
     return table
 
 
@@ -284,14 +287,23 @@ def _print_message(message: Message, console: Console) -> None:
 
 def table_of_calls(calls: Sequence[CallStanding], title: str, *, with_result: bool = True) -> Table:
     """Calls with their states, each as one row."""
-    table = Table("call", "tool", "state", "age", "so far", "handle", "deadline", *(["result"] if with_result else []))
+    table = Table(
+        Column("call", no_wrap=True),
+        "tool",
+        "state",
+        "age",
+        "so far",
+        "handle",
+        "deadline",
+        *(["result"] if with_result else []),
+    )
     table.title = title
     for call in calls:
         row = [
             *(call.call_id, call.tool, call.state.replace("_", " ")),
             "" if call.age_s is None or call.is_over else span(call.age_s),
             how_far(call),
-            call.handle[:8],
+            call.handle[:HANDLE_CHARACTERS],
             "" if call.is_over else deadline(call.deadline_unix_s),
         ]
         table.add_row(*(plain(cell) for cell in row), *([plain(outcome(call), 80)] if with_result else []))

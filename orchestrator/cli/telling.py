@@ -5,6 +5,7 @@ Reads and prints; changes nothing in Redis.
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from collections.abc import AsyncIterator
@@ -16,6 +17,7 @@ from typing import Any, Final
 import orjson
 import redis.asyncio
 import typer
+from rich.console import Console
 from rich.text import Text
 
 from orchestrator.leases import living
@@ -29,6 +31,7 @@ from toolfleet.wire import Seal
 
 SHOWN_CHARACTERS: Final = 200
 HANDLE_CHARACTERS: Final = 8
+PIPED_WIDTH: Final = 200
 
 MINUTE_S: Final = 60
 HOUR_S: Final = 3600
@@ -77,6 +80,12 @@ async def desk(settings: Settings) -> AsyncIterator[Desk]:
 def warn(text: str) -> None:
     """One line on standard error, which is not an error."""
     typer.secho(f"toolfleet: {text}", err=True, fg="yellow")
+
+
+def console_for_tables() -> Console:
+    """Standard output; where no person reads, lines are long rather than broken in the middle of a fact."""
+    console = Console()
+    return console if console.is_terminal or "COLUMNS" in os.environ else Console(width=PIPED_WIDTH)
 
 
 def print_json(value: Any) -> None:

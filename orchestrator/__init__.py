@@ -1,7 +1,9 @@
 """Runs conversations: asks the model, sends its tool calls to the fleet, gathers the results. Never runs a tool."""
 
 from orchestrator.agents import Agent
-from orchestrator.api import Orchestrator, RunOptions
+from orchestrator.api import Orchestrator
 from orchestrator.history import Approval
+from orchestrator.limits import Limits
+from orchestrator.options import RunOptions
 
-__all__ = ["Agent", "Approval", "Orchestrator", "RunOptions"]
+__all__ = ["Agent", "Approval", "Limits", "Orchestrator", "RunOptions"]

@@ -12,7 +12,7 @@ import socket
 import time
 from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from contextlib import AsyncExitStack, suppress
-from typing import Any, Self, TypedDict, Unpack
+from typing import Any, Self, Unpack
 
 import structlog
 
@@ -25,13 +25,13 @@ from orchestrator.dispatch import Dispatcher
 from orchestrator.events import Event, RunBegan, RunEnded
 from orchestrator.gather import Gatherer
 from orchestrator.handles import Handles, Status
-from orchestrator.history import Approval, ApprovalGiven, CallRecord, RunResumed, RunStarted, RunStopped, Slow
+from orchestrator.history import Approval, ApprovalGiven, CallRecord, RunResumed, RunStarted, RunStopped
 from orchestrator.journal import write_from_outside
 from orchestrator.leases import Leases
 from orchestrator.loop import TurnLoop
 from orchestrator.messages import answered_ids, tool_messages
 from orchestrator.models.protocol import ChatModel
-from orchestrator.options import check_options
+from orchestrator.options import RunOptions, conversation, run_started
 from orchestrator.overview import AWAITING_APPROVAL, QUEUED, CallStanding, Overview
 from orchestrator.publishers import publisher_for
 from orchestrator.refusals import denied
@@ -44,7 +44,7 @@ from toolfleet.broker import celery_app
 from toolfleet.calls import Failed, Returned, Submitted, call_id, run_of
 from toolfleet.connections import connect_async, translating
 from toolfleet.errors import CallerError, RunNotFound, RunNotOpen, StoreUnreachable
-from toolfleet.messages import AssistantMessage, Message, ToolMessage, UserMessage
+from toolfleet.messages import AssistantMessage, Message, ToolMessage
 from toolfleet.settings import Settings, read_settings
 from toolfleet.streams import Priority
 from toolfleet.wire import Seal
@@ -58,29 +58,6 @@ class OrchestratorClosed(CallerError):
 
 class RunExists(CallerError):
     """A run with this id is stored already."""
-
-
-class RunOptions(TypedDict, total=False):
-    """How a run is to be run; every one of them may be left out."""
-
-    tools: Sequence[str] | None
-    """Names to offer; None, the default, for all that live workers serve."""
-    slow: Slow
-    """Wait for slow calls ("wait", the default), or give the model a handle and go on ("handle")."""
-    patience_s: float | None
-    """How long calls may take before they count as slow; None: what each tool says."""
-    context: Mapping[str, Any] | None
-    """Your own JSON, handed to the tools and hidden from the model."""
-    max_turns: int | None
-    """Model replies at most; None: as the settings say."""
-    timeout_s: float | None
-    """Seconds until the run fails and its calls expire."""
-    keep_s: float | None
-    """How long the run's record is kept once it has ended; None: as the settings say."""
-    tenant: str
-    """Whose run it is, for those that serve several parties; "", the default, for whoever has no name."""
-    run_id: str | None
-    """An id of your own, for a run that must not be begun twice: the same id again joins the run that is there."""
 
 
 class Orchestrator:
@@ -305,7 +282,7 @@ class Orchestrator:
 
         Raises RunNotOpen for a run that has not ended, RunNotFound.
         """
-        added = _conversation(messages) if messages else ()
+        added = conversation(messages) if messages else ()
         return await write_from_outside(self._store, run_id, RunResumed(messages=added))
 
     async def approve(self, call_id_: str, approval: Approval) -> Run:
@@ -462,30 +439,7 @@ class Orchestrator:
 
     async def _started(self, question: str | Sequence[Message], options: RunOptions, model: str) -> RunStarted:
         """The first event of a run that can be begun: every tool it asks for is served."""
-        tools, timeout_s, now = options.get("tools"), options.get("timeout_s"), time.time()
-        check_options(
-            slow=options.get("slow", "wait"),
-            patience_s=options.get("patience_s"),
-            timeout_s=timeout_s,
-            max_turns=options.get("max_turns"),
-            keep_s=options.get("keep_s"),
-        )
+        tools = options.get("tools")
+        started = run_started(conversation(question), options, model=model, default_max_turns=self._settings.max_turns)
         await self.catalog.choose(None if tools is None else [name for name in tools if name not in self._agents])
-        return RunStarted(
-            run_id=options.get("run_id") or secrets.token_hex(8),
-            messages=_conversation(question),
-            model=model,
-            tools=None if tools is None else tuple(tools),
-            slow=options.get("slow", "wait"),
-            patience_s=options.get("patience_s"),
-            context=dict(options.get("context") or {}),
-            max_turns=options.get("max_turns") or self._settings.max_turns,
-            deadline_unix_s=None if timeout_s is None else now + timeout_s,
-            keep_s=options.get("keep_s"),
-            tenant=options.get("tenant", ""),
-            started_unix_s=now,
-        )
-
-
-def _conversation(question: str | Sequence[Message]) -> tuple[Message, ...]:
-    return (UserMessage(content=question),) if isinstance(question, str) else tuple(question)
+        return started

@@ -8,7 +8,7 @@ import orjson
 
 from orchestrator.history import CallRecord
 from toolfleet.calls import Failed, Returned, Submitted
-from toolfleet.messages import AssistantMessage, Message, ToolMessage
+from toolfleet.messages import AssistantMessage, Message, RequestedCall, ToolMessage
 
 
 def tool_messages(
@@ -55,3 +55,35 @@ def answered_ids(message: AssistantMessage, history: Sequence[Message]) -> set[s
         elif isinstance(past, AssistantMessage) and past.tool_calls:
             return answered if past == message else set()
     return answered
+
+
+def repaired(messages: Sequence[Message]) -> tuple[Message, ...]:
+    """A conversation from elsewhere with an answer behind each call: providers refuse one with a call left open.
+
+    Answers that stand in another order or further down are put behind their request; those to nothing are left out.
+    """
+    whole: list[Message] = []
+    for position, message in enumerate(messages):
+        if isinstance(message, ToolMessage):
+            continue  # it is put where it belongs
+        whole.append(message)
+        if isinstance(message, AssistantMessage) and message.tool_calls:
+            following = _answers_after(messages, position)
+            whole += [following.get(call.id) or _dangling(call) for call in message.tool_calls]
+    return tuple(whole)
+
+
+def _answers_after(messages: Sequence[Message], position: int) -> dict[str, ToolMessage]:
+    """The answers up to the next request, by id: ids recur."""
+    answers: dict[str, ToolMessage] = {}
+    for message in messages[position + 1 :]:
+        if isinstance(message, AssistantMessage) and message.tool_calls:
+            break
+        if isinstance(message, ToolMessage):
+            answers.setdefault(message.tool_call_id, message)
+    return answers
+
+
+def _dangling(call: RequestedCall) -> ToolMessage:
+    said = f"no result of {call.name} is known: the conversation was interrupted before it came back."
+    return ToolMessage(tool_call_id=call.id, name=call.name, content=said, is_error=True)

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from enum import StrEnum
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
-from pydantic import Field
+from pydantic import Field, TypeAdapter
 
 from orchestrator.history import (
     ApprovalGiven,
@@ -31,9 +31,12 @@ from orchestrator.limits import Limits, note_for
 from orchestrator.merging import Strategy, merged
 from orchestrator.messages import tool_messages
 from orchestrator.refusals import cancelled_with_run, cut_off, denied
+from orchestrator.structured import parsed
 from toolfleet.calls import Record, Returned, Submitted, ToolResult, call_id
 from toolfleet.errors import IllegalTransition
 from toolfleet.messages import Message, Usage, UserMessage
+
+T = TypeVar("T")
 
 
 class State(StrEnum):
@@ -177,6 +180,12 @@ class Run(Record):
             case RunStopped():
                 return self._stopped(event)
 
+    def answer_as(self, type_: type[T]) -> T:
+        """The answer of a run with this `output_type`. Raises ValueError when there is none, or none of this type."""
+        if self.answer is None:
+            raise ValueError(f"run {self.run_id} has no answer: it is {self.state} ({self.reason})")
+        return TypeAdapter(type_).validate_python(parsed(self.answer))
+
     @property
     def calls_owed(self) -> tuple[CallRecord, ...]:
         """The calls of the last reply that have no result yet."""
@@ -214,7 +223,7 @@ class Run(Record):
             return ()
         return tuple(
             message.model_copy(update={"content": message.content + note})
-            if (note := note_for(call, self.recent_calls))
+            if isinstance(known[call.call_id], Returned) and (note := note_for(call, self.recent_calls))
             else message
             for call, message in zip(self._last_calls, tool_messages(self._last_calls, known), strict=True)
         )

@@ -12,8 +12,8 @@ from typing import Any, Final, Literal
 import orjson
 from pydantic import BaseModel, ConfigDict, StrictStr, ValidationError
 
-from orchestrator.api import RunOptions
 from orchestrator.batch.records import Question, Refused, Unreadable, complaint
+from orchestrator.options import RunOptions
 from orchestrator.run import Run, State
 from toolfleet.messages import AssistantMessage, Message, RequestedCall, SystemMessage, ToolMessage, UserMessage
 

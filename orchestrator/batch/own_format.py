@@ -10,9 +10,9 @@ from typing import Annotated, Any, cast
 import orjson
 from pydantic import BaseModel, ConfigDict, Field, StrictInt, StrictStr, ValidationError
 
-from orchestrator.api import RunOptions
 from orchestrator.batch.records import Question, Refused, Unreadable, complaint
 from orchestrator.history import Slow
+from orchestrator.options import RunOptions
 from orchestrator.run import Run, State
 from toolfleet.calls import Failed
 from toolfleet.messages import Message, UserMessage

@@ -7,7 +7,7 @@ from typing import Literal
 
 from pydantic import ValidationError
 
-from orchestrator.api import RunOptions
+from orchestrator.options import RunOptions
 from toolfleet.messages import Message
 
 Form = Literal["own", "openai"]

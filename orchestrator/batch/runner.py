@@ -15,12 +15,13 @@ from typing import Final
 
 import stamina
 
-from orchestrator.api import Orchestrator, RunOptions
+from orchestrator.api import Orchestrator
 from orchestrator.batch import openai_format, own_format
 from orchestrator.batch.identity import Identity
 from orchestrator.batch.output import Output
 from orchestrator.batch.records import Asked, Refused
 from orchestrator.batch.summary import Tally
+from orchestrator.options import RunOptions
 from orchestrator.run import Run, State
 from toolfleet.errors import (
     BrokerUnreachable,

@@ -14,7 +14,7 @@ from typing import Annotated, Final
 import typer
 from rich.console import Console
 
-from orchestrator.api import Orchestrator, RunOptions
+from orchestrator.api import Orchestrator
 from orchestrator.batch import (
     BatchRunner,
     Identity,
@@ -32,6 +32,7 @@ from orchestrator.cli.batch_progress import print_summary, showing_batch
 from orchestrator.cli.conversation import chosen_model, must_offer_tools
 from orchestrator.cli.run import Slow
 from orchestrator.models.protocol import ChatModel
+from orchestrator.options import RunOptions
 from toolfleet.errors import ToolfleetError
 from toolfleet.local import LocalFleet, redis_or_embedded
 from toolfleet.settings import Settings

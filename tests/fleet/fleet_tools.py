@@ -14,7 +14,7 @@ from typing import Any
 
 from pydantic import BaseModel, SecretStr
 
-from toolfleet import Context, ToolError, current_context, tool
+from toolfleet import Context, Returned, ToolError, current_context, tool
 
 
 class Point(BaseModel):
@@ -44,6 +44,27 @@ async def add(a: int, b: int) -> int:
 async def knock(word: SecretStr, times: int = 1) -> str:
     """Say how long a secret word is."""
     return f"{len(word.get_secret_value())} letters, {times} times"
+
+
+@tool(read_only=True)
+async def update(state: dict[str, Any], attributes: dict[str, Any] | None = None, seconds: float = 0.0) -> Returned:
+    """Change what the run's tools share."""
+    await asyncio.sleep(seconds)
+    return Returned(content="updated", state=state, attributes=attributes or {})
+
+
+@tool(read_only=True)
+async def shared(ctx: Context) -> dict[str, Any]:
+    """What the run's tools share."""
+    return dict(ctx.state)
+
+
+@tool(read_only=True, return_direct=True)
+async def direct(text: str) -> str:
+    """Give the user a text, without another word of the model."""
+    if not text:
+        raise ToolError("nothing to say")
+    return text
 
 
 @tool(read_only=True)

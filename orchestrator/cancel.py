@@ -40,6 +40,7 @@ class Canceller:
         self._settings = settings
         self._seal = seal
         self._app = app
+        self._broadcasting = asyncio.Lock()
 
     async def cancel(self, calls: Sequence[Unwanted]) -> None:
         """Tell whoever has these calls, or will get them. Returns when they were told. Raises StoreUnreachable."""
@@ -50,8 +51,10 @@ class Canceller:
             await request_cancel(self._client, self._settings, self._seal, call.call_id)
         ids = [call.call_id for call in calls]
         for start in range(0, len(ids), REVOKE_AT_ONCE):
-            # A broadcast blocks on the broker's socket, so it is sent from a thread.
-            await asyncio.to_thread(self._app.control.revoke, ids[start : start + REVOKE_AT_ONCE], terminate=True)
+            # A broadcast blocks on the broker's socket, so it is sent from a thread; from one at a time, because
+            # kombu's pools of producers and connections lock each other out when several threads fill them at once.
+            async with self._broadcasting:
+                await asyncio.to_thread(self._app.control.revoke, ids[start : start + REVOKE_AT_ONCE], terminate=True)
 
     async def end_unstarted(self, calls: Iterable[Unwanted]) -> None:
         """Give marked calls that wait in a queue their result, unless they have one: they will never start."""

@@ -1,0 +1,38 @@
+"""Who calls, and what they may call: decided by whoever opens the door, asked by the server. Knows no protocol."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from starlette.requests import Request
+
+
+def _every_tool(_name: str) -> bool:
+    return True
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Somebody who sends requests.
+
+    Tasks belong to their `principal`: for anybody else they do not exist. `may_call` is asked with a tool's name in the
+    catalog; what it refuses is neither listed nor called. `context` is handed to the tools, hidden from the model.
+    """
+
+    principal: str = ""
+    may_call: Callable[[str], bool] = _every_tool
+    context: Mapping[str, Any] = field(default_factory=dict)
+
+
+ANYBODY: Final = Caller()
+"""Whoever reaches the door: the process at the other end of a pipe, or this machine's users."""
+
+CallerOf = Callable[[Request | None], Caller]
+"""Who sent a request; None stands for the other end of a pipe. What it raises becomes the answer."""
+
+
+def anybody(_request: Request | None) -> Caller:
+    """All callers are one and may do everything."""
+    return ANYBODY

@@ -1,0 +1,33 @@
+"""Errors of the fleet to errors of JSON-RPC, translated once, at the border. Tells nobody how the fleet is set up."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import structlog
+from mcp.shared.exceptions import MCPError
+from mcp_types import INTERNAL_ERROR, INVALID_PARAMS
+
+from toolfleet.errors import CallerError, OperatorError, UnknownTool
+
+log = structlog.get_logger("toolfleet.mcp")
+
+
+@contextmanager
+def protocol_errors() -> Iterator[None]:
+    """What the client did wrong is said to it; what the operator has to mend is logged, and said without addresses."""
+    try:
+        yield
+    except UnknownTool:
+        raise MCPError(INVALID_PARAMS, "Unknown tool: no live worker serves it") from None
+    except CallerError as error:
+        raise MCPError(INVALID_PARAMS, str(error)) from error
+    except OperatorError as error:
+        log.warning("mcp_request_failed", error=str(error))
+        raise MCPError(INTERNAL_ERROR, "the fleet cannot be reached just now; try again") from error
+
+
+def unknown_tool(name: str) -> MCPError:
+    """The answer to a call of a tool that is not offered."""
+    return MCPError(INVALID_PARAMS, f"Unknown tool: {name}")

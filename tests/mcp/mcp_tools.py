@@ -1,0 +1,77 @@
+"""Tools for tests of the MCP server; slow ones enter a stage, so that a test sees every start."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fleet_tools import _play
+from pydantic import BaseModel
+
+from toolfleet import ToolError, tool
+
+
+class Point(BaseModel):
+    x: int
+    y: int
+
+
+@tool(read_only=True)
+async def echo(value: Any) -> Any:
+    """Give back what came."""
+    return value
+
+
+@tool
+async def add(a: int, b: int) -> int:
+    """Add, once."""
+    return a + b
+
+
+@tool(idempotent=True)
+async def mirrored(point: Point) -> Point:
+    """A model in, a model out."""
+    return Point(x=point.y, y=point.x)
+
+
+@tool(read_only=True)
+async def padded(characters: int) -> dict[str, str]:
+    """An object that may be too large."""
+    return {"text": "x" * characters}
+
+
+@tool(read_only=True)
+async def fail(text: str) -> None:
+    """Raise."""
+    raise ToolError(text)
+
+
+@tool(name="a name/that clients refuse", read_only=True)
+async def named_oddly() -> str:
+    """Has a name that no client takes."""
+    return "odd"
+
+
+@tool(read_only=True, patience_s=0.2)
+async def play_impatiently(stage: str) -> Any:
+    """Do as the stage says; counts as slow soon."""
+    return await _play(stage)
+
+
+@tool(patience_s=60)
+async def play(stage: str) -> Any:
+    """Do as the stage says."""
+    return await _play(stage)
+
+
+@tool(read_only=True, long_running=True)
+async def play_long(stage: str) -> dict[str, int]:
+    """Do as the stage says, for as long as it takes."""
+    return await _play(stage)
+
+
+@tool(read_only=True)
+async def who_asks() -> dict[str, Any]:
+    """What the caller's door said of the caller."""
+    from toolfleet import current_context
+
+    return dict(current_context().context)

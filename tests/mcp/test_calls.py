@@ -1,0 +1,62 @@
+"""What an MCP client sees of a fleet: the official client, over both transports and eras, on real workers."""
+
+import json
+
+import pytest
+from mcp.shared.exceptions import MCPError
+from mcp_types import INVALID_PARAMS
+
+from tests.mcp.doors import text
+
+
+async def test_tools_are_listed_with_hints_and_schemas(connect):
+    async with connect() as client:
+        tools = {tool.name: tool for tool in (await client.list_tools()).tools}
+        hints = {
+            name: (hint.read_only_hint, hint.idempotent_hint, hint.destructive_hint)
+            for name in ("echo", "mirrored", "add")
+            if (hint := tools[name].annotations)
+        }
+        assert hints == {"echo": (True, True, False), "mirrored": (False, True, True), "add": (False, False, True)}
+        assert tools["add"].input_schema["required"] == ["a", "b"]
+        assert tools["add"].output_schema is None
+        assert tools["mirrored"].output_schema["anyOf"][0]["properties"].keys() == {"x", "y"}
+        assert {"task_result", "task_cancel"} < tools.keys()
+
+
+async def test_calls_return_text_and_structured_content(connect_anyhow):
+    async with connect_anyhow() as client:
+        plain = await client.call_tool("add", {"a": 1, "b": 2})
+        assert (plain.is_error, text(plain), plain.structured_content) == (False, "3", None)
+        typed = await client.call_tool("mirrored", {"point": {"x": 1, "y": 2}})
+        assert typed.structured_content == {"x": 2, "y": 1} == json.loads(text(typed))
+
+
+async def test_a_tool_that_fails_answers_with_what_its_model_is_to_read(connect):
+    async with connect() as client:
+        failed = await client.call_tool("fail", {"text": "no luck"})
+        assert (failed.is_error, "no luck" in text(failed)) == (True, True)
+        wrong = await client.call_tool("add", {"a": 1})
+        assert (wrong.is_error, "b" in text(wrong)) == (True, True)
+        assert wrong.meta["toolfleet/kind"] == "bad_arguments"
+
+
+async def test_a_typed_result_that_had_to_be_cut_is_an_error_and_not_a_broken_promise(connect):
+    async with connect() as client:
+        cut = await client.call_tool("padded", {"characters": 300_000})
+        assert cut.is_error
+        assert "[cut:" in text(cut)
+
+
+async def test_an_unknown_tool_is_an_error_of_the_protocol(connect):
+    async with connect() as client:
+        with pytest.raises(MCPError, match="nobody_serves_this") as error:
+            await client.call_tool("nobody_serves_this", {})
+        assert error.value.code == INVALID_PARAMS
+
+
+async def test_a_tool_whose_name_clients_refuse_is_listed_under_one_that_they_take(connect):
+    async with connect() as client:
+        [odd] = [tool for tool in (await client.list_tools()).tools if tool.title]
+        assert (odd.title, odd.name.isascii(), " " in odd.name) == ("a name/that clients refuse", True, False)
+        assert text(await client.call_tool(odd.name, {})) == "odd"

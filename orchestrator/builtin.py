@@ -137,6 +137,11 @@ class BuiltIn:
         if not unwanted:
             return statuses
         await self._canceller.cancel(list(unwanted.values()))
+        # Who is seen in the queue after it was marked will never start.
+        statuses = await self._statuses(handles, run_id, tasks)
+        await self._canceller.end_unstarted(
+            unwanted[each.task_id] for each in statuses if each.status == "queued" and each.queue_position is not None
+        )
         await self._handles.wait(list(unwanted), run_id, wait_s=CANCEL_WAIT_S, until_all=True, tasks=tasks)
         statuses = await self._statuses(handles, run_id, tasks)
         never_begun = [unwanted[each.task_id] for each in statuses if each.status == "queued"]

@@ -34,8 +34,10 @@ POLL_AFTER_MAX_S: Final = 60.0
 ASK_AGAIN_PART: Final = 0.25
 """What has taken an hour will not be done in five seconds: the wait grows with this part of the call's age."""
 
+LOOK_AFTER_S: Final = 0.25
 LOOK_EVERY_S: Final = 5.0
-"""How often the store is asked about a call whose push may have been lost, or have gone to another orchestrator."""
+"""How soon the store is asked about a call whose push may have been lost, or have gone to another orchestrator: after
+the first, then after twice as long each time, up to the second."""
 
 EXPIRED_AFTER_S: Final = 5.0
 """How long after its deadline a call without a result is given up: its worker still has to say how it ended."""
@@ -243,10 +245,11 @@ class Handles:
         return status.model_copy(update=_told_of(place))
 
     async def _result(self, record: HandleRecord, wait_s: float) -> Returned | Failed | Submitted | None:
-        give_up_at = time.monotonic() + wait_s
+        give_up_at, look_after_s = time.monotonic() + wait_s, LOOK_AFTER_S
         while True:
             left_s = max(0.0, give_up_at - time.monotonic())
-            result = await self._gatherer.result_of(record.call_id, wait_s=min(left_s, LOOK_EVERY_S))
+            result = await self._gatherer.result_of(record.call_id, wait_s=min(left_s, look_after_s))
+            look_after_s = min(2 * look_after_s, LOOK_EVERY_S)
             if result is None and time.time() > record.deadline_unix_s + EXPIRED_AFTER_S:
                 return never_came_back(record.tool)
             if result is not None or left_s <= 0:

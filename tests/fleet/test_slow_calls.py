@@ -69,6 +69,16 @@ def asks_for(name, **arguments):
     return reply
 
 
+def about(messages, name, **arguments):
+    """A request about all submitted tasks."""
+    tasks = [
+        json.loads(message.content)["task_id"]
+        for message in messages
+        if isinstance(message, ToolMessage) and '"submitted"' in message.content
+    ]
+    return requesting(("ask", name, json.dumps({"task_ids": tasks, **arguments})))
+
+
 def submits(tool, arguments):
     return requesting(("slow", tool, json.dumps(arguments)))
 
@@ -199,6 +209,93 @@ async def test_queued_is_told_apart_from_running_and_a_cancelled_queued_task_nev
     assert run.state is State.DONE
 
 
+async def test_a_queued_task_is_told_its_place_and_a_running_one_its_attempt(converse, stage):
+    async def once_both_slots_are_taken(messages):
+        [await stage.enters() for _ in range(2)]
+        return about(messages, "task_result", block=False)
+
+    def stop_all(messages):
+        return about(messages, "task_cancel")
+
+    given = json.dumps({"stage": stage.path})
+    run = await converse(
+        (requesting(*((str(n), "play_long", given) for n in range(4))), "tool_calls"),
+        (once_both_slots_are_taken, "tool_calls"),
+        (stop_all, "tool_calls"),
+    )
+    told = json.loads(answers(run, "task_result")[0])["tasks"]
+    assert [(task["status"], task.get("queue_position"), task.get("attempt")) for task in told] == [
+        ("running", None, 1),
+        ("running", None, 1),
+        ("queued", 0, None),
+        ("queued", 1, None),
+    ]
+    stopped = json.loads(answers(run, "task_cancel")[0])["tasks"]
+    assert {task["status"] for task in stopped} == {"cancelled"}
+    assert {call.late_result.kind for call in run.calls[:4]} == {FailureKind.CANCELLED}
+    assert len(stage.actors) == 2
+
+
+async def test_any_of_several_tasks_ends_the_wait_and_all_of_them_are_fetched(converse, stage):
+    async def let_one_end(messages):
+        actors = [await stage.enters() for _ in range(2)]
+        next(actor for actor in actors if actor.call_id.endswith(".1")).returns("second")
+        return about(messages, "task_result", wait_for="any")
+
+    def let_the_other_end(messages):
+        next(actor for actor in stage.actors if actor.call_id.endswith(".0")).returns("first")
+        return about(messages, "task_result", wait_for="all")
+
+    given = json.dumps({"stage": stage.path})
+    run = await converse(
+        (requesting(*((str(n), "play_long", given) for n in range(2))), "tool_calls"),
+        (let_one_end, "tool_calls"),
+        (let_the_other_end, "tool_calls"),
+    )
+    any_of, all_of = (json.loads(content)["tasks"] for content in answers(run, "task_result"))
+    assert [task["status"] for task in any_of] == ["running", "succeeded"]
+    assert [task["result"] for task in all_of] == ["first", "second"]
+    assert [call.late_result for call in run.calls[:2]] == [Returned(content="first"), Returned(content="second")]
+
+
+async def test_a_model_that_asks_too_soon_gets_the_same_answer_with_a_hint(converse, stage):
+    async def once_it_runs(messages):
+        (await stage.enters()).progresses(0.5, "half way")
+        return asks_for("task_result", block=False)(messages)
+
+    async def once_it_has_ended(messages):
+        stage.actors[0].returns("done")
+        await stage.actors[0].leaves()
+        return asks_for("task_result")(messages)
+
+    run = await converse(
+        (submits("play_long", {"stage": stage.path}), "tool_calls"),
+        (once_it_runs, "tool_calls"),
+        (asks_for("task_result", block=False), "tool_calls"),
+        (once_it_has_ended, "tool_calls"),
+        (asks_for("task_result", block=False), "tool_calls"),
+    )
+    first, again, ended, afterwards = map(json.loads, answers(run, "task_result"))
+    assert "message" not in first
+    assert again["status"] == first["status"] == "running"
+    assert "use block=true to wait" in again["message"]
+    assert again["poll_after_s"] <= first["poll_after_s"]
+    # What the run remembers outlives what the store keeps.
+    assert (ended["result"], afterwards["result"]) == ("done", "done")
+
+
+async def test_a_task_whose_record_has_ended_is_still_its_runs_own(fleet, converse):
+    async def once_the_record_is_gone(messages):
+        async with connect_async(fleet.settings) as client:
+            await client.delete(fleet.settings.keys.handle(ticket(messages)))
+        return asks_for("task_result")(messages)
+
+    run = await converse(
+        (submits("long_job", {"steps": 1}), "tool_calls"), (once_the_record_is_gone, "tool_calls"), timeout_s=60
+    )
+    assert json.loads(answers(run, "task_result")[0])["status"] == "succeeded"
+
+
 async def test_a_running_task_is_cancelled_by_the_model(converse, stage):
     async def once_it_runs(messages):
         await stage.enters()
@@ -242,13 +339,20 @@ async def test_an_unknown_task_and_one_of_another_run_look_the_same(converse):
 
 
 async def test_a_built_in_tool_called_wrongly_says_what_is_wrong(converse):
-    wrong = [("1", "task_result", "{}"), ("2", "task_result", '{"task_id": "x", "timeout_ms": 600001}')]
-    run = await converse((requesting(*wrong, ("3", "task_cancel", "nonsense")), "tool_calls"))
-    missing, too_long, nonsense = (call.result for call in run.calls)
-    assert [result.kind for result in (missing, too_long, nonsense)] == [FailureKind.BAD_ARGUMENTS] * 3
-    assert "task_id" in missing.message
-    assert "timeout_ms" in too_long.message
-    assert "task_cancel" in nonsense.message
+    wrong = {
+        "task_id is missing": ("task_result", "{}"),
+        "less than or equal to 600000": ("task_result", '{"task_id": "x", "timeout_ms": 600001}'),
+        "greater than or equal to 0": ("task_result", '{"task_id": "x", "timeout_ms": -1}'),
+        "task_ids is empty": ("task_result", '{"task_ids": []}'),
+        "not both": ("task_result", '{"task_id": "x", "task_ids": ["y"]}'),
+        "'any' or 'all'": ("task_result", '{"task_ids": ["x"], "wait_for": "some"}'),
+        "task_cancel": ("task_cancel", "nonsense"),
+    }
+    requests = [(str(n), name, arguments) for n, (name, arguments) in enumerate(wrong.values())]
+    run = await converse((requesting(*requests), "tool_calls"))
+    for said, call in zip(wrong, run.calls, strict=True):
+        assert call.result.kind is FailureKind.BAD_ARGUMENTS
+        assert said in call.result.message
 
 
 async def test_built_in_tools_are_not_offered_to_a_run_that_waits(rehearsal):

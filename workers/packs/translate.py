@@ -81,7 +81,7 @@ class Translator:
 
         Args:
             text: up to about 2000 characters
-            target: code of the language to translate into: zh, en, yue, wyw, jp, kor, fra, spa, th, ara, ru, pt, de, it…
+            target: code of the language to translate into: zh, en, yue, jp, kor, fra, spa, th, ara, ru, pt, de, it…
             source: code of the text's language, or "auto"
         """
         size_bytes = len(text.encode("utf-8", "replace"))
@@ -89,7 +89,7 @@ class Translator:
             raise ToolError("there is no text to translate")
         if size_bytes > self._settings.max_text_bytes:
             raise ToolError(
-                f"the text has {size_bytes} bytes, and at most {self._settings.max_text_bytes} can be translated at once"
+                f"the text has {size_bytes} bytes, and at most {self._settings.max_text_bytes} can be translated"
             )
         answer = await self._ask(text, source, target)
         try:

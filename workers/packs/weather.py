@@ -6,6 +6,8 @@ The key is part of the URL there, so that neither logs nor errors may ever show 
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Annotated, Any
 
 from httpx import URL
@@ -104,7 +106,8 @@ class Weather:
             place: a city, a postal code, or "latitude,longitude"
         """
         answer = await self._ask("current.json", place)
-        return self._understood(lambda: _now(answer))
+        with _understanding():
+            return _now(answer)
 
     @tool(read_only=True)
     async def weather_forecast(self, place: str, days: Annotated[int, Field(ge=1, le=14)] = 3) -> Forecast:
@@ -117,9 +120,8 @@ class Weather:
         if days > self._settings.max_days:
             raise ToolError(f"at most {self._settings.max_days} days can be asked for")
         answer = await self._ask("forecast.json", place, days=str(days))
-        return self._understood(
-            lambda: Forecast(place=_place(answer), days=[_day(day) for day in answer["forecast"]["forecastday"]])
-        )
+        with _understanding():
+            return Forecast(place=_place(answer), days=[_day(day) for day in answer["forecast"]["forecastday"]])
 
     async def _ask(self, path: str, place: str, **options: str) -> Any:
         settings = self._settings
@@ -146,19 +148,18 @@ class Weather:
         message = str(error.get("message", "it does not say why")) if isinstance(error, dict) else "unknown"
         return message[:300].replace(self._settings.key.get_secret_value(), "…")
 
-    @staticmethod
-    def _understood(read: Any) -> Any:
-        try:
-            return read()
-        except (KeyError, TypeError, AttributeError):
-            raise ToolError("the weather service answered in a form that is not known") from None
+
+@contextmanager
+def _understanding() -> Iterator[None]:
+    try:
+        yield
+    except (KeyError, TypeError, AttributeError):
+        raise ToolError("the weather service answered in a form that is not known") from None
 
 
 def _place(answer: Any) -> Place:
     where = answer["location"]
-    return Place(
-        name=where["name"], region=where["region"], country=where["country"], local_time=where["localtime"]
-    )
+    return Place(name=where["name"], region=where["region"], country=where["country"], local_time=where["localtime"])
 
 
 def _now(answer: Any) -> Now:

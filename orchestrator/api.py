@@ -225,9 +225,18 @@ class Orchestrator:
             if not is_over:
                 self._runs.run_errand(self._abandon(run_id))
 
-    async def start(self, question: str | Sequence[Message], **options: Unpack[RunOptions]) -> str:
-        """Begin a run and return its id at once; with a `run_id` that is stored already, do nothing else."""
-        run_id, _ = await self._begin(question, options)
+    async def start(
+        self,
+        question: str | Sequence[Message],
+        *,
+        on_event: Callable[[Event], None] | None = None,
+        **options: Unpack[RunOptions],
+    ) -> str:
+        """Begin a run and return its id at once; with a `run_id` that is stored already, do nothing else.
+
+        `on_event` hears what happens for as long as the run is worked on here. It must not block.
+        """
+        run_id, _ = await self._begin(question, options, emit=on_event)
         return run_id
 
     async def submit(self, question: str | Sequence[Message], *, model: str, **options: Unpack[RunOptions]) -> str:

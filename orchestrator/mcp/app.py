@@ -5,10 +5,12 @@ Opens and closes what the server needs to live; decides nothing about a request.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from typing import Final
+from typing import Final, cast
 
+import anyio
 from mcp.server.stdio import stdio_server
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from mcp.server.transport_security import TransportSecuritySettings
@@ -19,6 +21,7 @@ from starlette.types import Receive, Scope, Send
 from orchestrator.api import Orchestrator
 from orchestrator.mcp.callers import CallerOf, anybody
 from orchestrator.mcp.server import fleet_server
+from orchestrator.mcp.standard_input import lines_of
 
 LOOPBACK: Final = ("127.0.0.1:*", "localhost:*", "[::1]:*")
 """What a browser on this machine may call this server; anything else would be a web page that rebinds its name."""
@@ -68,7 +71,9 @@ def mcp_app(
 async def serve_stdio(orchestrator: Orchestrator) -> None:
     """Serve the process at the other end of standard input and output until it closes them."""
     server = fleet_server(orchestrator)
-    async with stdio_server() as (incoming, outgoing):
+    # All that the SDK does with its input is to take lines from it.
+    lines = cast("anyio.AsyncFile[str]", lines_of(sys.stdin.fileno()))
+    async with stdio_server(stdin=lines) as (incoming, outgoing):
         await server.run(incoming, outgoing, server.create_initialization_options())
 
 

@@ -17,10 +17,10 @@ from toolfleet.local import LocalFleet
 HERE = {"PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), *FLEET.values()])}
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def fleet():
     with LocalFleet(
-        ["mcp_tools"], pools={"io": 1, "long": 1}, environment=HERE, lease_s=3, heartbeat_s=0.5, mcp_wait_s=2
+        ["mcp_tools"], pools={"io": 1, "long": 1}, environment=HERE, lease_s=3, heartbeat_s=0.5, mcp_wait_s=1
     ) as running:
         yield running
 
@@ -49,7 +49,7 @@ def connect(request, address):
     return functools.partial(Client, address, mode=request.param)
 
 
-@pytest.fixture(params=["http", "http of before", "stdio", "stdio of before"])
+@pytest.fixture(params=["http", "http of before", "stdio"])
 def connect_anyhow(request, fleet, address):
     """Makes clients without extensions, by each transport and era."""
     mode = "legacy" if "before" in request.param else "auto"

@@ -6,7 +6,7 @@ import asyncio
 import os
 import socket
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any, Literal
 
@@ -132,10 +132,16 @@ def told_task(client: Client, task_id: str, request: type = GetTask) -> Any:
 
 async def until_task_is(client: Client, task_id: str, status: str) -> ToldTask:
     """The task once it has this status."""
-    async with asyncio.timeout(30):
-        while (told := await told_task(client, task_id)).status != status:
-            await asyncio.sleep(0.05)
-    return told
+    return await until(client, task_id, lambda told: told.status == status)
+
+
+async def until(client: Client, task_id: str, condition: Callable[[ToldTask], bool]) -> ToldTask:
+    """The task once it is as a test wants it; polling is how the extension works."""
+    for _ in range(600):
+        if condition(told := await told_task(client, task_id)):
+            return told
+        await asyncio.sleep(0.05)
+    raise AssertionError(told)
 
 
 def text(result: types.CallToolResult) -> str:

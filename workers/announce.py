@@ -21,6 +21,9 @@ from toolfleet.settings import Settings
 
 log = structlog.get_logger("toolfleet.workers")
 
+ANNOUNCE_AGAIN_S: Final = 1.0
+"""How soon what Redis refused (full, or away) is tried again."""
+
 EXIT_CONFLICT: Final = 78
 """EX_CONFIG of sysexits.h."""
 
@@ -103,6 +106,10 @@ class Announcer:
         pipeline.delete(self._keys.worker(self._announcement.worker))
         pipeline.zrem(self._keys.workers(), self._announcement.worker)
         pipeline.execute()
+        self.close()
+
+    def close(self) -> None:
+        """Let go of the connection; what is announced stays until its TTL."""
         self._client.close()
 
 
@@ -121,28 +128,37 @@ class AnnounceTools(bootsteps.StartStopStep):  # type: ignore[misc]  # celery sh
         """Announce, and go on announcing."""
         self.stop(consumer)
         self._announcer = Announcer(consumer.app.toolfleet.settings, _announcement(consumer))
-        _stop_on(self._announcer.announce())
-        self._timer = consumer.timer.call_repeatedly(ANNOUNCEMENT_TTL_S / 3, self._again)
+        self._timer = consumer.timer.call_repeatedly(ANNOUNCEMENT_TTL_S / 3, self._again, (consumer,))
+        self._again(consumer)
 
-    def stop(self, consumer: Any) -> None:  # noqa: ARG002  # Celery's signature
-        """Withdraw, if Redis can be reached; the TTL does it otherwise."""
+    def stop(self, consumer: Any) -> None:
+        """Withdraw at the worker's end, if Redis can be reached; the TTL does it otherwise.
+
+        Not when a connection was lost, after which Celery stops its steps too: a model would be told that there is no
+        such tool, while the worker is about to come back.
+        """
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        if self._announcer is not None:
-            try:
-                self._announcer.withdraw()
-            except redis.RedisError as error:
-                log.warning("not_withdrawn", error=str(error))
-            self._announcer = None
+        announcer, self._announcer = self._announcer, None
+        if announcer is None:
+            return
+        if consumer.blueprint.state != bootsteps.CLOSE:
+            announcer.close()
+            return
+        try:
+            announcer.withdraw()
+        except redis.RedisError as error:
+            log.warning("not_withdrawn", error=str(error))
 
-    def _again(self) -> None:
+    def _again(self, consumer: Any) -> None:
         if self._announcer is None:
             return
         try:
             conflict = self._announcer.announce()
         except redis.RedisError as error:
             log.warning("not_announced", error=str(error))
+            consumer.timer.call_after(ANNOUNCE_AGAIN_S, self._again, (consumer,))
         else:
             _stop_on(conflict)  # it was away for so long that others took the name
 

@@ -18,6 +18,9 @@ BURIED = "buried"
 
 IN_DOUBT = "in_doubt"
 
+UNASKED = "unasked"
+"""No worker was asked, for want of one that has the tool."""
+
 
 @dataclass(eq=False)
 class Ask:

@@ -13,7 +13,7 @@ from typing import Any
 
 from orchestrator import Orchestrator
 from orchestrator.events import CallEnded, CallStarted, Event
-from tests.faults.judge import IN_DOUBT, RETURNED, Ask
+from tests.faults.judge import IN_DOUBT, RETURNED, UNASKED, Ask
 from toolfleet.errors import ToolfleetError
 from toolfleet.messages import AssistantMessage, RequestedCall
 
@@ -90,6 +90,8 @@ class Load:
             return
         for ask, answer in zip(asks, answers, strict=True):
             ask.message = answer.content if answer.tool_call_id == f"id-{ask.nonce}" else "another call's message"
+            if not ask.outcome:  # nobody was asked: it has its answer, but nothing was done
+                ask.outcome, ask.content, ask.ended_s = UNASKED, answer.content, time.monotonic()
 
     @asynccontextmanager
     async def running(

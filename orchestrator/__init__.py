@@ -3,7 +3,20 @@
 from orchestrator.agents import Agent
 from orchestrator.api import Orchestrator
 from orchestrator.history import Approval
+from orchestrator.interceptors import Emulation, Interceptor, Permission, RequestedToolCall
 from orchestrator.limits import Limits
+from orchestrator.offering import ToolProvider
 from orchestrator.options import RunOptions
 
-__all__ = ["Agent", "Approval", "Limits", "Orchestrator", "RunOptions"]
+__all__ = [
+    "Agent",
+    "Approval",
+    "Emulation",
+    "Interceptor",
+    "Limits",
+    "Orchestrator",
+    "Permission",
+    "RequestedToolCall",
+    "RunOptions",
+    "ToolProvider",
+]

@@ -18,7 +18,7 @@ import structlog
 
 from orchestrator.agents import Agent, Agents
 from orchestrator.builtin import CANCEL_WAIT_S, BuiltIn
-from orchestrator.calls import Batch, Calls
+from orchestrator.calls import Batch, Calls, OnUnknownTool
 from orchestrator.cancel import Canceller, Unwanted
 from orchestrator.catalog import Catalog
 from orchestrator.dispatch import Dispatcher
@@ -26,11 +26,13 @@ from orchestrator.events import Event, RunBegan, RunEnded
 from orchestrator.gather import Gatherer
 from orchestrator.handles import Handles, Status
 from orchestrator.history import Approval, ApprovalGiven, CallRecord, RunResumed, RunStarted, RunStopped
+from orchestrator.interceptors import Interceptor, Interceptors, RequestedToolCall
 from orchestrator.journal import write_from_outside
 from orchestrator.leases import Leases
 from orchestrator.loop import TurnLoop
 from orchestrator.messages import answered_ids, tool_messages
 from orchestrator.models.protocol import ChatModel
+from orchestrator.offering import Offering, ToolProvider
 from orchestrator.options import RunOptions, conversation, run_started
 from orchestrator.overview import AWAITING_APPROVAL, QUEUED, CallStanding, Overview
 from orchestrator.publishers import publisher_for
@@ -74,14 +76,30 @@ class Orchestrator:
         model: ChatModel | None = None,
         *,
         agents: Sequence[Agent] = (),
+        interceptors: Sequence[Interceptor] = (),
+        named_interceptors: Mapping[str, Interceptor] | None = None,
+        tool_provider: ToolProvider | None = None,
+        resolve_tool: Callable[[str], str | None] | None = None,
+        on_unknown_tool: OnUnknownTool = "tell",
+        needs_approval: Callable[[RequestedToolCall], bool] | None = None,
         redis_url: str | None = None,
         settings: Settings | None = None,
         adopts: bool = True,
     ) -> None:
+        """`interceptors` see every call, `named_interceptors` those of runs that ask for them by name.
+
+        `tool_provider` chooses the tools of runs that name none. `resolve_tool` may say which tool a name means that
+        was not offered. `needs_approval` adds to what tools themselves require.
+        """
         overrides = {} if redis_url is None else {"redis_url": redis_url}
         self._settings = settings or read_settings(**overrides)
         self._model = model
         self._adopts = adopts
+        self._interceptors = Interceptors(interceptors, named_interceptors)
+        self._tool_provider = tool_provider
+        self._resolve_tool = resolve_tool
+        self._on_unknown_tool: OnUnknownTool = on_unknown_tool
+        self._needs_approval = needs_approval
         self._id = f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}"
         self._agents = Agents(
             agents,
@@ -121,6 +139,15 @@ class Orchestrator:
                 built_in=built_in,
                 agents=self._agents,
                 vault=vault,
+                on_unknown_tool=self._on_unknown_tool,
+                needs_approval=self._needs_approval,
+            )
+            self._offering = Offering(
+                self.catalog,
+                self._agents,
+                max_offered=settings.max_offered_tools,
+                provider=self._tool_provider,
+                resolve=self._resolve_tool,
             )
             self._single = SingleCalls(self.catalog, self._calls, handles, built_in)
             self._store = RunStore(client, settings, seal)
@@ -129,9 +156,9 @@ class Orchestrator:
                 stack.push_async_callback(self._model.aclose)
                 loop = TurnLoop(
                     self._model,
-                    catalog=self.catalog,
+                    offering=self._offering,
+                    interceptors=self._interceptors,
                     calls=self._calls,
-                    agents=self._agents,
                     handles=handles,
                     store=self._store,
                     gatherer=gatherer,
@@ -409,6 +436,7 @@ class Orchestrator:
             run_id=run_id,
             offered=await self.catalog.choose(tools),
             emit=on_event,
+            interceptors=self._interceptors.chosen(()),
             context=dict(context or {}),
             deadline_unix_s=None if timeout_s is None else time.time() + timeout_s,
             priority=priority,
@@ -448,7 +476,12 @@ class Orchestrator:
 
     async def _started(self, question: str | Sequence[Message], options: RunOptions, model: str) -> RunStarted:
         """The first event of a run that can be begun: every tool it asks for is served."""
+        messages = conversation(question)
+        if options.get("tools") is None:
+            chosen = await self._offering.chosen_at_start(messages, options.get("context") or {})
+            options = {**options, "tools": chosen}
         tools = options.get("tools")
-        started = run_started(conversation(question), options, model=model, default_max_turns=self._settings.max_turns)
+        started = run_started(messages, options, model=model, default_max_turns=self._settings.max_turns)
+        self._interceptors.chosen(started.interceptors)
         await self.catalog.choose(None if tools is None else [name for name in tools if name not in self._agents])
         return started

@@ -9,26 +9,31 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 from orchestrator.agents import Agents
 from orchestrator.builtin import BUILT_IN, BuiltIn
 from orchestrator.dispatch import Dispatcher, Outgoing
 from orchestrator.events import CallEnded, CallProgressed, CallStarted, Event
 from orchestrator.gather import Barrier, Gatherer
-from orchestrator.handles import Tasks
+from orchestrator.handles import OWN_QUEUE, Tasks
 from orchestrator.history import CallRecord, Slow
+from orchestrator.interceptors import Interceptor, RequestedToolCall, after_all, before_all
 from orchestrator.refusals import unknown_tool
 from orchestrator.vault import Vault
 from toolfleet.calls import Failed, Progress, Returned, Submitted, ToolCall, ToolResult
+from toolfleet.errors import UnknownTool
 from toolfleet.masks import mask_arguments
 from toolfleet.settings import Settings
 from toolfleet.streams import Priority
 from toolfleet.tool import ToolSpec
 
 Emit = Callable[[Event], None]
+
+OnUnknownTool = Literal["tell", "raise"] | Callable[[CallRecord], Awaitable[Returned | Failed]]
+"""What becomes of a call of a tool that nobody offered: the model is told, the run fails, or your own answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +49,9 @@ class Batch:
     """How long its calls may take before they count as slow; None: what each tool says."""
     context: Mapping[str, Any] = field(default_factory=dict)
     deadline_unix_s: float | None = None
+    interceptors: Sequence[Interceptor] = ()
+    search: Callable[[str], Awaitable[Returned | Failed]] | None = None
+    """Answers a call of `search_tools`."""
     values: Mapping[str, Any] = field(default_factory=dict)
     """What the run's tools share."""
     depth: int = 0
@@ -99,6 +107,8 @@ class Sending:
     batch: Batch
     barrier: Barrier
     answered_here: list[CallRecord]
+    answers: dict[str, Returned | Failed] = field(default_factory=dict)
+    """What interceptors said instead of a tool, by call id."""
     """Calls that no worker is asked: refused, unknown, or of a built-in tool."""
     deadlines_unix_s: dict[str, float] = field(default_factory=dict)
     """Of the calls that were sent just now, by call id."""
@@ -106,6 +116,8 @@ class Sending:
     """Those of them whose result is the run's answer."""
     awaiting_approval: tuple[str, ...] = ()
     patience_s: dict[str, float] = field(default_factory=dict)
+    records: tuple[CallRecord, ...] = ()
+    """The calls that others are asked, or were."""
     sent: asyncio.Future[bool] = field(default_factory=_nothing_to_send)
     """Done when the last of them is in its queue, or (False) when they could not be sent."""
 
@@ -136,6 +148,8 @@ class Calls:
         built_in: BuiltIn,
         agents: Agents,
         vault: Vault,
+        on_unknown_tool: OnUnknownTool = "tell",
+        needs_approval: Callable[[RequestedToolCall], bool] | None = None,
     ) -> None:
         self._settings = settings
         self._orchestrator_id = orchestrator_id
@@ -144,26 +158,19 @@ class Calls:
         self._built_in = built_in
         self._agents = agents
         self._vault = vault
+        self._on_unknown_tool = on_unknown_tool
+        self._needs_approval = needs_approval
 
     async def send(self, calls: Sequence[CallRecord], batch: Batch, *, patient: bool = False) -> Sending:
         """Send the calls that were not sent before; expect those that were. `patient`: none of them counts as slow."""
-        # What was sent before is waited for, whether or not a worker with its tool is there just now.
-        elsewhere = [
-            call
-            for call in calls
-            if call.refusal is None and (call.deadline_unix_s is not None or call.tool in batch.offered)
-        ]
+        elsewhere = [call for call in calls if self._is_for_others(call, batch)]
         elsewhere_ids = {call.call_id for call in elsewhere}
         sending = Sending(
             batch,
             Barrier(batch.tell_end, patient=patient),
             answered_here=[call for call in calls if call.call_id not in elsewhere_ids],
         )
-        undecided = {
-            call.call_id
-            for call in elsewhere
-            if call.deadline_unix_s is None and call.approval is None and batch.offered[call.tool].requires_approval
-        }
+        undecided = {call.call_id for call in elsewhere if self._waits_for_approval(call, batch)}
         sending.awaiting_approval = tuple(undecided)
         try:
             await self._send([call for call in elsewhere if call.call_id not in undecided], sending)
@@ -184,7 +191,22 @@ class Calls:
             for timer in timers:
                 timer.cancel()
         here = zip((call.call_id for call in sending.answered_here), answers, strict=True)
-        return Gathered(barrier.results | dict(here), fetched, frozenset(barrier.slow))
+        results = barrier.results | sending.answers | dict(here)
+        if batch.interceptors:
+            results = await self.after(sending.records, results, batch)
+        return Gathered(results, fetched, frozenset(barrier.slow))
+
+    async def after(
+        self, records: Iterable[CallRecord], results: Mapping[str, ToolResult], batch: Batch
+    ) -> dict[str, ToolResult]:
+        """The results as interceptors want them recorded; a handle is no result."""
+        changed = dict(results)
+        for record in records if batch.interceptors else ():
+            result = results.get(record.call_id)
+            if isinstance(result, Returned | Failed) and record.tool in batch.offered:
+                seen = _as_intercepted(record, batch, record.arguments)
+                changed[record.call_id] = await after_all(batch.interceptors, seen, result)
+        return changed
 
     def give_up(self, sending: Sending) -> None:
         """Expect nothing of this batch any more; what is still on its way goes on by itself."""
@@ -199,11 +221,13 @@ class Calls:
         outgoing: list[Outgoing] = []
         for_agents: list[ToolCall] = []
         sent_before: list[ToolCall] = []
-        masked = [record.call_id for record in calls if record.is_masked and record.deadline_unix_s is None]
-        unmasked = await self._vault.arguments(masked)
+        sending.records = tuple(calls)
+        arguments = await self._arguments(calls, sending)
         for record in calls:
+            if record.call_id in sending.answers:
+                continue
             spec = batch.offered.get(record.tool)
-            call = self._tool_call(record, spec, batch, unmasked.get(record.call_id, record.arguments))
+            call = self._tool_call(record, spec, batch, arguments.get(record.call_id, record.arguments))
             sending.patience_s[call.call_id] = self._patience_s(record, spec, batch)
             if self._gatherer.is_full:
                 # What is ready must go before we wait for room, or nothing would ever make room.
@@ -229,6 +253,37 @@ class Calls:
         if sent_before:
             await self._gatherer.look_up(call.call_id for call in sent_before)
 
+    async def _arguments(self, calls: Sequence[CallRecord], sending: Sending) -> dict[str, str]:
+        """What calls that are not sent yet are to be sent with, where that is not what their record shows."""
+        batch = sending.batch
+        fresh = [record for record in calls if record.deadline_unix_s is None]
+        arguments = await self._vault.arguments([record.call_id for record in fresh if record.is_masked])
+        if not batch.interceptors:
+            return arguments
+        seen = [_as_intercepted(record, batch, arguments.get(record.call_id, record.arguments)) for record in fresh]
+        outcomes = await asyncio.gather(*(before_all(batch.interceptors, call) for call in seen))
+        for call, outcome in zip(seen, outcomes, strict=True):
+            if isinstance(outcome, RequestedToolCall):
+                arguments[call.call_id] = outcome.arguments
+            else:
+                sending.answers[call.call_id] = outcome
+        return arguments
+
+    def _is_for_others(self, call: CallRecord, batch: Batch) -> bool:
+        """Whether a worker or an agent is to be asked, or was; the rest is answered here."""
+        if call.deadline_unix_s is not None:
+            return True  # whether or not a worker with its tool is there just now
+        spec = batch.offered.get(call.tool)
+        return call.refusal is None and spec is not None and (spec.queue != OWN_QUEUE or call.tool in self._agents)
+
+    def _waits_for_approval(self, call: CallRecord, batch: Batch) -> bool:
+        if call.deadline_unix_s is not None or call.approval is not None:
+            return False
+        policy = self._needs_approval
+        return batch.offered[call.tool].requires_approval or (
+            policy is not None and policy(_as_intercepted(call, batch, call.arguments))
+        )
+
     def _lose_patience_later(self, sending: Sending) -> list[asyncio.TimerHandle]:
         """One timer for each length of patience in the batch; none at all for calls that have none."""
         by_patience: defaultdict[float, list[str]] = defaultdict(list)
@@ -253,17 +308,27 @@ class Calls:
         """The answer to a call that no worker is asked."""
         if call.refusal is not None:
             return call.refusal
-        if batch.slow == "handle" and call.tool in BUILT_IN:
+        if call.tool in batch.offered and call.tool in BUILT_IN:
             return await self._built_in.answer(
                 call.tool, call.arguments, batch.run_id, fetched.__setitem__, batch.tasks
             )
-        return unknown_tool(call.tool, batch.offered)
+        if call.tool in batch.offered and batch.search is not None:
+            return await batch.search(call.arguments)
+        return await self._unknown(call, batch)
+
+    async def _unknown(self, call: CallRecord, batch: Batch) -> Returned | Failed:
+        failure = unknown_tool(call.tool, batch.offered)
+        if self._on_unknown_tool == "tell":
+            return failure
+        if self._on_unknown_tool == "raise":
+            raise UnknownTool(failure.message)
+        return await self._on_unknown_tool(call)
 
     def _tool_call(self, record: CallRecord, spec: ToolSpec | None, batch: Batch, arguments: str) -> ToolCall:
         return ToolCall(
             call_id=record.call_id,
             run_id=batch.run_id,
-            tool=record.tool,
+            tool=spec.name if spec else record.tool,
             arguments=arguments,
             deadline_unix_s=record.deadline_unix_s or self._deadline_unix_s(spec, batch),
             reply_to=self._orchestrator_id,
@@ -277,3 +342,14 @@ class Calls:
         timeout_s = settings.long_call_timeout_s if is_long else settings.call_timeout_s
         deadline_unix_s = time.time() + max(timeout_s, (spec and spec.timeout_s) or 0)
         return min(deadline_unix_s, batch.deadline_unix_s or deadline_unix_s)
+
+
+def _as_intercepted(record: CallRecord, batch: Batch, arguments: str) -> RequestedToolCall:
+    return RequestedToolCall(
+        call_id=record.call_id,
+        run_id=batch.run_id,
+        tool=record.tool,
+        arguments=arguments,
+        spec=batch.offered[record.tool],
+        context=batch.context,
+    )

@@ -23,6 +23,17 @@ class TextArrived(Record):
     text: str
 
 
+class CallArgumentsArrived(Record):
+    """A piece of a call that the model is still writing; `index` is its place in the reply."""
+
+    type: Literal["call_arguments_arrived"] = "call_arguments_arrived"
+    run_id: str
+    index: int
+    requested_id: str
+    tool: str
+    arguments_delta: str
+
+
 class CallsRequested(Record):
     """The model has asked for calls, and they are written down."""
 
@@ -81,4 +92,14 @@ class RunEnded(Record):
     run: Run
 
 
-Event = RunBegan | TextArrived | CallsRequested | CallStarted | CallProgressed | CallSubmitted | CallEnded | RunEnded
+Event = (
+    RunBegan
+    | TextArrived
+    | CallArgumentsArrived
+    | CallsRequested
+    | CallStarted
+    | CallProgressed
+    | CallSubmitted
+    | CallEnded
+    | RunEnded
+)

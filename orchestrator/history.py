@@ -81,6 +81,8 @@ class RunStarted(Record):
     values: dict[str, Any] = Field(default_factory=dict)
     """What tools share; each may return updates to it."""
     merging: dict[str, Strategy] = Field(default_factory=dict)
+    interceptors: tuple[str, ...] = ()
+    """Those of the orchestrator's that this run has asked for, besides the ones for all."""
     output_schema: dict[str, Any] | None = None
     """What the answer must satisfy."""
     deadline_unix_s: float | None = None
@@ -105,6 +107,8 @@ class ModelReplied(Record):
     """The provider's output limit ended the reply; its last call may be half a call."""
     masked: tuple[str, ...] = ()
     """The calls whose arguments hold secrets, which are not stored here."""
+    offered: tuple[str, ...] | None = None
+    """The tools that were offered, where that is another choice in each turn."""
     problem: str | None = None
     """Why the answer is not what was asked for; the model may try once more."""
 

@@ -10,17 +10,15 @@ import asyncio
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import aclosing
+from functools import partial
 
 import orjson
-import stamina
 import structlog
 
-from orchestrator.agents import Agents
-from orchestrator.builtin import BUILT_IN, TASK_RESULT
+from orchestrator.builtin import TASK_RESULT
 from orchestrator.calls import Batch, Calls, Emit, Sending
 from orchestrator.cancel import Canceller, Unwanted
-from orchestrator.catalog import Catalog
-from orchestrator.events import CallEnded, CallsRequested, CallSubmitted, TextArrived
+from orchestrator.events import CallArgumentsArrived, CallEnded, CallsRequested, CallSubmitted, TextArrived
 from orchestrator.gather import DEADLINE_GRACE_S, Gatherer, never_came_back
 from orchestrator.handles import Handles, Status
 from orchestrator.history import (
@@ -32,9 +30,11 @@ from orchestrator.history import (
     RunStopped,
     SlowResultDelivered,
 )
+from orchestrator.interceptors import Interceptors
 from orchestrator.journal import Journal, LostRun, Overtaken, RunEnded
 from orchestrator.limits import TIMED_OUT, breach, over_limit
-from orchestrator.models.protocol import ChatModel, FinishReason, ReplyComplete, Restarted, TextDelta
+from orchestrator.models.protocol import CallDelta, ChatModel, FinishReason, ReplyComplete, Restarted, TextDelta
+from orchestrator.offering import Offering
 from orchestrator.run import Run, State
 from orchestrator.store import RunStore
 from orchestrator.structured import instruction, problem_with
@@ -46,17 +46,14 @@ from toolfleet.errors import (
     ModelReplyInvalid,
     StoreUnreachable,
     ToolfleetError,
-    UnknownTool,
 )
+from toolfleet.masks import has_secrets
 from toolfleet.messages import AssistantMessage, Message, RequestedCall, ToolMessage
 from toolfleet.points import Point, reached
 from toolfleet.tool import ToolSpec
-from toolfleet.wire import Seal
+from toolfleet.wire import Refused, Seal
 
 log = structlog.get_logger("toolfleet.orchestrator")
-
-TOOLS_BACK_WITHIN_S = 30.0
-"""How long a run waits for a worker that serves its tools: workers are restarted one after another."""
 
 MAX_REPAIRS = 1
 """How often a model is asked again for an answer that fits its schema."""
@@ -72,9 +69,9 @@ class TurnLoop:
         self,
         model: ChatModel,
         *,
-        catalog: Catalog,
+        offering: Offering,
+        interceptors: Interceptors,
         calls: Calls,
-        agents: Agents,
         handles: Handles,
         store: RunStore,
         gatherer: Gatherer,
@@ -83,9 +80,9 @@ class TurnLoop:
         seal: Seal,
     ) -> None:
         self._model = model
-        self._catalog = catalog
+        self._offering = offering
+        self._interceptors = interceptors
         self._calls = calls
-        self._agents = agents
         self._handles = handles
         self._store = store
         self._gatherer = gatherer
@@ -139,7 +136,7 @@ class TurnLoop:
     async def _ask(self, journal: Journal, emit: Emit | None) -> None:
         """One reply of the model, stored before anything it asks for is done."""
         run = journal.run
-        offered = await self._offered(run)
+        offered, choice = await self._offering.for_model(run)
         reply = await self._reply(run, offered, emit)
         reached(Point.REPLY_RECEIVED, run.run_id)
         said, masked = await self._vault.keep(_with_distinct_ids(reply.message), run.run_id, run.turn + 1, offered)
@@ -147,6 +144,7 @@ class TurnLoop:
             ModelReplied(
                 message=said,
                 masked=masked,
+                offered=choice,
                 problem=_problem(run, said),
                 usage=reply.usage,
                 cut_off=reply.finish_reason == FinishReason.LENGTH,
@@ -164,6 +162,8 @@ class TurnLoop:
                 async for event in events:
                     if isinstance(event, TextDelta) and emit:
                         emit(TextArrived(run_id=run.run_id, text=event.text))
+                    elif isinstance(event, CallDelta) and emit:
+                        emit(_arrived(run, event, offered))
                     elif isinstance(event, Restarted):
                         log.info("reply_restarted", run_id=run.run_id, attempt=event.attempt)
                     elif isinstance(event, ReplyComplete):
@@ -174,21 +174,6 @@ class TurnLoop:
             raise
         raise ModelReplyInvalid(f"{self._model.name} ended its reply without completing it")
 
-    async def _offered(self, run: Run) -> dict[str, ToolSpec]:
-        """What the model may call now: the run's tools as live workers serve them, and the built-in ones."""
-        offered = await self._tools(run)
-        return {**offered, **BUILT_IN} if run.slow == "handle" else offered
-
-    async def _tools(self, run: Run) -> dict[str, ToolSpec]:
-        async for attempt in stamina.retry_context(
-            on=UnknownTool, attempts=None, timeout=TOOLS_BACK_WITHIN_S, wait_max=1.0
-        ):
-            with attempt:
-                agents = self._agents.choose(run.tools, depth=run.depth)
-                names = None if run.tools is None else [name for name in run.tools if name not in agents]
-                return {**await self._catalog.choose(names), **agents}
-        raise AssertionError("a retry ends with a result or an error")
-
     # --- calling ------------------------------------------------------------------------------------------------
 
     async def _call(self, journal: Journal, emit: Emit | None) -> None:
@@ -196,7 +181,9 @@ class TurnLoop:
         run = journal.run
         batch = Batch(
             run_id=run.run_id,
-            offered=await self._tools(run),
+            offered=await self._offering.for_calls(run),
+            interceptors=self._interceptors.chosen(run.interceptors),
+            search=partial(self._offering.search, run),
             emit=emit,
             slow=run.slow,
             patience_s=run.patience_s,
@@ -216,7 +203,7 @@ class TurnLoop:
         run = journal.run
         reached(Point.GATHERED, run.run_id)
         slow = await self._handed_out(run, gathered.slow, batch)
-        results = gathered.results
+        results: dict[str, ToolResult] = gathered.results
         if run.slow == "handle":
             results = results | slow
             self._gatherer.watch(run.run_id, slow)
@@ -270,6 +257,7 @@ class TurnLoop:
             reached(Point.PARKED, run.run_id)
             return False
         self._gatherer.unwatch(run.run_id, under_way)
+        results = await self._calls.after(under_way.values(), results, await self._interception(run))
         if emit:
             for call_id, result in results.items():
                 emit(CallEnded(run_id=run.run_id, call_id=call_id, tool=under_way[call_id].tool, result=result))
@@ -283,11 +271,19 @@ class TurnLoop:
         results: dict[str, ToolResult] = {}
         stored = await self._store.results(list(calls))
         for (call_id, call), sealed in zip(calls.items(), stored, strict=True):
-            if sealed is not None:
-                results[call_id] = self._seal.open_result(sealed, call_id)
+            result = None if sealed is None else self._believed(sealed, call_id)
+            if result is not None:
+                results[call_id] = result
             elif time.time() > (call.deadline_unix_s or 0) + DEADLINE_GRACE_S:
                 results[call_id] = never_came_back(call.tool)
         return results
+
+    def _believed(self, sealed: bytes, call_id: str) -> ToolResult | None:
+        try:
+            return self._seal.open_result(sealed, call_id)
+        except Refused as refusal:
+            log.warning("result_refused", call_id=call_id, reason=str(refusal))
+            return None
 
     # --- waiting ------------------------------------------------------------------------------------------------
 
@@ -310,23 +306,35 @@ class TurnLoop:
                 raise HandleNotFound(f"task {_handle(call)} of {call.tool} is gone: {status.message}")
             results[call.call_id] = status.result
             messages += _as_if_fetched(call, status)
+        results = await self._calls.after(open_calls, results, await self._interception(run))
         await journal.append(SlowResultDelivered(results=results, messages=tuple(messages)))
         self._calls.recorded(results)
         return True
 
+    async def _interception(self, run: Run) -> Batch:
+        """What interceptors are told of a call that is back after its run has rested."""
+        chain = self._interceptors.chosen(run.interceptors)
+        offered = await self._offering.for_calls(run) if chain else {}
+        return Batch(run_id=run.run_id, offered=offered, context=run.context, interceptors=chain)
+
     async def _refuse(self, journal: Journal, reason: str) -> None:
         """The run has reached a limit with calls open: they are answered, those under way are given up, and it ends."""
         run = journal.run
-        under_way = run.calls_under_way
         results: dict[str, ToolResult] = {call.call_id: over_limit(call.tool, reason) for call in run.calls_owed}
+        await self._cancel(run)
         await journal.append(CallsBack(results=results, messages=run.messages_with(results)))
         await self._stop(journal, reason)
-        await self._canceller.cancel(
-            [Unwanted(call.call_id, call.tool, call.deadline_unix_s or time.time()) for call in under_way]
-        )
 
     async def _stop(self, journal: Journal, reason: str) -> None:
+        """The run fails; nobody wants what is still under way for it."""
+        run = journal.run
         await journal.append(RunStopped(state="failed", reason=reason))
+        await self._cancel(run)
+
+    async def _cancel(self, run: Run) -> None:
+        await self._canceller.cancel(
+            [Unwanted(call.call_id, call.tool, call.deadline_unix_s or time.time()) for call in run.calls_under_way]
+        )
 
 
 class AnswerUnfit(ToolfleetError):
@@ -335,6 +343,18 @@ class AnswerUnfit(ToolfleetError):
 
 class RunTimedOut(ToolfleetError):
     """The run's own deadline has passed."""
+
+
+def _arrived(run: Run, delta: CallDelta, offered: Mapping[str, ToolSpec]) -> CallArgumentsArrived:
+    """For whoever looks: half a secret could not be masked, so of tools that have secrets no piece is shown."""
+    is_secret = delta.name in offered and has_secrets(offered[delta.name].input_schema)
+    return CallArgumentsArrived(
+        run_id=run.run_id,
+        index=delta.index,
+        requested_id=delta.id,
+        tool=delta.name,
+        arguments_delta="" if is_secret else delta.arguments_delta,
+    )
 
 
 def _heard(run: Run) -> Sequence[Message]:

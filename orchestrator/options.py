@@ -33,6 +33,8 @@ class RunOptions(TypedDict, total=False):
     """What the tools share to begin with: each sees it as `ctx.state` and may return updates, `Returned(state=…)`."""
     merging: Mapping[str, Strategy] | None
     """How updates of a key are merged: "replace" (the default), "append" or "merge"."""
+    interceptors: Sequence[str]
+    """Names of the orchestrator's interceptors that this run wants, besides those for every run."""
     output_type: Any
     """The type of the answer, a pydantic model for example: see `Run.answer_as`. The model may try twice."""
     limits: Limits | None
@@ -108,6 +110,7 @@ def run_started(
         turn_timeout_s=options.get("turn_timeout_s"),
         values=dict(options.get("state") or {}),
         merging=dict(options.get("merging") or {}),
+        interceptors=tuple(options.get("interceptors", ())),
         output_schema=None if output_type is None else TypeAdapter(output_type).json_schema(),
         deadline_unix_s=None if timeout_s is None else now + timeout_s,
         keep_s=options.get("keep_s"),

@@ -136,6 +136,7 @@ class Run(Record):
     turn_timeout_s: float | None = None
     values: dict[str, Any] = Field(default_factory=dict, repr=False)
     merging: dict[str, Strategy] = Field(default_factory=dict)
+    interceptors: tuple[str, ...] = ()
     output_schema: dict[str, Any] | None = None
     deadline_unix_s: float | None
     keep_s: float | None = None
@@ -144,6 +145,8 @@ class Run(Record):
     depth: int = 0
     started_unix_s: float = 0.0
     turn: int = 0
+    offered: tuple[str, ...] | None = None
+    """What the model was offered last, where that changes."""
     turns_before: int = 0
     """The turns that were taken before the user last spoke."""
     repairs: int = 0
@@ -216,6 +219,15 @@ class Run(Record):
         """The calls that a person has to decide about."""
         return tuple(call for call in self.calls_owed if call.awaits_approval and call.approval is None)
 
+    @property
+    def calls_to_send(self) -> tuple[CallRecord, ...]:
+        """The calls of the last reply that nobody has and nobody has to decide about."""
+        return tuple(
+            call
+            for call in self.calls_owed
+            if call.deadline_unix_s is None and (call.approval is not None or not call.awaits_approval)
+        )
+
     def messages_with(self, results: Mapping[str, ToolResult]) -> tuple[Any, ...]:
         """The messages of the last reply's calls once `results` are in; empty while others are still out."""
         known = {call.call_id: call.result for call in self._last_calls if call.result is not None} | dict(results)
@@ -247,6 +259,7 @@ class Run(Record):
         return self._to(
             change,
             turn=turn,
+            offered=event.offered,
             repairs=self.repairs + len(complaint),
             messages=(*self.messages, event.message, *complaint),
             calls=self.calls + asked,
@@ -299,6 +312,9 @@ class Run(Record):
 
     def _parked(self, event: CallsParked) -> Run:
         self._must_owe(event.handles)
+        if self.calls_to_send:
+            # Somebody has approved or denied one meanwhile: resting now, the run would never look at it.
+            raise IllegalTransition(f"run {self.run_id} has calls to send, and cannot rest")
         changes = {call_id_: {"handle": handle} for call_id_, handle in event.handles.items()}
         return self._to(Change.ONLY_SLOW_CALLS_LEFT, calls=self._updated(changes))
 

@@ -86,6 +86,9 @@ class Settings(BaseSettings):
     max_depth: Annotated[int, Field(ge=0)] = 5
     """How many runs may stand above a run that an agent tool starts."""
 
+    max_offered_tools: Annotated[int, Field(ge=1)] = 64
+    """A run with more tools than this is offered `search_tools` instead, and what it finds with it."""
+
     patience_s: Annotated[float, Field(ge=0)] = 30.0
     """How long a call may take before it counts as slow, unless its tool or its run says otherwise."""
 

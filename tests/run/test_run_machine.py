@@ -81,7 +81,7 @@ class RunMachine(RuleBasedStateMachine):
     @rule()
     def only_slow_calls_are_left(self):
         event = machine.parked(sorted(self.owed & self.sent))
-        if self.phase != "calling":
+        if self.phase != "calling" or self.owed - self.sent - self.undecided:
             self.refused(event)
             return
         self.happens(event, "parked")

@@ -41,6 +41,7 @@ from orchestrator.run import Run, State
 from orchestrator.runs import Runs
 from orchestrator.single_calls import SingleCalls
 from orchestrator.store import Head, RunStore
+from orchestrator.sync import run_sync
 from orchestrator.vault import Vault
 from toolfleet.broker import celery_app
 from toolfleet.calls import Failed, Returned, Submitted, call_id, run_of
@@ -100,7 +101,7 @@ class Orchestrator:
         self._resolve_tool = resolve_tool
         self._on_unknown_tool: OnUnknownTool = on_unknown_tool
         self._needs_approval = needs_approval
-        self._id = f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}"
+        self._id = _new_id()
         self._agents = Agents(
             agents,
             model="" if model is None else model.name,
@@ -109,11 +110,14 @@ class Orchestrator:
         )
         self._seal = Seal(self._settings)
         self._exit = AsyncExitStack()
+        self._is_open = False
 
     async def __aenter__(self) -> Self:
         """Connect, and take over runs that others have left."""
         settings = self._settings
         seal = self._seal
+        # Anew each time: one that was made before a fork would share its reply stream with its siblings.
+        self._id = _new_id()
         async with AsyncExitStack() as stack:
             client = connect_async(settings)
             stack.push_async_callback(client.aclose)
@@ -180,11 +184,18 @@ class Orchestrator:
             stack.push_async_callback(leases.aclose)
             stack.push_async_callback(self._runs.aclose)
             self._exit = stack.pop_all()
+        self._is_open = True
         return self
 
     async def __aexit__(self, *exc_info: object) -> None:
         """Hand over what is going on, and disconnect. Who awaits such a run here gets OrchestratorClosed."""
+        self._is_open = False
         await self._exit.aclose()
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it has been entered and not been left."""
+        return self._is_open
 
     @property
     def settings(self) -> Settings:
@@ -226,6 +237,13 @@ class Orchestrator:
             if is_new:
                 self._runs.run_errand(self._abandon(run_id))
             raise
+
+    def run_sync(self, question: str | Sequence[Message], **options: Unpack[RunOptions]) -> Run:
+        """As `run`, for callers without an event loop: scripts, notebooks, threads. Opens this orchestrator by itself.
+
+        See orchestrator.sync for its other methods, and for when it is closed. Raises NotHere after `async with`.
+        """
+        return run_sync(self, question, **options)
 
     async def stream(self, question: str | Sequence[Message], **options: Unpack[RunOptions]) -> AsyncIterator[Event]:
         """As `run`, with everything that happens on the way; `RunEnded` comes last.
@@ -485,3 +503,7 @@ class Orchestrator:
         self._interceptors.chosen(started.interceptors)
         await self.catalog.choose(None if tools is None else [name for name in tools if name not in self._agents])
         return started
+
+
+def _new_id() -> str:
+    return f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}"

@@ -121,6 +121,8 @@ class Orchestrator:
         async with AsyncExitStack() as stack:
             client = connect_async(settings)
             stack.push_async_callback(client.aclose)
+            shared = connect_async(settings, shared_by_many=True)
+            stack.push_async_callback(shared.aclose)
             with translating(settings):
                 await client.ping()
             self.catalog = Catalog(client, settings)
@@ -130,10 +132,10 @@ class Orchestrator:
             app = celery_app(settings)
             self._dispatcher = Dispatcher(publisher_for(settings, client, app), seal, gatherer)
             stack.push_async_callback(self._dispatcher.aclose)
-            handles = Handles(client, settings, seal, gatherer)
-            self._overview = Overview(client, settings, seal)
-            vault = Vault(client, settings)
-            self._canceller = Canceller(client, settings, seal, app)
+            handles = Handles(shared, settings, seal, gatherer)
+            self._overview = Overview(shared, settings, seal)
+            vault = Vault(shared, settings)
+            self._canceller = Canceller(shared, settings, seal, app)
             built_in = BuiltIn(handles, self._canceller)
             self._calls = Calls(
                 settings,
@@ -154,7 +156,7 @@ class Orchestrator:
                 resolve=self._resolve_tool,
             )
             self._single = SingleCalls(self.catalog, self._calls, handles, built_in)
-            self._store = RunStore(client, settings, seal)
+            self._store = RunStore(shared, settings, seal, blocking_client=client)
             loop = None
             if self._model is not None:
                 stack.push_async_callback(self._model.aclose)

@@ -119,8 +119,17 @@ class Stored:
 class RunStore:
     """Writes events down before what they announce is done, and reads them back."""
 
-    def __init__(self, client: redis.asyncio.Redis, settings: Settings, seal: Seal) -> None:
+    def __init__(
+        self,
+        client: redis.asyncio.Redis,
+        settings: Settings,
+        seal: Seal,
+        *,
+        blocking_client: redis.asyncio.Redis | None = None,
+    ) -> None:
+        """`blocking_client` is for reads that wait on the server; None: `client` may be used for them."""
         self._client = client
+        self._blocking_client = blocking_client or client
         self._settings = settings
         self._seal = seal
         self._keys = settings.keys
@@ -173,7 +182,7 @@ class RunStore:
                 if stored.run.state.is_terminal:
                     return stored.run
                 with translating(self._settings):
-                    await self._client.xread({self._keys.run(run_id): stored.last_id}, count=1, block=FOLLOW_BLOCK_MS)
+                    await self._blocking_client.xread({self._keys.run(run_id): stored.last_id}, count=1, block=FOLLOW_BLOCK_MS)
             except StoreUnreachable:
                 await asyncio.sleep(FOLLOW_AGAIN_S)
 
@@ -263,7 +272,7 @@ class RunStore:
             if run.state.is_terminal:
                 return
             with translating(self._settings):
-                await self._client.xread({self._keys.run(run_id): last_id}, count=1, block=FOLLOW_BLOCK_MS)
+                await self._blocking_client.xread({self._keys.run(run_id): last_id}, count=1, block=FOLLOW_BLOCK_MS)
 
     async def _is_stored(self, run_id: str) -> bool:
         with translating(self._settings):

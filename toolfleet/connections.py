@@ -29,6 +29,9 @@ HEALTH_CHECK_S: Final = 10
 MAX_CONNECTIONS: Final = 1000
 """Commands wait for one another on no connection; the default of 100 would fail the next one instead."""
 
+SHARED_CONNECTIONS: Final = 32
+"""More would only wait in the server instead of here."""
+
 
 def _options(url: str, *, socket_timeout_s: float | None) -> dict[str, Any]:
     options: dict[str, Any] = {
@@ -52,17 +55,21 @@ def connect(settings: Settings) -> redis.Redis:
     return redis.Redis.from_url(settings.redis_url, **options)
 
 
-def connect_async(settings: Settings) -> redis.asyncio.Redis:
+def connect_async(settings: Settings, *, shared_by_many: bool = False) -> redis.asyncio.Redis:
     """An asyncio client for the running loop; connects at the first command.
 
     Without a timeout per reply: that is a timer for each, a third of a command's cost, and whoever waits here has a
-    deadline of their own.
+    deadline of their own. With `shared_by_many`, commands wait for one of a few connections: for thousands of tasks
+    that each send one now and then. Nothing that blocks on the server may be sent through it.
     """
     options = _options(settings.redis_url, socket_timeout_s=None)
     if settings.redis_url.startswith("sentinel://"):
         hosts, service, master = _sentinel(settings.redis_url)
         client: redis.asyncio.Redis = redis.asyncio.sentinel.Sentinel(hosts, **options).master_for(service, **master)
         return client
+    if shared_by_many:
+        shared = options | {"max_connections": SHARED_CONNECTIONS, "timeout": None}
+        return redis.asyncio.Redis.from_pool(redis.asyncio.BlockingConnectionPool.from_url(settings.redis_url, **shared))
     return redis.asyncio.Redis.from_url(settings.redis_url, **options)
 
 

@@ -305,3 +305,12 @@ async def test_secret_arguments_reach_the_tool_and_stand_masked_in_the_run(fleet
     assert not [text for text in told if "open-sesame" in text]
     async with connect_async(fleet.settings) as client:
         assert not [key async for key in client.scan_iter(fleet.settings.keys.arguments("*"))]
+
+
+async def test_thousands_of_runs_begun_at_once_share_a_few_connections(fleet):
+    async with Orchestrator(model=WrittenModel(), settings=fleet.settings) as orchestrator:
+        runs = await asyncio.gather(*(orchestrator.run("?") for _ in range(1500)))
+        async with connect_async(fleet.settings) as client:
+            connected = await client.info("clients")
+    assert {run.state for run in runs} == {State.DONE}
+    assert connected["connected_clients"] < 100

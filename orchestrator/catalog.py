@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Iterable, Mapping
 from typing import Final, cast
@@ -31,17 +32,25 @@ class Catalog:
         self._settings = settings
         self._offered: Mapping[str, ToolSpec] = {}
         self._read_at = -MAX_AGE_S
+        self._reading = asyncio.Lock()
 
     async def offered(self) -> Mapping[str, ToolSpec]:
         """Every tool that a live worker serves, by name. Waits for a Redis that is away; then raises StoreUnreachable.
 
         A connection that was cut, or a server that is restarted, is nothing that a caller has to hear of.
         """
-        if time.monotonic() - self._read_at >= MAX_AGE_S:
-            workers = await self._workers_once_redis_is_back()
-            self._offered = {spec.name: spec for worker in workers for spec in worker.tools}
-            self._read_at = time.monotonic()
+        if self._is_old:
+            # One reads for all who ask at once.
+            async with self._reading:
+                if self._is_old:
+                    workers = await self._workers_once_redis_is_back()
+                    self._offered = {spec.name: spec for worker in workers for spec in worker.tools}
+                    self._read_at = time.monotonic()
         return self._offered
+
+    @property
+    def _is_old(self) -> bool:
+        return time.monotonic() - self._read_at >= MAX_AGE_S
 
     async def _workers_once_redis_is_back(self) -> list[Announcement]:
         async for attempt in stamina.retry_context(

@@ -69,7 +69,8 @@ def connect_async(settings: Settings, *, shared_by_many: bool = False) -> redis.
         return client
     if shared_by_many:
         shared = options | {"max_connections": SHARED_CONNECTIONS, "timeout": None}
-        return redis.asyncio.Redis.from_pool(redis.asyncio.BlockingConnectionPool.from_url(settings.redis_url, **shared))
+        pool = redis.asyncio.BlockingConnectionPool.from_url(settings.redis_url, **shared)
+        return redis.asyncio.Redis.from_pool(pool)
     return redis.asyncio.Redis.from_url(settings.redis_url, **options)
 
 

@@ -10,7 +10,22 @@ from typing import Final
 
 import typer
 
-from orchestrator.cli import batch, calls, dead, demo, flower, mcp, orchestrator, run, runs, tools, up, worker
+from orchestrator.cli import (
+    batch,
+    calls,
+    dead,
+    demo,
+    flower,
+    keys,
+    mcp,
+    orchestrator,
+    run,
+    runs,
+    serve,
+    tools,
+    up,
+    worker,
+)
 from toolfleet.errors import ToolfleetError
 from toolfleet.logs import configure_logs
 
@@ -31,6 +46,8 @@ app.command(epilog="Example: toolfleet up --tools my_package.my_tools --io 2")(u
 app.command(epilog="Examples: toolfleet orchestrator   ·   toolfleet orchestrator --check")(orchestrator.orchestrator)
 app.command(epilog="Example: toolfleet tools --json")(tools.tools)
 app.command(epilog="Example: toolfleet mcp --tools my_package.my_tools")(mcp.mcp)
+app.command(epilog="Example: toolfleet serve --port 8000")(serve.serve)
+app.add_typer(keys.app, name="keys")
 app.add_typer(runs.app, name="runs")
 app.add_typer(calls.app, name="calls")
 app.add_typer(dead.app, name="dead")

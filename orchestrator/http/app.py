@@ -1,0 +1,102 @@
+"""The ASGI application: one orchestrator behind HTTP, for as long as the server runs.
+
+Puts the parts together and takes them apart; each noun has its routes in a module of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from importlib.metadata import version
+
+from fastapi import FastAPI
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+
+from orchestrator.api import Orchestrator
+from orchestrator.http import fleet, handles, runs, tools
+from orchestrator.http.access import Access
+from orchestrator.http.bodies import BoundedBodies
+from orchestrator.http.door import Door
+from orchestrator.http.idempotency import Idempotency
+from orchestrator.http.keys import Keyring
+from orchestrator.http.options import HttpOptions
+from orchestrator.http.problems import (
+    Problem,
+    ProblemDetails,
+    on_bug,
+    on_http_error,
+    on_our_error,
+    on_problem,
+    on_validation_error,
+)
+from orchestrator.http.tail import Tail
+from orchestrator.models.protocol import ChatModel
+from toolfleet.connections import connect_async
+from toolfleet.errors import ToolfleetError
+from toolfleet.settings import Settings
+from toolfleet.wire import Seal
+
+DESCRIPTION = """Runs the tool calls of LLM agents on a fleet of workers.
+
+`/v1/runs` begins conversations and follows them, `/v1/tools` calls single tools, `/v1/chat/completions` and
+`/v1/responses` speak OpenAI's formats. Every error is a problem document (RFC 9457). A POST with an `Idempotency-Key`
+is performed once."""
+
+
+def create_app(
+    settings: Settings, model: ChatModel | None = None, *, options: HttpOptions | None = None, adopts: bool = True
+) -> FastAPI:
+    """The application. `model` is closed with it; without one, runs are for orchestrators elsewhere."""
+    options = options or HttpOptions()
+
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        async with AsyncExitStack() as stack:
+            name = "" if model is None else model.name
+            orchestrator = await stack.enter_async_context(Orchestrator(model, settings=settings, adopts=adopts))
+            client = connect_async(settings)
+            stack.push_async_callback(client.aclose)
+            seal = Seal(settings)
+            tail = await stack.enter_async_context(Tail(client, settings, max_frames=options.max_frames))
+            keyring = Keyring(client, settings, seal)
+            door = app.state.door = Door(orchestrator, client, settings, seal, options, keyring, tail, model=name)
+            yield
+            door.close_streams()
+
+    app = FastAPI(
+        title="Toolfleet",
+        version=version("toolfleet"),
+        description=DESCRIPTION,
+        lifespan=lifespan,
+        redoc_url=None,
+        responses={
+            code: {"model": ProblemDetails, "description": description}
+            for code, description in (
+                (400, "The request cannot be served as it was made"),
+                (401, "No key, or one that is not known"),
+                (403, "The key does not include this"),
+                (413, "The body is too large"),
+                (422, "A field is missing, or has a wrong value"),
+                (429, "The key's rate is used up"),
+                (503, "Redis is away"),
+            )
+        },
+    )
+    for router in (
+        runs.router,
+        tools.router,
+        handles.router,
+        fleet.router,
+    ):
+        app.include_router(router)
+    app.add_exception_handler(Problem, on_problem)
+    app.add_exception_handler(ToolfleetError, on_our_error)
+    app.add_exception_handler(RequestValidationError, on_validation_error)
+    app.add_exception_handler(HTTPException, on_http_error)
+    app.add_exception_handler(Exception, on_bug)
+    # The last one added sees a request first.
+    app.add_middleware(Idempotency)
+    app.add_middleware(BoundedBodies, options=options)
+    app.add_middleware(Access)
+    return app

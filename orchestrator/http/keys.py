@@ -1,0 +1,221 @@
+"""API keys: who may do what for which tenant, and how often. Only their digests are stored.
+
+A key is 256 random bits, so a plain SHA-256 of it cannot be searched: slow password hashes protect what people make up.
+Knows Redis; must not know HTTP.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+import time
+from collections import OrderedDict
+from collections.abc import Awaitable, Mapping
+from enum import StrEnum
+from fnmatch import fnmatchcase
+from typing import Annotated, Final, Literal, cast
+
+import redis.asyncio
+from pydantic import Field
+
+from toolfleet.calls import Record
+from toolfleet.connections import translating
+from toolfleet.settings import Settings
+from toolfleet.wire import Refused, Seal
+
+PREFIX: Final = "tf_"
+KEY_BYTES: Final = 32
+ID_CHARS: Final = 12
+
+KNOWN_FOR_S: Final = 1.0
+"""How long a key that was looked up is believed: a revoked one works for at most this long."""
+
+KNOWN_MAX: Final = 10_000
+
+MIN_RATE_PER_S: Final = 1 / 1800
+"""The bucket of the slowest key is full again, and gone from Redis, within an hour."""
+
+TAKE: Final = """
+-- KEYS: bucket; ARGV: tokens per second, how many it holds
+-- Takes one token. Returns 0, or the milliseconds until there is one.
+local time = redis.call('TIME')
+local now_s = time[1] + time[2] / 1e6
+local bucket = redis.call('HMGET', KEYS[1], 'tokens', 'at_s')
+local rate, size = tonumber(ARGV[1]), tonumber(ARGV[2])
+local tokens = size
+if bucket[1] then tokens = math.min(size, bucket[1] + math.max(0, now_s - bucket[2]) * rate) end
+if tokens < 1 then return math.ceil((1 - tokens) / rate * 1000) end
+redis.call('HSET', KEYS[1], 'tokens', tostring(tokens - 1), 'at_s', string.format('%.6f', now_s))
+redis.call('PEXPIRE', KEYS[1], math.ceil(size / rate * 1000) + 1000)
+return 0
+"""
+
+
+class Scope(StrEnum):
+    """What a key is good for. `run` includes `read`, and `admin` all."""
+
+    READ = "read"
+    """Look at the tenant's runs, handles and events, and at the fleet's tools and workers."""
+    RUN = "run"
+    """Begin, stop and resume runs, decide about their calls, call tools."""
+    ADMIN = "admin"
+    """See what concerns all tenants: metrics."""
+
+    def covers(self, wanted: Scope) -> bool:
+        """Whether whoever has this one may do what needs the other."""
+        order = list(Scope)
+        return order.index(self) >= order.index(wanted)
+
+
+class Grant(Record):
+    """What somebody may do, whoever it is."""
+
+    tenant: str = ""
+    scopes: tuple[Scope, ...] = (Scope.RUN,)
+    tools: tuple[str, ...] = ("*",)
+    """Names of tools, or patterns such as `search_*`."""
+
+    def may(self, wanted: Scope) -> bool:
+        """Whether a request that needs `wanted` is allowed."""
+        return any(scope.covers(wanted) for scope in self.scopes)
+
+    def may_call(self, tool: str) -> bool:
+        """Whether the tool is among those allowed."""
+        return any(fnmatchcase(tool, pattern) for pattern in self.tools)
+
+    @property
+    def may_call_all(self) -> bool:
+        """Whether no tool is kept from it."""
+        return "*" in self.tools
+
+
+class ApiKey(Grant):
+    """One key, without the key itself."""
+
+    v: Literal[1] = 1
+    key_id: str
+    """How it is named: the first characters of its digest."""
+    name: str = ""
+    rate_per_s: Annotated[float, Field(ge=MIN_RATE_PER_S, le=1e6)] | None = None
+    """Requests per second that it may make for long; a second's worth, and at least one, at once."""
+    created_unix_s: float
+    expires_unix_s: float | None = None
+
+    @property
+    def is_expired(self) -> bool:
+        """Whether its time is over."""
+        return self.expires_unix_s is not None and time.time() >= self.expires_unix_s
+
+
+class Keyring:
+    """The keys of one fleet, in Redis. Raises StoreUnreachable."""
+
+    def __init__(self, client: redis.asyncio.Redis, settings: Settings, seal: Seal) -> None:
+        self._client = client
+        self._settings = settings
+        self._seal = seal
+        self._known: OrderedDict[str, tuple[float, ApiKey]] = OrderedDict()
+        self._counted: tuple[float, bool] = (-KNOWN_FOR_S, True)
+        self._take = client.register_script(TAKE)
+
+    async def add(
+        self,
+        name: str = "",
+        *,
+        tenant: str = "",
+        scopes: tuple[Scope, ...] = (Scope.RUN,),
+        tools: tuple[str, ...] = ("*",),
+        rate_per_s: float | None = None,
+        expires_unix_s: float | None = None,
+    ) -> tuple[str, ApiKey]:
+        """A new key, told here and never again, and what is stored of it."""
+        key = PREFIX + secrets.token_urlsafe(KEY_BYTES)
+        digest = digest_of(key)
+        stored = ApiKey(
+            key_id=digest[:ID_CHARS],
+            name=name,
+            tenant=tenant,
+            scopes=scopes,
+            tools=tools,
+            rate_per_s=rate_per_s,
+            created_unix_s=time.time(),
+            expires_unix_s=expires_unix_s,
+        )
+        sealed = self._seal.close_api_key(stored.model_dump_json().encode(), digest)
+        with translating(self._settings):
+            await self._client.hset(self._settings.keys.api_keys(), digest, sealed)
+        return key, stored
+
+    async def all(self) -> list[ApiKey]:
+        """Every key, the oldest first."""
+        return sorted((await self._stored()).values(), key=lambda key: key.created_unix_s)
+
+    async def revoke(self, key_id: str) -> ApiKey | None:
+        """Take a key away; None when there is none whose id is this or begins so, or several."""
+        found = {digest: key for digest, key in (await self._stored()).items() if key_id and digest.startswith(key_id)}
+        if len(found) != 1:
+            return None
+        [(digest, key)] = found.items()
+        with translating(self._settings):
+            await self._client.hdel(self._settings.keys.api_keys(), digest)
+        return key
+
+    async def find(self, key: str) -> ApiKey | None:
+        """The key if it is one of ours and not expired."""
+        digest = digest_of(key)
+        looked_up_s, found = self._known.get(digest, (0.0, None))
+        if found is None or time.monotonic() - looked_up_s >= KNOWN_FOR_S:
+            found = await self._look_up(digest)
+        return None if found is None or found.is_expired else found
+
+    async def is_empty(self) -> bool:
+        """Whether no key was ever made, or each was revoked; as of a second ago at most."""
+        counted_s, is_empty = self._counted
+        if time.monotonic() - counted_s >= KNOWN_FOR_S:
+            with translating(self._settings):
+                keys = await self._client.hlen(self._settings.keys.api_keys())
+            is_empty = keys == 0
+            self._counted = time.monotonic(), is_empty
+        return is_empty
+
+    async def wait_s(self, key: ApiKey) -> float:
+        """Count a request of this key; 0 if it may be made now, otherwise how long to wait."""
+        if key.rate_per_s is None:
+            return 0.0
+        with translating(self._settings):
+            wait_ms: int = await self._take(
+                keys=[self._settings.keys.rate(key.key_id)], args=[key.rate_per_s, max(1.0, key.rate_per_s)]
+            )
+        return wait_ms / 1000
+
+    async def _look_up(self, digest: str) -> ApiKey | None:
+        with translating(self._settings):
+            reply = self._client.hget(self._settings.keys.api_keys(), digest)
+            sealed = cast("bytes | None", await cast("Awaitable[object]", reply))
+        self._known.pop(digest, None)
+        # Only keys that exist are remembered: guesses would fill the memory.
+        found = None if sealed is None else self._opened(digest, sealed)
+        if found is not None:
+            self._known[digest] = time.monotonic(), found
+            if len(self._known) > KNOWN_MAX:
+                self._known.popitem(last=False)
+        return found
+
+    async def _stored(self) -> dict[str, ApiKey]:
+        with translating(self._settings):
+            reply = self._client.hgetall(self._settings.keys.api_keys())
+            stored = cast("Mapping[bytes, bytes]", await cast("Awaitable[object]", reply))
+        opened = {digest.decode(): self._opened(digest.decode(), sealed) for digest, sealed in stored.items()}
+        return {digest: key for digest, key in opened.items() if key is not None}
+
+    def _opened(self, digest: str, sealed: bytes) -> ApiKey | None:
+        """None for what the fleet did not write: whoever can write to Redis only, cannot make keys."""
+        try:
+            return ApiKey.model_validate(self._seal.open_api_key(sealed, digest), strict=False)
+        except (Refused, ValueError):
+            return None
+
+
+def digest_of(key: str) -> str:
+    """What is stored of a key."""
+    return hashlib.sha256(key.encode()).hexdigest()

@@ -1,0 +1,118 @@
+"""Single calls, handles and callbacks over HTTP."""
+
+import asyncio
+
+from stages import stage_of_its_own
+
+
+async def test_a_tool_is_listed_and_called(api):
+    tools = {tool["name"]: tool for tool in (await api.client.get("/v1/tools")).json()["tools"]}
+    assert tools["add"]["input_schema"]["required"] == ["a", "b"]
+    answer = await api.client.post("/v1/tools/add/call", json={"arguments": {"a": 2, "b": 3}})
+    assert (answer.status_code, answer.json()["content"]) == (200, "5")
+
+
+async def test_a_failing_call_is_an_answer_and_an_unknown_tool_is_a_problem(api):
+    failed = await api.client.post("/v1/tools/add/call", json={"arguments": {"a": "x"}})
+    assert (failed.status_code, failed.json()["kind"]) == (200, "bad_arguments")
+    unknown = await api.client.post("/v1/tools/nope/call", json={})
+    assert (unknown.status_code, unknown.json()["type"]) == (404, "urn:toolfleet:problem:unknown-tool")
+    bare = await api.client.post("/v1/tools/nothing/call")
+    assert (bare.status_code, bare.json()["type"]) == (200, "returned")
+
+
+async def test_a_slow_call_becomes_a_handle_that_is_waited_for(api):
+    answer = await api.client.post("/v1/tools/wait/call", json={"arguments": {"seconds": 0.5}, "patience_s": 0})
+    assert answer.status_code == 202
+    url = answer.json()["url"]
+    assert answer.headers["location"] == url
+    assert int(answer.headers["retry-after"]) >= 1
+    assert (await api.client.get(url)).json()["status"] in {"queued", "running"}
+    ended = (await api.client.get(url, params={"wait": 20})).json()
+    assert (ended["status"], ended["result"]["content"]) == ("succeeded", "waited 0.5")
+
+
+async def test_a_handle_can_be_cancelled(api):
+    answer = await api.client.post("/v1/tools/wait/call", json={"arguments": {"seconds": 60}, "patience_s": 0})
+    ended = await api.client.post(answer.json()["url"] + "/cancel")
+    assert ended.json()["status"] == "cancelled"
+    assert (await api.client.post("/v1/handles/nope/cancel")).status_code == 404
+    assert (await api.client.get("/v1/handles/nope")).status_code == 404
+    assert (await api.client.get("/v1/handles/nope", params={"wait": "inf"})).status_code == 422
+
+
+async def test_a_job_elsewhere_is_ended_by_its_signed_address_once(api):
+    answer = await api.client.post("/v1/tools/elsewhere/call", json={"arguments": {"job": "j"}, "patience_s": 0})
+    url = answer.json()["url"]
+    async with asyncio.timeout(20):
+        while (status := (await api.client.get(url)).json())["status"] != "submitted":  # noqa: ASYNC110  # no event says so
+            await asyncio.sleep(0.02)
+    path = callback(api, status["call_id"])
+    done = {"type": "returned", "content": "42"}
+    forged = await api.client.post(path.replace("signature=", "signature=0"), json=done)
+    assert forged.status_code == 403
+    later = await api.client.post(path.replace("expires=", "expires=1"), json=done)
+    assert later.status_code == 403
+    assert (await api.client.post(path, json={"type": "submitted"})).status_code == 422
+    assert (await api.client.post(path, json=done)).json()["status"] == "completed"
+    assert (await api.client.post(path, json=done)).status_code == 409
+    ended = (await api.client.get(url, params={"wait": 20})).json()
+    assert (ended["status"], ended["result"]["content"]) == ("succeeded", "42")
+    nobody = await api.client.post(callback(api, "nobody.1.0"), json=done)
+    assert nobody.status_code == 404
+    expired = await api.client.post(callback(api, "nobody.1.0", expires=1), json=done)
+    assert expired.status_code == 410
+
+
+def callback(api, call_id, expires=2**40):
+    signature = api.door.seal.sign_callback(call_id, expires)
+    return f"/v1/handles/{call_id}/complete?expires={expires}&signature={signature}"
+
+
+# --- Idempotency-Key --------------------------------------------------------------------------------------------------
+
+
+async def test_a_repeated_post_gets_the_first_ones_answer(api, tmp_path):
+    asked = {"arguments": {"path": str(tmp_path / "effects")}}
+    headers = {"idempotency-key": f"once-{tmp_path}"}
+    first = await api.client.post("/v1/tools/write_line/call", json=asked, headers=headers)
+    second = await api.client.post("/v1/tools/write_line/call", json=asked, headers=headers)
+    assert first.json() == second.json()
+    assert second.headers["idempotency-replayed"] == "true"
+    assert len((tmp_path / "effects").read_text().splitlines()) == 1
+    other = await api.client.post("/v1/tools/write_line/call", json={"arguments": {"path": "x"}}, headers=headers)
+    assert (other.status_code, other.json()["type"]) == (422, "urn:toolfleet:problem:idempotency-key-reused")
+
+
+async def test_a_repeat_of_a_post_under_way_is_told_so(api, tmp_path):
+    async with stage_of_its_own() as stage:
+        asked = {"arguments": {"stage": stage.path}, "patience_s": 20}
+        headers = {"idempotency-key": f"busy-{tmp_path}"}
+        first = asyncio.create_task(api.client.post("/v1/tools/play_once/call", json=asked, headers=headers))
+        actor = await stage.enters()
+        second = await api.client.post("/v1/tools/play_once/call", json=asked, headers=headers)
+        assert (second.status_code, second.headers["retry-after"]) == (409, "1")
+        actor.returns("done")
+        assert (await first).json()["content"] == "done"
+
+
+async def test_a_run_is_begun_once_for_one_key_streamed_or_not(api, tmp_path):
+    headers = {"idempotency-key": f"run-{tmp_path}"}
+    asked = {"question": 'call add {"a": 1, "b": 1}'}
+    [first, second] = [(await api.client.post("/v1/runs", json=asked, headers=headers)).json() for _ in range(2)]
+    assert first["run_id"] == second["run_id"]
+    streamed = {**asked, "stream": True}
+    headers = {"idempotency-key": f"streamed-{tmp_path}"}
+    texts = [(await api.client.post("/v1/runs", json=streamed, headers=headers)).text for _ in range(2)]
+    ids = [[line for line in text.splitlines() if line.startswith("id:")] for text in texts]
+    assert ids[0] == ids[1]
+
+
+async def test_what_failed_may_be_tried_again_with_the_same_key(api, tmp_path):
+    headers = {"idempotency-key": f"again-{tmp_path}"}
+    for _ in range(2):
+        answer = await api.client.post("/v1/tools/nope/call", json={}, headers=headers)
+        assert answer.status_code == 404
+    for wrong in ("", "x" * 300):
+        answer = await api.client.post("/v1/tools/add/call", json={}, headers={"idempotency-key": wrong})
+        assert answer.status_code == 400

@@ -1,0 +1,71 @@
+"""What the adapters share: calls that their framework stops waiting for are cancelled on the workers too.
+
+Knows no framework. Each call goes through `Orchestrator.execute`, so no call is lost and each has one answer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+from orchestrator.api import Orchestrator
+from orchestrator.events import CallEnded, CallStarted, Event
+from toolfleet.calls import Failed, FailureKind
+from toolfleet.errors import ToolfleetError
+from toolfleet.messages import AssistantMessage, RequestedCall, ToolMessage
+
+
+@dataclass(frozen=True, slots=True)
+class Asking:
+    """How an adapter's calls are made: what the tools are told beside their arguments, and how long they may take."""
+
+    orchestrator: Orchestrator
+    context: Mapping[str, Any] = field(default_factory=dict)
+    timeout_s: float | None = None
+
+    async def answers(self, message: AssistantMessage, *, approved: Collection[str] = ()) -> list[ToolMessage]:
+        """One answer for each call, in order. See Orchestrator.execute for what it raises."""
+        answers, _ = await self._made(message, approved)
+        return answers
+
+    async def answer(
+        self, tool: str, arguments: str, *, is_approved: bool = False
+    ) -> tuple[ToolMessage, FailureKind | None]:
+        """The answer to one call, and why it failed, if a worker had it and it did."""
+        asked = RequestedCall(id="call", name=tool, arguments=arguments)
+        approved = {asked.id} if is_approved else ()
+        [answer], kinds = await self._made(AssistantMessage(tool_calls=(asked,)), approved)
+        return answer, next(iter(kinds), None)
+
+    async def _made(
+        self, message: AssistantMessage, approved: Collection[str]
+    ) -> tuple[list[ToolMessage], list[FailureKind]]:
+        under_way: set[str] = set()
+        kinds: list[FailureKind] = []
+
+        def hear(event: Event) -> None:
+            if isinstance(event, CallStarted):
+                under_way.add(event.call_id)
+            elif isinstance(event, CallEnded):
+                under_way.discard(event.call_id)
+                if isinstance(event.result, Failed):
+                    kinds.append(event.result.kind)
+
+        try:
+            answers = await self.orchestrator.execute(
+                message, context=self.context, timeout_s=self.timeout_s, approved=approved, on_event=hear
+            )
+        except asyncio.CancelledError:
+            await asyncio.shield(self._cancelled(under_way))
+            raise
+        return answers, kinds
+
+    async def _cancelled(self, call_ids: Collection[str]) -> None:
+        await asyncio.gather(*(self._cancel(call_id) for call_id in call_ids))
+
+    async def _cancel(self, call_id: str) -> None:
+        with suppress(ToolfleetError):  # it has ended meanwhile, or its deadline ends it
+            await self.orchestrator.cancel_call(call_id)

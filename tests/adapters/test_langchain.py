@@ -1,0 +1,110 @@
+"""LangChain's tools and LangGraph's graphs on real workers, with a scripted model of LangChain's."""
+
+import asyncio
+
+import pytest
+from langchain_core.language_models.fake_chat_models import FakeMessagesListChatModel
+from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
+from langgraph.graph import START, MessagesState, StateGraph
+from langgraph.prebuilt import tools_condition
+
+from orchestrator import Orchestrator, sync
+from orchestrator.adapters.langchain import FleetToolNode, fleet_tools
+
+ODD = "t_a_name_that_models_refuse"
+
+
+def asks(*calls):
+    return AIMessage(
+        "", tool_calls=[{"id": f"c{n}", "name": name, "args": given} for n, (name, given) in enumerate(calls)]
+    )
+
+
+def graph_of(node, *replies):
+    """A graph as LangGraph's documentation builds it, its model scripted."""
+    model = FakeMessagesListChatModel(responses=list(replies))
+
+    async def think(state):
+        return {"messages": [await model.ainvoke(state["messages"])]}
+
+    graph = StateGraph(MessagesState)
+    graph.add_node("think", think)
+    graph.add_node("tools", node)
+    graph.add_edge(START, "think")
+    graph.add_conditional_edges("think", tools_condition)
+    graph.add_edge("tools", "think")
+    return graph.compile()
+
+
+async def test_a_tool_is_called_by_its_schema_and_fails_with_a_message(orchestrator):
+    tools = {tool.name: tool for tool in await fleet_tools(orchestrator, context={"user": "ann"})}
+    assert tools["add"].tool_call_schema["properties"]["a"]["description"] == "the first"
+    assert await tools["add"].ainvoke({"a": 1, "b": 2}) == "3"
+    assert await tools["who_asks"].ainvoke({}) == '{"user":"ann"}'
+    answer = await tools["fail"].ainvoke({"type": "tool_call", "id": "c", "name": "fail", "args": {"text": "no luck"}})
+    assert (answer.status, "no luck" in answer.content) == ("error", True)
+    [odd] = [tool for name, tool in tools.items() if name.startswith(ODD)]
+    assert await odd.ainvoke({}) == "odd"
+
+
+async def test_a_tool_is_called_from_a_thread_but_not_from_the_loop_itself(orchestrator):
+    [add] = await fleet_tools(orchestrator, ["add"])
+    assert await asyncio.to_thread(add.invoke, {"a": 1, "b": 2}) == "3"
+    with pytest.raises(sync.NotHere, match="ainvoke"):
+        add.invoke({"a": 1, "b": 2})
+
+
+def test_a_program_without_a_loop_uses_tools_and_node(fleet):
+    orchestrator = Orchestrator(settings=fleet.settings)
+
+    async def parts(fleet):
+        return await fleet_tools(fleet, ["add"]), FleetToolNode(fleet)
+
+    try:
+        [add], node = sync.do(orchestrator, parts)
+        assert add.invoke({"a": 1, "b": 2}) == "3"
+        [answer] = node.invoke([asks(("add", {"a": 2, "b": 2}))])
+        assert answer.content == "4"
+    finally:
+        sync.close(orchestrator)
+
+
+async def test_a_graph_performs_all_calls_of_a_message_in_one_batch(orchestrator, stage):
+    asked = asks(("play", {"stage": stage.path}), ("play", {"stage": stage.path}), ("fail", {"text": "no"}), ("x", {}))
+    graph = graph_of(FleetToolNode(orchestrator), asked, AIMessage("thanks"))
+    running = asyncio.create_task(graph.ainvoke({"messages": [HumanMessage("go")]}))
+    first, second = await stage.enters(), await stage.enters()  # both, before either has returned
+    second.returns("second")
+    first.returns("first")
+    *_, a, b, c, d, last = (await running)["messages"]
+    assert [answer.tool_call_id for answer in (a, b, c, d)] == ["c0", "c1", "c2", "c3"]
+    assert {a.content, b.content} == {"first", "second"}
+    assert [answer.status for answer in (a, b, c, d)] == ["success", "success", "error", "error"]
+    assert last.content == "thanks"
+
+
+async def test_the_node_answers_torn_calls_and_only_those_without_an_answer(orchestrator):
+    torn = {"id": "t", "name": "add", "args": '{"a": 1, ', "error": "no JSON", "type": "invalid_tool_call"}
+    message = asks(("add", {"a": 1, "b": 1}), ("add", {"a": 2, "b": 2}))
+    message.invalid_tool_calls = [torn]
+    messages = [message, ToolMessage("2", tool_call_id="c0")]
+    second, third = (await FleetToolNode(orchestrator).ainvoke({"messages": messages}))["messages"]
+    assert (second.tool_call_id, second.content) == ("c1", "4")
+    assert (third.tool_call_id, third.status) == ("t", "error")
+
+
+async def test_the_node_runs_what_was_approved_and_denies_the_rest(orchestrator):
+    message = asks(("pay", {"amount": 1}), ("pay", {"amount": 2}))
+    node = FleetToolNode(orchestrator, approve=lambda message: {message.tool_calls[1]["id"]})
+    denied, paid = await node.ainvoke([message])
+    assert (denied.status, paid.content) == ("error", "paid 2")
+
+
+async def test_a_graph_that_is_stopped_cancels_its_calls_on_the_workers(orchestrator, stage):
+    graph = graph_of(FleetToolNode(orchestrator), asks(("play", {"stage": stage.path})), AIMessage(""))
+    running = asyncio.create_task(graph.ainvoke({"messages": [HumanMessage("go")]}))
+    actor = await stage.enters()
+    running.cancel()
+    assert await actor.leaves() == "cancelled"
+    with pytest.raises(asyncio.CancelledError):
+        await running

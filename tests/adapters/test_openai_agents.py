@@ -1,0 +1,98 @@
+"""The OpenAI Agents SDK with the fleet's tools on real workers, its model scripted."""
+
+import asyncio
+import json
+
+import pytest
+from agents import Agent, Model, ModelResponse, RunConfig, Runner, Usage
+from openai.types.responses import ResponseFunctionToolCall, ResponseOutputMessage, ResponseOutputText
+
+from orchestrator.adapters.openai_agents import fleet_tools
+
+QUIET = RunConfig(tracing_disabled=True)
+
+
+class ScriptedModel(Model):
+    """Says one reply after the other, and keeps what it was sent."""
+
+    def __init__(self, *replies):
+        self.replies = list(replies)
+        self.asked = []
+
+    async def get_response(self, system_instructions, conversation, *args, **kwargs):
+        self.asked.append(conversation)
+        return ModelResponse(output=self.replies.pop(0), usage=Usage(), response_id=None)
+
+    def stream_response(self, *args, **kwargs):
+        raise NotImplementedError
+
+    @property
+    def outputs(self):
+        """What the last request says the calls returned."""
+        return [item["output"] for item in self.asked[-1] if item.get("type") == "function_call_output"]
+
+
+def asks(*calls):
+    return [
+        ResponseFunctionToolCall(
+            call_id=f"c{n}",
+            name=name,
+            arguments=given if isinstance(given, str) else json.dumps(given),
+            type="function_call",
+        )
+        for n, (name, given) in enumerate(calls)
+    ]
+
+
+def says(text):
+    content = [ResponseOutputText(text=text, type="output_text", annotations=[])]
+    return [ResponseOutputMessage(id="m", content=content, role="assistant", status="completed", type="message")]
+
+
+async def test_an_agent_calls_tools_of_the_fleet_at_the_same_time(orchestrator, stage):
+    play = ("play", {"stage": stage.path})
+    model = ScriptedModel(asks(play, play, ("add", {"a": 1, "b": 2})), says("thanks"))
+    agent = Agent("agent", model=model, tools=await fleet_tools(orchestrator))
+    running = asyncio.create_task(Runner.run(agent, "go", run_config=QUIET))
+    for actor in [await stage.enters(), await stage.enters()]:  # both, before either has returned
+        actor.returns("played")
+    assert (await running).final_output == "thanks"
+    assert model.outputs == ["played", "played", "3"]
+
+
+async def test_failures_and_malformed_arguments_are_told_to_the_model(orchestrator):
+    model = ScriptedModel(asks(("fail", {"text": "no luck"}), ("add", {"a": 1})), says("thanks"))
+    agent = Agent("agent", model=model, tools=await fleet_tools(orchestrator))
+    assert (await Runner.run(agent, "go", run_config=QUIET)).final_output == "thanks"
+    failed, wrong = model.outputs
+    assert "no luck" in failed
+    assert "b" in wrong
+
+
+async def test_a_tool_that_requires_approval_interrupts_the_run(orchestrator):
+    model = ScriptedModel(asks(("pay", {"amount": 3})), says("thanks"))
+    agent = Agent("agent", model=model, tools=await fleet_tools(orchestrator, ["pay"]))
+    stopped = await Runner.run(agent, "go", run_config=QUIET)
+    [interruption] = stopped.interruptions
+    state = stopped.to_state()
+    state.approve(interruption)
+    assert (await Runner.run(agent, state, run_config=QUIET)).final_output == "thanks"
+    assert model.outputs == ["paid 3"]
+
+
+async def test_context_and_odd_names_reach_the_worker(orchestrator):
+    tools = await fleet_tools(orchestrator, ["who_asks", "a name/that models refuse"], context={"user": "ann"})
+    model = ScriptedModel(asks(*((tool.name, {}) for tool in tools)), says("thanks"))
+    await Runner.run(Agent("agent", model=model, tools=tools), "go", run_config=QUIET)
+    assert model.outputs == ['{"user":"ann"}', "odd"]
+
+
+async def test_a_run_that_is_stopped_cancels_its_calls_on_the_workers(orchestrator, stage):
+    model = ScriptedModel(asks(("play", {"stage": stage.path})))
+    agent = Agent("agent", model=model, tools=await fleet_tools(orchestrator, ["play"]))
+    running = asyncio.create_task(Runner.run(agent, "go", run_config=QUIET))
+    actor = await stage.enters()
+    running.cancel()
+    assert await actor.leaves() == "cancelled"
+    with pytest.raises(asyncio.CancelledError):
+        await running

@@ -5,6 +5,7 @@ from toolfleet.calls import Effect, Failed, FailureKind, Progress, Returned, Sub
 from toolfleet.context import Context, ConversationId, FromContext, current_context
 from toolfleet.errors import ToolError, ToolfleetError
 from toolfleet.masks import Secret
+from toolfleet.media import Media
 from toolfleet.tool import Tool, ToolSpec, tool
 
 __all__ = [
@@ -16,6 +17,7 @@ __all__ = [
     "Failed",
     "FailureKind",
     "FromContext",
+    "Media",
     "Progress",
     "Returned",
     "Secret",

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple, Protocol
 
@@ -65,6 +65,9 @@ class Reader(Protocol):
 
     def read(self, text: str) -> dict[str, Any]:
         """The typed arguments by parameter name. Raises NotAnObject or BadArguments."""
+
+    def check(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        """Typed arguments by parameter name, checked once more. Raises BadArguments."""
 
 
 @dataclass(frozen=True, slots=True)

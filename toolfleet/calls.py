@@ -71,14 +71,38 @@ class ToolCall(Record):
     traceparent: str | None = None
 
 
+class MediaPart(Record):
+    """Something that is not text in a result: here as base64 in `data`, or kept under `artifact` if it is large.
+
+    With neither, it was too large to be kept.
+    """
+
+    media_type: str
+    size_bytes: int
+    name: str = ""
+    data: str = Field(default="", repr=False)
+    artifact: str | None = None
+
+    @property
+    def described(self) -> str:
+        """What a model reads that cannot take it."""
+        named = f" {self.name}" if self.name else ""
+        kept = f", kept as artifact {self.artifact}" if self.artifact else ""
+        return f"[{self.media_type}{named}, {self.size_bytes} bytes{kept}]"
+
+
 class Returned(Record):
-    """The tool returned. `content` is what the model reads; the rest never reaches it."""
+    """The tool returned. `content` is what the model reads, and `media` if it can; the rest never reaches it.
+
+    `artifact` names what `content` is only a preview of, see toolfleet.artifacts.
+    """
 
     type: Literal["returned"] = "returned"
     content: str
     state: dict[str, Any] = Field(default_factory=dict)
     attributes: dict[str, Any] = Field(default_factory=dict)
     artifact: str | None = None
+    media: tuple[MediaPart, ...] = Field(default=(), exclude_if=lambda media: not media)
 
 
 class Failed(Record):

@@ -62,6 +62,7 @@ class Context:
     tool: str
     deadline_unix_s: float
     attempt: int = 1
+    """Which delivery this is; more than 1 after a worker was lost."""
     context: Mapping[str, Any] = field(default_factory=dict, repr=False)
     state: Mapping[str, Any] = field(default_factory=dict, repr=False)
     """What the tools of the run share, as it was when the call was sent; `Returned(state=…)` adds to it."""
@@ -71,6 +72,8 @@ class Context:
     keep: Callable[[Context, bytes], None] = field(default=_unkept, repr=False)
     last_checkpoint: Any = field(default=None, repr=False)
     """What an earlier attempt at this call gave to `checkpoint` last; None if there was none."""
+    tries: int = 1
+    """Which try of this attempt runs, where a failing tool is tried again (`retries`)."""
 
     @classmethod
     def of(

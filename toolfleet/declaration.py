@@ -6,7 +6,7 @@ Decides defaults and refuses contradictions. Calls no tool; queues and workers a
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
@@ -40,6 +40,8 @@ class ToolSpec(Record):
     patience_s: float | None = Field(default=None, ge=0)
     requires_approval: bool = False
     return_direct: bool = False
+    compensates: bool = False
+    """Whether the tool can take back what a call of it has done."""
     tags: tuple[str, ...] = ()
 
 
@@ -62,6 +64,8 @@ class Options:
     return_direct: bool = False
     extra: Literal["forbid", "ignore"] = "forbid"
     tags: tuple[str, ...] = ()
+    convert: Callable[[Any], Any] | None = None
+    interceptors: tuple[Callable[..., Awaitable[Any]], ...] = ()
 
     @property
     def effect(self) -> Effect:
@@ -125,6 +129,13 @@ def spec_of(name: str, options: Options, *, is_async: bool, **described: Any) ->
         raise InvalidTool(f"{name[:80]!r} is no name for a tool: 1 to {MAX_NAME_CHARS} printable characters are")
     if options.retries < 0:
         raise InvalidTool(f"tool {name}: retries={options.retries}, where 0 means to try once")
+    if options.retry_on and not options.retries:
+        raise InvalidTool(f"tool {name}: retry_on says when to try again, but retries=0 says never to")
+    if inspect.iscoroutinefunction(options.convert):
+        raise InvalidTool(f"tool {name}: its converter must be a plain function, and {options.convert!r} is async")
+    for each in options.interceptors:
+        if inspect.isclass(each) or not callable(each):
+            raise InvalidTool(f"tool {name}: {each!r} is no interceptor: an async function or an object like one is")
     try:
         return ToolSpec(
             name=name,

@@ -18,6 +18,10 @@ class ToolError(ToolfleetError):
     """Raised by a tool to tell the model what went wrong; its text is shown to the model as it is."""
 
 
+class UnconvertibleValue(ToolfleetError):
+    """The tool has run, and the converter that its author gave it could do nothing with what it returned."""
+
+
 # --- the caller acts ------------------------------------------------------------------------------------------------
 
 

@@ -80,6 +80,11 @@ class SchemaReader:
         if not isinstance(arguments, dict):
             what = "" if masks.has_secrets(self._schema) else f" but {complaints.shown(arguments)}"
             raise NotAnObject(f"not a JSON object{what}")
+        return self.check(arguments)
+
+    def check(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        """The same arguments, if they fit the schema. Raises BadArguments."""
+        arguments = dict(values)
         shown = masks.masked(arguments, self._schema) if masks.has_secrets(self._schema) else arguments
         errors = list(self._validator.iter_errors(arguments))
         if errors:

@@ -1,4 +1,4 @@
-"""What a tool's author says besides the function itself: how to poll, cancel and reconcile its work.
+"""What a tool's author says besides the function itself: how to poll, cancel, reconcile and take back its work.
 
 Holds functions and their names; when they are called is the workers' matter.
 """
@@ -11,7 +11,7 @@ from typing import Any, Literal, TypeVar
 
 from toolfleet.errors import InvalidTool
 
-HookName = Literal["poll", "cancel", "reconcile"]
+HookName = Literal["poll", "cancel", "reconcile", "compensate"]
 
 R = TypeVar("R")
 

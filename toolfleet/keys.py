@@ -80,6 +80,10 @@ class Keys:
         """String: a mark that a call must not start."""
         return f"{self.namespace}:cancelled:{call_id}"
 
+    def cached(self, digest: str) -> str:
+        """String: the result of a read-only call that an interceptor gives again, for as long as that says."""
+        return f"{self.namespace}:cached:{digest}"
+
     def job(self, call_id: str) -> str:
         """Hash: the job in another system that a call waits for. With an empty id, what all of them begin with."""
         return f"{self.namespace}:job:{call_id}"

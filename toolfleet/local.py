@@ -48,8 +48,9 @@ class LocalFleet:
     """Worker processes that serve `modules`, and an embedded server of their own unless `redis_url` names one.
 
     A context manager: entering returns when every worker has announced its tools, leaving stops all of it. `pools`
-    says how many workers of each pool; further keywords are settings, such as `lease_s=3`. Raises WorkerNotReady with
-    the worker's last words when one does not come up.
+    says how many workers of each pool, `interceptors` what stands around every tool (each as `module:name`); further
+    keywords are settings, such as `lease_s=3`. Raises WorkerNotReady with the worker's last words when one does not
+    come up.
     """
 
     def __init__(
@@ -62,6 +63,7 @@ class LocalFleet:
         log_level: str = "warning",
         environment: Mapping[str, str] | None = None,
         worker_options: Sequence[str] = (),
+        interceptors: Sequence[str] = (),
         **overrides: object,
     ) -> None:
         if not modules:
@@ -71,7 +73,11 @@ class LocalFleet:
         self._redis_url = redis_url
         self._data_dir = data_dir
         self._environment = dict(environment or {})
-        self._worker_options = ["--log-level", log_level, *worker_options]
+        self._worker_options = [
+            *("--log-level", log_level),
+            *(word for name in interceptors for word in ("--interceptor", name)),
+            *worker_options,
+        ]
         self._overrides = overrides
         self._numbers = count(1)
         self._exit = ExitStack()

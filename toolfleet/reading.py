@@ -5,6 +5,7 @@ The hot path of every call is `TypedReader.read`; all else here is built once, o
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from typing import Any, Final, Literal
 
 from pydantic_core import ErrorDetails, ValidationError
@@ -28,22 +29,40 @@ class TypedReader:
         self._names = signature.names
         fields = signature.model.model_fields.values()
         self._wire_names = [field.alias or name for field, name in zip(fields, self._names, strict=True)]
-        self._validate = strict_validator(signature.model, extra=extra).validate_json
+        validator = strict_validator(signature.model, extra=extra)
+        self._validate, self._validate_values = validator.validate_json, validator.validate_python
+        self._defaults = {name: field.default for field, name in zip(fields, self._names, strict=True)}
 
     def read(self, text: str) -> dict[str, Any]:
         """The typed arguments by parameter name. Raises NotAnObject or BadArguments."""
         try:
             filled = self._validate(text)
         except ValidationError as error:
-            raise self._refusal(error, text) from None
+            raise self._refusal(error, lambda: decoded(text)) from None
         # The model's fields are the parameters, in their order.
         return dict(zip(self._names, filled.__dict__.values(), strict=True))
 
-    def _refusal(self, error: ValidationError, text: str) -> BadArguments | NotAnObject:
+    def check(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        """Typed arguments by parameter name, checked once more. Raises BadArguments."""
+        wire_names = dict(zip(self._names, self._wire_names, strict=True))
+        # A default need not be of its parameter's type, so it is left to be filled in again.
+        given = {
+            wire_names.get(name, name): value
+            for name, value in values.items()
+            if name not in wire_names or value is not self._defaults[name]
+        }
+        try:
+            filled = self._validate_values(given)
+        except ValidationError as error:
+            refusal = self._refusal(error, lambda: given)
+            raise refusal if isinstance(refusal, BadArguments) else BadArguments(self.tool, str(refusal)) from None
+        return dict(zip(self._names, filled.__dict__.values(), strict=True))
+
+    def _refusal(self, error: ValidationError, sent: Callable[[], Any]) -> BadArguments | NotAnObject:
         details = error.errors(include_url=False)
         if any(not detail["loc"] for detail in details):
             return _why_not_an_object(details[0], is_secret=masks.has_secrets(self._schema))
-        arguments = decoded(text)
+        arguments = sent()
         shown = masks.masked(arguments, self._schema) if masks.has_secrets(self._schema) else arguments
         return BadArguments(
             self.tool,

@@ -68,6 +68,9 @@ class Settings(BaseSettings):
     max_result_bytes: Annotated[int, Field(ge=1024)] = 256 * 1024
     """A larger result is cut; the model is told."""
 
+    interceptors: str = ""
+    """Comma-separated `module:name`s of what a worker puts around every call, outermost first."""
+
     max_argument_bytes: Annotated[int, Field(ge=256)] = MAX_BYTES
     """What a model wrote for one call. More is refused before it is parsed, and the model is told."""
 
@@ -180,6 +183,11 @@ class Settings(BaseSettings):
     def keys(self) -> Keys:
         """The Redis keys of this namespace."""
         return Keys(self.namespace)
+
+    @property
+    def interceptor_names(self) -> list[str]:
+        """`interceptors`, one by one."""
+        return [name for name in self.interceptors.replace(" ", "").split(",") if name]
 
     @property
     def argument_limits(self) -> Limits:

@@ -9,16 +9,19 @@ import copy
 import functools
 import inspect
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from types import FrameType
 from typing import Any, Concatenate, Generic, Literal, ParamSpec, TypeVar, cast, overload
 
 from toolfleet.arguments import DEFAULT_LIMITS, Arguments, Limits, read_arguments
+from toolfleet.calls import Effect, Failed, Returned, Submitted
 from toolfleet.context import Context, within
 from toolfleet.declaration import Declaration, Options, ToolSpec, declare
-from toolfleet.errors import InvalidTool
+from toolfleet.errors import InvalidTool, UnconvertibleValue
 from toolfleet.hooks import Hooks
+from toolfleet.interceptors import Interceptor, Retry
 from toolfleet.signature import NotYetDefined, is_method
 
 __all__ = ["Tool", "ToolSpec", "tool"]
@@ -45,6 +48,13 @@ class Tool(Generic[P, R]):
         self.blocking = options.blocking
         self.retries = options.retries
         self.retry_on = options.retry_on
+        # Innermost, so that what stands around the tool sees one call, however often it is tried.
+        retrying = (Retry(options.retries, options.retry_on),) if options.retries > 0 else ()
+        self.interceptors: tuple[Interceptor, ...] = (
+            *cast("tuple[Interceptor, ...]", options.interceptors),
+            *retrying,
+        )
+        self._convert = options.convert
         self.source = _source(function)
         functools.update_wrapper(self, function)
         # At once, so that a mistake shows where it was made; later, if a type is written below its first use.
@@ -95,6 +105,18 @@ class Tool(Generic[P, R]):
         """
         return self.hooks.add("reconcile", function)
 
+    def compensate(self, function: Callable[..., R2]) -> Callable[..., R2]:
+        """Declare how to take back what a call has done: `f(call, result, ctx)`, async or not.
+
+        It is called once when another call of the same batch failed, in runs that want it so. Raises InvalidTool for a
+        tool that has no effect to take back.
+        """
+        self.hooks.add("compensate", function)
+        self.__dict__.pop("_declaration", None)
+        with suppress(NotYetDefined):
+            _ = self._declaration
+        return function
+
     @property
     def receiver(self) -> tuple[Any, ...]:
         """The object that this tool is bound to, for its hooks; empty for a plain function."""
@@ -119,10 +141,15 @@ class Tool(Generic[P, R]):
         """Read the arguments that a model wrote. Raises BadArguments, whose text is for the model."""
         return read_arguments(arguments, self._declared().reader, limits)
 
+    def check(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        """Typed arguments by parameter name that did not come from the model, checked. Raises BadArguments."""
+        return self._declared().reader.check(values)
+
     def invoke(self, arguments: Arguments, context: Context) -> Any:
         """Call the function, with `context` the current one; an async one returns its coroutine.
 
-        Raises what the function raises, and MissingFromContext.
+        What it returns has gone through the tool's converter. Raises what the function raises, MissingFromContext and
+        UnconvertibleValue.
         """
         declaration = self._declared()
         values = dict(arguments.values)
@@ -133,9 +160,26 @@ class Tool(Generic[P, R]):
         positional = (*self._receiver, *[values.pop(name) for name in declaration.positional_only])
         call = functools.partial(cast("Callable[..., Any]", self._function), *positional, **values)
         if self.is_async:
-            return _awaited_within(context, call)
+            return self._awaited_within(context, call)
         with within(context):
-            return call()
+            return self._converted(call())
+
+    async def _awaited_within(self, context: Context, call: Callable[[], Any]) -> Any:
+        with within(context):
+            return self._converted(await call())
+
+    def _converted(self, value: Any) -> Any:
+        if self._convert is None or isinstance(value, Returned | Failed | Submitted):
+            return value
+        try:
+            converted = self._convert(value)
+        except Exception as error:  # the author's function may raise anything
+            raise UnconvertibleValue(f"{self._name} has run, but its converter failed: {error!r}") from error
+        if isinstance(converted, str | Returned):
+            return converted
+        raise UnconvertibleValue(
+            f"{self._name} has run, but its converter returned {type(converted).__name__}, not str or Returned"
+        )
 
     def _declared(self) -> Declaration:
         try:
@@ -145,12 +189,12 @@ class Tool(Generic[P, R]):
 
     @functools.cached_property
     def _declaration(self) -> Declaration:
-        return self._read()
-
-
-async def _awaited_within(context: Context, call: Callable[[], Any]) -> Any:
-    with within(context):
-        return await call()
+        declaration = self._read()
+        if self.hooks.get("compensate") is None:
+            return declaration
+        if declaration.spec.effect is Effect.READ_ONLY:
+            raise InvalidTool(f"tool {self._name}: it is read_only, so there is nothing to compensate")
+        return replace(declaration, spec=declaration.spec.model_copy(update={"compensates": True}))
 
 
 def _source(function: Callable[..., Any]) -> str:
@@ -178,18 +222,21 @@ def tool(
     return_direct: bool = False,
     extra: Literal["forbid", "ignore"] = "forbid",
     tags: tuple[str, ...] = (),
+    convert: Callable[[Any], str | Returned] | None = None,
+    interceptors: Sequence[Interceptor] = (),
 ) -> Callable[[Callable[P, R]], Tool[P, R]]: ...
-def tool(function: Any = None, /, *, retry_on: Any = (), **options: Any) -> Any:
+def tool(function: Any = None, /, *, retry_on: Any = (), interceptors: Any = (), **options: Any) -> Any:
     """Declare a function, a method or a static method as a tool.
 
     Name and description come from the function unless given; parameter descriptions from the docstring, `Annotated` or
     `Field`. A tool is assumed to have an effect that must not happen twice, unless it is `read_only` or `idempotent`.
+    `convert` makes of its value what the model reads; toolfleet.interceptors tells what `interceptors` may be.
     Raises InvalidTool.
     """
     retried = retry_on if isinstance(retry_on, tuple) else (retry_on,)
     make = functools.partial(
         _make_tool,
-        options=Options(**options, retry_on=retried),
+        options=Options(**options, retry_on=retried, interceptors=tuple(interceptors)),
         defined_in=sys._getframe(1),  # as pydantic does: the only way to types defined inside a function
     )
     return make if function is None else make(function)

@@ -23,7 +23,7 @@ def load_tools(module_names: Iterable[str]) -> dict[str, Tool[..., Any]]:
 
     Raises ToolModuleError, NoToolsFound or DuplicateTool.
     """
-    return by_name(found for name in module_names for found in tools_in(_resolve(name)))
+    return by_name(found for name in module_names for found in tools_in(resolve(name, "tools")))
 
 
 def by_name(tools: Iterable[Tool[..., Any]]) -> dict[str, Tool[..., Any]]:
@@ -82,8 +82,8 @@ def _bound(member: object, source: object, cls: type) -> Tool[..., Any] | None:
     return None
 
 
-def _resolve(name: str) -> object:
-    """The module, or the object in a module, that a name stands for. Raises ToolModuleError."""
+def resolve(name: str, what: str) -> object:
+    """The module, or the object in a module, that a name stands for. Raises ToolModuleError, which says `what`."""
     module_name, _, path = name.partition(":")
     try:
         found: object = importlib.import_module(module_name)
@@ -91,7 +91,7 @@ def _resolve(name: str) -> object:
             found = getattr(found, step)
     except (Exception, SystemExit) as error:  # a module may raise anything while it is imported
         text = " ".join(str(error).split())
-        raise ToolModuleError(f"cannot load tools from {name!r}: {type(error).__name__}: {text}") from error
+        raise ToolModuleError(f"cannot load {what} from {name!r}: {type(error).__name__}: {text}") from error
     return found
 
 

@@ -21,6 +21,7 @@ from toolfleet.local import redis_or_embedded
 from toolfleet.logs import configure_logs
 from toolfleet.worker_process import CLEAR_LINE
 from workers.app import modules_from_environment, worker_app
+from workers.interceptors import interceptors_of
 from workers.modules import tools_of
 from workers.pool import TOOL_THREAD
 from workers.pools import POOLS, Pool, pool_for
@@ -46,6 +47,10 @@ def worker(
     queues: Annotated[str | None, typer.Option(help="Comma-separated queues to consume, if not the pool's.")] = None,
     name: Annotated[str | None, typer.Option(help="This worker's name in Flower and `toolfleet tools`.")] = None,
     log_level: Annotated[str, typer.Option(help="debug, info, warning or error.")] = "warning",
+    interceptors: Annotated[
+        list[str] | None,
+        typer.Option("--interceptor", help="module:name of an interceptor for every call; may be given again."),
+    ] = None,
     instruments: Annotated[
         list[str] | None, typer.Option("--instrument", hidden=True, help="A module without tools, imported first.")
     ] = None,
@@ -67,7 +72,8 @@ def worker(
     chosen = pool_for(pool, kind=kind, concurrency=concurrency)
     tools = tools_of(modules or modules_from_environment())
     with redis_or_embedded() as settings:
-        celery = worker_app(settings, tools)
+        around = interceptors_of([*settings.interceptor_names, *(interceptors or ())])
+        celery = worker_app(settings, tools, around)
         if settings.broker_url:
             _reach_broker(celery, settings.broker_url)
         code = _serve(celery, chosen, queues or pool, name or f"{pool}-{os.getpid()}", log_level, events=events)

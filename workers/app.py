@@ -14,6 +14,7 @@ from typing import Any, Final
 from celery import Celery
 
 from toolfleet.broker import celery_app, tool_queue
+from toolfleet.interceptors import Interceptor
 from toolfleet.settings import Settings, read_settings
 from toolfleet.tool import Tool
 from toolfleet.toolbox import load_tools
@@ -22,6 +23,7 @@ from workers.children import NoticeLostChildren
 from workers.drain import LetCallsEnd
 from workers.events import BatchingDispatcher
 from workers.intake import TakeIn, UnknownTool
+from workers.interceptors import interceptors_of
 from workers.jobs.step import PollJobs
 from workers.task import tool_task
 
@@ -35,14 +37,17 @@ class Fleet:
 
     settings: Settings
     tools: Mapping[str, Tool[..., Any]]
+    interceptors: tuple[Interceptor, ...] = ()
 
 
-def worker_app(settings: Settings, tools: Mapping[str, Tool[..., Any]]) -> Celery:
-    """A Celery app that serves these tools."""
+def worker_app(
+    settings: Settings, tools: Mapping[str, Tool[..., Any]], interceptors: tuple[Interceptor, ...] = ()
+) -> Celery:
+    """A Celery app that serves these tools, each call through these interceptors first."""
     # At debug level Celery's pools log the whole message of each call, and so a tool's secrets.
     logging.getLogger("celery.pool").setLevel(logging.INFO)
     app = celery_app(settings)
-    app.toolfleet = Fleet(settings, tools)
+    app.toolfleet = Fleet(settings, tools, interceptors)
     app.events.dispatcher_cls = BatchingDispatcher
     for tool in tools.values():
         app.register_task(tool_task(tool))
@@ -62,6 +67,8 @@ def __getattr__(name: str) -> Celery:
     if name not in {"app", "celery"}:
         raise AttributeError(name)
     modules = modules_from_environment()
-    app = worker_app(read_settings(), load_tools(modules) if modules else {})
+    settings = read_settings()
+    interceptors = interceptors_of(settings.interceptor_names)
+    app = worker_app(settings, load_tools(modules) if modules else {}, interceptors)
     globals()["app"] = globals()["celery"] = app
     return app

@@ -11,20 +11,22 @@ import contextvars
 import inspect
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import Executor
 from dataclasses import replace
 from typing import Any
 
 import structlog
 
-from toolfleet.arguments import DEFAULT_LIMITS, BadArguments, Limits
+from toolfleet.arguments import DEFAULT_LIMITS, Arguments, BadArguments, Limits
 from toolfleet.calls import Failed, FailureKind, NotDone, Returned, Submitted, ToolCall
 from toolfleet.context import Context, within
 from toolfleet.errors import ToolError
+from toolfleet.interceptors import Interceptor, Result
 from toolfleet.tool import Tool
 from workers.admit import still_in_doubt
-from workers.results import encodable, failure_of, to_result
+from workers.interceptors import intercepted, with_attributes
+from workers.results import encodable, failure_of, record_of
 
 log = structlog.get_logger("toolfleet.workers")
 
@@ -35,13 +37,13 @@ async def execute(
     context: Context,
     *,
     threads: Executor | None,
-    max_result_bytes: int,
     limits: Limits = DEFAULT_LIMITS,
+    interceptors: tuple[Interceptor, ...] = (),
 ) -> Returned | Failed | Submitted:
-    """Run one call to its end.
+    """Run one call to its end, through `interceptors` and the tool's own.
 
     Blocking tools run on `threads`, or right here without one. The time limit is the tool's own or what is left until
-    the deadline, whichever is shorter. Raises CancelledError only.
+    the deadline, whichever is shorter; interceptors and tries share it. Raises CancelledError only.
     """
     limit_s = _limit_s(call, tool, time.time())
     clock = asyncio.timeout(limit_s)
@@ -49,12 +51,16 @@ async def execute(
         # Inside, because a validator of the tool's author may raise anything too.
         arguments = tool.bind(call.arguments, limits)
         async with clock:
-            value = await _invoke(tool, arguments, context, threads)
-        return to_result(value, returns_nothing=tool.returns_nothing, max_bytes=max_result_bytes)
+            if interceptors or tool.interceptors:
+                value = await _through((*interceptors, *tool.interceptors), tool, arguments, context, threads)
+            else:
+                value = await _invoke(tool, arguments, context, threads)
+        result = record_of(value, returns_nothing=tool.returns_nothing)
+        return with_attributes(result, context) if context.attributes else result
     except BadArguments as error:
         return Failed(kind=FailureKind.BAD_ARGUMENTS, message=encodable(str(error)))
     except ToolError as error:
-        return failure_of(error)
+        return _tried(failure_of(error), context)
     except TimeoutError as error:
         return _timed_out(tool, limit_s) if clock.expired() else _broken(call, error)
     except asyncio.CancelledError as error:
@@ -62,11 +68,11 @@ async def execute(
             raise
         return _broken(call, error)
     except BaseException as error:  # noqa: BLE001  # a tool may raise anything, SystemExit and MemoryError included
-        return _broken(call, error)
+        return _tried(_broken(call, error), context)
 
 
 async def reconcile(
-    call: ToolCall, tool: Tool[..., Any], context: Context, *, threads: Executor | None, max_result_bytes: int
+    call: ToolCall, tool: Tool[..., Any], context: Context, *, threads: Executor | None
 ) -> Returned | Failed | NotDone:
     """Ask a tool what became of an earlier attempt at a call. Whatever is no answer leaves the call in doubt.
 
@@ -76,7 +82,7 @@ async def reconcile(
     try:
         async with clock:
             answer = await _ask(tool, call, context, threads)
-        return _verdict(call, answer, max_result_bytes)
+        return _verdict(call, answer)
     except TimeoutError as error:
         return _undecided(call, "gave no answer before the deadline" if clock.expired() else _raised(error), error)
     except asyncio.CancelledError as error:
@@ -87,14 +93,14 @@ async def reconcile(
         return _undecided(call, _raised(error), error)
 
 
-def _verdict(call: ToolCall, answer: object, max_result_bytes: int) -> Returned | Failed | NotDone:
+def _verdict(call: ToolCall, answer: object) -> Returned | Failed | NotDone:
     match answer:
         case NotDone():
             return answer
         case Failed(kind=kind, message=message):
             return Failed(kind=kind, message=encodable(message))
         case Returned():
-            settled = to_result(answer, returns_nothing=False, max_bytes=max_result_bytes)
+            settled = record_of(answer)
             return settled if isinstance(settled, Returned) else _undecided(call, "returned what has no JSON form")
         case _:
             return _undecided(call, f"returned a {type(answer).__name__}, not Returned, Failed or NotDone")
@@ -124,6 +130,19 @@ def _undecided(call: ToolCall, reason: str, error: BaseException | None = None) 
 
 def _raised(error: BaseException) -> str:
     return f"raised {type(error).__name__}: {failure_of(error).message}"
+
+
+async def _through(
+    chain: tuple[Interceptor, ...],
+    tool: Tool[..., Any],
+    arguments: Arguments,
+    context: Context,
+    threads: Executor | None,
+) -> Result:
+    async def invoke(values: Mapping[str, Any]) -> Any:
+        return await _invoke(tool, replace(arguments, values=dict(values)), context, threads)
+
+    return await intercepted(chain, tool, arguments.values, context, invoke)
 
 
 async def _invoke(tool: Tool[..., Any], arguments: Any, context: Context, threads: Executor | None) -> Any:
@@ -162,6 +181,12 @@ def _timed_out(tool: Tool[..., Any], limit_s: float) -> Failed:
     return Failed(
         kind=FailureKind.TIMED_OUT, message=f"{tool.spec.name} did not finish within {limit_s:.3g} s and was stopped."
     )
+
+
+def _tried(failure: Failed, context: Context) -> Failed:
+    if context.tries == 1:
+        return failure
+    return failure.model_copy(update={"message": f"{failure.message} (tried {context.tries} times)"})
 
 
 def _broken(call: ToolCall, error: BaseException) -> Failed:

@@ -19,6 +19,7 @@ import stamina
 from toolfleet.calls import Effect, Failed, FailureKind, JobRecord, NotDone, Returned, Submitted, ToolCall
 from toolfleet.connections import connect_async
 from toolfleet.context import Context
+from toolfleet.interceptors import Interceptor
 from toolfleet.points import Point, reached
 from toolfleet.settings import Settings
 from toolfleet.tool import Tool
@@ -32,6 +33,7 @@ from workers.execute import execute, reconcile
 from workers.jobs.decide import job_of
 from workers.jobs.schedule import submit
 from workers.progress import LoopReporter, ProgressReporter, ThreadReporter
+from workers.results import cut, is_larger
 from workers.settle import Outcome, Settlement, Settler
 
 
@@ -62,7 +64,15 @@ class Interruption(StrEnum):
 class Performer:
     """Performs calls on one event loop. Create it on that loop."""
 
-    def __init__(self, settings: Settings, tools: Mapping[str, Tool[..., Any]], threads: Executor | None) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        tools: Mapping[str, Tool[..., Any]],
+        threads: Executor | None,
+        interceptors: tuple[Interceptor, ...] = (),
+    ) -> None:
+        """`interceptors` stand around every tool; without `threads`, blocking tools run on the loop."""
+        self._interceptors = interceptors
         self._settings = settings
         self._tools = tools
         self._threads = threads
@@ -125,9 +135,7 @@ class Performer:
         _, checkpoint = await self._left_of(call)
         context = Context.of(call, attempt=delivery.deliveries, last_checkpoint=checkpoint)
         try:
-            answer = await reconcile(
-                call, tool, context, threads=self._threads, max_result_bytes=self._settings.max_result_bytes
-            )
+            answer = await reconcile(call, tool, context, threads=self._threads)
         except asyncio.CancelledError as interruption:
             if Interruption.SHUTDOWN in interruption.args:
                 return Ending.HANDED_BACK  # uncounted, but the earlier delivery still counts: the next one asks too
@@ -166,8 +174,8 @@ class Performer:
                 tool,
                 context,
                 threads=self._threads,
-                max_result_bytes=self._settings.max_result_bytes,
                 limits=self._limits,
+                interceptors=self._interceptors,
             )
         except asyncio.CancelledError as interruption:
             ending = _interrupted(delivery, call, tool, interruption)
@@ -192,6 +200,8 @@ class Performer:
         return mark is not None, opened(self._seal, sealed, call.call_id)
 
     async def _settle(self, delivery: Delivery, call: ToolCall, result: Returned | Failed | Submitted) -> Ending:
+        if is_larger(result, self._settings.max_result_bytes):
+            result = cut(result, self._settings.max_result_bytes)
         outcome = await self._outcome(delivery, call, result)
         reached(Point.SETTLED, call.call_id)
         self._checkpoints.end(call.call_id, settled=outcome is not Outcome.LATE)

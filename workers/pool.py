@@ -137,7 +137,9 @@ class AsyncioPool(BasePool):  # type: ignore[misc]  # celery ships no types
         self._loop.close()
 
     def _open(self, running: threading.Event) -> None:
-        self._performer = Performer(self._settings, self.app.toolfleet.tools, self._threads)
+        self._performer = Performer(
+            self._settings, self.app.toolfleet.tools, self._threads, self.app.toolfleet.interceptors
+        )
         running.set()
 
     def _start_arrived(self) -> None:

@@ -1,6 +1,6 @@
 """What a tool gave back, turned into what the model reads: value in, result record out.
 
-Knows nothing of Redis or Celery. Rows R1 and R4 of the documented behaviours live here.
+Knows nothing of Redis or Celery. Rows R1, R2 and R4 of the documented behaviours live here.
 """
 
 from __future__ import annotations
@@ -10,21 +10,28 @@ from typing import Final
 import orjson
 from pydantic_core import PydanticSerializationError, to_json
 
-from toolfleet.calls import Failed, FailureKind, Returned, Submitted
+from toolfleet.calls import Failed, FailureKind, MediaPart, Returned, Submitted
+from toolfleet.media import Media
 
 DONE: Final = "Done"
 
 
-def to_result(value: object, *, returns_nothing: bool, max_bytes: int) -> Returned | Failed | Submitted:
-    """The result record of a returned value. Text longer than `max_bytes` is cut, and says so."""
+def record_of(value: object, *, returns_nothing: bool = False) -> Returned | Failed | Submitted:
+    """The result record of a returned value, however large. What has no JSON form is a failure."""
     try:
-        return _within(_record_of(value, returns_nothing=returns_nothing), max_bytes)
+        return _record_of(value, returns_nothing=returns_nothing)
     except (PydanticSerializationError, ValueError, RecursionError) as error:
         what = f"the tool returned a {type(value).__name__} that has no JSON form"
         return Failed(kind=FailureKind.ERROR, message=encodable(f"{what}: {error}"))
 
 
-def _record_of(value: object, *, returns_nothing: bool) -> Returned | Submitted:
+def to_result(value: object, *, returns_nothing: bool, max_bytes: int) -> Returned | Failed | Submitted:
+    """The same; text longer than `max_bytes` is cut, and says so."""
+    record = record_of(value, returns_nothing=returns_nothing)
+    return cut(record, max_bytes) if is_larger(record, max_bytes) else record
+
+
+def _record_of(value: object, *, returns_nothing: bool) -> Returned | Failed | Submitted:
     match value:
         case Returned() | Submitted():
             value.model_dump_json()  # its fields are the tool's own: better refused here than lost on the way
@@ -33,24 +40,54 @@ def _record_of(value: object, *, returns_nothing: bool) -> Returned | Submitted:
             return Returned(content=DONE)
         case str():
             return Returned(content=encodable(value))
+        case Failed(kind=kind, message=message):
+            return Failed(kind=kind, message=encodable(message))
         case _:
-            return Returned(content=_as_json(value))
+            return _structured(value)
+
+
+def _structured(value: object) -> Returned:
+    try:
+        return Returned(content=orjson.dumps(value).decode())
+    except (TypeError, orjson.JSONEncodeError):
+        # Bytes are not JSON, so whatever holds media comes by here, and nothing else pays for the question.
+        if isinstance(value, Media):
+            return _with_media([value])
+        if isinstance(value, list | tuple) and any(isinstance(each, Media) for each in value):
+            return _with_media(value)
+        return Returned(content=_as_json(value))
+
+
+def _with_media(parts: list[object] | tuple[object, ...]) -> Returned:
+    """Text that says what is where, and the media beside it, both in the order given."""
+    media: list[MediaPart] = []
+    texts: list[str] = []
+    for each in parts:
+        if isinstance(each, Media):
+            media.append(each.part)
+            texts.append(media[-1].described)
+        else:
+            texts.append(encodable(each) if isinstance(each, str) else _as_json(each))
+    return Returned(content="\n".join(texts), media=tuple(media))
 
 
 def _as_json(value: object) -> str:
-    try:
-        return orjson.dumps(value).decode()
-    except (TypeError, orjson.JSONEncodeError):
-        # Models, sets, Decimals, integers beyond 64 bits: pydantic knows more types and is slower.
-        return to_json(value, inf_nan_mode="null").decode()
+    # Models, sets, Decimals, integers beyond 64 bits: pydantic knows more types than orjson and is slower.
+    return to_json(value, inf_nan_mode="null").decode()
 
 
-def _within(result: Returned | Submitted, max_bytes: int) -> Returned | Submitted:
+def is_larger(result: Returned | Failed | Submitted, max_bytes: int) -> bool:
+    """Whether what the model would read is more than `max_bytes`."""
     if not isinstance(result, Returned) or len(result.content) <= max_bytes // 4:
-        return result  # even four-byte characters fit
-    encoded = result.content.encode()
-    if len(encoded) <= max_bytes:
+        return False  # even four-byte characters fit
+    return len(result.content.encode()) > max_bytes
+
+
+def cut(result: Returned | Failed | Submitted, max_bytes: int) -> Returned | Failed | Submitted:
+    """The result with its text cut to `max_bytes`, which it says."""
+    if not isinstance(result, Returned):
         return result
+    encoded = result.content.encode()
     kept = encoded[:max_bytes].decode("utf-8", "ignore")
     note = f"\n[cut: the result has {len(encoded)} bytes, the first {len(kept.encode())} are shown]"
     return result.model_copy(update={"content": kept + note})

@@ -107,7 +107,8 @@ def _performer(app: Any) -> Performer:
 
 
 async def _open_performer(app: Any) -> Performer:
-    return Performer(app.toolfleet.settings, app.toolfleet.tools, threads=None)
+    fleet = app.toolfleet
+    return Performer(fleet.settings, fleet.tools, threads=None, interceptors=fleet.interceptors)
 
 
 @worker_process_init.connect  # type: ignore[untyped-decorator]

@@ -11,7 +11,7 @@ def add(a: int, b: int = 1) -> int:
     return a + b
 
 
-@tool(read_only=True, retry_on=OSError)
+@tool(read_only=True, retries=1, retry_on=OSError)
 async def fetch(url: str, ctx: Context | None = None) -> str:
     return url
 

@@ -1,0 +1,45 @@
+"""What a tool returns that is not text: an image, a sound, a document, as bytes with a media type."""
+
+from __future__ import annotations
+
+import base64
+import re
+from dataclasses import dataclass, field
+from typing import Final
+
+from toolfleet.calls import MediaPart
+from toolfleet.errors import CallerError
+
+_TYPE: Final = re.compile(r"[a-z]+/[a-z0-9][a-z0-9.+-]*")
+
+
+class InvalidMedia(CallerError):
+    """A `Media` that is no bytes, or whose media type is none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Media:
+    """Bytes and what they are: `Media(png, "image/png")`. A tool returns one, or a list of texts and these.
+
+    Models that can see get it as it is; others read what it was. Raises InvalidMedia.
+    """
+
+    data: bytes = field(repr=False)
+    media_type: str
+    name: str = ""
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.data, bytes | bytearray | memoryview):
+            raise InvalidMedia(f"Media holds bytes, not {type(self.data).__name__}")
+        if not _TYPE.fullmatch(str(self.media_type)):
+            raise InvalidMedia(f'{self.media_type!r} is no media type: "image/png" is one')
+
+    @property
+    def part(self) -> MediaPart:
+        """The same as it travels in a result."""
+        return MediaPart(
+            media_type=self.media_type,
+            size_bytes=memoryview(self.data).nbytes,
+            name=self.name,
+            data=base64.b64encode(self.data).decode(),
+        )

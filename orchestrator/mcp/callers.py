@@ -17,11 +17,11 @@ def _every_tool(_name: str) -> bool:
 class Caller:
     """Somebody who sends requests.
 
-    Tasks belong to their `principal`: for anybody else they do not exist. `may_call` is asked with a tool's name in the
+    Tasks belong to their `tenant`: for anybody else they do not exist. `may_call` is asked with a tool's name in the
     catalog; what it refuses is neither listed nor called. `context` is handed to the tools, hidden from the model.
     """
 
-    principal: str = ""
+    tenant: str = ""
     may_call: Callable[[str], bool] = _every_tool
     context: Mapping[str, Any] = field(default_factory=dict)
 

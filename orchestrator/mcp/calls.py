@@ -107,11 +107,12 @@ class Performer:
             # A client that knows tasks waits no longer than the tool's own patience; any other as long as it can.
             patience_s=None if with_tasks else self._wait_s,
             context=caller.context,
+            tenant=caller.tenant,
             on_event=observed.event,
         )
         if not isinstance(result, Submitted):
             return tool_result(result, spec)
-        ticket = self._tickets.issue(result.handle, caller.principal, spec)
+        ticket = self._tickets.issue(result.handle, caller.tenant, spec)
         if with_tasks:
             return created(ticket)
         return await self._waited_for(ticket, spec, give_up_at, observed)
@@ -121,7 +122,9 @@ class Performer:
     ) -> types.CallToolResult:
         """The result of a call that has a handle already, or that handle when the client can wait no longer."""
         while (left_s := give_up_at - time.monotonic()) > 0:
-            status = await self._orchestrator.task(ticket.handle, wait_s=min(left_s, LOOK_EVERY_S))
+            status = await self._orchestrator.task(
+                ticket.handle, wait_s=min(left_s, LOOK_EVERY_S), tenant=ticket.tenant
+            )
             if status.result is not None:
                 return tool_result(status.result, spec)
             if status.progress is not None:
@@ -137,7 +140,7 @@ class Performer:
         except ValidationError as error:
             return tool_result(bad_arguments(params.name, error), None)
         try:
-            ticket = self._tickets.read(asked.task_id, caller.principal)
+            ticket = self._tickets.read(asked.task_id, caller.tenant)
             status = await self._looked_up(ticket, asked)
         except HandleNotFound as unknown:
             return types.CallToolResult(content=[types.TextContent(text=str(unknown))], is_error=True)
@@ -147,9 +150,9 @@ class Performer:
 
     async def _looked_up(self, ticket: Ticket, asked: TaskArguments) -> Status:
         if not isinstance(asked, TaskResultArguments):
-            return await self._orchestrator.cancel_task(ticket.handle)
+            return await self._orchestrator.cancel_task(ticket.handle, tenant=ticket.tenant)
         wait_s = min(asked.timeout_ms / 1000, self._wait_s) if asked.block else 0.0
-        return await self._orchestrator.task(ticket.handle, wait_s=wait_s)
+        return await self._orchestrator.task(ticket.handle, wait_s=wait_s, tenant=ticket.tenant)
 
     async def _cancel(self, call_id: str) -> None:
         with suppress(ToolfleetError):  # it has ended meanwhile, or its deadline ends it

@@ -109,7 +109,7 @@ class Tasks:
     async def _get(self, ctx: Context, params: TaskParams) -> dict[str, Any]:
         ticket = self._ticket(ctx, params)
         with protocol_errors():
-            status = await self._orchestrator.task(ticket.handle)
+            status = await self._orchestrator.task(ticket.handle, tenant=ticket.tenant)
             specs = await self._orchestrator.catalog.offered()
         return _told(ticket, status, specs.get(status.tool)).on_wire()
 
@@ -126,11 +126,11 @@ class Tasks:
 
     async def _cancelled(self, ticket: Ticket) -> None:
         with suppress(ToolfleetError):  # cooperative: whoever asks again sees how it stands
-            await self._orchestrator.cancel_task(ticket.handle)
+            await self._orchestrator.cancel_task(ticket.handle, tenant=ticket.tenant)
 
     async def _must_be_known(self, ticket: Ticket) -> None:
         with protocol_errors():
-            await self._orchestrator.task(ticket.handle)
+            await self._orchestrator.task(ticket.handle, tenant=ticket.tenant)
 
     def _ticket(self, ctx: Context, params: TaskParams) -> Ticket:
         """The caller's own ticket. Raises MCPError for a client, a header or an id that will not do."""
@@ -140,7 +140,7 @@ class Tasks:
         if ctx.request is not None and decode_header_value(ctx.request.headers.get(MCP_NAME_HEADER)) != params.task_id:
             raise MCPError(HEADER_MISMATCH, f"{MCP_NAME_HEADER} header does not match the request body's 'taskId'")
         with protocol_errors():
-            return self._tickets.read(params.task_id, self._caller_of(ctx.request).principal)
+            return self._tickets.read(params.task_id, self._caller_of(ctx.request).tenant)
 
 
 def status_word(status: Status) -> TaskStatus:

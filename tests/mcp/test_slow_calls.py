@@ -83,7 +83,7 @@ async def test_a_client_that_knows_no_tasks_cancels_with_a_tool(connect, stage):
 async def test_tasks_and_tools_belong_to_their_caller(fleet, stage):
     def caller_of(request):
         name = request.headers["x-user"]
-        return Caller(principal=name, may_call=lambda tool: name == "ann" or tool == "echo", context={"user": name})
+        return Caller(tenant=name, may_call=lambda tool: name == "ann" or tool == "echo", context={"user": name})
 
     @asynccontextmanager
     async def user(name):

@@ -13,6 +13,7 @@ from orchestrator.limits import Limits
 from orchestrator.merging import Strategy
 from toolfleet.calls import Failed, Record, Submitted, ToolResult
 from toolfleet.messages import AssistantMessage, Message, ToolMessage, Usage
+from toolfleet.tool import ToolSpec
 
 Slow = Literal["wait", "handle"]
 """What a run does with a call whose patience is used up: rest until it is back, or give the model a handle."""
@@ -90,6 +91,10 @@ class RunStarted(Record):
     """How long the run is kept once it has ended; None: as the settings say for its state."""
     tenant: str = ""
     """Whose run it is; nobody else sees it."""
+    client_tools: tuple[ToolSpec, ...] = ()
+    """Tools that no worker serves: calls of them end the run, and whoever began it answers them in its next one."""
+    model_options: dict[str, Any] = Field(default_factory=dict)
+    """What is sent to the model besides the conversation (temperature, …); `tool_choice` with the first turn only."""
     parent_call_id: str | None = None
     """The call whose result this run's answer is."""
     depth: int = 0
@@ -170,6 +175,12 @@ class RunResumed(Record):
     messages: tuple[Message, ...] = ()
 
 
+class CallsHandedOver(Record):
+    """Only calls of the caller's own tools are left: the run ends with them, and the caller answers them elsewhere."""
+
+    type: Literal["calls_handed_over"] = "calls_handed_over"
+
+
 class RunStopped(Record):
     """The run ends without an answer. Anybody may write this, not only who owns the run."""
 
@@ -187,6 +198,7 @@ Happening = (
     | SlowResultDelivered
     | RunAdopted
     | RunResumed
+    | CallsHandedOver
     | RunStopped
 )
 """What can happen to a run that has started."""

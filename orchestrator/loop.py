@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from contextlib import aclosing
 from functools import partial
 
@@ -24,6 +24,7 @@ from orchestrator.handles import Handles, Status
 from orchestrator.history import (
     CallRecord,
     CallsBack,
+    CallsHandedOver,
     CallsParked,
     CallsSent,
     ModelReplied,
@@ -33,7 +34,15 @@ from orchestrator.history import (
 from orchestrator.interceptors import Interceptors
 from orchestrator.journal import Journal, LostRun, Overtaken, RunEnded
 from orchestrator.limits import TIMED_OUT, breach, over_limit
-from orchestrator.models.protocol import CallDelta, ChatModel, FinishReason, ReplyComplete, Restarted, TextDelta
+from orchestrator.models.protocol import (
+    CallDelta,
+    ChatModel,
+    FinishReason,
+    ModelEvent,
+    ReplyComplete,
+    Restarted,
+    TextDelta,
+)
 from orchestrator.offering import Offering
 from orchestrator.run import Run, State
 from orchestrator.store import RunStore
@@ -123,6 +132,8 @@ class TurnLoop:
                 await self._refuse(journal, reason)
             case State.THINKING:
                 await self._ask(journal, emit)
+            case State.CALLING | State.PARKED if run.only_callers_calls_left:
+                await journal.append(CallsHandedOver())
             case State.CALLING:
                 await self._call(journal, emit)
             case State.PARKED:
@@ -158,7 +169,7 @@ class TurnLoop:
         left_s = None if run.deadline_unix_s is None else run.deadline_unix_s - time.time()
         clock = asyncio.timeout(left_s)
         try:
-            async with clock, aclosing(self._model.stream(_heard(run), list(offered.values()))) as events:
+            async with clock, aclosing(self._asked(run, offered)) as events:
                 async for event in events:
                     if isinstance(event, TextDelta) and emit:
                         emit(TextArrived(run_id=run.run_id, text=event.text))
@@ -173,6 +184,12 @@ class TurnLoop:
                 raise RunTimedOut(TIMED_OUT) from None
             raise
         raise ModelReplyInvalid(f"{self._model.name} ended its reply without completing it")
+
+    def _asked(self, run: Run, offered: Mapping[str, ToolSpec]) -> AsyncGenerator[ModelEvent, None]:
+        options = {name: value for name, value in run.model_options.items() if name != "tool_choice" or run.turn == 0}
+        if not options:
+            return self._model.stream(_heard(run), list(offered.values()))
+        return self._model.stream(_heard(run), list(offered.values()), extra_body=options)
 
     # --- calling ------------------------------------------------------------------------------------------------
 
@@ -194,7 +211,7 @@ class TurnLoop:
             depth=run.depth,
             tenant=run.tenant,
         )
-        sending = await self._calls.send(run.calls_owed, batch)
+        sending = await self._calls.send([call for call in run.calls_owed if not run.is_callers(call)], batch)
         try:
             await self._record_sent(journal, sending)
             gathered = await self._calls.gather(sending)

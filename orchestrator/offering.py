@@ -100,7 +100,8 @@ class Offering:
         chosen = None
         if self._provider is not None and self._provider.each_turn:
             chosen = tuple(await self._provider(run.messages, run.context))
-        return await self._visible(run, run.tools if chosen is None else chosen), chosen
+        visible = await self._visible(run, run.tools if chosen is None else chosen)
+        return {**visible, **{spec.name: spec for spec in run.client_tools}}, chosen
 
     async def for_calls(self, run: Run) -> dict[str, ToolSpec]:
         """What the calls of the last reply may be of, under the names that the model uses. Raises UnknownTool."""

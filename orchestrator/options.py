@@ -16,6 +16,7 @@ from orchestrator.merging import Strategy
 from orchestrator.messages import repaired
 from toolfleet.errors import CallerError
 from toolfleet.messages import Message, UserMessage
+from toolfleet.tool import ToolSpec
 
 
 class RunOptions(TypedDict, total=False):
@@ -47,6 +48,10 @@ class RunOptions(TypedDict, total=False):
     """Seconds that the calls of one reply may take; slower ones are stopped as timed out, the others are kept."""
     keep_s: float | None
     """How long the run's record is kept once it has ended; None: as the settings say."""
+    client_tools: Sequence[ToolSpec]
+    """Tools of your own that no worker serves: a reply that asks for them ends the run; see `Run.handed_over`."""
+    model_options: Mapping[str, Any]
+    """What the model is asked with besides the conversation: temperature, … in its provider's words."""
     tenant: str
     """Whose run it is, for those that serve several parties; "", the default, for whoever has no name."""
     run_id: str | None
@@ -114,6 +119,8 @@ def run_started(
         output_schema=None if output_type is None else TypeAdapter(output_type).json_schema(),
         deadline_unix_s=None if timeout_s is None else now + timeout_s,
         keep_s=options.get("keep_s"),
+        client_tools=tuple(options.get("client_tools", ())),
+        model_options=dict(options.get("model_options", {})),
         tenant=options.get("tenant", ""),
         started_unix_s=now,
     )

@@ -16,6 +16,7 @@ from orchestrator.history import (
     ApprovalGiven,
     CallRecord,
     CallsBack,
+    CallsHandedOver,
     CallsParked,
     CallsSent,
     Happening,
@@ -34,9 +35,13 @@ from orchestrator.refusals import cancelled_with_run, cut_off, denied
 from orchestrator.structured import parsed
 from toolfleet.calls import Record, Returned, Submitted, ToolResult, call_id
 from toolfleet.errors import IllegalTransition
-from toolfleet.messages import Message, Usage, UserMessage
+from toolfleet.messages import AssistantMessage, Message, Usage, UserMessage
+from toolfleet.tool import ToolSpec
 
 T = TypeVar("T")
+
+HANDED_OVER: Final = "handed over to the caller, who answers it in the next run"
+"""What stands in the history for a call of the caller's own tool."""
 
 
 class State(StrEnum):
@@ -71,6 +76,7 @@ class Change(StrEnum):
     SOME_CALLS_BACK = "some calls back"
     ALL_CALLS_BACK = "all calls back"
     RESULTS_ARE_THE_ANSWER = "results are the answer"
+    HANDED_OVER = "handed over to the caller"
     ONLY_SLOW_CALLS_LEFT = "only slow calls left"
     APPROVAL_GIVEN = "approval given"
     SLOW_RESULT_DELIVERED = "slow result delivered"
@@ -96,6 +102,7 @@ TRANSITIONS: Final[dict[State, dict[Change, State]]] = {
         Change.SOME_CALLS_BACK: State.CALLING,
         Change.ALL_CALLS_BACK: State.THINKING,
         Change.RESULTS_ARE_THE_ANSWER: State.DONE,
+        Change.HANDED_OVER: State.DONE,
         Change.ONLY_SLOW_CALLS_LEFT: State.PARKED,
         Change.APPROVAL_GIVEN: State.CALLING,
         Change.ADOPTED: State.CALLING,
@@ -105,6 +112,7 @@ TRANSITIONS: Final[dict[State, dict[Change, State]]] = {
         Change.SOME_CALLS_BACK: State.PARKED,
         Change.ALL_CALLS_BACK: State.THINKING,
         Change.RESULTS_ARE_THE_ANSWER: State.DONE,
+        Change.HANDED_OVER: State.DONE,
         Change.APPROVAL_GIVEN: State.CALLING,
         Change.ADOPTED: State.PARKED,
         **_STOPS,
@@ -141,6 +149,8 @@ class Run(Record):
     deadline_unix_s: float | None
     keep_s: float | None = None
     tenant: str = ""
+    client_tools: tuple[ToolSpec, ...] = ()
+    model_options: dict[str, Any] = Field(default_factory=dict, repr=False)
     parent_call_id: str | None = None
     depth: int = 0
     started_unix_s: float = 0.0
@@ -161,7 +171,7 @@ class Run(Record):
         """A run that has just begun."""
         return cls(**{name: getattr(event, name) for name in RunStarted.model_fields if name != "type"})
 
-    def on(self, event: Happening) -> Run:  # noqa: PLR0911  # one line for each kind of event
+    def on(self, event: Happening) -> Run:  # noqa: C901, PLR0911  # one line for each kind of event
         """The run after an event. Raises IllegalTransition when it cannot have happened now."""
         match event:
             case ModelReplied():
@@ -180,6 +190,8 @@ class Run(Record):
                 return self._to(Change.ADOPTED)
             case RunResumed():
                 return self._resumed(event)
+            case CallsHandedOver():
+                return self._handed_over()
             case RunStopped():
                 return self._stopped(event)
 
@@ -193,6 +205,23 @@ class Run(Record):
     def calls_owed(self) -> tuple[CallRecord, ...]:
         """The calls of the last reply that have no result yet."""
         return tuple(call for call in self.calls if call.turn == self.turn and call.result is None)
+
+    def is_callers(self, call: CallRecord) -> bool:
+        """Whether the call is one of the caller's own tools, and whole."""
+        return call.refusal is None and any(call.tool == spec.name for spec in self.client_tools)
+
+    @property
+    def only_callers_calls_left(self) -> bool:
+        """Whether every call that is owed is for the caller to answer."""
+        owed = self.calls_owed
+        return bool(owed) and all(self.is_callers(call) for call in owed)
+
+    @property
+    def handed_over(self) -> tuple[CallRecord, ...]:
+        """The calls that the run ended with, for its caller to answer; none for a run that ended otherwise."""
+        if self.state is not State.DONE:
+            return ()
+        return tuple(call for call in self._last_calls if self.is_callers(call))
 
     @property
     def recent_calls(self) -> tuple[CallRecord, ...]:
@@ -353,6 +382,19 @@ class Run(Record):
             repairs=0,
             answer=None,
             reason=None,
+        )
+
+    def _handed_over(self) -> Run:
+        """Every one of these calls gets a message all the same: a history with a gap is good for nothing."""
+        if not self.only_callers_calls_left:
+            raise IllegalTransition(f"run {self.run_id} owes calls that are not its caller's")
+        results = {call.call_id: Returned(content=HANDED_OVER) for call in self.calls_owed}
+        said = next(message for message in reversed(self.messages) if isinstance(message, AssistantMessage))
+        return self._to(
+            Change.HANDED_OVER,
+            answer=said.content,
+            messages=(*self.messages, *self.messages_with(results)),
+            calls=self._updated({call_id_: {"result": result} for call_id_, result in results.items()}),
         )
 
     def _stopped(self, event: RunStopped) -> Run:

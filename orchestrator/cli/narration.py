@@ -9,6 +9,7 @@ from orchestrator.cli.telling import shortened
 from orchestrator.history import (
     ApprovalGiven,
     CallsBack,
+    CallsHandedOver,
     CallsParked,
     CallsSent,
     Happening,
@@ -60,6 +61,8 @@ def _told(event: RunStarted | Happening) -> str:  # noqa: PLR0911, C901  # one l
             return event.orchestrator_id
         case RunResumed():
             return _line(" ".join(message.content for message in event.messages))
+        case CallsHandedOver():
+            return "its caller answers the rest"
         case RunStopped():
             return f"{event.state}; {event.reason}"
 

@@ -19,8 +19,8 @@ class ScriptedModel(Model):
         self.replies = list(replies)
         self.asked = []
 
-    async def get_response(self, system_instructions, conversation, *args, **kwargs):
-        self.asked.append(conversation)
+    async def get_response(self, system_instructions, input, *args, **kwargs):  # noqa: A002  # the SDK's name
+        self.asked.append(input)
         return ModelResponse(output=self.replies.pop(0), usage=Usage(), response_id=None)
 
     def stream_response(self, *args, **kwargs):

@@ -80,6 +80,14 @@ class Keys:
         """String: a mark that a call must not start."""
         return f"{self.namespace}:cancelled:{call_id}"
 
+    def artifact(self, digest: str) -> str:
+        """String: what was too large for a result, by its SHA-256, until nobody has looked at it for a while."""
+        return f"{self.namespace}:artifact:{digest}"
+
+    def artifact_grant(self, run_id: str, digest: str) -> str:
+        """String: that a run may read an artifact, and what it is; as long as that."""
+        return f"{self.namespace}:artifact-grant:{run_id}:{digest}"
+
     def cached(self, digest: str) -> str:
         """String: the result of a read-only call that an interceptor gives again, for as long as that says."""
         return f"{self.namespace}:cached:{digest}"
@@ -107,6 +115,10 @@ class Keys:
     def runs_of(self, tenant: str) -> str:
         """Sorted set: the stored runs of one tenant, likewise. Lives as long as the longest kept of them."""
         return f"{self.namespace}:runs-of:{tenant}"
+
+    def conversation(self, digest: str) -> str:
+        """String: which run is about the newest of an assistant's conversation. Outlives what it names."""
+        return f"{self.namespace}:conversation:{digest}"
 
     def orchestrators(self) -> str:
         """Sorted set: the orchestrators that own runs, scored by when their lease ends."""

@@ -66,7 +66,16 @@ class Settings(BaseSettings):
     """A larger call is refused before it is sent and again before it is executed."""
 
     max_result_bytes: Annotated[int, Field(ge=1024)] = 256 * 1024
-    """A larger result is cut; the model is told."""
+    """A larger result is kept as an artifact; the model gets a preview and may read on in it."""
+
+    max_inline_media_bytes: Annotated[int, Field(ge=0)] = 64 * 1024
+    """A larger image, or other media, is kept as an artifact beside the result."""
+
+    max_artifact_bytes: Annotated[int, Field(ge=0)] = 16 * 1024 * 1024
+    """What is larger still is not kept: results are cut, media lost, and the model is told. It is Redis's memory."""
+
+    keep_artifact_s: Annotated[float, Field(ge=1)] = 7 * 24 * 3600.0
+    """How long an artifact is kept after it was last looked at."""
 
     interceptors: str = ""
     """Comma-separated `module:name`s of what a worker puts around every call, outermost first."""

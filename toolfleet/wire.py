@@ -21,6 +21,7 @@ MAC_HEX_CHARS: Final = 64
 T = TypeVar("T")
 _CALL, _RESULT, _PROGRESS = b"toolfleet.call\0", b"toolfleet.result\0", b"toolfleet.progress\0"
 _JOB, _CHECKPOINT = b"toolfleet.job\0", b"toolfleet.checkpoint\0"
+_GRANT = b"toolfleet.artifact-grant\0"
 _CALLBACK, _API_KEY = b"toolfleet.callback\0", b"toolfleet.api-key\0"
 
 
@@ -115,6 +116,14 @@ class Seal:
     def open_api_key(self, sealed: bytes, digest: str) -> Any:
         """What an API key allows, as JSON values. Raises Refused."""
         return self._open(sealed, _API_KEY + digest.encode() + b"\0", from_json)
+
+    def close_grant(self, text: bytes, run_id: str, artifact: str) -> bytes:
+        """What a run may know of an artifact as bytes for Redis, sealed like a result, for this run only."""
+        return self._sign(_GRANT + f"{run_id}\0{artifact}\0".encode(), text).encode() + text
+
+    def open_grant(self, sealed: bytes, run_id: str, artifact: str) -> bytes:
+        """The same in sealed bytes. Raises Refused."""
+        return self._open(sealed, _GRANT + f"{run_id}\0{artifact}\0".encode(), bytes)
 
     def _open(self, sealed: bytes, purpose: bytes, parse: Callable[[bytes], T]) -> T:
         text = sealed[MAC_HEX_CHARS:]

@@ -11,10 +11,12 @@ from collections.abc import Mapping
 from concurrent.futures import Executor
 from contextlib import suppress
 from enum import StrEnum
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 
 import redis
 import stamina
+from celery.worker import state
 
 from toolfleet.calls import Effect, Failed, FailureKind, JobRecord, NotDone, Returned, Submitted, ToolCall
 from toolfleet.connections import connect_async
@@ -25,6 +27,7 @@ from toolfleet.settings import Settings
 from toolfleet.tool import Tool
 from toolfleet.wire import Seal
 from workers.admit import Ended, Unbelievable, Unresolved, admit, can_be_reconciled, cancelled_unstarted, in_doubt
+from workers.artifacts import Fitting
 from workers.checkpoints import Checkpoints, LoopCheckpoints, ThreadCheckpoints, opened
 from workers.claims import Claimer, is_still_ours
 from workers.dead_letters import bury
@@ -33,8 +36,10 @@ from workers.execute import execute, reconcile
 from workers.jobs.decide import job_of
 from workers.jobs.schedule import submit
 from workers.progress import LoopReporter, ProgressReporter, ThreadReporter
-from workers.results import cut, is_larger
 from workers.settle import Outcome, Settlement, Settler
+
+
+T = TypeVar("T")
 
 
 class Ending(StrEnum):
@@ -79,6 +84,7 @@ class Performer:
         self._limits = settings.argument_limits
         self._seal = Seal(settings)
         self._client = connect_async(settings)
+        self._fitting = Fitting(self._client, settings)
         self._settler = Settler(self._client, settings.keys)
         self._claimer = Claimer(self._client, settings.keys)
         self._progress: ProgressReporter = (
@@ -163,6 +169,7 @@ class Performer:
             call,
             attempt=delivery.deliveries,
             report=self._progress.of(call),
+            is_cancelled=_never if self._threads else partial(_is_revoked, call.call_id),
             keep=self._checkpoints.keep,
             last_checkpoint=checkpoint,
         )
@@ -200,8 +207,8 @@ class Performer:
         return mark is not None, opened(self._seal, sealed, call.call_id)
 
     async def _settle(self, delivery: Delivery, call: ToolCall, result: Returned | Failed | Submitted) -> Ending:
-        if is_larger(result, self._settings.max_result_bytes):
-            result = cut(result, self._settings.max_result_bytes)
+        if self._fitting.is_needed(result):
+            result = await _to_its_end(asyncio.ensure_future(self._fitting.fitted(result, call)))
         outcome = await self._outcome(delivery, call, result)
         reached(Point.SETTLED, call.call_id)
         self._checkpoints.end(call.call_id, settled=outcome is not Outcome.LATE)
@@ -220,8 +227,17 @@ class Performer:
         return Failed(kind=FailureKind.UNKNOWN_TOOL, message=f"this worker has no tool {call.tool}; it has: {known}")
 
 
-async def _to_its_end(settling: asyncio.Future[Outcome]) -> Outcome:
-    """The outcome, even when cancelled meanwhile: a call given back while its result is on its way could run again."""
+def _never() -> bool:
+    return False
+
+
+def _is_revoked(call_id: str) -> bool:
+    """Whether Celery has heard that the call is not wanted: on its pool of threads that is all a tool can be told."""
+    return call_id in state.revoked
+
+
+async def _to_its_end(settling: asyncio.Future[T]) -> T:
+    """What comes of it, even when cancelled: a call given back while its result is on its way could run again."""
     while not settling.done():
         with suppress(asyncio.CancelledError):
             await asyncio.shield(settling)

@@ -17,6 +17,7 @@ from celery import bootsteps
 from celery.worker import state
 from kombu.common import ignore_errors
 
+from workers import family
 from workers.request import pool_kills
 
 log = structlog.get_logger("toolfleet.workers")
@@ -50,5 +51,7 @@ def _kill_busy_processes(pool: Any) -> None:
         return  # the asyncio pool keeps the grace itself, threads cannot be ended
     for request in tuple(state.active_requests):
         log.info("killed_at_shutdown", call_id=request.id, tool=request.name)
+        started_by_tool = family.descendants(request.worker_pid)
         with suppress(ProcessLookupError):
             os.kill(request.worker_pid, signal.SIGKILL)
+        family.kill(started_by_tool)

@@ -38,7 +38,6 @@ from workers.jobs.schedule import submit
 from workers.progress import LoopReporter, ProgressReporter, ThreadReporter
 from workers.settle import Outcome, Settlement, Settler
 
-
 T = TypeVar("T")
 
 

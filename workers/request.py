@@ -7,6 +7,7 @@ from signal import SIGKILL
 from typing import Any, Final
 
 import orjson
+import psutil
 from billiard.exceptions import TimeLimitExceeded
 from celery.bootsteps import CLOSE
 from celery.concurrency.base import BasePool
@@ -15,6 +16,7 @@ from celery.worker import state
 from celery.worker.request import Request
 
 from toolfleet.calls import Effect, FailureKind
+from workers import family
 from workers.admit import can_be_reconciled
 from workers.delivery import Delivery
 from workers.perform import Ending
@@ -102,9 +104,9 @@ class ToolRequest(Request):  # type: ignore[misc]  # celery ships no types
         if hasattr(pool, "cancel"):
             pool.cancel(self.id)
         elif not pool_kills(pool):
-            logger.warning(
-                "cannot cancel %s %s: it runs on a pool of threads, which cannot be killed", self.name, self.id
-            )
+            # A thread cannot be stopped, so its tool is told through its context; nobody waits for it any more.
+            logger.warning("%s %s is cancelled, but its thread goes on until its tool looks", self.name, self.id)
+            self._announce_revoked("terminated", terminated=True, signum=signal, expired=False)
         elif self.time_start:
             self._kill(pool, signal)
         else:
@@ -113,11 +115,16 @@ class ToolRequest(Request):  # type: ignore[misc]  # celery ships no types
     def _kill(self, pool: Any, signal: Any) -> None:
         # Settled before the process hears of it: a tool that is interrupted would have the first word otherwise.
         self._announce_revoked("terminated", terminated=True, signum=signal, expired=False)
+        started_by_tool = family.descendants(self.worker_pid)
         pool.terminate_job(self.worker_pid, signal)
-        self._consumer.timer.call_after(KILL_AFTER_S, self._make_sure, (pool,))
+        self._consumer.timer.call_after(KILL_AFTER_S, self._make_sure, (pool, started_by_tool))
 
-    def _make_sure(self, pool: Any) -> None:
-        """Kill a tool that swallowed the signal. Its process may be at another call by now, which is left alone."""
+    def _make_sure(self, pool: Any, started_by_tool: list[psutil.Process]) -> None:
+        """Kill a tool that swallowed the signal, and what it started.
+
+        Its process may be at another call by now, which is left alone.
+        """
+        family.kill(started_by_tool)
         job = self._apply_result and self._apply_result()
         if job is not None and not job.ready():
             pool.terminate_job(self.worker_pid, SIGKILL)
@@ -237,6 +244,9 @@ class ToolRequest(Request):  # type: ignore[misc]  # celery ships no types
         if soft or self.acknowledged:
             return
         state.task_ready(self)
+        # Before billiard kills the process: its children could not be found afterwards.
+        started_by_tool = family.descendants(self.worker_pid)
+        self._consumer.timer.call_after(KILL_AFTER_S, family.kill, (started_by_tool,))
         self.task.end_from_outside(self, FailureKind.TIMED_OUT)
         self.acknowledge()
         self.send_event("task-failed", exception="TimeLimitExceeded()")

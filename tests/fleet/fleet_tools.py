@@ -7,6 +7,7 @@ import json
 import os
 import signal
 import socket
+import subprocess
 import time
 from decimal import Decimal
 from pathlib import Path
@@ -236,6 +237,24 @@ def play_attentively(stage: str) -> None:
         while not current_context().cancelled:
             time.sleep(0.01)
         connection.sendall(b"cancelled")
+
+
+@tool(read_only=True, queue="cpu")
+def play_with_a_child(stage: str) -> Any:
+    """Start a process, and say which."""
+    child = subprocess.Popen(["sleep", "600"])
+    with socket.socket(socket.AF_UNIX) as connection:
+        connection.connect(stage)
+        connection.sendall(json.dumps({**json.loads(_introduction()), "child": child.pid}).encode() + b"\n")
+        child.wait()
+
+
+@tool(read_only=True, queue="cpu", timeout_s=1)
+def outlived_by_a_child(path: str) -> None:
+    """Start a process, and take too long."""
+    child = subprocess.Popen(["sleep", "600"])
+    Path(path).write_text(str(child.pid))
+    child.wait()
 
 
 @tool(read_only=True, queue="cpu")

@@ -4,11 +4,13 @@ import asyncio
 import json
 import time
 
+import psutil
 import pytest
 from fleets import asking, fleet_of
 from processes import alive, kill, replenish, until_gone
 from stages import stage_of_its_own
 
+from orchestrator import Orchestrator
 from orchestrator.cancel import Unwanted
 from toolfleet.broker import celery_app
 from toolfleet.connections import connect_async
@@ -97,6 +99,35 @@ async def test_a_process_tool_that_ignores_its_interruption_is_killed(begin, ask
     assert await ask(*(("blocking_echo", {"value": n}) for n in range(4))) == ["0", "1", "2", "3"]
 
 
+async def test_what_a_process_tool_has_started_ends_with_it(begin, stage, revoke):
+    answer = begin(("play_with_a_child", {"stage": stage.path}))
+    actor = await stage.enters()
+    assert psutil.pid_exists(actor.seen["child"])
+    await revoke(actor.call_id)
+    assert await answer == ["play_with_a_child was cancelled."]
+    await until_dead(actor.seen["child"])
+
+
+async def test_what_a_process_tool_has_started_ends_with_its_time(begin, tmp_path):
+    written = tmp_path / "child"
+    [answer] = await begin(("outlived_by_a_child", {"path": str(written)}))
+    assert "its process was killed" in answer
+    await until_dead(int(written.read_text()))
+
+
+async def test_on_a_pool_of_threads_a_cancelled_call_ends_and_its_tool_can_see_it(stage):
+    with fleet_of("--kind", "threads", pools={"io": 1}) as fleet:
+        app = celery_app(fleet.settings)
+        async with Orchestrator(settings=fleet.settings) as orchestrator:
+            answer = asyncio.create_task(orchestrator.execute(asking(("play_attentively", {"stage": stage.path}))))
+            actor = await stage.enters()
+            await asyncio.to_thread(app.control.revoke, actor.call_id, terminate=True)
+            [message] = await answer
+            assert message.content == "play_attentively was cancelled."
+            assert await actor.leaves() == "cancelled"
+        app.close()
+
+
 async def test_a_queued_call_is_dropped_and_ends_as_cancelled(fleet, begin, stage, revoke):
     filling = begin(*[("play_in_process", {"stage": stage.path})] * 16)
     running = [await stage.enters() for _ in range(2)]
@@ -137,6 +168,13 @@ async def test_a_call_cancelled_in_its_queue_never_starts_on_a_worker_that_comes
     [message] = await answer
     assert message.content == "play_once was cancelled before it started."
     assert stage.actors == []
+
+
+async def until_dead(pid):
+    """Wait until a process runs no more; its parent may still have to take note."""
+    async with asyncio.timeout(30):
+        while psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE:  # noqa: ASYNC110  # no event
+            await asyncio.sleep(0.02)
 
 
 async def queued_call(fleet):

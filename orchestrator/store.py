@@ -182,7 +182,8 @@ class RunStore:
                 if stored.run.state.is_terminal:
                     return stored.run
                 with translating(self._settings):
-                    await self._blocking_client.xread({self._keys.run(run_id): stored.last_id}, count=1, block=FOLLOW_BLOCK_MS)
+                    key = self._keys.run(run_id)
+                    await self._blocking_client.xread({key: stored.last_id}, count=1, block=FOLLOW_BLOCK_MS)
             except StoreUnreachable:
                 await asyncio.sleep(FOLLOW_AGAIN_S)
 

@@ -173,7 +173,7 @@ async def test_a_call_cancelled_in_its_queue_never_starts_on_a_worker_that_comes
 async def until_dead(pid):
     """Wait until a process runs no more; its parent may still have to take note."""
     async with asyncio.timeout(30):
-        while psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE:  # noqa: ASYNC110  # no event
+        while psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE:
             await asyncio.sleep(0.02)
 
 

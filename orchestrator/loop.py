@@ -230,7 +230,7 @@ class TurnLoop:
             )
             self._calls.recorded(gathered.results | gathered.fetched)
             await self._vault.forget([call.call_id for call in run.calls if call.is_masked and call.call_id in results])
-        if journal.run.state is State.CALLING:
+        if journal.run.state is State.CALLING and not journal.run.only_callers_calls_left:
             handles = {} if run.slow == "handle" else {call_id: each.handle for call_id, each in slow.items()}
             await journal.append(CallsParked(handles=handles))
 

@@ -254,7 +254,9 @@ class Run(Record):
         return tuple(
             call
             for call in self.calls_owed
-            if call.deadline_unix_s is None and (call.approval is not None or not call.awaits_approval)
+            if call.deadline_unix_s is None
+            and (call.approval is not None or not call.awaits_approval)
+            and not self.is_callers(call)
         )
 
     def messages_with(self, results: Mapping[str, ToolResult]) -> tuple[Any, ...]:

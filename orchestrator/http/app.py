@@ -14,7 +14,7 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 
 from orchestrator.api import Orchestrator
-from orchestrator.http import fleet, handles, runs, tools
+from orchestrator.http import fleet, handles, openai_chat, openai_models, openai_responses, runs, tools
 from orchestrator.http.access import Access
 from orchestrator.http.bodies import BoundedBodies
 from orchestrator.http.door import Door
@@ -88,6 +88,9 @@ def create_app(
         tools.router,
         handles.router,
         fleet.router,
+        openai_chat.router,
+        openai_responses.router,
+        openai_models.router,
     ):
         app.include_router(router)
     app.add_exception_handler(Problem, on_problem)

@@ -27,7 +27,7 @@ KILL_AFTER_S: Final = 15.0
 
 DEFAULT_PORT: Final = 8000
 
-REMEDY: Final = "the HTTP API needs `pip install 'toolfleet[http]'`"
+REMEDY: Final = "the HTTP API needs `pip install 'toolfleet[serve]'`"
 
 
 class NoKeys(InvalidSettings):

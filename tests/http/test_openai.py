@@ -112,7 +112,7 @@ async def test_a_client_that_hangs_up_cancels_its_run(api, client):
         client.chat.completions.create(model=REHEARSAL_MODEL, messages=[user(question)], user="u")
     )
     async with asyncio.timeout(20):
-        while not (begun := (await api.client.get("/v1/runs", params={"state": "calling"})).json()["runs"]):  # noqa: ASYNC110
+        while not (begun := (await api.client.get("/v1/runs", params={"state": "calling"})).json()["runs"]):
             await asyncio.sleep(0.02)
     waiting.cancel()
     assert (await api.ended(begun[0]["run_id"]))["state"] == "cancelled"

@@ -45,7 +45,7 @@ async def test_a_job_elsewhere_is_ended_by_its_signed_address_once(api):
     answer = await api.client.post("/v1/tools/elsewhere/call", json={"arguments": {"job": "j"}, "patience_s": 0})
     url = answer.json()["url"]
     async with asyncio.timeout(20):
-        while (status := (await api.client.get(url)).json())["status"] != "submitted":  # noqa: ASYNC110  # no event says so
+        while (status := (await api.client.get(url)).json())["status"] != "submitted":  # no event says so
             await asyncio.sleep(0.02)
     path = callback(api, status["call_id"])
     done = {"type": "returned", "content": "42"}

@@ -2,8 +2,9 @@
 
 from orchestrator.agents import Agent
 from orchestrator.api import Orchestrator
+from orchestrator.assistant import InvalidAssistant, Result, RunFailed, agent_of, asks, assistant, forget, system
 from orchestrator.history import Approval
-from orchestrator.interceptors import Emulation, Interceptor, Permission, RequestedToolCall
+from orchestrator.interceptors import Emulation, Interceptor, OnFailure, Permission, RequestedToolCall
 from orchestrator.limits import Limits
 from orchestrator.offering import ToolProvider
 from orchestrator.options import RunOptions
@@ -13,10 +14,19 @@ __all__ = [
     "Approval",
     "Emulation",
     "Interceptor",
+    "InvalidAssistant",
     "Limits",
+    "OnFailure",
     "Orchestrator",
     "Permission",
     "RequestedToolCall",
+    "Result",
+    "RunFailed",
     "RunOptions",
     "ToolProvider",
+    "agent_of",
+    "asks",
+    "assistant",
+    "forget",
+    "system",
 ]

@@ -9,8 +9,9 @@ from __future__ import annotations
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from orchestrator.history import RunStarted
 from orchestrator.refusals import bad_arguments
@@ -43,6 +44,10 @@ class Agent:
     tools: Sequence[str] | None = None
     input: type[BaseModel] = Task
     max_turns: int | None = None
+    asks: Callable[[BaseModel], Sequence[Message]] | None = None
+    """How it is told what it was called with; None: its instructions, then the task or the input as JSON."""
+    output_type: Any = None
+    """The type of its answer, which its caller gets as JSON; None for text."""
 
     @property
     def spec(self) -> ToolSpec:
@@ -58,6 +63,8 @@ class Agent:
     def messages(self, arguments: str) -> tuple[Message, ...]:
         """The conversation that it begins with. Raises ValidationError."""
         given = self.input.model_validate_json(arguments or "{}")
+        if self.asks is not None:
+            return tuple(self.asks(given))
         asked = given.task if isinstance(given, Task) else given.model_dump_json()
         instructions = (SystemMessage(content=self.instructions),) if self.instructions else ()
         return (*instructions, UserMessage(content=asked))
@@ -108,6 +115,7 @@ class Agents:
                 tools=None if agent.tools is None else tuple(agent.tools),
                 context=call.context,
                 max_turns=agent.max_turns or self._max_turns,
+                output_schema=None if agent.output_type is None else TypeAdapter(agent.output_type).json_schema(),
                 deadline_unix_s=call.deadline_unix_s,
                 tenant=tenant,
                 parent_call_id=call.call_id,

@@ -10,7 +10,7 @@ import os
 import secrets
 import socket
 import time
-from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Sequence
 from contextlib import AsyncExitStack, suppress
 from typing import Any, Self, Unpack
 
@@ -21,6 +21,7 @@ from orchestrator.builtin import CANCEL_WAIT_S, BuiltIn
 from orchestrator.calls import Batch, Calls, OnUnknownTool
 from orchestrator.cancel import Canceller, Unwanted
 from orchestrator.catalog import Catalog
+from orchestrator.conversations import Conversations
 from orchestrator.dispatch import Dispatcher
 from orchestrator.events import Event, RunBegan, RunEnded
 from orchestrator.gather import Gatherer
@@ -30,10 +31,10 @@ from orchestrator.interceptors import Interceptor, Interceptors, RequestedToolCa
 from orchestrator.journal import write_from_outside
 from orchestrator.leases import Leases
 from orchestrator.loop import TurnLoop
-from orchestrator.messages import answered_ids, tool_messages
+from orchestrator.messages import answered_ids, last_reply, tool_messages
 from orchestrator.models.protocol import ChatModel
 from orchestrator.offering import Offering, ToolProvider
-from orchestrator.options import RunOptions, conversation, run_started
+from orchestrator.options import BatchOptions, RunOptions, conversation, run_started
 from orchestrator.overview import AWAITING_APPROVAL, QUEUED, CallStanding, Overview
 from orchestrator.publishers import publisher_for
 from orchestrator.refusals import denied
@@ -135,6 +136,7 @@ class Orchestrator:
             handles = Handles(shared, settings, seal, gatherer)
             self._overview = Overview(shared, settings, seal)
             vault = Vault(shared, settings)
+            self.conversations = Conversations(shared, settings)
             self._canceller = Canceller(shared, settings, seal, app)
             built_in = BuiltIn(handles, self._canceller)
             self._calls = Calls(
@@ -247,7 +249,9 @@ class Orchestrator:
         """
         return run_sync(self, question, **options)
 
-    async def stream(self, question: str | Sequence[Message], **options: Unpack[RunOptions]) -> AsyncIterator[Event]:
+    async def stream(
+        self, question: str | Sequence[Message], **options: Unpack[RunOptions]
+    ) -> AsyncGenerator[Event, None]:
         """As `run`, with everything that happens on the way; `RunEnded` comes last.
 
         Raises RunExists for a `run_id` that is stored already: its beginning is missed.
@@ -421,16 +425,7 @@ class Orchestrator:
     # --- bring your own loop ------------------------------------------------------------------------------------
 
     async def execute(
-        self,
-        message: AssistantMessage,
-        *,
-        tools: Sequence[str] | None = None,
-        history: Sequence[Message] = (),
-        context: Mapping[str, Any] | None = None,
-        timeout_s: float | None = None,
-        priority: Priority = Priority.NORMAL,
-        approved: Collection[str] = (),
-        on_event: Callable[[Event], None] | None = None,
+        self, message: AssistantMessage, *, history: Sequence[Message] = (), **options: Unpack[BatchOptions]
     ) -> list[ToolMessage]:
         """Bring your own loop: the calls of one assistant message in, one ToolMessage for each out, in its order.
 
@@ -438,8 +433,33 @@ class Orchestrator:
         are denied unless their id is in `approved`. Raises UnknownTool for `tools` that no worker serves,
         BrokerUnreachable and StoreUnreachable; a failing call is a ToolMessage with `is_error`.
         """
+        records, results = await self._execute(message, history, options)
+        return list(tool_messages(records, results))
+
+    async def execute_results(
+        self, message: AssistantMessage, *, history: Sequence[Message] = (), **options: Unpack[BatchOptions]
+    ) -> list[Returned | Failed | Submitted]:
+        """As `execute`, with the results themselves: kinds of failure and attributes that no model sees."""
+        records, results = await self._execute(message, history, options)
+        return [results[record.call_id] for record in records]
+
+    async def complete(self, messages: Sequence[Message], **options: Unpack[BatchOptions]) -> tuple[Message, ...]:
+        """The same conversation with an answer behind each call of its last reply; those it has are not run again.
+
+        Raises what `execute` raises, and CallerError for a conversation that ends with something else.
+        """
+        reply, answers = last_reply(messages)
+        fresh = iter(await self.execute(reply, history=messages, **options))
+        asked = [answers.get(call.id) or next(fresh) for call in reply.tool_calls]
+        return (*messages[: len(messages) - len(answers)], *asked)
+
+    async def _execute(
+        self, message: AssistantMessage, history: Sequence[Message], options: BatchOptions
+    ) -> tuple[list[CallRecord], dict[str, Returned | Failed | Submitted]]:
+        """The calls that were made, in the message's order, and their results by call id."""
         run_id = secrets.token_hex(8)
         answered = answered_ids(message, history)
+        timeout_s, approved = options.get("timeout_s"), options.get("approved", ())
         records = [
             CallRecord(
                 call_id=call_id(run_id, 1, position),
@@ -454,12 +474,12 @@ class Orchestrator:
         ]
         batch = Batch(
             run_id=run_id,
-            offered=await self.catalog.choose(tools),
-            emit=on_event,
+            offered=await self.catalog.choose(options.get("tools")),
+            emit=options.get("on_event"),
             interceptors=self._interceptors.chosen(()),
-            context=dict(context or {}),
+            context=dict(options.get("context") or {}),
             deadline_unix_s=None if timeout_s is None else time.time() + timeout_s,
-            priority=priority,
+            priority=options.get("priority", Priority.NORMAL),
         )
         sending = await self._calls.send(records, batch, patient=True)
         try:
@@ -472,7 +492,7 @@ class Orchestrator:
             for record in records
             if record.call_id in sending.awaiting_approval
         }
-        return list(tool_messages(records, gathered.results | unapproved))
+        return records, gathered.results | unapproved
 
     async def _abandon(self, run_id: str) -> None:
         try:

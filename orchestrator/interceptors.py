@@ -64,6 +64,33 @@ class Permission(Interceptor):
         return Failed(kind=FailureKind.DENIED, message=f"{call.tool} was not allowed: {reason}")
 
 
+class OnFailure(Interceptor):
+    """Your own word for the model where a call has failed: `OnFailure(arguments=f, execution=g)`.
+
+    Each takes the call and the failure and returns a result, a text to tell the model, or None to leave it as it is.
+    `arguments` hears of arguments that could not be read, `execution` of everything else.
+    """
+
+    def __init__(
+        self,
+        *,
+        arguments: Callable[[RequestedToolCall, Failed], Result | str | None] | None = None,
+        execution: Callable[[RequestedToolCall, Failed], Result | str | None] | None = None,
+    ) -> None:
+        self._arguments = arguments
+        self._execution = execution
+
+    async def after(self, call: RequestedToolCall, result: Result) -> Result:
+        """The result, or what is said instead of a failure."""
+        if not isinstance(result, Failed):
+            return result
+        handler = self._arguments if result.kind is FailureKind.BAD_ARGUMENTS else self._execution
+        said = None if handler is None else handler(call, result)
+        if isinstance(said, str):
+            return result.model_copy(update={"message": said})
+        return said or result
+
+
 class Emulation(Interceptor):
     """A model plays these tools: nothing is sent to a worker. For trying out a conversation before its tools exist."""
 

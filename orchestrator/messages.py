@@ -8,6 +8,7 @@ import orjson
 
 from orchestrator.history import CallRecord
 from toolfleet.calls import Failed, Returned, Submitted
+from toolfleet.errors import CallerError
 from toolfleet.messages import AssistantMessage, Message, RequestedCall, ToolMessage
 
 
@@ -55,6 +56,21 @@ def answered_ids(message: AssistantMessage, history: Sequence[Message]) -> set[s
         elif isinstance(past, AssistantMessage) and past.tool_calls:
             return answered if past == message else set()
     return answered
+
+
+def last_reply(messages: Sequence[Message]) -> tuple[AssistantMessage, dict[str, ToolMessage]]:
+    """The reply that a conversation ends with, and the answers behind it by their ids.
+
+    Raises CallerError for a conversation that ends otherwise.
+    """
+    answers: dict[str, ToolMessage] = {}
+    for message in reversed(messages):
+        if isinstance(message, AssistantMessage):
+            return message, answers
+        if not isinstance(message, ToolMessage):
+            break
+        answers[message.tool_call_id] = message
+    raise CallerError("this conversation does not end with a reply of the model, or answers to one")
 
 
 def repaired(messages: Sequence[Message]) -> tuple[Message, ...]:

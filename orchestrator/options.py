@@ -5,25 +5,25 @@ from __future__ import annotations
 import math
 import secrets
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, TypedDict
 
 from pydantic import TypeAdapter
 
+from orchestrator.events import Event
 from orchestrator.history import RunStarted, Slow
 from orchestrator.limits import Limits
 from orchestrator.merging import Strategy
 from orchestrator.messages import repaired
 from toolfleet.errors import CallerError
 from toolfleet.messages import Message, UserMessage
+from toolfleet.streams import Priority
 from toolfleet.tool import ToolSpec
 
 
-class RunOptions(TypedDict, total=False):
-    """How a run is to be run; every one of them may be left out."""
+class AskOptions(TypedDict, total=False):
+    """How whatever is asked is to be run, by a run or by a method of an assistant; each may be left out."""
 
-    tools: Sequence[str] | None
-    """Names to offer; None, the default, for all that live workers serve."""
     slow: Slow
     """Wait for slow calls ("wait", the default), or give the model a handle and go on ("handle")."""
     patience_s: float | None
@@ -36,8 +36,6 @@ class RunOptions(TypedDict, total=False):
     """How updates of a key are merged: "replace" (the default), "append" or "merge"."""
     interceptors: Sequence[str]
     """Names of the orchestrator's interceptors that this run wants, besides those for every run."""
-    output_type: Any
-    """The type of the answer, a pydantic model for example: see `Run.answer_as`. The model may try twice."""
     limits: Limits | None
     """What one answer may use up: calls, calls of one tool, tokens, cost."""
     max_turns: int | None
@@ -48,14 +46,40 @@ class RunOptions(TypedDict, total=False):
     """Seconds that the calls of one reply may take; slower ones are stopped as timed out, the others are kept."""
     keep_s: float | None
     """How long the run's record is kept once it has ended; None: as the settings say."""
-    client_tools: Sequence[ToolSpec]
-    """Tools of your own that no worker serves: a reply that asks for them ends the run; see `Run.handed_over`."""
     model_options: Mapping[str, Any]
     """What the model is asked with besides the conversation: temperature, … in its provider's words."""
     tenant: str
     """Whose run it is, for those that serve several parties; "", the default, for whoever has no name."""
+
+
+class RunOptions(AskOptions, total=False):
+    """How a run is to be run; every one of them may be left out."""
+
+    tools: Sequence[str] | None
+    """Names to offer; None, the default, for all that live workers serve."""
+    output_type: Any
+    """The type of the answer, a pydantic model for example: see `Run.answer_as`. The model may try twice."""
+    client_tools: Sequence[ToolSpec]
+    """Tools of your own that no worker serves: a reply that asks for them ends the run; see `Run.handed_over`."""
     run_id: str | None
     """An id of your own, for a run that must not be begun twice: the same id again joins the run that is there."""
+
+
+class BatchOptions(TypedDict, total=False):
+    """How the calls of one assistant message are to be made; every one of them may be left out."""
+
+    tools: Sequence[str] | None
+    """Names that may be called; None, the default, for all that live workers serve."""
+    context: Mapping[str, Any] | None
+    """Your own JSON, handed to the tools."""
+    timeout_s: float | None
+    """Seconds until they expire; None: as each tool says."""
+    priority: Priority
+    """Before or behind those of others that wait."""
+    approved: Collection[str]
+    """The ids of calls that need approval and have it."""
+    on_event: Callable[[Event], None] | None
+    """Hears what happens. It must not block."""
 
 
 class InvalidOption(CallerError):

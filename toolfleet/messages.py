@@ -53,6 +53,11 @@ class AssistantMessage(Record):
     tool_calls: tuple[RequestedCall, ...] = ()
     extras: Extras = Field(default_factory=dict, exclude_if=lambda extras: not extras)
 
+    @property
+    def has_tool_calls(self) -> bool:
+        """Whether the model asks for tools, so that it wants to hear of their results before it answers."""
+        return bool(self.tool_calls)
+
 
 class ToolMessage(Record):
     """The answer to one requested call; `tool_call_id` is the `id` of that request."""

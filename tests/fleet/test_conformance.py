@@ -1,5 +1,6 @@
 """The same tools give the same results on every pool."""
 
+import hashlib
 import json
 from collections.abc import Iterator
 
@@ -78,11 +79,12 @@ async def test_the_context_reaches_the_tool(fleet, tool):
     assert (seen["attempt"], seen["context"]) == (1, {"tenant": "acme"})
 
 
-async def test_a_long_result_is_cut_and_says_so(fleet):
+async def test_a_long_result_is_kept_and_previewed(fleet):
     async with Orchestrator(settings=fleet.settings) as orchestrator:
-        [message] = await orchestrator.execute(asking(("wordy", {"characters": 200_000})))
-    assert len(message.content.encode()) < fleet.settings.max_result_bytes + 200
-    assert message.content.endswith("[cut: the result has 600000 bytes, the first 262143 are shown]")
+        result = await orchestrator.call("wordy", {"characters": 200_000})
+    assert len(result.content.encode()) < 10_000
+    assert result.artifact == hashlib.sha256(("☃" * 200_000).encode()).hexdigest()
+    assert result.artifact in result.content
 
 
 async def test_many_calls_come_back_in_the_models_order(fleet):

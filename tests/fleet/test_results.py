@@ -1,0 +1,155 @@
+"""What a tool returns or raises, as the model and the caller get it from real workers. Rows R1 to R4, R6 and R7."""
+
+import base64
+import hashlib
+from collections.abc import Iterator
+
+import pytest
+from fleets import HERE, asking
+from surrounded_tools import PNG
+
+from orchestrator import Orchestrator
+from toolfleet import Failed, FailureKind, Returned
+from toolfleet.artifacts import Artifacts
+from toolfleet.connections import connect_async
+from toolfleet.local import LocalFleet
+
+
+@pytest.fixture(scope="module")
+def fleet() -> Iterator[LocalFleet]:
+    with LocalFleet(
+        ["surrounded_tools", "fleet_tools"],
+        pools={"io": 1},
+        environment=HERE,
+        worker_options=["--queues", "io,cpu"],
+        namespace="results",
+    ) as running:
+        yield running
+
+
+@pytest.fixture
+async def orchestrator(fleet):
+    async with Orchestrator(settings=fleet.settings) as running:
+        yield running
+
+
+@pytest.fixture
+def call(orchestrator):
+    return orchestrator.call
+
+
+@pytest.mark.parametrize(
+    ("tool", "arguments", "content"),
+    [
+        ("nothing", {}, "Done"),
+        ("echo", {"value": None}, "null"),
+        ("echo", {"value": "as it is ☃"}, "as it is ☃"),
+        ("echo", {"value": 4.5}, "4.5"),
+        ("echo", {"value": [1, {"a": None}]}, '[1,{"a":null}]'),
+        ("mirrored", {"point": {"x": 1, "y": 2}}, '{"x":2,"y":1}'),
+    ],
+    ids=["none_declared", "none_otherwise", "text", "number", "list_and_dict", "model"],
+)
+async def test_R1_a_value_becomes_what_the_model_reads(call, tool, arguments, content):
+    assert await call(tool, arguments) == Returned(content=content)
+
+
+async def test_R2_an_image_comes_back_as_it_was_with_a_text_that_says_what_it_is(call):
+    result = await call("drawn", {})
+    assert result.content == f"[image/png chart.png, {len(PNG)} bytes]"
+    [part] = result.media
+    assert (part.media_type, part.name, part.size_bytes, part.artifact) == ("image/png", "chart.png", len(PNG), None)
+    assert base64.b64decode(part.data) == PNG
+
+
+async def test_R2_text_and_media_keep_their_order(call):
+    result = await call("drawn", {"text": "the chart:"})
+    assert result.content == f'the chart:\n[image/png chart.png, {len(PNG)} bytes]\n{{"n":1}}'
+    assert len(result.media) == 1
+
+
+async def test_R2_a_large_image_is_kept_as_an_artifact(fleet, call):
+    copies = fleet.settings.max_inline_media_bytes // len(PNG) + 1
+    [part] = (await call("drawn", {"copies": copies})).media
+    assert (part.data, part.size_bytes) == ("", copies * len(PNG))
+    assert part.artifact == hashlib.sha256(PNG * copies).hexdigest()
+
+
+@pytest.mark.parametrize(
+    ("tool", "arguments", "result"),
+    [
+        ("converted", {"rows": [7, 8, 9]}, Returned(content="3 rows", attributes={"first": 7})),
+        ("shouted", {"text": "hey"}, Returned(content="HEY")),
+        ("misconverted", {"value": "text"}, Returned(content="text")),
+    ],
+)
+async def test_R3_the_tools_own_converter_is_used(call, tool, arguments, result):
+    assert await call(tool, arguments) == result
+
+
+@pytest.mark.parametrize(
+    ("tool", "arguments", "message"),
+    [
+        (
+            "converted",
+            {"rows": []},
+            "converted has run, but its converter failed: IndexError('list index out of range')",
+        ),
+        ("misconverted", {"value": 4}, "misconverted has run, but its converter returned int, not str or Returned"),
+    ],
+)
+async def test_R3_a_converter_that_fails_says_that_the_tool_has_run(call, tool, arguments, message):
+    assert await call(tool, arguments) == Failed(kind=FailureKind.ERROR, message=message)
+
+
+async def test_R4_an_error_is_its_text_for_the_model_and_its_traceback_in_the_log(fleet, call):
+    assert (await call("fail", {"kind": "tool", "text": "ask me later"})).message == "ask me later"
+    assert (await call("fail", {"kind": "value"})).message == "tool failed: ValueError"
+    failed = await call("fail", {"kind": "value", "text": "no such row"})
+    assert failed == Failed(kind=FailureKind.ERROR, message="no such row")
+    log = fleet.workers[0].log_path.read_text()
+    assert "Traceback" in log
+    assert "fleet_tools.py" in log
+
+
+async def test_R4_a_failure_that_is_returned_is_a_failure(orchestrator, call):
+    failed = await call("shouted", {"text": "x", "fails": True})
+    assert failed == Failed(kind=FailureKind.DENIED, message="not you")
+    [message] = await orchestrator.execute(asking(("shouted", {"text": "x", "fails": True})))
+    assert (message.content, message.is_error) == ("not you", True)
+
+
+async def test_R6_a_large_result_is_a_preview_and_a_reference_that_can_be_read_on(fleet, orchestrator):
+    message = asking(("lines", {"count": 40_000}))
+    ended = []
+    await orchestrator.execute(message, on_event=ended.append)
+    [end] = [event for event in ended if hasattr(event, "result")]
+    result, whole = end.result, "\n".join(f"line {n}: {'needle' if n == 20_000 else 'hay'}" for n in range(40_000))
+    assert result.artifact == hashlib.sha256(whole.encode()).hexdigest()
+    assert result.content.startswith("line 0: hay\n")
+    assert f"{len(whole)} characters in 40000 lines" in result.content
+    assert "line 39999: hay" in result.content
+    assert "needle" not in result.content
+    async with connect_async(fleet.settings) as client:
+        artifacts = Artifacts(client, fleet.settings)
+        kept = await artifacts.fetch(result.artifact, run_id=end.run_id)
+        found = await artifacts.answer(f'{{"artifact": "{result.artifact}", "search": "NEEDLE"}}', end.run_id)
+    assert kept.data.decode() == whole
+    assert f"at {whole.index('needle')}: " in found.content
+
+
+async def test_R6_what_may_not_be_kept_is_cut_and_says_so():
+    with LocalFleet(
+        ["fleet_tools"], pools={"io": 1}, environment=HERE, max_artifact_bytes=1000, max_result_bytes=1024
+    ) as fleet:
+        async with Orchestrator(settings=fleet.settings) as orchestrator:
+            result = await orchestrator.call("wordy", {"characters": 1000})
+    assert result.content.endswith("\n[cut: the result has 3000 bytes, the first 1023 are shown]")
+    assert result.artifact is None
+
+
+async def test_R7_attributes_reach_the_caller_and_not_the_model(orchestrator, call):
+    assert await call("sourced", {}) == Returned(content="42", attributes={"source": "page 7"})
+    [message] = await orchestrator.execute(asking(("sourced", {})))
+    assert message.content == "42"
+    assert "page 7" not in message.model_dump_json()

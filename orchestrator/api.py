@@ -263,9 +263,9 @@ class Orchestrator:
         ended = self._runs.end_of(run_id)
         if ended is not None:
             ended.add_done_callback(lambda _: events.put_nowait(None))
-        yield RunBegan(run_id=run_id)
         is_over = False
         try:
+            yield RunBegan(run_id=run_id)
             while event := await events.get():
                 is_over = isinstance(event, RunEnded)
                 yield event

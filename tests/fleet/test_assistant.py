@@ -1,4 +1,4 @@
-"""Assistants: Protocol classes whose methods become runs, on real workers, with models that say what is written down."""
+"""Assistants: Protocol classes whose methods become runs, on real workers; models say what is written down."""
 
 import asyncio
 import json
@@ -13,7 +13,6 @@ from pydantic import BaseModel
 from stages import stage_of_its_own
 
 from orchestrator import (
-    Agent,
     InvalidAssistant,
     OnFailure,
     Orchestrator,
@@ -315,9 +314,8 @@ async def test_P6_an_assistants_method_is_a_tool_of_another(clerk):
     )
     result = await it.explained("?")
     assert (result.answer, result.calls[0].result) == ("very old", Returned(content="984"))
-    assert heard(model, 1)[:2] == ["You know history.", "How old is Oslo?"] or "JSON" in heard(model, 1)[0]
+    assert {"You know history.", "How old is Oslo?"} < set(heard(model, 1))
     assert heard(model, 2) == ["?", "", "984"]
-    assert isinstance(agent, Agent)
 
 
 # --- declarations that mean nothing ----------------------------------------------------------------------------------

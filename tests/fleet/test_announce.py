@@ -75,7 +75,7 @@ async def test_tools_stay_while_one_of_two_workers_serves_them(fleet, start):
     assert answer.content == "cba"
 
 
-async def test_another_spec_under_a_name_that_is_served_is_refused(fleet, start):
+async def test_S8_another_spec_under_a_name_that_is_served_is_refused(fleet, start):
     until_announced(fleet, start("translating_tools"))
     rival = start("rival_tools")
     assert rival.process.wait(WAIT_S) == EXIT_CONFLICT

@@ -87,7 +87,7 @@ async def test_a_long_result_is_kept_and_previewed(fleet):
     assert result.artifact in result.content
 
 
-async def test_many_calls_come_back_in_the_models_order(fleet):
+async def test_B1_many_calls_come_back_in_the_models_order(fleet):
     async with Orchestrator(settings=fleet.settings) as orchestrator:
         messages = await orchestrator.execute(asking(*(("echo", {"value": n}) for n in range(300))))
     assert [message.content for message in messages] == [str(n) for n in range(300)]

@@ -122,7 +122,7 @@ def answers(run):
 # --- lost ------------------------------------------------------------------------------------------------------------
 
 
-async def test_a_killed_orchestrators_run_goes_on_with_each_tool_run_once_and_no_reply_asked_twice(
+async def test_L4_a_killed_orchestrators_run_goes_on_with_each_tool_run_once_and_no_reply_asked_twice(
     fleet, model, lone, stage, store
 ):
     """Row L4: killed when one of two calls is back."""
@@ -184,7 +184,9 @@ async def test_an_orchestrator_that_is_asked_to_stop_hands_its_runs_over(fleet, 
     assert (run.state, answers(run)) == (State.DONE, ["handed over"])
 
 
-async def test_one_that_was_frozen_beyond_its_lease_finds_its_run_taken_and_lets_go(fleet, model, lone, stage, store):
+async def test_L6_one_that_was_frozen_beyond_its_lease_finds_its_run_taken_and_lets_go(
+    fleet, model, lone, stage, store
+):
     """Row L6: two orchestrators hold one run; the entries of one are refused."""
     async with lone() as first:
         run_id = await first.begin(f"{on(stage)} then {on(stage)}")
@@ -205,7 +207,7 @@ async def test_one_that_was_frozen_beyond_its_lease_finds_its_run_taken_and_lets
     assert len(stage.actors) == 2
 
 
-async def test_an_event_that_follows_an_older_entry_is_refused(fleet, model, store):
+async def test_L6_an_event_that_follows_an_older_entry_is_refused(fleet, model, store):
     async with another(fleet, model) as orchestrator:
         run = await orchestrator.run('say "hello"', run_id="raced")
     stored = await store.load("raced")
@@ -219,7 +221,9 @@ async def test_an_event_that_follows_an_older_entry_is_refused(fleet, model, sto
 # --- told from outside ----------------------------------------------------------------------------------------------
 
 
-async def test_a_run_cancelled_from_elsewhere_stops_its_tool_and_does_not_ask_again(fleet, model, lone, stage, store):
+async def test_L5_a_run_cancelled_from_elsewhere_stops_its_tool_and_does_not_ask_again(
+    fleet, model, lone, stage, store
+):
     """Row L5, with the history usable for a next run."""
     async with lone() as first, Orchestrator(settings=fleet.settings) as outsider:
         run_id = await first.begin(f"{on(stage)} and call who_am_i {{}} then call who_am_i {{}}")
@@ -236,7 +240,7 @@ async def test_a_run_cancelled_from_elsewhere_stops_its_tool_and_does_not_ask_ag
     assert model.request_count == 3
 
 
-async def test_a_cancelled_run_can_be_resumed_with_another_question(fleet, model, stage):
+async def test_L5_a_cancelled_run_can_be_resumed_with_another_question(fleet, model, stage):
     async with another(fleet, model) as orchestrator:
         run_id = await orchestrator.start(on(stage))
         await stage.enters()

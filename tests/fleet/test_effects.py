@@ -151,7 +151,7 @@ async def test_a_blocking_tool_beyond_its_calls_deadline_is_timed_out_and_its_pr
 
 
 @pytest.mark.parametrize("tool", ["play", "play_once"])
-async def test_a_worker_that_froze_beyond_its_lease_cannot_add_a_second_result(tool, fleet, begin, ask, stage):
+async def test_L7_a_worker_that_froze_beyond_its_lease_cannot_add_a_second_result(tool, fleet, begin, ask, stage):
     answer = begin((tool, {"stage": stage.path}))
     frozen = await stage.enters()
     worker = worker_of(fleet, frozen.pid)

@@ -71,7 +71,7 @@ async def test_the_store_gives_back_the_run_that_was_returned(rehearsal, store):
 
 
 @pytest.mark.parametrize("ids", ["unique", "missing", "doubled"])
-async def test_identical_calls_each_run_and_are_matched_whatever_ids_the_provider_gives(fleet, ids):
+async def test_B1_identical_calls_each_run_and_are_matched_whatever_ids_the_provider_gives(fleet, ids):
     async with rehearsed(fleet.settings, dialect=Dialect(ids=ids)) as orchestrator:
         run = await orchestrator.run('call who_am_i {} and call who_am_i {} and call echo {"value": "x"}')
     first, second, third = contents(run)
@@ -143,7 +143,7 @@ async def test_a_run_fails_with_a_stored_reason_when_the_model_refuses(fleet, st
     assert (await store.load(run.run_id)).run == run
 
 
-async def test_a_run_ends_at_its_limit_of_turns(rehearsal, store):
+async def test_B7_a_run_ends_at_its_limit_of_turns(rehearsal, store):
     run = await rehearsal.run('call echo {"value": 1} then call echo {"value": 2}', max_turns=1)
     assert (run.state, run.reason) == (State.FAILED, "the limit of 1 turns is reached")
     assert contents(run) == ["1"]
@@ -194,7 +194,7 @@ async def test_an_orchestrator_without_a_model_says_so(fleet):
 # --- batches --------------------------------------------------------------------------------------------------------
 
 
-async def test_calls_that_the_history_answers_are_not_run_again(orchestrator, tmp_path):
+async def test_B3_calls_that_the_history_answers_are_not_run_again(orchestrator, tmp_path):
     file = str(tmp_path / "effect")
     message = asking(("write_line", {"path": file}), ("echo", {"value": "b"}), ("echo", {"value": "c"}))
     history = [
@@ -207,7 +207,7 @@ async def test_calls_that_the_history_answers_are_not_run_again(orchestrator, tm
     assert not (tmp_path / "effect").exists()
 
 
-async def test_an_id_that_an_earlier_turn_used_too_does_not_count_as_answered(orchestrator):
+async def test_B3_an_id_that_an_earlier_turn_used_too_does_not_count_as_answered(orchestrator):
     earlier = asking(("echo", {"value": "earlier"}))
     answered = ToolMessage(tool_call_id="call-0", name="echo", content="earlier")
     answers = await orchestrator.execute(asking(("echo", {"value": "now"})), history=[earlier, answered])
@@ -230,7 +230,7 @@ async def test_a_call_that_cannot_be_written_down_is_answered_and_its_siblings_r
     assert fine.content == "1"
 
 
-async def test_a_call_that_is_not_back_at_its_deadline_is_timed_out_and_the_quick_one_kept(orchestrator, stage):
+async def test_B2_a_call_that_is_not_back_at_its_deadline_is_timed_out_and_the_quick_one_kept(orchestrator, stage):
     message = asking(("play", {"stage": stage.path}), ("echo", {"value": "quick"}))
     slow, quick = await orchestrator.execute(message, timeout_s=1.0)
     assert slow.content.startswith("play did not finish within")

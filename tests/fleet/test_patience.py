@@ -163,7 +163,7 @@ async def test_a_job_that_was_submitted_elsewhere_ends_patience(fleet):
 # --- approval -------------------------------------------------------------------------------------------------------
 
 
-async def test_a_denied_call_never_starts_and_the_model_reads_why(fleet, stage):
+async def test_P5_a_denied_call_never_starts_and_the_model_reads_why(fleet, stage):
     async with with_model(fleet, asks(("play_with_approval", {"stage": stage.path}))) as orchestrator:
         run_id = await orchestrator.start("?")
         run = await until(fleet, run_id, parked)
@@ -174,7 +174,7 @@ async def test_a_denied_call_never_starts_and_the_model_reads_why(fleet, stage):
     assert stage.actors == []
 
 
-async def test_a_call_approved_with_other_arguments_runs_with_those(fleet):
+async def test_P5_a_call_approved_with_other_arguments_runs_with_those(fleet):
     async with with_model(fleet, asks(("pay", {"amount": 1000}))) as orchestrator:
         run_id = await orchestrator.start("?")
         run = await until(fleet, run_id, parked)
@@ -183,7 +183,7 @@ async def test_a_call_approved_with_other_arguments_runs_with_those(fleet):
         assert answers(await orchestrator.wait(run_id), "pay") == ["paid 10"]
 
 
-async def test_an_open_approval_outlives_its_orchestrator(fleet):
+async def test_P5_an_open_approval_outlives_its_orchestrator(fleet):
     async with with_model(fleet, asks(("pay", {"amount": 3}))) as first:
         run_id = await first.start("?")
         run = await until(fleet, run_id, parked)
@@ -194,7 +194,7 @@ async def test_an_open_approval_outlives_its_orchestrator(fleet):
     assert (run.answer, answers(run, "pay")) == ("thanks", ["paid 3"])
 
 
-async def test_a_caller_with_a_loop_of_its_own_approves_by_id(orchestrator):
+async def test_P5_a_caller_with_a_loop_of_its_own_approves_by_id(orchestrator):
     asked = asking(("pay", {"amount": 1}), ("pay", {"amount": 2}))
     paid, unpaid = await orchestrator.execute(asked, approved={asked.tool_calls[0].id})
     assert paid.content == "paid 1"

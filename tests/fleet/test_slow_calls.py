@@ -122,7 +122,7 @@ async def test_progress_of_a_plain_function_is_seen_while_it_blocks_its_process(
 # --- handed to the model --------------------------------------------------------------------------------------------
 
 
-async def test_a_model_with_a_handle_fetches_the_result_when_it_wants_it(rehearsal):
+async def test_L1_a_model_with_a_handle_fetches_the_result_when_it_wants_it(rehearsal):
     events = [event async for event in rehearsal.stream('call long_job {"steps": 3} then fetch', slow="handle")]
     run = events[-1].run
     [submitted] = answers(run, "long_job")
@@ -154,7 +154,7 @@ async def test_an_unfetched_result_is_delivered_exactly_once_before_the_run_ends
     assert requested == [message.tool_call_id for message in run.messages if isinstance(message, ToolMessage)]
 
 
-async def test_running_is_told_with_progress_and_without_waiting(converse, stage):
+async def test_L1_running_is_told_with_progress_and_without_waiting(converse, stage):
     heard = []
 
     async def ask_at_half_time(messages):
@@ -312,13 +312,13 @@ async def test_a_running_task_is_cancelled_by_the_model(converse, stage):
     assert len(stage.actors) == 1
 
 
-async def test_failed_is_told_with_its_error(converse):
+async def test_L1_failed_is_told_with_its_error(converse):
     run = await converse((submits("fail_slowly", {}), "tool_calls"), (asks_for("task_result"), "tool_calls"))
     told = json.loads(answers(run, "task_result")[0])
     assert (told["status"], told["error"]) == ("failed", "no luck")
 
 
-async def test_an_unknown_task_and_one_of_another_run_look_the_same(converse):
+async def test_L1_an_unknown_task_and_one_of_another_run_look_the_same(converse):
     first = await converse((submits("long_job", {"steps": 1}), "tool_calls"), (asks_for("task_result"), "tool_calls"))
     foreign = ticket(first.messages)
     second = await converse(

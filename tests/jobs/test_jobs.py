@@ -60,7 +60,7 @@ async def test_nobody_submits_what_nobody_could_hear_of_again(post):
 # --- polls that fail -------------------------------------------------------------------------------------------------
 
 
-async def test_a_poll_that_fails_once_is_repeated(post, system):
+async def test_L2_a_poll_that_fails_once_is_repeated(post, system):
     call = await post.submitted("remote", system=system.url)
     (await system.asked()).answer(status=500)
     (await system.asked()).answer(content="after all")
@@ -77,7 +77,7 @@ async def test_only_failures_in_a_row_count(post, system):
     assert await post.ended(call) == Returned(content="after all")
 
 
-async def test_polls_that_keep_failing_end_the_call_as_crashed(post, system):
+async def test_L2_polls_that_keep_failing_end_the_call_as_crashed(post, system):
     call = await post.submitted("remote", system=system.url)
     for _ in range(3):
         (await system.asked()).answer(status=503)
@@ -125,7 +125,7 @@ async def test_a_failed_job_is_a_failed_call(post, system):
 # --- deadline and cancel ---------------------------------------------------------------------------------------------
 
 
-async def test_at_the_deadline_the_other_system_is_told_and_not_asked(post, system):
+async def test_L3_at_the_deadline_the_other_system_is_told_and_not_asked(post, system):
     call = await post.submitted("remote", system=system.url, deadline_in_s=1.0)
     (await system.asked()).answer("submitted", poll_after_s=30)
     question = await system.asked()

@@ -50,7 +50,7 @@ async def test_a_worker_asked_to_stop_during_a_poll_gives_the_job_away(fleet, po
     stopping.process.wait(20)
 
 
-async def test_the_late_answer_of_a_frozen_worker_is_dropped(fleet, post, system):
+async def test_L7_the_late_answer_of_a_frozen_worker_is_dropped(fleet, post, system):
     call = await post.submitted("remote", system=system.url)
     first = await system.asked()
     frozen = worker_of(fleet, first.pid)

@@ -47,7 +47,7 @@ async def rehearsal(quick):
 
 
 @pytest.mark.parametrize("stream", [True, False])
-async def test_text_and_calls_of_one_reply_are_both_kept(rehearsal, events_of, stream):
+async def test_B10_text_and_calls_of_one_reply_are_both_kept(rehearsal, events_of, stream):
     _, model = await rehearsal(stream=stream)
     events = await events_of(model, [UserMessage(content=TWO_CALLS)])
     last = events[-1]
@@ -102,7 +102,7 @@ async def test_arguments_sent_as_an_object_become_their_text(rehearsal, streams)
     assert written == [json.loads(text) for text in ARGUMENTS]
 
 
-async def test_interleaved_calls_are_streamed_with_index_id_name_and_delta(rehearsal, events_of):
+async def test_B10_interleaved_calls_are_streamed_with_index_id_name_and_delta(rehearsal, events_of):
     _, model = await rehearsal(dialect=Dialect(indices="interleaved"))
     events = await events_of(model, [UserMessage(content=TWO_CALLS)])
     deltas = [event for event in events if isinstance(event, CallDelta)]
@@ -138,7 +138,7 @@ async def test_text_arrives_in_pieces_that_make_up_the_answer(rehearsal, events_
     assert events[-1].finish_reason == "stop"
 
 
-async def test_a_name_that_the_provider_would_refuse_is_mapped_and_comes_back(rehearsal, tool):
+async def test_S7_a_name_that_the_provider_would_refuse_is_mapped_and_comes_back(rehearsal, tool):
     server, model = await rehearsal()
     tools = [tool("größe_messen"), tool("plain")]
     answer = await reply(model, [UserMessage(content="call größe_messen {} and call plain {}")], tools)

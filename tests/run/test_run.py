@@ -62,7 +62,7 @@ def test_calls_are_named_by_run_turn_and_position():
     assert [call.call_id for call in run.calls_owed] == ["r.2.0"]
 
 
-def test_usage_is_summed_over_turns():
+def test_B9_usage_is_summed_over_turns():
     run = started().on(asks("a"))
     run = run.on(back(run)).on(answers("done"))
     assert run.usage == Usage(input_tokens=5, output_tokens=1)

@@ -5,9 +5,12 @@ Puts the parts together and takes them apart; each noun has its routes in a modu
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
+from http import HTTPStatus
 from importlib.metadata import version
+from typing import Any
 
 from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
@@ -20,8 +23,10 @@ from orchestrator.http.bodies import BoundedBodies
 from orchestrator.http.door import Door
 from orchestrator.http.idempotency import Idempotency
 from orchestrator.http.keys import Keyring
+from orchestrator.http.mcp import mcp_served
 from orchestrator.http.options import HttpOptions
 from orchestrator.http.problems import (
+    MEDIA_TYPE,
     Problem,
     ProblemDetails,
     on_bug,
@@ -44,6 +49,18 @@ DESCRIPTION = """Runs the tool calls of LLM agents on a fleet of workers.
 is performed once."""
 
 
+def documented(app: FastAPI, make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    """The OpenAPI document, with the media type that problems really have."""
+    if app.openapi_schema is None:
+        document = make()
+        for methods in document["paths"].values():
+            for operation in methods.values():
+                for status, response in operation["responses"].items():
+                    if int(status) >= HTTPStatus.BAD_REQUEST and "application/json" in response.get("content", {}):
+                        response["content"] = {MEDIA_TYPE: response["content"]["application/json"]}
+    return app.openapi_schema or document
+
+
 def create_app(
     settings: Settings, model: ChatModel | None = None, *, options: HttpOptions | None = None, adopts: bool = True
 ) -> FastAPI:
@@ -61,6 +78,7 @@ def create_app(
             tail = await stack.enter_async_context(Tail(client, settings, max_frames=options.max_frames))
             keyring = Keyring(client, settings, seal)
             door = app.state.door = Door(orchestrator, client, settings, seal, options, keyring, tail, model=name)
+            await stack.enter_async_context(mcp_served(app, orchestrator))
             yield
             door.close_streams()
 
@@ -102,4 +120,5 @@ def create_app(
     app.add_middleware(Idempotency)
     app.add_middleware(BoundedBodies, options=options)
     app.add_middleware(Access)
+    app.openapi = partial(documented, app, app.openapi)  # type: ignore[method-assign]  # FastAPI's own way to do it
     return app

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Final, Literal
 
 import orjson
 from fastapi import APIRouter, Request
-from pydantic import Field
+from pydantic import ConfigDict, Field
 from starlette.responses import Response
 
 from orchestrator.http.access import Reader, Runner
@@ -69,6 +69,15 @@ class InputItem(Lenient):
 
 class ResponseRequest(Lenient):
     """`POST /v1/responses`."""
+
+    model_config = ConfigDict(
+        extra="allow",
+        json_schema_extra={
+            "examples": [
+                {"model": "toolfleet-rehearsal", "input": "What is the square root of 2?", "background": True}
+            ]
+        },
+    )
 
     model: str
     input: Annotated[str, Field(min_length=1)] | Annotated[list[InputItem], Field(min_length=1)]

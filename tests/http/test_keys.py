@@ -1,0 +1,161 @@
+"""Keys: who comes in, what they see, how often they may ask."""
+
+import asyncio
+import time
+
+import httpx
+import pytest
+
+from orchestrator.http.keys import PREFIX, Scope, digest_of
+from orchestrator.http.options import HttpOptions
+from orchestrator.models import REHEARSAL_MODEL, OpenAIChat, RehearsalServer
+from tests.http.fleet_of_doors import api_of
+from toolfleet.settings import Settings
+
+
+@pytest.fixture
+async def api(settings):
+    """An API of its own: a key that exists changes who may come in."""
+    async with RehearsalServer() as server:
+        model = OpenAIChat(REHEARSAL_MODEL, base_url=server.base_url, api_key="rehearsal")
+        async with api_of(settings, model) as running:
+            yield running
+
+
+async def bearer(api, **allowed):
+    key, _ = await api.door.keyring.add(**allowed)
+    return {"authorization": f"Bearer {key}"}
+
+
+async def status(api, path, **options):
+    return (await api.client.get(path, **options)).status_code
+
+
+async def test_without_any_key_this_machine_is_served_and_nothing_that_only_seems_to_be_it(api):
+    assert await status(api, "/v1/runs") == 200
+    assert await status(api, "/v1/runs", headers={"authorization": "Bearer sk-of-another-system"}) == 200
+    assert await status(api, "/v1/runs", headers={"host": "evil.example"}) == 403
+    assert await status(api, "/v1/runs", headers={"origin": "https://evil.example"}) == 403
+    assert await status(api, "/v1/runs", headers={"origin": "http://localhost:3000"}) == 200
+    assert await status(api, "/v1/runs", headers={"authorization": "Bearer tf_guessed"}) == 401
+
+
+async def test_once_there_is_a_key_every_request_needs_one(api, monkeypatch):
+    monkeypatch.setattr("orchestrator.http.keys.KNOWN_FOR_S", 0.0)
+    known = await bearer(api)
+    refused = await api.client.get("/v1/runs")
+    assert (refused.status_code, refused.headers["www-authenticate"]) == (401, "Bearer")
+    assert refused.json()["status"] == 401
+    assert await status(api, "/v1/runs", headers=known) == 200
+    assert await status(api, "/healthz") == 200
+    [key] = await api.door.keyring.all()
+    assert await api.door.keyring.revoke(key.key_id[:6]) == key
+    assert await status(api, "/v1/runs", headers=known) == 401
+
+
+async def test_a_key_is_stored_as_a_digest_and_believed_only_if_the_fleet_wrote_it(api):
+    keys = api.door.settings.keys
+    key, stored = await api.door.keyring.add("ci")
+    found = await api.door.client.hgetall(keys.api_keys())
+    assert key.startswith(PREFIX)
+    assert list(found) == [digest_of(key).encode()]
+    assert key.encode() not in b"".join(found.values())
+    forged = found[digest_of(key).encode()]
+    await api.door.client.hset(keys.api_keys(), digest_of("tf_mine"), forged)
+    await api.door.client.hset(keys.api_keys(), digest_of("tf_text"), b'{"scopes": ["admin"]}')
+    for made_up in ("tf_mine", "tf_text"):
+        assert await status(api, "/v1/runs", headers={"authorization": f"Bearer {made_up}"}) == 401
+    assert await api.door.keyring.all() == [stored]
+
+
+async def test_scopes_say_what_may_be_done(api):
+    read = await bearer(api, scopes=(Scope.READ,))
+    assert await status(api, "/v1/runs", headers=read) == 200
+    refused = await api.client.post("/v1/runs", json={"question": "?"}, headers=read)
+    assert (refused.status_code, refused.json()["type"]) == (403, "urn:toolfleet:problem:scope-missing")
+    assert await status(api, "/metrics", headers=await bearer(api)) == 403
+    assert await status(api, "/metrics", headers=await bearer(api, scopes=(Scope.ADMIN,))) == 200
+
+
+async def test_an_expired_key_is_none(api):
+    soon = await bearer(api, expires_unix_s=time.time() + 0.2)
+    await bearer(api)
+    assert await status(api, "/v1/runs", headers=soon) == 200
+    await asyncio.sleep(0.25)
+    assert await status(api, "/v1/runs", headers=soon) == 401
+
+
+async def test_a_rate_is_kept_and_says_when_to_come_back(api):
+    slow = await bearer(api, rate_per_s=2)
+    answers = [await api.client.get("/v1/runs", headers=slow) for _ in range(4)]
+    assert [answer.status_code for answer in answers][:2] == [200, 200]
+    limited = next(answer for answer in answers if answer.status_code == 429)
+    assert limited.headers["retry-after"] == "1"
+    [bucket] = [key async for key in api.door.client.scan_iter(api.door.settings.keys.rate("*"))]
+    assert 0 < await api.door.client.ttl(bucket) <= 3
+
+
+async def test_runs_are_seen_by_their_tenant_only(api):
+    ours, theirs = await bearer(api, tenant="ours"), await bearer(api, tenant="theirs")
+    nobodys = await bearer(api)
+    asked = {"question": "?", "model": "nobody-has-this"}
+    run_id = (await api.client.post("/v1/runs", json=asked, headers=ours)).json()["run_id"]
+    for stranger in (theirs, nobodys):
+        assert (await api.client.get("/v1/runs", headers=stranger)).json() == {"runs": []}
+        foreign = await api.client.get(f"/v1/runs/{run_id}", headers=stranger)
+        unknown = await api.client.get("/v1/runs/0000000000000000", headers=stranger)
+        assert foreign.json()["detail"].replace(run_id, "0000000000000000") == unknown.json()["detail"]
+        for method, path, body in [
+            ("GET", "/events", None),
+            ("GET", "/calls", None),
+            ("POST", "/cancel", {}),
+            ("POST", "/messages", {"question": "?"}),
+            ("POST", "/approvals", {"call_id": f"{run_id}.1.0", "granted": True}),
+            ("DELETE", "", None),
+        ]:
+            answer = await api.client.request(method, f"/v1/runs/{run_id}{path}", json=body, headers=stranger)
+            assert answer.status_code == 404, (method, path)
+        assert (await api.client.get(f"/v1/responses/resp_{run_id}", headers=stranger)).status_code == 404
+    [listed] = (await api.client.get("/v1/runs", headers=ours)).json()["runs"]
+    assert listed["run_id"] == run_id
+    assert (await api.client.delete(f"/v1/runs/{run_id}", headers=ours)).status_code == 204
+    assert (await api.client.get("/v1/runs", headers=ours)).json() == {"runs": []}
+
+
+async def test_handles_and_idempotency_keys_belong_to_a_tenant_and_tools_to_a_key(http_fleet, tmp_path):
+    settings: Settings = http_fleet.settings.model_copy()
+    async with api_of(settings, options=HttpOptions()) as api:
+        try:
+            ours, theirs = await bearer(api, tenant="ours"), await bearer(api, tenant="theirs", tools=("ec*",))
+            asked = {"arguments": {"seconds": 60}, "patience_s": 0}
+            url = (await api.client.post("/v1/tools/wait/call", json=asked, headers=ours)).json()["url"]
+            assert (await api.client.get(url, headers=theirs)).status_code == 404
+            assert (await api.client.post(f"{url}/cancel", headers=theirs)).status_code == 404
+            assert (await api.client.post(f"{url}/cancel", headers=ours)).json()["status"] == "cancelled"
+            refused = await api.client.post("/v1/tools/wait/call", json=asked, headers=theirs)
+            assert (refused.status_code, refused.json()["type"]) == (403, "urn:toolfleet:problem:tool-not-allowed")
+            offered = (await api.client.get("/v1/tools", headers=theirs)).json()["tools"]
+            assert [tool["name"] for tool in offered] == ["echo"]
+            asked = {"question": "?", "model": "nobody", "tools": ["add"]}
+            assert (await api.client.post("/v1/runs", json=asked, headers=theirs)).status_code == 403
+            asked = {"question": "?", "model": "nobody"}
+            run = await api.client.post("/v1/runs", json=asked, headers=theirs)
+            assert (await api.client.get(run.json()["url"], headers=theirs)).json()["tools"] == ["echo"]
+            same = {"idempotency-key": str(tmp_path)}
+            ids = [
+                (await api.client.post("/v1/runs", json=asked, headers={**who, **same})).json()["run_id"]
+                for who in (ours, theirs)
+            ]
+            assert ids[0] != ids[1]
+        finally:
+            for key in await api.door.keyring.all():
+                await api.door.keyring.revoke(key.key_id)
+
+
+async def test_an_insecure_server_serves_whoever_comes_and_a_careful_one_nobody_without_a_key(settings):
+    async with api_of(settings, options=HttpOptions(is_insecure=True)) as api:
+        assert await status(api, "/v1/runs", headers={"host": "fleet.example"}) == 200
+    async with api_of(settings, options=HttpOptions(needs_keys=True)) as api:
+        assert await status(api, "/v1/runs") == 401
+        with pytest.raises(httpx.HTTPStatusError):
+            (await api.client.get("/v1/tools")).raise_for_status()

@@ -1,0 +1,71 @@
+"""Many listeners, and those that do not behave."""
+
+import asyncio
+import contextlib
+
+from orchestrator.http.options import HttpOptions
+from tests.http.fleet_of_doors import api_of
+
+CLIENTS = 1000
+ADD = 'call add {"a": 2, "b": 3}'
+
+
+async def listening(api, run_id):
+    """A bare connection that listens to a run, with little of a client's own cost."""
+    host, port = api.url.removeprefix("http://").split(":")
+    reader, writer = await asyncio.open_connection(host, int(port))
+    writer.write(f"GET /v1/runs/{run_id}/events HTTP/1.1\r\nhost: {host}\r\n\r\n".encode())
+    return reader, writer
+
+
+async def test_a_thousand_idle_listeners_cost_no_more_than_their_connections_and_all_hear(http_fleet, model):
+    async with api_of(http_fleet.settings, model, options=HttpOptions(ping_s=1)) as api:
+        run_id = await api.begin(f'call long_job {{"steps": 400}} then {ADD}')
+        clients = await asyncio.gather(*(listening(api, run_id) for _ in range(CLIENTS)))
+        await asyncio.gather(*(reader.readuntil(b"event: calls_sent") for reader, _ in clients))
+        async with asyncio.timeout(20):
+            while api.door.tail.listeners < CLIENTS:
+                await asyncio.sleep(0.02)
+        assert api.door.tail.runs == 1
+        assert (await api.client.get("/v1/tools")).status_code == 200
+        await api.client.post(f"/v1/runs/{run_id}/cancel")
+        async with asyncio.timeout(20):
+            ends = await asyncio.gather(*(reader.readuntil(b"event: run_stopped") for reader, _ in clients))
+            assert len(ends) == CLIENTS
+            while api.door.streams or api.door.tail.runs:
+                await asyncio.sleep(0.02)
+        for _, writer in clients:
+            writer.close()
+
+
+async def test_a_listener_that_reads_nothing_is_dropped_and_loses_nothing_by_it(http_fleet, model):
+    options = HttpOptions(send_timeout_s=0.3, max_frames=4)
+    async with api_of(http_fleet.settings, model, options=options) as api:
+        letters = 250_000
+        run_id = await api.begin(" then ".join(f'call wordy {{"characters": {letters // 3}}}' for _ in range(12)))
+        reader, writer = await listening(api, run_id)
+        reader._transport.pause_reading()
+        run = await api.client.get(f"/v1/runs/{run_id}")
+        async with asyncio.timeout(20):
+            while run.json()["state"] != "done":
+                await asyncio.sleep(0.05)
+                run = await api.client.get(f"/v1/runs/{run_id}")
+            while api.door.streams:
+                await asyncio.sleep(0.02)
+        reader._transport.resume_reading()
+        with contextlib.suppress(ConnectionError):
+            assert not (await reader.read(-1)).endswith(b"0\r\n\r\n")
+        writer.close()
+        assert len(await api.events(run_id)) > 30
+
+
+async def test_streams_end_when_the_server_stops(http_fleet, model):
+    async with api_of(http_fleet.settings, model) as api:
+        run_id = await api.begin("?", model="nobody-has-this")
+        reader, writer = await listening(api, run_id)
+        await reader.readuntil(b"event: run_started")
+        api.server.should_exit = True
+        async with asyncio.timeout(3):
+            rest = await reader.read(-1)
+        assert rest.endswith(b"0\r\n\r\n")
+        writer.close()

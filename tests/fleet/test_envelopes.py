@@ -198,7 +198,7 @@ async def test_the_same_envelope_twice_has_one_effect_and_one_result(post, tmp_p
     assert await post.counted("duplicate_messages") == copies + 3
 
 
-async def test_the_same_repeatable_envelope_twice_has_one_result(post):
+async def test_L7_the_same_repeatable_envelope_twice_has_one_result(post):
     async with stage_of_its_own() as stage:
         call = post.call("play", {"stage": stage.path})
         post.send(call)

@@ -11,6 +11,7 @@ from typing import Annotated, Any, Final, Literal
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
 WIRE_VERSION: Final = 1
+_UNDO: Final = "-undo"
 
 
 class Record(BaseModel):
@@ -49,28 +50,6 @@ class FailureKind(StrEnum):
     LIMIT = "limit"
 
 
-class ToolCall(Record):
-    """One requested tool call on its way to a worker.
-
-    `call_id` is `{run_id}.{turn}.{position}` and also the Celery task id. `arguments` is the JSON text that the model
-    wrote, unparsed: the worker that knows the tool validates it. `deadline_unix_s` counts from the request, so time in
-    the queue counts; an expired call never starts. `context` is the caller's own JSON, hidden from the model.
-    """
-
-    v: Literal[1] = WIRE_VERSION
-    call_id: str
-    run_id: str
-    tool: str
-    arguments: str = Field(repr=False)  # may hold secrets, and a repr ends up in logs
-    attempt: int = 1
-    deadline_unix_s: float
-    reply_to: str
-    context: dict[str, Any] = Field(default_factory=dict, repr=False)
-    state: dict[str, Any] = Field(default_factory=dict, repr=False)
-    """What the tools of the run share, as it was when the call was sent."""
-    traceparent: str | None = None
-
-
 class MediaPart(Record):
     """Something that is not text in a result: here as base64 in `data`, or kept under `artifact` if it is large.
 
@@ -103,6 +82,30 @@ class Returned(Record):
     attributes: dict[str, Any] = Field(default_factory=dict)
     artifact: str | None = None
     media: tuple[MediaPart, ...] = Field(default=(), exclude_if=lambda media: not media)
+
+
+class ToolCall(Record):
+    """One requested tool call on its way to a worker.
+
+    `call_id` is `{run_id}.{turn}.{position}` and also the Celery task id. `arguments` is the JSON text that the model
+    wrote, unparsed: the worker that knows the tool validates it. `deadline_unix_s` counts from the request, so time in
+    the queue counts; an expired call never starts. `context` is the caller's own JSON, hidden from the model.
+    """
+
+    v: Literal[1] = WIRE_VERSION
+    call_id: str
+    run_id: str
+    tool: str
+    arguments: str = Field(repr=False)  # may hold secrets, and a repr ends up in logs
+    attempt: int = 1
+    deadline_unix_s: float
+    reply_to: str
+    context: dict[str, Any] = Field(default_factory=dict, repr=False)
+    state: dict[str, Any] = Field(default_factory=dict, repr=False)
+    """What the tools of the run share, as it was when the call was sent."""
+    traceparent: str | None = None
+    undoes: Returned | None = Field(default=None, exclude_if=lambda undoes: undoes is None, repr=False)
+    """What the tool returned to the call that this one takes back; None for an ordinary call."""
 
 
 class Failed(Record):
@@ -167,6 +170,16 @@ TOOL_RESULT: TypeAdapter[Returned | Failed | Submitted] = TypeAdapter(ToolResult
 def call_id(run_id: str, turn: int, position: int) -> str:
     """The one join key of a call; also its Celery task id."""
     return f"{run_id}.{turn}.{position}"
+
+
+def undo_id(call_id: str) -> str:
+    """The id of the call that takes back what another one has done: of the same run, and one for each call."""
+    return f"{call_id}{_UNDO}"
+
+
+def undone_id(undo_id: str) -> str:
+    """The call that is taken back."""
+    return undo_id.removesuffix(_UNDO)
 
 
 def run_of(call_id: str) -> str:

@@ -67,7 +67,8 @@ def admit(
     must_claim = not effect.repeatable and not delivery.claimed
     if delivery.deliveries > 1 and not effect.repeatable:
         in_time = now_unix_s < call.deadline_unix_s and delivery.deliveries <= max_deliveries
-        if reconciles and in_time and can_be_reconciled(delivery):
+        # What is asked there is what became of the tool's own effect, not of taking it back.
+        if reconciles and call.undoes is None and in_time and can_be_reconciled(delivery):
             return Unresolved(call, must_claim)
         return Ended(call, in_doubt(call.tool))
     if failure := _must_not_start(call, delivery, now_unix_s, max_deliveries):

@@ -1,7 +1,7 @@
 """One call in, one result out. Whatever a tool does, the answer is a record: nothing is raised but cancellation.
 
-One of the two places in this project that may catch everything, for a tool and for its reconcile function. Knows
-nothing of Redis, Celery or delivery.
+One of the two places in this project that may catch everything, for a tool and for its hooks. Knows nothing
+of Redis, Celery or delivery.
 """
 
 from __future__ import annotations
@@ -19,9 +19,10 @@ from typing import Any
 import structlog
 
 from toolfleet.arguments import DEFAULT_LIMITS, Arguments, BadArguments, Limits
-from toolfleet.calls import Failed, FailureKind, NotDone, Returned, Submitted, ToolCall
+from toolfleet.calls import Failed, FailureKind, NotDone, Returned, Submitted, ToolCall, undone_id
 from toolfleet.context import Context, within
 from toolfleet.errors import ToolError
+from toolfleet.hooks import HookName
 from toolfleet.interceptors import Interceptor, Result
 from toolfleet.tool import Tool
 from workers.admit import still_in_doubt
@@ -81,7 +82,7 @@ async def reconcile(
     clock = asyncio.timeout(context.time_left_s)
     try:
         async with clock:
-            answer = await _ask(tool, call, context, threads)
+            answer = await _ask(tool, "reconcile", (call,), context, threads)
         return _verdict(call, answer)
     except TimeoutError as error:
         return _undecided(call, "gave no answer before the deadline" if clock.expired() else _raised(error), error)
@@ -106,19 +107,49 @@ def _verdict(call: ToolCall, answer: object) -> Returned | Failed | NotDone:
             return _undecided(call, f"returned a {type(answer).__name__}, not Returned, Failed or NotDone")
 
 
-async def _ask(tool: Tool[..., Any], call: ToolCall, context: Context, threads: Executor | None) -> Any:
-    function = tool.hooks.get("reconcile")
-    if function is None:
-        raise LookupError(f"{call.tool} has no reconcile function")
+async def compensate(
+    call: ToolCall, tool: Tool[..., Any], context: Context, *, threads: Executor | None
+) -> Returned | Failed:
+    """Take back what a call of the tool has done. Whatever its author's function does, the answer is a record.
 
-    def ask(call: ToolCall, context: Context) -> Any:
+    Takes no longer than until the call's deadline. Raises CancelledError only.
+    """
+    done = call.model_copy(update={"call_id": undone_id(call.call_id), "undoes": None})
+    limit_s = context.time_left_s
+    clock = asyncio.timeout(limit_s)
+    try:
+        async with clock:
+            answer = await _ask(tool, "compensate", (done, call.undoes), context, threads)
+        result = record_of(answer, returns_nothing=True)
+    except TimeoutError as error:
+        return _timed_out(tool, limit_s) if clock.expired() else _broken(call, error)
+    except asyncio.CancelledError as error:
+        if _asked_to_cancel():
+            raise
+        return _broken(call, error)
+    except BaseException as error:  # noqa: BLE001  # the author's function too may raise anything
+        return _broken(call, error)
+    if isinstance(result, Submitted):
+        return Failed(kind=FailureKind.ERROR, message=f"the compensate function of {call.tool} returned Submitted")
+    return result
+
+
+async def _ask(
+    tool: Tool[..., Any], hook: HookName, given: tuple[object, ...], context: Context, threads: Executor | None
+) -> Any:
+    """What one of the tool's hooks returns, called as the tool itself is."""
+    function = tool.hooks.get(hook)
+    if function is None:
+        raise LookupError(f"{tool.spec.name} has no {hook} function")
+
+    def ask(given: tuple[object, ...], context: Context) -> Any:
         with within(context):
-            return function(*tool.receiver, call, context)
+            return function(*tool.receiver, *given, context)
 
     if inspect.iscoroutinefunction(function):
         with within(context):
-            return await function(*tool.receiver, call, context)
-    return ask(call, context) if threads is None else await _on_thread(ask, call, context, threads)
+            return await function(*tool.receiver, *given, context)
+    return ask(given, context) if threads is None else await _on_thread(ask, given, context, threads)
 
 
 def _undecided(call: ToolCall, reason: str, error: BaseException | None = None) -> Failed:

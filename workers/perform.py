@@ -32,7 +32,7 @@ from workers.checkpoints import Checkpoints, LoopCheckpoints, ThreadCheckpoints,
 from workers.claims import Claimer, is_still_ours
 from workers.dead_letters import bury
 from workers.delivery import Delivery
-from workers.execute import execute, reconcile
+from workers.execute import compensate, execute, reconcile
 from workers.jobs.decide import job_of
 from workers.jobs.schedule import submit
 from workers.progress import LoopReporter, ProgressReporter, ThreadReporter
@@ -175,14 +175,7 @@ class Performer:
         if tool.spec.long_running:
             context.progress(0.0)  # whoever asks with its handle learns that it runs
         try:
-            result = await execute(
-                call,
-                tool,
-                context,
-                threads=self._threads,
-                limits=self._limits,
-                interceptors=self._interceptors,
-            )
+            result = await self._performed(call, tool, context)
         except asyncio.CancelledError as interruption:
             ending = _interrupted(delivery, call, tool, interruption)
             if isinstance(ending, Ending):
@@ -191,6 +184,13 @@ class Performer:
             result = ending
         reached(Point.EFFECT_DONE, call.call_id)
         return await self._settle(delivery, call, result)
+
+    async def _performed(self, call: ToolCall, tool: Tool[..., Any], context: Context) -> Returned | Failed | Submitted:
+        if call.undoes is not None:
+            return await compensate(call, tool, context, threads=self._threads)
+        return await execute(
+            call, tool, context, threads=self._threads, limits=self._limits, interceptors=self._interceptors
+        )
 
     async def _left_of(self, call: ToolCall) -> tuple[bool, Any]:
         """Whether the call was cancelled, and the checkpoint of an earlier attempt.
@@ -251,6 +251,6 @@ def _interrupted(
         return Failed(kind=FailureKind.CANCELLED, message=f"{call.tool} was cancelled while it ran.")
     if tool.spec.effect.repeatable:
         return Ending.HANDED_BACK
-    if tool.hooks.get("reconcile") and can_be_reconciled(delivery):
+    if call.undoes is None and tool.hooks.get("reconcile") and can_be_reconciled(delivery):
         return Ending.LEFT_OPEN
     return in_doubt(call.tool)

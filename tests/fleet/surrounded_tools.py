@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections import Counter
 from pathlib import Path
 from typing import Annotated, Any
@@ -172,6 +173,51 @@ async def rude(n: int) -> int:
     raise ValueError(f"I hate {n}")
 
 
+# --- compensation ----------------------------------------------------------------------------------------------------
+
+
+@tool
+async def book(seat: str, path: str) -> Returned:
+    """Book a seat."""
+    _write(path, f"booked {seat}")
+    return Returned(content=f"booked {seat}", attributes={"ticket": f"T-{seat}"})
+
+
+@book.compensate
+async def _cancel_booking(call: Any, result: Returned, ctx: Context) -> None:
+    given = json.loads(call.arguments)
+    assert current_context() is ctx
+    assert ctx.call_id == f"{call.call_id}-undo"
+    assert given["seat"] != "stuck", "it cannot be cancelled any more"
+    _write(given["path"], f"cancelled {result.attributes['ticket']}")
+
+
+@tool(idempotent=True, queue="cpu")
+def reserve(car: str, path: str) -> str:
+    """Reserve a car."""
+    _write(path, f"reserved {car}")
+    return f"reserved {car}"
+
+
+@reserve.compensate
+def _cancel_reservation(call: Any, result: Returned, ctx: Context) -> str:
+    _write(json.loads(call.arguments)["path"], f"undid {result.content}")
+    return "the car is free again"
+
+
+@tool(read_only=True)
+async def pay(amount: int) -> str:
+    """Pay, if it is not too much."""
+    if amount > 100:
+        raise ToolError("the card was declined")
+    return "paid"
+
+
+def _write(path: str, line: str) -> None:
+    with Path(path).open("a") as file:
+        file.write(f"{line}\n")
+
+
 # --- the ones that are shipped ---------------------------------------------------------------------------------------
 
 
@@ -219,14 +265,14 @@ def _count(path: str) -> int:
     return times
 
 
-_running = 0
+_running: list[None] = []
 
 
 @tool(read_only=True, interceptors=[ConcurrencyLimit(2)])
 async def crowded() -> int:
     """How many of these run, this one included."""
-    global _running
-    _running += 1
+    _running.append(None)
     await asyncio.sleep(0.02)
-    seen, _running = _running, _running - 1
+    seen = len(_running)
+    _running.pop()
     return seen

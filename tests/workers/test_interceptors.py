@@ -41,7 +41,7 @@ def test_P1_one_that_is_not_there_is_named():
 
 @pytest.mark.parametrize("stranger", [Retry, "watch", None], ids=["a_class", "text", "nothing"])
 def test_P1_a_tool_refuses_what_is_no_interceptor(stranger):
-    with pytest.raises(InvalidTool, match="tool f: .* is no interceptor"):
+    with pytest.raises(InvalidTool, match=r"tool f: .* is no interceptor"):
 
         @tool(interceptors=[stranger])
         def f(): ...
@@ -133,7 +133,7 @@ async def test_P1_a_default_that_is_not_of_its_type_survives_a_change_beside_it(
         return await proceed(call.with_arguments(n=2))
 
     @tool(read_only=True, interceptors=[more])
-    async def f(n: int, unit: str = None) -> str:  # type: ignore[assignment]
+    async def f(n: int, unit: str = None) -> str:  # noqa: RUF013  # as authors write it
         return f"{n} {unit}"
 
     assert (await run(f, '{"n": 1}')).content == "2 None"

@@ -112,7 +112,7 @@ class Performer:
         )
         if not isinstance(result, Submitted):
             return tool_result(result, spec)
-        ticket = self._tickets.issue(result.handle, caller.tenant, spec)
+        ticket = self._tickets.issue(result.handle, caller.tenant)
         if with_tasks:
             return created(ticket)
         return await self._waited_for(ticket, spec, give_up_at, observed)

@@ -28,6 +28,7 @@ from orchestrator.mcp.errors import protocol_errors
 from orchestrator.mcp.tickets import Ticket, Tickets
 from orchestrator.mcp.tools import tool_result
 from toolfleet.errors import ToolfleetError
+from toolfleet.keys import RESULT_TTL_S
 from toolfleet.tool import ToolSpec
 
 EXTENSION: Final = "io.modelcontextprotocol/tasks"
@@ -85,7 +86,7 @@ def created(ticket: Ticket) -> dict[str, Any]:
         status="working",
         created_at=at,
         last_updated_at=at,
-        ttl_ms=ticket.ttl_s * 1000,
+        ttl_ms=RESULT_TTL_S * 1000,
         poll_interval_ms=int(POLL_AFTER_S * 1000),
     ).on_wire()
 
@@ -156,14 +157,15 @@ def _told(ticket: Ticket, status: Status, spec: ToolSpec | None) -> Task:
     if word == "completed" and status.result is not None:
         shown = tool_result(status.result, spec)
         result = shown.model_dump(by_alias=True, mode="json", exclude_none=True)
+    now = datetime.now(UTC).timestamp()
     return Task(
         result_type="complete",
         task_id=ticket.task_id,
         status=word,
         status_message=_message(status),
         created_at=_iso(ticket.created_unix_s),
-        last_updated_at=_iso(datetime.now(UTC).timestamp()),
-        ttl_ms=ticket.ttl_s * 1000,
+        last_updated_at=_iso(now),
+        ttl_ms=_ttl_ms(now - ticket.created_unix_s, is_terminal=status.is_terminal),
         poll_interval_ms=None if status.poll_after_s is None else int(status.poll_after_s * 1000),
         result=result,
     )
@@ -175,6 +177,11 @@ def _message(status: Status) -> str | None:
     if status.queue_position is not None:
         return f"queued, {status.queue_position} calls before it"
     return status.message or (None if status.is_terminal else status.status)
+
+
+def _ttl_ms(age_s: float, *, is_terminal: bool) -> int:
+    """How long, from its creation, the task can be asked for at least: a result is kept from when it arrived."""
+    return int(1000 * (max(age_s, RESULT_TTL_S) if is_terminal else age_s + RESULT_TTL_S))
 
 
 def _iso(unix_s: float) -> str:

@@ -12,9 +12,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from toolfleet.errors import HandleNotFound
-from toolfleet.keys import RESULT_TTL_S
 from toolfleet.settings import Settings
-from toolfleet.tool import ToolSpec
 
 _PURPOSE: Final = b"toolfleet.mcp.task\0"
 _MAC_BYTES: Final = 16
@@ -22,32 +20,27 @@ _MAC_BYTES: Final = 16
 
 @dataclass(frozen=True, slots=True)
 class Ticket:
-    """What a task id says: the fleet's handle, when it was given out, and how long it is good for."""
+    """What a task id says: the fleet's handle, when and to whom it was given out."""
 
     task_id: str
     handle: str
-    created_unix_s: float
-    ttl_s: int
     tenant: str
+    created_unix_s: float
 
 
 class Tickets:
     """Gives out task ids and reads them."""
 
     def __init__(self, settings: Settings) -> None:
-        self._settings = settings
         secrets = [settings.secret.get_secret_value(), settings.previous_secret.get_secret_value()]
         # As for envelopes: what the previous secret signed is still good, and without any secret the key is empty.
         self._keys = [secrets[0].encode(), *(secret.encode() for secret in secrets[1:] if secret)]
 
-    def issue(self, handle: str, tenant: str, spec: ToolSpec) -> Ticket:
+    def issue(self, handle: str, tenant: str) -> Ticket:
         """A task id for a handle, good for this tenant only."""
-        created_unix_s = int(time.time() * 1000) / 1000
-        settings = self._settings
-        timeout_s = settings.long_call_timeout_s if spec.long_running else settings.call_timeout_s
-        ttl_s = int(max(timeout_s, spec.timeout_s or 0)) + RESULT_TTL_S
-        said = f"{handle}.{int(created_unix_s * 1000):x}.{ttl_s:x}"
-        return Ticket(f"{said}.{_mac(self._keys[0], said, tenant)}", handle, created_unix_s, ttl_s, tenant)
+        created_ms = int(time.time() * 1000)
+        said = f"{handle}.{created_ms:x}"
+        return Ticket(f"{said}.{_mac(self._keys[0], said, tenant)}", handle, tenant, created_ms / 1000)
 
     def read(self, task_id: str, tenant: str) -> Ticket:
         """The ticket, if it was given to this tenant. Raises HandleNotFound for any other text."""
@@ -55,8 +48,8 @@ class Tickets:
         claimed = mac.encode("utf-8", "replace")
         if not any(hmac.compare_digest(_mac(key, said, tenant).encode(), claimed) for key in self._keys):
             raise HandleNotFound("there is no such task: its id is wrong, or it belongs to somebody else")
-        handle, created, ttl = said.rsplit(".", 2)
-        return Ticket(task_id, handle, int(created, 16) / 1000, int(ttl, 16), tenant)
+        handle, _, created_ms = said.rpartition(".")
+        return Ticket(task_id, handle, tenant, int(created_ms, 16) / 1000)
 
 
 def _mac(key: bytes, said: str, tenant: str) -> str:

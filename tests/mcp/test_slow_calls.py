@@ -16,13 +16,13 @@ from tests.mcp.doors import served, text
 WAIT_S = 30
 
 
-async def test_progress_of_a_running_call_is_told(connect_anyhow, stage):
+async def test_progress_of_a_running_call_is_told(connect, stage):
     heard = asyncio.Queue()
 
     async def hear(*progress):
         heard.put_nowait(progress)
 
-    async with connect_anyhow() as client:
+    async with connect() as client:
         calling = asyncio.create_task(client.call_tool("play", {"stage": stage.path}, progress_callback=hear))
         actor = await stage.enters()
         actor.progresses(0.25, "a quarter")
@@ -67,8 +67,8 @@ async def test_a_client_that_can_wait_no_longer_gets_an_id_and_asks_with_it(conn
     assert len(stage.actors) == 1
 
 
-async def test_a_client_that_knows_no_tasks_cancels_with_a_tool(connect, stage):
-    async with connect() as client:
+async def test_a_client_that_knows_no_tasks_cancels_with_a_tool(address, stage):
+    async with Client(address) as client:
         first = await client.call_tool("play_long", {"stage": stage.path})
         actor = await stage.enters()
         task = {"task_id": first.structured_content["task_id"]}

@@ -88,8 +88,8 @@ async def test_a_failing_task_is_completed_with_an_error_for_its_model(client, s
     assert completed.result.is_error
 
 
-async def test_a_cancelled_task_ends_on_its_worker_and_stays_cancelled(connect_tasking, stage):
-    async with connect_tasking() as client:
+async def test_a_cancelled_task_ends_on_its_worker_and_stays_cancelled(client, stage):
+    async with client:
         created, actor = await begun(client, stage)
         params = TaskParams(task_id=created.task_id)
         assert (await client.session.send_request(CancelTask(params=params), ToldAnything)).result_type == "complete"

@@ -1,0 +1,52 @@
+"""MCP at /mcp of the HTTP API, behind its keys."""
+
+import asyncio
+from contextlib import aclosing
+
+import httpx
+import httpx2
+import pytest
+from mcp import Client
+from mcp.client.streamable_http import streamable_http_client
+from mcp.shared.exceptions import MCPError
+
+from orchestrator.http.app import create_app
+from orchestrator.http.keys import Keyring, Scope
+from orchestrator.http.server import listening_socket, server_for
+from tests.mcp.doors import text
+from toolfleet.connections import connect_async
+from toolfleet.wire import Seal
+
+
+@pytest.fixture
+async def api(fleet):
+    door = listening_socket("127.0.0.1", 0)
+    server = server_for(create_app(fleet.settings))
+    serving = asyncio.create_task(server.serve(sockets=[door]))
+    try:
+        yield f"http://127.0.0.1:{door.getsockname()[1]}"
+    finally:
+        server.should_exit = True
+        await serving
+
+
+async def test_a_key_opens_what_it_includes_and_nothing_else(fleet, api):
+    async with aclosing(connect_async(fleet.settings)) as redis:
+        keyring = Keyring(redis, fleet.settings, Seal(fleet.settings))
+        key, made = await keyring.add(tenant="ann", scopes=(Scope.RUN,), tools=("add",))
+        watching, other = await keyring.add(scopes=(Scope.READ,))
+        try:
+            async with (
+                httpx2.AsyncClient(headers={"authorization": f"Bearer {key}"}) as http,
+                Client(streamable_http_client(f"{api}/mcp", http_client=http)) as client,
+            ):
+                assert "echo" not in {tool.name for tool in (await client.list_tools()).tools}
+                assert text(await client.call_tool("add", {"a": 1, "b": 2})) == "3"
+                with pytest.raises(MCPError, match="Unknown tool"):
+                    await client.call_tool("echo", {"value": 1})
+            async with httpx.AsyncClient() as http:
+                for header, status in (({}, 401), ({"authorization": f"Bearer {watching}"}, 403)):
+                    assert (await http.post(f"{api}/mcp", headers=header, json={})).status_code == status
+        finally:
+            for each in (made, other):
+                await keyring.revoke(each.key_id)

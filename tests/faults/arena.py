@@ -144,6 +144,12 @@ class Arena:
         yield
         self.injections.append(Injection(began, time.monotonic()))
 
+    async def recovered(self) -> None:
+        """Until every call that was under way has its answer, so that the next injection does not delay it again."""
+        now = time.monotonic()
+        under_way = [ask for ask in self.load.asks if ask.sent_s <= now and not (ask.outcome or ask.error)]
+        await until(lambda: all(ask.outcome or ask.error for ask in under_way))
+
     def expect(self, condition: Any, otherwise: str) -> None:
         """Something beyond the fate of calls has to hold."""
         if not condition:
@@ -196,7 +202,7 @@ def _named(error: BaseException) -> str:
 async def until(condition: Callable[[], Any], within_s: float = 60.0) -> float:
     """Wait for a condition that tells of no event; the time at which it held. Raises TimeoutError."""
     async with asyncio.timeout(within_s):
-        while not condition():  # noqa: ASYNC110  # processes and files tell of no event
+        while not condition():  # processes and files tell of no event
             await asyncio.sleep(0.01)
     return time.monotonic()
 

@@ -28,7 +28,7 @@ async def restarted(arena: Arena, how: signal.Signals, times: int) -> None:
             await asyncio.sleep(0.3 + 0.3 * arena.rng.random())
             async with arena.injecting():
                 await asyncio.to_thread(arena.server.restart, how, down_s=0.5 * arena.rng.random())
-            await asyncio.sleep(0.5)
+            await arena.recovered()
 
 
 @fault("the server is killed and started again with its append-only file, calls queued and running", long=20)
@@ -49,6 +49,7 @@ async def server_frozen(arena: Arena, times: int) -> None:
             async with arena.injecting():
                 with arena.server.frozen():
                     await asyncio.sleep(OUTAGE_S[arena.form])
+            await arena.recovered()
 
 
 @fault("the server answers nobody for a while (CLIENT PAUSE)", short=1, long=5)
@@ -59,6 +60,7 @@ async def server_paused(arena: Arena, times: int) -> None:
             async with arena.injecting():
                 await asyncio.to_thread(arena.server.pause_clients, OUTAGE_S[arena.form])
                 await asyncio.sleep(OUTAGE_S[arena.form])
+            await arena.recovered()
 
 
 @fault("the server is out of memory (maxmemory, noeviction), then relieved", short=2, long=10)
@@ -69,6 +71,7 @@ async def out_of_memory(arena: Arena, times: int) -> None:
             async with arena.injecting():
                 with arena.server.out_of_memory():
                     await asyncio.sleep(min(4.0, OUTAGE_S[arena.form]))
+            await arena.recovered()
 
 
 @fault("the disk of the append-only file is full, then relieved", short=2, long=10, stand="small disk")
@@ -79,6 +82,7 @@ async def disk_full(arena: Arena, times: int) -> None:
             async with arena.injecting():
                 with arena.server.full_disk():
                     await asyncio.sleep(max(2.0, min(4.0, OUTAGE_S[arena.form])))
+            await arena.recovered()
 
 
 @asynccontextmanager
@@ -100,8 +104,8 @@ async def connections_cut(arena: Arena, times: int) -> None:
     async with behind_a_proxy(arena) as (proxy, load), load.running(conversations=6):
         for _ in range(times):
             await asyncio.sleep(0.1 + 0.3 * arena.rng.random())
-            arena.expect(await asyncio.to_thread(proxy.cut), "there was no connection to cut")
-            arena.injected()
+            if await asyncio.to_thread(proxy.cut):  # else all of them are just being made anew
+                arena.injected()
 
 
 @fault("the network to a worker and an orchestrator is gone for a while, bytes held up", short=1, long=5)
@@ -113,6 +117,7 @@ async def network_gone(arena: Arena, times: int) -> None:
                 proxy.hold()
                 await asyncio.sleep(OUTAGE_S[arena.form] + LEASE_S)
                 proxy.release()
+            await arena.recovered()
 
 
 @fault("every message is put into the queue twice more, while it runs and long after", once=1, short=3, long=20)

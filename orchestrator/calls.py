@@ -179,6 +179,32 @@ class Calls:
             raise
         return sending
 
+    async def send_early(self, calls: Sequence[CallRecord], batch: Batch) -> tuple[dict[str, float], tuple[str, ...]]:
+        """Send those calls of an unfinished reply that nothing speaks against; the rest goes with the whole reply.
+
+        Nobody expects their results yet. Returns deadlines by call id, and the ids of those that are direct.
+        """
+        outgoing = []
+        for call in calls:
+            if self._may_go_early(call, batch):
+                spec = batch.offered[call.tool]
+                outgoing.append(Outgoing(self._tool_call(call, spec, batch, call.arguments), spec, batch.priority))
+        if not outgoing or not await self._dispatcher.send(outgoing):
+            return {}, ()
+        for each in outgoing:
+            batch.tell_start(each.call, each.spec)
+        direct = tuple(each.call.call_id for each in outgoing if each.spec.return_direct)
+        return {each.call.call_id: each.call.deadline_unix_s for each in outgoing}, direct
+
+    def _may_go_early(self, call: CallRecord, batch: Batch) -> bool:
+        return (
+            not batch.interceptors
+            and not call.is_masked
+            and call.tool not in self._agents
+            and self._is_for_others(call, batch)
+            and not self._waits_for_approval(call, batch)
+        )
+
     async def gather(self, sending: Sending) -> Gathered:
         """Wait until every call has a result, is slow, or awaits approval. Raises BrokerUnreachable."""
         batch, barrier = sending.batch, sending.barrier

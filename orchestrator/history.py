@@ -118,6 +118,14 @@ class ModelReplied(Record):
     """Why the answer is not what was asked for; the model may try once more."""
 
 
+class CallsStreamed(Record):
+    """What a reply has asked for so far, while the model still writes it; the whole reply repeats it."""
+
+    type: Literal["calls_streamed"] = "calls_streamed"
+    message: AssistantMessage
+    masked: tuple[str, ...] = ()
+
+
 class CallsSent(Record):
     """Calls are on their way, each with its deadline; others wait for a person's approval first."""
 
@@ -191,6 +199,7 @@ class RunStopped(Record):
 
 Happening = (
     ModelReplied
+    | CallsStreamed
     | CallsSent
     | CallsBack
     | CallsParked

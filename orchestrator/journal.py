@@ -39,6 +39,8 @@ class Journal:
         self._store = store
         self._last_id = stored.last_id
         self._orchestrator_id = orchestrator_id
+        self._is_in_doubt = False
+        """Whether an attempt at the last write failed, so that it may have been stored."""
 
     async def append(self, event: Happening) -> Run:
         """Write an event down; the run after it. Waits for Redis up to a minute.
@@ -48,8 +50,11 @@ class Journal:
         """
         run = self.run.on(event)
         while (entry_id := await self._appended(run, event)) is None:
-            if await self._caught_up_to(event):
-                return self.run
+            newer = await self._caught_up()
+            if self._is_in_doubt and newer[0].event == event:
+                return self.run  # an attempt of ours had succeeded unheard
+            if self.run.state.is_terminal:
+                raise RunEnded(f"run {self.run.run_id} is {self.run.state}: {self.run.reason}")
             try:
                 run = self.run.on(event)
             except IllegalTransition as error:
@@ -57,30 +62,23 @@ class Journal:
         self.run, self._last_id = run, entry_id
         return run
 
-    async def catch_up(self) -> None:
-        """Fold in what others wrote. Raises RunEnded, LostRun, StoreUnreachable."""
-        await self._caught_up_to(None)
-
     async def _appended(self, run: Run, event: Happening) -> str | None:
+        self._is_in_doubt = False
         async for attempt in stamina.retry_context(
             on=StoreUnreachable, attempts=None, timeout=AWAY_MAX_S, wait_max=2.0
         ):
+            self._is_in_doubt = attempt.num > 1
             with attempt:
                 return await self._store.append(run, event, follows=self._last_id)
         raise AssertionError("a retry ends with a result or an error")
 
-    async def _caught_up_to(self, event: Happening | None) -> bool:
-        """Fold in newer entries. Whether `event` is the first of them: then its write had succeeded unheard."""
+    async def _caught_up(self) -> list[Entry]:
+        """The newer entries, folded in. Raises LostRun."""
         newer = await self._store.entries(self.run.run_id, after=self._last_id)
-        if not newer and event is not None:
+        if not newer:
             raise LostRun(f"run {self.run.run_id} was deleted")
-        if newer:
-            self._fold(newer)
-        if newer and newer[0].event == event:
-            return True
-        if self.run.state.is_terminal:
-            raise RunEnded(f"run {self.run.run_id} is {self.run.state}: {self.run.reason}")
-        return False
+        self._fold(newer)
+        return newer
 
     def _fold(self, newer: list[Entry]) -> None:
         owners = [entry.event.orchestrator_id for entry in newer if isinstance(entry.event, RunAdopted)]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from contextlib import aclosing
 from functools import partial
@@ -18,6 +19,7 @@ import structlog
 from orchestrator.builtin import TASK_RESULT
 from orchestrator.calls import Batch, Calls, Emit, Sending
 from orchestrator.cancel import Canceller, Unwanted
+from orchestrator.early import EarlyCalls
 from orchestrator.events import CallArgumentsArrived, CallEnded, CallsRequested, CallSubmitted, TextArrived
 from orchestrator.gather import DEADLINE_GRACE_S, Gatherer, never_came_back
 from orchestrator.handles import Handles, Status
@@ -35,6 +37,7 @@ from orchestrator.interceptors import Interceptors
 from orchestrator.journal import Journal, LostRun, Overtaken, RunEnded
 from orchestrator.limits import TIMED_OUT, breach, over_limit
 from orchestrator.models.protocol import (
+    CallComplete,
     CallDelta,
     ChatModel,
     FinishReason,
@@ -63,6 +66,9 @@ from toolfleet.tool import ToolSpec
 from toolfleet.wire import Refused, Seal
 
 log = structlog.get_logger("toolfleet.orchestrator")
+
+EARLY_ROOM = 20
+"""How far from a limit on calls a run must be for calls to go before it is known how many its reply asks for."""
 
 MAX_REPAIRS = 1
 """How often a model is asked again for an answer that fits its schema."""
@@ -147,10 +153,18 @@ class TurnLoop:
     async def _ask(self, journal: Journal, emit: Emit | None) -> None:
         """One reply of the model, stored before anything it asks for is done."""
         run = journal.run
+        if run.streamed:
+            await self._go_on_with_half_a_reply(journal)
+            return
         offered, choice = await self._offering.for_model(run)
-        reply = await self._reply(run, offered, emit)
+        keep = partial(self._kept, run, offered)
+        early = EarlyCalls(journal, self._calls, self._batch(run, _sendable(run, offered), emit), keep)
+        try:
+            reply = await self._reply(run, offered, emit, early)
+        finally:
+            await early.finish()
         reached(Point.REPLY_RECEIVED, run.run_id)
-        said, masked = await self._vault.keep(_with_distinct_ids(reply.message), run.run_id, run.turn + 1, offered)
+        said, masked = await keep(reply.message)
         run = await journal.append(
             ModelReplied(
                 message=said,
@@ -165,7 +179,24 @@ class TurnLoop:
         if run.calls_owed and emit:
             emit(CallsRequested(run_id=run.run_id, turn=run.turn, calls=len(run.calls_owed)))
 
-    async def _reply(self, run: Run, offered: Mapping[str, ToolSpec], emit: Emit | None) -> ReplyComplete:
+    async def _go_on_with_half_a_reply(self, journal: Journal) -> None:
+        """Calls of a reply were sent whose rest nobody has: they are the reply. Asking again could ask for others."""
+        run = journal.run
+        calls = tuple(
+            RequestedCall(id=call.requested_id, name=call.tool, arguments=call.arguments) for call in run.streamed
+        )
+        masked = tuple(call.call_id for call in run.streamed if call.is_masked)
+        await journal.append(ModelReplied(message=AssistantMessage(tool_calls=calls), masked=masked))
+
+    async def _kept(
+        self, run: Run, offered: Mapping[str, ToolSpec], message: AssistantMessage
+    ) -> tuple[AssistantMessage, tuple[str, ...]]:
+        """A reply as it may be stored: each call with an id of its own, secrets masked."""
+        return await self._vault.keep(_with_distinct_ids(message), run.run_id, run.turn + 1, offered)
+
+    async def _reply(
+        self, run: Run, offered: Mapping[str, ToolSpec], emit: Emit | None, early: EarlyCalls
+    ) -> ReplyComplete:
         left_s = None if run.deadline_unix_s is None else run.deadline_unix_s - time.time()
         clock = asyncio.timeout(left_s)
         try:
@@ -175,6 +206,8 @@ class TurnLoop:
                         emit(TextArrived(run_id=run.run_id, text=event.text))
                     elif isinstance(event, CallDelta) and emit:
                         emit(_arrived(run, event, offered))
+                    elif isinstance(event, CallComplete):
+                        early.add(event.call)
                     elif isinstance(event, Restarted):
                         log.info("reply_restarted", run_id=run.run_id, attempt=event.attempt)
                     elif isinstance(event, ReplyComplete):
@@ -196,21 +229,7 @@ class TurnLoop:
     async def _call(self, journal: Journal, emit: Emit | None) -> None:
         """The calls of the last reply: sent unless they were, waited for as long as their patience lasts."""
         run = journal.run
-        batch = Batch(
-            run_id=run.run_id,
-            offered=await self._offering.for_calls(run),
-            interceptors=self._interceptors.chosen(run.interceptors),
-            search=partial(self._offering.search, run),
-            emit=emit,
-            slow=run.slow,
-            patience_s=run.patience_s,
-            context=run.context,
-            deadline_unix_s=_turn_ends_unix_s(run),
-            values=run.values,
-            tasks=run.tasks if run.slow == "handle" else {},
-            depth=run.depth,
-            tenant=run.tenant,
-        )
+        batch = self._batch(run, await self._offering.for_calls(run), emit)
         sending = await self._calls.send([call for call in run.calls_owed if not run.is_callers(call)], batch)
         try:
             await self._record_sent(journal, sending)
@@ -233,6 +252,24 @@ class TurnLoop:
         if journal.run.state is State.CALLING and not journal.run.only_callers_calls_left:
             handles = {} if run.slow == "handle" else {call_id: each.handle for call_id, each in slow.items()}
             await journal.append(CallsParked(handles=handles))
+
+    def _batch(self, run: Run, offered: Mapping[str, ToolSpec], emit: Emit | None) -> Batch:
+        """What the calls of the run's last reply share."""
+        return Batch(
+            run_id=run.run_id,
+            offered=offered,
+            interceptors=self._interceptors.chosen(run.interceptors),
+            search=partial(self._offering.search, run),
+            emit=emit,
+            slow=run.slow,
+            patience_s=run.patience_s,
+            context=run.context,
+            deadline_unix_s=_turn_ends_unix_s(run),
+            values=run.values,
+            tasks=run.tasks if run.slow == "handle" else {},
+            depth=run.depth,
+            tenant=run.tenant,
+        )
 
     async def _record_sent(self, journal: Journal, sending: Sending) -> None:
         """From here on an orchestrator that takes over waits for these calls instead of sending them again."""
@@ -360,6 +397,20 @@ class AnswerUnfit(ToolfleetError):
 
 class RunTimedOut(ToolfleetError):
     """The run's own deadline has passed."""
+
+
+def _sendable(run: Run, offered: Mapping[str, ToolSpec]) -> dict[str, ToolSpec]:
+    """The tools whose calls may go before the reply is whole: not the caller's own, and none near a limit."""
+    limits, recent = run.limits, run.recent_calls
+    if limits.calls is not None and len(recent) + EARLY_ROOM > limits.calls:
+        return {}
+    asked = Counter(call.tool for call in recent)
+    return {
+        name: spec
+        for name, spec in offered.items()
+        if (limits.calls_per_tool is None or asked[name] + EARLY_ROOM <= limits.calls_per_tool)
+        and all(name != own.name for own in run.client_tools)
+    }
 
 
 def _arrived(run: Run, delta: CallDelta, offered: Mapping[str, ToolSpec]) -> CallArgumentsArrived:

@@ -19,6 +19,7 @@ from orchestrator.history import (
     CallsHandedOver,
     CallsParked,
     CallsSent,
+    CallsStreamed,
     Happening,
     ModelReplied,
     RunAdopted,
@@ -72,6 +73,7 @@ class Change(StrEnum):
     MODEL_ANSWERED = "model answered"
     ANSWER_REFUSED = "answer refused"
     MODEL_ANSWERED_EARLY = "model answered before its slow calls were back"
+    CALLS_STREAMED = "calls streamed"
     CALLS_SENT = "calls sent"
     SOME_CALLS_BACK = "some calls back"
     ALL_CALLS_BACK = "all calls back"
@@ -93,6 +95,8 @@ TRANSITIONS: Final[dict[State, dict[Change, State]]] = {
         Change.MODEL_ASKED_FOR_TOOLS: State.CALLING,
         Change.MODEL_ANSWERED: State.DONE,
         Change.ANSWER_REFUSED: State.THINKING,
+        Change.CALLS_STREAMED: State.THINKING,
+        Change.CALLS_SENT: State.THINKING,
         Change.MODEL_ANSWERED_EARLY: State.WAITING,
         Change.ADOPTED: State.THINKING,
         **_STOPS,
@@ -162,6 +166,8 @@ class Run(Record):
     repairs: int = 0
     """How often the model was asked again for an answer that fits."""
     calls: tuple[CallRecord, ...] = ()
+    streamed: tuple[CallRecord, ...] = ()
+    """Calls of a reply that is still being written."""
     usage: Usage = Usage()
     answer: str | None = None
     reason: str | None = None
@@ -176,6 +182,8 @@ class Run(Record):
         match event:
             case ModelReplied():
                 return self._replied(event)
+            case CallsStreamed():
+                return self._streamed(event)
             case CallsSent():
                 return self._sent(event)
             case CallsBack():
@@ -231,7 +239,7 @@ class Run(Record):
     @property
     def calls_under_way(self) -> tuple[CallRecord, ...]:
         """The calls that somebody still works on, of any turn."""
-        return tuple(call for call in self.calls if call.is_under_way)
+        return tuple(call for call in (*self.calls, *self.streamed) if call.is_under_way)
 
     @property
     def open_slow_calls(self) -> tuple[CallRecord, ...]:
@@ -277,7 +285,13 @@ class Run(Record):
 
     def _replied(self, event: ModelReplied) -> Run:
         turn = self.turn + 1
-        asked = self._asked(turn, event)
+        last = len(event.message.tool_calls) - 1
+        asked = tuple(
+            call.model_copy(update={"refusal": cut_off(event.message.tool_calls[position])})
+            if event.cut_off and position == last and call.deadline_unix_s is None
+            else call
+            for position, call in enumerate(self._asked(event.message, event.masked))
+        )
         if asked:
             change = Change.MODEL_ASKED_FOR_TOOLS
         elif self.open_slow_calls:
@@ -294,34 +308,54 @@ class Run(Record):
             repairs=self.repairs + len(complaint),
             messages=(*self.messages, event.message, *complaint),
             calls=self.calls + asked,
+            streamed=(),
             usage=self.usage + event.usage,
             answer=event.message.content if change is Change.MODEL_ANSWERED else None,
         )
 
-    def _asked(self, turn: int, event: ModelReplied) -> tuple[CallRecord, ...]:
-        requests = event.message.tool_calls
-        last = len(requests) - 1
+    def _asked(self, message: AssistantMessage, masked: Collection[str]) -> tuple[CallRecord, ...]:
+        """The calls of the reply that is due, those that were streamed as they stand."""
+        turn, known = self.turn + 1, {call.call_id: call for call in self.streamed}
         return tuple(
-            CallRecord(
-                call_id=(id_ := call_id(self.run_id, turn, position)),
+            known.get(id_ := call_id(self.run_id, turn, position))
+            or CallRecord(
+                call_id=id_,
                 turn=turn,
                 requested_id=request.id,
                 tool=request.name,
                 arguments=request.arguments,
-                is_masked=id_ in event.masked,
-                refusal=cut_off(request) if event.cut_off and position == last else None,
+                is_masked=id_ in masked,
             )
-            for position, request in enumerate(requests)
+            for position, request in enumerate(message.tool_calls)
         )
 
+    def _streamed(self, event: CallsStreamed) -> Run:
+        return self._to(Change.CALLS_STREAMED, streamed=self._asked(event.message, event.masked))
+
     def _sent(self, event: CallsSent) -> Run:
+        if self.streamed:
+            return self._sent_early(event)
         self._must_owe({*event.deadlines_unix_s, *event.awaiting_approval})
+        if self.state is State.THINKING:
+            raise IllegalTransition(f"run {self.run_id} has no calls that could have been sent")
         changes: dict[str, dict[str, Any]] = {
             call_id_: {"awaits_approval": True} for call_id_ in event.awaiting_approval
         }
         for call_id_, deadline_unix_s in event.deadlines_unix_s.items():
             changes[call_id_] = {"deadline_unix_s": deadline_unix_s, "is_direct": call_id_ in event.direct}
         return self._to(Change.CALLS_SENT, calls=self._updated(changes))
+
+    def _sent_early(self, event: CallsSent) -> Run:
+        sent = event.deadlines_unix_s
+        if not sent.keys() <= {call.call_id for call in self.streamed}:
+            raise IllegalTransition(f"run {self.run_id} has not been asked for all of {sorted(sent)}")
+        streamed = tuple(
+            call.model_copy(update={"deadline_unix_s": sent[call.call_id], "is_direct": call.call_id in event.direct})
+            if call.call_id in sent
+            else call
+            for call in self.streamed
+        )
+        return self._to(Change.CALLS_SENT, streamed=streamed)
 
     def _back(self, event: CallsBack) -> Run:
         self._must_owe(event.results)
@@ -405,6 +439,7 @@ class Run(Record):
         return self._to(
             Change(event.state),
             reason=event.reason,
+            streamed=(),
             messages=(*self.messages, *(self.messages_with(results) if results else ())),
             calls=self._updated({call_id_: {"result": result} for call_id_, result in results.items()}),
         )

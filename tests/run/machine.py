@@ -10,6 +10,7 @@ from orchestrator.history import (
     CallsBack,
     CallsParked,
     CallsSent,
+    CallsStreamed,
     Happening,
     ModelReplied,
     RunAdopted,
@@ -51,6 +52,10 @@ def delivered(run: Run) -> SlowResultDelivered:
 
 def sent(call_ids: Sequence[str], undecided: Sequence[str]) -> CallsSent:
     return CallsSent(deadlines_unix_s=dict.fromkeys(call_ids, 1e9), awaiting_approval=tuple(undecided))
+
+
+def streamed(calls: int, turn: int) -> CallsStreamed:
+    return CallsStreamed(message=reply(calls, turn).message)
 
 
 def parked(call_ids: Sequence[str]) -> CallsParked:

@@ -22,6 +22,7 @@ class RunMachine(RuleBasedStateMachine):
         self.history = [machine.STARTED]
         self.phase = "thinking"
         self.owed, self.sent, self.undecided, self.decided, self.slow = set(), set(), set(), set(), set()
+        self.streamed, self.early = 0, set()
 
     def happens(self, event, phase):
         self.run = self.run.on(event)
@@ -36,8 +37,26 @@ class RunMachine(RuleBasedStateMachine):
 
     # --- what the model, the workers and people do ----------------------------------------------------------------
 
+    @rule(calls=st.integers(1, 3))
+    def calls_are_complete_before_the_reply_is(self, calls):
+        event = machine.streamed(max(calls, self.streamed), self.run.turn)
+        if self.phase != "thinking":
+            self.refused(event)
+            return
+        self.happens(event, "thinking")
+        self.streamed = max(calls, self.streamed)
+
+    @precondition(lambda self: self.streamed)
+    @rule(data=st.data())
+    def some_of_them_are_sent(self, data):
+        known = [f"m.{self.run.turn + 1}.{n}" for n in range(self.streamed)]
+        sent = data.draw(st.sets(st.sampled_from(known), min_size=1))
+        self.happens(machine.sent(sorted(sent), []), "thinking")
+        self.early |= sent
+
     @rule(calls=st.integers(0, 3))
     def the_model_replies(self, calls):
+        calls = max(calls, self.streamed)  # no call is taken back
         event = machine.reply(calls, self.run.turn)
         if self.phase != "thinking":
             self.refused(event)
@@ -45,8 +64,10 @@ class RunMachine(RuleBasedStateMachine):
         phase = "calling" if calls else ("waiting" if self.slow else "done")
         self.happens(event, phase)
         self.owed = {f"m.{self.run.turn}.{n}" for n in range(calls)}
-        self.sent, self.undecided, self.decided = set(), set(), set()
+        self.sent, self.undecided, self.decided = self.early, set(), set()
+        self.streamed, self.early = 0, set()
 
+    @precondition(lambda self: not self.streamed)
     @rule(data=st.data())
     def calls_are_sent(self, data):
         ready = sorted(self.owed - self.sent - self.undecided)
@@ -123,6 +144,7 @@ class RunMachine(RuleBasedStateMachine):
             return
         self.happens(machine.STOPS[how], how)
         self.owed, self.undecided = set(), set()
+        self.streamed, self.early = 0, set()
 
     @rule()
     def another_orchestrator_takes_it(self):
@@ -149,6 +171,8 @@ class RunMachine(RuleBasedStateMachine):
         assert {call.call_id for call in self.run.calls_owed} == self.owed
         assert {call.call_id for call in self.run.open_slow_calls} == self.slow
         assert {call.call_id for call in self.run.awaiting_approval} == self.undecided
+        under_way = {call.call_id for call in self.run.calls_under_way}
+        assert under_way == (self.owed & self.sent) | self.slow | self.early
 
     @invariant()
     def every_call_has_its_one_message_as_soon_as_the_model_may_be_asked(self):

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any, Final
+from urllib.parse import quote
 
 import mcp_types as types
 import orjson
 
 from orchestrator.builtin import TASK_CANCEL, TASK_RESULT
 from orchestrator.models.names import legal_name
-from toolfleet.calls import Effect, Failed, Returned
+from toolfleet.calls import Effect, Failed, MediaPart, Returned
 from toolfleet.tool import ToolSpec
 
 KIND_META: Final = "toolfleet/kind"
@@ -57,7 +58,7 @@ def tool_result(result: Returned | Failed, spec: ToolSpec | None) -> types.CallT
             content=[_text(result.message)], is_error=True, _meta={KIND_META: result.kind.value}
         )
     if spec is not None and not is_typed(spec):
-        return types.CallToolResult(content=[_text(result.content)])
+        return types.CallToolResult(content=[_text(result.content), *map(_block, _sent_along(result))])
     structured = _object(result.content)
     return types.CallToolResult(
         content=[_text(result.content)],
@@ -96,6 +97,25 @@ def _object(content: str) -> dict[str, Any] | None:
     except orjson.JSONDecodeError:
         return None
     return value if isinstance(value, dict) else None
+
+
+def _sent_along(result: Returned) -> list[MediaPart]:
+    """The media that travel with the result; its text says what the others are."""
+    return [part for part in result.media if part.data]
+
+
+def _block(part: MediaPart) -> types.ContentBlock:
+    match part.media_type.partition("/")[0]:
+        case "image":
+            return types.ImageContent(data=part.data, mime_type=part.media_type)
+        case "audio":
+            return types.AudioContent(data=part.data, mime_type=part.media_type)
+        case _:
+            return types.EmbeddedResource(
+                resource=types.BlobResourceContents(
+                    uri=f"toolfleet:media/{quote(part.name or 'unnamed')}", blob=part.data, mime_type=part.media_type
+                )
+            )
 
 
 def _text(text: str) -> types.TextContent:

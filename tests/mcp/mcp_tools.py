@@ -7,7 +7,7 @@ from typing import Any
 from fleet_tools import _play
 from pydantic import BaseModel
 
-from toolfleet import ToolError, tool
+from toolfleet import Media, ToolError, current_context, tool
 
 
 class Point(BaseModel):
@@ -70,8 +70,13 @@ async def play_long(stage: str) -> dict[str, int]:
 
 
 @tool(read_only=True)
+async def pictured() -> list[Any]:
+    """Text, a picture, and a file."""
+    picture = Media(data=b"PNG", media_type="image/png")
+    return ["look", picture, Media(data=b"PDF", media_type="application/pdf", name="a b.pdf")]
+
+
+@tool(read_only=True)
 async def who_asks() -> dict[str, Any]:
     """What the caller's door said of the caller."""
-    from toolfleet import current_context
-
     return dict(current_context().context)

@@ -1,6 +1,7 @@
 """What an MCP client sees of a fleet: the official client, over both transports and eras, on real workers."""
 
 import json
+from base64 import b64decode
 
 import pytest
 from mcp import Client
@@ -60,3 +61,15 @@ async def test_a_tool_whose_name_clients_refuse_is_listed_under_one_that_they_ta
         [odd] = [tool for tool in (await client.list_tools()).tools if tool.title]
         assert (odd.title, odd.name.isascii(), " " in odd.name) == ("a name/that clients refuse", True, False)
         assert text(await client.call_tool(odd.name, {})) == "odd"
+
+
+async def test_media_travel_as_what_they_are(address):
+    async with Client(address) as client:
+        said, picture, file = (await client.call_tool("pictured", {})).content
+    assert said.text.startswith("look\n[image/png")
+    assert (picture.type, picture.mime_type, b64decode(picture.data)) == ("image", "image/png", b"PNG")
+    assert (file.type, str(file.resource.uri), b64decode(file.resource.blob)) == (
+        "resource",
+        "toolfleet:media/a%20b.pdf",
+        b"PDF",
+    )

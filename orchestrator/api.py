@@ -44,6 +44,7 @@ from orchestrator.single_calls import SingleCalls
 from orchestrator.store import Head, RunStore
 from orchestrator.sync import run_sync
 from orchestrator.vault import Vault
+from toolfleet.artifacts import Artifacts
 from toolfleet.broker import celery_app
 from toolfleet.calls import Failed, Returned, Submitted, call_id, run_of
 from toolfleet.connections import connect_async, translating
@@ -138,7 +139,7 @@ class Orchestrator:
             vault = Vault(shared, settings)
             self.conversations = Conversations(shared, settings)
             self._canceller = Canceller(shared, settings, seal, app)
-            built_in = BuiltIn(handles, self._canceller)
+            built_in = BuiltIn(handles, self._canceller, Artifacts(shared, settings))
             self._calls = Calls(
                 settings,
                 self._id,

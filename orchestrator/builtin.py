@@ -1,4 +1,4 @@
-"""The tools that the orchestrator itself answers: with them a model asks about submitted tasks, and cancels them."""
+"""The tools that the orchestrator answers: a model asks about submitted tasks, cancels them, reads long results on."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from orchestrator.cancel import Canceller, Unwanted
 from orchestrator.handles import NO_TASKS, OWN_QUEUE, Handles, Status, Tasks
 from orchestrator.refusals import bad_arguments
+from orchestrator.run import Run
+from toolfleet.artifacts import READ_RESULT, Artifacts
 from toolfleet.calls import Effect, Failed, Returned
 from toolfleet.tool import ToolSpec
 
@@ -93,22 +95,35 @@ BUILT_IN: Final = {
         Effect.READ_ONLY,
     ),
     TASK_CANCEL: _built_in(TASK_CANCEL, "Cancel a submitted task, or several.", TaskArguments, Effect.IDEMPOTENT),
+    READ_RESULT.name: READ_RESULT.model_copy(update={"queue": OWN_QUEUE}),
 }
-"""Offered to the model in runs with slow="handle"; answered by the orchestrator, never sent to a worker."""
+"""Answered by the orchestrator, never sent to a worker."""
+
+
+def built_in_for(run: Run) -> dict[str, ToolSpec]:
+    """Those that a run's model has a use for: tasks with slow="handle", reading on once a result was too large."""
+    names = [TASK_RESULT, TASK_CANCEL] if run.slow == "handle" else []
+    results = (result for call in run.calls for result in (call.result, call.late_result))
+    if any(isinstance(result, Returned) and result.artifact for result in results):
+        names.append(READ_RESULT.name)
+    return {name: BUILT_IN[name] for name in names}
 
 
 class BuiltIn:
     """Answers the built-in tools. `fetched` hears of every call whose final result the model has been given."""
 
-    def __init__(self, handles: Handles, canceller: Canceller) -> None:
+    def __init__(self, handles: Handles, canceller: Canceller, artifacts: Artifacts) -> None:
         self._handles = handles
         self._canceller = canceller
+        self._artifacts = artifacts
         self._answers = Answers()
 
     async def answer(
         self, name: str, arguments: str, run_id: str, fetched: Fetched, tasks: Tasks = NO_TASKS
     ) -> Returned | Failed:
         """The result of one call of a built-in tool; `tasks` are those that the run's history knows."""
+        if name == READ_RESULT.name:
+            return await self._artifacts.answer(arguments, run_id)
         try:
             asked = (TaskResultArguments if name == TASK_RESULT else TaskArguments).model_validate_json(
                 arguments or "{}"

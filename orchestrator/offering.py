@@ -15,7 +15,7 @@ import stamina
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from orchestrator.agents import Agents
-from orchestrator.builtin import BUILT_IN
+from orchestrator.builtin import built_in_for
 from orchestrator.catalog import Catalog
 from orchestrator.handles import OWN_QUEUE
 from orchestrator.refusals import bad_arguments
@@ -132,7 +132,7 @@ class Offering:
             tools = {name: spec for name, spec in tools.items() if name in found or ALWAYS_VISIBLE in spec.tags} | {
                 SEARCH_TOOLS: SEARCH_SPEC
             }
-        return {**tools, **BUILT_IN} if run.slow == "handle" else tools
+        return {**tools, **built_in_for(run)}
 
     async def _tools(self, run: Run, names: Sequence[str] | None) -> dict[str, ToolSpec]:
         async for attempt in stamina.retry_context(

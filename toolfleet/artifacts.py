@@ -17,6 +17,7 @@ from pydantic import Field
 from toolfleet import paging
 from toolfleet.arguments import BadArguments
 from toolfleet.calls import Failed, FailureKind, Returned
+from toolfleet.connections import translating
 from toolfleet.errors import CallerError
 from toolfleet.settings import Settings
 from toolfleet.tool import tool
@@ -64,10 +65,11 @@ READ_RESULT: Final = read_result.spec
 
 
 class Artifacts:
-    """The artifacts of one fleet. Every method raises redis.RedisError when Redis does not answer."""
+    """The artifacts of one fleet. Every method but `answer` raises redis.RedisError when Redis does not answer."""
 
     def __init__(self, client: redis.asyncio.Redis, settings: Settings) -> None:
         self._client = client
+        self._settings = settings
         self._keys = settings.keys
         self._seal = Seal(settings)
         self._max_bytes = settings.max_artifact_bytes
@@ -114,13 +116,14 @@ class Artifacts:
         return Artifact(artifact, media_type, data)
 
     async def answer(self, arguments: str, run_id: str) -> Returned | Failed:
-        """The result of a model's call of `read_result`, whose arguments are JSON text."""
+        """The result of a model's call of `read_result`, whose arguments are JSON text. Raises StoreUnreachable."""
         try:
             asked = read_result.bind(arguments).values
         except BadArguments as error:
             return Failed(kind=FailureKind.BAD_ARGUMENTS, message=str(error))
         try:
-            kept = await self.fetch(asked["artifact"], run_id=run_id)
+            with translating(self._settings):
+                kept = await self.fetch(asked["artifact"], run_id=run_id)
         except ArtifactNotFound as error:
             return Failed(kind=FailureKind.ERROR, message=str(error))
         try:

@@ -2,9 +2,12 @@
 
 import base64
 import hashlib
+import json
+import re
 from collections.abc import Iterator
 
 import pytest
+from conversations import WrittenModel, requesting
 from fleets import HERE, asking
 from surrounded_tools import PNG
 
@@ -153,3 +156,38 @@ async def test_R7_attributes_reach_the_caller_and_not_the_model(orchestrator, ca
     [message] = await orchestrator.execute(asking(("sourced", {})))
     assert message.content == "42"
     assert "page 7" not in message.model_dump_json()
+
+
+async def test_R6_a_model_is_offered_read_result_once_it_has_a_use_for_it(fleet):
+    offered = []
+
+    def reads_on(messages):
+        artifact = re.search(r'artifact="([0-9a-f]{64})"', messages[-1].content)[1]
+        return requesting(("2", "read_result", json.dumps({"artifact": artifact, "search": "needle"})))
+
+    class Curious(WrittenModel):
+        def stream(self, messages, tools, **options):
+            offered.append("read_result" in {tool.name for tool in tools})
+            return super().stream(messages, tools, **options)
+
+    model = Curious((requesting(("1", "lines", '{"count": 40000}')), "tool_calls"), (reads_on, "tool_calls"))
+    async with Orchestrator(model=model, settings=fleet.settings) as orchestrator:
+        run = await orchestrator.run("?")
+    assert offered == [False, True, True]
+    assert "line 20000: needle" in run.messages[-2].content
+
+
+async def test_R6_another_run_reads_nothing_of_it(fleet):
+    def reads_on(artifact):
+        return requesting(("1", "read_result", json.dumps({"artifact": artifact})))
+
+    big = (requesting(("1", "lines", '{"count": 40000}')), "tool_calls")
+    async with Orchestrator(model=WrittenModel(big), settings=fleet.settings) as orchestrator:
+        first = await orchestrator.run("?")
+    artifact = first.calls[0].result.artifact
+    other = (requesting(("1", "lines", '{"count": 39999}')), "tool_calls")
+    async with Orchestrator(
+        model=WrittenModel(other, (reads_on(artifact), "tool_calls")), settings=fleet.settings
+    ) as orchestrator:
+        second = await orchestrator.run("?")
+    assert f"no artifact '{artifact}' was given to this run" in second.messages[-2].content

@@ -487,13 +487,16 @@ class Orchestrator:
             gathered = await self._calls.gather(sending)
         finally:
             self._calls.give_up(sending)
-        self._calls.recorded(gathered.results)
+        results = gathered.results
+        if options.get("compensate"):
+            results = await self._calls.compensated(records, results, batch)
+        self._calls.recorded(results)
         unapproved = {
             record.call_id: denied(record.tool, "it needs approval, and its id is not in `approved`")
             for record in records
             if record.call_id in sending.awaiting_approval
         }
-        return records, gathered.results | unapproved
+        return records, results | unapproved
 
     async def _abandon(self, run_id: str) -> None:
         try:

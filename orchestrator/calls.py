@@ -15,6 +15,7 @@ from typing import Any, Literal
 
 from orchestrator.agents import Agents
 from orchestrator.builtin import BUILT_IN, BuiltIn
+from orchestrator.compensation import taken_back, to_take_back
 from orchestrator.dispatch import Dispatcher, Outgoing
 from orchestrator.events import CallEnded, CallProgressed, CallStarted, Event
 from orchestrator.gather import Barrier, Gatherer
@@ -23,7 +24,7 @@ from orchestrator.history import CallRecord, Slow
 from orchestrator.interceptors import Interceptor, RequestedToolCall, after_all, before_all
 from orchestrator.refusals import unknown_tool
 from orchestrator.vault import Vault
-from toolfleet.calls import Failed, Progress, Returned, Submitted, ToolCall, ToolResult
+from toolfleet.calls import Failed, Progress, Returned, Submitted, ToolCall, ToolResult, undo_id
 from toolfleet.errors import UnknownTool
 from toolfleet.masks import mask_arguments
 from toolfleet.settings import Settings
@@ -233,6 +234,39 @@ class Calls:
                 seen = _as_intercepted(record, batch, record.arguments)
                 changed[record.call_id] = await after_all(batch.interceptors, seen, result)
         return changed
+
+    async def compensated(
+        self, calls: Sequence[CallRecord], results: Mapping[str, ToolResult], batch: Batch
+    ) -> dict[str, ToolResult]:
+        """The results of a batch, in which a failure has taken back what its neighbours did, each before the next.
+
+        An orchestrator that was lost in the midst of it costs nothing: a compensation has one id, and runs once.
+        """
+        done = to_take_back(calls, results, batch.offered)
+        arguments = await self._vault.arguments([each.record.call_id for each in done if each.record.is_masked])
+        answers: dict[str, ToolResult] = {}
+        for record, result in done:
+            spec = batch.offered[record.tool]
+            given = arguments.get(record.call_id, record.arguments)
+            call = self._tool_call(record, spec, batch, given).model_copy(
+                update={
+                    "call_id": undo_id(record.call_id),
+                    "undoes": result,
+                    # Not the turn's: its end may be what has failed the others.
+                    "deadline_unix_s": time.time() + self._settings.call_timeout_s,
+                }
+            )
+            barrier = Barrier(patient=True)
+            try:
+                await self._gatherer.expect(call, barrier)
+                if await self._dispatcher.send([Outgoing(call, spec, batch.priority)]):
+                    # Another orchestrator may have sent it before, and its answer been told to that one.
+                    await self._gatherer.look_up([call.call_id])
+                await barrier.wait()
+            finally:
+                self._gatherer.give_up([call.call_id])
+            answers[record.call_id] = barrier.results[call.call_id]
+        return taken_back(calls, results, answers)
 
     def give_up(self, sending: Sending) -> None:
         """Expect nothing of this batch any more; what is still on its way goes on by itself."""

@@ -78,6 +78,8 @@ class RunStarted(Record):
     max_turns: int
     limits: Limits = Limits()
     turn_timeout_s: float | None = None
+    compensate: bool = False
+    """Whether what the calls of a reply have done is taken back when one of them fails."""
     """How long the calls of one reply may take together; slower ones are stopped."""
     values: dict[str, Any] = Field(default_factory=dict)
     """What tools share; each may return updates to it."""

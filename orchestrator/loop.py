@@ -230,7 +230,8 @@ class TurnLoop:
         """The calls of the last reply: sent unless they were, waited for as long as their patience lasts."""
         run = journal.run
         batch = self._batch(run, await self._offering.for_calls(run), emit)
-        sending = await self._calls.send([call for call in run.calls_owed if not run.is_callers(call)], batch)
+        owed = [call for call in run.calls_owed if not run.is_callers(call)]
+        sending = await self._calls.send(owed, batch, patient=run.compensate)
         try:
             await self._record_sent(journal, sending)
             gathered = await self._calls.gather(sending)
@@ -240,6 +241,8 @@ class TurnLoop:
         reached(Point.GATHERED, run.run_id)
         slow = await self._handed_out(run, gathered.slow, batch)
         results: dict[str, ToolResult] = gathered.results
+        if run.compensate:
+            results = await self._calls.compensated(owed, results, batch)
         if run.slow == "handle":
             results = results | slow
             self._gatherer.watch(run.run_id, slow)

@@ -44,6 +44,9 @@ class AskOptions(TypedDict, total=False):
     """Seconds until the run fails and its calls expire."""
     turn_timeout_s: float | None
     """Seconds that the calls of one reply may take; slower ones are stopped as timed out, the others are kept."""
+    compensate: bool
+    """When a call fails, take back what the others of its reply have done, where their tools know how. The calls of a
+    reply are then waited for together: none of them counts as slow."""
     keep_s: float | None
     """How long the run's record is kept once it has ended; None: as the settings say."""
     model_options: Mapping[str, Any]
@@ -76,6 +79,8 @@ class BatchOptions(TypedDict, total=False):
     """Seconds until they expire; None: as each tool says."""
     priority: Priority
     """Before or behind those of others that wait."""
+    compensate: bool
+    """When a call fails, take back what the others have done, where their tools know how."""
     approved: Collection[str]
     """The ids of calls that need approval and have it."""
     on_event: Callable[[Event], None] | None
@@ -137,6 +142,7 @@ def run_started(
         max_turns=options.get("max_turns") or default_max_turns,
         limits=options.get("limits") or Limits(),
         turn_timeout_s=options.get("turn_timeout_s"),
+        compensate=options.get("compensate", False),
         values=dict(options.get("state") or {}),
         merging=dict(options.get("merging") or {}),
         interceptors=tuple(options.get("interceptors", ())),

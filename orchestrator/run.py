@@ -146,6 +146,7 @@ class Run(Record):
     max_turns: int
     limits: Limits = Limits()
     turn_timeout_s: float | None = None
+    compensate: bool = False
     values: dict[str, Any] = Field(default_factory=dict, repr=False)
     merging: dict[str, Strategy] = Field(default_factory=dict)
     interceptors: tuple[str, ...] = ()

@@ -48,6 +48,7 @@ class FailureKind(StrEnum):
     CANCELLED = "cancelled"
     IN_DOUBT = "in_doubt"
     LIMIT = "limit"
+    ROLLED_BACK = "rolled_back"
 
 
 class MediaPart(Record):

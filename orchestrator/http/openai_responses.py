@@ -73,9 +73,7 @@ class ResponseRequest(Lenient):
     model_config = ConfigDict(
         extra="allow",
         json_schema_extra={
-            "examples": [
-                {"model": "toolfleet-rehearsal", "input": "What is the square root of 2?", "background": True}
-            ]
+            "examples": [{"model": "toolfleet-rehearsal", "input": "What is the square root of 2?", "background": True}]
         },
     )
 

@@ -27,6 +27,10 @@ log = structlog.get_logger("toolfleet.http")
 
 BLOCK_MS: Final = 2000
 READ_COUNT: Final = 100
+
+MAX_READING: Final = 32
+"""Listeners that read what is stored at once: a thousand may come together, and each read takes a connection."""
+
 LOOK_FOR_GONE_EVERY_S: Final = 5.0
 RETRY_S: Final = 0.5
 WAKE_EVERY_S: Final = 0.01
@@ -96,6 +100,7 @@ class Tail:
         self._keys = settings.keys
         self._max_frames = max_frames
         self._watched: dict[str, _Watched] = {}
+        self._reading = asyncio.Semaphore(MAX_READING)
         self._is_wanted = asyncio.Event()
         self._is_stale = False
         """Whether the read under way lacks a run that somebody listens to by now."""
@@ -241,25 +246,35 @@ class Tail:
     # --- what is stored -----------------------------------------------------------------------------------------
 
     async def _stored(self, run_id: str, after: str) -> list[Frame]:
-        with translating(self._settings):
-            found = cast(
-                "list[tuple[bytes, dict[bytes, bytes]]]",
-                await self._client.xrange(self._keys.run(run_id), min=f"({after}"),
-            )
+        async with self._reading:
+            with translating(self._settings):
+                found = await self._range(run_id, after)
         return [_frame(entry_id, fields[b"e"]) for entry_id, fields in found]
+
+    async def _range(self, run_id: str, after: str) -> list[tuple[bytes, dict[bytes, bytes]]]:
+        return cast(
+            "list[tuple[bytes, dict[bytes, bytes]]]",
+            await self._client.xrange(self._keys.run(run_id), min=f"({after}"),
+        )
 
     async def _is_over(self, run_id: str, last_id: str) -> bool:
         """Whether nothing comes after this entry: the run has ended with it, or is gone."""
+        async with self._reading:
+            state, newest = await self._end(run_id)
+        if not newest:
+            return True
+        has_ended = state is None or State(state.decode()).is_terminal
+        return has_ended and order_of(newest[0][0].decode()) <= order_of(last_id)
+
+    async def _end(self, run_id: str) -> tuple[bytes | None, list[tuple[bytes, dict[bytes, bytes]]]]:
+        """The state in the run's head, and its newest entry. Raises StoreUnreachable."""
         with translating(self._settings):
             # In one transaction: a run that is resumed has newer entries than its end.
             pipeline = self._client.pipeline(transaction=True)
             pipeline.hget(self._keys.head(run_id), "state")
             pipeline.xrevrange(self._keys.run(run_id), count=1)
             state, newest = await pipeline.execute()
-        if not newest:
-            return True
-        has_ended = state is None or State(state.decode()).is_terminal
-        return has_ended and order_of(newest[0][0].decode()) <= order_of(last_id)
+        return state, newest
 
 
 def order_of(entry_id: str) -> tuple[int, int]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -75,11 +76,18 @@ async def read_events(response: httpx.Response, *, most: int | None = None) -> l
 
 @asynccontextmanager
 async def api_of(
-    settings: Settings, model: ChatModel | None = None, *, options: HttpOptions | None = None, **app: Any
+    settings: Settings,
+    model: ChatModel | None = None,
+    *,
+    options: HttpOptions | None = None,
+    send_buffer_bytes: int | None = None,
+    **app: Any,
 ) -> AsyncIterator[Api]:
     """The API on a free port of loopback."""
     application = create_app(settings, model, options=options, **app)
     bound = listening_socket("127.0.0.1", 0)
+    if send_buffer_bytes is not None:
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, send_buffer_bytes)
     server = server_for(application)
     server.config.log_level = "warning"
     serving = asyncio.create_task(server._serve(sockets=[bound]))

@@ -3,11 +3,13 @@
 import asyncio
 import contextlib
 
+import pytest
+
 from orchestrator.http.options import HttpOptions
+from orchestrator.http.tail import Behind, Frame, Listener
 from tests.http.fleet_of_doors import api_of
 
 CLIENTS = 1000
-ADD = 'call add {"a": 2, "b": 3}'
 
 
 async def listening(api, run_id):
@@ -20,7 +22,7 @@ async def listening(api, run_id):
 
 async def test_a_thousand_idle_listeners_cost_no_more_than_their_connections_and_all_hear(http_fleet, model):
     async with api_of(http_fleet.settings, model, options=HttpOptions(ping_s=1)) as api:
-        run_id = await api.begin(f'call long_job {{"steps": 400}} then {ADD}')
+        run_id = await api.begin('call wait {"seconds": 90}')
         clients = await asyncio.gather(*(listening(api, run_id) for _ in range(CLIENTS)))
         await asyncio.gather(*(reader.readuntil(b"event: calls_sent") for reader, _ in clients))
         async with asyncio.timeout(20):
@@ -39,24 +41,34 @@ async def test_a_thousand_idle_listeners_cost_no_more_than_their_connections_and
 
 
 async def test_a_listener_that_reads_nothing_is_dropped_and_loses_nothing_by_it(http_fleet, model):
-    options = HttpOptions(send_timeout_s=0.3, max_frames=4)
-    async with api_of(http_fleet.settings, model, options=options) as api:
-        letters = 250_000
-        run_id = await api.begin(" then ".join(f'call wordy {{"characters": {letters // 3}}}' for _ in range(12)))
+    options = HttpOptions(send_timeout_s=0.3)
+    async with api_of(http_fleet.settings, model, options=options, send_buffer_bytes=4096) as api:
+        words = " and ".join('call wordy {"characters": 60000}' for _ in range(3))
+        run_id = await api.begin(words)
+        await api.ended(run_id)
         reader, writer = await listening(api, run_id)
         reader._transport.pause_reading()
-        run = await api.client.get(f"/v1/runs/{run_id}")
         async with asyncio.timeout(20):
-            while run.json()["state"] != "done":
-                await asyncio.sleep(0.05)
-                run = await api.client.get(f"/v1/runs/{run_id}")
+            while not api.door.streams:
+                await asyncio.sleep(0.001)
             while api.door.streams:
                 await asyncio.sleep(0.02)
         reader._transport.resume_reading()
+        heard = b""
         with contextlib.suppress(ConnectionError):
-            assert not (await reader.read(-1)).endswith(b"0\r\n\r\n")
+            heard = await reader.read(-1)
+        assert not heard.endswith(b"0\r\n\r\n")
         writer.close()
-        assert len(await api.events(run_id)) > 30
+        async with api_of(http_fleet.settings) as other:
+            assert (await other.events(run_id))[-1][1] == "model_replied"
+
+
+async def test_a_listener_too_far_behind_is_told_so(api):
+    listener = Listener(2)
+    for n in range(3):
+        listener.hear(Frame(f"1-{n}", b""))
+    with pytest.raises(Behind):
+        await listener.next()
 
 
 async def test_streams_end_when_the_server_stops(http_fleet, model):

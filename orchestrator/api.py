@@ -40,6 +40,7 @@ from orchestrator.publishers import publisher_for
 from orchestrator.refusals import denied
 from orchestrator.run import Run, State
 from orchestrator.runs import Runs
+from orchestrator.showing import Showing
 from orchestrator.single_calls import SingleCalls
 from orchestrator.store import Head, RunStore
 from orchestrator.sync import run_sync
@@ -139,7 +140,8 @@ class Orchestrator:
             vault = Vault(shared, settings)
             self.conversations = Conversations(shared, settings)
             self._canceller = Canceller(shared, settings, seal, app)
-            built_in = BuiltIn(handles, self._canceller, Artifacts(shared, settings))
+            artifacts = Artifacts(shared, settings)
+            built_in = BuiltIn(handles, self._canceller, artifacts)
             self._calls = Calls(
                 settings,
                 self._id,
@@ -174,6 +176,7 @@ class Orchestrator:
                     vault=vault,
                     canceller=self._canceller,
                     seal=seal,
+                    showing=Showing(artifacts, settings),
                 )
             self._runs = gatherer.listener = Runs(self._store, gatherer, self._id, loop)
             self._agents.begin = self._runs.begin

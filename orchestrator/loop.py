@@ -48,6 +48,7 @@ from orchestrator.models.protocol import (
 )
 from orchestrator.offering import Offering
 from orchestrator.run import Run, State
+from orchestrator.showing import Showing
 from orchestrator.store import RunStore
 from orchestrator.structured import instruction, problem_with
 from orchestrator.vault import Vault
@@ -93,6 +94,7 @@ class TurnLoop:
         vault: Vault,
         canceller: Canceller,
         seal: Seal,
+        showing: Showing,
     ) -> None:
         self._model = model
         self._offering = offering
@@ -104,6 +106,7 @@ class TurnLoop:
         self._vault = vault
         self._canceller = canceller
         self._seal = seal
+        self._showing = showing
         self.is_draining = False
         """Set it, and every run stops after the step it is at."""
 
@@ -200,7 +203,8 @@ class TurnLoop:
         left_s = None if run.deadline_unix_s is None else run.deadline_unix_s - time.time()
         clock = asyncio.timeout(left_s)
         try:
-            async with clock, aclosing(self._asked(run, offered)) as events:
+            heard = await self._showing.shown(_heard(run), run.run_id)
+            async with clock, aclosing(self._asked(run, heard, offered)) as events:
                 async for event in events:
                     if isinstance(event, TextDelta) and emit:
                         emit(TextArrived(run_id=run.run_id, text=event.text))
@@ -218,11 +222,13 @@ class TurnLoop:
             raise
         raise ModelReplyInvalid(f"{self._model.name} ended its reply without completing it")
 
-    def _asked(self, run: Run, offered: Mapping[str, ToolSpec]) -> AsyncGenerator[ModelEvent, None]:
+    def _asked(
+        self, run: Run, heard: Sequence[Message], offered: Mapping[str, ToolSpec]
+    ) -> AsyncGenerator[ModelEvent, None]:
         options = {name: value for name, value in run.model_options.items() if name != "tool_choice" or run.turn == 0}
         if not options:
-            return self._model.stream(_heard(run), list(offered.values()))
-        return self._model.stream(_heard(run), list(offered.values()), extra_body=options)
+            return self._model.stream(heard, list(offered.values()))
+        return self._model.stream(heard, list(offered.values()), extra_body=options)
 
     # --- calling ------------------------------------------------------------------------------------------------
 
@@ -252,7 +258,9 @@ class TurnLoop:
             )
             self._calls.recorded(gathered.results | gathered.fetched)
             await self._vault.forget([call.call_id for call in run.calls if call.is_masked and call.call_id in results])
-        if journal.run.state is State.CALLING and not journal.run.only_callers_calls_left:
+        run = journal.run
+        # A decision may have come with the results: its call is to be sent, or refused, before the run rests.
+        if run.state is State.CALLING and not run.only_callers_calls_left and not run.calls_to_send:
             handles = {} if run.slow == "handle" else {call_id: each.handle for call_id, each in slow.items()}
             await journal.append(CallsParked(handles=handles))
 

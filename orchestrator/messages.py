@@ -26,6 +26,7 @@ def to_message(call: CallRecord, result: Returned | Failed | Submitted) -> ToolM
         name=call.tool,
         content=content_of(result),
         is_error=isinstance(result, Failed),
+        media=result.media if isinstance(result, Returned) else (),
     )
 
 

@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, JsonValue
 
-from toolfleet.calls import Record
+from toolfleet.calls import MediaPart, Record
 
 Extras = dict[str, JsonValue]
 """What a provider wants back unchanged on the next turn (signatures of thoughts and the like), under its host's name.
@@ -67,6 +67,8 @@ class ToolMessage(Record):
     name: str
     content: str
     is_error: bool = False
+    media: tuple[MediaPart, ...] = Field(default=(), exclude_if=lambda media: not media)
+    """Images and the like, for models that take them; `content` says what they are to the others."""
 
 
 Message = Annotated[

@@ -24,8 +24,9 @@ class AnthropicMessages(HttpChatModel):
     """A model that speaks Anthropic's Messages API.
 
     Without `base_url`, address and key come from ANTHROPIC_BASE_URL (default: Anthropic) and ANTHROPIC_API_KEY; with
-    it, the key is `api_key` alone. `max_tokens` bounds each reply, its thoughts included. Extended
-    thinking is switched on with `extra_body`; its signed blocks stay in the history and go back with their calls.
+    it, the key is `api_key` alone. `max_tokens` bounds each reply, its thoughts included. `sees=False` is for a model
+    that takes no images. Extended thinking is switched on with `extra_body`; its signed blocks stay in the history and
+    go back with their calls.
 
     Raises InvalidSettings if Anthropic itself is to be asked and there is no key.
     """
@@ -38,6 +39,7 @@ class AnthropicMessages(HttpChatModel):
         base_url: str | None = None,
         stream: bool = True,
         max_tokens: int = DEFAULT_MAX_TOKENS,
+        sees: bool = True,
         http: HttpOptions | None = None,
         extra_body: Mapping[str, Any] | None = None,
     ) -> None:
@@ -55,7 +57,7 @@ class AnthropicMessages(HttpChatModel):
         options = http or HttpOptions()
         super().__init__(
             model,
-            AnthropicWire(max_tokens=max_tokens),
+            AnthropicWire(max_tokens=max_tokens, sees=sees),
             Endpoint(base_url, credentials, options, {"anthropic-version": API_VERSION}),
             stream=stream,
             http=options,

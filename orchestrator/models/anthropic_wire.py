@@ -22,6 +22,8 @@ from orchestrator.models.faults import fault_in_stream
 from orchestrator.models.foreign import ForeignRecord, extra_of
 from orchestrator.models.names import legal_id, legal_name
 from orchestrator.models.protocol import FinishReason, ModelEvent, OfferedTool
+from orchestrator.models.sight import images_of
+from toolfleet.calls import MediaPart
 from toolfleet.errors import ModelReplyInvalid
 from toolfleet.messages import AssistantMessage, Message, RequestedCall, SystemMessage, ToolMessage, Usage, UserMessage
 
@@ -236,14 +238,15 @@ class AnthropicWire:
 
     path = "/v1/messages"
 
-    def __init__(self, *, max_tokens: int) -> None:
+    def __init__(self, *, max_tokens: int, sees: bool = True) -> None:
         self._max_tokens = max_tokens
+        self._sees = sees
 
     def request(
         self, model: str, messages: Sequence[Message], tools: Sequence[OfferedTool], *, stream: bool, provider: str
     ) -> dict[str, Any]:
         """The request's body; `max_tokens` is not optional here."""
-        turns = encoded(messages, provider)
+        turns = encoded(messages, provider, sees=self._sees)
         body: dict[str, Any] = {"model": model, "max_tokens": self._max_tokens, "messages": turns}
         system = "\n\n".join(message.content for message in messages if isinstance(message, SystemMessage))
         if system:
@@ -295,7 +298,7 @@ def _finish_reason(stop_reason: str | None) -> str:
 # --- what we send ---------------------------------------------------------------------------------------------------
 
 
-def encoded(messages: Sequence[Message], provider: str) -> list[dict[str, Any]]:
+def encoded(messages: Sequence[Message], provider: str, *, sees: bool = True) -> list[dict[str, Any]]:
     """The messages without the system's, neighbours of one role joined.
 
     So all results of a batch stand in one user message right after the calls, as the API demands, and what the user
@@ -303,7 +306,7 @@ def encoded(messages: Sequence[Message], provider: str) -> list[dict[str, Any]]:
     """
     turns: list[dict[str, Any]] = []
     for message in messages:
-        blocks = _blocks(message, provider)
+        blocks = _blocks(message, provider, sees=sees)
         role = "assistant" if isinstance(message, AssistantMessage) else "user"
         if turns and blocks and turns[-1]["role"] == role:
             turns[-1]["content"] += blocks
@@ -312,7 +315,7 @@ def encoded(messages: Sequence[Message], provider: str) -> list[dict[str, Any]]:
     return turns
 
 
-def _blocks(message: Message, provider: str) -> list[dict[str, Any]]:
+def _blocks(message: Message, provider: str, *, sees: bool) -> list[dict[str, Any]]:
     match message:
         case SystemMessage():
             return []
@@ -322,7 +325,7 @@ def _blocks(message: Message, provider: str) -> list[dict[str, Any]]:
             uses = (block for call in message.tool_calls for block in (*_thoughts(call, provider), _tool_use(call)))
             return [*_thoughts(message, provider), *_text_block(message.content), *uses]
         case ToolMessage():
-            return [_tool_result(message)]
+            return [_tool_result(message, images_of(message) if sees else [])]
 
 
 def _thoughts(record: AssistantMessage | RequestedCall, provider: str) -> list[dict[str, Any]]:
@@ -339,10 +342,15 @@ def _tool_use(call: RequestedCall) -> dict[str, Any]:
     return {"type": "tool_use", "id": call_id, "name": legal_name(call.name), "input": as_object(call.arguments)}
 
 
-def _tool_result(message: ToolMessage) -> dict[str, Any]:
+def _tool_result(message: ToolMessage, images: Sequence[MediaPart]) -> dict[str, Any]:
     call_id = legal_id(message.tool_call_id, _LEGAL_ID)
-    block: dict[str, Any] = {"type": "tool_result", "tool_use_id": call_id, "content": message.content}
+    shown = [*_text_block(message.content), *map(_image_block, images)] if images else message.content
+    block: dict[str, Any] = {"type": "tool_result", "tool_use_id": call_id, "content": shown}
     return block | {"is_error": True} if message.is_error else block
+
+
+def _image_block(part: MediaPart) -> dict[str, Any]:
+    return {"type": "image", "source": {"type": "base64", "media_type": part.media_type, "data": part.data}}
 
 
 def _encoded_tool(tool: OfferedTool) -> dict[str, Any]:

@@ -23,7 +23,8 @@ class OpenAIChat(HttpChatModel):
     Without `base_url`, address and key come from OPENAI_BASE_URL (default: OpenAI) and OPENAI_API_KEY. With
     `base_url`, the key is `api_key` alone: the variable's key is not shown to a server it was not meant for.
     `stream=False` uses the endpoint's answer in one piece. `usage_in_stream=False` is for servers that refuse
-    `stream_options`. `extra_body` goes into every request (temperature, reasoning_effort, …).
+    `stream_options`. `sees=True` shows the model the images that tools return. `extra_body` goes into every request
+    (temperature, reasoning_effort, …).
 
     Raises InvalidSettings if OpenAI itself is to be asked and there is no key.
     """
@@ -36,6 +37,7 @@ class OpenAIChat(HttpChatModel):
         base_url: str | None = None,
         stream: bool = True,
         usage_in_stream: bool = True,
+        sees: bool = False,
         http: HttpOptions | None = None,
         extra_body: Mapping[str, Any] | None = None,
     ) -> None:
@@ -54,7 +56,7 @@ class OpenAIChat(HttpChatModel):
         options = http or HttpOptions()
         super().__init__(
             model,
-            OpenAIWire(usage_in_stream=usage_in_stream),
+            OpenAIWire(usage_in_stream=usage_in_stream, sees=sees),
             Endpoint(base_url, credentials, options),
             stream=stream,
             http=options,

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from orchestrator.models.arguments import as_object
@@ -21,6 +21,7 @@ from orchestrator.models.faults import fault_in_stream
 from orchestrator.models.foreign import ForeignRecord, extra_of
 from orchestrator.models.names import legal_id, legal_name
 from orchestrator.models.protocol import FinishReason, ModelEvent, OfferedTool
+from orchestrator.models.sight import images_of
 from toolfleet.errors import ModelReplyInvalid
 from toolfleet.messages import AssistantMessage, Message, RequestedCall, ToolMessage, Usage
 
@@ -204,14 +205,15 @@ class OpenAIWire:
 
     path = "/chat/completions"
 
-    def __init__(self, *, usage_in_stream: bool = True) -> None:
+    def __init__(self, *, usage_in_stream: bool = True, sees: bool = False) -> None:
         self._usage_in_stream = usage_in_stream
+        self._sees = sees
 
     def request(
         self, model: str, messages: Sequence[Message], tools: Sequence[OfferedTool], *, stream: bool, provider: str
     ) -> dict[str, Any]:
         """The request's body."""
-        body: dict[str, Any] = {"model": model, "messages": [encoded(message, provider) for message in messages]}
+        body: dict[str, Any] = {"model": model, "messages": list(self._encoded(messages, provider))}
         if tools:
             body["tools"] = [encoded_tool(tool) for tool in tools]
         if stream:
@@ -219,6 +221,19 @@ class OpenAIWire:
         if stream and self._usage_in_stream:
             body["stream_options"] = {"include_usage": True}
         return body
+
+    def _encoded(self, messages: Sequence[Message], provider: str) -> Iterator[dict[str, Any]]:
+        """The messages; the images of a batch follow its last result, because a result itself may hold text only."""
+        images: list[dict[str, Any]] = []
+        for message in messages:
+            if images and not isinstance(message, ToolMessage):
+                yield {"role": "user", "content": images}
+                images = []
+            yield encoded(message, provider)
+            if self._sees and isinstance(message, ToolMessage):
+                images += _encoded_images(message)
+        if images:
+            yield {"role": "user", "content": images}
 
     def reader(self, assembly: ReplyAssembly, address: str) -> OpenAIStreamReader:
         """A reader for one stream."""
@@ -253,6 +268,15 @@ def encoded_tool(tool: OfferedTool) -> dict[str, Any]:
     """One tool on offer."""
     function = {"name": legal_name(tool.name), "description": tool.description, "parameters": tool.input_schema}
     return {"type": "function", "function": function}
+
+
+def _encoded_images(message: ToolMessage) -> list[dict[str, Any]]:
+    images = images_of(message)
+    if not images:
+        return []
+    whose = f"Returned by {message.name} (call {legal_id(message.tool_call_id, _LEGAL_ID)}):"
+    urls = (f"data:{part.media_type};base64,{part.data}" for part in images)
+    return [{"type": "text", "text": whose}, *({"type": "image_url", "image_url": {"url": url}} for url in urls)]
 
 
 def _encoded_assistant(message: AssistantMessage, provider: str) -> dict[str, Any]:

@@ -191,3 +191,13 @@ async def test_R6_another_run_reads_nothing_of_it(fleet):
     ) as orchestrator:
         second = await orchestrator.run("?")
     assert f"no artifact '{artifact}' was given to this run" in second.messages[-2].content
+
+
+@pytest.mark.parametrize("copies", [1, 1000], ids=["small", "kept_as_an_artifact"])
+async def test_R2_a_model_is_shown_the_image_that_a_tool_has_returned(fleet, copies):
+    model = WrittenModel((requesting(("1", "drawn", json.dumps({"copies": copies}))), "tool_calls"))
+    async with Orchestrator(model=model, settings=fleet.settings) as orchestrator:
+        run = await orchestrator.run("?")
+    [part] = model.heard[-1][-1].media
+    assert base64.b64decode(part.data) == PNG * copies
+    assert len(run.messages[-2].model_dump_json()) < 100_000

@@ -14,6 +14,7 @@ from rich.console import Console
 
 from orchestrator.cli.conversation import REHEARSAL_NOTE, model_name
 from orchestrator.cli.flower import DEFAULT_PORT
+from orchestrator.cli.running_api import running_api
 from orchestrator.cli.running_flower import RunningFlower, door_at, running_flower
 from orchestrator.cli.running_orchestrators import POOL, RunningOrchestrators, running_orchestrators
 from orchestrator.models.rehearsal import REHEARSAL_MODEL
@@ -40,6 +41,8 @@ def up(
     orchestrators: Annotated[int, typer.Option(min=0, help="Processes that work on detached and on left runs.")] = 1,
     with_flower: Annotated[bool, typer.Option("--flower/--no-flower", help="Celery's web monitor.")] = True,
     flower_port: Annotated[int, typer.Option(min=1, max=65535)] = DEFAULT_PORT,
+    with_api: Annotated[bool, typer.Option("--api/--no-api", help="The HTTP API, on loopback.")] = True,
+    api_port: Annotated[int, typer.Option(min=0, max=65535, help="0 takes a free one.")] = 0,
 ) -> None:
     """Run the server, the workers, an orchestrator and Flower on this machine until Ctrl-C.
 
@@ -66,14 +69,21 @@ def up(
             stack.enter_context(fleet)
             # Started with the workers, stopped before them: what an orchestrator is at needs workers to end.
             stack.callback(running.stop)
+            api = stack.enter_context(running_api(api_port, settings, environment)) if with_api else None
             running.wait_until_ready()
+            if api:
+                api.wait_until_it_listens()
             if flower:
                 flower.wait_until_it_listens()
         _describe(fleet, running, flower, console)
+        if api:
+            console.print(f"API:     {api.url}  (OpenAI's clients: {api.url}/v1)", markup=False)
+        console.print("\nReady. Ctrl-C stops everything.")
         if not tools:
             console.print('Try, in another terminal: toolfleet run "What is the square root of 475695037565?"')
         stack.callback(console.print, "Stopping; running calls may end first. Ctrl-C again stops at once.")
-        _supervise([Supervisor(fleet), Supervisor(running)], flower, console)
+        supervisors = [Supervisor(fleet), Supervisor(running), *([Supervisor(api)] if api else [])]
+        _supervise(supervisors, flower, console)
 
 
 def _describe(fleet: LocalFleet, running: RunningOrchestrators, flower: RunningFlower | None, console: Console) -> None:
@@ -87,7 +97,6 @@ def _describe(fleet: LocalFleet, running: RunningOrchestrators, flower: RunningF
         console.print(REHEARSAL_NOTE if model == REHEARSAL_MODEL else f"model:   {model}")
     if flower:
         console.print(f"Flower:  {flower.door}")
-    console.print("\nReady. Ctrl-C stops everything.")
 
 
 def _line(process: WorkerProcess) -> str:

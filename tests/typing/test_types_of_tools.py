@@ -3,7 +3,9 @@
 from collections.abc import Coroutine
 from typing import Any, assert_type
 
-from toolfleet import Context, Tool, tool
+from toolfleet import Context, Returned, Tool, tool
+from toolfleet.calls import ToolCall
+from toolfleet.interceptors import Call, Proceed, Retry
 
 
 @tool
@@ -14,6 +16,19 @@ def add(a: int, b: int = 1) -> int:
 @tool(read_only=True, retries=1, retry_on=OSError)
 async def fetch(url: str, ctx: Context | None = None) -> str:
     return url
+
+
+async def watch(call: Call, proceed: Proceed) -> Any:
+    return await proceed(call)
+
+
+@tool(interceptors=[watch, Retry(1, OSError)], convert=lambda value: f"{value:.2f}")
+def measured(unit: str) -> float:
+    return float(len(unit))
+
+
+@measured.compensate
+def unmeasured(call: ToolCall, result: Returned, ctx: Context) -> None: ...
 
 
 class Counter:
@@ -35,6 +50,11 @@ def test_a_tool_returns_what_its_function_returns() -> None:
 async def test_an_async_tool_is_awaited() -> None:
     assert_type(fetch("x"), Coroutine[Any, Any, str]).close()
     assert_type(await fetch("x"), str)
+
+
+def test_what_stands_around_a_tool_does_not_change_its_type() -> None:
+    assert_type(measured("m"), float)
+    assert measured("mm") == 2
 
 
 def test_a_method_loses_self() -> None:

@@ -183,6 +183,22 @@ async def test_P5_a_call_approved_with_other_arguments_runs_with_those(fleet):
         assert answers(await orchestrator.wait(run_id), "pay") == ["paid 10"]
 
 
+@pytest.mark.parametrize("granted", [True, False])
+async def test_P5_a_decision_about_one_call_may_come_while_another_that_waited_runs(fleet, stage, granted):
+    asked = asks(("play_with_approval", {"stage": stage.path}), ("pay", {"amount": 5}))
+    async with with_model(fleet, asked) as orchestrator:
+        run_id = await orchestrator.start("?")
+        played, paid = (await until(fleet, run_id, parked)).awaiting_approval
+        await orchestrator.approve(played.call_id, Approval(granted=True))
+        actor = await stage.enters()
+        await orchestrator.approve(paid.call_id, Approval(granted=granted, reason="no"))
+        actor.returns("played")
+        run = await orchestrator.wait(run_id)
+    assert (run.state, run.calls[0].result) == (State.DONE, Returned(content="played"))
+    assert answers(run, "pay") == (["paid 5"] if granted else [run.calls[1].result.message])
+    assert len(stage.actors) == 1
+
+
 async def test_P5_an_open_approval_outlives_its_orchestrator(fleet):
     async with with_model(fleet, asks(("pay", {"amount": 3}))) as first:
         run_id = await first.start("?")

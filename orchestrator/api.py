@@ -27,7 +27,7 @@ from orchestrator.events import Event, RunBegan, RunEnded
 from orchestrator.gather import Gatherer
 from orchestrator.handles import Handles, Status
 from orchestrator.history import Approval, ApprovalGiven, CallRecord, RunResumed, RunStarted, RunStopped
-from orchestrator.interceptors import Interceptor, Interceptors, RequestedToolCall
+from orchestrator.interceptors import Interceptor, Interceptors, RequestedToolCall, contributed
 from orchestrator.journal import write_from_outside
 from orchestrator.leases import Leases
 from orchestrator.loop import TurnLoop
@@ -159,6 +159,7 @@ class Orchestrator:
                 max_offered=settings.max_offered_tools,
                 provider=self._tool_provider,
                 resolve=self._resolve_tool,
+                interceptors=self._interceptors,
             )
             self._single = SingleCalls(self.catalog, self._calls, handles, built_in)
             self._store = RunStore(shared, settings, seal, blocking_client=client)
@@ -529,8 +530,9 @@ class Orchestrator:
             options = {**options, "tools": chosen}
         tools = options.get("tools")
         started = run_started(messages, options, model=model, default_max_turns=self._settings.max_turns)
-        self._interceptors.chosen(started.interceptors)
-        await self.catalog.choose(None if tools is None else [name for name in tools if name not in self._agents])
+        own = contributed(self._interceptors.chosen(started.interceptors))
+        served = None if tools is None else [name for name in tools if name not in self._agents and name not in own]
+        await self.catalog.choose(served)
         return started
 
 

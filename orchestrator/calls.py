@@ -21,7 +21,7 @@ from orchestrator.events import CallEnded, CallProgressed, CallStarted, Event
 from orchestrator.gather import Barrier, Gatherer
 from orchestrator.handles import OWN_QUEUE, Tasks
 from orchestrator.history import CallRecord, Slow
-from orchestrator.interceptors import Interceptor, RequestedToolCall, after_all, before_all
+from orchestrator.interceptors import Interceptor, RequestedToolCall, after_all, before_all, owner_of
 from orchestrator.refusals import unknown_tool
 from orchestrator.vault import Vault
 from toolfleet.calls import Failed, Progress, Returned, Submitted, ToolCall, ToolResult, undo_id
@@ -372,6 +372,9 @@ class Calls:
             return await self._built_in.answer(
                 call.tool, call.arguments, batch.run_id, fetched.__setitem__, batch.tasks
             )
+        owner = owner_of(batch.interceptors, call.tool)
+        if call.tool in batch.offered and owner is not None:
+            return await owner.answer(_as_intercepted(call, batch, call.arguments))
         if call.tool in batch.offered and batch.search is not None:
             return await batch.search(call.arguments)
         return await self._unknown(call, batch)

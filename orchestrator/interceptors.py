@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
+from orchestrator.handles import OWN_QUEUE
 from orchestrator.models.protocol import ChatModel, reply
 from toolfleet.calls import Failed, FailureKind, Returned
 from toolfleet.errors import CallerError, ModelError
@@ -38,7 +39,14 @@ class RequestedToolCall:
 
 
 class Interceptor:
-    """Override one or both. What they raise ends the run; a result is a call's way to fail."""
+    """Override what you need. What its methods raise ends the run; a result is a call's way to fail."""
+
+    tools: Sequence[ToolSpec] = ()
+    """Tools that its runs have besides their own; it answers them itself, and no worker is asked."""
+
+    async def answer(self, call: RequestedToolCall) -> Result:
+        """The result of a call of one of its own tools; asked again if its orchestrator is lost meanwhile."""
+        return Failed(kind=FailureKind.UNKNOWN_TOOL, message=f"nobody answers {call.tool}")
 
     async def before(self, call: RequestedToolCall) -> RequestedToolCall | Result:
         """The call to send, changed or not; or its result, and then nothing is sent."""
@@ -128,6 +136,16 @@ class Interceptors:
             known = ", ".join(sorted(self._named)) or "none"
             raise UnknownInterceptor(f"no interceptor {', '.join(missing)}; this orchestrator has {known}")
         return self._always + tuple(self._named[name] for name in names)
+
+
+def contributed(chain: Sequence[Interceptor]) -> dict[str, ToolSpec]:
+    """The tools that the interceptors of a run bring along, by name."""
+    return {spec.name: spec.model_copy(update={"queue": OWN_QUEUE}) for each in chain for spec in each.tools}
+
+
+def owner_of(chain: Sequence[Interceptor], tool: str) -> Interceptor | None:
+    """Who answers a tool; of several the last, whose spec is the one that was offered."""
+    return next((each for each in reversed(chain) if any(spec.name == tool for spec in each.tools)), None)
 
 
 async def before_all(chain: Sequence[Interceptor], call: RequestedToolCall) -> RequestedToolCall | Result:

@@ -18,6 +18,7 @@ from orchestrator.agents import Agents
 from orchestrator.builtin import built_in_for
 from orchestrator.catalog import Catalog
 from orchestrator.handles import OWN_QUEUE
+from orchestrator.interceptors import Interceptors, contributed
 from orchestrator.refusals import bad_arguments
 from orchestrator.run import Run
 from toolfleet.calls import Effect, Failed, Returned
@@ -79,12 +80,14 @@ class Offering:
         max_offered: int,
         provider: ToolProvider | None = None,
         resolve: Callable[[str], str | None] | None = None,
+        interceptors: Interceptors | None = None,
     ) -> None:
         self._catalog = catalog
         self._agents = agents
         self._max_offered = max_offered
         self._provider = provider
         self._resolve = resolve
+        self._interceptors = interceptors or Interceptors()
 
     async def chosen_at_start(self, messages: Sequence[Message], context: Mapping[str, Any]) -> Sequence[str] | None:
         """The tools of a run that names none: what the provider says once, None for all."""
@@ -132,7 +135,10 @@ class Offering:
             tools = {name: spec for name, spec in tools.items() if name in found or ALWAYS_VISIBLE in spec.tags} | {
                 SEARCH_TOOLS: SEARCH_SPEC
             }
-        return {**tools, **built_in_for(run)}
+        return {**tools, **self._contributed(run), **built_in_for(run)}
+
+    def _contributed(self, run: Run) -> dict[str, ToolSpec]:
+        return contributed(self._interceptors.chosen(run.interceptors))
 
     async def _tools(self, run: Run, names: Sequence[str] | None) -> dict[str, ToolSpec]:
         async for attempt in stamina.retry_context(
@@ -140,7 +146,8 @@ class Offering:
         ):
             with attempt:
                 agents = self._agents.choose(names, depth=run.depth)
-                in_catalog = None if names is None else [name for name in names if name not in agents]
+                elsewhere = agents.keys() | self._contributed(run).keys()
+                in_catalog = None if names is None else [name for name in names if name not in elsewhere]
                 return {**await self._catalog.choose(in_catalog), **agents}
         raise AssertionError("a retry ends with a result or an error")
 

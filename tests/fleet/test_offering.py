@@ -14,6 +14,7 @@ from orchestrator.models import REHEARSAL_MODEL, OpenAIChat, RehearsalServer
 from orchestrator.run import State
 from toolfleet.calls import FailureKind, Returned
 from toolfleet.messages import AssistantMessage, ToolMessage
+from toolfleet.tool import ToolSpec
 
 
 @pytest.fixture(scope="module")
@@ -209,6 +210,42 @@ async def test_P1_the_same_interceptors_serve_a_caller_with_a_loop_of_their_own(
 async def test_P1_a_run_that_names_an_interceptor_nobody_has_does_not_begin(converse):
     with pytest.raises(UnknownInterceptor, match="none"):
         await converse(run={"interceptors": ["audit"]})
+
+
+class Notebook(Interceptor):
+    """Brings a tool along, and answers it."""
+
+    tools = (ToolSpec(name="note", description="Keep a note.", input_schema={"type": "object"}),)
+
+    def __init__(self):
+        self.notes = []
+
+    async def answer(self, call):
+        self.notes.append(json.loads(call.arguments)["text"])
+        return Returned(content=f"{len(self.notes)} notes")
+
+
+@pytest.mark.parametrize("named", [None, ["echo"], ["echo", "note"]])
+async def test_P1_an_interceptor_brings_tools_along_and_answers_them_without_a_worker(converse, named):
+    notebook = Notebook()
+    run, model = await converse(
+        calls(("note", {"text": "milk"}), ("echo", {"value": 1})),
+        named_interceptors={"notebook": notebook},
+        run={"interceptors": ["notebook"], "tools": named},
+    )
+    assert "note" in model.offered[0]
+    assert (answers(run), notebook.notes) == (["1 notes", "1"], ["milk"])
+
+
+async def test_P1_tools_of_an_interceptor_are_not_there_for_runs_without_it_and_stay_in_sight_of_those_with_it(
+    converse,
+):
+    asked = calls(("note", {"text": "milk"}))
+    without, model = await converse(asked, named_interceptors={"notebook": Notebook()})
+    assert "note" not in model.offered[0]
+    assert without.calls[0].result.kind is FailureKind.UNKNOWN_TOOL
+    _, model = await converse(asked, interceptors=[Notebook()], settings={"max_offered_tools": 3})
+    assert model.offered[0] == ["search_tools", "note"]
 
 
 async def test_P5_a_policy_decides_which_calls_wait_for_approval(fleet):

@@ -9,6 +9,7 @@ from toolfleet import Context, Returned, ToolError, tool
 from toolfleet.calls import Effect, ToolCall
 from toolfleet.errors import InvalidSettings, InvalidTool, ToolModuleError
 from toolfleet.interceptors import Cache, ConcurrencyLimit, Mask, MemoryStore, Permission, Retry, TimeLimit
+from toolfleet.settings import Settings
 from workers.execute import execute
 from workers.interceptors import interceptors_of
 
@@ -206,3 +207,8 @@ def test_R9_a_tool_says_that_it_can_be_taken_back():
     book.compensate(lambda call, result, ctx: None)
     assert book.spec.compensates
     assert book.spec.effect is Effect.ONCE
+
+
+def test_P1_a_setting_names_interceptors_outermost_first():
+    assert Settings(interceptors="a.b:c, d:e,").interceptor_names == ["a.b:c", "d:e"]
+    assert Settings().interceptor_names == []

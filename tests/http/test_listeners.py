@@ -45,7 +45,7 @@ async def test_a_listener_that_reads_nothing_is_dropped_and_loses_nothing_by_it(
     async with api_of(http_fleet.settings, model, options=options, send_buffer_bytes=4096) as api:
         words = " and ".join('call wordy {"characters": 60000}' for _ in range(3))
         run_id = await api.begin(words)
-        await api.ended(run_id)
+        await api.door.orchestrator.wait(run_id)
         reader, writer = await listening(api, run_id)
         reader._transport.pause_reading()
         async with asyncio.timeout(20):

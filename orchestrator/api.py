@@ -483,6 +483,7 @@ class Orchestrator:
             emit=options.get("on_event"),
             interceptors=self._interceptors.chosen(()),
             context=dict(options.get("context") or {}),
+            history=history[: history.index(message)] if message in history else history,
             deadline_unix_s=None if timeout_s is None else time.time() + timeout_s,
             priority=options.get("priority", Priority.NORMAL),
         )

@@ -25,8 +25,10 @@ from orchestrator.interceptors import Interceptor, RequestedToolCall, after_all,
 from orchestrator.refusals import unknown_tool
 from orchestrator.vault import Vault
 from toolfleet.calls import Failed, Progress, Returned, Submitted, ToolCall, ToolResult, undo_id
+from toolfleet.context import HISTORY
 from toolfleet.errors import UnknownTool
 from toolfleet.masks import mask_arguments
+from toolfleet.messages import Message
 from toolfleet.settings import Settings
 from toolfleet.streams import Priority
 from toolfleet.tool import ToolSpec
@@ -55,6 +57,8 @@ class Batch:
     """Answers a call of `search_tools`."""
     values: Mapping[str, Any] = field(default_factory=dict)
     """What the run's tools share."""
+    history: Sequence[Message] = ()
+    """The conversation so far, for tools that want it."""
     depth: int = 0
     """How many runs stand above this one."""
     tenant: str = ""
@@ -395,7 +399,7 @@ class Calls:
             arguments=arguments,
             deadline_unix_s=record.deadline_unix_s or self._deadline_unix_s(spec, batch),
             reply_to=self._orchestrator_id,
-            context=dict(batch.context),
+            context=_context(spec, batch),
             state=dict(batch.values),
         )
 
@@ -405,6 +409,13 @@ class Calls:
         timeout_s = settings.long_call_timeout_s if is_long else settings.call_timeout_s
         deadline_unix_s = time.time() + max(timeout_s, (spec and spec.timeout_s) or 0)
         return min(deadline_unix_s, batch.deadline_unix_s or deadline_unix_s)
+
+
+def _context(spec: ToolSpec | None, batch: Batch) -> dict[str, Any]:
+    """What goes with a call: the caller's own, and the conversation for a tool that wants it."""
+    if spec is None or not spec.wants_history:
+        return dict(batch.context)
+    return {**batch.context, HISTORY: [message.model_dump(mode="json") for message in batch.history]}
 
 
 def _as_intercepted(record: CallRecord, batch: Batch, arguments: str) -> RequestedToolCall:

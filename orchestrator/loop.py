@@ -277,6 +277,8 @@ class TurnLoop:
             context=run.context,
             deadline_unix_s=_turn_ends_unix_s(run),
             values=run.values,
+            # Without the reply itself: calls may be sent before the last of it has come.
+            history=run.messages[:-1] if run.state is State.CALLING else run.messages,
             tasks=run.tasks if run.slow == "handle" else {},
             depth=run.depth,
             tenant=run.tenant,

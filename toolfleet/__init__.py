@@ -2,7 +2,7 @@
 
 from toolfleet.arguments import Arguments, BadArguments
 from toolfleet.calls import Effect, Failed, FailureKind, Progress, Returned, Submitted
-from toolfleet.context import Context, ConversationId, FromContext, current_context
+from toolfleet.context import CallHistory, Context, ConversationId, FromContext, current_context
 from toolfleet.errors import ToolError, ToolfleetError
 from toolfleet.masks import Secret
 from toolfleet.media import Media
@@ -11,6 +11,7 @@ from toolfleet.tool import Tool, ToolSpec, tool
 __all__ = [
     "Arguments",
     "BadArguments",
+    "CallHistory",
     "Context",
     "ConversationId",
     "Effect",

@@ -12,10 +12,12 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Final
 
+from pydantic import TypeAdapter
 from pydantic_core import PydanticSerializationError, to_json
 
 from toolfleet.calls import Progress, ToolCall
 from toolfleet.errors import CallerError
+from toolfleet.messages import Message
 
 log = logging.getLogger("toolfleet.context")
 
@@ -215,5 +217,23 @@ class _FromConversation:
 ConversationId = Annotated[str, _FromConversation()]
 """The type of a parameter that receives the id of the conversation and is not offered to the model."""
 
-INJECTED: Final = (FromContext, _FromConversation)
+HISTORY: Final = "toolfleet.history"
+"""Where in a call's context the conversation stands, for tools that want it."""
+
+_MESSAGES: Final[TypeAdapter[tuple[Message, ...]]] = TypeAdapter(tuple[Message, ...])
+
+
+@dataclass(frozen=True, slots=True)
+class FromHistory:
+    """Marks the parameter that is the conversation so far."""
+
+    def take(self, context: Context) -> tuple[Message, ...]:
+        """What was said before the reply that asked for the call; nothing for a call that no model asked for."""
+        return _MESSAGES.validate_python(context.context.get(HISTORY, ()))
+
+
+CallHistory = Annotated[tuple[Message, ...], FromHistory()]
+"""The type of a parameter that receives the conversation so far and is not offered to the model."""
+
+INJECTED: Final = (FromContext, _FromConversation, FromHistory)
 """The markers, for whoever reads a tool's signature."""

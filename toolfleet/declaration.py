@@ -6,7 +6,7 @@ Decides defaults and refuses contradictions. Calls no tool; queues and workers a
 from __future__ import annotations
 
 import inspect
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
@@ -15,6 +15,7 @@ from pydantic import Field, ValidationError
 from toolfleet import complaints
 from toolfleet.arguments import Reader
 from toolfleet.calls import Effect, Record
+from toolfleet.context import FromHistory
 from toolfleet.docstrings import documentation, words
 from toolfleet.errors import InvalidTool
 from toolfleet.reading import TypedReader
@@ -42,6 +43,8 @@ class ToolSpec(Record):
     return_direct: bool = False
     compensates: bool = False
     """Whether the tool can take back what a call of it has done."""
+    wants_history: bool = False
+    """Whether the conversation so far is sent with each call."""
     tags: tuple[str, ...] = ()
 
 
@@ -115,12 +118,18 @@ def declare(function: Callable[..., Any], options: Options, local_names: Mapping
             description=options.description or documented.description or words(name),
             input_schema=schema,
             output_schema=output_schema(signature.returns),
+            wants_history=wants_history(signature.injections),
         ),
         reader=TypedReader(name, signature, schema, extra=options.extra),
         injections=signature.injections,
         positional_only=signature.positional_only,
         returns_nothing=signature.returns in (None, type(None)),
     )
+
+
+def wants_history(injections: Iterable[tuple[str, Injection]]) -> bool:
+    """Whether one of these parameters is the conversation so far."""
+    return any(isinstance(injection, FromHistory) for _, injection in injections)
 
 
 def spec_of(name: str, options: Options, *, is_async: bool, **described: Any) -> ToolSpec:

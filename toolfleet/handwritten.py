@@ -15,7 +15,7 @@ from pydantic_core import from_json
 
 from toolfleet import complaints, masks
 from toolfleet.arguments import BadArguments, NotAnObject, not_json
-from toolfleet.declaration import Declaration, Options, spec_of
+from toolfleet.declaration import Declaration, Options, spec_of, wants_history
 from toolfleet.errors import InvalidTool
 from toolfleet.signature import injections_of
 from toolfleet.tool import Tool
@@ -39,6 +39,7 @@ def hand_written(spec: Mapping[str, Any], handler: Callable[..., Any]) -> Tool[.
     if not options.name or not options.description:
         raise InvalidTool(f"a hand-written tool needs a name and a description, got {sorted(spec)}")
     reader = SchemaReader(options.name, schema)
+    injections = injections_of(handler)
     declaration = Declaration(
         spec=spec_of(
             options.name,
@@ -47,9 +48,10 @@ def hand_written(spec: Mapping[str, Any], handler: Callable[..., Any]) -> Tool[.
             description=options.description,
             input_schema=schema,
             output_schema=output_schema,
+            wants_history=wants_history(injections),
         ),
         reader=reader,
-        injections=(injections := injections_of(handler)),
+        injections=injections,
         whole=_whole(handler, {name for name, _ in injections}),
     )
     return Tool(handler, options, lambda: declaration)

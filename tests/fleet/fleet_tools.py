@@ -15,7 +15,7 @@ from typing import Any
 
 from pydantic import BaseModel, SecretStr
 
-from toolfleet import Context, Returned, ToolError, current_context, tool
+from toolfleet import CallHistory, Context, Returned, ToolError, current_context, tool
 
 
 class Point(BaseModel):
@@ -330,3 +330,9 @@ def _introduction() -> bytes:
     context = current_context()
     seen = {"pid": os.getpid(), "call_id": context.call_id, "attempt": context.attempt}
     return json.dumps(seen).encode() + b"\n"
+
+
+@tool(read_only=True)
+async def overhear(history: CallHistory) -> list[str]:
+    """What was said so far."""
+    return [f"{message.role}: {message.content}" for message in history]

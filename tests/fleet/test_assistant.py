@@ -414,3 +414,16 @@ async def test_handlers_of_failures_have_the_last_word_and_may_raise(fleet):
     assert arguments == Failed(kind=FailureKind.BAD_ARGUMENTS, message="add wants two numbers")
     assert (execution.content, echoed.content) == ("0", "1")
     assert timed_out.kind is FailureKind.TIMED_OUT
+
+
+async def test_a_tool_that_wants_the_conversation_gets_it_and_no_other_does(clerk, orchestrator):
+    it, _ = await clerk(
+        calls(("overhear", {}), ("who_am_i", {})), lambda messages: AssistantMessage(content=messages[-2].content)
+    )
+    result = await it.explained("what was said?")
+    assert json.loads(result.answer) == ["user: what was said?"]
+    assert json.loads(result.calls[1].result.content)["context"] == {}
+    history = [UserMessage(content="listen")]
+    [heard] = await orchestrator.execute(asking(("overhear", {})), history=history)
+    assert json.loads(heard.content) == ["user: listen"]
+    assert (await orchestrator.call("overhear", {})).content == "[]"

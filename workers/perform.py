@@ -16,7 +16,6 @@ from typing import Any, TypeVar
 
 import redis
 import stamina
-from celery.worker import state
 
 from toolfleet.calls import Effect, Failed, FailureKind, JobRecord, NotDone, Returned, Submitted, ToolCall
 from toolfleet.connections import connect_async
@@ -26,6 +25,7 @@ from toolfleet.points import Point, reached
 from toolfleet.settings import Settings
 from toolfleet.tool import Tool
 from toolfleet.wire import Seal
+from workers import unwanted
 from workers.admit import Ended, Unbelievable, Unresolved, admit, can_be_reconciled, cancelled_unstarted, in_doubt
 from workers.artifacts import Fitting
 from workers.checkpoints import Checkpoints, LoopCheckpoints, ThreadCheckpoints, opened
@@ -168,7 +168,7 @@ class Performer:
             call,
             attempt=delivery.deliveries,
             report=self._progress.of(call),
-            is_cancelled=_never if self._threads else partial(_is_revoked, call.call_id),
+            is_cancelled=_never if self._threads else partial(unwanted.is_given_up, call.call_id),
             keep=self._checkpoints.keep,
             last_checkpoint=checkpoint,
         )
@@ -228,11 +228,6 @@ class Performer:
 
 def _never() -> bool:
     return False
-
-
-def _is_revoked(call_id: str) -> bool:
-    """Whether Celery has heard that the call is not wanted: on its pool of threads that is all a tool can be told."""
-    return call_id in state.revoked
 
 
 async def _to_its_end(settling: asyncio.Future[T]) -> T:

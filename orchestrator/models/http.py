@@ -24,6 +24,8 @@ from toolfleet.errors import InvalidSettings, ModelRefused, ModelReplyInvalid
 OK = 200
 CONNECTION_ERRORS = (httpx.TransportError, aiohttp.ClientError, TimeoutError)
 MAX_ERROR_BYTES = 64 * 1024
+PIECE_BYTES = 256 * 1024
+"""A long conversation is sent in pieces of this size: in one, it would hold up everybody else's."""
 _LOOPBACK_HOSTS = frozenset({"localhost", "127.0.0.1", "::1"})
 
 
@@ -152,7 +154,9 @@ class Endpoint:
         client = self._client = self._client or open_client(self._base_url, self._options)
         # A compressed stream would arrive in lumps, and its size could not be bounded before it is unpacked.
         headers = {**self._headers, **self._credentials.headers(), "accept": accept, "accept-encoding": "identity"}
-        request = client.build_request("POST", self._base_url + path, content=orjson.dumps(body), headers=headers)
+        content = orjson.dumps(body)
+        headers["content-length"] = str(len(content))
+        request = client.build_request("POST", self._base_url + path, content=_in_pieces(content), headers=headers)
         async with asyncio.timeout_at(deadline):
             return await client.send(request, stream=True)
 
@@ -240,3 +244,14 @@ def _cause(error: Exception) -> str:
     reason = error.__cause__ or error
     # One line: aiohttp draws a little arrow under the byte that it could not read.
     return " ".join(str(reason).split()) or type(reason).__name__
+
+
+def _in_pieces(content: bytes) -> bytes | AsyncIterator[bytes]:
+    if len(content) <= PIECE_BYTES:
+        return content
+
+    async def pieces() -> AsyncIterator[bytes]:
+        for start in range(0, len(content), PIECE_BYTES):
+            yield content[start : start + PIECE_BYTES]
+
+    return pieces()

@@ -353,3 +353,14 @@ async def test_a_model_of_any_kind_that_handed_out_a_call_is_not_replaced(events
             await events_of(FallbackModel([Faithless(), rehearsal]), HELLO)
         await rehearsal.aclose()
         assert server.request_count == 0
+
+
+async def test_a_conversation_of_megabytes_is_sent_in_pieces_and_answered():
+    async with RehearsalServer() as server:
+        model = OpenAIChat(REHEARSAL_MODEL, base_url=server.base_url, api_key="rehearsal")
+        try:
+            await reply(model, [UserMessage(content="x" * 3_000_000)])
+        finally:
+            await model.aclose()
+        [asked] = server.requests
+    assert len(asked["messages"][0]["content"]) == 3_000_000

@@ -34,12 +34,21 @@ MAX_CHECKPOINT_BYTES: Final = 65_536
 """A checkpoint says where to go on; what has been made so far belongs into a store of the tool's own."""
 
 
+class NoCallback(CallerError):
+    """A tool asked for its callback's address, but nobody has said where the HTTP API is."""
+
+
 class BadCheckpoint(CallerError):
     """A tool's checkpoint has no JSON form, or is larger than MAX_CHECKPOINT_BYTES."""
 
 
 def _unkept(_context: Context, _checkpoint: bytes) -> None:
     """Checkpoints of a call that no worker runs."""
+
+
+def without_address(_call_id: str, _expires_unix_s: int) -> str:
+    """Where nobody has said what the address of the HTTP API is. Raises NoCallback."""
+    raise NoCallback("no address of the HTTP API is known: set TOOLFLEET_PUBLIC_URL where the workers run")
 
 
 def _unheard(_progress: Progress) -> None:
@@ -74,6 +83,7 @@ class Context:
     keep: Callable[[Context, bytes], None] = field(default=_unkept, repr=False)
     last_checkpoint: Any = field(default=None, repr=False)
     """What an earlier attempt at this call gave to `checkpoint` last; None if there was none."""
+    address_of: Callable[[str, int], str] = field(default=without_address, repr=False)
     tries: int = 1
     """Which try of this attempt runs, where a failing tool is tried again (`retries`)."""
 
@@ -87,6 +97,7 @@ class Context:
         is_cancelled: Callable[[], bool] = _never,
         keep: Callable[[Context, bytes], None] = _unkept,
         last_checkpoint: Any = None,
+        address_of: Callable[[str, int], str] = without_address,
     ) -> Context:
         """The context of a call; `attempt` is the call's own unless the delivery knows better."""
         return cls(
@@ -101,12 +112,21 @@ class Context:
             is_cancelled=is_cancelled,
             keep=keep,
             last_checkpoint=last_checkpoint,
+            address_of=address_of,
         )
 
     @property
     def idempotency_key(self) -> str:
         """The same for every attempt at this call: hand it to services that drop repeats."""
         return self.call_id
+
+    @property
+    def callback_url(self) -> str:
+        """Where another system may POST the result of the job that this call submits; the address is signed.
+
+        It is as good as the call itself and expires with it. Raises NoCallback without TOOLFLEET_PUBLIC_URL.
+        """
+        return self.address_of(self.call_id, int(self.deadline_unix_s))
 
     @property
     def conversation_id(self) -> str:

@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 import redis
 import stamina
 
+from toolfleet.callbacks import callbacks
 from toolfleet.calls import Effect, Failed, FailureKind, JobRecord, NotDone, Returned, Submitted, ToolCall
 from toolfleet.connections import connect_async
 from toolfleet.context import Context
@@ -82,6 +83,7 @@ class Performer:
         self._threads = threads
         self._limits = settings.argument_limits
         self._seal = Seal(settings)
+        self._address_of = callbacks(settings, self._seal)
         self._client = connect_async(settings)
         self._fitting = Fitting(self._client, settings)
         self._settler = Settler(self._client, settings.keys)
@@ -171,6 +173,7 @@ class Performer:
             is_cancelled=_never if self._threads else partial(unwanted.is_given_up, call.call_id),
             keep=self._checkpoints.keep,
             last_checkpoint=checkpoint,
+            address_of=self._address_of,
         )
         if tool.spec.long_running:
             context.progress(0.0)  # whoever asks with its handle learns that it runs

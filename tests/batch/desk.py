@@ -74,7 +74,9 @@ class Desk:
     async def until_written(self, name: str, lines: int) -> None:
         """Wait until so many lines are in a file."""
         async with asyncio.timeout(ENDS_WITHIN_S):
-            while not self.path(name).exists() or self.path(name).read_bytes().count(b"\n") < lines:  # noqa: ASYNC110  # a file tells nobody
+            while (
+                not self.path(name).exists() or self.path(name).read_bytes().count(b"\n") < lines
+            ):  # a file tells nobody
                 await asyncio.sleep(LOOK_EVERY_S)
 
     def asked(self) -> Counter[tuple[str, int]]:

@@ -74,7 +74,7 @@ async def test_ctrl_c_cancels_what_is_under_way_where_that_is_wanted(desk: Desk)
     words = ("in.jsonl", "out.jsonl", "--batch-id", "cancelled", "--cancel-on-interrupt")
     with desk.terminal.start("batch", *words) as process:
         async with asyncio.timeout(ENDS_WITHIN_S):
-            while desk.server.request_count < 3:  # noqa: ASYNC110  # the server tells nobody
+            while desk.server.request_count < 3:  # the server tells nobody
                 await asyncio.sleep(0.005)
         ended = await asyncio.to_thread(interrupted, process)
     assert ended.code == 130, ended

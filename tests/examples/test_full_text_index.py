@@ -38,7 +38,8 @@ async def test_the_index_is_gone_on_with_from_the_checkpoint_when_its_worker_is_
 ) -> None:
     program = (
         f'call search_docs {{"query": "x"}} then call build_index {json.dumps({"modules": MODULES})} then fetch '
-        'then call search_docs {"query": "create temporary directory", "limit": 3} and call search_docs {"query": "AND"}'
+        'then call search_docs {"query": "create temporary directory", "limit": 3} '
+        'and call search_docs {"query": "AND"}'
     )
     murders = []
     async with rehearsed(fleet.settings) as orchestrator:
@@ -78,7 +79,7 @@ async def _replace_worker_once_it_has_kept(fleet: LocalFleet, call_id: str) -> N
     """Wait for the call's first checkpoint, kill -9 the worker, start another."""
     client = connect_async(fleet.settings)
     async with asyncio.timeout(30):
-        while not await client.exists(fleet.settings.keys.checkpoint(call_id)):  # noqa: ASYNC110  # Redis tells nobody
+        while not await client.exists(fleet.settings.keys.checkpoint(call_id)):  # Redis tells nobody
             await asyncio.sleep(0.005)
     await client.aclose()
     [worker] = [worker for worker in fleet.workers if worker.pool == "long"]

@@ -55,6 +55,12 @@ async def update(state: dict[str, Any], attributes: dict[str, Any] | None = None
 
 
 @tool(read_only=True)
+async def my_callback(ctx: Context) -> str:
+    """Where another system may report to."""
+    return ctx.callback_url
+
+
+@tool(read_only=True)
 async def shared(ctx: Context) -> dict[str, Any]:
     """What the run's tools share."""
     return dict(ctx.state)

@@ -41,14 +41,16 @@ async def until_kept(post, call_id, data):
     """Wait for a checkpoint."""
     key = post.keys.checkpoint(call_id)
     async with asyncio.timeout(20):
-        while (sealed := await post.client.get(key)) is None or post.seal.open_checkpoint(sealed, call_id) != data:  # noqa: ASYNC110  # Redis tells nobody
+        while (sealed := await post.client.get(key)) is None or post.seal.open_checkpoint(
+            sealed, call_id
+        ) != data:  # Redis tells nobody
             await asyncio.sleep(0.01)
     assert 0 < await post.client.ttl(key) <= 60 + 600
 
 
 async def until_forgotten(post, call_id):
     async with asyncio.timeout(20):
-        while await post.client.exists(post.keys.checkpoint(call_id)):  # noqa: ASYNC110  # Redis tells nobody
+        while await post.client.exists(post.keys.checkpoint(call_id)):  # Redis tells nobody
             await asyncio.sleep(0.01)
 
 

@@ -1,4 +1,4 @@
-"""Calls that go while the model still writes: before the reply is whole, once, and kept when their orchestrator is lost."""
+"""Calls that go while the model still writes: before the reply is whole, once, and kept through an adoption."""
 
 import asyncio
 import json

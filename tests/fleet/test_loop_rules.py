@@ -10,6 +10,7 @@ from pydantic import BaseModel
 from orchestrator import Limits, Orchestrator
 from orchestrator.run import State
 from toolfleet.calls import FailureKind, Returned
+from toolfleet.context import Context, NoCallback
 from toolfleet.messages import AssistantMessage, RequestedCall, ToolMessage, UserMessage
 
 
@@ -20,7 +21,7 @@ class Answer(BaseModel):
 
 @pytest.fixture(scope="module")
 def fleet():
-    with fleet_of(pools={"io": 1}) as running:
+    with fleet_of(pools={"io": 1}, public_url="https://fleet.example/") as running:
         yield running
 
 
@@ -174,3 +175,16 @@ async def test_attributes_of_a_result_reach_the_caller_and_not_the_model(fleet):
     assert run.calls[0].result == Returned(content="updated", attributes={"rows": 7})
     assert "rows" not in str(model.heard[1][2:])
     assert [message.content for message in messages] == ["updated"]
+
+
+async def test_a_tool_knows_the_signed_address_of_its_callback(converse):
+    run, _ = await converse(calls(("my_callback", {})))
+    [address] = answers(run)
+    assert address.startswith(f"https://fleet.example/v1/handles/{run.run_id}.1.0/complete?expires=")
+    assert "&signature=" in address
+
+
+async def test_without_an_address_of_the_api_a_tool_is_told_what_to_set(fleet):
+    context = Context(call_id="r.1.0", run_id="r", tool="t", deadline_unix_s=1.0)
+    with pytest.raises(NoCallback, match="TOOLFLEET_PUBLIC_URL"):
+        _ = context.callback_url

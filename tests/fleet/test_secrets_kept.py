@@ -72,7 +72,7 @@ def readable(data):
 
 async def until_nothing_waits(post):
     async with asyncio.timeout(20):
-        while any([await post.client.xlen(post.keys.queue("io", level)) for level in range(10)]):  # noqa: ASYNC110  # Redis tells nobody
+        while any([await post.client.xlen(post.keys.queue("io", level)) for level in range(10)]):  # Redis tells nobody
             await asyncio.sleep(0.01)
 
 

@@ -4,6 +4,8 @@ import asyncio
 
 from stages import stage_of_its_own
 
+from toolfleet.callbacks import callbacks
+
 
 async def test_a_tool_is_listed_and_called(api):
     tools = {tool["name"]: tool for tool in (await api.client.get("/v1/tools")).json()["tools"]}
@@ -65,8 +67,9 @@ async def test_a_job_elsewhere_is_ended_by_its_signed_address_once(api):
 
 
 def callback(api, call_id, expires=2**40):
-    signature = api.door.seal.sign_callback(call_id, expires)
-    return f"/v1/handles/{call_id}/complete?expires={expires}&signature={signature}"
+    at = "https://fleet.example"
+    address = callbacks(api.door.settings.model_copy(update={"public_url": at}), api.door.seal)(call_id, expires)
+    return address.removeprefix(at)
 
 
 # --- Idempotency-Key --------------------------------------------------------------------------------------------------

@@ -29,7 +29,7 @@ from benchmarks.about import about
 from benchmarks.parked_tools import QUEUE, TOOL
 from orchestrator import Orchestrator
 from orchestrator.models import ReplyComplete
-from orchestrator.run import State
+from orchestrator.states import State
 from toolfleet.calls import Returned, call_id
 from toolfleet.connections import connect_async
 from toolfleet.jobs import Completion, complete

@@ -15,7 +15,8 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from orchestrator.history import RunStarted
 from orchestrator.refusals import bad_arguments
-from orchestrator.run import Run, State
+from orchestrator.run import Run
+from orchestrator.states import State
 from toolfleet.calls import Effect, Failed, FailureKind, Returned, ToolCall
 from toolfleet.errors import DuplicateTool, InvalidTool
 from toolfleet.messages import Message, SystemMessage, UserMessage

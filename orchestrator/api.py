@@ -17,42 +17,28 @@ from typing import Any, Self, Unpack
 import structlog
 
 from orchestrator.agents import Agent, Agents
-from orchestrator.builtin import CANCEL_WAIT_S, BuiltIn
-from orchestrator.calls import Batch, Calls, OnUnknownTool
-from orchestrator.cancel import Canceller, Unwanted
-from orchestrator.catalog import Catalog
-from orchestrator.conversations import Conversations
-from orchestrator.dispatch import Dispatcher
+from orchestrator.assembly import Wishes, assemble
+from orchestrator.builtin import CANCEL_WAIT_S
+from orchestrator.calls import OnUnknownTool
+from orchestrator.cancel import Unwanted
 from orchestrator.events import Event, RunBegan, RunEnded
-from orchestrator.gather import Gatherer
-from orchestrator.handles import Handles, Status
-from orchestrator.history import Approval, ApprovalGiven, CallRecord, RunResumed, RunStarted, RunStopped
+from orchestrator.handles import Status
+from orchestrator.history import Approval, ApprovalGiven, RunResumed, RunStarted, RunStopped
 from orchestrator.interceptors import Interceptor, Interceptors, RequestedToolCall, contributed
 from orchestrator.journal import write_from_outside
-from orchestrator.leases import Leases
-from orchestrator.loop import TurnLoop
-from orchestrator.messages import answered_ids, last_reply, tool_messages
+from orchestrator.messages import last_reply, tool_messages
 from orchestrator.models.protocol import ChatModel
-from orchestrator.offering import Offering, ToolProvider
+from orchestrator.offering import ToolProvider
 from orchestrator.options import BatchOptions, RunOptions, conversation, run_started
-from orchestrator.overview import AWAITING_APPROVAL, QUEUED, CallStanding, Overview
-from orchestrator.publishers import publisher_for
-from orchestrator.refusals import denied
-from orchestrator.run import Run, State
-from orchestrator.runs import Runs
-from orchestrator.showing import Showing
-from orchestrator.single_calls import SingleCalls
-from orchestrator.store import Head, RunStore
+from orchestrator.overview import AWAITING_APPROVAL, QUEUED, CallStanding
+from orchestrator.run import Run
+from orchestrator.states import State
+from orchestrator.store import Head
 from orchestrator.sync import run_sync
-from orchestrator.vault import Vault
-from toolfleet.artifacts import Artifacts
-from toolfleet.broker import celery_app
-from toolfleet.calls import Failed, Returned, Submitted, call_id, run_of
-from toolfleet.connections import connect_async, translating
+from toolfleet.calls import Failed, Returned, Submitted, run_of
 from toolfleet.errors import CallerError, RunNotFound, RunNotOpen, StoreUnreachable
 from toolfleet.messages import AssistantMessage, Message, ToolMessage
 from toolfleet.settings import Settings, read_settings
-from toolfleet.streams import Priority
 from toolfleet.wire import Seal
 
 log = structlog.get_logger("toolfleet.orchestrator")
@@ -98,101 +84,39 @@ class Orchestrator:
         overrides = {} if redis_url is None else {"redis_url": redis_url}
         self._settings = settings or read_settings(**overrides)
         self._model = model
-        self._adopts = adopts
-        self._interceptors = Interceptors(interceptors, named_interceptors)
-        self._tool_provider = tool_provider
-        self._resolve_tool = resolve_tool
-        self._on_unknown_tool: OnUnknownTool = on_unknown_tool
-        self._needs_approval = needs_approval
-        self._id = _new_id()
         self._agents = Agents(
             agents,
             model="" if model is None else model.name,
             max_turns=self._settings.max_turns,
             max_depth=self._settings.max_depth,
         )
+        self._interceptors = Interceptors(interceptors, named_interceptors)
+        self._wishes = Wishes(
+            model=model,
+            agents=self._agents,
+            interceptors=self._interceptors,
+            tool_provider=tool_provider,
+            resolve_tool=resolve_tool,
+            on_unknown_tool=on_unknown_tool,
+            needs_approval=needs_approval,
+            adopts=adopts,
+        )
+        self._id = _new_id()
         self._seal = Seal(self._settings)
         self._exit = AsyncExitStack()
         self._is_open = False
 
     async def __aenter__(self) -> Self:
         """Connect, and take over runs that others have left."""
-        settings = self._settings
-        seal = self._seal
         # Anew each time: one that was made before a fork would share its reply stream with its siblings.
         self._id = _new_id()
         async with AsyncExitStack() as stack:
-            client = connect_async(settings)
-            stack.push_async_callback(client.aclose)
-            shared = connect_async(settings, shared_by_many=True)
-            stack.push_async_callback(shared.aclose)
-            with translating(settings):
-                await client.ping()
-            self.catalog = Catalog(client, settings)
-            gatherer = Gatherer(client, settings, seal, self._id)
-            gatherer.start()
-            stack.push_async_callback(gatherer.aclose)
-            app = celery_app(settings)
-            self._dispatcher = Dispatcher(publisher_for(settings, client, app), seal, gatherer)
-            stack.push_async_callback(self._dispatcher.aclose)
-            handles = Handles(shared, settings, seal, gatherer)
-            self._overview = Overview(shared, settings, seal)
-            vault = Vault(shared, settings)
-            self.conversations = Conversations(shared, settings)
-            self._canceller = Canceller(shared, settings, seal, app)
-            artifacts = Artifacts(shared, settings)
-            built_in = BuiltIn(handles, self._canceller, artifacts)
-            self._calls = Calls(
-                settings,
-                self._id,
-                dispatcher=self._dispatcher,
-                gatherer=gatherer,
-                built_in=built_in,
-                agents=self._agents,
-                vault=vault,
-                on_unknown_tool=self._on_unknown_tool,
-                needs_approval=self._needs_approval,
-            )
-            self._offering = Offering(
-                self.catalog,
-                self._agents,
-                max_offered=settings.max_offered_tools,
-                provider=self._tool_provider,
-                resolve=self._resolve_tool,
-                interceptors=self._interceptors,
-            )
-            self._single = SingleCalls(self.catalog, self._calls, handles, built_in)
-            self._store = RunStore(shared, settings, seal, blocking_client=client)
-            loop = None
-            if self._model is not None:
-                stack.push_async_callback(self._model.aclose)
-                loop = TurnLoop(
-                    self._model,
-                    offering=self._offering,
-                    interceptors=self._interceptors,
-                    calls=self._calls,
-                    handles=handles,
-                    store=self._store,
-                    gatherer=gatherer,
-                    vault=vault,
-                    canceller=self._canceller,
-                    seal=seal,
-                    showing=Showing(artifacts, settings),
-                )
-            self._runs = gatherer.listener = Runs(self._store, gatherer, self._id, loop)
-            self._agents.begin = self._runs.begin
-            leases = Leases(
-                client,
-                settings,
-                self._id,
-                model=self._model.name if self._model is not None and self._adopts else None,
-                on_adopted=self._runs.adopted,
-            )
-            await leases.start()
-            # In this order: no new runs, those at work reach a stored state, then they are given up.
-            stack.push_async_callback(leases.aclose)
-            stack.push_async_callback(self._runs.aclose)
+            parts = await assemble(stack, self._settings, self._seal, self._id, self._wishes)
             self._exit = stack.pop_all()
+        self.catalog, self.conversations = parts.catalog, parts.conversations
+        self._dispatcher, self._runs, self._store = parts.dispatcher, parts.runs, parts.store
+        self._offering, self._overview, self._canceller = parts.offering, parts.overview, parts.canceller
+        self._single, self._batches = parts.single_calls, parts.batches
         self._is_open = True
         return self
 
@@ -438,14 +362,14 @@ class Orchestrator:
         are denied unless their id is in `approved`. Raises UnknownTool for `tools` that no worker serves,
         BrokerUnreachable and StoreUnreachable; a failing call is a ToolMessage with `is_error`.
         """
-        records, results = await self._execute(message, history, options)
+        records, results = await self._batches.execute(message, history, options)
         return list(tool_messages(records, results))
 
     async def execute_results(
         self, message: AssistantMessage, *, history: Sequence[Message] = (), **options: Unpack[BatchOptions]
     ) -> list[Returned | Failed | Submitted]:
         """As `execute`, with the results themselves: kinds of failure and attributes that no model sees."""
-        records, results = await self._execute(message, history, options)
+        records, results = await self._batches.execute(message, history, options)
         return [results[record.call_id] for record in records]
 
     async def complete(self, messages: Sequence[Message], **options: Unpack[BatchOptions]) -> tuple[Message, ...]:
@@ -457,51 +381,6 @@ class Orchestrator:
         fresh = iter(await self.execute(reply, history=messages, **options))
         asked = [answers.get(call.id) or next(fresh) for call in reply.tool_calls]
         return (*messages[: len(messages) - len(answers)], *asked)
-
-    async def _execute(
-        self, message: AssistantMessage, history: Sequence[Message], options: BatchOptions
-    ) -> tuple[list[CallRecord], dict[str, Returned | Failed | Submitted]]:
-        """The calls that were made, in the message's order, and their results by call id."""
-        run_id = secrets.token_hex(8)
-        answered = answered_ids(message, history)
-        timeout_s, approved = options.get("timeout_s"), options.get("approved", ())
-        records = [
-            CallRecord(
-                call_id=call_id(run_id, 1, position),
-                turn=1,
-                requested_id=request.id,
-                tool=request.name,
-                arguments=request.arguments,
-                approval=Approval(granted=True) if request.id in approved else None,
-            )
-            for position, request in enumerate(message.tool_calls)
-            if request.id not in answered
-        ]
-        batch = Batch(
-            run_id=run_id,
-            offered=await self.catalog.choose(options.get("tools")),
-            emit=options.get("on_event"),
-            interceptors=self._interceptors.chosen(()),
-            context=dict(options.get("context") or {}),
-            history=history[: history.index(message)] if message in history else history,
-            deadline_unix_s=None if timeout_s is None else time.time() + timeout_s,
-            priority=options.get("priority", Priority.NORMAL),
-        )
-        sending = await self._calls.send(records, batch, patient=True)
-        try:
-            gathered = await self._calls.gather(sending)
-        finally:
-            self._calls.give_up(sending)
-        results = gathered.results
-        if options.get("compensate"):
-            results = await self._calls.compensated(records, results, batch)
-        self._calls.recorded(results)
-        unapproved = {
-            record.call_id: denied(record.tool, "it needs approval, and its id is not in `approved`")
-            for record in records
-            if record.call_id in sending.awaiting_approval
-        }
-        return records, results | unapproved
 
     async def _abandon(self, run_id: str) -> None:
         try:

@@ -23,7 +23,8 @@ from orchestrator.events import CallsRequested, Event, RunBegan, RunEnded, TextA
 from orchestrator.history import CallRecord
 from orchestrator.options import AskOptions, RunOptions
 from orchestrator.questions import InvalidAssistant, Question, asks, names_of, read_question, system
-from orchestrator.run import Run, State
+from orchestrator.run import Run
+from orchestrator.states import State
 from toolfleet.errors import RunNotFound, ToolfleetError
 from toolfleet.messages import Message, SystemMessage, Usage
 

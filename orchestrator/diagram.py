@@ -9,7 +9,7 @@ import sys
 from typing import Final, get_args
 
 from orchestrator.handles import Status
-from orchestrator.run import TRANSITIONS, State
+from orchestrator.states import TRANSITIONS, State
 
 _OPEN: Final = ("queued", "running", "submitted")
 

@@ -47,8 +47,9 @@ from orchestrator.models.protocol import (
     TextDelta,
 )
 from orchestrator.offering import Offering
-from orchestrator.run import Run, State
+from orchestrator.run import Run
 from orchestrator.showing import Showing
+from orchestrator.states import State
 from orchestrator.store import RunStore
 from orchestrator.structured import instruction, problem_with
 from orchestrator.vault import Vault

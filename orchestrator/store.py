@@ -21,7 +21,8 @@ import redis.asyncio
 
 from orchestrator.agents import result_for_parent
 from orchestrator.history import RUN_EVENT, Happening, RunAdopted, RunResumed, RunStarted
-from orchestrator.run import Run, State
+from orchestrator.run import Run
+from orchestrator.states import State
 from toolfleet.connections import translating
 from toolfleet.errors import AmbiguousId, RunNotFound, StoreUnreachable
 from toolfleet.keys import REPLIES_MAX, RESULT_TTL_S

@@ -14,7 +14,8 @@ from pydantic import BaseModel, ConfigDict, StrictStr, ValidationError
 
 from orchestrator.batch.records import Question, Refused, Unreadable, complaint
 from orchestrator.options import RunOptions
-from orchestrator.run import Run, State
+from orchestrator.run import Run
+from orchestrator.states import State
 from toolfleet.messages import AssistantMessage, Message, RequestedCall, SystemMessage, ToolMessage, UserMessage
 
 URL: Final = "/v1/chat/completions"

@@ -13,7 +13,8 @@ from pydantic import BaseModel, ConfigDict, Field, StrictInt, StrictStr, Validat
 from orchestrator.batch.records import Question, Refused, Unreadable, complaint
 from orchestrator.history import Slow
 from orchestrator.options import RunOptions
-from orchestrator.run import Run, State
+from orchestrator.run import Run
+from orchestrator.states import State
 from toolfleet.calls import Failed
 from toolfleet.messages import Message, UserMessage
 

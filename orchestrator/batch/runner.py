@@ -22,7 +22,8 @@ from orchestrator.batch.output import Output
 from orchestrator.batch.records import Asked, Refused
 from orchestrator.batch.summary import Tally
 from orchestrator.options import RunOptions
-from orchestrator.run import Run, State
+from orchestrator.run import Run
+from orchestrator.states import State
 from toolfleet.errors import (
     BrokerUnreachable,
     CallerError,

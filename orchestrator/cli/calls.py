@@ -31,7 +31,7 @@ from orchestrator.cli.telling import (
     span,
 )
 from orchestrator.overview import UNKNOWN, CallStanding
-from orchestrator.run import State
+from orchestrator.states import State
 from toolfleet.calls import Failed, FailureKind, Returned
 from toolfleet.errors import RunNotFound, RunNotOpen
 from toolfleet.jobs import Completion, complete

@@ -19,7 +19,8 @@ from orchestrator.models.environment import model_from_environment
 from orchestrator.models.openai import OpenAIChat
 from orchestrator.models.protocol import ChatModel
 from orchestrator.models.rehearsal import REHEARSAL_MODEL, RehearsalServer
-from orchestrator.run import Run, State
+from orchestrator.run import Run
+from orchestrator.states import State
 from toolfleet.errors import NoToolsFound, ToolfleetError
 from toolfleet.settings import Settings
 

@@ -36,7 +36,8 @@ from orchestrator.cli.telling import (
 )
 from orchestrator.history import Approval
 from orchestrator.overview import AWAITING_APPROVAL, CallStanding, RunOverview, unix_s
-from orchestrator.run import Run, State
+from orchestrator.run import Run
+from orchestrator.states import State
 from orchestrator.store import Entry, Head
 from toolfleet.errors import RunNotFound, RunNotOpen
 from toolfleet.local import redis_or_embedded

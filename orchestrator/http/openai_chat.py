@@ -35,7 +35,8 @@ from orchestrator.http.runs import Through, tools_for
 from orchestrator.http.sse import EventStream
 from orchestrator.http.waiting import unless_left
 from orchestrator.options import RunOptions
-from orchestrator.run import Run, State
+from orchestrator.run import Run
+from orchestrator.states import State
 from toolfleet.messages import AssistantMessage
 from toolfleet.tool import ToolSpec
 

@@ -24,7 +24,8 @@ from orchestrator.http.openai_records import FleetOptions, Function, Lenient, ha
 from orchestrator.http.problems import Problem
 from orchestrator.http.runs import Through
 from orchestrator.http.waiting import unless_left
-from orchestrator.run import Run, State
+from orchestrator.run import Run
+from orchestrator.states import State
 from toolfleet.errors import RunNotFound, RunNotOpen
 from toolfleet.messages import AssistantMessage, Message, RequestedCall, SystemMessage, ToolMessage, UserMessage
 

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from orchestrator.run import State
+from orchestrator.states import State
 from orchestrator.store import Head
 from toolfleet.calls import Effect, Failed, Returned, Submitted
 from toolfleet.catalog import Announcement

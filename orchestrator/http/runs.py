@@ -32,7 +32,8 @@ from orchestrator.http.sse import EventStream
 from orchestrator.http.tail import ENTRY_ID, Frame, Listener, event_bytes
 from orchestrator.options import RunOptions
 from orchestrator.overview import CallStanding
-from orchestrator.run import Run, State
+from orchestrator.run import Run
+from orchestrator.states import State
 from orchestrator.store import FIRST
 from toolfleet.calls import run_of
 from toolfleet.errors import RunNotFound, RunNotOpen

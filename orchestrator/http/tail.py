@@ -18,7 +18,7 @@ import redis
 import redis.asyncio
 import structlog
 
-from orchestrator.run import State
+from orchestrator.states import State
 from orchestrator.store import FIRST
 from toolfleet.connections import translating
 from toolfleet.settings import Settings

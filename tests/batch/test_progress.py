@@ -8,7 +8,8 @@ from rich.console import Console
 
 from orchestrator.batch import Prices, Tally
 from orchestrator.cli.batch_progress import print_summary, showing_batch
-from orchestrator.run import Run, State
+from orchestrator.run import Run
+from orchestrator.states import State
 from toolfleet.messages import Usage, UserMessage
 
 

@@ -13,7 +13,7 @@ from typing import Any
 from orchestrator import Orchestrator
 from orchestrator.models import REHEARSAL_MODEL, HttpOptions, OpenAIChat, RehearsalServer
 from orchestrator.models.rehearsal.faults import CutStream, Dialect, Fault, Hang, Status
-from orchestrator.run import State
+from orchestrator.states import State
 from tests.faults.arena import Arena, Form, fault
 from tests.faults.load import UNFINISHED_AFTER_S
 from tests.faults.of_orchestrators import note_run

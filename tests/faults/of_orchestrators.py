@@ -18,7 +18,8 @@ from typing import Any
 import psutil
 
 from orchestrator import Orchestrator
-from orchestrator.run import Run, State
+from orchestrator.run import Run
+from orchestrator.states import State
 from tests.faults.arena import HERE, LEASE_S, Arena, Form, fault, until
 from tests.faults.conversing import Plan, planned_model
 from tests.faults.fault_tools import LEDGER

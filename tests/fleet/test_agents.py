@@ -12,7 +12,7 @@ from stages import stage_of_its_own
 
 from orchestrator import Agent, Orchestrator
 from orchestrator.models import REHEARSAL_MODEL, OpenAIChat, RehearsalServer
-from orchestrator.run import State
+from orchestrator.states import State
 from toolfleet.calls import FailureKind, ToolCall
 from toolfleet.errors import DuplicateTool
 from toolfleet.messages import SystemMessage, ToolMessage

@@ -16,7 +16,7 @@ from stages import stage_of_its_own
 from orchestrator import Orchestrator
 from orchestrator.history import ModelReplied, RunAdopted, RunStopped
 from orchestrator.models import REHEARSAL_MODEL, OpenAIChat, RehearsalServer
-from orchestrator.run import State
+from orchestrator.states import State
 from orchestrator.store import RunStore
 from toolfleet.calls import FailureKind, Returned
 from toolfleet.connections import connect_async

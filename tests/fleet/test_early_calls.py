@@ -11,7 +11,7 @@ from stages import stage_of_its_own
 from orchestrator import Orchestrator
 from orchestrator.history import CallsStreamed, ModelReplied
 from orchestrator.models.protocol import CallComplete, ReplyComplete
-from orchestrator.run import State
+from orchestrator.states import State
 from toolfleet.messages import AssistantMessage, ToolMessage, Usage
 
 WAIT_S = 30

@@ -8,7 +8,7 @@ from fleets import asking, fleet_of
 from pydantic import BaseModel
 
 from orchestrator import Limits, Orchestrator
-from orchestrator.run import State
+from orchestrator.states import State
 from toolfleet.calls import FailureKind, Returned
 from toolfleet.context import Context, NoCallback
 from toolfleet.messages import AssistantMessage, RequestedCall, ToolMessage, UserMessage

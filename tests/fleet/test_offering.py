@@ -11,7 +11,7 @@ from orchestrator import Approval, Emulation, Interceptor, Orchestrator, Permiss
 from orchestrator.events import CallArgumentsArrived
 from orchestrator.interceptors import UnknownInterceptor
 from orchestrator.models import REHEARSAL_MODEL, OpenAIChat, RehearsalServer
-from orchestrator.run import State
+from orchestrator.states import State
 from toolfleet.calls import FailureKind, Returned
 from toolfleet.messages import AssistantMessage, ToolMessage
 from toolfleet.tool import ToolSpec

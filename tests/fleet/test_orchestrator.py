@@ -12,7 +12,7 @@ from orchestrator import Orchestrator
 from orchestrator.api import OrchestratorClosed
 from orchestrator.events import CallEnded, CallsRequested, CallStarted, RunBegan, RunEnded, TextArrived
 from orchestrator.models.rehearsal.faults import Dialect
-from orchestrator.run import State
+from orchestrator.states import State
 from orchestrator.store import RunStore
 from toolfleet.calls import Failed, FailureKind, Returned
 from toolfleet.connections import connect_async

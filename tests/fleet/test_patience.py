@@ -11,7 +11,7 @@ from stages import stage_of_its_own
 from orchestrator import Orchestrator
 from orchestrator.history import Approval
 from orchestrator.options import InvalidOption
-from orchestrator.run import State
+from orchestrator.states import State
 from toolfleet.calls import Failed, FailureKind, Returned, Submitted
 from toolfleet.connections import connect_async
 from toolfleet.errors import HandleNotFound

@@ -11,7 +11,7 @@ from stages import stage_of_its_own
 
 from orchestrator import Orchestrator
 from orchestrator.events import CallEnded, CallProgressed, CallSubmitted
-from orchestrator.run import State
+from orchestrator.states import State
 from toolfleet.calls import FailureKind, Returned, Submitted
 from toolfleet.connections import connect_async
 from toolfleet.messages import AssistantMessage, ToolMessage

@@ -1,7 +1,7 @@
 from pathlib import Path
 
 from orchestrator import diagram
-from orchestrator.run import State
+from orchestrator.states import State
 
 DOCS = (Path(__file__).parents[2] / "docs" / "slow-tools.md").read_text()
 

@@ -3,7 +3,8 @@
 import pytest
 
 from orchestrator.history import CallsBack, CallsHandedOver, ModelReplied, RunStarted
-from orchestrator.run import Run, State
+from orchestrator.run import Run
+from orchestrator.states import State
 from toolfleet.calls import Returned
 from toolfleet.errors import IllegalTransition
 from toolfleet.messages import AssistantMessage, RequestedCall, ToolMessage, UserMessage

@@ -1,7 +1,8 @@
 import pytest
 
 from orchestrator.history import CallsBack, ModelReplied, RunStarted, RunStopped, SlowResultDelivered
-from orchestrator.run import TRANSITIONS, Change, Run, State
+from orchestrator.run import Run
+from orchestrator.states import TRANSITIONS, Change, State
 from toolfleet.calls import Returned, Submitted
 from toolfleet.errors import IllegalTransition
 from toolfleet.messages import AssistantMessage, RequestedCall, ToolMessage, Usage, UserMessage

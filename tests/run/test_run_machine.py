@@ -6,7 +6,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from orchestrator.history import RUN_EVENT
-from orchestrator.run import Run, State
+from orchestrator.run import Run
+from orchestrator.states import State
 from tests.run import machine
 from toolfleet.errors import IllegalTransition
 

@@ -11,7 +11,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from orchestrator.journal import Journal, LostRun, Overtaken, RunEnded, write_from_outside
 from orchestrator.leases import Leases
-from orchestrator.run import Run, State
+from orchestrator.run import Run
+from orchestrator.states import State
 from orchestrator.store import RunStore
 from tests.run import machine
 from toolfleet.connections import connect_async

@@ -14,7 +14,7 @@ from fleets import HERE as FLEET
 from stages import stage_of_its_own
 
 from orchestrator import Orchestrator, sync
-from orchestrator.run import State
+from orchestrator.states import State
 from tests.sync.summing_model import summing
 from toolfleet.calls import Returned
 from toolfleet.local import LocalFleet

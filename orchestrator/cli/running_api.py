@@ -6,25 +6,19 @@ Knows the command; what is served is `toolfleet serve`'s matter.
 from __future__ import annotations
 
 import importlib.util
-import os
 import socket
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from itertools import count
 from pathlib import Path
 from typing import Final
 
-from orchestrator.cli.running_orchestrators import OrchestratorProcess
+from orchestrator.cli.child_commands import ChildCommands
 from toolfleet.errors import PortInUse, WorkerNotReady
 from toolfleet.lifeline import lifeline
 from toolfleet.settings import Settings
-from toolfleet.worker_process import WorkerProcess, stop_workers
 
-POOL: Final = "api"
 HOST: Final = "127.0.0.1"
 
 READY_WITHIN_S: Final = 60.0
@@ -34,41 +28,23 @@ GRACE_S: Final = 12.0
 """Requests may end for five seconds, and handing over its runs takes five."""
 
 
-class RunningApi:
-    """The API of one fleet, as a supervisor sees it."""
+class RunningApi(ChildCommands):
+    """The API of one fleet."""
 
     def __init__(
         self, port: int, settings: Settings, environment: Mapping[str, str], directory: Path, lifeline_: int
     ) -> None:
+        super().__init__(
+            ["serve", "--port", str(port)],
+            pool="api",
+            settings=settings,
+            environment=environment,
+            directory=directory,
+            lifeline=lifeline_,
+            grace_s=GRACE_S,
+        )
         self.url = f"http://{HOST}:{port}"
         self._port = port
-        self._settings = settings
-        self._environment = environment
-        self._directory = directory
-        self._lifeline = lifeline_
-        self._numbers = count(1)
-        self.workers: list[WorkerProcess] = []
-
-    def start_worker(self, pool: str = POOL) -> WorkerProcess:
-        """Start it; `wait_until_it_listens` waits for it."""
-        name = f"{pool}{next(self._numbers)}"
-        log_path = self._directory / f"{name}.log"
-        with log_path.open("wb") as log:
-            # -P: a folder called `orchestrator` beside the user must not be taken for ours.
-            command = [sys.executable, "-P", "-m", "orchestrator.cli", "serve", "--port", str(self._port)]
-            process = subprocess.Popen(  # noqa: S603  # our own module
-                [*command, "--lifeline", str(self._lifeline)],
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                env={**os.environ, **self._settings.as_environment(), **self._environment},
-                pass_fds=[self._lifeline],
-                # Ctrl-C is for the one who started it, and who stops everything in order.
-                start_new_session=True,
-            )
-        started = OrchestratorProcess(pool, name, process, log_path)
-        self.workers.append(started)
-        return started
 
     def wait_until_it_listens(self) -> None:
         """Return when it can be asked. Raises WorkerNotReady with its last words."""
@@ -78,11 +54,6 @@ class RunningApi:
             if not api.is_running or time.monotonic() > give_up_at:
                 raise WorkerNotReady(f"the API did not start:\n{api.log_tail()}")
             time.sleep(POLL_S)
-
-    def stop(self) -> None:
-        """Stop it; what it works on is handed over."""
-        workers, self.workers[:] = list(self.workers), []
-        stop_workers(workers, grace_s=GRACE_S)
 
     def _listens(self) -> bool:
         try:

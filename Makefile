@@ -14,13 +14,16 @@ PYTHON ?= $(shell for python in python3 python3.13 python3.12 python3.11; do \
 # pytest's own options, for example: make test PYTEST="-k gather -x"
 PYTEST ?=
 
+# Tests mostly wait for processes: three files at a time keep two cores busy.
+TESTS_AT_ONCE ?= 3
+
 .PHONY: demo test faults lint style types walls compose format bench clean help
 
 demo: $(VENV)/.for-demo ## run a conversation on a local fleet; needs no key, no Docker, no Redis
 	$(BIN)/toolfleet demo
 
 test: $(VENV)/.for-test ## run the whole test suite
-	$(BIN)/python -m pytest $(PYTEST)
+	$(BIN)/python -m pytest --numprocesses $(TESTS_AT_ONCE) --dist loadfile $(PYTEST)
 
 faults: $(VENV)/.for-test ## kill workers, servers and orchestrators, and count what it cost; SHORT=1 for under ten minutes
 	$(BIN)/python -m tests.faults $(if $(SHORT),--short)

@@ -208,6 +208,8 @@ class Calls:
             and call.tool not in self._agents
             and self._is_for_others(call, batch)
             and not self._waits_for_approval(call, batch)
+            # A long job gains nothing by a moment; the model is to get a handle, not by chance a result.
+            and not batch.offered[call.tool].long_running
         )
 
     async def gather(self, sending: Sending) -> Gathered:

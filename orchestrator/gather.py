@@ -104,8 +104,8 @@ class Barrier:
 class Listener(Protocol):
     """Who hears of calls that no batch waits for: those of runs that rest, or that go on without them."""
 
-    def call_back(self, run_id: str, call_id: str) -> None:
-        """A watched call has its result, in the store."""
+    def call_back(self, run_id: str, call_id: str, result: ToolResult) -> None:
+        """A watched call has its result; it is in the store too."""
         ...
 
     def call_progressed(self, run_id: str, call_id: str, progress: Progress) -> None:
@@ -291,10 +291,11 @@ class Gatherer:
 
     def _hear_watched(self, run_id: str, call_id: str, fields: dict[bytes, bytes]) -> None:
         if b"r" in fields:
-            self._answer_waiters(call_id, self._seal.open_result(fields[b"r"], call_id))
+            result = self._seal.open_result(fields[b"r"], call_id)
+            self._answer_waiters(call_id, result)
             del self._watched[call_id]
             if self.listener:
-                self.listener.call_back(run_id, call_id)
+                self.listener.call_back(run_id, call_id, result)
         elif b"p" in fields and self.listener:
             self.listener.call_progressed(run_id, call_id, self._seal.open_progress(fields[b"p"], call_id))
 

@@ -15,7 +15,7 @@ from typing import Any, Final
 import structlog
 
 from orchestrator.calls import Emit
-from orchestrator.events import CallProgressed, RunEnded
+from orchestrator.events import CallEnded, CallProgressed, RunEnded
 from orchestrator.gather import Gatherer
 from orchestrator.history import RunStarted
 from orchestrator.journal import Journal, LostRun
@@ -23,7 +23,7 @@ from orchestrator.journal import RunEnded as EndedByOthers
 from orchestrator.loop import TurnLoop
 from orchestrator.run import Run
 from orchestrator.store import RunStore
-from toolfleet.calls import Progress
+from toolfleet.calls import Progress, ToolResult
 from toolfleet.errors import BrokerUnreachable, RunNotFound, StoreUnreachable
 
 log = structlog.get_logger("toolfleet.orchestrator")
@@ -122,9 +122,13 @@ class Runs:
 
     # --- news, from the gatherer --------------------------------------------------------------------------------
 
-    def call_back(self, run_id: str, call_id: str) -> None:
-        """A call of a resting run is back."""
-        del call_id
+    def call_back(self, run_id: str, call_id: str, result: ToolResult) -> None:
+        """A call that its run does not wait for is back."""
+        live = self._live.get(run_id)
+        run = live.journal.run if live is not None and live.journal is not None else None
+        # A run that waits for it tells of it when it takes it up.
+        if live is not None and live.emit is not None and run is not None and run.slow == "handle":
+            live.emit(CallEnded(run_id=run_id, call_id=call_id, tool=_tool_of(run, call_id), result=result))
         self._wake(run_id)
 
     def call_progressed(self, run_id: str, call_id: str, progress: Progress) -> None:
@@ -132,7 +136,7 @@ class Runs:
         live = self._live.get(run_id)
         if live is None or live.emit is None or live.journal is None:
             return
-        tool = next((call.tool for call in live.journal.run.calls if call.call_id == call_id), "")
+        tool = _tool_of(live.journal.run, call_id)
         live.emit(
             CallProgressed(
                 run_id=run_id, call_id=call_id, tool=tool, fraction=progress.fraction, message=progress.message
@@ -249,3 +253,7 @@ class Runs:
         task = asyncio.create_task(errand)
         self._errands.add(task)
         task.add_done_callback(self._errands.discard)
+
+
+def _tool_of(run: Run, call_id: str) -> str:
+    return next((call.tool for call in run.calls if call.call_id == call_id), "")

@@ -15,6 +15,7 @@ from orchestrator.cli.progress import showing_progress
 from orchestrator.cli.telling import desk, warn
 from orchestrator.events import RunBegan, RunEnded
 from orchestrator.history import Slow
+from orchestrator.limits import Limits
 from orchestrator.models.environment import model_from_environment
 from orchestrator.models.openai import OpenAIChat
 from orchestrator.models.protocol import ChatModel
@@ -45,13 +46,14 @@ def converse(
     tools: Sequence[str] | None = None,
     slow: Slow = "wait",
     timeout_s: float | None = None,
+    limits: Limits | None = None,
     as_json: bool = False,
 ) -> None:
     """Run one conversation, show its progress on the console and print its answer, or as JSON the whole run.
 
     Raises RunFailed with the reason when there is no answer, and NoToolsFound when no live worker offers a tool.
     """
-    run = asyncio.run(_ask(question, settings, console, tools=tools, slow=slow, timeout_s=timeout_s))
+    run = asyncio.run(_ask(question, settings, console, tools=tools, slow=slow, timeout_s=timeout_s, limits=limits))
     if as_json:
         sys.stdout.write(run.model_dump_json(indent=2) + "\n")
     if run.state is not State.DONE:
@@ -67,12 +69,13 @@ def detach(
     tools: Sequence[str] | None = None,
     slow: Slow = "wait",
     timeout_s: float | None = None,
+    limits: Limits | None = None,
 ) -> str:
     """Begin a run that an orchestrator with this environment's model works on, and return its id at once.
 
     Raises NoToolsFound when no live worker offers a tool, UnknownTool.
     """
-    return asyncio.run(_submit(question, settings, tools=tools, slow=slow, timeout_s=timeout_s))
+    return asyncio.run(_submit(question, settings, tools=tools, slow=slow, timeout_s=timeout_s, limits=limits))
 
 
 async def _ask(
@@ -83,6 +86,7 @@ async def _ask(
     tools: Sequence[str] | None,
     slow: Slow,
     timeout_s: float | None,
+    limits: Limits | None,
 ) -> Run:
     async with (
         chosen_model(console) as model,
@@ -93,7 +97,9 @@ async def _ask(
         run_id = ""
         try:
             with showing_progress(console) as show:
-                async for event in orchestrator.stream(question, tools=tools, slow=slow, timeout_s=timeout_s):
+                async for event in orchestrator.stream(
+                    question, tools=tools, slow=slow, timeout_s=timeout_s, limits=limits
+                ):
                     show(event)
                     if isinstance(event, RunBegan):
                         run_id = event.run_id
@@ -127,12 +133,20 @@ async def _say_how_it_ended(orchestrator: Orchestrator, run_id: str) -> None:
 
 
 async def _submit(
-    question: str, settings: Settings, *, tools: Sequence[str] | None, slow: Slow, timeout_s: float | None
+    question: str,
+    settings: Settings,
+    *,
+    tools: Sequence[str] | None,
+    slow: Slow,
+    timeout_s: float | None,
+    limits: Limits | None,
 ) -> str:
     model = await model_name()
     async with desk(settings) as open_desk, Orchestrator(settings=settings) as orchestrator:
         await must_offer_tools(orchestrator)
-        run_id = await orchestrator.submit(question, model=model, tools=tools, slow=slow, timeout_s=timeout_s)
+        run_id = await orchestrator.submit(
+            question, model=model, tools=tools, slow=slow, timeout_s=timeout_s, limits=limits
+        )
         await open_desk.warn_unless_somebody_goes_on(model)
     return run_id
 

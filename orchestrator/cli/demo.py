@@ -9,6 +9,7 @@ import typer
 from rich.console import Console
 
 from orchestrator.cli.conversation import converse
+from orchestrator.limits import Limits
 from toolfleet.local import LocalFleet
 
 TOOLS = "workers.packs.stdlib"
@@ -17,6 +18,9 @@ QUESTION = (
     "Which five modules of the standard library define the most functions, which one has the longest function, "
     "and what share of functions has a docstring?"
 )
+
+NO_LIMITS = Limits(calls=None, calls_per_tool=None)
+"""The question asks for a call for each module of the library at once."""
 
 
 def demo(
@@ -33,4 +37,4 @@ def demo(
     with ExitStack() as stack:
         with console.status("starting an embedded server and three workers …"):
             fleet = stack.enter_context(LocalFleet([TOOLS]))
-        converse(QUESTION, fleet.settings, console, slow="handle", as_json=as_json)
+        converse(QUESTION, fleet.settings, console, slow="handle", limits=NO_LIMITS, as_json=as_json)

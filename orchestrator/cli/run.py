@@ -12,6 +12,7 @@ from rich.console import Console
 
 from orchestrator.cli.conversation import converse, detach
 from orchestrator.cli.telling import print_json
+from orchestrator.limits import Limits
 from toolfleet.local import LocalFleet, redis_or_embedded
 
 
@@ -34,6 +35,10 @@ def run(
     ] = None,
     slow: Annotated[Slow, typer.Option(help="Wait for long-running tools, or give the model a handle.")] = Slow.WAIT,
     timeout_s: Annotated[float | None, typer.Option("--timeout", min=0.1, help="Seconds until calls expire.")] = None,
+    max_calls: Annotated[
+        int | None,
+        typer.Option("--max-calls", min=1, help="Calls that the run may make; 150, and 40 of one tool, by default."),
+    ] = None,
     detached: Annotated[
         bool, typer.Option("--detach", help="Print the run's id and return; `toolfleet orchestrator` works on it.")
     ] = False,
@@ -47,6 +52,7 @@ def run(
     """
     if detached and tools:
         raise typer.BadParameter("--detach needs a fleet that stays (`toolfleet up`); that of --tools would go at once")
+    limits = None if max_calls is None else Limits(calls=max_calls, calls_per_tool=max_calls)
     console = Console(stderr=as_json)
     asked = sys.stdin.read() if question == "-" else question
     with ExitStack() as stack:
@@ -56,10 +62,19 @@ def run(
         else:
             settings = stack.enter_context(redis_or_embedded())
         if detached:
-            run_id = detach(asked, settings, tools=offer, slow=slow.value, timeout_s=timeout_s)
+            run_id = detach(asked, settings, tools=offer, slow=slow.value, timeout_s=timeout_s, limits=limits)
             if as_json:
                 print_json({"run_id": run_id})
             else:
                 typer.echo(run_id)
             return
-        converse(asked, settings, console, tools=offer, slow=slow.value, timeout_s=timeout_s, as_json=as_json)
+        converse(
+            asked,
+            settings,
+            console,
+            tools=offer,
+            slow=slow.value,
+            timeout_s=timeout_s,
+            limits=limits,
+            as_json=as_json,
+        )

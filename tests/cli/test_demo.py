@@ -151,10 +151,10 @@ def test_it_makes_no_noise(demo: Ended) -> None:
     assert [line for line in demo.err.splitlines() if not expected.match(line)] == []
 
 
-def test_ctrl_c_while_calls_run_leaves_one_line_and_no_process(terminal: Terminal) -> None:
+def test_ctrl_c_while_calls_run_cancels_the_run_and_leaves_no_process(terminal: Terminal) -> None:
     with terminal.start("demo") as process:
         read_until(process, "turn 2: ")
         stopped = interrupted(process)
     assert stopped.code == INTERRUPTED, stopped
-    assert stopped.err == "toolfleet: stopped\n"
+    assert re.fullmatch(r"toolfleet: run \w+ cancelled\ntoolfleet: stopped\n", stopped.err)
     terminal.until_nothing_is_left()

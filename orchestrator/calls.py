@@ -355,6 +355,8 @@ class Calls:
         by_patience: defaultdict[float, list[str]] = defaultdict(list)
         for call_id, patience_s in sending.patience_s.items():
             by_patience[patience_s].append(call_id)
+        if sending.batch.slow == "handle":
+            sending.barrier.become_handles(by_patience.get(0.0, ()))
         sending.barrier.lose_patience(by_patience.pop(0.0, ()))
         loop = asyncio.get_running_loop()
         return [

@@ -55,6 +55,7 @@ class Barrier:
         self._on_result = on_result
         self._patient = patient
         self._awaited: set[str] = set()
+        self._handles: set[str] = set()
         self._opened: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def add(self, call_id: str) -> None:
@@ -62,10 +63,12 @@ class Barrier:
         self._awaited.add(call_id)
 
     def arrive(self, call: ToolCall, result: ToolResult) -> None:
-        """A call has come back."""
-        self.results[call.call_id] = result
+        """A call has come back. One that became a handle stays one: its result is told of, and fetched later."""
         if self._on_result is not None:
             self._on_result(call, result)
+        if call.call_id in self._handles:
+            return
+        self.results[call.call_id] = result
         self.slow.discard(call.call_id)
         self._no_longer_awaited(call.call_id)
 
@@ -75,6 +78,12 @@ class Barrier:
             if call_id in self._awaited:
                 self.slow.add(call_id)
                 self._no_longer_awaited(call_id)
+
+    def become_handles(self, call_ids: Iterable[str]) -> None:
+        """These calls are slow whatever comes: the model gets a handle for each."""
+        handles = set() if self._patient else set(call_ids)
+        self._handles |= handles
+        self.lose_patience(handles)
 
     def fail(self, error: BaseException) -> None:
         """A call could not be sent: whoever waits hears of it."""

@@ -56,6 +56,7 @@ def found(**values: float) -> Finding:
 
 
 def test_the_floor_yields_every_figure_and_leaves_no_process():
+    before = psutil.Process().children(recursive=True)
     record = measure(FLOOR, list(Figure), TINY)
 
     report = json.loads(json.dumps(as_json(summarise(record), about(quick=False))))
@@ -72,7 +73,7 @@ def test_the_floor_yields_every_figure_and_leaves_no_process():
         "drain": 100,
         "memory": 200,
     }
-    assert psutil.Process().children(recursive=True) == []
+    assert set(psutil.Process().children(recursive=True)) <= set(before)
 
 
 def test_a_contender_that_fails_is_reported_and_the_next_one_is_measured():
@@ -88,11 +89,12 @@ def test_a_contender_that_fails_is_reported_and_the_next_one_is_measured():
 
 
 def test_a_trial_that_takes_too_long_is_ended_with_all_its_processes():
+    before = psutil.Process().children(recursive=True)
     record = measure(FLOOR, [Figure.LATENCY], replace(TINY, trial_timeout_s=0.05))
 
     assert [failure.figures for failure in record.failures] == [(Figure.LATENCY,)]
     assert "no end within 0.05 s" in record.failures[0].reason
-    assert psutil.Process().children(recursive=True) == []
+    assert set(psutil.Process().children(recursive=True)) <= set(before)
 
 
 def test_the_command_writes_json_and_picture(tmp_path: Path):

@@ -87,6 +87,7 @@ class Terminal:
             **ours,
             "XDG_DATA_HOME": str(self.folder / "data"),
             MARK: self.mark,
+            "COLUMNS": "160",  # a table's cells are not to be folded
             **self.variables,
             **variables,
         }

@@ -244,7 +244,7 @@ async def test_no_more_calls_are_under_way_than_allowed_and_all_complete(fleet, 
         message = asking(*[("play", {"stage": stage.path})] * 100)
         answering = asyncio.create_task(orchestrator.execute(message))
         under_way = [await stage.enters() for _ in range(10)]
-        assert orchestrator.dispatched == 10
+        assert orchestrator.dispatched <= 10
         for n in range(100):
             under_way.pop(0).returns(n)
             if n < 90:
@@ -271,7 +271,7 @@ async def test_forged_results_are_not_believed(fleet, orchestrator, stage):
     forged = Seal(fleet.settings).close_result(Returned(content="forged"), "another.1.0")
     keys = fleet.settings.keys
     async with connect_async(fleet.settings) as client:
-        [replies] = await client.keys(keys.replies("*"))
+        replies = keys.replies(orchestrator.orchestrator_id)
         await client.xadd(replies, {"c": actor.call_id, "r": forged})
         await client.xadd(replies, {"c": actor.call_id, "r": b"x"})
         await client.xadd(replies, {"nonsense": b"x"})

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
 from contextlib import suppress
-from typing import Any, Final, Self, TypeVar
+from typing import Any, Final, Self, TypeVar, cast
 from urllib.parse import urlsplit, urlunsplit
 
 CHUNK_BYTES: Final = 65536
@@ -105,14 +105,20 @@ class Proxy:
 
     async def _join(self) -> None:
         self._flowing.set()
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        while tasks := list(self._tasks):
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+        for _ in range(2):  # a transport closes its socket in the loop's next round
+            await asyncio.sleep(0)
 
     async def _connect(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        connecting = cast("asyncio.Task[None]", asyncio.current_task())
+        self._tasks.add(connecting)
+        connecting.add_done_callback(self._tasks.discard)
         try:
             far_reader, far_writer = await asyncio.open_connection(self._target.hostname, self._target.port)
-        except OSError:
+        except (OSError, asyncio.CancelledError):
             writer.transport.abort()
             return
         pair = (writer, far_writer)

@@ -312,5 +312,5 @@ async def test_thousands_of_runs_begun_at_once_share_a_few_connections(fleet):
         runs = await asyncio.gather(*(orchestrator.run("?") for _ in range(1500)))
         async with connect_async(fleet.settings) as client:
             connected = await client.info("clients")
-    assert {run.state for run in runs} == {State.DONE}
-    assert connected["connected_clients"] < 100
+    assert {(run.state, run.reason) for run in runs} == {(State.DONE, None)}
+    assert connected["connected_clients"] < 200, connected

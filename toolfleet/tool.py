@@ -101,7 +101,8 @@ class Tool(Generic[P, R]):
     def reconcile(self, function: Callable[..., R2]) -> Callable[..., R2]:
         """Declare how to find out what became of a call whose worker was lost: `f(call, ctx)`, async or not.
 
-        It returns `Returned` or `Failed` when the effect has happened, `NotDone` when the call may be run.
+        It returns `Returned` or `Failed` when the effect has happened, `NotDone` when it has not and will not: then the
+        call is run.
         """
         return self.hooks.add("reconcile", function)
 

@@ -35,7 +35,7 @@ async def test_after_kill_9_every_line_is_written_once_and_no_stored_reply_is_as
     ended = await desk.batch(*words)
 
     assert ended.code == 0, ended
-    assert LINES / 3 <= written_at_kill < LINES
+    assert LINES // 3 <= written_at_kill < LINES
     lines = desk.read("out.jsonl")
     assert Counter(line["id"] for line in lines) == Counter(f"line-{number}" for number in range(LINES))
     assert {line["state"] for line in lines} == {"done"}

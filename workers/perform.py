@@ -222,7 +222,12 @@ class Performer:
             if isinstance(job, JobRecord):
                 return await submit(self._client, self._settings, self._seal, delivery, job)
             result = job
-        return await _to_its_end(self._settler.settle(Settlement.of(delivery, call, result, self._seal)))
+        settlement = Settlement.of(delivery, call, result, self._seal)
+        try:
+            return await self._settler.settle(settlement)
+        except asyncio.CancelledError:
+            # It is on its way all the same; sent twice, it counts once.
+            return await _to_its_end(self._settler.settle(settlement))
 
     def _unknown(self, call: ToolCall) -> Failed:
         known = ", ".join(sorted(self._tools)) or "none"

@@ -214,21 +214,21 @@ def test_refusals_of_the_server_end_no_worker(workers, connect, add, client, app
 def test_celerys_tools_work(workers, connect, client, app):
     workers(1)
     control = app.control
-    assert control.inspect(timeout=5, limit=1).ping() == {"w0@test": {"ok": "pong"}}
+    assert control.inspect(timeout=20, limit=1).ping() == {"w0@test": {"ok": "pong"}}
     with _events(app) as next_event:
         _send(connect(), "tests.hold", "held")
         _send(connect(), "tests.noop", "revoked", "kept")
         assert _next(client) == "held"
-        active = control.inspect(timeout=5, limit=1).active()
+        active = control.inspect(timeout=20, limit=1).active()
         assert [task["id"] for task in active["w0@test"]] == ["held"]
-        assert control.revoke("revoked", reply=True, timeout=5, limit=1)
+        assert control.revoke("revoked", reply=True, timeout=20, limit=1)
         client.rpush("go", 1)
         assert _next(client) == "kept"
         seen = set()
         while not seen >= {"task-succeeded", "task-revoked"}:
             seen.add(next_event())
     assert client.llen("started") == 0
-    assert control.cancel_consumer("io", reply=True, timeout=5, limit=1)
+    assert control.cancel_consumer("io", reply=True, timeout=20, limit=1)
     connection = connect()
     _send(connection, "tests.noop", "waits")
     # A read that was on its way when the consumer was cancelled may have it for a moment, and hands it back.

@@ -84,9 +84,12 @@ def repetitions(calls: Iterable[CallRecord]) -> Counter[tuple[str, str]]:
     return Counter(key for key, _ in {(_same(call), call.turn) for call in calls})
 
 
-def note_for(call: CallRecord, calls: Iterable[CallRecord]) -> str:
-    """What the model is told with the result of a call that it asks for again and again; mostly nothing."""
-    times = repetitions(calls)[_same(call)]
+def note_for(call: CallRecord, repeated: Counter[tuple[str, str]]) -> str:
+    """What the model is told with the result of a call that it asks for again and again; mostly nothing.
+
+    `repeated` are the repetitions of all its recent calls, counted once for a whole reply.
+    """
+    times = repeated[_same(call)]
     if times <= AGAIN_TOLD:
         return ""
     return (

@@ -28,7 +28,7 @@ from orchestrator.history import (
     Slow,
     SlowResultDelivered,
 )
-from orchestrator.limits import Limits, note_for
+from orchestrator.limits import Limits, note_for, repetitions
 from orchestrator.merging import Strategy, merged
 from orchestrator.messages import tool_messages
 from orchestrator.refusals import cancelled_with_run, cut_off, denied
@@ -186,9 +186,10 @@ class Run(Record):
         known = {call.call_id: call.result for call in self._last_calls if call.result is not None} | dict(results)
         if any(call.call_id not in known for call in self._last_calls):
             return ()
+        repeated = repetitions(self.recent_calls)
         return tuple(
             message.model_copy(update={"content": message.content + note})
-            if isinstance(known[call.call_id], Returned) and (note := note_for(call, self.recent_calls))
+            if isinstance(known[call.call_id], Returned) and (note := note_for(call, repeated))
             else message
             for call, message in zip(self._last_calls, tool_messages(self._last_calls, known), strict=True)
         )

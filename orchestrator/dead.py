@@ -18,11 +18,11 @@ import orjson
 import redis.asyncio
 
 from orchestrator.catalog import Catalog
+from orchestrator.envelopes import task_message
 from orchestrator.publishers import Publisher
 from toolfleet.calls import Failed, FailureKind, Returned, Submitted, ToolCall
 from toolfleet.connections import translating
 from toolfleet.errors import CallerError
-from toolfleet.keys import CLAIM_GRACE_S
 from toolfleet.settings import Settings
 from toolfleet.streams import Priority
 from toolfleet.streams.direct import TaskMessage
@@ -33,7 +33,6 @@ _PAGE: Final = 100
 """Entries in one read; each may hold a text of 64 KiB."""
 
 _LETTER_ID: Final = re.compile(r"\d+-\d+")
-_NO_OPTIONS: Final[dict[str, Any]] = {"callbacks": None, "errbacks": None, "chain": None, "chord": None}
 
 
 class DeadLetterNotFound(CallerError):
@@ -242,11 +241,7 @@ class Replay:
         usual_s = self._settings.long_call_timeout_s if spec.long_running else self._settings.call_timeout_s
         timeout_s = self._timeout_s or max(usual_s, spec.timeout_s or 0.0)
         fresh = call.model_copy(update={"deadline_unix_s": time.time() + timeout_s, "reply_to": self._reply_to})
-        text, mac = self._seal.close_call(fresh)
-        headers: dict[str, Any] = {"lang": "py", "task": call.tool, "id": call.call_id}
-        if not spec.effect.repeatable:
-            headers["claim"] = max(1, int(timeout_s)) + CLAIM_GRACE_S
-        return TaskMessage(spec.queue, Priority.NORMAL, headers, orjson.dumps([[text, mac], {}, _NO_OPTIONS]))
+        return task_message(fresh, spec, Priority.NORMAL, self._seal)
 
     async def _put_back(self, messages: Mapping[str, TaskMessage], letters: Sequence[DeadLetter]) -> None:
         if not messages:

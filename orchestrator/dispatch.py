@@ -1,26 +1,24 @@
 """Calls to Celery messages: what is asked for in one tick leaves in one batch.
 
-Knows Celery's message protocol and nothing of brokers or results. Publishing a call again is always safe: what must
+Knows nothing of brokers or results. Publishing a call again is always safe: what must
 happen once is claimed by its call id.
 """
 
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Final
 
-import orjson
 import stamina
 import structlog
 
+from orchestrator.envelopes import task_message
 from orchestrator.gather import Gatherer
 from orchestrator.publishers import Publisher
 from toolfleet.calls import Failed, FailureKind, ToolCall
 from toolfleet.errors import BrokerUnreachable
-from toolfleet.keys import CLAIM_GRACE_S
 from toolfleet.streams import Priority
 from toolfleet.streams.direct import TaskMessage
 from toolfleet.tool import ToolSpec
@@ -33,8 +31,6 @@ MAX_BATCH: Final = 200
 
 RETRY_FOR_S: Final = 30.0
 """How long a broker may be away before the caller hears of it."""
-
-_NO_OPTIONS: Final[dict[str, Any]] = {"callbacks": None, "errbacks": None, "chain": None, "chord": None}
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +102,7 @@ class Dispatcher:
     def _sealed(self, item: Outgoing) -> TaskMessage | None:
         """The call as a message; one that no worker would take has its result at once."""
         try:
-            return self._message(item)
+            return task_message(item.call, item.spec, item.priority, self._seal)
         except Refused as refusal:
             message = f"{item.call.tool} was not sent: {refusal}."
             self._gatherer.end(item.call, Failed(kind=FailureKind.LIMIT, message=message))
@@ -124,13 +120,3 @@ class Dispatcher:
         ):
             with attempt:
                 await self._publisher.publish(messages)
-
-    def _message(self, item: Outgoing) -> TaskMessage:
-        call, spec = item.call, item.spec
-        text, mac = self._seal.close_call(call)
-        # What Celery's protocol 2 cannot do without. Arguments are not shown: they may hold secrets.
-        headers: dict[str, Any] = {"lang": "py", "task": call.tool, "id": call.call_id}
-        if not spec.effect.repeatable:
-            # The transport claims the call for a worker while it reads it, so the claim costs no round trip.
-            headers["claim"] = max(1, int(call.deadline_unix_s - time.time())) + CLAIM_GRACE_S
-        return TaskMessage(spec.queue, item.priority, headers, orjson.dumps([[text, mac], {}, _NO_OPTIONS]))

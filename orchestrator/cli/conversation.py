@@ -11,6 +11,7 @@ from typing import Final
 from rich.console import Console
 
 from orchestrator.api import Orchestrator
+from orchestrator.assistant import RunFailed
 from orchestrator.cli.progress import showing_progress
 from orchestrator.cli.telling import desk, warn
 from orchestrator.events import RunBegan, RunEnded
@@ -34,10 +35,6 @@ CANCELLED_WITHIN_S: Final = 3.0
 """How long Ctrl-C waits to say that the run is cancelled."""
 
 
-class RunFailed(ToolfleetError):
-    """The run ended without an answer; the text is its reason."""
-
-
 def converse(
     question: str,
     settings: Settings,
@@ -57,7 +54,7 @@ def converse(
     if as_json:
         sys.stdout.write(run.model_dump_json(indent=2) + "\n")
     if run.state is not State.DONE:
-        raise RunFailed(f"run {run.run_id} {run.state}: {run.reason}")
+        raise RunFailed(run)
     if not as_json:
         _print_answer(run, console)
 

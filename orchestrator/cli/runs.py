@@ -17,7 +17,7 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from orchestrator.api import Orchestrator
-from orchestrator.cli.conversation import RunFailed
+from orchestrator.assistant import RunFailed
 from orchestrator.cli.narration import narrated
 from orchestrator.cli.telling import (
     HANDLE_CHARACTERS,
@@ -86,7 +86,7 @@ def show(
     with redis_or_embedded() as settings:
         run = asyncio.run(_show(settings, run_id, wait=wait, as_json=as_json))
     if wait and run.state is not State.DONE:
-        raise RunFailed(f"run {run.run_id} {run.state}: {run.reason}")
+        raise RunFailed(run)
 
 
 @app.command(epilog="Example: toolfleet runs events 3f9c --follow")

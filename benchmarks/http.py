@@ -25,9 +25,9 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.about import about
-from orchestrator import Orchestrator
-from toolfleet.local import LocalFleet
+from toolfleet.local.fleet import LocalFleet
 from toolfleet.messages import AssistantMessage, RequestedCall
+from toolfleet.orchestrator import Orchestrator
 
 TOOL, ARGUMENTS = "square_root", {"x": 4}
 CALL = AssistantMessage(tool_calls=(RequestedCall(id="1", name=TOOL, arguments=json.dumps(ARGUMENTS)),))
@@ -156,8 +156,8 @@ async def measured(settings: Any, url: str, bare_url: str) -> Finding:
 def main(*, as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False) -> None:
     """Measure the door."""
     port, bare_port = free_port(), free_port()
-    with LocalFleet(["workers.packs.arithmetic"], pools={"io": 1}) as fleet:
-        serve = [sys.executable, "-m", "orchestrator.cli", "serve", "--port", str(port)]
+    with LocalFleet(["toolfleet.workers.packs.arithmetic"], pools={"io": 1}) as fleet:
+        serve = [sys.executable, "-m", "toolfleet.orchestrator.doors.cli", "serve", "--port", str(port)]
         with (
             process(*serve, port=port, **fleet.settings.as_environment()) as url,
             process(sys.executable, "-c", BARE, str(bare_port), port=bare_port) as bare_url,

@@ -23,11 +23,11 @@ from benchmarks.job_tools import ANSWER_MS, POLLED
 from benchmarks.processes import WorkerTree
 from toolfleet.calls import JobRecord, ToolCall
 from toolfleet.connections import connect, connect_async
-from toolfleet.local import LocalFleet
+from toolfleet.local.fleet import LocalFleet
 from toolfleet.settings import Settings
 from toolfleet.wire import Seal
-from workers.delivery import Delivery
-from workers.jobs.schedule import submit
+from toolfleet.workers.delivery.message import Delivery
+from toolfleet.workers.jobs.schedule import submit
 
 TOOL = "elsewhere"
 FAR_AWAY_S = 12 * 3600.0

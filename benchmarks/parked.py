@@ -27,14 +27,14 @@ from rich.table import Table
 
 from benchmarks.about import about
 from benchmarks.parked_tools import QUEUE, TOOL
-from orchestrator import Orchestrator
-from orchestrator.models import ReplyComplete
-from orchestrator.states import State
 from toolfleet.calls import Returned, call_id
 from toolfleet.connections import connect_async
 from toolfleet.jobs import Completion, complete
-from toolfleet.local import LocalFleet
+from toolfleet.local.fleet import LocalFleet
 from toolfleet.messages import AssistantMessage, Message, RequestedCall, ToolMessage, Usage
+from toolfleet.orchestrator import Orchestrator
+from toolfleet.orchestrator.models import ReplyComplete
+from toolfleet.orchestrator.run.states import State
 from toolfleet.settings import Settings
 from toolfleet.streams import Priority
 from toolfleet.wire import Seal

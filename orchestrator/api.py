@@ -16,28 +16,28 @@ from typing import Any, Self, Unpack
 
 import structlog
 
-from orchestrator.agents import Agent, Agents
-from orchestrator.assembly import Wishes, assemble
-from orchestrator.builtin import CANCEL_WAIT_S
-from orchestrator.calls import OnUnknownTool
-from orchestrator.cancel import Unwanted
-from orchestrator.events import Event, RunBegan, RunEnded
-from orchestrator.handles import Status
-from orchestrator.history import Approval, ApprovalGiven, RunResumed, RunStarted, RunStopped
-from orchestrator.interceptors import Interceptor, Interceptors, RequestedToolCall, contributed
-from orchestrator.journal import write_from_outside
-from orchestrator.messages import last_reply, tool_messages
-from orchestrator.models.protocol import ChatModel
-from orchestrator.offering import ToolProvider
-from orchestrator.options import BatchOptions, RunOptions, conversation, run_started
-from orchestrator.overview import AWAITING_APPROVAL, QUEUED, CallStanding
-from orchestrator.run import Run
-from orchestrator.states import State
-from orchestrator.store import Head
-from orchestrator.sync import run_sync
 from toolfleet.calls import Failed, Returned, Submitted, run_of
 from toolfleet.errors import CallerError, RunNotFound, RunNotOpen, StoreUnreachable
 from toolfleet.messages import AssistantMessage, Message, ToolMessage
+from toolfleet.orchestrator.calls.group import OnUnknownTool
+from toolfleet.orchestrator.fleet.cancel import Unwanted
+from toolfleet.orchestrator.models.protocol import ChatModel
+from toolfleet.orchestrator.options import BatchOptions, RunOptions, conversation, run_started
+from toolfleet.orchestrator.run.events import Approval, ApprovalGiven, RunResumed, RunStarted, RunStopped
+from toolfleet.orchestrator.run.states import State
+from toolfleet.orchestrator.run.transcript import last_reply, tool_messages
+from toolfleet.orchestrator.run.updates import Event, RunBegan, RunEnded
+from toolfleet.orchestrator.run.value import Run
+from toolfleet.orchestrator.status.handles import Status
+from toolfleet.orchestrator.status.overview import AWAITING_APPROVAL, QUEUED, CallStanding
+from toolfleet.orchestrator.store.journal import write_from_outside
+from toolfleet.orchestrator.store.run_store import Head
+from toolfleet.orchestrator.sync import run_sync
+from toolfleet.orchestrator.tools.agents import Agent, Agents
+from toolfleet.orchestrator.tools.builtin import CANCEL_WAIT_S
+from toolfleet.orchestrator.tools.interceptors import Interceptor, Interceptors, RequestedToolCall, contributed
+from toolfleet.orchestrator.tools.offer import ToolProvider
+from toolfleet.orchestrator.wiring import Wishes, assemble
 from toolfleet.settings import Settings, read_settings
 from toolfleet.wire import Seal
 

@@ -10,13 +10,13 @@ from typing import Any, TypedDict
 
 from pydantic import TypeAdapter
 
-from orchestrator.events import Event
-from orchestrator.history import RunStarted, Slow
-from orchestrator.limits import Limits
-from orchestrator.merging import Strategy
-from orchestrator.messages import repaired
 from toolfleet.errors import CallerError
 from toolfleet.messages import Message, UserMessage
+from toolfleet.orchestrator.run.events import RunStarted, Slow
+from toolfleet.orchestrator.run.limits import Limits
+from toolfleet.orchestrator.run.shared_state import Strategy
+from toolfleet.orchestrator.run.transcript import repaired
+from toolfleet.orchestrator.run.updates import Event
 from toolfleet.streams import Priority
 from toolfleet.tool import ToolSpec
 

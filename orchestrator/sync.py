@@ -19,10 +19,10 @@ from weakref import WeakKeyDictionary
 from toolfleet.errors import CallerError, ToolfleetError
 
 if TYPE_CHECKING:
-    from orchestrator.api import Orchestrator
-    from orchestrator.options import RunOptions
-    from orchestrator.run import Run
     from toolfleet.messages import Message
+    from toolfleet.orchestrator.api import Orchestrator
+    from toolfleet.orchestrator.options import RunOptions
+    from toolfleet.orchestrator.run.value import Run
 
 T = TypeVar("T")
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from toolfleet.server import EmbeddedServer
+from toolfleet.local.embedded_server import EmbeddedServer
 from toolfleet.settings import Settings, new_secret
 
 

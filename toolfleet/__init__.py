@@ -1,32 +1,9 @@
-"""What a tool's author imports. Light on purpose: no Celery, no httpx, no Redis."""
+"""Toolfleet: everything that its users import.
 
-from toolfleet.arguments import Arguments, BadArguments
-from toolfleet.calls import Effect, Failed, FailureKind, Progress, Returned, Submitted
-from toolfleet.context import CallHistory, Context, ConversationId, FromContext, current_context
-from toolfleet.errors import ToolError, ToolfleetError
-from toolfleet.masks import Secret
-from toolfleet.media import Media
-from toolfleet.tool import Tool, ToolSpec, tool
+The public names stand in `__init__.pyi`. A name is imported when it is first asked for, so a module with tools loads
+neither Redis nor Celery, and nothing that runs conversations.
+"""
 
-__all__ = [
-    "Arguments",
-    "BadArguments",
-    "CallHistory",
-    "Context",
-    "ConversationId",
-    "Effect",
-    "Failed",
-    "FailureKind",
-    "FromContext",
-    "Media",
-    "Progress",
-    "Returned",
-    "Secret",
-    "Submitted",
-    "Tool",
-    "ToolError",
-    "ToolSpec",
-    "ToolfleetError",
-    "current_context",
-    "tool",
-]
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

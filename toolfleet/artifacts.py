@@ -15,7 +15,7 @@ import redis.asyncio
 from pydantic import Field
 
 from toolfleet import paging
-from toolfleet.arguments import BadArguments
+from toolfleet.arguments.parsing import BadArguments
 from toolfleet.calls import Failed, FailureKind, Returned
 from toolfleet.connections import translating
 from toolfleet.errors import CallerError

@@ -12,13 +12,13 @@ from typing import Any, Final, Literal
 
 from pydantic import Field, ValidationError
 
-from toolfleet import complaints
-from toolfleet.arguments import Reader
+from toolfleet.arguments import complaints
+from toolfleet.arguments.parsing import Reader
+from toolfleet.arguments.reading import TypedReader
 from toolfleet.calls import Effect, Record
 from toolfleet.context import FromHistory
 from toolfleet.docstrings import documentation, words
 from toolfleet.errors import InvalidTool
-from toolfleet.reading import TypedReader
 from toolfleet.schema import input_schema, output_schema
 from toolfleet.signature import Injection, read_signature
 

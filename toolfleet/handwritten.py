@@ -13,8 +13,9 @@ import jsonschema
 from jsonschema.protocols import Validator
 from pydantic_core import from_json
 
-from toolfleet import complaints, masks
-from toolfleet.arguments import BadArguments, NotAnObject, not_json
+from toolfleet import masks
+from toolfleet.arguments import complaints
+from toolfleet.arguments.parsing import BadArguments, NotAnObject, not_json
 from toolfleet.declaration import Declaration, Options, spec_of, wants_history
 from toolfleet.errors import InvalidTool
 from toolfleet.signature import injections_of

@@ -14,7 +14,7 @@ from typing import Any, Final
 from pydantic import GetJsonSchemaHandler
 from pydantic_core import CoreSchema
 
-from toolfleet.repair import decoded, recover
+from toolfleet.arguments.repair import decoded, recover
 
 MASK: Final = "***"
 """What stands for a secret."""

@@ -1,6 +1,6 @@
 """The conversation's messages, in no provider's format.
 
-`orchestrator.models` translates them to and from each wire format. Nothing here knows about calls on the fleet.
+The models' rooms translate them to and from each wire format. Nothing here knows about calls on the fleet.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 from pydantic import Field, SecretStr, ValidationError, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
-from toolfleet.arguments import MAX_BYTES, MAX_DEPTH, MAX_ELEMENTS, Limits
+from toolfleet.arguments.parsing import MAX_BYTES, MAX_DEPTH, MAX_ELEMENTS, Limits
 from toolfleet.errors import InvalidSettings
 from toolfleet.keys import Keys
 from toolfleet.stream_urls import stream_url

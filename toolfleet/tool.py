@@ -15,7 +15,7 @@ from dataclasses import replace
 from types import FrameType
 from typing import Any, Concatenate, Generic, Literal, ParamSpec, TypeVar, cast, overload
 
-from toolfleet.arguments import DEFAULT_LIMITS, Arguments, Limits, read_arguments
+from toolfleet.arguments.parsing import DEFAULT_LIMITS, Arguments, Limits, read_arguments
 from toolfleet.calls import Effect, Failed, Returned, Submitted
 from toolfleet.context import Context, within
 from toolfleet.declaration import Declaration, Options, ToolSpec, declare

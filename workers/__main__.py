@@ -1,4 +1,4 @@
-"""`python -m workers`: one worker process with the settings that suit its pool. `toolfleet worker` runs this."""
+"""`python -m toolfleet.workers` and `toolfleet worker`: one worker process, with the settings that suit its pool."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ from kombu.exceptions import OperationalError
 
 from toolfleet.connections import address
 from toolfleet.errors import BrokerUnreachable, InvalidSettings, ToolfleetError
-from toolfleet.lifeline import stop_with
-from toolfleet.local import redis_or_embedded
+from toolfleet.local.fleet import redis_or_embedded
+from toolfleet.local.lifeline import stop_with
+from toolfleet.local.worker_process import CLEAR_LINE
 from toolfleet.logs import configure_logs
-from toolfleet.worker_process import CLEAR_LINE
-from workers.app import modules_from_environment, worker_app
-from workers.interceptors import interceptors_of
-from workers.modules import tools_of
-from workers.pool import TOOL_THREAD
-from workers.pools import POOLS, Pool, pool_for
+from toolfleet.workers.app import modules_from_environment, worker_app
+from toolfleet.workers.celery.pool import TOOL_THREAD
+from toolfleet.workers.modules import tools_of
+from toolfleet.workers.pool_presets import POOLS, Pool, pool_for
+from toolfleet.workers.tool.interceptors import interceptors_of
 
 BROKER_WITHIN_S = 5.0
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
 
-@app.command(epilog="Example: toolfleet worker --pool io --import workers.packs.arithmetic")
+@app.command(epilog="Example: toolfleet worker --pool io --import toolfleet.workers.packs.arithmetic")
 def worker(
     *,
     pool: Annotated[str, typer.Option(help=f"What the worker is for: {', '.join(POOLS)}, or a queue of yours.")] = "io",

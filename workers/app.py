@@ -1,4 +1,4 @@
-"""The Celery application of a worker: `celery --app workers.app worker`, or `python -m workers`.
+"""The Celery application of a worker: `celery --app toolfleet.workers.app worker`, or `python -m toolfleet.workers`.
 
 Reads settings and tool modules once, when it is imported, and registers one Celery task for each tool.
 """
@@ -18,14 +18,14 @@ from toolfleet.interceptors import Interceptor
 from toolfleet.settings import Settings, read_settings
 from toolfleet.tool import Tool
 from toolfleet.toolbox import load_tools
-from workers.announce import AnnounceTools
-from workers.children import NoticeLostChildren
-from workers.drain import LetCallsEnd
-from workers.events import BatchingDispatcher
-from workers.intake import TakeIn, UnknownTool
-from workers.interceptors import interceptors_of
-from workers.jobs.step import PollJobs
-from workers.task import tool_task
+from toolfleet.workers.celery.announce import AnnounceTools
+from toolfleet.workers.celery.drain import LetCallsEnd
+from toolfleet.workers.celery.intake import TakeIn, UnknownTool
+from toolfleet.workers.celery.lost_children import NoticeLostChildren
+from toolfleet.workers.celery.task import tool_task
+from toolfleet.workers.celery.task_events import BatchingDispatcher
+from toolfleet.workers.jobs.step import PollJobs
+from toolfleet.workers.tool.interceptors import interceptors_of
 
 MODULES_VARIABLE: Final = "TOOLFLEET_TOOLS"
 """Comma-separated names of the modules whose tools a worker serves."""

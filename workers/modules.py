@@ -23,7 +23,7 @@ def tools_of(names: Sequence[str]) -> dict[str, Tool[..., Any]]:
     Raises ToolModuleError with the file and line that broke, NoToolsFound, DuplicateTool.
     """
     if not names:
-        raise ToolModuleError("no tool module: name one, for example --import workers.packs.arithmetic")
+        raise ToolModuleError("no tool module: name one, for example --import toolfleet.workers.packs.arithmetic")
     sys.path.insert(0, str(Path.cwd()))
     try:
         return load_tools(names)

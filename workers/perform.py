@@ -26,18 +26,26 @@ from toolfleet.points import Point, reached
 from toolfleet.settings import Settings
 from toolfleet.tool import Tool
 from toolfleet.wire import Seal
-from workers import unwanted
-from workers.admit import Ended, Unbelievable, Unresolved, admit, can_be_reconciled, cancelled_unstarted, in_doubt
-from workers.artifacts import Fitting
-from workers.checkpoints import Checkpoints, LoopCheckpoints, ThreadCheckpoints, opened
-from workers.claims import Claimer, is_still_ours
-from workers.dead_letters import bury
-from workers.delivery import Delivery
-from workers.execute import compensate, execute, reconcile
-from workers.jobs.decide import job_of
-from workers.jobs.schedule import submit
-from workers.progress import LoopReporter, ProgressReporter, ThreadReporter
-from workers.settle import Outcome, Settlement, Settler
+from toolfleet.workers.delivery import unwanted
+from toolfleet.workers.delivery.admit import (
+    Ended,
+    Unbelievable,
+    Unresolved,
+    admit,
+    can_be_reconciled,
+    cancelled_unstarted,
+    in_doubt,
+)
+from toolfleet.workers.delivery.checkpoints import Checkpoints, LoopCheckpoints, ThreadCheckpoints, opened
+from toolfleet.workers.delivery.claims import Claimer, is_still_ours
+from toolfleet.workers.delivery.dead_letters import bury
+from toolfleet.workers.delivery.message import Delivery
+from toolfleet.workers.delivery.progress import LoopReporter, ProgressReporter, ThreadReporter
+from toolfleet.workers.delivery.settle import Outcome, Settlement, Settler
+from toolfleet.workers.jobs.decide import job_of
+from toolfleet.workers.jobs.schedule import submit
+from toolfleet.workers.tool.artifacts import Fitting
+from toolfleet.workers.tool.execute import compensate, execute, reconcile
 
 T = TypeVar("T")
 

@@ -12,10 +12,10 @@ from typing import Any, ClassVar
 import orjson
 
 from benchmarks.contender import ARGUMENT, Command, Task, Workload
-from orchestrator import Orchestrator
-from orchestrator.cli.running_flower import door_at, running_flower
-from orchestrator.events import CallEnded, Event
 from toolfleet.messages import AssistantMessage, RequestedCall, ToolMessage
+from toolfleet.orchestrator import Orchestrator
+from toolfleet.orchestrator.doors.cli.running_flower import door_at, running_flower
+from toolfleet.orchestrator.run.updates import CallEnded, Event
 from toolfleet.settings import Settings
 
 ARGUMENTS = orjson.dumps(ARGUMENT).decode()

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from rich.console import Console
 
-from orchestrator.cli.conversation import converse
-from orchestrator.models.environment import model_from_environment
-from toolfleet.local import LocalFleet
+from toolfleet import LocalFleet
+from toolfleet.orchestrator.doors.cli.conversation import converse
+from toolfleet.orchestrator.models.environment import model_from_environment
 
 QUESTION = (
     "Build an index of the documentation strings of Python's standard library. Then use it to answer: "

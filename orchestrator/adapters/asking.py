@@ -11,11 +11,11 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from orchestrator.api import Orchestrator
-from orchestrator.events import CallEnded, CallStarted, Event
 from toolfleet.calls import Failed, FailureKind
 from toolfleet.errors import ToolfleetError
 from toolfleet.messages import AssistantMessage, RequestedCall, ToolMessage
+from toolfleet.orchestrator.api import Orchestrator
+from toolfleet.orchestrator.run.updates import CallEnded, CallStarted, Event
 
 
 @dataclass(frozen=True, slots=True)

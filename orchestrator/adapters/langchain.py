@@ -10,17 +10,16 @@ import json
 from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
 from typing import Any, TypeVar, cast
 
-from langchain_core.messages import AIMessage, AnyMessage
-from langchain_core.messages import ToolMessage as LangChainToolMessage
+from langchain_core.messages import AIMessage, AnyMessage, ToolMessage as LangChainToolMessage
 from langchain_core.runnables import Runnable, RunnableConfig
 from langchain_core.tools import BaseTool, ToolException
 from pydantic import PrivateAttr
 
-from orchestrator.adapters.asking import Asking
-from orchestrator.api import Orchestrator
-from orchestrator.models.names import NameMap, legal_name
-from orchestrator.sync import NotHere
 from toolfleet.messages import AssistantMessage, RequestedCall, ToolMessage
+from toolfleet.orchestrator.adapters.asking import Asking
+from toolfleet.orchestrator.api import Orchestrator
+from toolfleet.orchestrator.models.names import NameMap, legal_name
+from toolfleet.orchestrator.sync import NotHere
 from toolfleet.tool import ToolSpec
 
 T = TypeVar("T")

@@ -8,9 +8,9 @@ from typing import Any
 from agents import FunctionTool
 from agents.tool_context import ToolContext
 
-from orchestrator.adapters.asking import Asking
-from orchestrator.api import Orchestrator
-from orchestrator.models.names import legal_name
+from toolfleet.orchestrator.adapters.asking import Asking
+from toolfleet.orchestrator.api import Orchestrator
+from toolfleet.orchestrator.models.names import legal_name
 from toolfleet.tool import ToolSpec
 
 

@@ -11,10 +11,10 @@ from pydantic_ai.exceptions import ToolFailed
 from pydantic_ai.toolsets import AbstractToolset, ToolsetTool
 from pydantic_core import SchemaValidator, core_schema
 
-from orchestrator.adapters.asking import Asking
-from orchestrator.api import Orchestrator
-from orchestrator.models.names import NameMap, legal_name
 from toolfleet.calls import Effect, FailureKind
+from toolfleet.orchestrator.adapters.asking import Asking
+from toolfleet.orchestrator.api import Orchestrator
+from toolfleet.orchestrator.models.names import NameMap, legal_name
 from toolfleet.tool import ToolSpec
 
 _ANY_OBJECT: Final = SchemaValidator(core_schema.dict_schema(core_schema.str_schema(), core_schema.any_schema()))

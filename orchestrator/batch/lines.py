@@ -11,9 +11,9 @@ from typing import Any, Final
 
 import orjson
 
-from orchestrator.batch import openai_format, own_format
-from orchestrator.batch.input import MAX_LINE_BYTES, RawLine
-from orchestrator.batch.records import Asked, Form, Question, Refused, Unreadable
+from toolfleet.orchestrator.batch import openai_format, own_format
+from toolfleet.orchestrator.batch.input import MAX_LINE_BYTES, RawLine
+from toolfleet.orchestrator.batch.records import Asked, Form, Question, Refused, Unreadable
 
 OPENAI_FIELDS: Final = {"custom_id", "body", "url", "method"}
 

@@ -12,11 +12,11 @@ from typing import Any, Final, Literal
 import orjson
 from pydantic import BaseModel, ConfigDict, StrictStr, ValidationError
 
-from orchestrator.batch.records import Question, Refused, Unreadable, complaint
-from orchestrator.options import RunOptions
-from orchestrator.run import Run
-from orchestrator.states import State
 from toolfleet.messages import AssistantMessage, Message, RequestedCall, SystemMessage, ToolMessage, UserMessage
+from toolfleet.orchestrator.batch.records import Question, Refused, Unreadable, complaint
+from toolfleet.orchestrator.options import RunOptions
+from toolfleet.orchestrator.run.states import State
+from toolfleet.orchestrator.run.value import Run
 
 URL: Final = "/v1/chat/completions"
 

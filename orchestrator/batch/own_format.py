@@ -10,13 +10,13 @@ from typing import Annotated, Any, cast
 import orjson
 from pydantic import BaseModel, ConfigDict, Field, StrictInt, StrictStr, ValidationError
 
-from orchestrator.batch.records import Question, Refused, Unreadable, complaint
-from orchestrator.history import Slow
-from orchestrator.options import RunOptions
-from orchestrator.run import Run
-from orchestrator.states import State
 from toolfleet.calls import Failed
 from toolfleet.messages import Message, UserMessage
+from toolfleet.orchestrator.batch.records import Question, Refused, Unreadable, complaint
+from toolfleet.orchestrator.options import RunOptions
+from toolfleet.orchestrator.run.events import Slow
+from toolfleet.orchestrator.run.states import State
+from toolfleet.orchestrator.run.value import Run
 
 Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 

@@ -7,8 +7,8 @@ from typing import Literal
 
 from pydantic import ValidationError
 
-from orchestrator.options import RunOptions
 from toolfleet.messages import Message
+from toolfleet.orchestrator.options import RunOptions
 
 Form = Literal["own", "openai"]
 """Which format a line has, and so its output."""

@@ -15,15 +15,6 @@ from typing import Final
 
 import stamina
 
-from orchestrator.api import Orchestrator
-from orchestrator.batch import openai_format, own_format
-from orchestrator.batch.identity import Identity
-from orchestrator.batch.output import Output
-from orchestrator.batch.records import Asked, Refused
-from orchestrator.batch.summary import Tally
-from orchestrator.options import RunOptions
-from orchestrator.run import Run
-from orchestrator.states import State
 from toolfleet.errors import (
     BrokerUnreachable,
     CallerError,
@@ -31,6 +22,15 @@ from toolfleet.errors import (
     StoreUnreachable,
     UnknownTool,
 )
+from toolfleet.orchestrator.api import Orchestrator
+from toolfleet.orchestrator.batch import openai_format, own_format
+from toolfleet.orchestrator.batch.identity import Identity
+from toolfleet.orchestrator.batch.output import Output
+from toolfleet.orchestrator.batch.records import Asked, Refused
+from toolfleet.orchestrator.batch.summary import Tally
+from toolfleet.orchestrator.options import RunOptions
+from toolfleet.orchestrator.run.states import State
+from toolfleet.orchestrator.run.value import Run
 
 AWAY_MAX_S: Final = 60.0
 """How long a line waits to be begun: for Redis, and for workers that are restarted."""

@@ -8,10 +8,10 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from orchestrator.run import Run
-from orchestrator.states import State
 from toolfleet.calls import Failed, Record
 from toolfleet.messages import Usage
+from toolfleet.orchestrator.run.states import State
+from toolfleet.orchestrator.run.value import Run
 
 PER = 1_000_000
 """Prices are per million tokens."""

@@ -3,12 +3,12 @@
 Knows messages and tool specs; it must not know Redis, Celery or how a call is run.
 """
 
-from orchestrator.models.anthropic import AnthropicMessages
-from orchestrator.models.environment import model_from_environment
-from orchestrator.models.fallback import FallbackModel
-from orchestrator.models.http import HttpOptions
-from orchestrator.models.openai import OpenAIChat
-from orchestrator.models.protocol import (
+from toolfleet.orchestrator.models.anthropic import AnthropicMessages
+from toolfleet.orchestrator.models.environment import model_from_environment
+from toolfleet.orchestrator.models.fallback import FallbackModel
+from toolfleet.orchestrator.models.http import HttpOptions
+from toolfleet.orchestrator.models.openai import OpenAIChat
+from toolfleet.orchestrator.models.protocol import (
     CallComplete,
     CallDelta,
     ChatModel,
@@ -20,7 +20,7 @@ from orchestrator.models.protocol import (
     TextDelta,
     reply,
 )
-from orchestrator.models.rehearsal import REHEARSAL_MODEL, RehearsalServer
+from toolfleet.orchestrator.models.rehearsal import REHEARSAL_MODEL, RehearsalServer
 
 __all__ = [
     "REHEARSAL_MODEL",

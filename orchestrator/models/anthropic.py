@@ -9,10 +9,10 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from orchestrator.models.anthropic_wire import AnthropicWire
-from orchestrator.models.http import Credentials, Endpoint, HttpOptions, secret
-from orchestrator.models.http_model import HttpChatModel
 from toolfleet.errors import InvalidSettings
+from toolfleet.orchestrator.models.anthropic_wire import AnthropicWire
+from toolfleet.orchestrator.models.http import Credentials, Endpoint, HttpOptions, secret
+from toolfleet.orchestrator.models.http_model import HttpChatModel
 
 ANTHROPIC_BASE_URL = "https://api.anthropic.com"
 API_VERSION = "2023-06-01"

@@ -8,10 +8,17 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable, Iterable, Sequence
 
-from orchestrator.models.json_end import EMPTY_OBJECT, StreamedObject
-from orchestrator.models.names import NameMap
-from orchestrator.models.protocol import CallComplete, CallDelta, FinishReason, ModelEvent, ReplyComplete, TextDelta
 from toolfleet.messages import AssistantMessage, Extras, RequestedCall, Usage
+from toolfleet.orchestrator.models.json_end import EMPTY_OBJECT, StreamedObject
+from toolfleet.orchestrator.models.names import NameMap
+from toolfleet.orchestrator.models.protocol import (
+    CallComplete,
+    CallDelta,
+    FinishReason,
+    ModelEvent,
+    ReplyComplete,
+    TextDelta,
+)
 
 
 def new_call_id() -> str:

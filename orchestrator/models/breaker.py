@@ -17,8 +17,8 @@ from typing import Final
 
 import structlog
 
-from orchestrator.models.protocol import FinishReason, ModelEvent, ReplyComplete
 from toolfleet.errors import ModelRefused, ModelReplyInvalid, ModelUnreachable
+from toolfleet.orchestrator.models.protocol import FinishReason, ModelEvent, ReplyComplete
 
 log = structlog.get_logger(__name__)
 

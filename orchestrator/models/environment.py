@@ -8,11 +8,11 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 
-from orchestrator.models.anthropic import ANTHROPIC_BASE_URL, AnthropicMessages
-from orchestrator.models.http import HttpOptions
-from orchestrator.models.openai import OPENAI_BASE_URL, OpenAIChat
-from orchestrator.models.protocol import ChatModel
 from toolfleet.errors import InvalidSettings
+from toolfleet.orchestrator.models.anthropic import ANTHROPIC_BASE_URL, AnthropicMessages
+from toolfleet.orchestrator.models.http import HttpOptions
+from toolfleet.orchestrator.models.openai import OPENAI_BASE_URL, OpenAIChat
+from toolfleet.orchestrator.models.protocol import ChatModel
 
 DEFAULT_OPENAI_MODEL = "gpt-5.2"
 DEFAULT_ANTHROPIC_MODEL = "claude-sonnet-4-5"

@@ -11,9 +11,9 @@ from typing import Any
 
 import structlog
 
-from orchestrator.models.protocol import CallComplete, ChatModel, ModelEvent, OfferedTool, Restarted
 from toolfleet.errors import ModelError, ModelRefused, ModelUnreachable
 from toolfleet.messages import Message
+from toolfleet.orchestrator.models.protocol import CallComplete, ChatModel, ModelEvent, OfferedTool, Restarted
 
 log = structlog.get_logger(__name__)
 

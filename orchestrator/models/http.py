@@ -18,8 +18,8 @@ import orjson
 from httpx_aiohttp import AiohttpTransport
 from pydantic import SecretStr
 
-from orchestrator.models.faults import ServerReply, TryAgain, fault_of
 from toolfleet.errors import InvalidSettings, ModelRefused, ModelReplyInvalid
+from toolfleet.orchestrator.models.faults import ServerReply, TryAgain, fault_of
 
 OK = 200
 CONNECTION_ERRORS = (httpx.TransportError, aiohttp.ClientError, TimeoutError)

@@ -17,15 +17,15 @@ import httpx
 import structlog
 from httpx_sse import EventSource, ServerSentEvent
 
-from orchestrator.models.assembly import ReplyAssembly
-from orchestrator.models.breaker import Breaker, guarded
-from orchestrator.models.faults import TryAgain
-from orchestrator.models.http import CONNECTION_ERRORS, Endpoint, HttpOptions
-from orchestrator.models.names import NameMap
-from orchestrator.models.protocol import ModelEvent, OfferedTool
-from orchestrator.models.retries import retried
 from toolfleet.errors import ModelError, ModelReplyInvalid
 from toolfleet.messages import AssistantMessage, Message
+from toolfleet.orchestrator.models.assembly import ReplyAssembly
+from toolfleet.orchestrator.models.breaker import Breaker, guarded
+from toolfleet.orchestrator.models.faults import TryAgain
+from toolfleet.orchestrator.models.http import CONNECTION_ERRORS, Endpoint, HttpOptions
+from toolfleet.orchestrator.models.names import NameMap
+from toolfleet.orchestrator.models.protocol import ModelEvent, OfferedTool
+from toolfleet.orchestrator.models.retries import retried
 
 EVENT_STREAM = "text/event-stream"
 JSON = "application/json"

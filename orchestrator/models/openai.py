@@ -9,10 +9,10 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from orchestrator.models.http import Credentials, Endpoint, HttpOptions, secret
-from orchestrator.models.http_model import HttpChatModel
-from orchestrator.models.openai_wire import OpenAIWire
 from toolfleet.errors import InvalidSettings
+from toolfleet.orchestrator.models.http import Credentials, Endpoint, HttpOptions, secret
+from toolfleet.orchestrator.models.http_model import HttpChatModel
+from toolfleet.orchestrator.models.openai_wire import OpenAIWire
 
 OPENAI_BASE_URL = "https://api.openai.com/v1"
 

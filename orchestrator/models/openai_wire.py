@@ -15,15 +15,15 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from orchestrator.models.arguments import as_object
-from orchestrator.models.assembly import ReplyAssembly
-from orchestrator.models.faults import fault_in_stream
-from orchestrator.models.foreign import ForeignRecord, extra_of
-from orchestrator.models.names import legal_id, legal_name
-from orchestrator.models.protocol import FinishReason, ModelEvent, OfferedTool
-from orchestrator.models.sight import images_of
 from toolfleet.errors import ModelReplyInvalid
 from toolfleet.messages import AssistantMessage, Message, RequestedCall, ToolMessage, Usage
+from toolfleet.orchestrator.models.arguments import as_object
+from toolfleet.orchestrator.models.assembly import ReplyAssembly
+from toolfleet.orchestrator.models.faults import fault_in_stream
+from toolfleet.orchestrator.models.foreign import ForeignRecord, extra_of
+from toolfleet.orchestrator.models.names import legal_id, legal_name
+from toolfleet.orchestrator.models.protocol import FinishReason, ModelEvent, OfferedTool
+from toolfleet.orchestrator.models.sight import images_of
 
 DONE = "[DONE]"
 EXTRA_CONTENT = "extra_content"

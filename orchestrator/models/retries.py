@@ -13,10 +13,10 @@ from contextlib import aclosing
 
 import structlog
 
-from orchestrator.models.faults import TryAgain
-from orchestrator.models.http import HttpOptions
-from orchestrator.models.protocol import ModelEvent, Restarted
 from toolfleet.errors import ModelUnreachable
+from toolfleet.orchestrator.models.faults import TryAgain
+from toolfleet.orchestrator.models.http import HttpOptions
+from toolfleet.orchestrator.models.protocol import ModelEvent, Restarted
 
 # A Retry-After is kept a little late: thousands of conversations hear the same one, and must not come all at once.
 LATEST = 1.2

@@ -7,8 +7,8 @@ import pytest
 from fleets import HERE as FLEET
 from stages import stage_of_its_own
 
-from orchestrator import Orchestrator
-from toolfleet.local import LocalFleet
+from toolfleet.local.fleet import LocalFleet
+from toolfleet.orchestrator import Orchestrator
 
 HERE = {"PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), *FLEET.values()])}
 

@@ -8,8 +8,8 @@ from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
 from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.prebuilt import tools_condition
 
-from orchestrator import Orchestrator, sync
-from orchestrator.adapters.langchain import FleetToolNode, fleet_tools
+from toolfleet.orchestrator import Orchestrator, sync
+from toolfleet.orchestrator.adapters.langchain import FleetToolNode, fleet_tools
 
 ODD = "t_a_name_that_models_refuse"
 

@@ -7,7 +7,7 @@ import pytest
 from agents import Agent, Model, ModelResponse, RunConfig, Runner, Usage
 from openai.types.responses import ResponseFunctionToolCall, ResponseOutputMessage, ResponseOutputText
 
-from orchestrator.adapters.openai_agents import fleet_tools
+from toolfleet.orchestrator.adapters.openai_agents import fleet_tools
 
 QUIET = RunConfig(tracing_disabled=True)
 

@@ -11,10 +11,9 @@ from langchain_core.language_models.fake_chat_models import GenericFakeChatModel
 from langchain_core.messages import AIMessage, HumanMessage
 from pydantic_ai.models.function import FunctionModel
 
-from orchestrator import sync
-from tests.adapters import test_openai_agents as openai_agents
-from tests.adapters import test_pydantic_ai as pydantic_ai
-from toolfleet.local import LocalFleet
+from tests.adapters import test_openai_agents as openai_agents, test_pydantic_ai as pydantic_ai
+from toolfleet.local.fleet import LocalFleet
+from toolfleet.orchestrator import sync
 
 PAGE = Path("docs/bring-your-own-loop.md").read_text()
 FIRST, LANGGRAPH, OPENAI, PYDANTIC, SYNC = re.findall(r"^```python\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE)
@@ -66,7 +65,10 @@ async def test_the_agent_of_the_page_runs_on_pydantic_ai(orchestrator):
 
 
 def test_the_view_of_the_page_answers_without_await():
-    with LocalFleet(["workers.packs.arithmetic"], pools={"io": 1}) as arithmetic, pytest.MonkeyPatch.context() as patch:
+    with (
+        LocalFleet(["toolfleet.workers.packs.arithmetic"], pools={"io": 1}) as arithmetic,
+        pytest.MonkeyPatch.context() as patch,
+    ):
         for name, value in arithmetic.settings.as_environment().items():
             patch.setenv(name, value)
         view = defined(SYNC, "view")

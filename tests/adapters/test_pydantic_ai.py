@@ -7,7 +7,7 @@ from pydantic_ai import Agent, DeferredToolRequests, DeferredToolResults
 from pydantic_ai.messages import ModelResponse, TextPart, ToolCallPart, ToolReturnPart
 from pydantic_ai.models.function import FunctionModel
 
-from orchestrator.adapters.pydantic_ai import FleetToolset
+from toolfleet.orchestrator.adapters.pydantic_ai import FleetToolset
 
 
 def scripted(*replies):

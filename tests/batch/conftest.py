@@ -5,16 +5,16 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.models import REHEARSAL_MODEL, RehearsalServer
 from tests.batch.desk import Desk
 from tests.cli.command import Terminal
-from toolfleet.local import LocalFleet
+from toolfleet.local.fleet import LocalFleet
+from toolfleet.orchestrator.models import REHEARSAL_MODEL, RehearsalServer
 
 
 @pytest.fixture(scope="module")
 def fleet() -> Iterator[LocalFleet]:
     """Workers that survive the command, with leases that lapse soon once it was killed."""
-    with LocalFleet(["workers.packs.arithmetic"], pools={"io": 1}, lease_s=2, heartbeat_s=0.5) as running:
+    with LocalFleet(["toolfleet.workers.packs.arithmetic"], pools={"io": 1}, lease_s=2, heartbeat_s=0.5) as running:
         yield running
 
 

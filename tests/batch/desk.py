@@ -9,10 +9,20 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from orchestrator import Orchestrator
-from orchestrator.batch import Asked, BatchRunner, Identity, Manner, Output, Refused, Tally, opened_input, read_lines
-from orchestrator.models import REHEARSAL_MODEL, OpenAIChat, RehearsalServer
 from tests.cli.command import ENDS_WITHIN_S, Ended, Terminal
+from toolfleet.orchestrator import Orchestrator
+from toolfleet.orchestrator.batch import (
+    Asked,
+    BatchRunner,
+    Identity,
+    Manner,
+    Output,
+    Refused,
+    Tally,
+    opened_input,
+    read_lines,
+)
+from toolfleet.orchestrator.models import REHEARSAL_MODEL, OpenAIChat, RehearsalServer
 from toolfleet.settings import Settings
 
 LOOK_EVERY_S = 0.005

@@ -6,13 +6,13 @@ import json
 import math
 from typing import Any
 
-from orchestrator import Orchestrator
-from orchestrator.batch import Asked, Manner, opened_input, read_lines
-from orchestrator.history import RunStarted
-from orchestrator.models import REHEARSAL_MODEL, OpenAIChat
-from orchestrator.models.rehearsal import Status
 from tests.batch.desk import Desk, rooted
 from toolfleet.messages import UserMessage
+from toolfleet.orchestrator import Orchestrator
+from toolfleet.orchestrator.batch import Asked, Manner, opened_input, read_lines
+from toolfleet.orchestrator.models import REHEARSAL_MODEL, OpenAIChat
+from toolfleet.orchestrator.models.rehearsal import Status
+from toolfleet.orchestrator.run.events import RunStarted
 
 ROOT = 'call square_root {"x": 2}'
 TOOL = {"type": "function", "function": {"name": "square_root", "parameters": {"type": "object"}}}

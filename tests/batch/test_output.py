@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.batch import Identity, Output
-from orchestrator.batch.errors import InputUnreadable, InvalidBatchId, OutputUnusable
-from orchestrator.batch.input import MAX_LINE_BYTES, opened_input
-from orchestrator.batch.own_format import written_refused, written_unbegun
-from orchestrator.batch.records import Refused
+from toolfleet.orchestrator.batch import Identity, Output
+from toolfleet.orchestrator.batch.errors import InputUnreadable, InvalidBatchId, OutputUnusable
+from toolfleet.orchestrator.batch.input import MAX_LINE_BYTES, opened_input
+from toolfleet.orchestrator.batch.own_format import written_refused, written_unbegun
+from toolfleet.orchestrator.batch.records import Refused
 
 BATCH = Identity.given("batch", model="model")
 

@@ -6,11 +6,11 @@ from io import StringIO
 
 from rich.console import Console
 
-from orchestrator.batch import Prices, Tally
-from orchestrator.cli.batch_progress import print_summary, showing_batch
-from orchestrator.run import Run
-from orchestrator.states import State
 from toolfleet.messages import Usage, UserMessage
+from toolfleet.orchestrator.batch import Prices, Tally
+from toolfleet.orchestrator.doors.cli.batch_progress import print_summary, showing_batch
+from toolfleet.orchestrator.run.states import State
+from toolfleet.orchestrator.run.value import Run
 
 
 def ended(state: State = State.DONE) -> Run:

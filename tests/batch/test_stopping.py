@@ -8,13 +8,13 @@ import shlex
 import signal
 from collections import Counter
 
-from orchestrator import Orchestrator
-from orchestrator.batch import Identity
-from orchestrator.models import REHEARSAL_MODEL
-from orchestrator.models.rehearsal import Hang
 from tests.batch.desk import Desk, rooted
 from tests.cli.command import ENDS_WITHIN_S, interrupted
 from toolfleet.errors import RunNotFound
+from toolfleet.orchestrator import Orchestrator
+from toolfleet.orchestrator.batch import Identity
+from toolfleet.orchestrator.models import REHEARSAL_MODEL
+from toolfleet.orchestrator.models.rehearsal import Hang
 
 LINES = 200
 TURNS = 3

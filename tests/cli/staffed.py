@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.cli.command import Ended, Terminal, read_until
-from toolfleet.local import LocalFleet
+from toolfleet.local.fleet import LocalFleet
 
 WAIT_S = 60
 

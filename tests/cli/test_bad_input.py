@@ -11,12 +11,12 @@ from contextlib import ExitStack
 import pytest
 import redis
 
-from orchestrator.models.rehearsal import Garbage, RehearsalServer
 from tests.cli.command import Terminal, ended
-from toolfleet.local import LocalFleet
-from toolfleet.server import EmbeddedServer
+from toolfleet.local.embedded_server import EmbeddedServer
+from toolfleet.local.fleet import LocalFleet
+from toolfleet.orchestrator.models.rehearsal import Garbage, RehearsalServer
 
-ARITHMETIC = "workers.packs.arithmetic"
+ARITHMETIC = "toolfleet.workers.packs.arithmetic"
 QUESTION = "What is the square root of 475695037565?"
 
 NOBODY = "redis://127.0.0.1:1/0"

@@ -14,7 +14,7 @@ from post import Post
 
 from tests.cli.command import Ended, Terminal
 from toolfleet.calls import Failed, FailureKind, Returned, ToolCall
-from toolfleet.local import LocalFleet
+from toolfleet.local.fleet import LocalFleet
 
 TOOLS = """
 import os

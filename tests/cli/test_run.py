@@ -14,10 +14,10 @@ from dataclasses import replace
 import pytest
 
 from tests.cli.command import ENDS_WITHIN_S, TOOLFLEET, Terminal
-from toolfleet.local import LocalFleet
+from toolfleet.local.fleet import LocalFleet
 
 QUESTION = "What is the square root of 475695037565?"
-ARITHMETIC = ("--tools", "workers.packs.arithmetic")
+ARITHMETIC = ("--tools", "toolfleet.workers.packs.arithmetic")
 ROOT = f"is {math.sqrt(475695037565)}."
 
 SLOW = """

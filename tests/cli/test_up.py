@@ -19,12 +19,12 @@ import redis
 
 from tests.cli.command import TOOLFLEET, Terminal, ended, interrupted, read_until
 from toolfleet.errors import WorkerNotReady
-from toolfleet.local import LocalFleet
-from toolfleet.server import EmbeddedServer
+from toolfleet.local.embedded_server import EmbeddedServer
+from toolfleet.local.fleet import LocalFleet
+from toolfleet.local.supervisor import Supervisor
 from toolfleet.settings import Settings
-from toolfleet.supervisor import Supervisor
 
-ARITHMETIC = ("--tools", "workers.packs.arithmetic")
+ARITHMETIC = ("--tools", "toolfleet.workers.packs.arithmetic")
 QUESTION = "What is the square root of 475695037565?"
 ROOT = "689706.486532"
 LOGIN = ("somebody", "some-password")

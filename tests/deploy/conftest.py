@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.deploy.compose import ROOT, Service, read_compose
-from toolfleet.server import EmbeddedServer
+from toolfleet.local.embedded_server import EmbeddedServer
 from toolfleet.settings import new_secret
 
 

@@ -13,7 +13,7 @@ from redis.exceptions import ConnectionError as Disconnected
 from redis.retry import Retry
 
 from tests.deploy.compose import Service, stopped, wait_until_announced, wait_until_healthy
-from toolfleet.server_layout import find_binary
+from toolfleet.local.server_layout import find_binary
 
 DOWN_WITHIN_S = 30
 INTERRUPTED = 130

@@ -12,7 +12,7 @@ import pytest
 import redis
 
 from tests.deploy.compose import ROOT, Service, stopped, wait_until_announced
-from toolfleet.server import EmbeddedServer
+from toolfleet.local.embedded_server import EmbeddedServer
 
 ORCHESTRATOR = "toolfleet-orchestrator:orchestrator-example-password"
 WORKER = "toolfleet-worker:worker-example-password"

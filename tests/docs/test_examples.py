@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.models import REHEARSAL_MODEL, RehearsalServer
-from toolfleet.local import LocalFleet
+from toolfleet.local.fleet import LocalFleet
+from toolfleet.orchestrator.models import REHEARSAL_MODEL, RehearsalServer
 
 PAGE = Path(__file__).parents[2] / "docs" / "tools.md"
 MODULE = "# my_tools.py\n"

@@ -3,18 +3,11 @@
 import re
 from pathlib import Path
 
-import orchestrator
-import orchestrator.events
-import orchestrator.history
-import orchestrator.models
-import orchestrator.options
 import toolfleet
-import toolfleet.messages
-import toolfleet.toolbox
-from orchestrator.run import Run
+from toolfleet import Run, RunOptions
 
 PAGE = Path(__file__).parents[2] / "docs" / "coming-from.md"
-OURS = (toolfleet, toolfleet.messages, toolfleet.toolbox, orchestrator, orchestrator.events, orchestrator.history)
+OURS = (toolfleet,)
 ELSEWHERE = {"Annotated", "AsyncIterator", "Enum", "Event", "Field", "JSON", "Literal", "None", "Protocol", "Schema"}
 
 
@@ -45,4 +38,4 @@ def test_every_member_that_is_named_is_there():
 def test_every_option_of_a_run_that_is_named_is_there():
     options = {found for code in right_hand_side() for found in re.findall(r"(?:run|assistant)\(…, (\w+)=", code)}
     assert {"tools", "merging", "interceptors"} <= options
-    assert options - {"remembers"} <= orchestrator.options.RunOptions.__annotations__.keys()
+    assert options - {"remembers"} <= RunOptions.__annotations__.keys()

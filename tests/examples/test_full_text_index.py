@@ -13,9 +13,9 @@ import pytest
 from conversations import rehearsed
 
 from examples.full_text_index.docstrings import documented, modules
-from orchestrator.events import CallStarted, RunEnded
 from toolfleet.connections import connect_async
-from toolfleet.local import LocalFleet
+from toolfleet.local.fleet import LocalFleet
+from toolfleet.orchestrator.run.updates import CallStarted, RunEnded
 
 ROOT = Path(__file__).parents[2]
 

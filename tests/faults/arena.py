@@ -15,12 +15,12 @@ from typing import Any, Self
 
 import redis
 
-from orchestrator import Orchestrator
 from tests.faults.fault_tools import LEDGER
 from tests.faults.judge import Injection, Tally, entries_of, judge
 from tests.faults.load import Load
 from toolfleet.connections import connect_async
 from toolfleet.errors import ToolfleetError
+from toolfleet.orchestrator import Orchestrator
 from toolfleet.settings import Settings, new_secret
 from toolfleet.testing import LocalFleet, Server
 

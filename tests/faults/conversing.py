@@ -15,11 +15,11 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any, Self
 
-from orchestrator import Orchestrator
-from orchestrator.testing import FunctionModel
 from tests.faults.fault_tools import LEDGER
 from toolfleet.logs import configure_logs
 from toolfleet.messages import AssistantMessage, Message, RequestedCall
+from toolfleet.orchestrator import Orchestrator
+from toolfleet.orchestrator.models.recorded import FunctionModel
 
 MODEL = "planned"
 

@@ -11,11 +11,11 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
-from orchestrator import Orchestrator
-from orchestrator.events import CallEnded, CallStarted, Event
 from tests.faults.judge import IN_DOUBT, RETURNED, UNASKED, Ask
 from toolfleet.errors import ToolfleetError
 from toolfleet.messages import AssistantMessage, RequestedCall
+from toolfleet.orchestrator import Orchestrator
+from toolfleet.orchestrator.run.updates import CallEnded, CallStarted, Event
 
 MIXED = ("once", "again")
 IN_PROCESSES = ("once_in_process", "again_in_process")

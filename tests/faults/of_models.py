@@ -10,13 +10,13 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
-from orchestrator import Orchestrator
-from orchestrator.models import REHEARSAL_MODEL, HttpOptions, OpenAIChat, RehearsalServer
-from orchestrator.models.rehearsal.faults import CutStream, Dialect, Fault, Hang, Status
-from orchestrator.states import State
 from tests.faults.arena import Arena, Form, fault
 from tests.faults.load import UNFINISHED_AFTER_S
 from tests.faults.of_orchestrators import note_run
+from toolfleet.orchestrator import Orchestrator
+from toolfleet.orchestrator.models import REHEARSAL_MODEL, HttpOptions, OpenAIChat, RehearsalServer
+from toolfleet.orchestrator.models.rehearsal.faults import CutStream, Dialect, Fault, Hang, Status
+from toolfleet.orchestrator.run.states import State
 
 REFUSES_FOR_S = {Form.ONCE: 1.0, Form.SHORT: 5.0, Form.LONG: 30.0}
 SILENCE_S = 0.5

@@ -17,9 +17,6 @@ from typing import Any
 
 import psutil
 
-from orchestrator import Orchestrator
-from orchestrator.run import Run
-from orchestrator.states import State
 from tests.faults.arena import HERE, LEASE_S, Arena, Form, fault, until
 from tests.faults.conversing import Plan, planned_model
 from tests.faults.fault_tools import LEDGER
@@ -28,6 +25,9 @@ from tests.faults.load import AGAIN_ENDS, IN_PROCESSES, MIXED, MOSTLY_QUICK, ONC
 from toolfleet.connections import connect_async
 from toolfleet.errors import RunNotFound, ToolfleetError
 from toolfleet.messages import ToolMessage
+from toolfleet.orchestrator import Orchestrator
+from toolfleet.orchestrator.run.states import State
+from toolfleet.orchestrator.run.value import Run
 from toolfleet.points import Point
 from toolfleet.testing import kill_at, stop_at
 

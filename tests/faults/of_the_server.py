@@ -10,10 +10,10 @@ from typing import Any
 
 import redis
 
-from orchestrator import Orchestrator
 from tests.faults.arena import LEASE_S, Arena, Form, counted, fault
 from tests.faults.load import IN_PROCESSES, MIXED, Load
 from toolfleet.connections import connect_async
+from toolfleet.orchestrator import Orchestrator
 from toolfleet.testing import Proxy
 
 OUTAGE_S = {Form.ONCE: 1.0, Form.SHORT: 4.0, Form.LONG: 10.0}

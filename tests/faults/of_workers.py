@@ -9,9 +9,9 @@ from contextlib import suppress
 from tests.faults.arena import Arena, fault, until
 from tests.faults.load import IN_PROCESSES, MOSTLY_QUICK
 from toolfleet.calls import FailureKind
+from toolfleet.local.worker_process import WorkerProcess
 from toolfleet.points import Point
 from toolfleet.testing import clock_offset, stop_at
-from toolfleet.worker_process import WorkerProcess
 
 EXPIRED = FailureKind.EXPIRED.value
 

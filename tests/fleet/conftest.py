@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 from fleets import asking, fleet_of
 
-from orchestrator import Orchestrator
-from toolfleet.local import LocalFleet
+from toolfleet.local.fleet import LocalFleet
+from toolfleet.orchestrator import Orchestrator
 
 
 @pytest.fixture(scope="module")

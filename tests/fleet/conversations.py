@@ -7,15 +7,15 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
-from orchestrator import Orchestrator
-from orchestrator.models import REHEARSAL_MODEL, OpenAIChat, RehearsalServer, ReplyComplete
 from toolfleet.messages import AssistantMessage, Message, RequestedCall, Usage
+from toolfleet.orchestrator import Orchestrator
+from toolfleet.orchestrator.models import REHEARSAL_MODEL, OpenAIChat, RehearsalServer, ReplyComplete
 from toolfleet.settings import Settings
 
 
 @asynccontextmanager
 async def rehearsed(settings: Settings, *, api_key: str = "rehearsal", **options: Any) -> AsyncIterator[Orchestrator]:
-    """An orchestrator whose model follows the program in the question; see orchestrator.models.rehearsal.program."""
+    """An orchestrator whose model follows the program in the question; see models/rehearsal/program.py."""
     async with RehearsalServer(**options) as server:
         model = OpenAIChat(REHEARSAL_MODEL, base_url=server.base_url, api_key=api_key)
         async with Orchestrator(model=model, settings=settings) as orchestrator:

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from toolfleet.local import LocalFleet
+from toolfleet.local.fleet import LocalFleet
 from toolfleet.messages import AssistantMessage, RequestedCall
 
 HERE = {"PYTHONPATH": str(Path(__file__).parent)}

@@ -7,9 +7,9 @@ import json
 import signal
 import sys
 
-from orchestrator import Orchestrator
-from orchestrator.models import REHEARSAL_MODEL, OpenAIChat
 from toolfleet.logs import configure_logs
+from toolfleet.orchestrator import Orchestrator
+from toolfleet.orchestrator.models import REHEARSAL_MODEL, OpenAIChat
 
 
 async def main(base_url: str) -> None:

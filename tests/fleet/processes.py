@@ -11,7 +11,7 @@ from pathlib import Path
 import psutil
 
 from toolfleet.connections import connect
-from toolfleet.local import LocalFleet, WorkerProcess
+from toolfleet.local.fleet import LocalFleet, WorkerProcess
 
 WAIT_S = 30
 

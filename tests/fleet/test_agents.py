@@ -10,12 +10,12 @@ from fleets import fleet_of
 from pydantic import BaseModel
 from stages import stage_of_its_own
 
-from orchestrator import Agent, Orchestrator
-from orchestrator.models import REHEARSAL_MODEL, OpenAIChat, RehearsalServer
-from orchestrator.states import State
 from toolfleet.calls import FailureKind, ToolCall
 from toolfleet.errors import DuplicateTool
 from toolfleet.messages import SystemMessage, ToolMessage
+from toolfleet.orchestrator import Agent, Orchestrator
+from toolfleet.orchestrator.models import REHEARSAL_MODEL, OpenAIChat, RehearsalServer
+from toolfleet.orchestrator.run.states import State
 
 WAIT_S = 30
 

@@ -12,7 +12,11 @@ from fleets import asking, fleet_of
 from pydantic import BaseModel
 from stages import stage_of_its_own
 
-from orchestrator import (
+from toolfleet import ConversationId, FromContext, tool
+from toolfleet.calls import Failed, FailureKind, Returned
+from toolfleet.errors import CallerError
+from toolfleet.messages import AssistantMessage, SystemMessage, ToolMessage, UserMessage
+from toolfleet.orchestrator import (
     InvalidAssistant,
     OnFailure,
     Orchestrator,
@@ -24,12 +28,8 @@ from orchestrator import (
     forget,
     system,
 )
-from orchestrator.events import CallEnded, Event, RunBegan, RunEnded
-from orchestrator.models import REHEARSAL_MODEL, OpenAIChat, RehearsalServer
-from toolfleet import ConversationId, FromContext, tool
-from toolfleet.calls import Failed, FailureKind, Returned
-from toolfleet.errors import CallerError
-from toolfleet.messages import AssistantMessage, SystemMessage, ToolMessage, UserMessage
+from toolfleet.orchestrator.models import REHEARSAL_MODEL, OpenAIChat, RehearsalServer
+from toolfleet.orchestrator.run.updates import CallEnded, Event, RunBegan, RunEnded
 
 
 class City(BaseModel):

@@ -10,12 +10,12 @@ from fleets import asking, fleet_of
 from processes import alive, kill, replenish, until_gone
 from stages import stage_of_its_own
 
-from orchestrator import Orchestrator
-from orchestrator.cancel import Unwanted
 from toolfleet.broker import celery_app
 from toolfleet.connections import connect_async
+from toolfleet.orchestrator import Orchestrator
+from toolfleet.orchestrator.fleet.cancel import Unwanted
 from toolfleet.streams import Priority
-from workers.delivery import AT_ONCE_S
+from toolfleet.workers.delivery.message import AT_ONCE_S
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,7 @@ from post import Post
 from processes import ask_to_stop, kill, replenish, worker_of
 from stages import stage_of_its_own
 
-from toolfleet.local import LocalFleet
+from toolfleet.local.fleet import LocalFleet
 
 POOL = {"count_to": "io", "count_on_thread": "io", "count_in_process": "cpu"}
 POOLS = {"io": 2, "cpu": 1, "long": 2}

@@ -8,10 +8,10 @@ from conversations import WrittenModel, requesting
 from fleets import HERE, asking
 from post import Post
 
-from orchestrator import Orchestrator
 from toolfleet import Failed, FailureKind, Returned
 from toolfleet.calls import undo_id
-from toolfleet.local import LocalFleet
+from toolfleet.local.fleet import LocalFleet
+from toolfleet.orchestrator import Orchestrator
 
 KINDS = {"asyncio": ("--kind", "asyncio", "--concurrency", "8"), "prefork": ("--kind", "prefork", "--concurrency", "2")}
 

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import pytest
 from fleets import asking, fleet_of
 
-from orchestrator import Orchestrator
-from toolfleet.local import LocalFleet
+from toolfleet.local.fleet import LocalFleet
+from toolfleet.orchestrator import Orchestrator
 
 POOLS = {
     "asyncio": ("--kind", "asyncio", "--concurrency", "8"),

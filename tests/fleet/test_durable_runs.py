@@ -13,15 +13,15 @@ from conversations import rehearsed
 from fleets import fleet_of
 from stages import stage_of_its_own
 
-from orchestrator import Orchestrator
-from orchestrator.history import ModelReplied, RunAdopted, RunStopped
-from orchestrator.models import REHEARSAL_MODEL, OpenAIChat, RehearsalServer
-from orchestrator.states import State
-from orchestrator.store import RunStore
 from toolfleet.calls import FailureKind, Returned
 from toolfleet.connections import connect_async
 from toolfleet.errors import RunNotFound, RunNotOpen
 from toolfleet.messages import ToolMessage
+from toolfleet.orchestrator import Orchestrator
+from toolfleet.orchestrator.models import REHEARSAL_MODEL, OpenAIChat, RehearsalServer
+from toolfleet.orchestrator.run.events import ModelReplied, RunAdopted, RunStopped
+from toolfleet.orchestrator.run.states import State
+from toolfleet.orchestrator.store.run_store import RunStore
 from toolfleet.wire import Seal
 
 WAIT_S = 30

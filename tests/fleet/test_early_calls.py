@@ -8,11 +8,11 @@ from conversations import requesting
 from fleets import fleet_of
 from stages import stage_of_its_own
 
-from orchestrator import Orchestrator
-from orchestrator.history import CallsStreamed, ModelReplied
-from orchestrator.models.protocol import CallComplete, ReplyComplete
-from orchestrator.states import State
 from toolfleet.messages import AssistantMessage, ToolMessage, Usage
+from toolfleet.orchestrator import Orchestrator
+from toolfleet.orchestrator.models.protocol import CallComplete, ReplyComplete
+from toolfleet.orchestrator.run.events import CallsStreamed, ModelReplied
+from toolfleet.orchestrator.run.states import State
 
 WAIT_S = 30
 

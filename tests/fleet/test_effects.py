@@ -9,8 +9,8 @@ from fleets import asking, fleet_of
 from processes import alive, kill, lines, replenish, until_gone, worker_of
 from stages import stage_of_its_own
 
-from orchestrator import Orchestrator
 from toolfleet.connections import connect_async
+from toolfleet.orchestrator import Orchestrator
 
 LEASE_S = 3.0
 

@@ -8,9 +8,9 @@ from collections.abc import Iterator
 import pytest
 from fleets import asking, fleet_of
 
-from orchestrator import Orchestrator
 from toolfleet.broker import celery_app
-from toolfleet.local import LocalFleet
+from toolfleet.local.fleet import LocalFleet
+from toolfleet.orchestrator import Orchestrator
 
 
 @pytest.fixture(scope="module", params=["asyncio", "prefork"])

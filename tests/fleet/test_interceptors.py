@@ -8,10 +8,10 @@ from collections.abc import Iterator
 import pytest
 from fleets import HERE, asking
 
-from orchestrator import Orchestrator
 from toolfleet import Failed, FailureKind
 from toolfleet.errors import WorkerNotReady
-from toolfleet.local import LocalFleet
+from toolfleet.local.fleet import LocalFleet
+from toolfleet.orchestrator import Orchestrator
 
 KINDS = {"asyncio": ("--kind", "asyncio", "--concurrency", "8"), "prefork": ("--kind", "prefork", "--concurrency", "2")}
 TOKEN = "tok-" + secrets.token_hex(8)

@@ -7,11 +7,11 @@ from conversations import WrittenModel, requesting
 from fleets import asking, fleet_of
 from pydantic import BaseModel
 
-from orchestrator import Limits, Orchestrator
-from orchestrator.states import State
 from toolfleet.calls import FailureKind, Returned
 from toolfleet.context import Context, NoCallback
 from toolfleet.messages import AssistantMessage, RequestedCall, ToolMessage, UserMessage
+from toolfleet.orchestrator import Limits, Orchestrator
+from toolfleet.orchestrator.run.states import State
 
 
 class Answer(BaseModel):

@@ -5,8 +5,8 @@ import time
 
 from fleets import asking
 
-from orchestrator import Orchestrator
 from toolfleet.connections import connect_async
+from toolfleet.orchestrator import Orchestrator
 from toolfleet.streams import Priority
 
 QUEUES = ("io", "cpu", "long")

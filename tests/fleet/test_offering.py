@@ -7,13 +7,13 @@ import pytest
 from conversations import WrittenModel, requesting
 from fleets import asking, fleet_of
 
-from orchestrator import Approval, Emulation, Interceptor, Orchestrator, Permission
-from orchestrator.events import CallArgumentsArrived
-from orchestrator.interceptors import UnknownInterceptor
-from orchestrator.models import REHEARSAL_MODEL, OpenAIChat, RehearsalServer
-from orchestrator.states import State
 from toolfleet.calls import FailureKind, Returned
 from toolfleet.messages import AssistantMessage, ToolMessage
+from toolfleet.orchestrator import Approval, Emulation, Interceptor, Orchestrator, Permission
+from toolfleet.orchestrator.models import REHEARSAL_MODEL, OpenAIChat, RehearsalServer
+from toolfleet.orchestrator.run.states import State
+from toolfleet.orchestrator.run.updates import CallArgumentsArrived
+from toolfleet.orchestrator.tools.interceptors import UnknownInterceptor
 from toolfleet.tool import ToolSpec
 
 

@@ -8,16 +8,16 @@ from conversations import WrittenModel, rehearsed, requesting
 from fleets import asking, fleet_of
 from stages import stage_of_its_own
 
-from orchestrator import Orchestrator
-from orchestrator.api import OrchestratorClosed
-from orchestrator.events import CallEnded, CallsRequested, CallStarted, RunBegan, RunEnded, TextArrived
-from orchestrator.models.rehearsal.faults import Dialect
-from orchestrator.states import State
-from orchestrator.store import RunStore
 from toolfleet.calls import Failed, FailureKind, Returned
 from toolfleet.connections import connect_async
 from toolfleet.errors import CallerError, RunNotFound, UnknownTool
 from toolfleet.messages import AssistantMessage, ToolMessage, UserMessage
+from toolfleet.orchestrator import Orchestrator
+from toolfleet.orchestrator.api import OrchestratorClosed
+from toolfleet.orchestrator.models.rehearsal.faults import Dialect
+from toolfleet.orchestrator.run.states import State
+from toolfleet.orchestrator.run.updates import CallEnded, CallsRequested, CallStarted, RunBegan, RunEnded, TextArrived
+from toolfleet.orchestrator.store.run_store import RunStore
 from toolfleet.wire import Seal
 
 

@@ -5,9 +5,9 @@ from collections.abc import Iterator
 import pytest
 from fleets import asking, fleet_of
 
-from orchestrator import Orchestrator
-from toolfleet.local import LocalFleet
-from toolfleet.server import EmbeddedServer
+from toolfleet.local.embedded_server import EmbeddedServer
+from toolfleet.local.fleet import LocalFleet
+from toolfleet.orchestrator import Orchestrator
 
 
 @pytest.fixture(scope="module", params=["asyncio", "prefork"])

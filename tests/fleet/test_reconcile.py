@@ -11,7 +11,7 @@ from processes import ask_to_stop, kill, replenish, until_gone, worker_of
 from stages import stage_of_its_own
 
 from toolfleet.calls import Failed, FailureKind
-from toolfleet.local import LocalFleet
+from toolfleet.local.fleet import LocalFleet
 
 POOL = {"pay": "io", "pay_on_thread": "io", "pay_in_process": "cpu"}
 PAID = "paid under {}, as attempt 2 found"

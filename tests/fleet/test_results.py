@@ -11,11 +11,11 @@ from conversations import WrittenModel, requesting
 from fleets import HERE, asking
 from surrounded_tools import PNG
 
-from orchestrator import Orchestrator
 from toolfleet import Failed, FailureKind, Returned
 from toolfleet.artifacts import Artifacts
 from toolfleet.connections import connect_async
-from toolfleet.local import LocalFleet
+from toolfleet.local.fleet import LocalFleet
+from toolfleet.orchestrator import Orchestrator
 
 
 @pytest.fixture(scope="module")

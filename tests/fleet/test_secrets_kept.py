@@ -13,7 +13,7 @@ from stages import stage_of_its_own
 
 from toolfleet.broker import celery_app
 from toolfleet.connections import connect_async
-from toolfleet.local import LocalFleet
+from toolfleet.local.fleet import LocalFleet
 
 SECRET = "correct-horse-battery"
 LOGIN = {"user": "u", "password": SECRET}

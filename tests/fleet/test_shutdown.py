@@ -7,7 +7,7 @@ from fleets import asking, fleet_of
 from processes import ask_to_stop, replenish, until_gone, worker_of
 from stages import stage_of_its_own
 
-from orchestrator import Orchestrator
+from toolfleet.orchestrator import Orchestrator
 
 WAIT_S = 20
 

@@ -9,12 +9,12 @@ from fleets import fleet_of
 from processes import kill, replenish, worker_of
 from stages import stage_of_its_own
 
-from orchestrator import Orchestrator
-from orchestrator.events import CallEnded, CallProgressed, CallSubmitted
-from orchestrator.states import State
 from toolfleet.calls import FailureKind, Returned, Submitted
 from toolfleet.connections import connect_async
 from toolfleet.messages import AssistantMessage, ToolMessage
+from toolfleet.orchestrator import Orchestrator
+from toolfleet.orchestrator.run.states import State
+from toolfleet.orchestrator.run.updates import CallEnded, CallProgressed, CallSubmitted
 
 
 @pytest.fixture(scope="module")

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.models import REHEARSAL_MODEL, OpenAIChat, RehearsalServer
 from tests.http.fleet_of_doors import api_of
-from toolfleet.local import LocalFleet
+from toolfleet.local.fleet import LocalFleet
+from toolfleet.orchestrator.models import REHEARSAL_MODEL, OpenAIChat, RehearsalServer
 
 FLEET_TOOLS = Path(__file__).parents[1] / "fleet"
 HERE = {"PYTHONPATH": f"{FLEET_TOOLS}:{Path(__file__).parent}"}

@@ -12,11 +12,11 @@ from typing import Any
 import httpx
 from fastapi import FastAPI
 
-from orchestrator.http.app import create_app
-from orchestrator.http.door import Door
-from orchestrator.http.options import HttpOptions
-from orchestrator.http.server import Server, listening_socket, server_for
-from orchestrator.models.protocol import ChatModel
+from toolfleet.orchestrator.doors.http.app import create_app
+from toolfleet.orchestrator.doors.http.door import Door
+from toolfleet.orchestrator.doors.http.listening import Server, listening_socket, server_for
+from toolfleet.orchestrator.doors.http.options import HttpOptions
+from toolfleet.orchestrator.models.protocol import ChatModel
 from toolfleet.settings import Settings
 
 WAIT_S = 20

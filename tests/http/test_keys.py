@@ -6,10 +6,10 @@ import time
 import httpx
 import pytest
 
-from orchestrator.http.keys import PREFIX, Scope, digest_of
-from orchestrator.http.options import HttpOptions
-from orchestrator.models import REHEARSAL_MODEL, OpenAIChat, RehearsalServer
 from tests.http.fleet_of_doors import api_of
+from toolfleet.orchestrator.doors.http.key_store import PREFIX, Scope, digest_of
+from toolfleet.orchestrator.doors.http.options import HttpOptions
+from toolfleet.orchestrator.models import REHEARSAL_MODEL, OpenAIChat, RehearsalServer
 from toolfleet.settings import Settings
 
 
@@ -41,7 +41,7 @@ async def test_without_any_key_this_machine_is_served_and_nothing_that_only_seem
 
 
 async def test_once_there_is_a_key_every_request_needs_one(api, monkeypatch):
-    monkeypatch.setattr("orchestrator.http.keys.KNOWN_FOR_S", 0.0)
+    monkeypatch.setattr("toolfleet.orchestrator.doors.http.key_store.KNOWN_FOR_S", 0.0)
     known = await bearer(api)
     refused = await api.client.get("/v1/runs")
     assert (refused.status_code, refused.headers["www-authenticate"]) == (401, "Bearer")

@@ -5,9 +5,9 @@ import contextlib
 
 import pytest
 
-from orchestrator.http.options import HttpOptions
-from orchestrator.http.tail import Behind, Frame, Listener
 from tests.http.fleet_of_doors import api_of
+from toolfleet.orchestrator.doors.http.options import HttpOptions
+from toolfleet.orchestrator.doors.http.tail import Behind, Frame, Listener
 
 CLIENTS = 1000
 

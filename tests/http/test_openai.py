@@ -5,7 +5,7 @@ import asyncio
 import openai
 import pytest
 
-from orchestrator.models import REHEARSAL_MODEL
+from toolfleet.orchestrator.models import REHEARSAL_MODEL
 
 LOOKUP = {
     "type": "function",

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 from tests.http.fleet_of_doors import api_of
-from toolfleet.local import LocalFleet
+from toolfleet.local.fleet import LocalFleet
 
 DOCS = Path(__file__).parents[2] / "docs"
 
@@ -23,7 +23,7 @@ async def printed(*command):
 
 
 async def test_the_first_example_of_each_page_works(model):
-    with LocalFleet(["workers.packs.arithmetic"], pools={"io": 1}) as fleet:
+    with LocalFleet(["toolfleet.workers.packs.arithmetic"], pools={"io": 1}) as fleet:
         async with api_of(fleet.settings, model) as api:
 
             def here(text):

@@ -95,7 +95,7 @@ async def test_a_run_waits_for_a_persons_approval(api):
 
 
 async def test_listeners_of_a_deleted_run_hear_the_end(api, monkeypatch):
-    monkeypatch.setattr("orchestrator.http.tail.LOOK_FOR_GONE_EVERY_S", 0.0)
+    monkeypatch.setattr("toolfleet.orchestrator.doors.http.tail.LOOK_FOR_GONE_EVERY_S", 0.0)
     run_id = await api.begin("?", model="nobody-has-this")
     listening = asyncio.create_task(api.events(run_id))
     await api.events(run_id, most=1)

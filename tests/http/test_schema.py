@@ -10,8 +10,8 @@ from hypothesis import HealthCheck, settings
 from schemathesis.checks import not_a_server_error
 from schemathesis.specs.openapi.checks import content_type_conformance, response_schema_conformance
 
-from orchestrator.http.app import create_app
-from orchestrator.http.server import listening_socket, server_for
+from toolfleet.orchestrator.doors.http.app import create_app
+from toolfleet.orchestrator.doors.http.listening import listening_socket, server_for
 from toolfleet.settings import Settings, new_secret
 
 DOCUMENT = create_app(Settings()).openapi()

@@ -13,7 +13,7 @@ import pytest
 from aiohttp import web
 from post import Post
 
-from toolfleet.local import LocalFleet
+from toolfleet.local.fleet import LocalFleet
 
 WAIT_S = 20
 HERE = {"PYTHONPATH": str(Path(__file__).parent)}

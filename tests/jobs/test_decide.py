@@ -8,7 +8,7 @@ from pydantic import ValidationError
 from toolfleet.calls import Failed, FailureKind, JobRecord, Progress, Returned, Submitted, ToolCall
 from toolfleet.jobs import JobState
 from toolfleet.settings import Settings
-from workers.jobs.decide import (
+from toolfleet.workers.jobs.decide import (
     Claimed,
     Deed,
     NotAnAnswer,

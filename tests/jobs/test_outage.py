@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from toolfleet.calls import Returned
-from toolfleet.local import LocalFleet
-from toolfleet.testing.server import Server
+from toolfleet.local.fleet import LocalFleet
+from toolfleet.testing.faulty_server import Server
 
 
 @pytest.fixture(scope="module")

@@ -10,9 +10,9 @@ from toolfleet.calls import Failed, FailureKind, JobRecord, ToolCall
 from toolfleet.connections import connect_async
 from toolfleet.streams import GROUP
 from toolfleet.wire import Seal
-from workers.delivery import Delivery
-from workers.jobs.schedule import submit
-from workers.settle import Outcome, Settlement, Settler
+from toolfleet.workers.delivery.message import Delivery
+from toolfleet.workers.delivery.settle import Outcome, Settlement, Settler
+from toolfleet.workers.jobs.schedule import submit
 
 CANCELLED = Failed(kind=FailureKind.CANCELLED, message="too late")
 

@@ -2,10 +2,10 @@
 
 import pytest
 
-from orchestrator.models import reply
-from orchestrator.testing import FunctionModel, RecordedModel
 from toolfleet.errors import ModelRefused
 from toolfleet.messages import AssistantMessage, RequestedCall, UserMessage
+from toolfleet.orchestrator.models import reply
+from toolfleet.orchestrator.models.recorded import FunctionModel, RecordedModel
 
 QUESTION = [UserMessage(content="how many?")]
 ASKS = AssistantMessage(tool_calls=(RequestedCall(id="a", name="count", arguments="{}"),))

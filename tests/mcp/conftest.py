@@ -9,10 +9,10 @@ from fleets import HERE as FLEET
 from mcp import Client
 from stages import stage_of_its_own
 
-from orchestrator import Orchestrator
-from orchestrator.mcp import mcp_app
 from tests.mcp.doors import TasksExtension, piped, served
-from toolfleet.local import LocalFleet
+from toolfleet.local.fleet import LocalFleet
+from toolfleet.orchestrator import Orchestrator
+from toolfleet.orchestrator.doors.mcp import mcp_app
 
 HERE = {"PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), *FLEET.values()])}
 

@@ -15,8 +15,8 @@ import uvicorn
 from mcp import Client, StdioServerParameters
 from mcp.client import ClaimContext, ClientExtension, ResultClaim
 
-from orchestrator.mcp import McpApp
-from toolfleet.local import LocalFleet
+from toolfleet.local.fleet import LocalFleet
+from toolfleet.orchestrator.doors.mcp import McpApp
 
 EXTENSION = "io.modelcontextprotocol/tasks"
 
@@ -39,7 +39,9 @@ async def served(app: McpApp) -> AsyncIterator[str]:
 def piped(fleet: LocalFleet) -> StdioServerParameters:
     """The command that a host starts."""
     environment = {**os.environ, **fleet.settings.as_environment()}
-    return StdioServerParameters(command=sys.executable, args=["-m", "orchestrator.cli", "mcp"], env=environment)
+    return StdioServerParameters(
+        command=sys.executable, args=["-m", "toolfleet.orchestrator.doors.cli", "mcp"], env=environment
+    )
 
 
 class CreatedTask(types.Result):

@@ -8,11 +8,11 @@ import pytest
 from mcp import Client
 from mcp_types import ToolListChangedNotification
 
-from orchestrator import Orchestrator
-from orchestrator.mcp import mcp_app
 from tests.mcp.conftest import HERE
 from tests.mcp.doors import piped, served
-from toolfleet.local import LocalFleet
+from toolfleet.local.fleet import LocalFleet
+from toolfleet.orchestrator import Orchestrator
+from toolfleet.orchestrator.doors.mcp import mcp_app
 
 WAIT_S = 30
 

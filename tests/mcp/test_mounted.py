@@ -10,11 +10,11 @@ from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.exceptions import MCPError
 
-from orchestrator.http.app import create_app
-from orchestrator.http.keys import Keyring, Scope
-from orchestrator.http.server import listening_socket, server_for
 from tests.mcp.doors import text
 from toolfleet.connections import connect_async
+from toolfleet.orchestrator.doors.http.app import create_app
+from toolfleet.orchestrator.doors.http.key_store import Keyring, Scope
+from toolfleet.orchestrator.doors.http.listening import listening_socket, server_for
 from toolfleet.wire import Seal
 
 

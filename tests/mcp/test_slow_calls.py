@@ -9,9 +9,9 @@ import pytest
 from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
 
-from orchestrator import Orchestrator
-from orchestrator.mcp import Caller, mcp_app
 from tests.mcp.doors import served, text
+from toolfleet.orchestrator import Orchestrator
+from toolfleet.orchestrator.doors.mcp import Caller, mcp_app
 
 WAIT_S = 30
 

@@ -8,8 +8,6 @@ from mcp import Client
 from mcp.shared.exceptions import MCPError
 from mcp_types import HEADER_MISMATCH, INVALID_PARAMS, METHOD_NOT_FOUND, MISSING_REQUIRED_CLIENT_CAPABILITY
 
-from orchestrator import Orchestrator
-from orchestrator.mcp import mcp_app
 from tests.mcp.doors import (
     EXTENSION,
     CancelTask,
@@ -27,6 +25,8 @@ from tests.mcp.doors import (
     until,
     until_task_is,
 )
+from toolfleet.orchestrator import Orchestrator
+from toolfleet.orchestrator.doors.mcp import mcp_app
 
 
 @pytest.fixture

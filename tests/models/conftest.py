@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from orchestrator.models import HttpOptions
+from toolfleet.orchestrator.models import HttpOptions
 
 
 @dataclass(frozen=True)

@@ -9,9 +9,9 @@ from collections import deque
 import pytest
 from aiohttp import web
 
-from orchestrator.models import AnthropicMessages, CallComplete, CallDelta, TextDelta, reply
 from toolfleet.errors import InvalidSettings, ModelRefused, ModelReplyInvalid
 from toolfleet.messages import AssistantMessage, RequestedCall, SystemMessage, ToolMessage, UserMessage
+from toolfleet.orchestrator.models import AnthropicMessages, CallComplete, CallDelta, TextDelta, reply
 
 START = {
     "type": "message_start",

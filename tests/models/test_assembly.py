@@ -1,8 +1,8 @@
 import pytest
 
-from orchestrator.models.assembly import ReplyAssembly
-from orchestrator.models.names import NameMap
-from orchestrator.models.protocol import CallComplete
+from toolfleet.orchestrator.models.assembly import ReplyAssembly
+from toolfleet.orchestrator.models.names import NameMap
+from toolfleet.orchestrator.models.protocol import CallComplete
 
 
 @pytest.fixture

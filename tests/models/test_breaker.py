@@ -8,14 +8,13 @@ from contextlib import aclosing
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
-from orchestrator.models import REHEARSAL_MODEL, FallbackModel, OpenAIChat, RehearsalServer, reply
-from orchestrator.models.breaker import TRANSITIONS, Breaker, Circuit, Event, State
-from orchestrator.models.rehearsal import CutStream, Garbage, Hang, Status
 from toolfleet.errors import ModelRefused, ModelReplyInvalid, ModelUnreachable
 from toolfleet.messages import UserMessage
+from toolfleet.orchestrator.models import REHEARSAL_MODEL, FallbackModel, OpenAIChat, RehearsalServer, reply
+from toolfleet.orchestrator.models.breaker import TRANSITIONS, Breaker, Circuit, Event, State
+from toolfleet.orchestrator.models.rehearsal import CutStream, Garbage, Hang, Status
 
 HELLO = [UserMessage(content="Who are you?")]
 OPENS_AFTER, OPEN_S = 3, 10.0

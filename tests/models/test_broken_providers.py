@@ -8,7 +8,9 @@ from email.utils import format_datetime
 
 import pytest
 
-from orchestrator.models import (
+from toolfleet.errors import ModelRefused, ModelReplyInvalid, ModelUnreachable
+from toolfleet.messages import RequestedCall, UserMessage
+from toolfleet.orchestrator.models import (
     REHEARSAL_MODEL,
     CallComplete,
     FallbackModel,
@@ -19,9 +21,7 @@ from orchestrator.models import (
     TextDelta,
     reply,
 )
-from orchestrator.models.rehearsal import CutStream, Drip, ErrorInStream, Garbage, Hang, Status
-from toolfleet.errors import ModelRefused, ModelReplyInvalid, ModelUnreachable
-from toolfleet.messages import RequestedCall, UserMessage
+from toolfleet.orchestrator.models.rehearsal import CutStream, Drip, ErrorInStream, Garbage, Hang, Status
 
 HELLO = [UserMessage(content="Who are you?")]
 TWO_CALLS = [UserMessage(content='call add {"a": 1} and call add {"a": 2}')]

@@ -1,7 +1,7 @@
 import pytest
 
-from orchestrator.models import AnthropicMessages, OpenAIChat, model_from_environment
 from toolfleet.errors import InvalidSettings
+from toolfleet.orchestrator.models import AnthropicMessages, OpenAIChat, model_from_environment
 
 
 def test_without_a_variable_there_is_no_model():

@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 from pydantic import TypeAdapter
 
-from orchestrator.models import REHEARSAL_MODEL, OpenAIChat, RehearsalServer, reply
-from orchestrator.models.assembly import ReplyAssembly
-from orchestrator.models.names import NameMap
-from orchestrator.models.openai_wire import OpenAIStreamReader, OpenAIWire
-from orchestrator.models.rehearsal import Dialect
 from toolfleet.errors import ModelRefused
 from toolfleet.messages import Message, ToolMessage, UserMessage
+from toolfleet.orchestrator.models import REHEARSAL_MODEL, OpenAIChat, RehearsalServer, reply
+from toolfleet.orchestrator.models.assembly import ReplyAssembly
+from toolfleet.orchestrator.models.names import NameMap
+from toolfleet.orchestrator.models.openai_wire import OpenAIStreamReader, OpenAIWire
+from toolfleet.orchestrator.models.rehearsal import Dialect
 
 ASK = UserMessage(content='call add {"a": 1} and call add {"a": 2}')
 SIGNS = Dialect(signs_calls=True)

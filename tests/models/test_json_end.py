@@ -1,9 +1,8 @@
 import json
 
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
-from orchestrator.models.json_end import StreamedObject
+from toolfleet.orchestrator.models.json_end import StreamedObject
 
 values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(),

@@ -1,9 +1,8 @@
 import re
 
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
-from orchestrator.models.names import NameMap, legal_id, legal_name
+from toolfleet.orchestrator.models.names import NameMap, legal_id, legal_name
 
 LEGAL_EVERYWHERE = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,63}")
 

@@ -4,7 +4,9 @@ from contextlib import aclosing
 
 import pytest
 
-from orchestrator.models import (
+from toolfleet.errors import InvalidSettings, ModelRefused
+from toolfleet.messages import AssistantMessage, RequestedCall, SystemMessage, ToolMessage, UserMessage
+from toolfleet.orchestrator.models import (
     REHEARSAL_MODEL,
     CallComplete,
     CallDelta,
@@ -14,9 +16,7 @@ from orchestrator.models import (
     TextDelta,
     reply,
 )
-from orchestrator.models.rehearsal import Dialect
-from toolfleet.errors import InvalidSettings, ModelRefused
-from toolfleet.messages import AssistantMessage, RequestedCall, SystemMessage, ToolMessage, UserMessage
+from toolfleet.orchestrator.models.rehearsal import Dialect
 
 TWO_CALLS = 'say "Let me see." call add {"a": 1, "b": 9007199254740993} and call add {"a": 3, "words": "[{\\"}"}'
 ARGUMENTS = ['{"a": 1, "b": 9007199254740993}', '{"a": 3, "words": "[{\\"}"}']

@@ -4,10 +4,10 @@ import math
 import aiohttp
 import pytest
 
-from orchestrator.models import REHEARSAL_MODEL, OpenAIChat, RehearsalServer, reply
-from orchestrator.models.rehearsal import plan
 from toolfleet.errors import ModelRefused, PortInUse
 from toolfleet.messages import AssistantMessage, RequestedCall, ToolMessage, UserMessage
+from toolfleet.orchestrator.models import REHEARSAL_MODEL, OpenAIChat, RehearsalServer, reply
+from toolfleet.orchestrator.models.rehearsal import plan
 
 DEMO_QUESTION = (
     "Which five modules of the standard library define the most functions, which one has the longest function, "

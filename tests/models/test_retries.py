@@ -2,9 +2,9 @@ from datetime import UTC, datetime
 
 import pytest
 
-from orchestrator.models import HttpOptions
-from orchestrator.models.faults import complaint_in, retry_after_s
-from orchestrator.models.retries import wait_before_next_s
+from toolfleet.orchestrator.models import HttpOptions
+from toolfleet.orchestrator.models.faults import complaint_in, retry_after_s
+from toolfleet.orchestrator.models.retries import wait_before_next_s
 
 NOW = datetime(2026, 1, 1, 12, 0, 0, tzinfo=UTC)
 OPTIONS = HttpOptions(attempts=5, first_wait_s=1, max_wait_s=4)

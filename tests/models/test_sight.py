@@ -2,10 +2,10 @@
 
 import pytest
 
-from orchestrator.models.anthropic_wire import AnthropicWire
-from orchestrator.models.openai_wire import OpenAIWire
 from toolfleet import Media
 from toolfleet.messages import AssistantMessage, RequestedCall, ToolMessage, UserMessage
+from toolfleet.orchestrator.models.anthropic_wire import AnthropicWire
+from toolfleet.orchestrator.models.openai_wire import OpenAIWire
 
 IMAGE = Media(b"\x89PNG", "image/png").part
 CALLS = AssistantMessage(

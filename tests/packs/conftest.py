@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from fleets import asking
 
-from orchestrator import Orchestrator
 from tests.packs.http_server import HttpServer
-from toolfleet.local import LocalFleet
+from toolfleet.local.fleet import LocalFleet
+from toolfleet.orchestrator import Orchestrator
 
 MCP_SERVER = Path(__file__).parent / "mcp_server.py"
 
@@ -78,7 +78,7 @@ def fleet(
         "HTTP_TOKEN": "hush",
     }
     with LocalFleet(
-        [f"workers.packs.{pack}" for pack in packs],
+        [f"toolfleet.workers.packs.{pack}" for pack in packs],
         pools={"io": 1, "cpu": 1},
         environment=environment,
         log_level="info",

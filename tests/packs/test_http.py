@@ -7,9 +7,9 @@ import pytest
 
 from toolfleet import ToolError
 from toolfleet.errors import InvalidSettings
-from workers.net.gate import Gate, NotAllowed, is_public
-from workers.pack_settings import read_pack_settings
-from workers.packs.http import Http, HttpSettings, page_text
+from toolfleet.workers.packs.http import Http, HttpSettings, page_text
+from toolfleet.workers.packs.net.gate import Gate, NotAllowed, is_public
+from toolfleet.workers.packs.pack_settings import read_pack_settings
 
 
 def http(web, **settings):

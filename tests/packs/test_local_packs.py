@@ -6,10 +6,10 @@ import sqlite3
 import pytest
 
 from toolfleet import Context, ToolError
-from workers.packs.calculator import Calculator, CalculatorSettings
-from workers.packs.clock import Clock, ClockSettings
-from workers.packs.files import Files, FilesSettings
-from workers.packs.sql import Sql, SqlSettings
+from toolfleet.workers.packs.calculator import Calculator, CalculatorSettings
+from toolfleet.workers.packs.clock import Clock, ClockSettings
+from toolfleet.workers.packs.files import Files, FilesSettings
+from toolfleet.workers.packs.sql import Sql, SqlSettings
 
 calculator = Calculator(CalculatorSettings())
 clock = Clock(ClockSettings())

@@ -14,7 +14,7 @@ import pytest
 from toolfleet import Context, Effect, ToolError
 from toolfleet.calls import Progress
 from toolfleet.errors import InvalidSettings
-from workers.packs.mcp import McpSettings, Server, servers_in, tools_of_servers
+from toolfleet.workers.packs.mcp import McpSettings, Server, servers_in, tools_of_servers
 
 SERVER = Path(__file__).parent / "mcp_server.py"
 STDIO = {"command": sys.executable, "args": [str(SERVER), "stdio"]}

@@ -89,7 +89,7 @@ async def test_sql_is_read_and_never_written(ask, query):
 
 
 async def _specs(fleet):
-    from orchestrator import Orchestrator
+    from toolfleet.orchestrator import Orchestrator
 
     async with Orchestrator(settings=fleet.settings) as orchestrator:
         return await orchestrator.catalog.offered()

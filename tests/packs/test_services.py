@@ -7,9 +7,9 @@ import psycopg
 import pytest
 
 from toolfleet import ToolError
-from workers.packs.sql import Sql, SqlSettings
-from workers.packs.translate import TranslateSettings, Translator, signature
-from workers.packs.weather import Weather, WeatherSettings
+from toolfleet.workers.packs.sql import Sql, SqlSettings
+from toolfleet.workers.packs.translate import TranslateSettings, Translator, signature
+from toolfleet.workers.packs.weather import Weather, WeatherSettings
 
 
 def test_the_signature_is_that_of_the_documentation():

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from orchestrator.history import (
+from toolfleet.calls import Failed, FailureKind, Returned, Submitted
+from toolfleet.messages import AssistantMessage, Message, RequestedCall, ToolMessage, Usage, UserMessage
+from toolfleet.orchestrator.run.events import (
     Approval,
     ApprovalGiven,
     CallsBack,
@@ -19,9 +21,7 @@ from orchestrator.history import (
     RunStopped,
     SlowResultDelivered,
 )
-from orchestrator.run import Run
-from toolfleet.calls import Failed, FailureKind, Returned, Submitted
-from toolfleet.messages import AssistantMessage, Message, RequestedCall, ToolMessage, Usage, UserMessage
+from toolfleet.orchestrator.run.value import Run
 
 STARTED = RunStarted(run_id="m", messages=(UserMessage(content="?"),), model="m", max_turns=9)
 

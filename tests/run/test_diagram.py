@@ -1,14 +1,14 @@
 from pathlib import Path
 
-from orchestrator import diagram
-from orchestrator.states import State
+from toolfleet.orchestrator.run.states import State
+from toolfleet.orchestrator.status import diagram
 
 DOCS = (Path(__file__).parents[2] / "docs" / "slow-tools.md").read_text()
 
 
 def test_the_documented_diagrams_are_those_of_the_code():
     for text in (diagram.of_runs(), diagram.of_calls()):
-        assert f"```mermaid\n{text}\n```" in DOCS, "print them anew with `python -m orchestrator.diagram`"
+        assert f"```mermaid\n{text}\n```" in DOCS, "print them anew with `python -m toolfleet.orchestrator.diagram`"
 
 
 def test_every_state_of_a_run_is_in_its_diagram():

@@ -2,12 +2,12 @@
 
 import pytest
 
-from orchestrator.history import CallsBack, CallsHandedOver, ModelReplied, RunStarted
-from orchestrator.run import Run
-from orchestrator.states import State
 from toolfleet.calls import Returned
 from toolfleet.errors import IllegalTransition
 from toolfleet.messages import AssistantMessage, RequestedCall, ToolMessage, UserMessage
+from toolfleet.orchestrator.run.events import CallsBack, CallsHandedOver, ModelReplied, RunStarted
+from toolfleet.orchestrator.run.states import State
+from toolfleet.orchestrator.run.value import Run
 from toolfleet.tool import ToolSpec
 
 

@@ -1,11 +1,11 @@
 import pytest
 
-from orchestrator.history import CallsBack, ModelReplied, RunStarted, RunStopped, SlowResultDelivered
-from orchestrator.run import Run
-from orchestrator.states import TRANSITIONS, Change, State
 from toolfleet.calls import Returned, Submitted
 from toolfleet.errors import IllegalTransition
 from toolfleet.messages import AssistantMessage, RequestedCall, ToolMessage, Usage, UserMessage
+from toolfleet.orchestrator.run.events import CallsBack, ModelReplied, RunStarted, RunStopped, SlowResultDelivered
+from toolfleet.orchestrator.run.states import TRANSITIONS, Change, State
+from toolfleet.orchestrator.run.value import Run
 
 
 def started() -> Run:

@@ -1,15 +1,14 @@
 """Any life of a run, legal and illegal events mixed, against a model that says what may happen when."""
 
 import pytest
-from hypothesis import settings
-from hypothesis import strategies as st
+from hypothesis import settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from orchestrator.history import RUN_EVENT
-from orchestrator.run import Run
-from orchestrator.states import State
 from tests.run import machine
 from toolfleet.errors import IllegalTransition
+from toolfleet.orchestrator.run.events import RUN_EVENT
+from toolfleet.orchestrator.run.states import State
+from toolfleet.orchestrator.run.value import Run
 
 KINDS = st.sampled_from(["returned", "failed"])
 

@@ -20,13 +20,13 @@ from redis.exceptions import ConnectionError as Disconnected
 from redis.retry import Retry
 
 from toolfleet.errors import PortInUse, ServerNotStarted
-from toolfleet.server import EmbeddedServer
+from toolfleet.local.embedded_server import EmbeddedServer
 
 USER = """
 import signal, sys
 from pathlib import Path
 import redis
-from toolfleet.server import EmbeddedServer
+from toolfleet.local.embedded_server import EmbeddedServer
 
 signal.signal(signal.SIGINT, lambda *_: print("interrupted", flush=True))
 server = EmbeddedServer(Path(sys.argv[1])).start()

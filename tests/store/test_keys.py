@@ -10,10 +10,10 @@ from conversations import WrittenModel, requesting
 from fleets import asking, fleet_of
 from post import Post
 
-from orchestrator import Orchestrator
 from toolfleet.broker import celery_app
 from toolfleet.connections import connect_async
 from toolfleet.keys import DEAD_LETTERS_MAX, Keys
+from toolfleet.orchestrator import Orchestrator
 
 TTL = {
     "result": 24 * 3600,

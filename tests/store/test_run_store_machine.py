@@ -5,19 +5,18 @@ import itertools
 
 import pytest
 import redis.asyncio
-from hypothesis import HealthCheck, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from orchestrator.journal import Journal, LostRun, Overtaken, RunEnded, write_from_outside
-from orchestrator.leases import Leases
-from orchestrator.run import Run
-from orchestrator.states import State
-from orchestrator.store import RunStore
 from tests.run import machine
 from toolfleet.connections import connect_async
 from toolfleet.errors import RunNotFound
-from toolfleet.server import EmbeddedServer
+from toolfleet.local.embedded_server import EmbeddedServer
+from toolfleet.orchestrator.run.states import State
+from toolfleet.orchestrator.run.value import Run
+from toolfleet.orchestrator.store.journal import Journal, LostRun, Overtaken, RunEnded, write_from_outside
+from toolfleet.orchestrator.store.leases import Leases
+from toolfleet.orchestrator.store.run_store import RunStore
 from toolfleet.settings import Settings
 from toolfleet.wire import Seal
 

@@ -2,10 +2,10 @@ from __future__ import annotations
 
 import pytest
 
-from toolfleet.local import LocalFleet
+from toolfleet.local.fleet import LocalFleet
 
 
 @pytest.fixture(scope="module")
 def fleet():
-    with LocalFleet(["workers.packs.arithmetic"], pools={"io": 1}, lease_s=3, heartbeat_s=0.5) as running:
+    with LocalFleet(["toolfleet.workers.packs.arithmetic"], pools={"io": 1}, lease_s=3, heartbeat_s=0.5) as running:
         yield running

@@ -2,8 +2,8 @@
 
 import json
 
-from orchestrator.testing import FunctionModel
 from toolfleet.messages import AssistantMessage, RequestedCall, ToolMessage, UserMessage
+from toolfleet.orchestrator.models.recorded import FunctionModel
 
 
 def _says(messages):

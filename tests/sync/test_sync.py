@@ -13,11 +13,11 @@ import pytest
 from fleets import HERE as FLEET
 from stages import stage_of_its_own
 
-from orchestrator import Orchestrator, sync
-from orchestrator.states import State
 from tests.sync.summing_model import summing
 from toolfleet.calls import Returned
-from toolfleet.local import LocalFleet
+from toolfleet.local.fleet import LocalFleet
+from toolfleet.orchestrator import Orchestrator, sync
+from toolfleet.orchestrator.run.states import State
 
 ENDS_WITHIN_S = 60
 HERE = str(Path(__file__).parent)
@@ -50,7 +50,7 @@ def said_by(process):
 
 def test_a_script_asks_a_question_and_ends(fleet):
     text = """
-from orchestrator import Orchestrator
+from toolfleet.orchestrator import Orchestrator
 from summing_model import summing
 
 print(Orchestrator(summing()).run_sync("1 and 2").answer)
@@ -109,7 +109,8 @@ def test_code_on_the_loop_itself_is_told_to_await(orchestrator):
 def test_each_process_of_a_server_that_forks_has_a_loop_of_its_own(fleet):
     text = """
 import os
-from orchestrator import Orchestrator, sync
+from toolfleet.orchestrator import sync
+from toolfleet.orchestrator import Orchestrator
 from summing_model import summing
 
 unused, used = Orchestrator(summing()), Orchestrator(summing())
@@ -143,7 +144,7 @@ print(len(ids), *(text.partition(" ")[2] for text in heard), used.run_sync("2 an
 async def test_ctrl_c_in_a_script_cancels_its_run_on_the_workers():
     text = """
 import sys
-from orchestrator import Orchestrator
+from toolfleet.orchestrator import Orchestrator
 from summing_model import summing
 
 Orchestrator(summing()).run_sync(sys.argv[1])

@@ -4,8 +4,7 @@ import asyncio
 import inspect
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from toolfleet import Context, Effect, Tool, ToolSpec, tool
 from toolfleet.errors import InvalidTool

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from toolfleet import BadArguments, tool
-from toolfleet.arguments import MAX_BYTES, MAX_DEPTH, MAX_DIGITS, MAX_ELEMENTS, Limits
+from toolfleet.arguments.parsing import MAX_BYTES, MAX_DEPTH, MAX_DIGITS, MAX_ELEMENTS, Limits
+from toolfleet.arguments.repair import MAX_GUESS_CHARS
 from toolfleet.handwritten import hand_written
-from toolfleet.repair import MAX_GUESS_CHARS
 
 
 @tool

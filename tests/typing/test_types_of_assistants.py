@@ -3,9 +3,9 @@
 from collections.abc import AsyncIterator
 from typing import Protocol, assert_type
 
-from orchestrator import Agent, Orchestrator, Result, agent_of, asks, assistant, system
-from orchestrator.events import Event
 from toolfleet import ConversationId
+from toolfleet.orchestrator import Agent, Orchestrator, Result, agent_of, asks, assistant, system
+from toolfleet.orchestrator.run.updates import Event
 
 
 @system("You are brief.")

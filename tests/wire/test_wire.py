@@ -1,6 +1,5 @@
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from toolfleet.calls import Failed, FailureKind, Progress, Returned, ToolCall
 from toolfleet.settings import Settings

@@ -5,8 +5,8 @@ import pytest
 from toolfleet.calls import Effect, FailureKind, ToolCall
 from toolfleet.settings import Settings, new_secret
 from toolfleet.wire import Seal
-from workers.admit import Admitted, Ended, Unbelievable, Unresolved, admit
-from workers.delivery import Delivery
+from toolfleet.workers.delivery.admit import Admitted, Ended, Unbelievable, Unresolved, admit
+from toolfleet.workers.delivery.message import Delivery
 
 SETTINGS = Settings(secret=new_secret())
 SEAL = Seal(SETTINGS)

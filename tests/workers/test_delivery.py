@@ -2,7 +2,7 @@
 
 import pytest
 
-from workers.delivery import Delivery
+from toolfleet.workers.delivery.message import Delivery
 
 HEADERS = {"id": "r.1.0", "task": "add"}
 STREAM = {"stream": "toolfleet:queue:io:3", "entry_id": "5-0", "consumer": "host-1-ab", "redelivered": False}

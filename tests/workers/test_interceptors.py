@@ -10,8 +10,8 @@ from toolfleet.calls import Effect, ToolCall
 from toolfleet.errors import InvalidSettings, InvalidTool, ToolModuleError
 from toolfleet.interceptors import Cache, ConcurrencyLimit, Mask, MemoryStore, Permission, Retry, TimeLimit
 from toolfleet.settings import Settings
-from workers.execute import execute
-from workers.interceptors import interceptors_of
+from toolfleet.workers.tool.execute import execute
+from toolfleet.workers.tool.interceptors import interceptors_of
 
 
 def called(name, arguments="{}", seconds=60.0):

@@ -7,12 +7,11 @@ import uuid
 from decimal import Decimal
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from pydantic import BaseModel
 
 from toolfleet.calls import TOOL_RESULT, Failed, FailureKind, Returned, Submitted
-from workers.results import encodable, failure_of, to_result
+from toolfleet.workers.tool.results import encodable, failure_of, to_result
 
 MAX_BYTES = 1024
 

@@ -10,7 +10,7 @@ import logging
 import random
 from typing import Any, Final
 
-from toolfleet.arguments import BadArguments
+from toolfleet.arguments.parsing import BadArguments
 from toolfleet.errors import InvalidTool, ToolError, UnconvertibleValue
 from toolfleet.interceptors.protocol import Call, Proceed
 

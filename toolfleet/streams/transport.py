@@ -7,8 +7,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from kombu.transport.redis import MultiChannelPoller
-from kombu.transport.redis import Transport as RedisTransport
+from kombu.transport.redis import MultiChannelPoller, Transport as RedisTransport
 
 from toolfleet.streams.channel import SentinelStreamChannel, StreamChannel
 

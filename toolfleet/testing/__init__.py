@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from toolfleet.points import Point
 from toolfleet.testing.fates import clock_offset, kill_at, stop_at
-from toolfleet.testing.fleet import LocalFleet
-from toolfleet.testing.proxy import Proxy
-from toolfleet.testing.server import Server
+from toolfleet.testing.faulty_network import Proxy
+from toolfleet.testing.faulty_server import Server
+from toolfleet.testing.mortal_fleet import LocalFleet
 
 __all__ = ["LocalFleet", "Point", "Proxy", "Server", "clock_offset", "kill_at", "stop_at"]

@@ -15,8 +15,8 @@ from toolfleet.calls import Failed, FailureKind, JobRecord, Progress, Returned, 
 from toolfleet.jobs import JobState, goes_on
 from toolfleet.settings import Settings
 from toolfleet.tool import Tool
-from workers.delivery import Delivery
-from workers.results import encodable, failure_of, to_result
+from toolfleet.workers.delivery.message import Delivery
+from toolfleet.workers.tool.results import encodable, failure_of, to_result
 
 GROWTH: Final = 1.5
 """How much longer each further poll waits."""

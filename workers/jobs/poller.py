@@ -24,7 +24,9 @@ from toolfleet.context import Context, within
 from toolfleet.settings import Settings
 from toolfleet.tool import Tool
 from toolfleet.wire import Seal
-from workers.jobs.decide import (
+from toolfleet.workers.delivery.progress import LoopReporter
+from toolfleet.workers.delivery.settle import Outcome
+from toolfleet.workers.jobs.decide import (
     Claimed,
     Deed,
     Verdict,
@@ -34,9 +36,7 @@ from workers.jobs.decide import (
     after_failed_cancelling,
     without_cancelling,
 )
-from workers.jobs.schedule import Schedule
-from workers.progress import LoopReporter
-from workers.settle import Outcome
+from toolfleet.workers.jobs.schedule import Schedule
 
 log = structlog.get_logger("toolfleet.workers")
 

@@ -22,10 +22,10 @@ from toolfleet.keys import DEAD_LETTERS_MAX, REPLIES_MAX, REPLIES_TTL_S, RESULT_
 from toolfleet.settings import Settings
 from toolfleet.streams import GROUP, RETURNED
 from toolfleet.wire import Refused, Seal
-from workers.delivery import Delivery
-from workers.jobs.decide import Claimed, End, Verdict
-from workers.jobs.scripts import CLAIM, REPORT, SUBMIT
-from workers.settle import Outcome
+from toolfleet.workers.delivery.message import Delivery
+from toolfleet.workers.delivery.settle import Outcome
+from toolfleet.workers.jobs.decide import Claimed, End, Verdict
+from toolfleet.workers.jobs.scripts import CLAIM, REPORT, SUBMIT
 
 log = structlog.get_logger("toolfleet.workers")
 

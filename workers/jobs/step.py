@@ -14,8 +14,8 @@ from typing import Any, Final
 import structlog
 from celery import bootsteps
 
-from workers.jobs.poller import GIVE_BACK_WITHIN_S, STOP_WITHIN_S, Poller, tools_with_jobs
-from workers.pool import TOOL_THREAD
+from toolfleet.workers.celery.pool import TOOL_THREAD
+from toolfleet.workers.jobs.poller import GIVE_BACK_WITHIN_S, STOP_WITHIN_S, Poller, tools_with_jobs
 
 log = structlog.get_logger("toolfleet.workers")
 
@@ -29,7 +29,7 @@ class PollJobs(bootsteps.StartStopStep):  # type: ignore[misc]  # celery ships n
     """Polls while the worker lives; a lost connection to the broker changes nothing."""
 
     # Stopped in reverse: before the pool, on whose loop it may run.
-    requires = ("celery.worker.consumer.tasks:Tasks", "workers.drain:LetCallsEnd")
+    requires = ("celery.worker.consumer.tasks:Tasks", "toolfleet.workers.celery.drain:LetCallsEnd")
 
     def __init__(self, consumer: Any, **options: Any) -> None:
         super().__init__(consumer, **options)

@@ -14,7 +14,7 @@ from typing import Annotated, Any, Final
 from pydantic import Field
 
 from toolfleet import ToolError, tool
-from workers.pack_settings import Count, PackSettings, for_pack, read_pack_settings
+from toolfleet.workers.packs.pack_settings import Count, PackSettings, for_pack, read_pack_settings
 
 SIGNIFICANT_DIGITS: Final = 15
 """What a float holds of a decimal number; the rest would be noise, as in 0.30000000000000004."""

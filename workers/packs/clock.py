@@ -15,7 +15,7 @@ from pydantic import field_validator
 from typing_extensions import TypedDict
 
 from toolfleet import ToolError, tool
-from workers.pack_settings import PackSettings, for_pack, read_pack_settings
+from toolfleet.workers.packs.pack_settings import PackSettings, for_pack, read_pack_settings
 
 
 class ClockSettings(PackSettings):

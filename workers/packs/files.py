@@ -18,8 +18,8 @@ from pydantic import Field, field_validator
 from typing_extensions import TypedDict
 
 from toolfleet import Context, ToolError, tool
-from workers.confined import Confined
-from workers.pack_settings import Count, PackSettings, for_pack, read_pack_settings
+from toolfleet.workers.packs.confined import Confined
+from toolfleet.workers.packs.pack_settings import Count, PackSettings, for_pack, read_pack_settings
 
 BINARY: Final = b"\0"
 

@@ -17,9 +17,9 @@ from pydantic import Field, field_validator
 from typing_extensions import TypedDict
 
 from toolfleet import ToolError, tool
-from workers.net.fetch import Fetched, Limits, Request, fetch
-from workers.net.gate import Allowed, Gate
-from workers.pack_settings import PackSettings, Seconds, Words, for_pack, read_pack_settings
+from toolfleet.workers.packs.net.fetch import Fetched, Limits, Request, fetch
+from toolfleet.workers.packs.net.gate import Allowed, Gate
+from toolfleet.workers.packs.pack_settings import PackSettings, Seconds, Words, for_pack, read_pack_settings
 
 WRITING: Final = ("POST", "PUT", "PATCH", "DELETE")
 

@@ -36,16 +36,16 @@ from mcp_types import (
     ResourceLink,
     TextContent,
     TextResourceContents,
+    Tool as RemoteTool,
     ToolAnnotations,
 )
-from mcp_types import Tool as RemoteTool
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from toolfleet import Context, Tool, ToolError
 from toolfleet.docstrings import words
 from toolfleet.errors import InvalidSettings, InvalidTool
 from toolfleet.toolbox import by_name, hand_written
-from workers.pack_settings import PackSettings, Seconds, for_pack, read_pack_settings
+from toolfleet.workers.packs.pack_settings import PackSettings, Seconds, for_pack, read_pack_settings
 
 log = structlog.get_logger("toolfleet.packs.mcp")
 

@@ -21,7 +21,7 @@ from typing_extensions import TypedDict
 
 from toolfleet import ToolError, tool
 from toolfleet.errors import InvalidSettings
-from workers.pack_settings import Count, PackSettings, Seconds, for_pack, read_pack_settings
+from toolfleet.workers.packs.pack_settings import Count, PackSettings, Seconds, for_pack, read_pack_settings
 
 if TYPE_CHECKING:
     import psycopg

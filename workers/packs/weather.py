@@ -15,8 +15,8 @@ from pydantic import Field, SecretStr
 from typing_extensions import TypedDict
 
 from toolfleet import ToolError, tool
-from workers.net.fetch import Limits, Request, fetch
-from workers.pack_settings import PackSettings, Seconds, for_pack, read_pack_settings
+from toolfleet.workers.packs.net.fetch import Limits, Request, fetch
+from toolfleet.workers.packs.pack_settings import PackSettings, Seconds, for_pack, read_pack_settings
 
 
 class WeatherSettings(PackSettings):

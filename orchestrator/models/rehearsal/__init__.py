@@ -4,7 +4,7 @@ It stands in for a language model where there is no key (demo, tests) and says s
 (`planner`, pure) knows only the request, as a real model would; the server (`server`) knows only the wire.
 """
 
-from orchestrator.models.rehearsal.faults import (
+from toolfleet.orchestrator.models.rehearsal.faults import (
     CutStream,
     Dialect,
     Drip,
@@ -14,9 +14,9 @@ from orchestrator.models.rehearsal.faults import (
     Hang,
     Status,
 )
-from orchestrator.models.rehearsal.planner import plan
-from orchestrator.models.rehearsal.reply import REHEARSAL_MODEL
-from orchestrator.models.rehearsal.server import RehearsalServer
+from toolfleet.orchestrator.models.rehearsal.planner import plan
+from toolfleet.orchestrator.models.rehearsal.reply import REHEARSAL_MODEL
+from toolfleet.orchestrator.models.rehearsal.server import RehearsalServer
 
 __all__ = [
     "REHEARSAL_MODEL",

@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from orchestrator.models.names import legal_name
-from orchestrator.models.protocol import OfferedTool
 from toolfleet.messages import AssistantMessage, Message, RequestedCall, ToolMessage, UserMessage
+from toolfleet.orchestrator.models.names import legal_name
+from toolfleet.orchestrator.models.protocol import OfferedTool
 
 TASK_RESULT = "task_result"
 TASK_CANCEL = "task_cancel"

@@ -10,7 +10,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from orchestrator.models.rehearsal.conversation import (
+from toolfleet.messages import AssistantMessage, RequestedCall
+from toolfleet.orchestrator.models.rehearsal.conversation import (
     TASK_RESULT,
     Conversation,
     Round,
@@ -20,7 +21,6 @@ from orchestrator.models.rehearsal.conversation import (
     fetching,
     open_tickets,
 )
-from toolfleet.messages import AssistantMessage, RequestedCall
 
 LIST_MODULES = "list_modules"
 ANALYSE_MODULE = "analyse_module"

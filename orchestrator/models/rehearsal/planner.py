@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from orchestrator.models.protocol import OfferedTool
-from orchestrator.models.rehearsal import library, program, roots
-from orchestrator.models.rehearsal.conversation import Conversation
 from toolfleet.messages import AssistantMessage, Message
+from toolfleet.orchestrator.models.protocol import OfferedTool
+from toolfleet.orchestrator.models.rehearsal import library, program, roots
+from toolfleet.orchestrator.models.rehearsal.conversation import Conversation
 
 Script = Callable[[Conversation], AssistantMessage | None]
 # The first script that knows the question answers it. A program is explicit, so it comes first.

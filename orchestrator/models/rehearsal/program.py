@@ -21,7 +21,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from orchestrator.models.rehearsal.conversation import (
+from toolfleet.messages import AssistantMessage, UserMessage
+from toolfleet.orchestrator.models.rehearsal.conversation import (
     TASK_CANCEL,
     TASK_RESULT,
     Conversation,
@@ -31,7 +32,6 @@ from orchestrator.models.rehearsal.conversation import (
     fetching,
     open_tickets,
 )
-from toolfleet.messages import AssistantMessage, UserMessage
 
 # A ticket still open after so many waits will not close; better an answer that says so than a run without end.
 MAX_FETCHES = 200

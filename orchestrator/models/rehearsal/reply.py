@@ -11,9 +11,9 @@ from collections.abc import Iterator, Sequence
 from itertools import chain, zip_longest
 from typing import Any
 
-from orchestrator.models.rehearsal.faults import Dialect
-from orchestrator.models.rehearsal.request import signed
 from toolfleet.messages import AssistantMessage
+from toolfleet.orchestrator.models.rehearsal.faults import Dialect
+from toolfleet.orchestrator.models.rehearsal.request import signed
 
 REHEARSAL_MODEL = "toolfleet-rehearsal"
 CHARACTERS_PER_TOKEN = 4

@@ -9,9 +9,9 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from orchestrator.models.protocol import OfferedTool
-from orchestrator.models.rehearsal.conversation import Conversation, Round, as_json, asking
 from toolfleet.messages import AssistantMessage, UserMessage
+from toolfleet.orchestrator.models.protocol import OfferedTool
+from toolfleet.orchestrator.models.rehearsal.conversation import Conversation, Round, as_json, asking
 
 SQUARE_ROOT = "square_root"
 SUM = "sum"

@@ -17,17 +17,26 @@ import orjson
 from aiohttp import web
 from pydantic import ValidationError
 
-from orchestrator.models.rehearsal.faults import CutStream, Dialect, Drip, ErrorInStream, Fault, Garbage, Hang, Status
-from orchestrator.models.rehearsal.planner import plan
-from orchestrator.models.rehearsal.reply import REHEARSAL_MODEL, Reply
-from orchestrator.models.rehearsal.request import (
+from toolfleet.errors import PortInUse
+from toolfleet.orchestrator.models.rehearsal.faults import (
+    CutStream,
+    Dialect,
+    Drip,
+    ErrorInStream,
+    Fault,
+    Garbage,
+    Hang,
+    Status,
+)
+from toolfleet.orchestrator.models.rehearsal.planner import plan
+from toolfleet.orchestrator.models.rehearsal.reply import REHEARSAL_MODEL, Reply
+from toolfleet.orchestrator.models.rehearsal.request import (
     CompletionRequest,
     RequestRefused,
     conversation,
     offered_tools,
     refuse_unsigned,
 )
-from toolfleet.errors import PortInUse
 
 LOOPBACK = "127.0.0.1"
 MAX_REQUEST_BYTES = 64 * 1024 * 1024

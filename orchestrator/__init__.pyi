@@ -1,0 +1,75 @@
+# The public names of the orchestrator, and where they live.
+
+from . import sync as sync
+from .api import (
+    Orchestrator as Orchestrator,
+    OrchestratorClosed as OrchestratorClosed,
+    RunExists as RunExists,
+)
+from .assistants.assistant import (
+    InvalidAssistant as InvalidAssistant,
+    Result as Result,
+    RunFailed as RunFailed,
+    agent_of as agent_of,
+    asks as asks,
+    assistant as assistant,
+    forget as forget,
+    system as system,
+)
+from .models import (
+    REHEARSAL_MODEL as REHEARSAL_MODEL,
+    AnthropicMessages as AnthropicMessages,
+    ChatModel as ChatModel,
+    FallbackModel as FallbackModel,
+    HttpOptions as HttpOptions,
+    ModelEvent as ModelEvent,
+    OfferedTool as OfferedTool,
+    OpenAIChat as OpenAIChat,
+    RehearsalServer as RehearsalServer,
+    ReplyComplete as ReplyComplete,
+    model_from_environment as model_from_environment,
+)
+from .models.recorded import (
+    FunctionModel as FunctionModel,
+    RecordedModel as RecordedModel,
+)
+from .options import (
+    RunOptions as RunOptions,
+)
+from .run.events import (
+    Approval as Approval,
+    CallRecord as CallRecord,
+)
+from .run.limits import (
+    Limits as Limits,
+)
+from .run.states import (
+    State as State,
+)
+from .run.updates import (
+    CallArgumentsArrived as CallArgumentsArrived,
+    CallEnded as CallEnded,
+    CallProgressed as CallProgressed,
+    CallsRequested as CallsRequested,
+    CallStarted as CallStarted,
+    CallSubmitted as CallSubmitted,
+    RunBegan as RunBegan,
+    RunEnded as RunEnded,
+    TextArrived as TextArrived,
+)
+from .run.value import (
+    Run as Run,
+)
+from .tools.agents import (
+    Agent as Agent,
+)
+from .tools.interceptors import (
+    Emulation as Emulation,
+    Interceptor as Interceptor,
+    OnFailure as OnFailure,
+    Permission as Permission,
+    RequestedToolCall as RequestedToolCall,
+)
+from .tools.offer import (
+    ToolProvider as ToolProvider,
+)

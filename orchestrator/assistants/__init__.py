@@ -1,0 +1,1 @@
+"""Protocol classes whose methods are runs."""

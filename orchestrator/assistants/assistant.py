@@ -1,0 +1,294 @@
+"""An assistant as its author declares it: a Protocol class whose methods become runs of an orchestrator.
+
+Decides what kind of answer a method gives and what its conversation has said before. The run is the orchestrator's.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass
+from types import FunctionType
+from typing import Any, Final, Generic, TypeVar, Unpack, cast, get_args, get_origin
+
+from pydantic import TypeAdapter
+from pydantic.errors import PydanticSchemaGenerationError, PydanticUserError
+
+from toolfleet.errors import RunNotFound, ToolfleetError
+from toolfleet.messages import Message, SystemMessage, Usage
+from toolfleet.orchestrator.api import Orchestrator, RunExists
+from toolfleet.orchestrator.assistants.questions import (
+    InvalidAssistant,
+    Question,
+    asks,
+    names_of,
+    read_question,
+    system,
+)
+from toolfleet.orchestrator.options import AskOptions, RunOptions
+from toolfleet.orchestrator.run.events import CallRecord
+from toolfleet.orchestrator.run.states import State
+from toolfleet.orchestrator.run.updates import CallsRequested, Event, RunBegan, RunEnded, TextArrived
+from toolfleet.orchestrator.run.value import Run
+from toolfleet.orchestrator.store.conversations import Place, remembered
+from toolfleet.orchestrator.tools.agents import Agent
+
+__all__ = ["InvalidAssistant", "Result", "RunFailed", "agent_of", "asks", "assistant", "forget", "system"]
+
+P = TypeVar("P")
+T = TypeVar("T")
+
+_STREAMS: Final = (AsyncIterator, AsyncGenerator)
+
+
+class RunFailed(ToolfleetError):
+    """A run ended without an answer; the text says why, `run` is how it stands."""
+
+    def __init__(self, run: Run) -> None:
+        super().__init__(f"run {run.run_id} {run.state}: {run.reason}")
+        self.run = run
+
+
+@dataclass(frozen=True, slots=True)
+class Result(Generic[T]):
+    """An answer, and what it took."""
+
+    answer: T
+    calls: tuple[CallRecord, ...]
+    """The calls that were made for it, each with its result."""
+    usage: Usage
+    run_id: str
+
+
+def assistant(
+    protocol: Callable[..., P],
+    orchestrator: Orchestrator,
+    *,
+    tools: Sequence[object] | None = None,
+    name: str | None = None,
+    remembers: int | None = None,
+    **options: Unpack[AskOptions],
+) -> P:
+    """An object of the given class each of whose public methods asks `orchestrator`.
+
+    What a method asks is said by `@asks` and `@system`, or its docstring; what comes back, by its return annotation:
+    text, any type that pydantic knows, `Result` of either, or (from `def`, not `async def`) an AsyncIterator of `str`
+    or of `Event`. A parameter of type `ConversationId` names the conversation, whose earlier messages go before, the
+    last `remembers` of them if that is given; `name` (the class's, unless given) keeps those of other assistants apart.
+
+    `tools` are names, tools, agents, or classes and objects with tools as methods; None for all of the fleet. Methods
+    raise RunFailed, and what `Orchestrator.run` raises. Raises InvalidAssistant.
+    """
+    if not inspect.isclass(protocol):
+        raise InvalidAssistant(f"{protocol!r} is no class: declare the assistant's methods in a Protocol")
+    asked = cast("RunOptions", {**options, "tools": None if tools is None else names_of(tools)})
+    memory = _Memory(name or protocol.__qualname__, remembers)
+    declared = {key: value for key, value in inspect.getmembers(protocol, inspect.isfunction) if key[0] != "_"}
+    if not declared:
+        raise InvalidAssistant(f"{protocol.__qualname__} has no methods to ask with")
+    methods = {key: _method(method, orchestrator, memory, asked) for key, method in declared.items()}
+    made = type(protocol.__name__, (protocol,), {**methods, "__init__": lambda _self: None, "__slots__": ()})
+    return cast("P", made())
+
+
+def agent_of(
+    method: Callable[..., Any],
+    *,
+    name: str | None = None,
+    description: str | None = None,
+    tools: Sequence[object] | None = None,
+    max_turns: int | None = None,
+) -> Agent:
+    """A method of an assistant as a tool of others: its parameters are what a model fills in.
+
+    Pass it to `Orchestrator(agents=…)`. Its description is the docstring, unless that is the template. A run of its own
+    sees nothing of its caller's conversation. Raises InvalidAssistant.
+    """
+    question = read_question(method)
+    _, answer = _answer_of(method, question)
+    return Agent(
+        name=name or question.name,
+        description=description or question.description,
+        tools=question.tools if tools is None else names_of(tools),
+        input=question.signature.model,
+        max_turns=max_turns,
+        asks=question.messages_for,
+        output_type=None if answer is str else answer,
+    )
+
+
+async def forget(
+    protocol: type | Callable[..., Any],
+    orchestrator: Orchestrator,
+    conversation_id: str,
+    *,
+    name: str | None = None,
+    tenant: str = "",
+) -> None:
+    """Delete a conversation of an assistant, with its runs. Raises StoreUnreachable."""
+    place = await orchestrator.conversations.newest(name or protocol.__qualname__, conversation_id, tenant=tenant)
+    await orchestrator.conversations.forget(place)
+    while await orchestrator.delete(place.next.run_id):
+        place = place.next
+    for number in range(place.number, 0, -1):
+        await orchestrator.delete(Place(place.key, place.prefix, number).run_id)
+
+
+# --- one method ------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Memory:
+    """Under which name an assistant's conversations are kept, and how many messages go before a new one."""
+
+    name: str
+    limit: int | None
+
+
+def _method(method: FunctionType, orchestrator: Orchestrator, memory: _Memory, options: RunOptions) -> Any:
+    """What takes the method's place."""
+    question = read_question(method)
+    kind, answer = _answer_of(method, question)
+    own = cast("RunOptions", {**options, **({} if question.tools is None else {"tools": question.tools})})
+    if answer is not str:
+        own["output_type"] = answer
+    signature = inspect.signature(method)
+
+    def events(*args: Any, **kwargs: Any) -> AsyncGenerator[Event, None]:
+        bound = signature.bind(*args, **kwargs)
+        bound.apply_defaults()
+        return _asked(orchestrator, question, memory, bound.arguments, own)
+
+    @functools.wraps(method)
+    async def answered(*args: Any, **kwargs: Any) -> Any:
+        run = await _ended(events(*args, **kwargs))
+        said = run.answer or "" if answer is str else run.answer_as(answer)
+        return said if kind is None else Result(said, run.calls, run.usage, run.run_id)
+
+    @functools.wraps(method)
+    def streamed(*args: Any, **kwargs: Any) -> AsyncIterator[Any]:
+        return _text(events(*args, **kwargs)) if kind is str else events(*args, **kwargs)
+
+    return streamed if kind in (str, Event) else answered
+
+
+def _answer_of(method: Callable[..., Any], question: Question) -> tuple[Any, Any]:
+    """What a method gives (None: its answer; Result; pieces of text, `str`; Event), and the type of the answer.
+
+    Raises InvalidAssistant.
+    """
+    returns = question.signature.returns
+    origin, where = get_origin(returns), method.__qualname__
+    if origin in _STREAMS:
+        kind = get_args(returns)[0]
+        if kind not in (str, Event):
+            raise InvalidAssistant(f"{where}: an AsyncIterator is one of str or of Event, not of {kind}")
+        if inspect.iscoroutinefunction(method):
+            raise InvalidAssistant(f"{where}: write `def`, because what comes back is iterated and not awaited")
+        return kind, str
+    if not inspect.iscoroutinefunction(method):
+        raise InvalidAssistant(f"{where}: write `async def`, because its answer is awaited")
+    kind, answer = (Result, get_args(returns)[0]) if origin is Result else (None, returns)
+    if answer in (Any, None, type(None), Result):
+        raise InvalidAssistant(f"{where}: say what comes back, `-> str` for example")
+    try:
+        TypeAdapter(answer).json_schema()
+    except (PydanticSchemaGenerationError, PydanticUserError) as error:
+        raise InvalidAssistant(f"{where}: no answer can be of type {answer}: {error.message}") from error
+    return kind, answer
+
+
+async def _asked(
+    orchestrator: Orchestrator,
+    question: Question,
+    memory: _Memory,
+    arguments: Mapping[str, Any],
+    options: RunOptions,
+) -> AsyncGenerator[Event, None]:
+    """The events of the run that a call of a method is."""
+    context = dict(options.get("context") or {}) | {key: arguments[name] for name, key in question.context.items()}
+    conversation_id = arguments[question.conversation] if question.conversation else None
+    if conversation_id:
+        context["conversation_id"] = conversation_id
+    asked = cast("RunOptions", {**options, "context": context})
+    messages = question.messages(arguments)
+    if not conversation_id:
+        async with aclosing(orchestrator.stream(messages, **asked)) as events:
+            async for event in events:
+                yield event
+        return
+    place = await orchestrator.conversations.newest(memory.name, conversation_id, tenant=options.get("tenant", ""))
+    is_begun = False
+    while not is_begun:
+        earlier = await _ended_at(orchestrator, place)
+        place = place.next
+        said = messages if earlier is None else _behind(earlier, messages, memory)
+        state = {} if earlier is None else earlier.values
+        own: RunOptions = {**asked, "state": {**(asked.get("state") or {}), **state}}
+        try:
+            async with aclosing(_begun(orchestrator, place, said, own)) as events:
+                async for event in events:
+                    is_begun = True
+                    yield event
+        except RunExists:
+            continue  # somebody else has said something meanwhile: that goes before
+
+
+async def _begun(
+    orchestrator: Orchestrator, place: Place, messages: tuple[Message, ...], options: RunOptions
+) -> AsyncGenerator[Event, None]:
+    """The run at a place of a conversation. Raises RunExists when it was begun by somebody else."""
+    options["run_id"] = place.run_id
+    async with aclosing(orchestrator.stream(messages, **options)) as events:
+        async for event in events:
+            if isinstance(event, RunBegan):
+                await orchestrator.conversations.reached(place)
+            yield event
+
+
+def _behind(earlier: Run, messages: tuple[Message, ...], memory: _Memory) -> tuple[Message, ...]:
+    """New messages after what was said before; the instructions stay first, and are those of now."""
+    instructions = tuple(message for message in messages if isinstance(message, SystemMessage))
+    return (*instructions, *remembered(earlier, memory.limit), *messages[len(instructions) :])
+
+
+async def _ended_at(orchestrator: Orchestrator, place: Place) -> Run | None:
+    """The run at a place once it has ended; None if there is none, or no longer."""
+    try:
+        return await orchestrator.wait(place.run_id) if place.number else None
+    except RunNotFound:
+        return None
+
+
+async def _ended(events: AsyncGenerator[Event, None]) -> Run:
+    """The run at its end. Raises RunFailed."""
+    async with aclosing(events):
+        async for event in events:
+            if isinstance(event, RunEnded):
+                return _done(event.run)
+    raise AssertionError("the last event of a run is its end")
+
+
+async def _text(events: AsyncGenerator[Event, None]) -> AsyncGenerator[str, None]:
+    """The model's text as it comes; the answer at its end where nothing came. Raises RunFailed."""
+    is_said = False
+    async with aclosing(events):
+        async for event in events:
+            match event:
+                case TextArrived():
+                    is_said = True
+                    yield event.text
+                case CallsRequested():
+                    is_said = False
+                case RunEnded():
+                    answer = _done(event.run).answer
+                    if answer and not is_said:
+                        yield answer
+
+
+def _done(run: Run) -> Run:
+    if run.state is not State.DONE:
+        raise RunFailed(run)
+    return run

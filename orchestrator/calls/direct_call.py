@@ -1,0 +1,97 @@
+"""One call for a caller without a model: its result, or a handle when patience ends, and what may be asked with that.
+
+Each call is the only one of a run of its own that is not stored; whoever has its handle may ask. Knows no turns.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+
+from toolfleet.calls import Failed, Returned, Submitted, call_id
+from toolfleet.errors import HandleNotFound
+from toolfleet.orchestrator.calls.group import Batch, Calls, Emit
+from toolfleet.orchestrator.fleet.catalog import Catalog
+from toolfleet.orchestrator.options import check_options
+from toolfleet.orchestrator.run.events import Approval, CallRecord
+from toolfleet.orchestrator.status.handles import HandleRecord, Handles, Status
+from toolfleet.orchestrator.tools.builtin import BuiltIn
+
+
+@dataclass(frozen=True, slots=True)
+class SingleCalls:
+    """Makes single calls, and answers about those that became tasks."""
+
+    catalog: Catalog
+    calls: Calls
+    handles: Handles
+    built_in: BuiltIn
+
+    async def call(
+        self,
+        tool: str,
+        arguments: Mapping[str, Any] | str,
+        *,
+        patience_s: float | None,
+        context: Mapping[str, Any] | None,
+        timeout_s: float | None,
+        on_event: Emit | None = None,
+        tenant: str = "",
+    ) -> Returned | Failed | Submitted:
+        """The call's result or, once its patience is used up, its handle. See Orchestrator.call."""
+        check_options(patience_s=patience_s, timeout_s=timeout_s)
+        offered = await self.catalog.choose([tool])
+        run_id = secrets.token_hex(8)
+        record = CallRecord(
+            call_id=call_id(run_id, 1, 0),
+            turn=1,
+            requested_id="",
+            tool=tool,
+            arguments=arguments if isinstance(arguments, str) else orjson.dumps(dict(arguments)).decode(),
+            # Whoever asks for a single call is the person whose approval a model's call would wait for.
+            approval=Approval(granted=True),
+        )
+        batch = Batch(
+            run_id=run_id,
+            offered=offered,
+            emit=on_event,
+            patience_s=patience_s,
+            context=dict(context or {}),
+            deadline_unix_s=None if timeout_s is None else time.time() + timeout_s,
+        )
+        sending = await self.calls.send([record], batch)
+        try:
+            gathered = await self.calls.gather(sending)
+        finally:
+            self.calls.give_up(sending)
+        self.calls.recorded(gathered.results)
+        if gathered.slow:
+            sent = record.model_copy(update={"deadline_unix_s": sending.deadlines_unix_s[record.call_id]})
+            return await self.handles.submit(
+                sent, run_id, queue=offered[tool].queue, priority=batch.priority, principal=tenant
+            )
+        return gathered.results[record.call_id]
+
+    async def status(self, handle: str, *, wait_s: float, tenant: str | None = None) -> Status:
+        """How the handle's call stands, after waiting for its result. Raises HandleNotFound."""
+        record = await self._record(handle, tenant)
+        return await self.handles.status(handle, record.run_id, wait_s=wait_s)
+
+    async def cancel(self, handle: str, *, tenant: str | None = None) -> Status:
+        """Cancel the handle's call; how it has ended. Raises HandleNotFound."""
+        record = await self._record(handle, tenant)
+        [status] = await self.built_in.cancel([handle], record.run_id)
+        return status
+
+    async def _record(self, handle: str, tenant: str | None) -> HandleRecord:
+        record = await self.handles.record(handle)
+        if record is None or tenant not in {None, record.principal}:
+            raise HandleNotFound(
+                "no task has this handle: it is wrong, or its call ended longer ago than results are kept"
+            )
+        return record

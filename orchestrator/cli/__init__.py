@@ -1,5 +1,0 @@
-"""The `toolfleet` command: one file for each thing it does. Prints for people, or JSON for programs."""
-
-from orchestrator.cli.main import main
-
-__all__ = ["main"]

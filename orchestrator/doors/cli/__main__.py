@@ -1,0 +1,5 @@
+"""`python -m toolfleet.orchestrator.cli`: the same command, for processes that start others of it."""
+
+from toolfleet.orchestrator.doors.cli import main
+
+main()

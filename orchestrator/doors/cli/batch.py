@@ -1,0 +1,219 @@
+"""`toolfleet batch`: thousands of runs from a file, one line each."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shlex
+import sys
+import time
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Annotated, Final
+
+import typer
+from rich.console import Console
+
+from toolfleet.errors import ToolfleetError
+from toolfleet.local.fleet import LocalFleet, redis_or_embedded
+from toolfleet.orchestrator.api import Orchestrator
+from toolfleet.orchestrator.batch import (
+    BatchRunner,
+    Identity,
+    Input,
+    Manner,
+    Output,
+    Prices,
+    Summary,
+    Tally,
+    opened_input,
+    read_lines,
+)
+from toolfleet.orchestrator.batch.errors import OutputUnusable
+from toolfleet.orchestrator.doors.cli.batch_progress import print_summary, showing_batch
+from toolfleet.orchestrator.doors.cli.conversation import chosen_model, must_offer_tools
+from toolfleet.orchestrator.doors.cli.run import Slow
+from toolfleet.orchestrator.models.protocol import ChatModel
+from toolfleet.orchestrator.options import RunOptions
+from toolfleet.settings import Settings
+
+MAX_CONCURRENCY: Final = 1000
+"""A model's client holds no more connections."""
+
+REDIS_VARIABLE: Final = "TOOLFLEET_REDIS_URL"
+
+
+class LinesFailed(ToolfleetError):
+    """The batch is through, and some of its lines have no answer."""
+
+
+def batch(
+    source: Annotated[str, typer.Argument(metavar="IN", help="JSON lines to read; - for standard input.")],
+    target: Annotated[str, typer.Argument(metavar="OUT", help="JSON lines to write; - for standard output.")],
+    *,
+    tools: Annotated[
+        list[str] | None,
+        typer.Option("--tools", help="A module with tools: workers for it are started, and stopped afterwards."),
+    ] = None,
+    offer: Annotated[
+        list[str] | None,
+        typer.Option("--offer", help="Offer only this tool to lines that name none; may be given again."),
+    ] = None,
+    concurrency: Annotated[int, typer.Option(min=1, max=MAX_CONCURRENCY, help="Runs at a time.")] = 100,
+    slow: Annotated[Slow, typer.Option(help="Wait for long-running tools, or give the model a handle.")] = Slow.WAIT,
+    timeout_s: Annotated[float | None, typer.Option("--timeout", min=0.1, help="Seconds until a run fails.")] = None,
+    batch_id: Annotated[
+        str | None, typer.Option(help="The batch's name; otherwise it is derived from the input and these options.")
+    ] = None,
+    ordered: Annotated[bool, typer.Option("--ordered", help="Write in the order of the input.")] = False,
+    retry_failed: Annotated[
+        bool, typer.Option("--retry-failed", help="Let runs go on whose line in OUT has no answer.")
+    ] = False,
+    any_model: Annotated[
+        bool, typer.Option("--any-model", help="Take lines in OpenAI's format whatever model they name.")
+    ] = False,
+    cancel_on_interrupt: Annotated[
+        bool, typer.Option("--cancel-on-interrupt", help="Ctrl-C cancels what is under way; otherwise it is kept.")
+    ] = False,
+    price_in: Annotated[float | None, typer.Option(min=0, help="Price of a million tokens in.")] = None,
+    price_out: Annotated[float | None, typer.Option(min=0, help="Price of a million tokens out.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the summary as JSON on standard output.")] = False,
+) -> None:
+    """Run one conversation for each line of IN, and write one line for each to OUT.
+
+    A line is {"id": …, "question": …} (or "messages"; "tools", "slow", "context", "max_turns", "timeout_s",
+    "patience_s" where they differ) or a line of OpenAI's Batch API, and its output has the same format. A line that
+    cannot be run is in the output with its reason.
+
+    Stopped by whatever, the same command goes on where it was: lines in OUT are done, runs under way are gone on with
+    from the store, and no model is asked twice for a reply that is stored.
+    """
+    _refuse_contradictions(source, target, as_json=as_json)
+    console = Console(stderr=True)
+    options = RunOptions(slow=slow.value)
+    if offer:
+        options["tools"] = tuple(offer)
+    if timeout_s is not None:
+        options["timeout_s"] = timeout_s
+    with ExitStack() as stack:
+        lines = stack.enter_context(opened_input(source))
+        settings = stack.enter_context(redis_or_embedded())
+        if tools:
+            with console.status("starting workers …"):
+                settings = stack.enter_context(_fleet(tools, settings)).settings
+        session = _Session(
+            lines,
+            target,
+            console=console,
+            manner=Manner(options=options, concurrency=concurrency, ordered=ordered, again=retry_failed),
+            batch_id=batch_id,
+            any_model=any_model,
+            prices=Prices(price_in, price_out),
+            cancels=cancel_on_interrupt,
+        )
+        try:
+            summary = asyncio.run(session.run(settings))
+        except (KeyboardInterrupt, ToolfleetError):
+            session.say_how_to_go_on(cancelled=cancel_on_interrupt)
+            raise
+    if as_json:
+        sys.stdout.write(summary.model_dump_json(indent=2) + "\n")
+    print_summary(summary, console)
+    if summary.failed:
+        raise LinesFailed(
+            f"{summary.failed} of {summary.done_before + summary.ok + summary.failed} lines failed: "
+            f"their reasons are in {target}"
+        )
+
+
+class _Session:
+    """One start of the command, from the model to the summary."""
+
+    def __init__(
+        self,
+        lines: Input,
+        target: str,
+        *,
+        console: Console,
+        manner: Manner,
+        batch_id: str | None,
+        any_model: bool,
+        prices: Prices,
+        cancels: bool,
+    ) -> None:
+        self._lines = lines
+        self._target = target
+        self._console = console
+        self._manner = manner
+        self._batch_id = batch_id
+        self._any_model = any_model
+        self._prices = prices
+        self._cancels = cancels
+        self._tally = Tally()
+        self._in_hand = 0
+
+    async def run(self, settings: Settings) -> Summary:
+        """Run the batch to its end."""
+        async with chosen_model(self._console) as model:
+            identity = self._identity(model)
+            self._console.print(f"[dim]batch: {identity.batch_id}[/]", soft_wrap=True, highlight=False)
+            with Output(self._target, identity, again=self._manner.again) as output:
+                async with Orchestrator(model, settings=settings) as orchestrator:
+                    return await self._run(orchestrator, identity, output, None if self._any_model else model.name)
+
+    async def _run(self, orchestrator: Orchestrator, identity: Identity, output: Output, model: str | None) -> Summary:
+        await must_offer_tools(orchestrator)
+        began_s = time.monotonic()
+        with showing_batch(self._console, total=self._lines.count) as show:
+            runner = BatchRunner(orchestrator, identity, output, self._manner, show)
+            self._tally = runner.tally
+            try:
+                await runner.run(read_lines(self._lines.lines(), model=model))
+            except asyncio.CancelledError:
+                if self._cancels:
+                    await runner.cancel_in_hand()
+                raise
+            finally:
+                self._in_hand = len(runner.in_hand)
+        return runner.tally.summary(
+            identity.batch_id,
+            lines=self._lines.count,
+            wall_s=time.monotonic() - began_s,
+            prices=self._prices,
+        )
+
+    def say_how_to_go_on(self, *, cancelled: bool) -> None:
+        """What an interrupted batch leaves, and how it is taken up again."""
+        if not (self._tally.written or self._tally.done_before or self._in_hand):
+            return
+        done = self._tally.done_before + self._tally.written
+        fate = "cancelled" if cancelled else "kept in the store"
+        self._console.print(
+            f"{done} of {self._lines.count} lines are written, {self._in_hand} runs were under way and are {fate}.\n"
+            f"To go on: {shlex.join(['toolfleet', *sys.argv[1:]])}",
+            markup=False,
+            highlight=False,
+            soft_wrap=True,
+        )
+
+    def _identity(self, model: ChatModel) -> Identity:
+        if self._batch_id is not None:
+            return Identity.given(self._batch_id, model=model.name)
+        return Identity.derived(self._lines.sha256, self._manner.options, model=model.name)
+
+
+def _fleet(modules: list[str], settings: Settings) -> LocalFleet:
+    """Workers on the server that stays, so that runs under way are still there when the batch is started again."""
+    return LocalFleet(
+        modules,
+        redis_url=settings.redis_url,
+        # As in `up`: told no address, a worker joins the embedded server by itself.
+        environment={} if os.environ.get(REDIS_VARIABLE) else {REDIS_VARIABLE: ""},
+    )
+
+
+def _refuse_contradictions(source: str, target: str, *, as_json: bool) -> None:
+    if as_json and target == "-":
+        raise OutputUnusable("--json and the output - both want standard output: name a file for one of them")
+    if source != "-" and target != "-" and Path(source).resolve() == Path(target).resolve():
+        raise OutputUnusable(f"{target} is the input: name another file for the output")

@@ -1,0 +1,201 @@
+"""`toolfleet calls`: the calls that somebody still works on, and what a person may do to one.
+
+Prints; how a call ends is its worker's word, or that of the other system that does the work.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Annotated, Final
+
+import orjson
+import typer
+from rich.table import Table
+from rich.text import Text
+
+from toolfleet.calls import Failed, FailureKind, Returned
+from toolfleet.errors import RunNotFound, RunNotOpen
+from toolfleet.jobs import Completion, complete
+from toolfleet.local.fleet import redis_or_embedded
+from toolfleet.orchestrator.api import Orchestrator
+from toolfleet.orchestrator.doors.cli.runs import table_of_calls
+from toolfleet.orchestrator.doors.cli.telling import (
+    SHOWN_CHARACTERS,
+    Desk,
+    call_facts,
+    console_for_tables,
+    deadline,
+    desk,
+    how_far,
+    outcome,
+    plain,
+    print_json,
+    shortened,
+    span,
+)
+from toolfleet.orchestrator.run.states import State
+from toolfleet.orchestrator.status.overview import UNKNOWN, CallStanding
+from toolfleet.settings import Settings
+from toolfleet.wire import Seal
+
+UNFINISHED: Final = frozenset(state for state in State if not state.is_terminal)
+
+app = typer.Typer(
+    help="Calls under way: list them, look at one, cancel it, or complete one whose work is done elsewhere.",
+    epilog="A call's id is RUN.TURN.POSITION; of RUN its beginning is enough. Exit status: 0 done, 1 an error, 2 wrong "
+    "usage.",
+    no_args_is_help=True,
+    rich_markup_mode="rich",
+)
+
+CallId = Annotated[str, typer.Argument(metavar="CALL_ID", help="A call's id: RUN.TURN.POSITION.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+
+@app.command("list", epilog="Examples: toolfleet calls list --run 3f9c   ·   toolfleet calls list --json")
+def list_calls(
+    *,
+    run_id: Annotated[str, typer.Option("--run", help="Only the calls of this run; how its id begins is enough.")] = "",
+    limit: Annotated[int, typer.Option(min=0, help="At most so many, of the newest runs; 0 for all.")] = 200,
+    as_json: AsJson = False,
+) -> None:
+    """List the calls that are under way or wait for approval."""
+    with redis_or_embedded() as settings:
+        asyncio.run(_list(settings, run_id, limit or None, as_json=as_json))
+
+
+@app.command(epilog="Example: toolfleet calls show 3f9c.1.0")
+def show(call_id: CallId, *, as_json: AsJson = False) -> None:
+    """Show all that is known of a call. Secrets in its arguments are masked."""
+    with redis_or_embedded() as settings:
+        asyncio.run(_show(settings, call_id, as_json=as_json))
+
+
+@app.command(epilog="Example: toolfleet calls cancel 3f9c.1.0 3f9c.1.1")
+def cancel(
+    call_ids: Annotated[list[str], typer.Argument(metavar="CALL_ID…", help="Ids of calls: RUN.TURN.POSITION.")],
+) -> None:
+    """Cancel calls: queued ones never start, running ones are stopped, jobs elsewhere are called off.
+
+    Their runs go on; the model is told. Of a call that belongs to no stored
+    run nobody can say whether it still exists: it is cancelled if it does.
+    """
+    with redis_or_embedded() as settings:
+        asyncio.run(_cancel(settings, call_ids))
+
+
+@app.command("complete", epilog='Example: toolfleet calls complete 3f9c.1.0 --result "42 pages"')
+def complete_call(
+    call_id: CallId,
+    *,
+    result: Annotated[str | None, typer.Option("--result", help="What the call returns, as text.")] = None,
+    json_result: Annotated[str | None, typer.Option("--json-result", help="What the call returns, as JSON.")] = None,
+    error: Annotated[str | None, typer.Option("--error", help="Why the call failed; the model reads it.")] = None,
+) -> None:
+    """End a call whose work another system does, as that system's callback would. The first result counts."""
+    if [result, json_result, error].count(None) != 2:
+        raise typer.BadParameter("say one of --result, --json-result and --error")
+    with redis_or_embedded() as settings:
+        asyncio.run(_complete(settings, call_id, _ending(result, json_result, error)))
+
+
+def _ending(result: str | None, json_result: str | None, error: str | None) -> Returned | Failed:
+    if error is not None:
+        return Failed(kind=FailureKind.ERROR, message=error)
+    if json_result is None:
+        return Returned(content=result or "")
+    try:
+        return Returned(content=orjson.dumps(orjson.loads(json_result)).decode())
+    except orjson.JSONDecodeError as mistake:
+        raise typer.BadParameter(f"--json-result is no JSON: {mistake}") from None
+
+
+async def _list(settings: Settings, run_id: str, limit: int | None, *, as_json: bool) -> None:
+    async with desk(settings) as open_desk:
+        calls = await _under_way(open_desk, run_id, limit)
+    if as_json:
+        print_json([call_facts(call) for call in calls])
+    elif calls:
+        console_for_tables().print(table_of_calls(calls, f"{len(calls)} calls", with_result=False))
+    else:
+        typer.echo("No calls are under way.")
+
+
+async def _under_way(open_desk: Desk, beginning: str, limit: int | None) -> list[CallStanding]:
+    if beginning:
+        run_ids = [await open_desk.store.named(beginning)]
+    else:
+        heads = await open_desk.store.heads(limit=None, states=UNFINISHED)
+        run_ids = [head.run_id for head in heads if head.calls]
+    calls: list[CallStanding] = []
+    for run_id in run_ids:
+        if limit is not None and len(calls) >= limit:
+            break
+        try:
+            calls += [call for call in (await open_desk.overview.run(run_id)).calls if not call.is_over]
+        except RunNotFound:
+            continue  # deleted meanwhile
+    return calls[:limit]
+
+
+async def _show(settings: Settings, beginning: str, *, as_json: bool) -> None:
+    async with desk(settings) as open_desk:
+        call = await open_desk.overview.call(await open_desk.call_named(beginning))
+    if as_json:
+        print_json(call_facts(call))
+        return
+    if call.state == UNKNOWN:
+        raise RunNotFound(f"nothing is known of call {call.call_id}: no stored run asked for it, and it has no result")
+    table = Table.grid(padding=(0, 2))
+    for name, value in _described(call):
+        table.add_row(Text(name, "bold"), plain(value, SHOWN_CHARACTERS * 20))
+    console_for_tables().print(table)
+
+
+def _described(call: CallStanding) -> list[tuple[str, str]]:
+    described = [
+        ("call", call.call_id),
+        ("tool", call.tool),
+        ("state", call.state.replace("_", " ")),
+        ("arguments", call.arguments),
+        ("so far", how_far(call)),
+        ("handle", call.handle),
+        ("age", "" if call.age_s is None or call.is_over else span(call.age_s)),
+        ("deadline", "" if call.is_over else deadline(call.deadline_unix_s)),
+        ("result", outcome(call)),
+    ]
+    return [(name, value) for name, value in described if value]
+
+
+async def _cancel(settings: Settings, beginnings: Sequence[str]) -> None:
+    async with desk(settings) as open_desk, Orchestrator(settings=settings) as orchestrator:
+        call_ids = [await open_desk.call_named(beginning) for beginning in beginnings]
+        ended = await asyncio.gather(*(orchestrator.cancel_call(each) for each in call_ids), return_exceptions=True)
+    failures = [each for each in ended if isinstance(each, BaseException)]
+    for call in ended:
+        if isinstance(call, CallStanding):
+            typer.echo(_told(call))
+    if failures:
+        raise failures[0]
+
+
+def _told(call: CallStanding) -> str:
+    if call.state == UNKNOWN:
+        return f"call {call.call_id} is cancelled if it exists: it belongs to no stored run"
+    if call.is_over:
+        return f"call {call.call_id} {call.state}" + (f": {shortened(outcome(call))}" if outcome(call) else "")
+    return f"call {call.call_id} was told to stop, and is {call.state} still"
+
+
+async def _complete(settings: Settings, beginning: str, result: Returned | Failed) -> None:
+    async with desk(settings) as open_desk:
+        call_id = await open_desk.call_named(beginning)
+        done = await complete(open_desk.client, settings, Seal(settings), call_id, result)
+    match done:
+        case Completion.COMPLETED:
+            typer.echo(f"call {call_id} completed")
+        case Completion.ALREADY:
+            raise RunNotOpen(f"call {call_id} had a result already; this one was dropped")
+        case Completion.UNKNOWN:
+            raise RunNotOpen(f"call {call_id} waits for no job in another system: it never did, or it has ended")

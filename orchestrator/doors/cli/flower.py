@@ -1,0 +1,25 @@
+"""`toolfleet flower`: Celery's web monitor on this fleet, never without a password."""
+
+from __future__ import annotations
+
+from typing import Annotated, Final
+
+import typer
+
+from toolfleet.local.fleet import redis_or_embedded
+from toolfleet.orchestrator.doors.cli.running_flower import door_at, running_flower
+
+DEFAULT_PORT: Final = 5555
+
+
+def flower(
+    *,
+    address: Annotated[str, typer.Option(help="Where to listen; 127.0.0.1 is this machine only.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=1, max=65535)] = DEFAULT_PORT,
+) -> None:
+    """Run Flower until Ctrl-C. TOOLFLEET_FLOWER_AUTH=user:password sets its login; otherwise one is made up."""
+    door = door_at(address, port, remedy="choose another --port")
+    with redis_or_embedded() as settings, running_flower(door, settings) as running:
+        running.wait_until_it_listens()
+        typer.echo(f"Flower: {door}")
+        running.wait()

@@ -1,0 +1,135 @@
+"""`toolfleet keys`: who may use the HTTP API, and for what.
+
+Prints and asks; the keyring decides. A key is shown once, when it is made.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from contextlib import aclosing, asynccontextmanager
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from toolfleet.connections import connect_async
+from toolfleet.errors import CallerError
+from toolfleet.local.fleet import redis_or_embedded
+from toolfleet.orchestrator.doors.cli.telling import moment, plain, print_json
+from toolfleet.orchestrator.doors.http.key_store import MIN_RATE_PER_S, ApiKey, Keyring, Scope
+from toolfleet.settings import Settings
+from toolfleet.wire import Seal
+
+DAY_S = 24 * 3600
+
+app = typer.Typer(
+    help="Keys for the HTTP API: make one, list them, take one away.",
+    epilog="A revoked key stops working within a second.",
+    no_args_is_help=True,
+    rich_markup_mode="rich",
+)
+
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+
+class KeyNotFound(CallerError):
+    """No key, or more than one, has this id."""
+
+
+@app.command(epilog="Example: toolfleet keys add reporting --tenant acme --scope read --rate 5 --days 90")
+def add(
+    name: Annotated[str, typer.Argument(help="What it is for; shown in lists.")] = "",
+    *,
+    tenant: Annotated[str, typer.Option(help="Whose runs and handles it sees; keys without one share theirs.")] = "",
+    scopes: Annotated[
+        list[Scope] | None,
+        typer.Option("--scope", help="read: look; run: also begin and call (the default); admin: also metrics."),
+    ] = None,
+    tools: Annotated[
+        list[str] | None, typer.Option("--tool", help="A tool it may call, or a pattern; may be given again.")
+    ] = None,
+    rate: Annotated[
+        float | None, typer.Option(min=MIN_RATE_PER_S, max=1e6, help="Requests per second; without, no limit.")
+    ] = None,
+    days: Annotated[float | None, typer.Option(min=0.0001, help="How long it is good for.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Make a key and print it. It is stored as a digest only: nobody can show it again."""
+
+    async def added(settings: Settings) -> tuple[str, ApiKey]:
+        async with _keyring(settings) as keyring:
+            return await keyring.add(
+                name,
+                tenant=tenant,
+                scopes=tuple(scopes or (Scope.RUN,)),
+                tools=tuple(tools or ("*",)),
+                rate_per_s=rate,
+                expires_unix_s=None if days is None else time.time() + days * DAY_S,
+            )
+
+    with redis_or_embedded() as settings:
+        key, stored = asyncio.run(added(settings))
+    if as_json:
+        print_json({"key": key, **stored.model_dump(mode="json")})
+        return
+    typer.echo(key)
+    typer.secho(f"Its id is {stored.key_id}. Keep the key: it is not shown again.", err=True, dim=True)
+
+
+@app.command("list")
+def list_keys(*, as_json: AsJson = False) -> None:
+    """List the keys, by their ids: the keys themselves are not stored."""
+
+    async def listed(settings: Settings) -> list[ApiKey]:
+        async with _keyring(settings) as keyring:
+            return await keyring.all()
+
+    with redis_or_embedded() as settings:
+        keys = asyncio.run(listed(settings))
+    if as_json:
+        print_json([key.model_dump(mode="json") for key in keys])
+    elif keys:
+        Console().print(_table(keys))
+    else:
+        typer.echo("There is no key. Make one: toolfleet keys add")
+
+
+@app.command()
+def revoke(key_id: Annotated[str, typer.Argument(help="The id of a key, or how it begins.")]) -> None:
+    """Take a key away. It stops working within a second."""
+
+    async def revoked(settings: Settings) -> ApiKey | None:
+        async with _keyring(settings) as keyring:
+            return await keyring.revoke(key_id)
+
+    with redis_or_embedded() as settings:
+        key = asyncio.run(revoked(settings))
+    if key is None:
+        raise KeyNotFound(f"no key, or more than one, has an id that begins with {key_id}: toolfleet keys list")
+    typer.echo(f"Key {key.key_id} {key.name} is revoked.")
+
+
+@asynccontextmanager
+async def _keyring(settings: Settings) -> AsyncIterator[Keyring]:
+    async with aclosing(connect_async(settings)) as client:
+        yield Keyring(client, settings, Seal(settings))
+
+
+def _table(keys: list[ApiKey]) -> Table:
+    table = Table("id", "name", "tenant", "scopes", "tools", "per second", "made (UTC)", "good until (UTC)")
+    for key in keys:
+        until = "" if key.expires_unix_s is None else moment(key.expires_unix_s)
+        table.add_row(
+            key.key_id,
+            plain(key.name),
+            plain(key.tenant),
+            ", ".join(key.scopes),
+            plain(", ".join(key.tools)),
+            "" if key.rate_per_s is None else f"{key.rate_per_s:g}",
+            moment(key.created_unix_s),
+            f"{until} (expired)" if key.is_expired else until,
+        )
+    return table

@@ -1,0 +1,93 @@
+"""`toolfleet mcp`: the fleet's tools for MCP hosts, over standard input and output or over HTTP.
+
+Opens the transport and closes it; what is said there is the server's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from contextlib import ExitStack, suppress
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+
+from toolfleet.errors import CallerError, PortInUse
+from toolfleet.local.fleet import LocalFleet, redis_or_embedded
+from toolfleet.orchestrator.api import Orchestrator
+from toolfleet.settings import Settings
+
+if TYPE_CHECKING:
+    from toolfleet.orchestrator.doors.mcp import McpApp
+
+HOST: Final = "127.0.0.1"
+DEFAULT_PORT: Final = 8765
+
+STOPS_WITHIN_S: Final = 3
+"""How long streams to clients may stay open once the server was told to stop."""
+
+
+class McpMissing(CallerError):
+    """The extra with the MCP SDK is not installed."""
+
+
+def mcp(
+    *,
+    tools: Annotated[
+        list[str] | None,
+        typer.Option("--tools", help="A module with tools: workers for it are started, and stopped afterwards."),
+    ] = None,
+    http: Annotated[bool, typer.Option("--http", help="Serve Streamable HTTP on this machine instead.")] = False,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Where, with --http; 0 for any free port.")] = (
+        DEFAULT_PORT
+    ),
+) -> None:
+    """Serve the fleet's tools to an MCP host, over standard input and output unless --http is given.
+
+    With --tools a fleet is started for this one server. Without, the fleet that
+    runs already is used: that of `toolfleet up`, or the one at
+    TOOLFLEET_REDIS_URL. Ends when the host closes its end, or with Ctrl-C.
+    """
+    if find_spec("mcp") is None:
+        raise McpMissing("the MCP SDK is not installed: pip install 'toolfleet[mcp]'")
+    with ExitStack() as stack:
+        door = stack.enter_context(_listening(port)) if http else None
+        settings = (
+            stack.enter_context(LocalFleet(tools)).settings if tools else stack.enter_context(redis_or_embedded())
+        )
+        asyncio.run(_serve(settings, door))
+
+
+async def _serve(settings: Settings, door: socket.socket | None) -> None:
+    # What MCP needs is an extra: loaded only by those who open this door.
+    from toolfleet.orchestrator.doors.mcp import mcp_app, serve_stdio  # noqa: PLC0415
+
+    async with Orchestrator(settings=settings) as orchestrator:
+        if door is None:
+            await serve_stdio(orchestrator)
+        else:
+            await _serve_http(mcp_app(orchestrator), door)
+
+
+async def _serve_http(app: McpApp, door: socket.socket) -> None:
+    import uvicorn  # noqa: PLC0415
+
+    server = uvicorn.Server(
+        uvicorn.Config(app.alone(), log_level="warning", timeout_graceful_shutdown=STOPS_WITHIN_S, access_log=False)
+    )
+    typer.echo(f"MCP:  http://{HOST}:{door.getsockname()[1]}/mcp\n\nReady. Ctrl-C stops it.")
+    with suppress(KeyboardInterrupt):  # uvicorn raises the signal again once it has cleaned up
+        await server.serve(sockets=[door])
+
+
+def _listening(port: int) -> socket.socket:
+    """A socket that listens before anything else is started. Raises PortInUse."""
+    door = socket.socket()
+    door.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        door.bind((HOST, port))
+    except OSError as error:
+        door.close()
+        raise PortInUse(f"nothing can listen on {HOST}:{port} ({error.strerror}); choose another --port") from None
+    return door

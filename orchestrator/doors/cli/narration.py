@@ -1,0 +1,82 @@
+"""One line for each event of a run's history, for people. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+
+from toolfleet.calls import ToolResult
+from toolfleet.messages import UserMessage
+from toolfleet.orchestrator.doors.cli.telling import shortened
+from toolfleet.orchestrator.run.events import (
+    ApprovalGiven,
+    CallsBack,
+    CallsHandedOver,
+    CallsParked,
+    CallsSent,
+    CallsStreamed,
+    Happening,
+    ModelReplied,
+    RunAdopted,
+    RunResumed,
+    RunStarted,
+    RunStopped,
+    SlowResultDelivered,
+)
+from toolfleet.orchestrator.status.overview import word
+
+TEXT_CHARACTERS = 120
+
+
+def narrated(event: RunStarted | Happening) -> str:
+    """What the event says, in one line."""
+    name = event.type.replace("_", " ")
+    told = _told(event)
+    return f"{name}: {told}" if told else name
+
+
+def _told(event: RunStarted | Happening) -> str:  # noqa: PLR0911, C901  # one line for each kind of event
+    match event:
+        case RunStarted():
+            asked = [message.content for message in event.messages if isinstance(message, UserMessage)]
+            return f"{event.model}; {_line(asked[-1] if asked else '')}"
+        case ModelReplied():
+            called = Counter(call.name for call in event.message.tool_calls)
+            calls = ", ".join(f"{count} {name}" if count > 1 else name for name, count in called.items())
+            return "; ".join(filter(None, [f"calls {calls}" if calls else "", _line(event.message.content)]))
+        case CallsStreamed():
+            return f"so far calls {', '.join(call.name for call in event.message.tool_calls)}"
+        case CallsSent():
+            sent = _ids(event.deadlines_unix_s)
+            waiting = f"waiting for approval: {_ids(event.awaiting_approval)}" if event.awaiting_approval else ""
+            return "; ".join(filter(None, [sent, waiting]))
+        case CallsBack():
+            fetched = f"fetched {_results(event.fetched)}" if event.fetched else ""
+            return "; ".join(filter(None, [_results(event.results), fetched]))
+        case CallsParked():
+            return _ids(event.handles)
+        case ApprovalGiven():
+            decided = "approved" if event.approval.granted else f"denied: {event.approval.reason}"
+            return f"{event.call_id} {decided}"
+        case SlowResultDelivered():
+            return _results(event.results)
+        case RunAdopted():
+            return event.orchestrator_id
+        case RunResumed():
+            return _line(" ".join(message.content for message in event.messages))
+        case CallsHandedOver():
+            return "its caller answers the rest"
+        case RunStopped():
+            return f"{event.state}; {event.reason}"
+
+
+def _ids(call_ids: Iterable[str]) -> str:
+    return shortened(", ".join(call_ids), TEXT_CHARACTERS)
+
+
+def _results(results: dict[str, ToolResult]) -> str:
+    return shortened(", ".join(f"{call_id} {word(result)}" for call_id, result in results.items()), TEXT_CHARACTERS)
+
+
+def _line(text: str) -> str:
+    return shortened(" ".join(text.split()), TEXT_CHARACTERS)

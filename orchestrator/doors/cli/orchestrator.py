@@ -1,0 +1,135 @@
+"""`toolfleet orchestrator`: works on runs that nobody works on, until it is told to stop.
+
+Starts, reports and stops an Orchestrator; decides nothing about a run.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+import time
+from contextlib import suppress
+from typing import Annotated, Final
+
+import typer
+from rich.console import Console
+
+from toolfleet.connections import address
+from toolfleet.errors import OperatorError
+from toolfleet.local.fleet import redis_or_embedded
+from toolfleet.local.lifeline import stop_with
+from toolfleet.orchestrator.api import Orchestrator
+from toolfleet.orchestrator.doors.cli.conversation import chosen_model
+from toolfleet.orchestrator.doors.cli.telling import desk
+from toolfleet.orchestrator.store.leases import Living, living
+from toolfleet.settings import Settings
+
+LINE_EVERY_S: Final = 10.0
+"""How often a busy orchestrator says what it has done."""
+
+LOOK_EVERY_S: Final = 0.5
+
+KILL_AFTER_S: Final = 10.0
+"""Twice as long as handing over may take."""
+
+
+class NoOrchestrator(OperatorError):
+    """No orchestrator on this machine holds a lease."""
+
+
+def orchestrator(
+    *,
+    check: Annotated[
+        bool,
+        typer.Option("--check", help="Only say whether one is alive on this machine: exit status 0, otherwise 1."),
+    ] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", help="Print nothing but errors.")] = False,
+    lifeline: Annotated[
+        int | None, typer.Option(hidden=True, help="A file descriptor; it stops when that is closed.")
+    ] = None,
+) -> None:
+    """Work on runs until SIGTERM or Ctrl-C: those begun with `toolfleet run --detach`, and those that others left.
+
+    Any number may run, on any machine: each run is worked on by one of them.
+    When this one stops, or dies, another with the same model goes on with its
+    runs; it hands them over within 5 seconds.
+
+    OPENAI_API_KEY, OPENAI_BASE_URL or ANTHROPIC_API_KEY select the model;
+    without any, a rehearsal model answers, and this says so.
+    """
+    if lifeline is not None:
+        stop_with(lifeline, kill_after_s=KILL_AFTER_S)
+    with redis_or_embedded() as settings:
+        if check:
+            typer.echo(asyncio.run(_checked(settings)))
+        else:
+            asyncio.run(_work(settings, Console(quiet=quiet, soft_wrap=True, highlight=False)))
+
+
+async def _work(settings: Settings, console: Console) -> None:
+    stop = _told_to_stop()
+    async with (
+        chosen_model(console) as model,
+        Orchestrator(model, settings=settings) as orchestrator,
+    ):
+        console.print(f"Redis:         {address(settings.redis_url)}", markup=False)
+        console.print(f"orchestrator:  {orchestrator.orchestrator_id}", markup=False)
+        console.print("Ready. Ctrl-C hands its runs over and stops.")
+        await _report_until(stop, orchestrator, console)
+        if orchestrator.working:
+            console.print(f"Stopping; {orchestrator.working} runs under way are handed over.")
+    console.print("Stopped; every run is stored and goes on elsewhere.")
+
+
+def _told_to_stop() -> asyncio.Event:
+    """Set by the first signal; the second one ends the process as if nobody listened."""
+    loop = asyncio.get_running_loop()
+    stop = asyncio.Event()
+
+    def told() -> None:
+        stop.set()
+        for number in _STOPS:
+            loop.remove_signal_handler(number)
+
+    for number in _STOPS:
+        if signal.getsignal(number) is not signal.SIG_IGN:  # as in a script's background jobs
+            loop.add_signal_handler(number, told)
+    return stop
+
+
+_STOPS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+
+
+async def _report_until(stop: asyncio.Event, orchestrator: Orchestrator, console: Console) -> None:
+    """A line when there is news, but not more often than LINE_EVERY_S."""
+    said = (0, 0, 0)
+    said_at = -LINE_EVERY_S
+    while not stop.is_set():
+        news = (orchestrator.adopted, orchestrator.working, orchestrator.dispatched)
+        if news != said and time.monotonic() - said_at >= LINE_EVERY_S:
+            said, said_at = news, time.monotonic()
+            console.print("{} runs adopted so far, {} worked on now, {} calls dispatched".format(*news))
+        with suppress(TimeoutError):
+            await asyncio.wait_for(stop.wait(), LOOK_EVERY_S)
+
+
+async def _checked(settings: Settings) -> str:
+    async with desk(settings) as open_desk:
+        here = [each for each in await living(open_desk.client, settings) if _is_here(each)]
+    if not here:
+        raise NoOrchestrator(
+            f"no orchestrator on {socket.gethostname()} holds a lease in Redis at {address(settings.redis_url)}"
+        )
+    return "\n".join(f"{each.orchestrator_id}: {each.model}" for each in here)
+
+
+def _is_here(each: Living) -> bool:
+    """Whether it is a service of this machine: one that adopts runs."""
+    return bool(each.model) and each.orchestrator_id.startswith(f"{socket.gethostname()}-")
+
+
+def is_process(orchestrator_id: str, pid: int) -> bool:
+    """Whether the orchestrator is this process of this machine."""
+    return orchestrator_id.startswith(f"{os.uname().nodename}-{pid}-")

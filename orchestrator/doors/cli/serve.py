@@ -1,0 +1,127 @@
+"""`toolfleet serve`: the HTTP API of this fleet, until Ctrl-C.
+
+Says where it listens and who may come in; what is served is `toolfleet.orchestrator.doors.http`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+from contextlib import AsyncExitStack, aclosing
+from typing import Annotated, Final
+
+import typer
+from rich.console import Console
+
+from toolfleet.connections import address, connect_async
+from toolfleet.errors import InvalidSettings, OperatorError
+from toolfleet.local.fleet import redis_or_embedded
+from toolfleet.local.lifeline import stop_with
+from toolfleet.orchestrator.doors.cli.conversation import chosen_model
+from toolfleet.orchestrator.doors.http.options import HttpOptions
+from toolfleet.orchestrator.models.protocol import ChatModel
+from toolfleet.settings import Settings
+
+KILL_AFTER_S: Final = 15.0
+"""Longer than requests may take to end, and runs to be handed over."""
+
+DEFAULT_PORT: Final = 8000
+
+REMEDY: Final = "the HTTP API needs `pip install 'toolfleet[serve]'`"
+
+
+class NoKeys(InvalidSettings):
+    """Strangers could reach the API, and nothing would tell them from friends."""
+
+
+def serve(
+    *,
+    host: Annotated[str, typer.Option(help="The address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="0 takes a free one.")] = DEFAULT_PORT,
+    insecure: Annotated[
+        bool, typer.Option("--insecure", help="Serve requests without a key, wherever they come from.")
+    ] = False,
+    with_model: Annotated[
+        bool, typer.Option("--model/--no-model", help="Without one, runs are worked on by orchestrators elsewhere.")
+    ] = True,
+    lifeline: Annotated[
+        int | None, typer.Option(hidden=True, help="A file descriptor; it stops when that is closed.")
+    ] = None,
+) -> None:
+    """Serve the HTTP API and the OpenAI-compatible one until Ctrl-C.
+
+    On loopback no key is needed while there is none. On any other address it
+    refuses to start unless there is one: toolfleet keys add.
+
+    OPENAI_API_KEY, OPENAI_BASE_URL or ANTHROPIC_API_KEY select the model;
+    without any, a rehearsal model answers, and this says so.
+    """
+    if importlib.util.find_spec("fastapi") is None or importlib.util.find_spec("uvicorn") is None:
+        raise InvalidSettings(REMEDY)
+    if lifeline is not None:
+        stop_with(lifeline, kill_after_s=KILL_AFTER_S)
+    console = Console(soft_wrap=True, highlight=False)
+    with redis_or_embedded() as settings:
+        work = _serve(settings, console, host=host, port=port, insecure=insecure, with_model=with_model)
+        with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+            runner.run(work)
+
+
+async def _serve(
+    settings: Settings, console: Console, *, host: str, port: int, insecure: bool, with_model: bool
+) -> None:
+    # The command must start without these, to say that they are missing.
+    from toolfleet.orchestrator.doors.http.access import is_loopback  # noqa: PLC0415
+    from toolfleet.orchestrator.doors.http.app import create_app  # noqa: PLC0415
+    from toolfleet.orchestrator.doors.http.listening import listening_socket, server_for  # noqa: PLC0415
+
+    is_here = is_loopback(host)
+    if not (is_here or insecure):
+        await _must_have_a_key(settings, host)
+    async with AsyncExitStack() as stack:
+        bound = listening_socket(host, port)
+        stack.callback(bound.close)
+        model: ChatModel | None = await stack.enter_async_context(chosen_model(console)) if with_model else None
+        options = HttpOptions(needs_keys=not (is_here or insecure), is_insecure=insecure)
+        server = server_for(create_app(settings, model, options=options))
+        listening_host = f"[{host}]" if ":" in host else host
+        url = f"http://{listening_host}:{bound.getsockname()[1]}"
+        console.print(f"Redis:   {address(settings.redis_url)}", markup=False)
+        console.print(f"API:     {url}  (documented at {url}/docs)", markup=False)
+        console.print(f"OpenAI:  {url}/v1", markup=False)
+        if insecure:
+            console.print("Anybody who reaches this address may call every tool (--insecure).", style="bold red")
+        serving = asyncio.create_task(server.serve(sockets=[bound]))
+        while not (server.started or serving.done()):  # noqa: ASYNC110  # uvicorn says so in no other way
+            await asyncio.sleep(0.01)
+        if server.started:
+            console.print("Ready. Ctrl-C stops it.")
+        await serving
+        if not server.started:
+            raise ApiNotStarted("the API did not start; what is above says why")
+
+
+class ApiNotStarted(OperatorError):
+    """The application could not be started."""
+
+
+async def _must_have_a_key(settings: Settings, host: str) -> None:
+    from toolfleet.orchestrator.doors.http.key_store import Keyring  # noqa: PLC0415  # as above
+    from toolfleet.wire import Seal  # noqa: PLC0415
+
+    async with aclosing(connect_async(settings)) as client:
+        if await Keyring(client, settings, Seal(settings)).is_empty():
+            raise NoKeys(
+                f"{host} can be reached from other machines, and there is no key yet: make one with "
+                "`toolfleet keys add`, or say --insecure"
+            )
+
+
+def _loop_factory() -> type[asyncio.AbstractEventLoop] | None:
+    """uvloop's, if it is there."""
+    if importlib.util.find_spec("uvloop") is None:
+        return None
+    import uvloop  # noqa: PLC0415  # an extra
+
+    loop: type[asyncio.AbstractEventLoop] = uvloop.Loop
+    return loop

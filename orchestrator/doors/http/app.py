@@ -1,0 +1,129 @@
+"""The ASGI application: one orchestrator behind HTTP, for as long as the server runs.
+
+Puts the parts together and takes them apart; each noun has its routes in a module of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
+from http import HTTPStatus
+from importlib.metadata import version
+from typing import Any
+
+from fastapi import FastAPI
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+
+from toolfleet.connections import connect_async
+from toolfleet.errors import ToolfleetError
+from toolfleet.orchestrator.api import Orchestrator
+from toolfleet.orchestrator.doors.http import fleet_state as fleet, handles, runs, tools
+from toolfleet.orchestrator.doors.http.access import Access
+from toolfleet.orchestrator.doors.http.bodies import BoundedBodies
+from toolfleet.orchestrator.doors.http.door import Door
+from toolfleet.orchestrator.doors.http.idempotency import Idempotency
+from toolfleet.orchestrator.doors.http.key_store import Keyring
+from toolfleet.orchestrator.doors.http.mounted_mcp import mcp_served
+from toolfleet.orchestrator.doors.http.options import HttpOptions
+from toolfleet.orchestrator.doors.http.problems import (
+    MEDIA_TYPE,
+    Problem,
+    ProblemDetails,
+    on_bug,
+    on_http_error,
+    on_our_error,
+    on_problem,
+    on_validation_error,
+)
+from toolfleet.orchestrator.doors.http.tail import Tail
+from toolfleet.orchestrator.doors.openai import (
+    chat as openai_chat,
+    model_list as openai_models,
+    responses as openai_responses,
+)
+from toolfleet.orchestrator.models.protocol import ChatModel
+from toolfleet.settings import Settings
+from toolfleet.wire import Seal
+
+DESCRIPTION = """Runs the tool calls of LLM agents on a fleet of workers.
+
+`/v1/runs` begins conversations and follows them, `/v1/tools` calls single tools, `/v1/chat/completions` and
+`/v1/responses` speak OpenAI's formats. Every error is a problem document (RFC 9457). A POST with an `Idempotency-Key`
+is performed once."""
+
+
+def documented(app: FastAPI, make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    """The OpenAPI document, with the media type that problems really have."""
+    if app.openapi_schema is None:
+        document = make()
+        for methods in document["paths"].values():
+            for operation in methods.values():
+                for status, response in operation["responses"].items():
+                    if int(status) >= HTTPStatus.BAD_REQUEST and "application/json" in response.get("content", {}):
+                        response["content"] = {MEDIA_TYPE: response["content"]["application/json"]}
+    return app.openapi_schema or document
+
+
+def create_app(
+    settings: Settings, model: ChatModel | None = None, *, options: HttpOptions | None = None, adopts: bool = True
+) -> FastAPI:
+    """The application. `model` is closed with it; without one, runs are for orchestrators elsewhere."""
+    options = options or HttpOptions()
+
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        async with AsyncExitStack() as stack:
+            name = "" if model is None else model.name
+            orchestrator = await stack.enter_async_context(Orchestrator(model, settings=settings, adopts=adopts))
+            client = connect_async(settings)
+            stack.push_async_callback(client.aclose)
+            seal = Seal(settings)
+            tail = await stack.enter_async_context(Tail(client, settings, max_frames=options.max_frames))
+            keyring = Keyring(client, settings, seal)
+            door = app.state.door = Door(orchestrator, client, settings, seal, options, keyring, tail, model=name)
+            await stack.enter_async_context(mcp_served(app, orchestrator))
+            yield
+            door.close_streams()
+
+    app = FastAPI(
+        title="Toolfleet",
+        version=version("toolfleet"),
+        description=DESCRIPTION,
+        lifespan=lifespan,
+        redoc_url=None,
+        responses={
+            code: {"model": ProblemDetails, "description": description}
+            for code, description in (
+                (400, "The request cannot be served as it was made"),
+                (401, "No key, or one that is not known"),
+                (403, "The key does not include this"),
+                (413, "The body is too large"),
+                (422, "A field is missing, or has a wrong value"),
+                (429, "The key's rate is used up"),
+                (503, "Redis is away"),
+            )
+        },
+    )
+    for router in (
+        runs.router,
+        tools.router,
+        handles.router,
+        fleet.router,
+        openai_chat.router,
+        openai_responses.router,
+        openai_models.router,
+    ):
+        app.include_router(router)
+    app.add_exception_handler(Problem, on_problem)
+    app.add_exception_handler(ToolfleetError, on_our_error)
+    app.add_exception_handler(RequestValidationError, on_validation_error)
+    app.add_exception_handler(HTTPException, on_http_error)
+    app.add_exception_handler(Exception, on_bug)
+    # The last one added sees a request first.
+    app.add_middleware(Idempotency)
+    app.add_middleware(BoundedBodies, options=options)
+    app.add_middleware(Access)
+    app.openapi = partial(documented, app, app.openapi)  # type: ignore[method-assign]  # FastAPI's own way to do it
+    return app

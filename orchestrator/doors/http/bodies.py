@@ -1,0 +1,161 @@
+"""Requests' bodies: read whole before anybody sees the request, bounded in size, depth and time.
+
+A pure ASGI layer. What comes behind it may read the body again, and hears of the client's leaving as before.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from http import HTTPStatus
+from itertools import chain
+from typing import Any, Final
+
+import orjson
+from fastapi.routing import APIRoute
+from starlette.requests import Request
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from toolfleet.orchestrator.doors.http.options import HttpOptions
+from toolfleet.orchestrator.doors.http.problems import Problem, answer, path_of
+
+WITH_BODY: Final = frozenset({"POST", "PUT", "PATCH", "DELETE"})
+
+
+DRAIN_S: Final = 2.0
+DRAIN_BODIES: Final = 4
+"""How much of a body that is too large is still taken, as a multiple of the largest."""
+
+
+class ClientLeft(Exception):
+    """The client hung up before its request was complete."""
+
+
+class BoundedBodies:
+    """Reads bodies, or refuses them: 413 when too large, 408 when they take too long."""
+
+    def __init__(self, app: ASGIApp, options: HttpOptions) -> None:
+        self._app = app
+        self._options = options
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Let the request pass once it has arrived, or answer it."""
+        if scope["type"] != "http" or scope["method"] not in WITH_BODY:
+            await self._app(scope, receive, send)
+            return
+        try:
+            async with asyncio.timeout(self._options.body_timeout_s):
+                body = await self._read(scope, receive)
+        except ClientLeft:
+            return
+        except TimeoutError:
+            problem = Problem(
+                HTTPStatus.REQUEST_TIMEOUT,
+                f"the body did not arrive within {self._options.body_timeout_s:g} s",
+                headers={"connection": "close"},
+            )
+            await answer(problem, path_of(scope))(scope, receive, send)
+            return
+        except Problem as problem:
+            await self._drain(receive)
+            await answer(problem, path_of(scope))(scope, receive, send)
+            return
+        scope.setdefault("state", {})["body"] = body
+        await self._app(scope, _again(body, receive), send)
+
+    async def _read(self, scope: Scope, receive: Receive) -> bytes:
+        announced = dict(scope["headers"]).get(b"content-length", b"")
+        if announced.isdigit() and int(announced[:20]) > self._options.max_body_bytes:
+            raise self._too_large()
+        parts: list[bytes] = []
+        length = 0
+        while True:
+            message = await receive()
+            if message["type"] == "http.disconnect":
+                raise ClientLeft
+            parts.append(message.get("body", b""))
+            length += len(parts[-1])
+            if length > self._options.max_body_bytes:
+                raise self._too_large()
+            if not message.get("more_body", False):
+                return b"".join(parts)
+
+    async def _drain(self, receive: Receive) -> None:
+        """Take what is on its way, for a moment: a client that is still sending would never see its answer."""
+        left = DRAIN_BODIES * self._options.max_body_bytes
+        with suppress(TimeoutError):
+            async with asyncio.timeout(DRAIN_S):
+                while left > 0:
+                    message = await receive()
+                    if not message.get("more_body", False):
+                        return
+                    left -= len(message["body"])
+
+    def _too_large(self) -> Problem:
+        limit = self._options.max_body_bytes
+        return Problem(
+            HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
+            f"the request's body is larger than {limit} bytes",
+            code="body-too-large",
+            headers={"connection": "close"},
+        )
+
+
+def _again(body: bytes, receive: Receive) -> Receive:
+    """A `receive` that gives the body once more."""
+    is_given = False
+
+    async def received() -> Message:
+        nonlocal is_given
+        if is_given:
+            return await receive()
+        is_given = True
+        return {"type": "http.request", "body": body, "more_body": False}
+
+    return received
+
+
+class StrictJson(Request):
+    """Reads JSON as RFC 8259 has it: no NaN, no lone surrogates, and no deeper than can be written down again."""
+
+    async def json(self) -> Any:
+        """The body's value. Raises JSONDecodeError, Problem."""
+        value = orjson.loads(await self.body())
+        limit: int = self.app.state.door.options.max_body_depth
+        if _is_deeper(value, limit):
+            # As a plain HTTP error: what the framework lets through while it reads a body.
+            raise TooDeep(limit)
+        return value
+
+
+class TooDeep(orjson.JSONDecodeError):
+    """JSON that nests deeper than is accepted."""
+
+    def __init__(self, limit: int) -> None:
+        super().__init__(f"nested deeper than {limit} levels", "", 0)
+
+
+class JsonRoute(APIRoute):
+    """A route whose body is strict JSON."""
+
+    def get_route_handler(self) -> Any:
+        """The handler, given requests that read strictly."""
+        handle = super().get_route_handler()
+
+        async def handled(request: Request) -> Any:
+            return await handle(StrictJson(request.scope, request.receive))
+
+        return handled
+
+
+def _is_deeper(value: Any, limit: int) -> bool:
+    level = [value]
+    for _ in range(limit + 1):
+        level = list(
+            chain.from_iterable(
+                each.values() if isinstance(each, dict) else each for each in level if isinstance(each, dict | list)
+            )
+        )
+        if not level:
+            return False
+    return True

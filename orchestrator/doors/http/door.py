@@ -1,0 +1,52 @@
+"""What every route of one API process shares: the orchestrator behind it, and what the door itself keeps in Redis."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+from typing import cast
+
+import redis.asyncio
+from fastapi import Request
+
+from toolfleet.errors import RunNotFound
+from toolfleet.orchestrator.api import Orchestrator
+from toolfleet.orchestrator.doors.http.key_store import Grant, Keyring
+from toolfleet.orchestrator.doors.http.options import HttpOptions
+from toolfleet.orchestrator.doors.http.tail import Tail
+from toolfleet.settings import Settings
+from toolfleet.wire import Seal
+
+
+@dataclass(slots=True)
+class Door:
+    """One API process."""
+
+    orchestrator: Orchestrator
+    client: redis.asyncio.Redis
+    settings: Settings
+    seal: Seal
+    options: HttpOptions
+    keyring: Keyring
+    tail: Tail
+    model: str = ""
+    """The name of the orchestrator's model; empty without one."""
+    streams: set[asyncio.Task[None]] = field(default_factory=set)
+    """What is being streamed to clients now."""
+    is_closing: bool = False
+
+    def close_streams(self) -> None:
+        """End every stream: a server that stops would wait for its listeners, who wait for it."""
+        self.is_closing = True
+        for stream in self.streams:
+            stream.cancel()
+
+    async def must_see(self, run_id: str, grant: Grant) -> None:
+        """Raises RunNotFound for a run of another tenant, as for one that is not there."""
+        if await self.orchestrator.tenant_of(run_id) != grant.tenant:
+            raise RunNotFound(f"no run {run_id} is stored: its id is wrong, or it ended longer ago than runs are kept")
+
+
+def door_of(request: Request) -> Door:
+    """A dependency: the door that a request came through."""
+    return cast("Door", request.app.state.door)

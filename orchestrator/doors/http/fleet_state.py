@@ -1,0 +1,64 @@
+"""The fleet over HTTP: its workers, whether this process is well, and figures for Prometheus."""
+
+from __future__ import annotations
+
+import asyncio
+from http import HTTPStatus
+from typing import Any, Final
+
+from fastapi import APIRouter
+from starlette.responses import Response
+
+from toolfleet.connections import translating
+from toolfleet.orchestrator.doors.http.access import Admin, Reader
+from toolfleet.orchestrator.doors.http.metrics import CONTENT_TYPE, exposition
+from toolfleet.orchestrator.doors.http.problems import Problem, ProblemDetails
+from toolfleet.orchestrator.doors.http.records import Health, WorkerList, WorkerView
+from toolfleet.orchestrator.doors.http.runs import Through
+
+router = APIRouter(tags=["fleet"])
+
+READY_WITHIN_S: Final = 2.0
+
+NOT_READY: Final[dict[int | str, dict[str, Any]]] = {
+    503: {"model": ProblemDetails, "description": "Redis does not answer, or this process is stopping"}
+}
+
+
+@router.get("/v1/workers")
+async def workers(grant: Reader, door: Through) -> WorkerList:
+    """The live workers."""
+    views = [WorkerView.of(announced) for announced in await door.orchestrator.catalog.workers()]
+    return WorkerList(
+        workers=[
+            view.model_copy(update={"tools": [tool for tool in view.tools if grant.may_call(tool)]}) for view in views
+        ]
+    )
+
+
+@router.get("/healthz")
+async def healthz() -> Health:
+    """Whether this process answers."""
+    return Health()
+
+
+@router.get("/readyz", responses=NOT_READY)
+async def readyz(door: Through) -> Health:
+    """Whether requests should be sent here: Redis answers, and this process is not stopping."""
+    if door.is_closing:
+        raise Problem(HTTPStatus.SERVICE_UNAVAILABLE, "this process is stopping")
+    try:
+        async with asyncio.timeout(READY_WITHIN_S):
+            with translating(door.settings):
+                await door.client.ping()
+    except TimeoutError:
+        raise Problem(HTTPStatus.SERVICE_UNAVAILABLE, f"Redis did not answer within {READY_WITHIN_S:g} s") from None
+    return Health()
+
+
+@router.get(
+    "/metrics", response_class=Response, responses={200: {"content": {"text/plain": {"schema": {"type": "string"}}}}}
+)
+async def metrics(_grant: Admin, door: Through) -> Response:
+    """Figures in Prometheus's text format."""
+    return Response(await exposition(door), headers={"content-type": CONTENT_TYPE})

@@ -1,0 +1,87 @@
+"""Figures for Prometheus, read from Redis and this process at the moment of asking."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Iterable, Mapping
+from typing import Final, cast
+
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.exposition import CONTENT_TYPE_LATEST
+
+from toolfleet.connections import translating
+from toolfleet.orchestrator.doors.http.door import Door
+from toolfleet.streams import Priority
+
+CONTENT_TYPE: Final = CONTENT_TYPE_LATEST
+
+
+class _Snapshot:
+    """Metrics that are known already, as prometheus-client wants to collect them."""
+
+    def __init__(self, metrics: Iterable[Metric]) -> None:
+        self._metrics = list(metrics)
+
+    def collect(self) -> Iterable[Metric]:
+        """All of them."""
+        return self._metrics
+
+
+async def exposition(door: Door) -> bytes:
+    """The figures as text. Raises StoreUnreachable."""
+    workers = await door.orchestrator.catalog.workers()
+    pools: dict[str, int] = {}
+    for worker in workers:
+        pools[worker.pool] = pools.get(worker.pool, 0) + 1
+    queues = sorted({queue for worker in workers for queue in worker.queues})
+    runs, dead, lengths, counters = await _stored(door, queues)
+    registry = CollectorRegistry(auto_describe=False)
+    orchestrator = door.orchestrator
+    registry.register(
+        _Snapshot(
+            [
+                GaugeMetricFamily("toolfleet_runs_stored", "Runs whose record is kept.", value=runs),
+                GaugeMetricFamily("toolfleet_runs_working", "Runs that this process works on.", orchestrator.working),
+                CounterMetricFamily("toolfleet_runs_adopted", "Runs taken over from others.", orchestrator.adopted),
+                CounterMetricFamily(
+                    "toolfleet_calls_dispatched", "Calls that this process put into queues.", orchestrator.dispatched
+                ),
+                GaugeMetricFamily("toolfleet_event_streams", "Clients that events are streamed to.", len(door.streams)),
+                GaugeMetricFamily("toolfleet_dead_letters", "Messages that no worker could handle.", dead),
+                _by("toolfleet_workers", "Live workers.", "pool", pools),
+                _by("toolfleet_queue_length", "Calls in a queue, waiting and running.", "queue", lengths),
+                _counters(counters),
+            ]
+        )
+    )
+    return generate_latest(registry)
+
+
+async def _stored(door: Door, queues: list[str]) -> tuple[int, int, dict[str, int], Mapping[bytes, bytes]]:
+    keys = door.settings.keys
+    with translating(door.settings):
+        pipeline = door.client.pipeline(transaction=False)
+        pipeline.zcard(keys.runs())
+        pipeline.xlen(keys.dead_letters())
+        for queue in queues:
+            for priority in Priority:
+                pipeline.xlen(keys.queue(queue, priority))
+        runs, dead, *counts = await pipeline.execute()
+        counters = await cast("Awaitable[Mapping[bytes, bytes]]", door.client.hgetall(keys.counters()))
+    levels = len(Priority)
+    lengths = {queue: sum(counts[levels * n : levels * (n + 1)]) for n, queue in enumerate(queues)}
+    return runs, dead, lengths, counters
+
+
+def _by(name: str, documentation: str, label: str, values: Mapping[str, int]) -> Metric:
+    metric = GaugeMetricFamily(name, documentation, labels=[label])
+    for value, count in values.items():
+        metric.add_metric([value], count)
+    return metric
+
+
+def _counters(counters: Mapping[bytes, bytes]) -> Metric:
+    metric = CounterMetricFamily("toolfleet_events", "Rare things that happened in the fleet.", labels=["what"])
+    for what, count in sorted(counters.items()):
+        metric.add_metric([what.decode()], float(count))
+    return metric

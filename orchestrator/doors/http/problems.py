@@ -1,0 +1,183 @@
+"""Errors as problem details (RFC 9457), with OpenAI's `error` member beside them where its clients look for it.
+
+Owns which error means which status. Every message names the thing and the remedy already.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from http import HTTPStatus
+from typing import Any, Final
+
+import orjson
+from fastapi.exceptions import RequestValidationError
+from pydantic import BaseModel, ConfigDict, Field
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import Scope as AsgiScope
+
+from toolfleet.errors import (
+    BrokerUnreachable,
+    CallerError,
+    HandleNotFound,
+    ModelError,
+    RunNotFound,
+    RunNotOpen,
+    StoreUnreachable,
+    ToolfleetError,
+    UnknownTool,
+)
+from toolfleet.orchestrator.api import OrchestratorClosed, RunExists
+from toolfleet.orchestrator.options import InvalidOption
+from toolfleet.wire import Refused
+
+MEDIA_TYPE: Final = "application/problem+json"
+OPENAI_PATHS: Final = ("/v1/chat/", "/v1/responses", "/v1/models")
+
+STATUSES: Final[tuple[tuple[type[Exception], HTTPStatus], ...]] = (
+    (RunNotFound, HTTPStatus.NOT_FOUND),
+    (HandleNotFound, HTTPStatus.NOT_FOUND),
+    (RunNotOpen, HTTPStatus.CONFLICT),
+    (RunExists, HTTPStatus.CONFLICT),
+    (InvalidOption, HTTPStatus.UNPROCESSABLE_ENTITY),
+    (UnknownTool, HTTPStatus.UNPROCESSABLE_ENTITY),
+    (OrchestratorClosed, HTTPStatus.SERVICE_UNAVAILABLE),
+    (CallerError, HTTPStatus.BAD_REQUEST),
+    (Refused, HTTPStatus.FORBIDDEN),
+    (ModelError, HTTPStatus.BAD_GATEWAY),
+    (StoreUnreachable, HTTPStatus.SERVICE_UNAVAILABLE),
+    (BrokerUnreachable, HTTPStatus.SERVICE_UNAVAILABLE),
+    (ToolfleetError, HTTPStatus.SERVICE_UNAVAILABLE),
+)
+"""The first that fits counts."""
+
+RETRY_AFTER_S: Final = 2
+"""When to ask again after what passes by itself."""
+
+
+class Problem(Exception):
+    """An answer that is an error. `code` names its kind for programs, `detail` says the rest to people."""
+
+    def __init__(
+        self,
+        status: HTTPStatus,
+        detail: str,
+        *,
+        code: str = "",
+        headers: Mapping[str, str] | None = None,
+        **members: Any,
+    ) -> None:
+        super().__init__(detail)
+        self.status = status
+        self.detail = detail
+        self.code = code or status.phrase.lower().replace(" ", "-")
+        self.headers = dict(headers or {})
+        self.members = members
+
+
+class ProblemDetails(BaseModel):
+    """What every error is answered with."""
+
+    model_config = ConfigDict(extra="allow")
+
+    type: str = Field(examples=["urn:toolfleet:problem:run-not-found"])
+    title: str = Field(examples=["Not Found"])
+    status: int = Field(examples=[404])
+    detail: str = Field(examples=["no run 3f9c is stored"])
+    instance: str = Field(examples=["/v1/runs/3f9c"])
+
+
+def answer(problem: Problem, path: str) -> Response:
+    """The response that tells of a problem."""
+    document: dict[str, Any] = {
+        "type": f"urn:toolfleet:problem:{problem.code}",
+        "title": problem.status.phrase,
+        "status": problem.status.value,
+        "detail": problem.detail,
+        "instance": path,
+        **problem.members,
+    }
+    if path.startswith(OPENAI_PATHS):
+        document["error"] = {
+            "message": problem.detail,
+            "type": _openai_type(problem.status),
+            "param": problem.members.get("param"),
+            "code": problem.code.replace("-", "_"),
+        }
+    return Response(
+        orjson.dumps(document, default=str),
+        status_code=problem.status.value,
+        headers=problem.headers,
+        media_type=MEDIA_TYPE,
+    )
+
+
+def _openai_type(status: HTTPStatus) -> str:
+    match status:
+        case HTTPStatus.UNAUTHORIZED | HTTPStatus.FORBIDDEN:
+            return "authentication_error"
+        case HTTPStatus.TOO_MANY_REQUESTS:
+            return "rate_limit_error"
+        case _ if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
+            return "server_error"
+        case _:
+            return "invalid_request_error"
+
+
+def problem_of(error: Exception) -> Problem:
+    """What one of our own errors means to a client."""
+    status = next(status for kind, status in STATUSES if isinstance(error, kind))
+    headers = {"retry-after": str(RETRY_AFTER_S)} if status is HTTPStatus.SERVICE_UNAVAILABLE else {}
+    return Problem(status, str(error), code=_words(type(error).__name__), headers=headers)
+
+
+def problem_of_validation(error: RequestValidationError) -> Problem:
+    """What is wrong with a request's shape, each part by itself."""
+    errors = [{"where": "/".join(map(str, item["loc"])), "what": str(item["msg"])} for item in error.errors()]
+    detail = "; ".join(f"{item['where']}: {item['what']}" for item in errors[:5])
+    return Problem(HTTPStatus.UNPROCESSABLE_ENTITY, detail, code="invalid-request", errors=errors)
+
+
+async def on_problem(request: Request, error: Exception) -> Response:
+    """Exception handler for problems raised by routes."""
+    assert isinstance(error, Problem)  # noqa: S101  # registered for this type only
+    return answer(error, request.url.path)
+
+
+async def on_our_error(request: Request, error: Exception) -> Response:
+    """Exception handler for what the orchestrator raises."""
+    return answer(problem_of(error), request.url.path)
+
+
+async def on_validation_error(request: Request, error: Exception) -> Response:
+    """Exception handler for requests of a wrong shape."""
+    assert isinstance(error, RequestValidationError)  # noqa: S101  # registered for this type only
+    return answer(problem_of_validation(error), request.url.path)
+
+
+async def on_http_error(request: Request, error: Exception) -> Response:
+    """Exception handler for what the framework raises: no such path, no such method."""
+    assert isinstance(error, HTTPException)  # noqa: S101  # registered for this type only
+    status = HTTPStatus(error.status_code)
+    detail = {
+        HTTPStatus.NOT_FOUND: f"there is no {request.url.path} here; /openapi.json lists what there is",
+        HTTPStatus.METHOD_NOT_ALLOWED: f"{request.method} cannot be used on {request.url.path}",
+    }.get(status, str(error.detail))
+    return answer(Problem(status, detail, headers=error.headers), request.url.path)
+
+
+async def on_bug(request: Request, _error: Exception) -> Response:
+    """Exception handler for what nobody foresaw: it is logged by the server, and the client learns nothing of it."""
+    detail = "the server made a mistake; its log tells more"
+    return answer(Problem(HTTPStatus.INTERNAL_SERVER_ERROR, detail), request.url.path)
+
+
+def path_of(scope: AsgiScope) -> str:
+    """The path of a request that has not reached a route yet."""
+    return str(scope.get("path", ""))
+
+
+def _words(name: str) -> str:
+    """RunNotFound as run-not-found."""
+    return "".join(f"-{letter.lower()}" if letter.isupper() else letter for letter in name).strip("-")

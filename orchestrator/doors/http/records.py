@@ -1,0 +1,238 @@
+"""What clients send and get, as the OpenAPI document shows it.
+
+Unknown fields are refused: they would be typing errors.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from toolfleet.calls import Effect, Failed, Returned, Submitted
+from toolfleet.catalog import Announcement
+from toolfleet.messages import Message
+from toolfleet.orchestrator.run.states import State
+from toolfleet.orchestrator.store.run_store import Head
+from toolfleet.tool import ToolSpec
+
+YEAR_S = 366 * 24 * 3600
+
+Seconds = Annotated[float, Field(gt=0, le=YEAR_S, allow_inf_nan=False)]
+Patience = Annotated[float, Field(ge=0, le=YEAR_S, allow_inf_nan=False)]
+Json = dict[str, Any]
+
+
+class Asked(BaseModel):
+    """What a client sends."""
+
+    model_config = ConfigDict(extra="forbid")
+
+
+class RunRequest(Asked):
+    """A run to begin: a question, or a conversation that ends with one."""
+
+    model_config = ConfigDict(
+        extra="forbid",
+        json_schema_extra={
+            "examples": [
+                {"question": "What is the square root of 2?"},
+                {
+                    "messages": [
+                        {"role": "system", "content": "Answer in one word."},
+                        {"role": "user", "content": "Which is the largest planet?"},
+                    ],
+                    "tools": [],
+                    "timeout_s": 60,
+                },
+            ]
+        },
+    )
+
+    question: Annotated[str, Field(min_length=1)] | None = None
+    messages: Annotated[list[Message], Field(min_length=1)] | None = None
+    model: str | None = Field(default=None, description="Which orchestrators work on it; this one's model by default.")
+    tools: list[str] | None = Field(default=None, description="Names to offer; all that live workers serve by default.")
+    slow: Literal["wait", "handle"] = Field(
+        default="wait", description="Wait for slow calls, or give the model a handle and go on."
+    )
+    patience_s: Patience | None = Field(default=None, description="How long a call may take before it counts as slow.")
+    context: Json = Field(default_factory=dict, description="Your own JSON: handed to tools, hidden from the model.")
+    max_turns: Annotated[int, Field(ge=1, le=10_000)] | None = None
+    timeout_s: Seconds | None = None
+    keep_s: Seconds | None = Field(default=None, description="How long the run is kept once it has ended.")
+    stream: bool = Field(default=False, description="Answer with the run's events, as they happen.")
+
+
+class RunAccepted(BaseModel):
+    """A run that is stored, and will go on whoever is lost."""
+
+    run_id: str = Field(examples=["9f8a2c51d03e4b67"])
+    state: State
+    url: str = Field(examples=["/v1/runs/9f8a2c51d03e4b67"])
+    events_url: str = Field(examples=["/v1/runs/9f8a2c51d03e4b67/events"])
+
+
+class RunSummary(BaseModel):
+    """A run as lists show it."""
+
+    run_id: str
+    state: State
+    model: str
+    title: str
+    turn: int
+    calls: int
+    started_unix_s: float
+    updated_unix_s: float
+
+    @classmethod
+    def of(cls, head: Head) -> RunSummary:
+        """What a head tells, without who works on the run."""
+        return cls(**{name: getattr(head, name) for name in cls.model_fields})
+
+
+class RunList(BaseModel):
+    """A page of runs, the newest first."""
+
+    runs: list[RunSummary]
+
+
+class CancelRequest(Asked):
+    """Why something is not wanted any more."""
+
+    model_config = ConfigDict(extra="forbid", json_schema_extra={"examples": [{"reason": "no longer needed"}]})
+
+    reason: Annotated[str, Field(max_length=1000)] = "cancelled by request"
+
+
+class GoOnRequest(Asked):
+    """What a run that has ended goes on with."""
+
+    model_config = ConfigDict(
+        extra="forbid", json_schema_extra={"examples": [{"question": "And of 3?"}, {"messages": []}]}
+    )
+
+    question: Annotated[str, Field(min_length=1)] | None = None
+    messages: list[Message] | None = None
+
+
+class ApprovalRequest(Asked):
+    """A person's decision about one call."""
+
+    model_config = ConfigDict(
+        extra="forbid",
+        json_schema_extra={"examples": [{"call_id": "9f8a2c51d03e4b67.1.0", "granted": True}]},
+    )
+
+    call_id: str
+    granted: bool
+    arguments: Json | None = Field(default=None, description="Other arguments to run it with.")
+    reason: Annotated[str, Field(max_length=1000)] = ""
+
+
+class ToolView(BaseModel):
+    """A tool as live workers offer it."""
+
+    name: str
+    description: str
+    input_schema: Json
+    output_schema: Json | None
+    effect: Effect
+    queue: str
+    long_running: bool
+    timeout_s: float | None
+    patience_s: float | None
+    requires_approval: bool
+    tags: tuple[str, ...]
+
+    @classmethod
+    def of(cls, spec: ToolSpec) -> ToolView:
+        """What a caller has to know of it."""
+        return cls(**{name: getattr(spec, name) for name in cls.model_fields})
+
+
+class ToolList(BaseModel):
+    """The tools that live workers serve, by name."""
+
+    tools: list[ToolView]
+
+
+class CallRequest(Asked):
+    """One call of a tool."""
+
+    model_config = ConfigDict(
+        extra="forbid",
+        json_schema_extra={"examples": [{"arguments": {"expression": "2 + 2"}}, {"arguments": {}, "patience_s": 0}]},
+    )
+
+    arguments: Json = Field(default_factory=dict)
+    patience_s: Patience | None = Field(
+        default=None, description="How long to wait for the result; then you get a handle. At most a minute."
+    )
+    context: Json = Field(default_factory=dict, description="Your own JSON, handed to the tool.")
+    timeout_s: Seconds | None = Field(default=None, description="When the call expires.")
+
+
+CallResult = Annotated[Returned | Failed, Field(discriminator="type")]
+
+
+class CallSubmitted(BaseModel):
+    """A call that goes on by itself."""
+
+    type: Literal["submitted"] = "submitted"
+    handle: str
+    url: str = Field(examples=["/v1/handles/8sJ1…"])
+    poll_after_s: float
+    message: str
+
+    @classmethod
+    def of(cls, submitted: Submitted) -> CallSubmitted:
+        """The same with its address."""
+        return cls(
+            handle=submitted.handle,
+            url=f"/v1/handles/{submitted.handle}",
+            poll_after_s=submitted.poll_after_s,
+            message=submitted.message,
+        )
+
+
+class Completed(BaseModel):
+    """A job elsewhere whose end was taken note of."""
+
+    call_id: str
+    status: Literal["completed"] = "completed"
+
+
+class WorkerView(BaseModel):
+    """One live worker."""
+
+    worker: str
+    pool: str
+    concurrency: int
+    queues: tuple[str, ...]
+    started_unix_s: float
+    tools: list[str]
+
+    @classmethod
+    def of(cls, announced: Announcement) -> WorkerView:
+        """What it announces, with its tools' names only."""
+        return cls(
+            worker=announced.worker,
+            pool=announced.pool,
+            concurrency=announced.concurrency,
+            queues=announced.queues,
+            started_unix_s=announced.started_unix_s,
+            tools=sorted(spec.name for spec in announced.tools),
+        )
+
+
+class WorkerList(BaseModel):
+    """The live workers, by name."""
+
+    workers: list[WorkerView]
+
+
+class Health(BaseModel):
+    """How this process is."""
+
+    status: Literal["ok"] = "ok"

@@ -1,0 +1,249 @@
+"""Runs over HTTP: begun, listed, looked at, followed, stopped, gone on with, decided about, deleted."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing, suppress
+from http import HTTPStatus
+from typing import Annotated, Any, Final
+
+import orjson
+from fastapi import APIRouter, Body, Depends, Header, Query, Request
+from pydantic import BaseModel
+from starlette.responses import Response
+
+from toolfleet.calls import run_of
+from toolfleet.errors import RunNotFound, RunNotOpen
+from toolfleet.messages import Message
+from toolfleet.orchestrator.doors.http.access import Reader, Runner, must_be_callable
+from toolfleet.orchestrator.doors.http.bodies import JsonRoute
+from toolfleet.orchestrator.doors.http.door import Door, door_of
+from toolfleet.orchestrator.doors.http.key_store import Grant
+from toolfleet.orchestrator.doors.http.problems import Problem, ProblemDetails
+from toolfleet.orchestrator.doors.http.records import (
+    ApprovalRequest,
+    CancelRequest,
+    GoOnRequest,
+    RunAccepted,
+    RunList,
+    RunRequest,
+    RunSummary,
+)
+from toolfleet.orchestrator.doors.http.sse import EventStream
+from toolfleet.orchestrator.doors.http.tail import ENTRY_ID, Frame, Listener, event_bytes
+from toolfleet.orchestrator.options import RunOptions
+from toolfleet.orchestrator.run.events import Approval
+from toolfleet.orchestrator.run.states import State
+from toolfleet.orchestrator.run.updates import CallProgressed, Event, TextArrived
+from toolfleet.orchestrator.run.value import Run
+from toolfleet.orchestrator.status.overview import CallStanding
+from toolfleet.orchestrator.store.run_store import FIRST
+
+UNKNOWN: Final[dict[int | str, dict[str, Any]]] = {404: {"model": ProblemDetails, "description": "No such run"}}
+NOT_NOW: Final[dict[int | str, dict[str, Any]]] = {
+    **UNKNOWN,
+    409: {"model": ProblemDetails, "description": "The run does not stand so that this could happen"},
+}
+STREAM: Final[dict[int | str, dict[str, Any]]] = {
+    200: {
+        "description": "The run's events; the id of each can be sent back as `Last-Event-ID`",
+        "content": {
+            "text/event-stream": {
+                "schema": {"type": "string"},
+                "example": 'id: 1732197432000-0\nevent: run_started\ndata: {"type":"run_started", …}\n\n',
+            }
+        },
+    }
+}
+
+LIVE: Final = (TextArrived, CallProgressed)
+"""Events that are not stored; they are told to whoever listens while they happen."""
+
+router = APIRouter(prefix="/v1/runs", tags=["runs"], route_class=JsonRoute)
+Through = Annotated[Door, Depends(door_of)]
+
+
+@router.post(
+    "",
+    status_code=HTTPStatus.ACCEPTED,
+    response_model=RunAccepted,
+    responses={
+        **STREAM,
+        409: {"model": ProblemDetails, "description": "The first request with this Idempotency-Key has no answer yet"},
+    },
+)
+async def begin(asked: RunRequest, grant: Runner, door: Through, request: Request) -> Response:
+    """Begin a run. It is stored before this answers, and goes on whatever becomes of you or of this server."""
+    question, options = _question(asked), await _options(asked, grant, door, request)
+    if asked.model is not None and asked.model != door.model:
+        run_id = await door.orchestrator.submit(question, model=asked.model, **options)
+        listener = None
+    elif not door.model:
+        raise Problem(HTTPStatus.BAD_REQUEST, "this server has no model: name the `model` of an orchestrator elsewhere")
+    else:
+        listener = door.tail.listener() if asked.stream else None
+        on_event = None if listener is None else _Live(listener)
+        run_id = await door.orchestrator.start(question, on_event=on_event, **options)
+    headers = {"location": f"/v1/runs/{run_id}"}
+    if asked.stream:
+        return EventStream(door, _events(door, run_id, FIRST, listener), headers=headers)
+    accepted = RunAccepted(
+        run_id=run_id, state=State.THINKING, url=f"/v1/runs/{run_id}", events_url=f"/v1/runs/{run_id}/events"
+    )
+    return json_of(accepted, HTTPStatus.ACCEPTED, headers)
+
+
+@router.get("")
+async def list_runs(
+    grant: Reader,
+    door: Through,
+    *,
+    state: Annotated[list[State] | None, Query(description="Only runs in one of these states.")] = None,
+    limit: Annotated[int, Query(ge=1, le=500)] = 50,
+    offset: Annotated[int, Query(ge=0, le=1_000_000)] = 0,
+) -> RunList:
+    """The newest runs first."""
+    heads = await door.orchestrator.runs(limit=limit, offset=offset, states=state or (), tenant=grant.tenant)
+    return RunList(runs=[RunSummary.of(head) for head in heads])
+
+
+@router.get("/{run_id}", response_model=Run, responses=UNKNOWN)
+async def show(run_id: str, grant: Reader, door: Through) -> Response:
+    """A run as it stands: messages, calls, answer."""
+    return json_of(await _seen(door, run_id, grant))
+
+
+@router.delete("/{run_id}", status_code=HTTPStatus.NO_CONTENT, response_class=Response, responses=UNKNOWN)
+async def delete(run_id: str, grant: Runner, door: Through) -> None:
+    """Forget a run. One that goes on is cancelled first."""
+    await door.must_see(run_id, grant)
+    with suppress(RunNotOpen):  # then it has ended
+        await door.orchestrator.cancel(run_id, "deleted")
+    await door.orchestrator.delete(run_id)
+
+
+@router.get("/{run_id}/calls", responses=UNKNOWN)
+async def calls(run_id: str, grant: Reader, door: Through) -> list[CallStanding]:
+    """How each call of a run stands, in the order of asking."""
+    await door.must_see(run_id, grant)
+    return list(await door.orchestrator.calls(run_id))
+
+
+@router.get("/{run_id}/events", response_class=Response, responses={**UNKNOWN, **STREAM})
+async def events(
+    run_id: str,
+    grant: Reader,
+    door: Through,
+    *,
+    after: Annotated[str | None, Query(description="The id of the last event you have.")] = None,
+    last_event_id: Annotated[str | None, Header(description="The same, as browsers send it.")] = None,
+) -> Response:
+    """Everything that is stored of a run, from the beginning, and what comes, until it has ended.
+
+    After a cut, go on with `Last-Event-ID`: nothing is lost or doubled, whichever server you ask.
+    """
+    await door.must_see(run_id, grant)
+    return EventStream(door, _events(door, run_id, _entry_id(last_event_id or after)))
+
+
+@router.post("/{run_id}/cancel", response_model=Run, responses=NOT_NOW)
+async def cancel(
+    run_id: str, grant: Runner, door: Through, asked: Annotated[CancelRequest | None, Body()] = None
+) -> Response:
+    """End a run now, and its open calls on the workers."""
+    await door.must_see(run_id, grant)
+    return json_of(await door.orchestrator.cancel(run_id, (asked or CancelRequest()).reason))
+
+
+@router.post("/{run_id}/messages", status_code=HTTPStatus.ACCEPTED, response_model=Run, responses=NOT_NOW)
+async def go_on(run_id: str, asked: GoOnRequest, grant: Runner, door: Through) -> Response:
+    """Let a run that has ended go on, with more messages."""
+    run = await _seen(door, run_id, grant)
+    if not grant.may_call_all:
+        if run.tools is None:
+            raise Problem(HTTPStatus.FORBIDDEN, "the run may use tools that this key does not include")
+        for tool in run.tools:
+            must_be_callable(grant, tool)
+    messages = asked.question or tuple(asked.messages or ())
+    if asked.question and asked.messages:
+        raise Problem(HTTPStatus.UNPROCESSABLE_ENTITY, "give a question or messages, not both")
+    return json_of(await door.orchestrator.resume(run_id, messages), HTTPStatus.ACCEPTED)
+
+
+@router.post("/{run_id}/approvals", response_model=Run, responses=NOT_NOW)
+async def decide(run_id: str, asked: ApprovalRequest, grant: Runner, door: Through) -> Response:
+    """Let a call that waits for a person's approval run, or deny it."""
+    await door.must_see(run_id, grant)
+    if run_of(asked.call_id) != run_id:
+        raise RunNotFound(f"run {run_id} has no call {asked.call_id}")
+    arguments = None if asked.arguments is None else orjson.dumps(asked.arguments).decode()
+    approval = Approval(granted=asked.granted, arguments=arguments, reason=asked.reason)
+    return json_of(await door.orchestrator.approve(asked.call_id, approval))
+
+
+class _Live:
+    """Tells one listener what is not stored."""
+
+    def __init__(self, listener: Listener) -> None:
+        self._listener = listener
+
+    def __call__(self, event: Event) -> None:
+        if isinstance(event, LIVE):
+            self._listener.hear(Frame("", event_bytes(event.type, event.model_dump_json().encode())))
+
+
+async def _events(door: Door, run_id: str, after: str, listener: Listener | None = None) -> AsyncGenerator[bytes, None]:
+    async with aclosing(door.tail.listen(run_id, after=after, listener=listener)) as frames:
+        async for frame in frames:
+            yield frame.data
+
+
+def _question(asked: RunRequest) -> str | Sequence[Message]:
+    if (asked.question is None) == (asked.messages is None):
+        raise Problem(HTTPStatus.UNPROCESSABLE_ENTITY, "give a question or messages, one of them")
+    return asked.messages or asked.question or ()
+
+
+async def _options(asked: RunRequest, grant: Grant, door: Door, request: Request) -> RunOptions:
+    return RunOptions(
+        tools=await tools_for(grant, asked.tools, door),
+        slow=asked.slow,
+        patience_s=asked.patience_s,
+        context=asked.context,
+        max_turns=asked.max_turns,
+        timeout_s=asked.timeout_s,
+        keep_s=asked.keep_s,
+        tenant=grant.tenant,
+        run_id=getattr(request.state, "derived_id", None),
+    )
+
+
+async def tools_for(grant: Grant, named: Sequence[str] | None, door: Door) -> Sequence[str] | None:
+    """The tools of a run: those named, if the key includes them; otherwise all that it includes. Raises Problem."""
+    if named is not None:
+        for tool in named:
+            must_be_callable(grant, tool)
+        return named
+    if grant.may_call_all:
+        return None
+    return [name for name in await door.orchestrator.catalog.offered() if grant.may_call(name)]
+
+
+async def _seen(door: Door, run_id: str, grant: Grant) -> Run:
+    run = await door.orchestrator.get(run_id)
+    if run.tenant != grant.tenant:
+        await door.must_see(run_id, grant)
+    return run
+
+
+def _entry_id(given: str | None) -> str:
+    if not given:
+        return FIRST
+    if not ENTRY_ID.fullmatch(given):
+        raise Problem(HTTPStatus.BAD_REQUEST, f"{given!r} is no event's id, which is two numbers, for example {FIRST}")
+    return given
+
+
+def json_of(record: BaseModel, status: HTTPStatus = HTTPStatus.OK, headers: dict[str, str] | None = None) -> Response:
+    """A record as the response that it is."""
+    return Response(record.model_dump_json(), status_code=status.value, headers=headers, media_type="application/json")

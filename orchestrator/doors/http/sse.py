@@ -1,0 +1,87 @@
+"""Server-sent events: a response that goes on for as long as there is news and somebody reads.
+
+Owns pings, the client's leaving and clients that do not read. Written here rather than taken from sse-starlette, which
+patches uvicorn for the whole process and keeps four tasks for each listener; a thousand idle ones are to be cheap.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import aclosing
+from typing import Final
+
+import structlog
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from toolfleet.errors import ToolfleetError
+from toolfleet.orchestrator.doors.http.door import Door
+from toolfleet.orchestrator.doors.http.tail import Behind
+
+log = structlog.get_logger("toolfleet.http")
+
+PING: Final = b": ping\n\n"
+MEDIA_TYPE: Final = "text/event-stream"
+
+
+class EventStream(Response):
+    """Sends what a generator yields, bytes of whole events, and closes it when the client leaves."""
+
+    media_type = MEDIA_TYPE
+
+    def __init__(
+        self, door: Door, events: AsyncGenerator[bytes, None], *, headers: Mapping[str, str] | None = None
+    ) -> None:
+        self._door = door
+        self._events = events
+        self.status_code = 200
+        self.background = None
+        self.body = b""
+        self.init_headers({"cache-control": "no-store", "x-accel-buffering": "no", **(headers or {})})
+        del self.headers["content-length"]
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Stream until the generator ends, the client leaves, or the server stops."""
+        async with aclosing(self._events):
+            await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
+            pump = asyncio.create_task(self._pump(send))
+            left = asyncio.ensure_future(_until_left(receive))
+            self._door.streams.add(pump)
+            try:
+                while not pump.done() and not left.done():
+                    done, _ = await asyncio.wait(
+                        {pump, left}, timeout=self._door.options.ping_s, return_when=asyncio.FIRST_COMPLETED
+                    )
+                    if not done:
+                        await self._send(send, PING)
+            except TimeoutError:
+                log.info("listener_dropped", path=scope["path"])
+            finally:
+                self._door.streams.discard(pump)
+                for task in (pump, left):
+                    task.cancel()
+                await asyncio.gather(pump, left, return_exceptions=True)
+            if not pump.cancelled() and (error := pump.exception()) is not None:
+                self._tell(error, scope)
+            elif not left.done() or left.cancelled():
+                await send({"type": "http.response.body", "body": b""})
+
+    async def _pump(self, send: Send) -> None:
+        async for event in self._events:
+            await self._send(send, event)
+
+    async def _send(self, send: Send, body: bytes) -> None:
+        async with asyncio.timeout(self._door.options.send_timeout_s):
+            await send({"type": "http.response.body", "body": body, "more_body": True})
+
+    def _tell(self, error: BaseException, scope: Scope) -> None:
+        """A stream that has begun has no status left to say so: it breaks off, and the client comes back."""
+        if not isinstance(error, Behind | TimeoutError | ToolfleetError):
+            raise error
+        log.info("listener_dropped", path=scope["path"], reason=f"{type(error).__name__}: {error}")
+
+
+async def _until_left(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass

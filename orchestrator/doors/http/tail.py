@@ -1,0 +1,303 @@
+"""The events of runs as they are stored, for any number of listeners: one read for all the runs that are listened to.
+
+Reads the runs' streams, whoever works on them; knows nothing of HTTP. Nothing is lost or doubled: a listener reads what
+is stored by itself, and of what the reader brings takes only what is newer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import time
+from collections.abc import AsyncGenerator, Iterable
+from dataclasses import dataclass, field
+from typing import Any, Final, NamedTuple, Self, cast
+
+import orjson
+import redis
+import redis.asyncio
+import structlog
+
+from toolfleet.connections import translating
+from toolfleet.orchestrator.run.states import State
+from toolfleet.orchestrator.store.run_store import FIRST
+from toolfleet.settings import Settings
+
+log = structlog.get_logger("toolfleet.http")
+
+BLOCK_MS: Final = 2000
+READ_COUNT: Final = 100
+
+MAX_READING: Final = 32
+"""Listeners that read what is stored at once: a thousand may come together, and each read takes a connection."""
+
+LOOK_FOR_GONE_EVERY_S: Final = 5.0
+RETRY_S: Final = 0.5
+WAKE_EVERY_S: Final = 0.01
+
+ENDS: Final = frozenset({"model_replied", "run_stopped", "calls_back", "calls_handed_over"})
+"""The events with which a run may end."""
+
+ENTRY_ID: Final = re.compile(r"\d{1,18}-\d{1,18}")
+
+
+class Frame(NamedTuple):
+    """One event as it goes to clients; `id` is empty for one that is not stored."""
+
+    id: str
+    data: bytes
+    may_end: bool = False
+
+    @property
+    def order(self) -> tuple[int, int]:
+        """What frames of one run are sorted by."""
+        return order_of(self.id)
+
+
+class Behind(Exception):
+    """A listener did not take its events for so long that it is dropped."""
+
+
+class Listener:
+    """One client's place at one run."""
+
+    def __init__(self, max_frames: int) -> None:
+        self._waiting: asyncio.Queue[Frame | None] = asyncio.Queue(max_frames)
+        self._is_behind = False
+
+    def hear(self, frame: Frame | None) -> None:
+        """Give it an event, or None for the end. One that is full hears nothing more, and is told why."""
+        try:
+            self._waiting.put_nowait(frame)
+        except asyncio.QueueFull:
+            self._is_behind = True
+
+    async def next(self) -> Frame | None:
+        """The next event, None at the end. Raises Behind."""
+        if self._is_behind:
+            raise Behind
+        return await self._waiting.get()
+
+
+@dataclass(slots=True)
+class _Watched:
+    """One run that somebody listens to."""
+
+    last_id: str
+    listeners: set[Listener] = field(default_factory=set)
+
+    def hear(self, frame: Frame | None) -> None:
+        for listener in self.listeners:
+            listener.hear(frame)
+
+
+class Tail:
+    """Follows runs. An async context manager: leaving it ends what its listeners hear."""
+
+    def __init__(self, client: redis.asyncio.Redis, settings: Settings, *, max_frames: int) -> None:
+        self._client = client
+        self._settings = settings
+        self._keys = settings.keys
+        self._max_frames = max_frames
+        self._watched: dict[str, _Watched] = {}
+        self._reading = asyncio.Semaphore(MAX_READING)
+        self._is_wanted = asyncio.Event()
+        self._is_stale = False
+        """Whether the read under way lacks a run that somebody listens to by now."""
+        self._reader_id: int | None = None
+        self._looked_for_gone_s = time.monotonic()
+        self._tasks: list[asyncio.Task[None]] = []
+
+    async def __aenter__(self) -> Self:
+        self._tasks = [asyncio.create_task(self._read_for_ever()), asyncio.create_task(self._wake_when_stale())]
+        return self
+
+    async def __aexit__(self, *exc_info: object) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        for watched in self._watched.values():
+            watched.hear(None)
+
+    @property
+    def runs(self) -> int:
+        """How many runs are listened to now."""
+        return len(self._watched)
+
+    @property
+    def listeners(self) -> int:
+        """How many listeners there are now."""
+        return sum(len(watched.listeners) for watched in self._watched.values())
+
+    def listener(self) -> Listener:
+        """A place to hear events at; also for those that are not stored."""
+        return Listener(self._max_frames)
+
+    async def listen(
+        self, run_id: str, *, after: str = FIRST, listener: Listener | None = None
+    ) -> AsyncGenerator[Frame, None]:
+        """The events of a run after an entry, stored and to come, until it has ended or is forgotten.
+
+        Raises StoreUnreachable, and Behind for a listener that is too slow.
+        """
+        last_id = after
+        for frame in await self._stored(run_id, last_id):
+            yield frame
+            last_id = frame.id
+        if listener is None and await self._is_over(run_id, last_id):
+            return
+        listener = listener or self.listener()
+        self._watch(run_id, last_id, listener)
+        try:
+            # Read again now that news are heard: what came between the two reads would be missed.
+            for frame in await self._stored(run_id, last_id):
+                yield frame
+                last_id = frame.id
+            if await self._is_over(run_id, last_id):
+                return
+            while (news := await listener.next()) is not None:
+                if news.id and news.order <= order_of(last_id):
+                    continue
+                last_id = news.id or last_id
+                yield news
+        finally:
+            self._unwatch(run_id, listener)
+
+    # --- what is listened to ------------------------------------------------------------------------------------
+
+    def _watch(self, run_id: str, last_id: str, listener: Listener) -> None:
+        watched = self._watched.get(run_id)
+        if watched is None:
+            watched = self._watched[run_id] = _Watched(last_id)
+            self._is_stale = True
+            self._is_wanted.set()
+        watched.listeners.add(listener)
+
+    def _unwatch(self, run_id: str, listener: Listener) -> None:
+        watched = self._watched.get(run_id)
+        if watched is not None:
+            watched.listeners.discard(listener)
+            if not watched.listeners:
+                del self._watched[run_id]
+
+    # --- the reader ---------------------------------------------------------------------------------------------
+
+    async def _read_for_ever(self) -> None:
+        while True:
+            try:
+                async with self._client.client() as reader:
+                    self._reader_id = await reader.client_id()
+                    while True:
+                        await self._is_wanted.wait()
+                        await self._read_once(reader)
+            except redis.RedisError as error:
+                log.warning("runs_unreadable", error=str(error))
+                await asyncio.sleep(RETRY_S)
+            finally:
+                self._reader_id = None
+
+    async def _read_once(self, reader: redis.asyncio.Redis) -> None:
+        self._is_stale = False
+        if not self._watched:
+            self._is_wanted.clear()
+            return
+        names = {self._keys.run(run_id).encode(): run_id for run_id in self._watched}
+        streams: dict[Any, Any] = {name: self._watched[run_id].last_id for name, run_id in names.items()}
+        # New runs may come while this waits: then it is woken (`_wake_when_stale`) and asks again.
+        reply = await reader.xread(streams, count=READ_COUNT, block=BLOCK_MS)
+        for name, entries in _streams(reply):
+            await self._tell(names[name], [_frame(entry_id, fields[b"e"]) for entry_id, fields in entries])
+        if time.monotonic() - self._looked_for_gone_s >= LOOK_FOR_GONE_EVERY_S:
+            await self._look_for_gone()
+
+    async def _tell(self, run_id: str, frames: list[Frame]) -> None:
+        watched = self._watched.get(run_id)
+        if watched is None:
+            return
+        for frame in frames:
+            watched.hear(frame)
+        watched.last_id = frames[-1].id
+        if frames[-1].may_end and await self._is_over(run_id, watched.last_id):
+            watched.hear(None)
+
+    async def _look_for_gone(self) -> None:
+        """A stream that is deleted, or whose time is over, says nothing: those who wait for it hear the end."""
+        self._looked_for_gone_s = time.monotonic()
+        run_ids = list(self._watched)
+        pipeline = self._client.pipeline(transaction=False)
+        for run_id in run_ids:
+            pipeline.exists(self._keys.run(run_id))
+        for run_id, is_there in zip(run_ids, await pipeline.execute(), strict=True):
+            if not is_there and (watched := self._watched.get(run_id)):
+                watched.hear(None)
+
+    async def _wake_when_stale(self) -> None:
+        """Interrupt the blocking read when it lacks a run; again, if it had not begun to block yet."""
+        while True:
+            await self._is_wanted.wait()
+            while self._is_stale and self._reader_id is not None:
+                try:
+                    await self._client.client_unblock(self._reader_id)
+                except redis.RedisError:
+                    break  # the reader will have noticed too
+                await asyncio.sleep(WAKE_EVERY_S)
+            await asyncio.sleep(WAKE_EVERY_S)
+
+    # --- what is stored -----------------------------------------------------------------------------------------
+
+    async def _stored(self, run_id: str, after: str) -> list[Frame]:
+        async with self._reading:
+            with translating(self._settings):
+                found = await self._range(run_id, after)
+        return [_frame(entry_id, fields[b"e"]) for entry_id, fields in found]
+
+    async def _range(self, run_id: str, after: str) -> list[tuple[bytes, dict[bytes, bytes]]]:
+        return cast(
+            "list[tuple[bytes, dict[bytes, bytes]]]",
+            await self._client.xrange(self._keys.run(run_id), min=f"({after}"),
+        )
+
+    async def _is_over(self, run_id: str, last_id: str) -> bool:
+        """Whether nothing comes after this entry: the run has ended with it, or is gone."""
+        async with self._reading:
+            state, newest = await self._end(run_id)
+        if not newest:
+            return True
+        has_ended = state is None or State(state.decode()).is_terminal
+        return has_ended and order_of(newest[0][0].decode()) <= order_of(last_id)
+
+    async def _end(self, run_id: str) -> tuple[bytes | None, list[tuple[bytes, dict[bytes, bytes]]]]:
+        """The state in the run's head, and its newest entry. Raises StoreUnreachable."""
+        with translating(self._settings):
+            # In one transaction: a run that is resumed has newer entries than its end.
+            pipeline = self._client.pipeline(transaction=True)
+            pipeline.hget(self._keys.head(run_id), "state")
+            pipeline.xrevrange(self._keys.run(run_id), count=1)
+            state, newest = await pipeline.execute()
+        return state, newest
+
+
+def order_of(entry_id: str) -> tuple[int, int]:
+    """An entry's place: its milliseconds, and its number within them."""
+    milliseconds, _, number = entry_id.partition("-")
+    return int(milliseconds), int(number)
+
+
+def event_bytes(kind: str, data: bytes, entry_id: str = "") -> bytes:
+    """One server-sent event. `data` is JSON on one line."""
+    id_line = b"id: %s\n" % entry_id.encode() if entry_id else b""
+    return b"%sevent: %s\ndata: %s\n\n" % (id_line, kind.encode(), data)
+
+
+def _frame(entry_id: bytes, event: bytes) -> Frame:
+    """Made once for all listeners."""
+    kind = orjson.loads(event)["type"]
+    id_ = entry_id.decode()
+    return Frame(id_, event_bytes(kind, event, id_), may_end=kind in ENDS)
+
+
+def _streams(reply: Any) -> Iterable[tuple[bytes, list[tuple[bytes, dict[bytes, bytes]]]]]:
+    """XREAD's reply in either protocol version: RESP3 sends a map, RESP2 a list of pairs."""
+    if isinstance(reply, dict):
+        return ((name, entries[0] if len(entries) == 1 else entries) for name, entries in reply.items())
+    return reply or ()

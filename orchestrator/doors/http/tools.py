@@ -1,0 +1,70 @@
+"""Tools over HTTP: what live workers offer, and one call of one tool."""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+from typing import Annotated, Any, Final
+
+from fastapi import APIRouter, Body
+from starlette.responses import Response
+
+from toolfleet.calls import Submitted
+from toolfleet.errors import UnknownTool
+from toolfleet.orchestrator.doors.http.access import Reader, Runner, must_be_callable
+from toolfleet.orchestrator.doors.http.bodies import JsonRoute
+from toolfleet.orchestrator.doors.http.door import Door
+from toolfleet.orchestrator.doors.http.problems import Problem, ProblemDetails
+from toolfleet.orchestrator.doors.http.records import CallRequest, CallResult, CallSubmitted, ToolList, ToolView
+from toolfleet.orchestrator.doors.http.runs import Through, json_of
+
+router = APIRouter(prefix="/v1/tools", tags=["tools"], route_class=JsonRoute)
+
+CALLED: Final[dict[int | str, dict[str, Any]]] = {
+    200: {
+        "description": "What the call came to; a call that failed is `failed` with its reason",
+        "content": {"application/json": {"example": {"type": "returned", "content": "4"}}},
+    },
+    202: {"model": CallSubmitted, "description": "The call goes on by itself; ask with its handle"},
+    404: {"model": ProblemDetails, "description": "No live worker serves this tool"},
+}
+
+
+@router.get("")
+async def list_tools(grant: Reader, door: Through) -> ToolList:
+    """The tools that live workers serve now."""
+    offered = await door.orchestrator.catalog.offered()
+    return ToolList(tools=[ToolView.of(spec) for name, spec in sorted(offered.items()) if grant.may_call(name)])
+
+
+@router.post("/{name}/call", response_model=CallResult, responses=CALLED)
+async def call(
+    name: str, grant: Runner, door: Through, asked: Annotated[CallRequest | None, Body()] = None
+) -> Response:
+    """Call a tool: its result or, when it takes longer than your patience, a handle."""
+    asked = asked or CallRequest()
+    must_be_callable(grant, name)
+    try:
+        result = await door.orchestrator.call(
+            name,
+            asked.arguments,
+            patience_s=await _patience_s(asked, name, door),
+            context=asked.context,
+            timeout_s=asked.timeout_s,
+            tenant=grant.tenant,
+        )
+    except UnknownTool as error:
+        raise Problem(HTTPStatus.NOT_FOUND, str(error), code="unknown-tool") from error
+    if not isinstance(result, Submitted):
+        return json_of(result)
+    submitted = CallSubmitted.of(result)
+    headers = {"location": submitted.url, "retry-after": str(int(submitted.poll_after_s))}
+    return json_of(submitted, HTTPStatus.ACCEPTED, headers)
+
+
+async def _patience_s(asked: CallRequest, tool: str, door: Door) -> float:
+    """As long as asked for, or as the tool says, within what one request may wait."""
+    if asked.patience_s is not None:
+        return min(asked.patience_s, door.options.max_wait_s)
+    spec = (await door.orchestrator.catalog.offered()).get(tool)
+    own_s = None if spec is None else spec.patience_s
+    return min(door.settings.patience_s if own_s is None else own_s, door.options.max_wait_s)

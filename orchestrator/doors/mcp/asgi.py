@@ -1,0 +1,86 @@
+"""The transports: an ASGI application for Streamable HTTP, and standard input and output.
+
+Opens and closes what the server needs to live; decides nothing about a request.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from typing import Final, cast
+
+import anyio
+from mcp.server.stdio import stdio_server
+from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
+from mcp.server.transport_security import TransportSecuritySettings
+from starlette.applications import Starlette
+from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
+
+from toolfleet.orchestrator.api import Orchestrator
+from toolfleet.orchestrator.doors.mcp.callers import CallerOf, anybody
+from toolfleet.orchestrator.doors.mcp.server import fleet_server
+from toolfleet.orchestrator.doors.mcp.standard_input import lines_of
+
+LOOPBACK: Final = ("127.0.0.1:*", "localhost:*", "[::1]:*")
+"""What a browser on this machine may call this server; anything else would be a web page that rebinds its name."""
+
+PATH: Final = "/mcp"
+
+
+class McpApp:
+    """Streamable HTTP as an ASGI application, both eras of the protocol.
+
+    Alive inside `async with app.living()`; where it is the whole application, the server's lifespan does that.
+    """
+
+    def __init__(self, orchestrator: Orchestrator, caller_of: CallerOf, hosts: Sequence[str] | None) -> None:
+        self._sessions = StreamableHTTPSessionManager(
+            fleet_server(orchestrator, caller_of),
+            security_settings=_security(hosts),
+            max_request_body_size=orchestrator.settings.max_message_bytes,
+        )
+
+    @asynccontextmanager
+    async def living(self) -> AsyncIterator[None]:
+        """Serve requests until the block ends. Once."""
+        async with self._sessions.run():
+            yield
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one HTTP request."""
+        await self._sessions.handle_request(scope, receive, send)
+
+    def alone(self) -> Starlette:
+        """An application of nothing else, at /mcp."""
+        return Starlette(routes=[Route(PATH, endpoint=self)], lifespan=lambda _app: self.living())
+
+
+def mcp_app(
+    orchestrator: Orchestrator, *, caller_of: CallerOf = anybody, hosts: Sequence[str] | None = LOOPBACK
+) -> McpApp:
+    """The MCP server of an open orchestrator, for your own ASGI application.
+
+    Mount it with `Route("/mcp", endpoint=app)` and keep `app.living()` open in the lifespan. `caller_of` says who sent
+    a request; `hosts` are the Host headers that are accepted, None for all where something else protects the door.
+    """
+    return McpApp(orchestrator, caller_of, hosts)
+
+
+async def serve_stdio(orchestrator: Orchestrator) -> None:
+    """Serve the process at the other end of standard input and output until it closes them."""
+    server = fleet_server(orchestrator)
+    # All that the SDK does with its input is to take lines from it.
+    lines = cast("anyio.AsyncFile[str]", lines_of(sys.stdin.fileno()))
+    async with stdio_server(stdin=lines) as (incoming, outgoing):
+        await server.run(incoming, outgoing, server.create_initialization_options())
+
+
+def _security(hosts: Sequence[str] | None) -> TransportSecuritySettings:
+    if hosts is None:
+        return TransportSecuritySettings(enable_dns_rebinding_protection=False)
+    return TransportSecuritySettings(
+        allowed_hosts=list(hosts),
+        allowed_origins=[f"{scheme}://{host}" for host in hosts for scheme in ("http", "https")],
+    )

@@ -1,0 +1,188 @@
+"""The extension `io.modelcontextprotocol/tasks` of protocol revision 2026-07-28 (SEP-2663): calls as tasks.
+
+Owns the wire format of tasks and its three methods; how a call stands is the fleet's word.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from datetime import UTC, datetime
+from typing import Any, Final, Literal
+
+import mcp_types as types
+from mcp.server import Server
+from mcp.server.context import ServerRequestContext
+from mcp.server.mcpserver import require_client_extension
+from mcp.shared.exceptions import MCPError
+from mcp.shared.inbound import MCP_NAME_HEADER, decode_header_value
+from mcp_types import HEADER_MISMATCH, METHOD_NOT_FOUND
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+from pydantic import BaseModel, ConfigDict, Field
+from pydantic.alias_generators import to_camel
+
+from toolfleet.errors import ToolfleetError
+from toolfleet.keys import RESULT_TTL_S
+from toolfleet.orchestrator.api import Orchestrator
+from toolfleet.orchestrator.doors.mcp.callers import CallerOf
+from toolfleet.orchestrator.doors.mcp.errands import Errands
+from toolfleet.orchestrator.doors.mcp.rpc_errors import protocol_errors
+from toolfleet.orchestrator.doors.mcp.tickets import Ticket, Tickets
+from toolfleet.orchestrator.doors.mcp.tool_listing import tool_result
+from toolfleet.orchestrator.status.handles import POLL_AFTER_S, Status
+from toolfleet.tool import ToolSpec
+
+EXTENSION: Final = "io.modelcontextprotocol/tasks"
+
+Context = ServerRequestContext[Any, Any]
+TaskStatus = Literal["working", "completed", "cancelled"]
+"""Those that a call can have: the fleet never asks for input, and whatever a tool does is a result, never `failed`."""
+
+
+class TaskParams(types.RequestParams):
+    """What names a task."""
+
+    task_id: str
+
+
+class UpdateParams(TaskParams):
+    """Answers to questions of a task. The fleet's tasks ask none, so they are ignored, as unknown ones must be."""
+
+    input_responses: dict[str, Any] = Field(default_factory=dict)
+
+
+class Task(BaseModel):
+    """A task as it is told; `result` stands there once it is completed."""
+
+    model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True)
+
+    result_type: Literal["task", "complete"]
+    task_id: str
+    status: TaskStatus
+    status_message: str | None = None
+    created_at: str
+    last_updated_at: str
+    ttl_ms: int
+    poll_interval_ms: int | None = None
+    result: dict[str, Any] | None = None
+
+    def on_wire(self) -> dict[str, Any]:
+        """The JSON object of the protocol."""
+        return self.model_dump(by_alias=True, exclude_none=True)
+
+
+def knows_tasks(ctx: Context) -> bool:
+    """Whether this request's client declared the extension; an older revision has no way to carry a task."""
+    capabilities = ctx.session.client_capabilities
+    declared = (capabilities and capabilities.extensions) or {}
+    return EXTENSION in declared and ctx.protocol_version in MODERN_PROTOCOL_VERSIONS
+
+
+def created(ticket: Ticket) -> dict[str, Any]:
+    """The answer to a call that became a task. Its handle must be stored by now."""
+    at = _iso(ticket.created_unix_s)
+    return Task(
+        result_type="task",
+        task_id=ticket.task_id,
+        status="working",
+        created_at=at,
+        last_updated_at=at,
+        ttl_ms=RESULT_TTL_S * 1000,
+        poll_interval_ms=int(POLL_AFTER_S * 1000),
+    ).on_wire()
+
+
+class Tasks:
+    """Answers `tasks/get`, `tasks/update` and `tasks/cancel`."""
+
+    def __init__(self, orchestrator: Orchestrator, tickets: Tickets, caller_of: CallerOf, errands: Errands) -> None:
+        self._orchestrator = orchestrator
+        self._tickets = tickets
+        self._caller_of = caller_of
+        self._errands = errands
+
+    def serve_on(self, server: Server[Any]) -> None:
+        """Declare the extension, and answer its methods."""
+        server.extensions[EXTENSION] = {}
+        server.add_request_handler("tasks/get", TaskParams, self._get)
+        server.add_request_handler("tasks/update", UpdateParams, self._update)
+        server.add_request_handler("tasks/cancel", TaskParams, self._cancel)
+
+    async def _get(self, ctx: Context, params: TaskParams) -> dict[str, Any]:
+        ticket = self._ticket(ctx, params)
+        with protocol_errors():
+            status = await self._orchestrator.task(ticket.handle, tenant=ticket.tenant)
+            specs = await self._orchestrator.catalog.offered()
+        return _told(ticket, status, specs.get(status.tool)).on_wire()
+
+    async def _update(self, ctx: Context, params: UpdateParams) -> dict[str, Any]:
+        await self._must_be_known(self._ticket(ctx, params))
+        return {}
+
+    async def _cancel(self, ctx: Context, params: TaskParams) -> dict[str, Any]:
+        ticket = self._ticket(ctx, params)
+        await self._must_be_known(ticket)
+        # Acknowledged at once: how long it takes to end is its worker's business.
+        self._errands.run(self._cancelled(ticket))
+        return {}
+
+    async def _cancelled(self, ticket: Ticket) -> None:
+        with suppress(ToolfleetError):  # cooperative: whoever asks again sees how it stands
+            await self._orchestrator.cancel_task(ticket.handle, tenant=ticket.tenant)
+
+    async def _must_be_known(self, ticket: Ticket) -> None:
+        with protocol_errors():
+            await self._orchestrator.task(ticket.handle, tenant=ticket.tenant)
+
+    def _ticket(self, ctx: Context, params: TaskParams) -> Ticket:
+        """The caller's own ticket. Raises MCPError for a client, a header or an id that will not do."""
+        if ctx.protocol_version not in MODERN_PROTOCOL_VERSIONS:
+            raise MCPError(METHOD_NOT_FOUND, "Method not found", ctx.method)
+        require_client_extension(ctx, EXTENSION)
+        if ctx.request is not None and decode_header_value(ctx.request.headers.get(MCP_NAME_HEADER)) != params.task_id:
+            raise MCPError(HEADER_MISMATCH, f"{MCP_NAME_HEADER} header does not match the request body's 'taskId'")
+        with protocol_errors():
+            return self._tickets.read(params.task_id, self._caller_of(ctx.request).tenant)
+
+
+def status_word(status: Status) -> TaskStatus:
+    """One of the protocol's words. A call that expired or is in doubt has a result: what its model is to read."""
+    if not status.is_terminal:
+        return "working"
+    return "cancelled" if status.status == "cancelled" else "completed"
+
+
+def _told(ticket: Ticket, status: Status, spec: ToolSpec | None) -> Task:
+    word = status_word(status)
+    result = None
+    if word == "completed" and status.result is not None:
+        shown = tool_result(status.result, spec)
+        result = shown.model_dump(by_alias=True, mode="json", exclude_none=True)
+    now = datetime.now(UTC).timestamp()
+    return Task(
+        result_type="complete",
+        task_id=ticket.task_id,
+        status=word,
+        status_message=_message(status),
+        created_at=_iso(ticket.created_unix_s),
+        last_updated_at=_iso(now),
+        ttl_ms=_ttl_ms(now - ticket.created_unix_s, is_terminal=status.is_terminal),
+        poll_interval_ms=None if status.poll_after_s is None else int(status.poll_after_s * 1000),
+        result=result,
+    )
+
+
+def _message(status: Status) -> str | None:
+    if status.progress is not None:
+        return f"{status.progress.fraction:.0%} {status.progress.message}".strip()
+    if status.queue_position is not None:
+        return f"queued, {status.queue_position} calls before it"
+    return status.message or (None if status.is_terminal else status.status)
+
+
+def _ttl_ms(age_s: float, *, is_terminal: bool) -> int:
+    """How long, from its creation, the task can be asked for at least: a result is kept from when it arrived."""
+    return int(1000 * (max(age_s, RESULT_TTL_S) if is_terminal else age_s + RESULT_TTL_S))
+
+
+def _iso(unix_s: float) -> str:
+    return datetime.fromtimestamp(unix_s, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

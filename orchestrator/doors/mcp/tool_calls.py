@@ -1,0 +1,159 @@
+"""One `tools/call`: its result, a task for a client that knows tasks, or the task's id in words for one that does not.
+
+Whoever stops waiting cancels the call, on its worker too.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from contextlib import suppress
+from typing import Any, Final
+
+import mcp_types as types
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from toolfleet.calls import Effect, Submitted
+from toolfleet.errors import HandleNotFound, ToolfleetError
+from toolfleet.orchestrator.api import Orchestrator
+from toolfleet.orchestrator.doors.mcp.callers import Caller
+from toolfleet.orchestrator.doors.mcp.errands import Errands
+from toolfleet.orchestrator.doors.mcp.progress_notifications import Observed
+from toolfleet.orchestrator.doors.mcp.rpc_errors import unknown_tool
+from toolfleet.orchestrator.doors.mcp.tasks import Context, created, knows_tasks
+from toolfleet.orchestrator.doors.mcp.tickets import Ticket, Tickets
+from toolfleet.orchestrator.doors.mcp.tool_listing import still_running, text_result, tool_result
+from toolfleet.orchestrator.models.names import NameMap
+from toolfleet.orchestrator.run.refusals import bad_arguments
+from toolfleet.orchestrator.status.handles import Status
+from toolfleet.orchestrator.tools.builtin import MAX_WAIT_MS, TASK_CANCEL, TASK_RESULT
+from toolfleet.tool import ToolSpec
+
+LOOK_EVERY_S: Final = 1.0
+"""How often a call that became slow is asked how far it is; its result is pushed."""
+
+
+class TaskArguments(BaseModel):
+    """What names a task to the status tools."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    task_id: str = Field(description="the task_id that the call was answered with")
+
+
+class TaskResultArguments(TaskArguments):
+    """What a model passes to `task_result`."""
+
+    block: bool = Field(default=True, description="wait for the result instead of asking again and again")
+    timeout_ms: int = Field(default=30_000, ge=0, le=MAX_WAIT_MS, description="how long to wait, in milliseconds")
+
+
+def _status_tool(name: str, description: str, arguments: type[BaseModel], effect: Effect) -> ToolSpec:
+    return ToolSpec(name=name, description=description, input_schema=arguments.model_json_schema(), effect=effect)
+
+
+STATUS_TOOLS: Final = {
+    spec.name: spec
+    for spec in (
+        _status_tool(
+            TASK_RESULT,
+            "Get the result of a call that was answered with a task_id, or how far it has come.",
+            TaskResultArguments,
+            Effect.READ_ONLY,
+        ),
+        _status_tool(TASK_CANCEL, "Cancel a call that was answered with a task_id.", TaskArguments, Effect.IDEMPOTENT),
+    )
+}
+"""Offered to clients that know no tasks."""
+
+
+class Performer:
+    """Performs calls."""
+
+    def __init__(self, orchestrator: Orchestrator, tickets: Tickets, errands: Errands) -> None:
+        self._orchestrator = orchestrator
+        self._tickets = tickets
+        self._errands = errands
+        self._wait_s = orchestrator.settings.mcp_wait_s
+
+    async def call(
+        self, ctx: Context, params: types.CallToolRequestParams, caller: Caller
+    ) -> types.CallToolResult | dict[str, Any]:
+        """The answer to one request. Raises MCPError for a tool that is not offered to this caller."""
+        with_tasks = knows_tasks(ctx)
+        if params.name in STATUS_TOOLS and not with_tasks:
+            return await self._status(params, caller)
+        offered = await self._orchestrator.catalog.offered()
+        name = NameMap(offered).to_catalog(params.name)
+        spec = offered.get(name)
+        if spec is None or not caller.may_call(name):
+            raise unknown_tool(params.name)
+        observed = Observed(ctx.session)
+        try:
+            async with observed.telling():
+                return await self._answered(spec, params.arguments or {}, caller, observed, with_tasks=with_tasks)
+        except asyncio.CancelledError:
+            if observed.call_id:
+                self._errands.run(self._cancel(observed.call_id))
+            raise
+
+    async def _answered(
+        self, spec: ToolSpec, arguments: dict[str, Any], caller: Caller, observed: Observed, *, with_tasks: bool
+    ) -> types.CallToolResult | dict[str, Any]:
+        give_up_at = time.monotonic() + self._wait_s
+        result = await self._orchestrator.call(
+            spec.name,
+            arguments,
+            # A client that knows tasks waits no longer than the tool's own patience; any other as long as it can.
+            patience_s=None if with_tasks else self._wait_s,
+            context=caller.context,
+            tenant=caller.tenant,
+            on_event=observed.event,
+        )
+        if not isinstance(result, Submitted):
+            return tool_result(result, spec)
+        ticket = self._tickets.issue(result.handle, caller.tenant)
+        if with_tasks:
+            return created(ticket)
+        return await self._waited_for(ticket, spec, give_up_at, observed)
+
+    async def _waited_for(
+        self, ticket: Ticket, spec: ToolSpec, give_up_at: float, observed: Observed
+    ) -> types.CallToolResult:
+        """The result of a call that has a handle already, or that handle when the client can wait no longer."""
+        while (left_s := give_up_at - time.monotonic()) > 0:
+            status = await self._orchestrator.task(
+                ticket.handle, wait_s=min(left_s, LOOK_EVERY_S), tenant=ticket.tenant
+            )
+            if status.result is not None:
+                return tool_result(status.result, spec)
+            if status.progress is not None:
+                observed.progress(status.progress.fraction, status.progress.message)
+        return still_running(spec.name, ticket.task_id)
+
+    # --- the status tools ---------------------------------------------------------------------------------------
+
+    async def _status(self, params: types.CallToolRequestParams, caller: Caller) -> types.CallToolResult:
+        of_result = params.name == TASK_RESULT
+        try:
+            asked = (TaskResultArguments if of_result else TaskArguments).model_validate(params.arguments or {})
+        except ValidationError as error:
+            return tool_result(bad_arguments(params.name, error), None)
+        try:
+            ticket = self._tickets.read(asked.task_id, caller.tenant)
+            status = await self._looked_up(ticket, asked)
+        except HandleNotFound as unknown:
+            return types.CallToolResult(content=[types.TextContent(text=str(unknown))], is_error=True)
+        if status.result is not None and of_result:
+            return tool_result(status.result, (await self._orchestrator.catalog.offered()).get(status.tool))
+        return text_result({**status.shown(), "task_id": ticket.task_id})
+
+    async def _looked_up(self, ticket: Ticket, asked: TaskArguments) -> Status:
+        if not isinstance(asked, TaskResultArguments):
+            return await self._orchestrator.cancel_task(ticket.handle, tenant=ticket.tenant)
+        wait_s = min(asked.timeout_ms / 1000, self._wait_s) if asked.block else 0.0
+        return await self._orchestrator.task(ticket.handle, wait_s=wait_s, tenant=ticket.tenant)
+
+    async def _cancel(self, call_id: str) -> None:
+        with suppress(ToolfleetError):  # it has ended meanwhile, or its deadline ends it
+            await self._orchestrator.cancel_call(call_id)

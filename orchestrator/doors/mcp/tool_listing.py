@@ -1,0 +1,122 @@
+"""Specs and results of the fleet to tools and results of MCP. Pure.
+
+A client that knows no tasks may get a task's id instead of a typed tool's result: its output schemas allow both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+from urllib.parse import quote
+
+import mcp_types as types
+import orjson
+
+from toolfleet.calls import Effect, Failed, MediaPart, Returned
+from toolfleet.orchestrator.models.names import legal_name
+from toolfleet.orchestrator.tools.builtin import TASK_CANCEL, TASK_RESULT
+from toolfleet.tool import ToolSpec
+
+KIND_META: Final = "toolfleet/kind"
+"""Where the kind of a failure stands, for programs; the model reads the message."""
+
+_TICKET: Final = {
+    "type": "object",
+    "description": "The call takes longer: it goes on by itself, and task_result gets its result.",
+    "properties": {"task_id": {"type": "string"}, "status": {"const": "running"}},
+    "required": ["task_id", "status"],
+}
+
+
+def offered_tool(spec: ToolSpec, *, knows_tasks: bool) -> types.Tool:
+    """The tool as it is listed. Its effect becomes the hints that hosts ask their users by."""
+    name = legal_name(spec.name)
+    return types.Tool(
+        name=name,
+        title=None if name == spec.name else spec.name,
+        description=spec.description,
+        input_schema={"type": "object", **spec.input_schema},
+        output_schema=_output_schema(spec, knows_tasks=knows_tasks),
+        annotations=types.ToolAnnotations(
+            read_only_hint=spec.effect is Effect.READ_ONLY,
+            idempotent_hint=spec.effect.repeatable,
+            # Nobody said that what it does can be taken back.
+            destructive_hint=spec.effect is not Effect.READ_ONLY,
+        ),
+    )
+
+
+def is_typed(spec: ToolSpec) -> bool:
+    """Whether its results are JSON objects: the only ones that every client takes as structured."""
+    return spec.output_schema is not None and spec.output_schema.get("type") == "object"
+
+
+def tool_result(result: Returned | Failed, spec: ToolSpec | None) -> types.CallToolResult:
+    """What a call came to. `spec` is None for a tool that no live worker serves any more."""
+    if isinstance(result, Failed):
+        return types.CallToolResult(
+            content=[_text(result.message)], is_error=True, _meta={KIND_META: result.kind.value}
+        )
+    if spec is not None and not is_typed(spec):
+        return types.CallToolResult(content=[_text(result.content), *map(_block, _sent_along(result))])
+    structured = _object(result.content)
+    return types.CallToolResult(
+        content=[_text(result.content)],
+        structured_content=structured,
+        # Cut, for example: a client that was promised an object takes nothing else as a success.
+        is_error=spec is not None and structured is None,
+    )
+
+
+def still_running(tool: str, task_id: str) -> types.CallToolResult:
+    """The answer to a client that knows no tasks when its call takes longer than it can wait."""
+    said = (
+        f"{tool} is still running and goes on by itself: do not call it again. Its task_id is {task_id!r}. Get its "
+        f"result with {TASK_RESULT}, or stop it with {TASK_CANCEL}."
+    )
+    return types.CallToolResult(content=[_text(said)], structured_content={"task_id": task_id, "status": "running"})
+
+
+def text_result(value: Mapping[str, Any]) -> types.CallToolResult:
+    """An answer of the server itself."""
+    return types.CallToolResult(content=[_text(orjson.dumps(value).decode())])
+
+
+def _output_schema(spec: ToolSpec, *, knows_tasks: bool) -> dict[str, Any] | None:
+    if not is_typed(spec) or knows_tasks:
+        return spec.output_schema if is_typed(spec) else None
+    # What the schema refers to has to stay at the root.
+    own = dict(spec.output_schema or {})
+    shared: dict[str, Any] = {name: own.pop(name) for name in ("$defs", "definitions") if name in own}
+    return {"type": "object", "anyOf": [own, _TICKET], **shared}
+
+
+def _object(content: str) -> dict[str, Any] | None:
+    try:
+        value = orjson.loads(content)
+    except orjson.JSONDecodeError:
+        return None
+    return value if isinstance(value, dict) else None
+
+
+def _sent_along(result: Returned) -> list[MediaPart]:
+    """The media that travel with the result; its text says what the others are."""
+    return [part for part in result.media if part.data]
+
+
+def _block(part: MediaPart) -> types.ContentBlock:
+    match part.media_type.partition("/")[0]:
+        case "image":
+            return types.ImageContent(data=part.data, mime_type=part.media_type)
+        case "audio":
+            return types.AudioContent(data=part.data, mime_type=part.media_type)
+        case _:
+            return types.EmbeddedResource(
+                resource=types.BlobResourceContents(
+                    uri=f"toolfleet:media/{quote(part.name or 'unnamed')}", blob=part.data, mime_type=part.media_type
+                )
+            )
+
+
+def _text(text: str) -> types.TextContent:
+    return types.TextContent(text=text)

@@ -1,0 +1,178 @@
+"""`POST /v1/chat/completions`: one run for one request. The fleet's tools run here, the client's come back to it.
+
+Stateless as OpenAI's: the client sends the whole conversation each time. A client that hangs up cancels its run.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from contextlib import aclosing
+from http import HTTPStatus
+from typing import Any, Final
+
+import orjson
+from fastapi import APIRouter, Request
+from starlette.responses import Response
+
+from toolfleet.messages import AssistantMessage
+from toolfleet.orchestrator.doors.http.access import Runner
+from toolfleet.orchestrator.doors.http.bodies import JsonRoute
+from toolfleet.orchestrator.doors.http.door import Door
+from toolfleet.orchestrator.doors.http.key_store import Grant
+from toolfleet.orchestrator.doors.http.problems import Problem
+from toolfleet.orchestrator.doors.http.runs import Through, tools_for
+from toolfleet.orchestrator.doors.http.sse import EventStream
+from toolfleet.orchestrator.doors.http.waiting import unless_left
+from toolfleet.orchestrator.doors.openai.hidden_turns import with_hidden_turns
+from toolfleet.orchestrator.doors.openai.model_list import must_be_asked_here
+from toolfleet.orchestrator.doors.openai.openai_records import (
+    ChatRequest,
+    FleetOptions,
+    chunk,
+    data_line,
+    tool_calls_of,
+    usage_of,
+)
+from toolfleet.orchestrator.options import RunOptions
+from toolfleet.orchestrator.run.states import State
+from toolfleet.orchestrator.run.updates import CallsRequested, Event, RunBegan, RunEnded, TextArrived
+from toolfleet.orchestrator.run.value import Run
+from toolfleet.tool import ToolSpec
+
+DONE: Final = b"data: [DONE]\n\n"
+BETWEEN_TURNS: Final = "\n\n"
+
+router = APIRouter(prefix="/v1/chat", tags=["openai"], route_class=JsonRoute)
+
+COMPLETED: Final[dict[int | str, dict[str, Any]]] = {
+    200: {
+        "description": "A completion or, with `stream`, its pieces as server-sent events",
+        "content": {
+            "application/json": {
+                "example": {
+                    "id": "chatcmpl-9f8a2c51d03e4b67",
+                    "object": "chat.completion",
+                    "choices": [{"message": {"role": "assistant", "content": "4"}, "finish_reason": "stop"}],
+                }
+            },
+            "text/event-stream": {"schema": {"type": "string"}},
+        },
+    },
+    502: {"description": "The model could not be asked"},
+}
+
+
+@router.post("/completions", response_class=Response, responses=COMPLETED)
+async def complete(asked: ChatRequest, grant: Runner, door: Through, request: Request) -> Response:
+    """Answer a conversation. Tools that you declare come back as tool calls; the fleet's are run before you hear."""
+    must_be_asked_here(door, asked.model)
+    messages = await with_hidden_turns(door, grant, asked.conversation())
+    options = await options_of(
+        door, grant, asked.toolfleet, client_tools=asked.client_tools(), model_options=asked.model_options()
+    )
+    if asked.stream:
+        with_usage = bool(asked.stream_options and asked.stream_options.include_usage)
+        events = door.orchestrator.stream(messages, **options)
+        first = await anext(events)  # what keeps a run from beginning is told by a status, not in a stream
+        return EventStream(door, _streamed(door, first, events, with_usage=with_usage))
+    run = await unless_left(request, door.orchestrator.run(messages, **options))
+    must_have_worked(run)
+    return Response(orjson.dumps(_completion(run)), media_type="application/json")
+
+
+async def options_of(
+    door: Door,
+    grant: Grant,
+    asked: FleetOptions,
+    *,
+    client_tools: tuple[ToolSpec, ...],
+    model_options: dict[str, Any],
+) -> RunOptions:
+    """How the run of a request is run. Raises Problem."""
+    tools: Sequence[str] | None = ()
+    if model_options.get("tool_choice") == "none":
+        del model_options["tool_choice"]
+        client_tools = ()
+    else:
+        tools = await tools_for(grant, asked.tools, door)
+    return RunOptions(
+        tools=tools,
+        client_tools=client_tools,
+        model_options=model_options,
+        context=asked.context,
+        patience_s=asked.patience_s,
+        timeout_s=asked.timeout_s,
+        max_turns=asked.max_turns,
+        tenant=grant.tenant,
+    )
+
+
+def must_have_worked(run: Run) -> None:
+    """Raises Problem for a run without an answer."""
+    if run.state is not State.DONE:
+        raise Problem(HTTPStatus.BAD_GATEWAY, f"run {run.run_id} {run.state}: {run.reason}", code=f"run-{run.state}")
+
+
+def said_in(run: Run) -> str:
+    """All that the model said in the run's turns, as a stream of it reads."""
+    replies = [message for message in run.messages if isinstance(message, AssistantMessage)]
+    return BETWEEN_TURNS.join(reply.content for reply in replies[len(replies) - run.turn :] if reply.content)
+
+
+def _completion(run: Run) -> dict[str, Any]:
+    calls = tool_calls_of(run.handed_over)
+    message: dict[str, Any] = {"role": "assistant", "content": said_in(run) or None, "refusal": None}
+    if calls:
+        message["tool_calls"] = calls
+    reason = "tool_calls" if calls else "stop"
+    return {
+        "id": f"chatcmpl-{run.run_id}",
+        "object": "chat.completion",
+        "created": int(run.started_unix_s or time.time()),
+        "model": run.model,
+        "choices": [{"index": 0, "message": message, "finish_reason": reason, "logprobs": None}],
+        "usage": usage_of(run.usage),
+    }
+
+
+async def _streamed(
+    door: Door, first: Event, events: AsyncGenerator[Event, None], *, with_usage: bool
+) -> AsyncGenerator[bytes, None]:
+    run_id = first.run_id if isinstance(first, RunBegan) else ""
+
+    def piece(delta: dict[str, Any], reason: str | None = None) -> bytes:
+        return data_line(chunk(run_id, door.model, delta, reason))
+
+    yield piece({"role": "assistant", "content": ""})
+    async with aclosing(events):
+        async for text in _texts(events):
+            if isinstance(text, str):
+                yield piece({"content": text})
+            else:
+                run = text
+    if run.state is not State.DONE:
+        message = f"run {run_id} {run.state}: {run.reason}"
+        yield data_line({"error": {"message": message, "type": "server_error", "param": None, "code": None}})
+        return
+    calls = [{"index": index, **call} for index, call in enumerate(tool_calls_of(run.handed_over))]
+    if calls:
+        yield piece({"tool_calls": calls})
+    yield piece({}, "tool_calls" if calls else "stop")
+    if with_usage:
+        yield data_line({**chunk(run_id, door.model, {}), "choices": [], "usage": usage_of(run.usage)})
+    yield DONE
+
+
+async def _texts(events: AsyncIterator[Event]) -> AsyncIterator[str | Run]:
+    """The model's text as it comes, turns apart from one another, and the run at last."""
+    said, is_new_turn = False, False
+    async for event in events:
+        match event:
+            case TextArrived():
+                yield BETWEEN_TURNS + event.text if said and is_new_turn else event.text
+                said, is_new_turn = True, False
+            case CallsRequested():
+                is_new_turn = True
+            case RunEnded():
+                yield event.run

@@ -1,0 +1,258 @@
+"""The runs of this orchestrator: begun, adopted, driven, woken, handed over. One task for each that does something.
+
+A run that rests has no task and, unless somebody waits for it here, no entry in any table but the gatherer's. Knows
+when a run is worked on, never how.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import structlog
+
+from toolfleet.calls import Progress, ToolResult
+from toolfleet.errors import BrokerUnreachable, RunNotFound, StoreUnreachable
+from toolfleet.orchestrator.calls.group import Emit
+from toolfleet.orchestrator.fleet.gather import Gatherer
+from toolfleet.orchestrator.loop.turn import TurnLoop
+from toolfleet.orchestrator.run.events import RunStarted
+from toolfleet.orchestrator.run.updates import CallEnded, CallProgressed, RunEnded
+from toolfleet.orchestrator.run.value import Run
+from toolfleet.orchestrator.store.journal import Journal, LostRun, RunEnded as EndedByOthers
+from toolfleet.orchestrator.store.run_store import RunStore
+
+log = structlog.get_logger("toolfleet.orchestrator")
+
+DRAIN_S: Final = 3.0
+"""How long runs may finish the step they are at when this orchestrator stops."""
+
+READ_AGAIN_S: Final = 1.0
+"""How long after Redis was away a run is read again."""
+
+MAX_READING: Final = 100
+"""How many runs are read at once: after a restart thousands are woken together."""
+
+
+@dataclass(slots=True)
+class _Live:
+    """A run that is worked on here, or waited for."""
+
+    run_id: str
+    emit: Emit | None = None
+    ended: asyncio.Future[Run] | None = None
+    fresh: Journal | None = None
+    """The run as we have just stored it: it need not be read."""
+    journal: Journal | None = None
+    task: asyncio.Task[None] | None = None
+    is_asked_again: bool = False
+    """There is news that the task may not have seen."""
+
+
+@dataclass(slots=True)
+class Runs:
+    """Works on runs. Create it on the loop; `loop` is None where no model is: then runs are only looked at."""
+
+    store: RunStore
+    gatherer: Gatherer
+    orchestrator_id: str
+    loop: TurnLoop | None
+    adopted_so_far: int = 0
+    _live: dict[str, _Live] = field(default_factory=dict)
+    _errands: set[asyncio.Task[None]] = field(default_factory=set)
+    _reading: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(MAX_READING))
+    _closing: bool = False
+
+    async def begin(self, started: RunStarted, emit: Emit | None = None) -> bool:
+        """Store a run and work on it. Whether it is new: an id that is stored already is left as it is."""
+        stored = await self.store.begin(started, owner=self.orchestrator_id)
+        if stored is None:
+            await self._work_on_unheard(started.run_id)
+            return False
+        live = self._live[started.run_id] = _Live(started.run_id, emit=emit)
+        live.fresh = Journal(self.store, stored, self.orchestrator_id)
+        self._work_on(live)
+        return True
+
+    async def _work_on_unheard(self, run_id: str) -> None:
+        """A run that we have stored without hearing so, because Redis went away, is ours, and nobody works on it."""
+        if run_id not in self._live and await self.store.owner(run_id) == self.orchestrator_id:
+            self._wake(run_id)
+
+    def end_of(self, run_id: str) -> asyncio.Future[Run] | None:
+        """The end of a run that is worked on here; None for any other."""
+        live = self._live.get(run_id)
+        if live is None:
+            return None
+        if live.ended is None:
+            live.ended = asyncio.get_running_loop().create_future()
+        return live.ended
+
+    def adopted(self, run_ids: Sequence[str]) -> None:
+        """These runs are ours now."""
+        self.adopted_so_far += len(run_ids)
+        for run_id in run_ids:
+            self._wake(run_id)
+
+    @property
+    def working(self) -> int:
+        """How many runs have a task now."""
+        return sum(live.task is not None for live in self._live.values())
+
+    async def aclose(self) -> None:
+        """Let every run finish its step, for a moment; whoever waits for one here hears that it goes on elsewhere."""
+        self._closing = True
+        if self.loop is not None:
+            self.loop.is_draining = True
+        tasks = [live.task for live in self._live.values() if live.task is not None]
+        if tasks:
+            _, late = await asyncio.wait(tasks, timeout=DRAIN_S)
+            for task in late:
+                task.cancel()
+            await asyncio.gather(*late, return_exceptions=True)
+        if self._errands:
+            await asyncio.wait(self._errands, timeout=DRAIN_S)
+        for live in self._live.values():
+            if live.ended is not None and not live.ended.done():
+                live.ended.cancel()
+
+    # --- news, from the gatherer --------------------------------------------------------------------------------
+
+    def call_back(self, run_id: str, call_id: str, result: ToolResult) -> None:
+        """A call that its run does not wait for is back."""
+        live = self._live.get(run_id)
+        run = live.journal.run if live is not None and live.journal is not None else None
+        # A run that waits for it tells of it when it takes it up.
+        if live is not None and live.emit is not None and run is not None and run.slow == "handle":
+            live.emit(CallEnded(run_id=run_id, call_id=call_id, tool=_tool_of(run, call_id), result=result))
+        self._wake(run_id)
+
+    def call_progressed(self, run_id: str, call_id: str, progress: Progress) -> None:
+        """A call of a resting run has come further."""
+        live = self._live.get(run_id)
+        if live is None or live.emit is None or live.journal is None:
+            return
+        tool = _tool_of(live.journal.run, call_id)
+        live.emit(
+            CallProgressed(
+                run_id=run_id, call_id=call_id, tool=tool, fraction=progress.fraction, message=progress.message
+            )
+        )
+
+    def poked(self, run_id: str) -> None:
+        """Somebody else has written to a run, or its time has come."""
+        live = self._live.get(run_id)
+        if live is None or live.task is None:
+            self._wake(run_id)
+        else:
+            live.is_asked_again = True
+            self.run_errand(self._interrupt_if_over(live))
+
+    # --- work ---------------------------------------------------------------------------------------------------
+
+    def _wake(self, run_id: str) -> None:
+        if self._closing:
+            return
+        live = self._live.setdefault(run_id, _Live(run_id))
+        if live.task is None:
+            self._work_on(live)
+        else:
+            live.is_asked_again = True
+
+    def _work_on(self, live: _Live) -> None:
+        live.task = asyncio.create_task(self._work(live))
+
+    async def _work(self, live: _Live) -> None:
+        """Drive a run until it rests, ends or is lost."""
+        try:
+            while True:
+                live.is_asked_again = False
+                try:
+                    over = await self._driven(live)
+                except (StoreUnreachable, BrokerUnreachable) as error:
+                    # The store says what is owed once it can be read again; nothing needs to be undone.
+                    log.warning("run_interrupted", run_id=live.run_id, error=str(error))
+                    await asyncio.sleep(READ_AGAIN_S)
+                    continue
+                if over or not live.is_asked_again or self._closing:
+                    return
+        finally:
+            live.task = None
+            if live.ended is None and live.emit is None:
+                self._live.pop(live.run_id, None)
+
+    async def _driven(self, live: _Live) -> bool:
+        """One drive, as far as it goes. Whether the run is over for us."""
+        try:
+            journal = live.journal = await self._journal(live)
+            if self.loop is not None and not journal.run.state.is_terminal:
+                await self.loop.drive(journal, live.emit)
+        except EndedByOthers:
+            pass
+        except (LostRun, RunNotFound) as lost:
+            log.info("run_lost", run_id=live.run_id, reason=str(lost))
+            self.run_errand(self._follow(live))
+            return True
+        if not journal.run.state.is_terminal:
+            return False
+        self._end(live, journal.run)
+        return True
+
+    async def _journal(self, live: _Live) -> Journal:
+        """The run as it is stored now. Raises LostRun when it is another orchestrator's, RunNotFound."""
+        if live.fresh is not None:
+            journal, live.fresh = live.fresh, None
+            return journal
+        async with self._reading:
+            stored = await self.store.load(live.run_id)
+            owner = await self.store.owner(live.run_id)
+        if owner != self.orchestrator_id and not stored.run.state.is_terminal:
+            if owner:
+                await self.store.poke(live.run_id)  # what woke us was meant for them
+            raise LostRun(f"run {live.run_id} is owned by {owner or 'nobody'}")
+        return Journal(self.store, stored, self.orchestrator_id)
+
+    def _end(self, live: _Live, run: Run) -> None:
+        self.gatherer.unwatch(run.run_id, [call.call_id for call in run.calls])
+        if live.emit:
+            live.emit(RunEnded(run=run))
+        if live.ended is not None and not live.ended.done():
+            live.ended.set_result(run)
+        self._live.pop(run.run_id, None)
+
+    async def _interrupt_if_over(self, live: _Live) -> None:
+        """Stop working on a run that somebody else has ended or taken, whatever it waits for."""
+        with suppress(StoreUnreachable, RunNotFound):
+            stored = await self.store.load(live.run_id)
+            owner = await self.store.owner(live.run_id)
+            if live.task is not None and (stored.run.state.is_terminal or owner != self.orchestrator_id):
+                live.task.cancel()
+                await asyncio.wait([live.task])
+                if stored.run.state.is_terminal:
+                    self._end(live, stored.run)
+                else:
+                    await self._follow(live)
+
+    async def _follow(self, live: _Live) -> None:
+        """Whoever waits here for a run that goes on elsewhere hears of its end."""
+        if live.emit is None and live.ended is None:
+            return
+        try:
+            self._end(live, await self.store.end_of(live.run_id))
+        except RunNotFound as gone:
+            if live.ended is not None and not live.ended.done():
+                live.ended.set_exception(gone)
+            self._live.pop(live.run_id, None)
+
+    def run_errand(self, errand: Coroutine[Any, Any, None]) -> None:
+        """Do something beside; it is waited for, for a moment, when this orchestrator stops."""
+        task = asyncio.create_task(errand)
+        self._errands.add(task)
+        task.add_done_callback(self._errands.discard)
+
+
+def _tool_of(run: Run, call_id: str) -> str:
+    return next((call.tool for call in run.calls if call.call_id == call_id), "")

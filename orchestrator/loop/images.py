@@ -1,0 +1,47 @@
+"""Puts kept images back into a conversation before the model is asked: runs are stored without them."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Sequence
+
+from toolfleet.artifacts import ArtifactNotFound, Artifacts
+from toolfleet.calls import MediaPart
+from toolfleet.connections import translating
+from toolfleet.messages import Message, ToolMessage
+from toolfleet.orchestrator.models.sight import is_image
+from toolfleet.settings import Settings
+
+
+class Showing:
+    """Shows the artifacts of one fleet."""
+
+    def __init__(self, artifacts: Artifacts, settings: Settings) -> None:
+        self._artifacts = artifacts
+        self._settings = settings
+
+    async def shown(self, messages: Sequence[Message], run_id: str) -> Sequence[Message]:
+        """The messages with the images that are kept elsewhere. What is gone stays a text. Raises StoreUnreachable."""
+        answers = (message for message in messages if isinstance(message, ToolMessage))
+        if not any(_is_kept(part) for answer in answers for part in answer.media):
+            return messages
+        return [
+            message.model_copy(update={"media": tuple([await self._part(part, run_id) for part in message.media])})
+            if isinstance(message, ToolMessage) and message.media
+            else message
+            for message in messages
+        ]
+
+    async def _part(self, part: MediaPart, run_id: str) -> MediaPart:
+        if not _is_kept(part) or part.artifact is None:
+            return part
+        try:
+            with translating(self._settings):
+                kept = await self._artifacts.fetch(part.artifact, run_id=run_id)
+        except ArtifactNotFound:
+            return part
+        return part.model_copy(update={"data": base64.b64encode(kept.data).decode()})
+
+
+def _is_kept(part: MediaPart) -> bool:
+    return part.artifact is not None and not part.data and is_image(part)

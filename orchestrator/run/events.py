@@ -1,0 +1,219 @@
+"""What happens to a run, as records: the entries of its stream in Redis, and what they say of each call.
+
+Values only. What they amount to is folded in `run`; how they are stored is `store`'s matter.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Final, Literal
+
+from pydantic import Field, TypeAdapter
+
+from toolfleet.calls import Failed, Record, Submitted, ToolResult
+from toolfleet.messages import AssistantMessage, Message, ToolMessage, Usage
+from toolfleet.orchestrator.run.limits import Limits
+from toolfleet.orchestrator.run.shared_state import Strategy
+from toolfleet.tool import ToolSpec
+
+Slow = Literal["wait", "handle"]
+"""What a run does with a call whose patience is used up: rest until it is back, or give the model a handle."""
+
+
+class Approval(Record):
+    """What a person said about a call: run it, perhaps with other arguments, or do not."""
+
+    granted: bool
+    arguments: str | None = None
+    reason: str = ""
+
+
+class CallRecord(Record):
+    """One call of the run: what was asked, how far it is, and its result once there is one."""
+
+    call_id: str
+    turn: int
+    requested_id: str
+    tool: str
+    arguments: str = Field(repr=False)
+    is_masked: bool = False
+    """Its arguments are shown without their secrets; what is sent is kept elsewhere."""
+    refusal: Failed | None = None
+    """Why it must not be sent: its answer is known already."""
+    deadline_unix_s: float | None = None
+    """When it expires; None until it was sent."""
+    is_direct: bool = False
+    """Its result is the run's answer, if those of its neighbours are too."""
+    awaits_approval: bool = False
+    approval: Approval | None = None
+    handle: str = ""
+    """The ticket it got when its patience was used up."""
+    result: ToolResult | None = None
+    late_result: ToolResult | None = None
+    """What a submitted call came to in the end."""
+
+    @property
+    def is_slow_and_open(self) -> bool:
+        """Whether the model holds a handle whose result it has not seen."""
+        return isinstance(self.result, Submitted) and self.late_result is None
+
+    @property
+    def is_under_way(self) -> bool:
+        """Whether a worker, a job elsewhere or a child run owes its result."""
+        return self.deadline_unix_s is not None and (self.result is None or self.is_slow_and_open)
+
+
+class RunStarted(Record):
+    """The first event of every run."""
+
+    type: Literal["run_started"] = "run_started"
+    run_id: str
+    messages: tuple[Message, ...]
+    model: str = ""
+    """The name of the model that is asked; only orchestrators with this model take the run over."""
+    tools: tuple[str, ...] | None = None
+    slow: Slow = "wait"
+    patience_s: float | None = None
+    """How long calls may take before they count as slow; None: what each tool says."""
+    context: dict[str, Any] = Field(default_factory=dict)
+    max_turns: int
+    limits: Limits = Limits()
+    turn_timeout_s: float | None = None
+    compensate: bool = False
+    """Whether what the calls of a reply have done is taken back when one of them fails."""
+    """How long the calls of one reply may take together; slower ones are stopped."""
+    values: dict[str, Any] = Field(default_factory=dict)
+    """What tools share; each may return updates to it."""
+    merging: dict[str, Strategy] = Field(default_factory=dict)
+    interceptors: tuple[str, ...] = ()
+    """Those of the orchestrator's that this run has asked for, besides the ones for all."""
+    output_schema: dict[str, Any] | None = None
+    """What the answer must satisfy."""
+    deadline_unix_s: float | None = None
+    keep_s: float | None = None
+    """How long the run is kept once it has ended; None: as the settings say for its state."""
+    tenant: str = ""
+    """Whose run it is; nobody else sees it."""
+    client_tools: tuple[ToolSpec, ...] = ()
+    """Tools that no worker serves: calls of them end the run, and whoever began it answers them in its next one."""
+    model_options: dict[str, Any] = Field(default_factory=dict)
+    """What is sent to the model besides the conversation (temperature, …); `tool_choice` with the first turn only."""
+    parent_call_id: str | None = None
+    """The call whose result this run's answer is."""
+    depth: int = 0
+    """How many runs stand above this one."""
+    started_unix_s: float = 0.0
+
+
+class ModelReplied(Record):
+    """The model's reply, stored before any of its calls is sent."""
+
+    type: Literal["model_replied"] = "model_replied"
+    message: AssistantMessage
+    usage: Usage = Usage()
+    cut_off: bool = False
+    """The provider's output limit ended the reply; its last call may be half a call."""
+    masked: tuple[str, ...] = ()
+    """The calls whose arguments hold secrets, which are not stored here."""
+    offered: tuple[str, ...] | None = None
+    """The tools that were offered, where that is another choice in each turn."""
+    problem: str | None = None
+    """Why the answer is not what was asked for; the model may try once more."""
+
+
+class CallsStreamed(Record):
+    """What a reply has asked for so far, while the model still writes it; the whole reply repeats it."""
+
+    type: Literal["calls_streamed"] = "calls_streamed"
+    message: AssistantMessage
+    masked: tuple[str, ...] = ()
+
+
+class CallsSent(Record):
+    """Calls are on their way, each with its deadline; others wait for a person's approval first."""
+
+    type: Literal["calls_sent"] = "calls_sent"
+    deadlines_unix_s: dict[str, float]
+    direct: tuple[str, ...] = ()
+    """Those whose result is the run's answer."""
+    awaiting_approval: tuple[str, ...] = ()
+
+
+class CallsBack(Record):
+    """Calls of the last reply have results. With the last of them come the messages that the model will read."""
+
+    type: Literal["calls_back"] = "calls_back"
+    results: dict[str, ToolResult]
+    messages: tuple[ToolMessage, ...] = ()
+    fetched: dict[str, ToolResult] = Field(default_factory=dict)
+    """Late results of earlier, submitted calls that the model fetched in this turn, by call id."""
+
+
+class CallsParked(Record):
+    """Only slow calls are left, each with a handle now: the run rests until one of them is back."""
+
+    type: Literal["calls_parked"] = "calls_parked"
+    handles: dict[str, str]
+
+
+class ApprovalGiven(Record):
+    """A person has decided about a call. Anybody may write this, not only who owns the run."""
+
+    type: Literal["approval_given"] = "approval_given"
+    call_id: str
+    approval: Approval
+
+
+class SlowResultDelivered(Record):
+    """Late results that nobody fetched, written into the conversation as if the model had."""
+
+    type: Literal["slow_result_delivered"] = "slow_result_delivered"
+    results: dict[str, ToolResult]
+    messages: tuple[Message, ...]
+
+
+class RunAdopted(Record):
+    """Another orchestrator owns the run from here on. Who owned it before finds this entry, and stops."""
+
+    type: Literal["run_adopted"] = "run_adopted"
+    orchestrator_id: str
+
+
+class RunResumed(Record):
+    """A run that had ended goes on, with these messages added."""
+
+    type: Literal["run_resumed"] = "run_resumed"
+    messages: tuple[Message, ...] = ()
+
+
+class CallsHandedOver(Record):
+    """Only calls of the caller's own tools are left: the run ends with them, and the caller answers them elsewhere."""
+
+    type: Literal["calls_handed_over"] = "calls_handed_over"
+
+
+class RunStopped(Record):
+    """The run ends without an answer. Anybody may write this, not only who owns the run."""
+
+    type: Literal["run_stopped"] = "run_stopped"
+    state: Literal["failed", "cancelled"]
+    reason: str
+
+
+Happening = (
+    ModelReplied
+    | CallsStreamed
+    | CallsSent
+    | CallsBack
+    | CallsParked
+    | ApprovalGiven
+    | SlowResultDelivered
+    | RunAdopted
+    | RunResumed
+    | CallsHandedOver
+    | RunStopped
+)
+"""What can happen to a run that has started."""
+
+RUN_EVENT: Final[TypeAdapter[RunStarted | Happening]] = TypeAdapter(
+    Annotated[RunStarted | Happening, Field(discriminator="type")]
+)

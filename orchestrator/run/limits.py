@@ -1,0 +1,110 @@
+"""What a run may use up, and whether it goes in circles. Pure: whoever asks brings the clock.
+
+Only what has happened since the user last spoke counts: a conversation may go on for ever, one answer may not.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Annotated, Final
+
+from pydantic import Field
+
+from toolfleet.calls import Failed, FailureKind, Record
+
+if TYPE_CHECKING:
+    from toolfleet.orchestrator.run.events import CallRecord
+    from toolfleet.orchestrator.run.value import Run
+
+AGAIN_TOLD: Final = 3
+"""After so many turns with the same call the model is told that it repeats itself."""
+
+AGAIN_MAX: Final = 6
+"""After so many the run ends."""
+
+LOOP: Final = "loop"
+
+TIMED_OUT: Final = "the run's deadline has passed"
+
+Count = Annotated[int, Field(ge=1)]
+
+
+class Limits(Record):
+    """What one answer may cost; None: without limit."""
+
+    calls: Count | None = 150
+    calls_per_tool: Count | None = 40
+    tokens: Count | None = None
+    """Input and output tokens together, as the provider counts them."""
+    cost: Annotated[float, Field(gt=0)] | None = None
+    """In the currency of the two prices below, which it needs."""
+    input_price: Annotated[float, Field(ge=0)] = 0.0
+    """Per million tokens."""
+    output_price: Annotated[float, Field(ge=0)] = 0.0
+    """Per million tokens."""
+
+    def cost_of(self, run: Run) -> float:
+        """What the run has cost so far."""
+        return (run.usage.input_tokens * self.input_price + run.usage.output_tokens * self.output_price) / 1e6
+
+
+def breach(run: Run, now_unix_s: float) -> str | None:
+    """Why the run must not go on as it wants to, None if it may."""
+    if run.deadline_unix_s is not None and now_unix_s >= run.deadline_unix_s:
+        return TIMED_OUT
+    if not run.calls_owed and run.turn - run.turns_before >= run.max_turns:
+        return f"the limit of {run.max_turns} turns is reached"
+    return _too_many_calls(run) or _too_expensive(run)
+
+
+def _too_many_calls(run: Run) -> str | None:
+    limits, recent = run.limits, run.recent_calls
+    asked = Counter(call.tool for call in recent)
+    busiest = max(asked, key=asked.__getitem__, default="")
+    if limits.calls is not None and len(recent) > limits.calls:
+        return f"the limit of {limits.calls} calls is reached"
+    if limits.calls_per_tool is not None and asked[busiest] > limits.calls_per_tool:
+        return f"the limit of {limits.calls_per_tool} calls of one tool is reached by {busiest}"
+    return LOOP if max(repetitions(recent).values(), default=0) > AGAIN_MAX else None
+
+
+def _too_expensive(run: Run) -> str | None:
+    limits = run.limits
+    if limits.tokens is not None and run.usage.input_tokens + run.usage.output_tokens > limits.tokens:
+        return f"the limit of {limits.tokens} tokens is reached"
+    if limits.cost is not None and limits.cost_of(run) > limits.cost:
+        return f"the limit of {limits.cost:g} in cost is reached"
+    return None
+
+
+def repetitions(calls: Iterable[CallRecord]) -> Counter[tuple[str, str]]:
+    """In how many turns each call was asked for with the same arguments."""
+    return Counter(key for key, _ in {(_same(call), call.turn) for call in calls})
+
+
+def note_for(call: CallRecord, repeated: Counter[tuple[str, str]]) -> str:
+    """What the model is told with the result of a call that it asks for again and again; mostly nothing.
+
+    `repeated` are the repetitions of all its recent calls, counted once for a whole reply.
+    """
+    times = repeated[_same(call)]
+    if times <= AGAIN_TOLD:
+        return ""
+    return (
+        f"\n[You have asked for this same call {times} times. Use the result you have, ask for something else, or say "
+        "what is missing.]"
+    )
+
+
+def over_limit(tool: str, reason: str) -> Failed:
+    """The answer to a call that is not sent because its run has reached a limit."""
+    return Failed(kind=FailureKind.LIMIT, message=f"{tool} was not called: {reason}.")
+
+
+def _same(call: CallRecord) -> tuple[str, str]:
+    try:
+        return call.tool, json.dumps(json.loads(call.arguments or "{}"), sort_keys=True)
+    except (ValueError, RecursionError):
+        return call.tool, call.arguments

@@ -1,0 +1,105 @@
+"""What a caller of `Orchestrator.stream` sees while a run goes on. Frozen records, in the order things happened."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from toolfleet.calls import Record, ToolResult
+from toolfleet.orchestrator.run.value import Run
+
+
+class RunBegan(Record):
+    """The run is stored and about to ask the model."""
+
+    type: Literal["run_began"] = "run_began"
+    run_id: str
+
+
+class TextArrived(Record):
+    """A piece of the model's text."""
+
+    type: Literal["text_arrived"] = "text_arrived"
+    run_id: str
+    text: str
+
+
+class CallArgumentsArrived(Record):
+    """A piece of a call that the model is still writing; `index` is its place in the reply."""
+
+    type: Literal["call_arguments_arrived"] = "call_arguments_arrived"
+    run_id: str
+    index: int
+    requested_id: str
+    tool: str
+    arguments_delta: str
+
+
+class CallsRequested(Record):
+    """The model has asked for calls, and they are written down."""
+
+    type: Literal["calls_requested"] = "calls_requested"
+    run_id: str
+    turn: int
+    calls: int
+
+
+class CallStarted(Record):
+    """A call is on its way to the workers."""
+
+    type: Literal["call_started"] = "call_started"
+    run_id: str
+    call_id: str
+    tool: str
+    arguments: str
+    long_running: bool
+
+
+class CallProgressed(Record):
+    """A running call says how far it has come."""
+
+    type: Literal["call_progressed"] = "call_progressed"
+    run_id: str
+    call_id: str
+    tool: str
+    fraction: float
+    message: str
+
+
+class CallSubmitted(Record):
+    """A slow call goes on by itself; `handle` stands for it."""
+
+    type: Literal["call_submitted"] = "call_submitted"
+    run_id: str
+    call_id: str
+    tool: str
+    handle: str
+
+
+class CallEnded(Record):
+    """A call has its result."""
+
+    type: Literal["call_ended"] = "call_ended"
+    run_id: str
+    call_id: str
+    tool: str
+    result: ToolResult
+
+
+class RunEnded(Record):
+    """The run is over; always the last event."""
+
+    type: Literal["run_ended"] = "run_ended"
+    run: Run
+
+
+Event = (
+    RunBegan
+    | TextArrived
+    | CallArgumentsArrived
+    | CallsRequested
+    | CallStarted
+    | CallProgressed
+    | CallSubmitted
+    | CallEnded
+    | RunEnded
+)

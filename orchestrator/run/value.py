@@ -1,0 +1,382 @@
+"""A run as a value: what has happened so far, what is owed next. Pure: no clock, no Redis, no await.
+
+A run is the fold of its history. `Run.on(event)` is the only way it changes; a change that TRANSITIONS lacks is a bug
+and raises. Recovery is the same fold over the stored events.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any, Final, TypeVar
+
+from pydantic import Field, TypeAdapter
+
+from toolfleet.calls import Record, Returned, Submitted, ToolResult, call_id
+from toolfleet.errors import IllegalTransition
+from toolfleet.messages import AssistantMessage, Message, Usage, UserMessage
+from toolfleet.orchestrator.run.events import (
+    ApprovalGiven,
+    CallRecord,
+    CallsBack,
+    CallsHandedOver,
+    CallsParked,
+    CallsSent,
+    CallsStreamed,
+    Happening,
+    ModelReplied,
+    RunAdopted,
+    RunResumed,
+    RunStarted,
+    RunStopped,
+    Slow,
+    SlowResultDelivered,
+)
+from toolfleet.orchestrator.run.limits import Limits, note_for, repetitions
+from toolfleet.orchestrator.run.refusals import cancelled_with_run, cut_off, denied
+from toolfleet.orchestrator.run.shared_state import Strategy, merged
+from toolfleet.orchestrator.run.states import TRANSITIONS, Change, State
+from toolfleet.orchestrator.run.structured import parsed
+from toolfleet.orchestrator.run.transcript import tool_messages
+from toolfleet.tool import ToolSpec
+
+T = TypeVar("T")
+
+HANDED_OVER: Final = "handed over to the caller, who answers it in the next run"
+"""What stands in the history for a call of the caller's own tool."""
+
+
+class Run(Record):
+    """One conversation being worked on."""
+
+    run_id: str
+    state: State = State.THINKING
+    messages: tuple[Message, ...]
+    model: str = ""
+    tools: tuple[str, ...] | None
+    slow: Slow
+    patience_s: float | None = None
+    context: dict[str, Any] = Field(repr=False)
+    max_turns: int
+    limits: Limits = Limits()
+    turn_timeout_s: float | None = None
+    compensate: bool = False
+    values: dict[str, Any] = Field(default_factory=dict, repr=False)
+    merging: dict[str, Strategy] = Field(default_factory=dict)
+    interceptors: tuple[str, ...] = ()
+    output_schema: dict[str, Any] | None = None
+    deadline_unix_s: float | None
+    keep_s: float | None = None
+    tenant: str = ""
+    client_tools: tuple[ToolSpec, ...] = ()
+    model_options: dict[str, Any] = Field(default_factory=dict, repr=False)
+    parent_call_id: str | None = None
+    depth: int = 0
+    started_unix_s: float = 0.0
+    turn: int = 0
+    offered: tuple[str, ...] | None = None
+    """What the model was offered last, where that changes."""
+    turns_before: int = 0
+    """The turns that were taken before the user last spoke."""
+    repairs: int = 0
+    """How often the model was asked again for an answer that fits."""
+    calls: tuple[CallRecord, ...] = ()
+    streamed: tuple[CallRecord, ...] = ()
+    """Calls of a reply that is still being written."""
+    usage: Usage = Usage()
+    answer: str | None = None
+    reason: str | None = None
+
+    @classmethod
+    def start(cls, event: RunStarted) -> Run:
+        """A run that has just begun."""
+        return cls(**{name: getattr(event, name) for name in RunStarted.model_fields if name != "type"})
+
+    def on(self, event: Happening) -> Run:  # noqa: C901, PLR0911  # one line for each kind of event
+        """The run after an event. Raises IllegalTransition when it cannot have happened now."""
+        match event:
+            case ModelReplied():
+                return self._replied(event)
+            case CallsStreamed():
+                return self._streamed(event)
+            case CallsSent():
+                return self._sent(event)
+            case CallsBack():
+                return self._back(event)
+            case CallsParked():
+                return self._parked(event)
+            case ApprovalGiven():
+                return self._approved(event)
+            case SlowResultDelivered():
+                return self._delivered(event)
+            case RunAdopted():
+                return self._to(Change.ADOPTED)
+            case RunResumed():
+                return self._resumed(event)
+            case CallsHandedOver():
+                return self._handed_over()
+            case RunStopped():
+                return self._stopped(event)
+
+    def answer_as(self, type_: type[T]) -> T:
+        """The answer of a run with this `output_type`. Raises ValueError when there is none, or none of this type."""
+        if self.answer is None:
+            raise ValueError(f"run {self.run_id} has no answer: it is {self.state} ({self.reason})")
+        return TypeAdapter(type_).validate_python(parsed(self.answer))
+
+    @property
+    def calls_owed(self) -> tuple[CallRecord, ...]:
+        """The calls of the last reply that have no result yet."""
+        return tuple(call for call in self.calls if call.turn == self.turn and call.result is None)
+
+    def is_callers(self, call: CallRecord) -> bool:
+        """Whether the call is one of the caller's own tools, and whole."""
+        return call.refusal is None and any(call.tool == spec.name for spec in self.client_tools)
+
+    @property
+    def only_callers_calls_left(self) -> bool:
+        """Whether every call that is owed is for the caller to answer."""
+        owed = self.calls_owed
+        return bool(owed) and all(self.is_callers(call) for call in owed)
+
+    @property
+    def handed_over(self) -> tuple[CallRecord, ...]:
+        """The calls that the run ended with, for its caller to answer; none for a run that ended otherwise."""
+        if self.state is not State.DONE:
+            return ()
+        return tuple(call for call in self._last_calls if self.is_callers(call))
+
+    @property
+    def recent_calls(self) -> tuple[CallRecord, ...]:
+        """The calls that were asked for since the user last spoke."""
+        return tuple(call for call in self.calls if call.turn > self.turns_before)
+
+    @property
+    def calls_under_way(self) -> tuple[CallRecord, ...]:
+        """The calls that somebody still works on, of any turn."""
+        return tuple(call for call in (*self.calls, *self.streamed) if call.is_under_way)
+
+    @property
+    def open_slow_calls(self) -> tuple[CallRecord, ...]:
+        """The submitted calls whose results the model has not seen."""
+        return tuple(call for call in self.calls if call.is_slow_and_open)
+
+    @property
+    def tasks(self) -> dict[str, CallRecord]:
+        """The calls that became tasks, by the handle that the model or a caller has of them."""
+        return {handle: call for call in self.calls if (handle := _handle_of(call))}
+
+    @property
+    def awaiting_approval(self) -> tuple[CallRecord, ...]:
+        """The calls that a person has to decide about."""
+        return tuple(call for call in self.calls_owed if call.awaits_approval and call.approval is None)
+
+    @property
+    def calls_to_send(self) -> tuple[CallRecord, ...]:
+        """The calls of the last reply that nobody has and nobody has to decide about."""
+        return tuple(
+            call
+            for call in self.calls_owed
+            if call.deadline_unix_s is None
+            and (call.approval is not None or not call.awaits_approval)
+            and not self.is_callers(call)
+        )
+
+    def messages_with(self, results: Mapping[str, ToolResult]) -> tuple[Any, ...]:
+        """The messages of the last reply's calls once `results` are in; empty while others are still out."""
+        known = {call.call_id: call.result for call in self._last_calls if call.result is not None} | dict(results)
+        if any(call.call_id not in known for call in self._last_calls):
+            return ()
+        repeated = repetitions(self.recent_calls)
+        return tuple(
+            message.model_copy(update={"content": message.content + note})
+            if isinstance(known[call.call_id], Returned) and (note := note_for(call, repeated))
+            else message
+            for call, message in zip(self._last_calls, tool_messages(self._last_calls, known), strict=True)
+        )
+
+    @property
+    def _last_calls(self) -> tuple[CallRecord, ...]:
+        return tuple(call for call in self.calls if call.turn == self.turn)
+
+    def _replied(self, event: ModelReplied) -> Run:
+        turn = self.turn + 1
+        last = len(event.message.tool_calls) - 1
+        asked = tuple(
+            call.model_copy(update={"refusal": cut_off(event.message.tool_calls[position])})
+            if event.cut_off and position == last and call.deadline_unix_s is None
+            else call
+            for position, call in enumerate(self._asked(event.message, event.masked))
+        )
+        if asked:
+            change = Change.MODEL_ASKED_FOR_TOOLS
+        elif self.open_slow_calls:
+            change = Change.MODEL_ANSWERED_EARLY
+        elif event.problem is not None:
+            change = Change.ANSWER_REFUSED
+        else:
+            change = Change.MODEL_ANSWERED
+        complaint = (UserMessage(content=event.problem or ""),) if change is Change.ANSWER_REFUSED else ()
+        return self._to(
+            change,
+            turn=turn,
+            offered=event.offered,
+            repairs=self.repairs + len(complaint),
+            messages=(*self.messages, event.message, *complaint),
+            calls=self.calls + asked,
+            streamed=(),
+            usage=self.usage + event.usage,
+            answer=event.message.content if change is Change.MODEL_ANSWERED else None,
+        )
+
+    def _asked(self, message: AssistantMessage, masked: Collection[str]) -> tuple[CallRecord, ...]:
+        """The calls of the reply that is due, those that were streamed as they stand."""
+        turn, known = self.turn + 1, {call.call_id: call for call in self.streamed}
+        return tuple(
+            known.get(id_ := call_id(self.run_id, turn, position))
+            or CallRecord(
+                call_id=id_,
+                turn=turn,
+                requested_id=request.id,
+                tool=request.name,
+                arguments=request.arguments,
+                is_masked=id_ in masked,
+            )
+            for position, request in enumerate(message.tool_calls)
+        )
+
+    def _streamed(self, event: CallsStreamed) -> Run:
+        return self._to(Change.CALLS_STREAMED, streamed=self._asked(event.message, event.masked))
+
+    def _sent(self, event: CallsSent) -> Run:
+        if self.streamed:
+            return self._sent_early(event)
+        self._must_owe({*event.deadlines_unix_s, *event.awaiting_approval})
+        if self.state is State.THINKING:
+            raise IllegalTransition(f"run {self.run_id} has no calls that could have been sent")
+        changes: dict[str, dict[str, Any]] = {
+            call_id_: {"awaits_approval": True} for call_id_ in event.awaiting_approval
+        }
+        for call_id_, deadline_unix_s in event.deadlines_unix_s.items():
+            changes[call_id_] = {"deadline_unix_s": deadline_unix_s, "is_direct": call_id_ in event.direct}
+        return self._to(Change.CALLS_SENT, calls=self._updated(changes))
+
+    def _sent_early(self, event: CallsSent) -> Run:
+        sent = event.deadlines_unix_s
+        if not sent.keys() <= {call.call_id for call in self.streamed}:
+            raise IllegalTransition(f"run {self.run_id} has not been asked for all of {sorted(sent)}")
+        streamed = tuple(
+            call.model_copy(update={"deadline_unix_s": sent[call.call_id], "is_direct": call.call_id in event.direct})
+            if call.call_id in sent
+            else call
+            for call in self.streamed
+        )
+        return self._to(Change.CALLS_SENT, streamed=streamed)
+
+    def _back(self, event: CallsBack) -> Run:
+        self._must_owe(event.results)
+        changes = {call_id_: {"result": result} for call_id_, result in event.results.items()} | {
+            call_id_: {"late_result": result} for call_id_, result in event.fetched.items()
+        }
+        calls = self._updated(changes)
+        messages = self.messages + event.messages
+        if len(event.results) < len(self.calls_owed):
+            return self._to(Change.SOME_CALLS_BACK, messages=messages, calls=calls)
+        last = [call for call in calls if call.turn == self.turn]
+        fetched = [call for call in calls if call.call_id in event.fetched]
+        values = self._values_after([call.late_result for call in fetched] + [call.result for call in last])
+        direct = [call.result for call in last if call.is_direct and isinstance(call.result, Returned)]
+        if len(direct) == len(last):
+            answer = "\n\n".join(result.content for result in direct)
+            return self._to(Change.RESULTS_ARE_THE_ANSWER, messages=messages, calls=calls, values=values, answer=answer)
+        return self._to(Change.ALL_CALLS_BACK, messages=messages, calls=calls, values=values)
+
+    def _parked(self, event: CallsParked) -> Run:
+        self._must_owe(event.handles)
+        if self.calls_to_send:
+            # Somebody has approved or denied one meanwhile: resting now, the run would never look at it.
+            raise IllegalTransition(f"run {self.run_id} has calls to send, and cannot rest")
+        changes = {call_id_: {"handle": handle} for call_id_, handle in event.handles.items()}
+        return self._to(Change.ONLY_SLOW_CALLS_LEFT, calls=self._updated(changes))
+
+    def _approved(self, event: ApprovalGiven) -> Run:
+        if event.call_id not in {call.call_id for call in self.awaiting_approval}:
+            raise IllegalTransition(f"call {event.call_id} does not wait for approval")
+        [call] = [call for call in self.calls if call.call_id == event.call_id]
+        change: dict[str, Any] = {"approval": event.approval}
+        if not event.approval.granted:
+            change["refusal"] = denied(call.tool, event.approval.reason)
+        elif event.approval.arguments is not None:
+            change |= {"arguments": event.approval.arguments, "is_masked": False}
+        return self._to(Change.APPROVAL_GIVEN, calls=self._updated({event.call_id: change}))
+
+    def _delivered(self, event: SlowResultDelivered) -> Run:
+        return self._to(
+            Change.SLOW_RESULT_DELIVERED,
+            messages=self.messages + event.messages,
+            calls=self._updated({call_id_: {"late_result": result} for call_id_, result in event.results.items()}),
+            values=self._values_after(event.results.values()),
+        )
+
+    def _values_after(self, results: Iterable[ToolResult | None]) -> dict[str, Any]:
+        """What tools share, with what these returned merged in, in the order of the calls."""
+        values = self.values
+        for result in results:
+            if isinstance(result, Returned) and result.state:
+                values = merged(values, result.state, self.merging)
+        return values
+
+    def _resumed(self, event: RunResumed) -> Run:
+        return self._to(
+            Change.RESUMED,
+            messages=self.messages + event.messages,
+            turns_before=self.turn if event.messages else self.turns_before,
+            repairs=0,
+            answer=None,
+            reason=None,
+        )
+
+    def _handed_over(self) -> Run:
+        """Every one of these calls gets a message all the same: a history with a gap is good for nothing."""
+        if not self.only_callers_calls_left:
+            raise IllegalTransition(f"run {self.run_id} owes calls that are not its caller's")
+        results = {call.call_id: Returned(content=HANDED_OVER) for call in self.calls_owed}
+        said = next(message for message in reversed(self.messages) if isinstance(message, AssistantMessage))
+        return self._to(
+            Change.HANDED_OVER,
+            answer=said.content,
+            messages=(*self.messages, *self.messages_with(results)),
+            calls=self._updated({call_id_: {"result": result} for call_id_, result in results.items()}),
+        )
+
+    def _stopped(self, event: RunStopped) -> Run:
+        """Every open call gets its message, so that the history can be used for a next run."""
+        results = {call.call_id: cancelled_with_run(call.tool, event.reason) for call in self.calls_owed}
+        return self._to(
+            Change(event.state),
+            reason=event.reason,
+            streamed=(),
+            messages=(*self.messages, *(self.messages_with(results) if results else ())),
+            calls=self._updated({call_id_: {"result": result} for call_id_, result in results.items()}),
+        )
+
+    def _must_owe(self, call_ids: Collection[str]) -> None:
+        owed = {call.call_id for call in self.calls_owed}
+        if not owed.issuperset(call_ids):
+            raise IllegalTransition(f"run {self.run_id} owes {sorted(owed)}, not {sorted(call_ids)}")
+
+    def _updated(self, changes: Mapping[str, Mapping[str, Any]]) -> tuple[CallRecord, ...]:
+        if not changes:
+            return self.calls
+        return tuple(
+            call.model_copy(update=changes[call.call_id]) if call.call_id in changes else call for call in self.calls
+        )
+
+    def _to(self, change: Change, **fields: Any) -> Run:
+        state = TRANSITIONS[self.state].get(change)
+        if state is None:
+            raise IllegalTransition(f"run {self.run_id} is {self.state}; {change!r} cannot happen now")
+        return self.model_copy(update={"state": state, **fields})
+
+
+def _handle_of(call: CallRecord) -> str:
+    return call.result.handle if isinstance(call.result, Submitted) else call.handle

@@ -1,0 +1,1 @@
+"""How calls stand, asked by anybody: handles, overviews, dead letters."""

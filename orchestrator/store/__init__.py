@@ -1,0 +1,1 @@
+"""Runs in Redis: their histories, who works on them, and what is kept beside them."""

@@ -1,0 +1,114 @@
+"""One run as its owner works on it: the value, and the only way to change it, which is to write the change down first.
+
+Decides nothing. What others wrote meanwhile (a cancel, an approval, an adoption) is folded in before our own event.
+"""
+
+from __future__ import annotations
+
+import stamina
+import structlog
+
+from toolfleet.errors import IllegalTransition, RunNotOpen, StoreUnreachable, ToolfleetError
+from toolfleet.orchestrator.run.events import ApprovalGiven, Happening, RunAdopted
+from toolfleet.orchestrator.run.value import Run
+from toolfleet.orchestrator.store.run_store import Entry, RunStore, Stored, folded
+
+log = structlog.get_logger("toolfleet.orchestrator")
+
+AWAY_MAX_S = 60.0
+"""How long one write waits for Redis before its run is left as it stands, to be read again."""
+
+
+class LostRun(ToolfleetError):
+    """The run is no longer ours to work on: another orchestrator owns it, or it was deleted."""
+
+
+class RunEnded(ToolfleetError):
+    """Somebody else has ended the run while we worked on it."""
+
+
+class Overtaken(ToolfleetError):
+    """Others have taken the run elsewhere, so that our event makes no sense any more: look where it stands."""
+
+
+class Journal:
+    """A run, and the entry that its next event follows."""
+
+    def __init__(self, store: RunStore, stored: Stored, orchestrator_id: str) -> None:
+        self.run = stored.run
+        self._store = store
+        self._last_id = stored.last_id
+        self._orchestrator_id = orchestrator_id
+        self._is_in_doubt = False
+        """Whether an attempt at the last write failed, so that it may have been stored."""
+
+    async def append(self, event: Happening) -> Run:
+        """Write an event down; the run after it. Waits for Redis up to a minute.
+
+        Raises RunEnded, LostRun or Overtaken when others were first, IllegalTransition when the event cannot have
+        happened, StoreUnreachable.
+        """
+        run = self.run.on(event)
+        while (entry_id := await self._appended(run, event)) is None:
+            newer = await self._caught_up()
+            if self._is_in_doubt and newer[0].event == event:
+                return self.run  # an attempt of ours had succeeded unheard
+            if self.run.state.is_terminal:
+                raise RunEnded(f"run {self.run.run_id} is {self.run.state}: {self.run.reason}")
+            try:
+                run = self.run.on(event)
+            except IllegalTransition as error:
+                raise Overtaken(str(error)) from error
+        self.run, self._last_id = run, entry_id
+        return run
+
+    async def _appended(self, run: Run, event: Happening) -> str | None:
+        self._is_in_doubt = False
+        async for attempt in stamina.retry_context(
+            on=StoreUnreachable, attempts=None, timeout=AWAY_MAX_S, wait_max=2.0
+        ):
+            self._is_in_doubt = attempt.num > 1
+            with attempt:
+                return await self._store.append(run, event, follows=self._last_id)
+        raise AssertionError("a retry ends with a result or an error")
+
+    async def _caught_up(self) -> list[Entry]:
+        """The newer entries, folded in. Raises LostRun."""
+        newer = await self._store.entries(self.run.run_id, after=self._last_id)
+        if not newer:
+            raise LostRun(f"run {self.run.run_id} was deleted")
+        self._fold(newer)
+        return newer
+
+    def _fold(self, newer: list[Entry]) -> None:
+        owners = [entry.event.orchestrator_id for entry in newer if isinstance(entry.event, RunAdopted)]
+        self.run = folded(self.run, newer)
+        self._last_id = newer[-1].id
+        if owners and owners[-1] != self._orchestrator_id:
+            raise LostRun(f"run {self.run.run_id} was taken over by {owners[-1]}")
+
+
+async def write_from_outside(store: RunStore, run_id: str, event: Happening) -> Run:
+    """Add an event to a run that somebody else may own, and tell the owner; the run after it.
+
+    Raises RunNotOpen when it cannot happen now, RunNotFound, StoreUnreachable.
+    """
+    while True:
+        stored = await store.load(run_id)
+        try:
+            run = stored.run.on(event)
+        except IllegalTransition as error:  # from outside that is no bug: they cannot know how the run stands
+            raise RunNotOpen(_cannot(event, stored.run)) from error
+        if await store.append(run, event, follows=stored.last_id):
+            await store.poke(run_id)
+            return run
+
+
+def _cannot(event: Happening, run: Run) -> str:
+    """Why an event from outside cannot happen to the run as it stands."""
+    if isinstance(event, ApprovalGiven):
+        waiting = ", ".join(call.call_id for call in run.awaiting_approval) or "none"
+        return f"call {event.call_id} does not wait for approval; of its run, which is {run.state}, {waiting} does"
+    if run.state.is_terminal:
+        return f"run {run.run_id} has ended already: it is {run.state}"
+    return f"run {run.run_id} has not ended yet: it is {run.state}"

@@ -1,0 +1,200 @@
+"""Who owns which runs: one lease for each orchestrator, however many it has, and the way from a lapsed one to the next.
+
+Moves run ids between sets in Redis; knows nothing of what a run is. Server time throughout.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import Final, NamedTuple, cast
+
+import redis
+import redis.asyncio
+import structlog
+
+from toolfleet.connections import translating
+from toolfleet.orchestrator.store.run_store import adoption
+from toolfleet.settings import Settings
+
+log = structlog.get_logger("toolfleet.orchestrator")
+
+LOOK_EVERY_S: Final = 1.0
+"""How long a run that was handed over waits for its next owner."""
+
+SEEN_LAPSED_S: Final = 3.0
+"""How long a lease must be seen lapsed, by our own clock, before its runs are taken: after a pause of Redis every lease
+has lapsed, and the living renew theirs within a second."""
+
+ADOPT_AT_ONCE: Final = 500
+
+RENEW: Final = """
+-- KEYS: orchestrators, own lease, own runs, runs
+-- ARGV: own id, lease (ms), ttl of the own runs (ms), prefix of heads, the model whose runs it adopts
+-- Returns the orchestrators whose lease has lapsed.
+local time = redis.call('TIME')
+local now_ms = time[1] * 1000 + math.floor(time[2] / 1000)
+redis.call('ZADD', KEYS[1], now_ms + ARGV[2], ARGV[1])
+redis.call('SET', KEYS[2], ARGV[5], 'PX', ARGV[2])
+redis.call('PEXPIRE', KEYS[3], ARGV[3])
+-- A few of the oldest runs each time: those whose record has ended leave the list.
+for _, run in ipairs(redis.call('ZRANGE', KEYS[4], 0, 20)) do
+  if redis.call('EXISTS', ARGV[4] .. run) == 0 then redis.call('ZREM', KEYS[4], run) end
+end
+return redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', '(' .. now_ms, 'LIMIT', 0, 100)
+"""
+
+RELEASE: Final = """
+-- KEYS: orchestrators, the owner's lease, the owner's runs
+-- ARGV: the owner, whether it is given up or must have lapsed, how many,
+--       prefix of heads, prefix of unowned sets, ttl (ms)
+-- Gives runs up for adoption. Returns how many there may still be.
+local time = redis.call('TIME')
+local now_ms = time[1] * 1000 + math.floor(time[2] / 1000)
+local ends_ms = tonumber(redis.call('ZSCORE', KEYS[1], ARGV[1]) or '0')
+if ARGV[2] == '0' and ends_ms >= now_ms then return 0 end
+redis.call('DEL', KEYS[2])
+for _, run in ipairs(redis.call('SPOP', KEYS[3], ARGV[3])) do
+  local model = redis.call('HGET', ARGV[4] .. run, 'model')
+  if model then
+    redis.call('HDEL', ARGV[4] .. run, 'owner')
+    redis.call('SADD', ARGV[5] .. model, run)
+    redis.call('PEXPIRE', ARGV[5] .. model, ARGV[6])
+  end
+end
+local left = redis.call('SCARD', KEYS[3])
+if left == 0 then redis.call('ZREM', KEYS[1], ARGV[1]) end
+return left
+"""
+
+ADOPT: Final = """
+-- KEYS: unowned runs, own runs
+-- ARGV: own id, how many, the event, prefix of heads, prefix of runs, ttl of own runs (ms)
+local has_ended = {done = true, failed = true, cancelled = true}
+local adopted = {}
+for _, run in ipairs(redis.call('SPOP', KEYS[1], ARGV[2])) do
+  local state = redis.call('HGET', ARGV[4] .. run, 'state')
+  if state and not has_ended[state] and redis.call('EXISTS', ARGV[5] .. run) == 1 then
+    redis.call('HSET', ARGV[4] .. run, 'owner', ARGV[1])
+    redis.call('SADD', KEYS[2], run)
+    redis.call('XADD', ARGV[5] .. run, '*', 'e', ARGV[3])
+    adopted[#adopted + 1] = run
+  end
+end
+redis.call('PEXPIRE', KEYS[2], ARGV[6])
+return adopted
+"""
+
+
+class Living(NamedTuple):
+    """An orchestrator whose lease has not lapsed; `model` is "" for one that adopts no runs."""
+
+    orchestrator_id: str
+    model: str
+
+
+async def living(client: redis.asyncio.Redis, settings: Settings) -> list[Living]:
+    """The orchestrators that are there now, by id. Raises StoreUnreachable."""
+    keys = settings.keys
+    with translating(settings):
+        found = cast("list[bytes]", await client.zrange(keys.orchestrators(), 0, -1))
+        names = sorted(each.decode() for each in found)
+        leases = cast("list[bytes | None]", await client.mget([keys.orchestrator(name) for name in names] or ["-"]))
+    return [Living(name, model.decode()) for name, model in zip(names, leases, strict=False) if model is not None]
+
+
+class Leases:
+    """This orchestrator's lease, kept up; `on_adopted` is called with runs that became this orchestrator's own."""
+
+    def __init__(
+        self,
+        client: redis.asyncio.Redis,
+        settings: Settings,
+        orchestrator_id: str,
+        *,
+        model: str | None,
+        on_adopted: Callable[[Sequence[str]], None],
+    ) -> None:
+        self._keys = settings.keys
+        self._settings = settings
+        self._id = orchestrator_id
+        self._model = model
+        self._on_adopted = on_adopted
+        self._renew = client.register_script(RENEW)
+        self._release = client.register_script(RELEASE)
+        self._adopt = client.register_script(ADOPT)
+        self._ttl_ms = int(settings.keep_unfinished_s * 1000)
+        self._lapsed_since: dict[str, float] = {}
+        self._task: asyncio.Task[None] | None = None
+        self._closing = False
+
+    async def start(self) -> None:
+        """Take the lease, and look after it and after lapsed ones from now on. Raises StoreUnreachable."""
+        with translating(self._settings):
+            await self._renewed()
+        self._task = asyncio.create_task(self._keep())
+
+    async def aclose(self) -> None:
+        """Give every run up for adoption at once."""
+        self._closing = True
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait([self._task], timeout=2 * LOOK_EVERY_S)
+        with suppress(redis.RedisError):  # then the lease lapses by itself
+            while await self._released(self._id, is_given_up=True):
+                pass
+
+    async def _keep(self) -> None:
+        every_s = min(LOOK_EVERY_S, self._settings.heartbeat_s)
+        while not self._closing:
+            try:
+                await self._take_from(await self._renewed())
+                await self._adopt_all()
+            except redis.RedisError as error:
+                log.warning("lease_not_renewed", orchestrator_id=self._id, error=str(error))
+            await asyncio.sleep(every_s)
+
+    async def _renewed(self) -> list[str]:
+        keys = self._keys
+        lapsed: list[bytes] = await self._renew(
+            keys=[keys.orchestrators(), keys.orchestrator(self._id), keys.owned(self._id), keys.runs()],
+            args=[self._id, int(self._settings.lease_s * 1000), self._ttl_ms, keys.head(""), self._model or ""],
+        )
+        return [orchestrator_id.decode() for orchestrator_id in lapsed]
+
+    async def _take_from(self, lapsed: Sequence[str]) -> None:
+        now = time.monotonic()
+        self._lapsed_since = {each: self._lapsed_since.get(each, now) for each in lapsed}
+        for orchestrator_id, since in self._lapsed_since.items():
+            if now - since >= min(SEEN_LAPSED_S, self._settings.lease_s / 3):
+                log.warning("lease_lapsed", orchestrator_id=orchestrator_id)
+                while await self._released(orchestrator_id, is_given_up=False):
+                    pass
+
+    async def _released(self, orchestrator_id: str, *, is_given_up: bool) -> int:
+        keys = self._keys
+        left: int = await self._release(
+            keys=[keys.orchestrators(), keys.orchestrator(orchestrator_id), keys.owned(orchestrator_id)],
+            args=[orchestrator_id, int(is_given_up), ADOPT_AT_ONCE, keys.head(""), keys.unowned(""), self._ttl_ms],
+        )
+        return left
+
+    async def _adopt_all(self) -> None:
+        while self._model is not None and not self._closing:
+            adopted: list[bytes] = await self._adopt(
+                keys=[self._keys.unowned(self._model), self._keys.owned(self._id)],
+                args=[
+                    self._id,
+                    ADOPT_AT_ONCE,
+                    adoption(self._id),
+                    self._keys.head(""),
+                    self._keys.run(""),
+                    self._ttl_ms,
+                ],
+            )
+            if not adopted:
+                return
+            log.info("runs_adopted", orchestrator_id=self._id, runs=len(adopted))
+            self._on_adopted([run_id.decode() for run_id in adopted])

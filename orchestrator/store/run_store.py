@@ -1,0 +1,412 @@
+"""A run in Redis: an append-only stream of its events. The run is read back by folding them.
+
+Every write names the entry it follows. One that follows an older entry is refused, whoever makes it: so two
+orchestrators can never both go on with a run, and whoever lost it learns so from the entries it missed. Beside the
+stream stands a small hash, the run's head, for lists and for those who must know the owner; it is written in the same
+script and is never asked what a run is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import sys
+from collections.abc import AsyncGenerator, Awaitable, Collection, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple, cast
+
+import orjson
+import redis.asyncio
+
+from toolfleet.connections import translating
+from toolfleet.errors import AmbiguousId, RunNotFound, StoreUnreachable
+from toolfleet.keys import REPLIES_MAX, RESULT_TTL_S
+from toolfleet.messages import Message, UserMessage
+from toolfleet.orchestrator.run.events import RUN_EVENT, Happening, RunAdopted, RunResumed, RunStarted
+from toolfleet.orchestrator.run.states import State
+from toolfleet.orchestrator.run.value import Run
+from toolfleet.orchestrator.tools.agents import result_for_parent
+from toolfleet.replies import TELL
+from toolfleet.settings import Settings
+from toolfleet.wire import Seal
+
+FIRST: Final = "0-0"
+"""What the first event of a stream follows."""
+
+FOLLOW_BLOCK_MS: Final = 5000
+"""How long one read waits for news of a run; a deleted one is noticed as late as that."""
+
+FOLLOW_AGAIN_S: Final = 1.0
+
+TITLE_CHARS: Final = 100
+
+PAGE: Final = 500
+"""How many heads are read at once where only some are wanted."""
+
+SCAN_COUNT: Final = 5000
+
+APPEND: Final = f"""
+{TELL}
+-- KEYS: run, head, runs, prefix of owned sets, unowned set of the model, runs of the tenant (all of them without one)
+-- ARGV: follows, event, state, whether it has ended, ttl (ms), run id, owner ('' leaves it), may be taken over,
+--       the call whose result this run is ('' for none), its sealed result, prefix of results, prefix of reply streams,
+--       result ttl (ms), replies maxlen, then fields and values for the head
+-- The owner is written with the first event; later ones leave it as it is, whoever writes them.
+local newest = redis.call('XREVRANGE', KEYS[1], '+', '-', 'COUNT', 1)
+if (newest[1] and newest[1][1] or '0-0') ~= ARGV[1] then return false end
+local id = redis.call('XADD', KEYS[1], '*', 'e', ARGV[2])
+local time = redis.call('TIME')
+local now_ms = time[1] * 1000 + math.floor(time[2] / 1000)
+redis.call('HSET', KEYS[2], 'state', ARGV[3], 'updated_ms', now_ms, unpack(ARGV, 15))
+redis.call('PEXPIRE', KEYS[1], ARGV[5])
+redis.call('PEXPIRE', KEYS[2], ARGV[5])
+if newest[1] == nil then
+  redis.call('ZADD', KEYS[3], time[1], ARGV[6])
+  redis.call('ZADD', KEYS[6], time[1], ARGV[6])
+end
+if KEYS[6] ~= KEYS[3] and redis.call('PTTL', KEYS[6]) < tonumber(ARGV[5]) then
+  redis.call('PEXPIRE', KEYS[6], ARGV[5])
+end
+if ARGV[7] ~= '' then
+  redis.call('HSET', KEYS[2], 'owner', ARGV[7])
+  redis.call('SADD', KEYS[4] .. ARGV[7], ARGV[6])
+  redis.call('PEXPIRE', KEYS[4] .. ARGV[7], ARGV[5])
+end
+if ARGV[4] == '1' then
+  local owner = redis.call('HGET', KEYS[2], 'owner')
+  if owner then redis.call('SREM', KEYS[4] .. owner, ARGV[6]) end
+  redis.call('HDEL', KEYS[2], 'owner')
+  -- With the end itself, so that no crash can come between: the parent would wait for a run that has ended.
+  if ARGV[9] ~= '' then settle(ARGV[11], ARGV[9], ARGV[10], ARGV[13], ARGV[12] .. 'nobody', ARGV[14]) end
+elseif ARGV[8] == '1' then
+  redis.call('SADD', KEYS[5], ARGV[6])
+  redis.call('PEXPIRE', KEYS[5], ARGV[5])
+end
+return id
+"""
+
+
+class Entry(NamedTuple):
+    """One stored event, and where it stands."""
+
+    id: str
+    event: RunStarted | Happening
+
+
+class Head(NamedTuple):
+    """What is known of a run without reading it."""
+
+    run_id: str
+    state: State
+    owner: str
+    model: str
+    title: str
+    turn: int
+    calls: int
+    started_unix_s: float
+    updated_unix_s: float
+    tenant: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """A run as it was read, and the entry that its next event follows."""
+
+    run: Run
+    last_id: str
+
+
+class RunStore:
+    """Writes events down before what they announce is done, and reads them back."""
+
+    def __init__(
+        self,
+        client: redis.asyncio.Redis,
+        settings: Settings,
+        seal: Seal,
+        *,
+        blocking_client: redis.asyncio.Redis | None = None,
+    ) -> None:
+        """`blocking_client` is for reads that wait on the server; None: `client` may be used for them."""
+        self._client = client
+        self._blocking_client = blocking_client or client
+        self._settings = settings
+        self._seal = seal
+        self._keys = settings.keys
+        self._append = client.register_script(APPEND)
+
+    async def begin(self, started: RunStarted, *, owner: str = "") -> Stored | None:
+        """Store a run's first event; None when a run with this id is stored already.
+
+        Without an owner it waits for any orchestrator with its model. Raises StoreUnreachable.
+        """
+        run = Run.start(started)
+        head = {
+            "model": started.model,
+            "title": _title(started.messages),
+            "started_ms": int(started.started_unix_s * 1000),
+            "tenant": started.tenant,
+        }
+        last_id = await self._write(run, started, FIRST, owner=owner, may_be_adopted=not owner, head=head)
+        return Stored(run, last_id) if last_id else None
+
+    async def append(self, run: Run, event: Happening, *, follows: str) -> str | None:
+        """Store an event, `run` being what it leads to. Its entry's id, or None when it follows an older entry.
+
+        Raises StoreUnreachable; then the event may be stored or not, and nothing that follows from it may be done.
+        """
+        return await self._write(run, event, follows, may_be_adopted=isinstance(event, RunResumed))
+
+    async def entries(self, run_id: str, *, after: str = FIRST) -> list[Entry]:
+        """The events of a run after an entry. Raises StoreUnreachable."""
+        with translating(self._settings):
+            found = cast(
+                "list[tuple[bytes, dict[bytes, bytes]]]",
+                await self._client.xrange(self._keys.run(run_id), min=f"({after}"),
+            )
+        return [Entry(entry_id.decode(), RUN_EVENT.validate_json(fields[b"e"])) for entry_id, fields in found]
+
+    async def load(self, run_id: str) -> Stored:
+        """The run as its events tell it. Raises RunNotFound, StoreUnreachable."""
+        entries = await self.entries(run_id)
+        if not entries or not isinstance(entries[0].event, RunStarted):
+            raise RunNotFound(_not_stored(run_id))
+        run = folded(Run.start(entries[0].event), entries[1:])
+        return Stored(run, entries[-1].id)
+
+    async def end_of(self, run_id: str) -> Run:
+        """The run once it has ended, whoever works on it. Waits out Redis. Raises RunNotFound."""
+        while True:
+            try:
+                stored = await self.load(run_id)
+                if stored.run.state.is_terminal:
+                    return stored.run
+                with translating(self._settings):
+                    key = self._keys.run(run_id)
+                    await self._blocking_client.xread({key: stored.last_id}, count=1, block=FOLLOW_BLOCK_MS)
+            except StoreUnreachable:
+                await asyncio.sleep(FOLLOW_AGAIN_S)
+
+    async def results(self, call_ids: Sequence[str]) -> list[bytes | None]:
+        """The sealed results of calls, None where there is none yet. Raises StoreUnreachable."""
+        if not call_ids:
+            return []
+        with translating(self._settings):
+            return cast(
+                "list[bytes | None]", await self._client.mget([self._keys.result(call_id) for call_id in call_ids])
+            )
+
+    async def keep_results(self, call_ids: Sequence[str], until_unix_s: float) -> None:
+        """Keep these results until then: others of their run are still out. Raises StoreUnreachable."""
+        if not call_ids:
+            return
+        with translating(self._settings):
+            pipeline = self._client.pipeline(transaction=False)
+            for call_id in call_ids:
+                pipeline.expireat(self._keys.result(call_id), int(until_unix_s))
+            await pipeline.execute()
+
+    async def owner(self, run_id: str) -> str:
+        """Which orchestrator owns the run, "" for none. Raises StoreUnreachable."""
+        with translating(self._settings):
+            owner = cast("bytes | None", await self._client.hget(self._keys.head(run_id), "owner"))
+        return owner.decode() if owner else ""
+
+    async def tenant(self, run_id: str) -> str:
+        """Whose run it is. Raises RunNotFound, StoreUnreachable."""
+        with translating(self._settings):
+            reply = self._client.hmget(self._keys.head(run_id), ["state", "tenant"])
+            state, tenant = await cast("Awaitable[list[bytes | None]]", reply)
+        if state is None:
+            raise RunNotFound(_not_stored(run_id))
+        return (tenant or b"").decode()
+
+    async def heads(
+        self,
+        *,
+        limit: int | None = 50,
+        offset: int = 0,
+        states: Collection[State] = (),
+        tenant: str | None = None,
+    ) -> list[Head]:
+        """The newest runs first, those in one of `states` and of `tenant` if named. Raises StoreUnreachable."""
+        wanted = sys.maxsize if limit is None else limit
+        # Where every entry of the list is wanted, it can be entered anywhere.
+        is_sifted = bool(states) or tenant == ""
+        position, skipped = (0, offset) if is_sifted else (offset, 0)
+        listed = self._listed(tenant or "")
+        found: list[Head] = []
+        more = True
+        while more and len(found) < skipped + wanted:
+            more, page = await self._page(listed, position, PAGE if is_sifted else min(PAGE, wanted - len(found)))
+            position += len(page)
+            found += (head for head in page if not states or head.state in states if tenant in {None, head.tenant})
+        return found[skipped : skipped + wanted]
+
+    async def named(self, beginning: str) -> str:
+        """The id of the one run whose id is this or begins like this. Raises RunNotFound, AmbiguousId."""
+        with translating(self._settings):
+            if await self._client.exists(self._keys.head(beginning)):
+                return beginning
+            pattern = re.sub(r"([*?\[\]\\])", r"\\\1", beginning) + "*"
+            scan = self._client.zscan_iter(self._keys.runs(), match=pattern, count=SCAN_COUNT)
+            found = sorted({cast("bytes", run_id).decode() async for run_id, _ in scan}) if beginning else []
+        if not found:
+            raise RunNotFound(_not_stored(beginning))
+        first, *others = found
+        # Runs below a run have its id and more.
+        if not all(other.startswith(f"{first}.") for other in others):
+            raise AmbiguousId(f"{len(found)} runs have ids that begin with {beginning}, for example {first}")
+        return first
+
+    async def follow(self, run_id: str) -> AsyncGenerator[Entry, None]:
+        """The events of a run, stored and to come, until it has ended. Raises RunNotFound, StoreUnreachable."""
+        run: Run | None = None
+        last_id = FIRST
+        while True:
+            for entry in await self.entries(run_id, after=last_id):
+                last_id = entry.id
+                run = Run.start(entry.event) if isinstance(entry.event, RunStarted) else run and run.on(entry.event)
+                yield entry
+            if run is None or not await self._is_stored(run_id):
+                raise RunNotFound(_not_stored(run_id))
+            if run.state.is_terminal:
+                return
+            with translating(self._settings):
+                await self._blocking_client.xread({self._keys.run(run_id): last_id}, count=1, block=FOLLOW_BLOCK_MS)
+
+    async def _is_stored(self, run_id: str) -> bool:
+        with translating(self._settings):
+            return bool(await self._client.exists(self._keys.run(run_id)))
+
+    def _listed(self, tenant: str) -> str:
+        """The list that holds the runs of a tenant; those without one are in no smaller list than that of all."""
+        return self._keys.runs_of(tenant) if tenant else self._keys.runs()
+
+    async def _page(self, listed: str, offset: int, limit: int) -> tuple[bool, list[Head]]:
+        """Whether there may be more, and the heads of so many runs; those that are gone leave the list."""
+        with translating(self._settings):
+            ids = cast("list[bytes]", await self._client.zrevrange(listed, offset, offset + limit - 1))
+            pipeline = self._client.pipeline(transaction=False)
+            for run_id in ids:
+                pipeline.hgetall(self._keys.head(run_id.decode()))
+            found: list[dict[bytes, bytes]] = await pipeline.execute() if ids else []
+            if gone := [run_id for run_id, head in zip(ids, found, strict=True) if not head]:
+                await self._client.zrem(listed, *gone)
+        heads = [_head(run_id.decode(), head) for run_id, head in zip(ids, found, strict=True) if head]
+        return bool(ids), heads
+
+    async def delete(self, run_id: str) -> bool:
+        """Forget a run. Whether there was one. Who works on it finds it gone, and stops. Raises StoreUnreachable."""
+        owner = await self.owner(run_id)
+        with suppress(RunNotFound), translating(self._settings):
+            await self._client.zrem(self._listed(await self.tenant(run_id)), run_id)
+        with translating(self._settings):
+            pipeline = self._client.pipeline(transaction=True)
+            pipeline.unlink(self._keys.run(run_id))
+            pipeline.unlink(self._keys.head(run_id))
+            pipeline.zrem(self._keys.runs(), run_id)
+            pipeline.srem(self._keys.owned(owner), run_id)
+            deleted, *_ = await pipeline.execute()
+        return bool(deleted)
+
+    async def poke(self, run_id: str) -> None:
+        """Tell the run's owner that somebody else has written to it. Raises StoreUnreachable."""
+        if owner := await self.owner(run_id):
+            with translating(self._settings):
+                await self._client.xadd(self._keys.replies(owner), {"run": run_id})
+
+    async def _write(
+        self,
+        run: Run,
+        event: RunStarted | Happening,
+        follows: str,
+        *,
+        owner: str = "",
+        may_be_adopted: bool = False,
+        head: dict[str, Any] | None = None,
+    ) -> str | None:
+        keys = self._keys
+        parent = run.parent_call_id or ""
+        ends = bool(parent) and run.state.is_terminal
+        fields = {"turn": run.turn, "calls": len(run.calls), **(head or {})}
+        with translating(self._settings):
+            entry_id: bytes | None = await self._append(
+                keys=[
+                    keys.run(run.run_id),
+                    keys.head(run.run_id),
+                    keys.runs(),
+                    keys.owned(""),
+                    keys.unowned(run.model),
+                    self._listed(run.tenant),
+                ],
+                args=[
+                    follows,
+                    event.__pydantic_serializer__.to_json(event),
+                    run.state.value,
+                    int(run.state.is_terminal),
+                    int(self._ttl_s(run) * 1000),
+                    run.run_id,
+                    owner,
+                    int(may_be_adopted),
+                    parent,
+                    self._seal.close_result(result_for_parent(run), parent) if ends else "",
+                    keys.result(""),
+                    keys.replies(""),
+                    RESULT_TTL_S * 1000,
+                    REPLIES_MAX,
+                    *(part for field in fields.items() for part in field),
+                ],
+            )
+        return entry_id.decode() if entry_id else None
+
+    def _ttl_s(self, run: Run) -> float:
+        settings = self._settings
+        match run.state:
+            case State.DONE:
+                return run.keep_s or settings.keep_done_s
+            case State.FAILED:
+                return run.keep_s or settings.keep_failed_s
+            case State.CANCELLED:
+                return run.keep_s or settings.keep_cancelled_s
+            case _:
+                return settings.keep_unfinished_s
+
+
+def folded(run: Run, entries: Sequence[Entry]) -> Run:
+    """The run after these events."""
+    for entry in entries:
+        assert not isinstance(entry.event, RunStarted)  # noqa: S101  # a stream has one beginning
+        run = run.on(entry.event)
+    return run
+
+
+def adoption(orchestrator_id: str) -> bytes:
+    """The event that makes an orchestrator the owner, as it is stored."""
+    return orjson.dumps(RunAdopted(orchestrator_id=orchestrator_id).model_dump())
+
+
+def _not_stored(run_id: str) -> str:
+    return f"no run {run_id} is stored: its id is wrong, or it ended longer ago than runs are kept"
+
+
+def _title(messages: Sequence[Message]) -> str:
+    asked = next((message.content for message in messages if isinstance(message, UserMessage)), "")
+    return " ".join(asked.split())[:TITLE_CHARS]
+
+
+def _head(run_id: str, head: dict[bytes, bytes]) -> Head:
+    text = {name.decode(): value.decode() for name, value in head.items()}
+    return Head(
+        run_id=run_id,
+        state=State(text["state"]),
+        owner=text.get("owner", ""),
+        model=text.get("model", ""),
+        title=text.get("title", ""),
+        turn=int(text.get("turn", 0)),
+        calls=int(text.get("calls", 0)),
+        started_unix_s=int(text.get("started_ms", 0)) / 1000,
+        updated_unix_s=int(text.get("updated_ms", 0)) / 1000,
+        tenant=text.get("tenant", ""),
+    )

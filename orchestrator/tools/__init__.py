@@ -1,0 +1,1 @@
+"""What a model may call, and what answers it without a worker."""

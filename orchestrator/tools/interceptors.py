@@ -1,0 +1,166 @@
+"""What is done with calls in the orchestrator, before they are sent and after they are back.
+
+An interceptor sees one call at a time, in the order of declaration on the way out and in the reverse on the way back.
+Both halves may run in different orchestrators, if the run is taken over between them, so nothing is kept in between.
+Around the tool itself, on its worker, stand the worker's own interceptors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+from toolfleet.calls import Failed, FailureKind, Returned
+from toolfleet.errors import CallerError, ModelError
+from toolfleet.messages import SystemMessage, UserMessage
+from toolfleet.orchestrator.models.protocol import ChatModel, reply
+from toolfleet.orchestrator.status.handles import OWN_QUEUE
+from toolfleet.tool import ToolSpec
+
+Result = Returned | Failed
+
+
+class UnknownInterceptor(CallerError):
+    """A run asks for an interceptor that its orchestrator does not have."""
+
+
+@dataclass(frozen=True, slots=True)
+class RequestedToolCall:
+    """A call as an interceptor sees it; `dataclasses.replace` changes what is sent."""
+
+    call_id: str
+    run_id: str
+    tool: str
+    arguments: str
+    """JSON text, as the model wrote it."""
+    spec: ToolSpec
+    context: Mapping[str, Any] = field(default_factory=dict)
+
+
+class Interceptor:
+    """Override what you need. What its methods raise ends the run; a result is a call's way to fail."""
+
+    tools: Sequence[ToolSpec] = ()
+    """Tools that its runs have besides their own; it answers them itself, and no worker is asked."""
+
+    async def answer(self, call: RequestedToolCall) -> Result:
+        """The result of a call of one of its own tools; asked again if its orchestrator is lost meanwhile."""
+        return Failed(kind=FailureKind.UNKNOWN_TOOL, message=f"nobody answers {call.tool}")
+
+    async def before(self, call: RequestedToolCall) -> RequestedToolCall | Result:
+        """The call to send, changed or not; or its result, and then nothing is sent."""
+        return call
+
+    async def after(self, call: RequestedToolCall, result: Result) -> Result:
+        """The result to record, changed or not."""
+        del call
+        return result
+
+
+class Permission(Interceptor):
+    """Lets only those calls through that `allows`; it returns None, or the reason why not."""
+
+    def __init__(self, allows: Callable[[RequestedToolCall], str | None]) -> None:
+        self._allows = allows
+
+    async def before(self, call: RequestedToolCall) -> RequestedToolCall | Result:
+        """The call, or the denial with its reason."""
+        reason = self._allows(call)
+        if reason is None:
+            return call
+        return Failed(kind=FailureKind.DENIED, message=f"{call.tool} was not allowed: {reason}")
+
+
+class OnFailure(Interceptor):
+    """Your own word for the model where a call has failed: `OnFailure(arguments=f, execution=g)`.
+
+    Each takes the call and the failure and returns a result, a text to tell the model, or None to leave it as it is.
+    `arguments` hears of arguments that could not be read, `execution` of everything else.
+    """
+
+    def __init__(
+        self,
+        *,
+        arguments: Callable[[RequestedToolCall, Failed], Result | str | None] | None = None,
+        execution: Callable[[RequestedToolCall, Failed], Result | str | None] | None = None,
+    ) -> None:
+        self._arguments = arguments
+        self._execution = execution
+
+    async def after(self, call: RequestedToolCall, result: Result) -> Result:
+        """The result, or what is said instead of a failure."""
+        if not isinstance(result, Failed):
+            return result
+        handler = self._arguments if result.kind is FailureKind.BAD_ARGUMENTS else self._execution
+        said = None if handler is None else handler(call, result)
+        if isinstance(said, str):
+            return result.model_copy(update={"message": said})
+        return said or result
+
+
+class Emulation(Interceptor):
+    """A model plays these tools: nothing is sent to a worker. For trying out a conversation before its tools exist."""
+
+    INSTRUCTIONS: Final = (
+        "You stand in for a tool. Answer with what the tool would plausibly return for these arguments, as the bare "
+        "return value (JSON where it is not text), without any explanation."
+    )
+
+    def __init__(self, model: ChatModel, tools: Collection[str]) -> None:
+        self._model = model
+        self._tools = frozenset(tools)
+
+    async def before(self, call: RequestedToolCall) -> RequestedToolCall | Result:
+        """What the model says that the tool returns."""
+        if call.tool not in self._tools:
+            return call
+        asked = f"Tool: {call.tool}\n{call.spec.description}\nArguments: {call.arguments}"
+        try:
+            played = await reply(self._model, [SystemMessage(content=self.INSTRUCTIONS), UserMessage(content=asked)])
+        except ModelError as error:
+            return Failed(kind=FailureKind.ERROR, message=f"{call.tool} could not be emulated: {error}")
+        return Returned(content=played.message.content)
+
+
+class Interceptors:
+    """Those of an orchestrator: some for every call, some for the runs that name them."""
+
+    def __init__(self, always: Sequence[Interceptor] = (), named: Mapping[str, Interceptor] | None = None) -> None:
+        self._always = tuple(always)
+        self._named = dict(named or {})
+
+    def chosen(self, names: Sequence[str]) -> tuple[Interceptor, ...]:
+        """The chain for a run. Raises UnknownInterceptor."""
+        if missing := [name for name in names if name not in self._named]:
+            known = ", ".join(sorted(self._named)) or "none"
+            raise UnknownInterceptor(f"no interceptor {', '.join(missing)}; this orchestrator has {known}")
+        return self._always + tuple(self._named[name] for name in names)
+
+
+def contributed(chain: Sequence[Interceptor]) -> dict[str, ToolSpec]:
+    """The tools that the interceptors of a run bring along, by name."""
+    return {spec.name: spec.model_copy(update={"queue": OWN_QUEUE}) for each in chain for spec in each.tools}
+
+
+def owner_of(chain: Sequence[Interceptor], tool: str) -> Interceptor | None:
+    """Who answers a tool; of several the last, whose spec is the one that was offered."""
+    return next((each for each in reversed(chain) if any(spec.name == tool for spec in each.tools)), None)
+
+
+async def before_all(chain: Sequence[Interceptor], call: RequestedToolCall) -> RequestedToolCall | Result:
+    """The call after the whole chain, or the result of the first one that had one."""
+    for interceptor in chain:
+        outcome = await interceptor.before(call)
+        if not isinstance(outcome, RequestedToolCall):
+            return outcome
+        # The id joins it with its answer, the tool with its spec; an interceptor changes what the tool is given.
+        call = replace(outcome, call_id=call.call_id, run_id=call.run_id, tool=call.tool, spec=call.spec)
+    return call
+
+
+async def after_all(chain: Sequence[Interceptor], call: RequestedToolCall, result: Result) -> Result:
+    """The result after the whole chain, in reverse."""
+    for interceptor in reversed(chain):
+        result = await interceptor.after(call, result)
+    return result

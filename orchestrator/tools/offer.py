@@ -1,0 +1,176 @@
+"""What a model is offered in a run, and what a name that it asks for stands for.
+
+Puts together the catalog, agents, the built-in tools, and the tools that the model has searched for. Sends nothing.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, Protocol
+
+import orjson
+import stamina
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from toolfleet.calls import Effect, Failed, Returned
+from toolfleet.errors import UnknownTool
+from toolfleet.messages import Message
+from toolfleet.orchestrator.fleet.catalog import Catalog
+from toolfleet.orchestrator.run.refusals import bad_arguments
+from toolfleet.orchestrator.run.value import Run
+from toolfleet.orchestrator.status.handles import OWN_QUEUE
+from toolfleet.orchestrator.tools.agents import Agents
+from toolfleet.orchestrator.tools.builtin import built_in_for
+from toolfleet.orchestrator.tools.interceptors import Interceptors, contributed
+from toolfleet.tool import ToolSpec
+
+TOOLS_BACK_WITHIN_S: Final = 30.0
+"""How long a run waits for a worker that serves its tools: workers are restarted one after another."""
+
+SEARCH_TOOLS: Final = "search_tools"
+
+FOUND: Final = "found_tools"
+"""The attribute of a search's result that names what it found."""
+
+ALWAYS_VISIBLE: Final = "always"
+"""Tools with this tag are offered although there are too many to offer all."""
+
+MAX_FOUND: Final = 10
+
+
+class ToolProvider(Protocol):
+    """Decides which tools a run is offered: asked once when it begins, or before each turn if `each_turn`."""
+
+    each_turn: bool
+
+    async def __call__(self, messages: Sequence[Message], context: Mapping[str, Any]) -> Sequence[str]:
+        """Names in the catalog. `context` is the caller's own, with its conversation_id if it gave one."""
+        ...
+
+
+class SearchArguments(BaseModel):
+    """What the model passes to `search_tools`."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    query: str = Field(min_length=1, description="what the tool should do, in a few words")
+    limit: int = Field(default=5, ge=1, le=MAX_FOUND, description="how many tools to show at most")
+
+
+SEARCH_SPEC: Final = ToolSpec(
+    name=SEARCH_TOOLS,
+    description="Find tools that are not shown yet, by what they do. Tools that are found can be called in your next "
+    "reply.",
+    input_schema=SearchArguments.model_json_schema(),
+    effect=Effect.READ_ONLY,
+    queue=OWN_QUEUE,
+)
+
+
+class Offering:
+    """What runs are offered."""
+
+    def __init__(
+        self,
+        catalog: Catalog,
+        agents: Agents,
+        *,
+        max_offered: int,
+        provider: ToolProvider | None = None,
+        resolve: Callable[[str], str | None] | None = None,
+        interceptors: Interceptors | None = None,
+    ) -> None:
+        self._catalog = catalog
+        self._agents = agents
+        self._max_offered = max_offered
+        self._provider = provider
+        self._resolve = resolve
+        self._interceptors = interceptors or Interceptors()
+
+    async def chosen_at_start(self, messages: Sequence[Message], context: Mapping[str, Any]) -> Sequence[str] | None:
+        """The tools of a run that names none: what the provider says once, None for all."""
+        if self._provider is None or self._provider.each_turn:
+            return None
+        return await self._provider(messages, context)
+
+    async def for_model(self, run: Run) -> tuple[dict[str, ToolSpec], tuple[str, ...] | None]:
+        """What the model is told of now; and the names, if they are another choice in each turn.
+
+        Raises UnknownTool when nobody serves a tool of the run, after waiting for it.
+        """
+        chosen = None
+        if self._provider is not None and self._provider.each_turn:
+            chosen = tuple(await self._provider(run.messages, run.context))
+        visible = await self._visible(run, run.tools if chosen is None else chosen)
+        return {**visible, **{spec.name: spec for spec in run.client_tools}}, chosen
+
+    async def for_calls(self, run: Run) -> dict[str, ToolSpec]:
+        """What the calls of the last reply may be of, under the names that the model uses. Raises UnknownTool."""
+        visible = await self._visible(run, run.tools if run.offered is None else run.offered)
+        if self._resolve is not None:
+            everything = await self._catalog.offered()
+            for call in run.calls_owed:
+                name = None if call.tool in visible else self._resolve(call.tool)
+                if name is not None and name in everything:
+                    visible[call.tool] = everything[name]
+        return visible
+
+    async def search(self, run: Run, arguments: str) -> Returned | Failed:
+        """The answer to a call of `search_tools`."""
+        try:
+            asked = SearchArguments.model_validate_json(arguments or "{}")
+        except ValidationError as error:
+            return bad_arguments(SEARCH_TOOLS, error)
+        found = best(asked.query, (await self._tools(run, run.tools)).values())[: asked.limit]
+        shown = [{"name": spec.name, "description": spec.description} for spec in found]
+        said = {"tools": shown, "note": "call them in your next reply" if shown else "nothing fits; use other words"}
+        return Returned(content=orjson.dumps(said).decode(), attributes={FOUND: [spec.name for spec in found]})
+
+    async def _visible(self, run: Run, names: Sequence[str] | None) -> dict[str, ToolSpec]:
+        tools = await self._tools(run, names)
+        if len(tools) > self._max_offered:
+            found = found_in(run)
+            tools = {name: spec for name, spec in tools.items() if name in found or ALWAYS_VISIBLE in spec.tags} | {
+                SEARCH_TOOLS: SEARCH_SPEC
+            }
+        return {**tools, **self._contributed(run), **built_in_for(run)}
+
+    def _contributed(self, run: Run) -> dict[str, ToolSpec]:
+        return contributed(self._interceptors.chosen(run.interceptors))
+
+    async def _tools(self, run: Run, names: Sequence[str] | None) -> dict[str, ToolSpec]:
+        async for attempt in stamina.retry_context(
+            on=UnknownTool, attempts=None, timeout=TOOLS_BACK_WITHIN_S, wait_max=1.0
+        ):
+            with attempt:
+                agents = self._agents.choose(names, depth=run.depth)
+                elsewhere = agents.keys() | self._contributed(run).keys()
+                in_catalog = None if names is None else [name for name in names if name not in elsewhere]
+                return {**await self._catalog.choose(in_catalog), **agents}
+        raise AssertionError("a retry ends with a result or an error")
+
+
+def found_in(run: Run) -> set[str]:
+    """The tools that the model has found by searching, in any turn that is over."""
+    results = (call.result for call in run.calls if call.tool == SEARCH_TOOLS)
+    return {name for result in results if isinstance(result, Returned) for name in result.attributes.get(FOUND, ())}
+
+
+def best(query: str, specs: Sequence[ToolSpec] | Any) -> list[ToolSpec]:
+    """The tools that share words with a query, those that share most first; a word in the name counts for three."""
+    wanted = _words(query)
+    scored = Counter[str]()
+    by_name = {spec.name: spec for spec in specs}
+    for name, spec in by_name.items():
+        scored[name] = 3 * len(wanted & _words(name)) + len(
+            wanted & _words(f"{spec.description} {' '.join(spec.tags)}")
+        )
+    return [by_name[name] for name, score in scored.most_common() if score]
+
+
+def _words(text: str) -> set[str]:
+    """Words without their commonest endings, so that "files" finds "file"."""
+    spaced = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", " ", text)
+    return {re.sub(r"(ing|ed|es|s)$", "", word) for word in re.findall(r"[^\W_]+", spaced.lower())}

@@ -1,0 +1,128 @@
+# The public names, and where they live. `Interceptor` and `Permission` are the orchestrator's; those around a tool on
+# its worker are in toolfleet.interceptors.
+
+from .arguments.parsing import (
+    Arguments as Arguments,
+    BadArguments as BadArguments,
+)
+from .calls import (
+    Effect as Effect,
+    Failed as Failed,
+    FailureKind as FailureKind,
+    Progress as Progress,
+    Returned as Returned,
+    Submitted as Submitted,
+)
+from .context import (
+    CallHistory as CallHistory,
+    Context as Context,
+    ConversationId as ConversationId,
+    FromContext as FromContext,
+    current_context as current_context,
+)
+from .errors import (
+    AmbiguousId as AmbiguousId,
+    BrokerUnreachable as BrokerUnreachable,
+    CallerError as CallerError,
+    DuplicateTool as DuplicateTool,
+    HandleNotFound as HandleNotFound,
+    InvalidSettings as InvalidSettings,
+    InvalidTool as InvalidTool,
+    ModelError as ModelError,
+    ModelRefused as ModelRefused,
+    ModelReplyInvalid as ModelReplyInvalid,
+    ModelUnreachable as ModelUnreachable,
+    NoToolsFound as NoToolsFound,
+    OperatorError as OperatorError,
+    PortInUse as PortInUse,
+    RunNotFound as RunNotFound,
+    RunNotOpen as RunNotOpen,
+    ServerNotStarted as ServerNotStarted,
+    StoreUnreachable as StoreUnreachable,
+    ToolError as ToolError,
+    ToolfleetError as ToolfleetError,
+    ToolModuleError as ToolModuleError,
+    UnknownTool as UnknownTool,
+    WorkerNotReady as WorkerNotReady,
+)
+from .handwritten import (
+    hand_written as hand_written,
+)
+from .local.fleet import (
+    LocalFleet as LocalFleet,
+)
+from .masks import (
+    Secret as Secret,
+)
+from .media import (
+    Media as Media,
+)
+from .messages import (
+    AssistantMessage as AssistantMessage,
+    Message as Message,
+    RequestedCall as RequestedCall,
+    SystemMessage as SystemMessage,
+    ToolMessage as ToolMessage,
+    Usage as Usage,
+    UserMessage as UserMessage,
+)
+from .orchestrator import (
+    REHEARSAL_MODEL as REHEARSAL_MODEL,
+    Agent as Agent,
+    AnthropicMessages as AnthropicMessages,
+    Approval as Approval,
+    CallArgumentsArrived as CallArgumentsArrived,
+    CallEnded as CallEnded,
+    CallProgressed as CallProgressed,
+    CallRecord as CallRecord,
+    CallsRequested as CallsRequested,
+    CallStarted as CallStarted,
+    CallSubmitted as CallSubmitted,
+    ChatModel as ChatModel,
+    Emulation as Emulation,
+    FallbackModel as FallbackModel,
+    FunctionModel as FunctionModel,
+    HttpOptions as HttpOptions,
+    Interceptor as Interceptor,
+    InvalidAssistant as InvalidAssistant,
+    Limits as Limits,
+    ModelEvent as ModelEvent,
+    OfferedTool as OfferedTool,
+    OnFailure as OnFailure,
+    OpenAIChat as OpenAIChat,
+    Orchestrator as Orchestrator,
+    OrchestratorClosed as OrchestratorClosed,
+    Permission as Permission,
+    RecordedModel as RecordedModel,
+    RehearsalServer as RehearsalServer,
+    ReplyComplete as ReplyComplete,
+    RequestedToolCall as RequestedToolCall,
+    Result as Result,
+    Run as Run,
+    RunBegan as RunBegan,
+    RunEnded as RunEnded,
+    RunExists as RunExists,
+    RunFailed as RunFailed,
+    RunOptions as RunOptions,
+    State as State,
+    TextArrived as TextArrived,
+    ToolProvider as ToolProvider,
+    agent_of as agent_of,
+    asks as asks,
+    assistant as assistant,
+    forget as forget,
+    model_from_environment as model_from_environment,
+    sync as sync,
+    system as system,
+)
+from .settings import (
+    Settings as Settings,
+)
+from .tool import (
+    Tool as Tool,
+    ToolSpec as ToolSpec,
+    tool as tool,
+)
+from .toolbox import (
+    tools_in as tools_in,
+)

@@ -1,0 +1,1 @@
+"""What a model wrote for a call, read into what its tool is called with."""

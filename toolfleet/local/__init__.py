@@ -1,0 +1,1 @@
+"""A fleet on this machine: the embedded server, worker processes, and what keeps them alive."""

@@ -1,0 +1,183 @@
+"""A whole fleet on this machine: the embedded server and real worker processes, for laptops, notebooks and tests.
+
+Starts and stops processes; knows nothing of what they do. Whatever ends this process ends them.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from itertools import count
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self
+
+import redis
+from pydantic import SecretStr
+
+from toolfleet.connections import connect, translating
+from toolfleet.errors import InvalidSettings, NoToolsFound, WorkerNotReady
+from toolfleet.local.embedded_server import EmbeddedServer
+from toolfleet.local.lifeline import lifeline
+from toolfleet.local.worker_process import WorkerProcess, start_worker_process, stop_workers
+from toolfleet.settings import Settings, new_secret, read_settings
+from toolfleet.stream_urls import stream_url
+from toolfleet.streams import check_broker_url
+
+__all__ = ["LocalFleet", "WorkerProcess", "redis_or_embedded"]
+
+DEFAULT_POOLS: Final = {"io": 1, "cpu": 1, "long": 1}
+
+NOT_STARTED_YET: Final = "unix:///not/started/yet"
+"""Stands for a server of our own while the other settings are checked, which is quicker than starting it."""
+
+READY_WITHIN_S: Final = 60.0
+POLL_S: Final = 0.05
+
+TEMPORARY_GRACE_S: Final = 3.0
+"""Calls that still run when a fleet is left whose server goes with it: nobody could ever read their results."""
+
+SHARED_GRACE_MARGIN_S: Final = 5.0
+"""On a server that stays, a worker needs this beyond `shutdown_grace_s` to hand its calls back."""
+
+
+class LocalFleet:
+    """Worker processes that serve `modules`, and an embedded server of their own unless `redis_url` names one.
+
+    A context manager: entering returns when every worker has announced its tools, leaving stops all of it. `pools`
+    says how many workers of each pool, `interceptors` what stands around every tool (each as `module:name`); further
+    keywords are settings, such as `lease_s=3`. Raises WorkerNotReady with the worker's last words when one does not
+    come up.
+    """
+
+    def __init__(
+        self,
+        modules: Sequence[str],
+        *,
+        pools: Mapping[str, int] | None = None,
+        redis_url: str | None = None,
+        data_dir: Path | None = None,
+        log_level: str = "warning",
+        environment: Mapping[str, str] | None = None,
+        worker_options: Sequence[str] = (),
+        interceptors: Sequence[str] = (),
+        **overrides: object,
+    ) -> None:
+        if not modules:
+            raise NoToolsFound("a fleet needs a module with tools: pass modules=['your_package.your_tools']")
+        self._modules = list(modules)
+        self._pools = DEFAULT_POOLS if pools is None else pools
+        self._redis_url = redis_url
+        self._data_dir = data_dir
+        self._environment = dict(environment or {})
+        self._worker_options = [
+            *("--log-level", log_level),
+            *(word for name in interceptors for word in ("--interceptor", name)),
+            *worker_options,
+        ]
+        self._overrides = overrides
+        self._numbers = count(1)
+        self._exit = ExitStack()
+        self.workers: list[WorkerProcess] = []
+        self.settings: Settings
+
+    def __enter__(self) -> Self:
+        """Start everything; nothing is left behind when that fails."""
+        with ExitStack() as stack:
+            self.settings = self._settings(stack)
+            self._directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="toolfleet-")))
+            self._lifeline = stack.enter_context(lifeline())
+            stack.callback(self._stop_workers)
+            for pool, wanted in self._pools.items():
+                for _ in range(wanted):
+                    self.start_worker(pool)
+            self.wait_until_ready()
+            self._exit = stack.pop_all()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        """Stop the workers, which may end their calls first, then the server."""
+        self._exit.close()
+
+    def start_worker(self, pool: str, *options: str, environment: Mapping[str, str] | None = None) -> WorkerProcess:
+        """Start one more worker process, with `environment` on top of the fleet's; `wait_until_ready` waits for it."""
+        name = f"{pool}{next(self._numbers)}"
+        worker = start_worker_process(
+            pool,
+            name,
+            self._directory / f"{name}.log",
+            modules=self._modules,
+            options=[*self._worker_options, *options],
+            environment={**self.settings.as_environment(), **self._environment, **(environment or {})},
+            lifeline=self._lifeline,
+        )
+        self.workers.append(worker)
+        return worker
+
+    def wait_until_ready(self, timeout_s: float = READY_WITHIN_S) -> None:
+        """Return when every worker has announced itself. Raises WorkerNotReady."""
+        waited_until = time.monotonic() + timeout_s
+        with translating(self.settings), connect(self.settings) as client:
+            while missing := self._unannounced(client):
+                for worker in missing:
+                    if not worker.is_running:
+                        raise WorkerNotReady(worker.ending())
+                if time.monotonic() > waited_until:
+                    names = ", ".join(worker.name for worker in missing)
+                    raise WorkerNotReady(f"{names} did not announce within {timeout_s:g} s:\n{missing[0].log_tail()}")
+                time.sleep(POLL_S)
+
+    def _unannounced(self, client: redis.Redis) -> list[WorkerProcess]:
+        host = os.uname().nodename
+        announced = set(client.zrange(self.settings.keys.workers(), 0, -1))
+        return [worker for worker in self.workers if f"{worker.name}@{host}".encode() not in announced]
+
+    def _settings(self, stack: ExitStack) -> Settings:
+        if self._redis_url:
+            return _checked(read_settings(redis_url=self._redis_url, **self._overrides))
+        _checked(read_settings(redis_url=NOT_STARTED_YET, **self._overrides))
+        server = EmbeddedServer(data_dir=self._data_dir, temporary=self._data_dir is None)
+        settings = read_settings(redis_url=stack.enter_context(server).url, **self._overrides)
+        if settings.secret.get_secret_value():
+            return settings
+        return settings.model_copy(update={"secret": SecretStr(new_secret())})
+
+    def _stop_workers(self) -> None:
+        is_temporary = self._redis_url is None and self._data_dir is None
+        grace_s = TEMPORARY_GRACE_S if is_temporary else self.settings.shutdown_grace_s + SHARED_GRACE_MARGIN_S
+        workers, self.workers[:] = list(self.workers), []
+        stop_workers(workers, grace_s=grace_s)
+
+
+@contextmanager
+def redis_or_embedded() -> Iterator[Settings]:
+    """Settings whose Redis answers: the one at TOOLFLEET_REDIS_URL, or this user's embedded server.
+
+    The embedded server is started unless it runs already, and stops with its last user. Raises InvalidSettings,
+    StoreUnreachable, ServerNotStarted.
+    """
+    settings = read_settings()
+    if settings.redis_url and "redis_url" in settings.model_fields_set:
+        with translating(_checked(settings)), connect(settings) as client:
+            client.ping()
+        yield settings
+        return
+    with EmbeddedServer() as server:
+        yield _checked(read_settings(redis_url=server.url))
+
+
+def _checked(settings: Settings) -> Settings:
+    """The same settings, if their URLs can be used. Raises InvalidSettings."""
+    stream_url(settings.redis_url)
+    check_broker_url(settings.celery_broker_url)
+    if not settings.redis_url.startswith("sentinel://"):
+        try:
+            redis.connection.parse_url(settings.redis_url)
+        except ValueError as error:
+            raise InvalidSettings(f"TOOLFLEET_REDIS_URL cannot be read: {error}") from None
+    return settings

@@ -1,0 +1,29 @@
+"""`python -m toolfleet.local.flower_process FD`: Flower on this fleet, for as long as the other end of FD is open.
+
+Flower's own options come by its own variables (FLOWER_PORT, FLOWER_BASIC_AUTH, …).
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Final
+
+from toolfleet.broker import celery_app
+from toolfleet.local.lifeline import stop_with
+from toolfleet.settings import read_settings
+
+KILL_AFTER_S: Final = 3.0
+"""It may wait for ever for workers and a server that are gone, and has nothing to lose."""
+
+
+def main() -> None:
+    """Run Flower until SIGTERM."""
+    stop_with(int(sys.argv[1]), kill_after_s=KILL_AFTER_S)
+    app = celery_app(read_settings())
+    # Flower asks workers from many threads, each with a connection to hear and one to speak: a pool would lock up.
+    app.conf.broker_pool_limit = None
+    app.start(["--quiet", "flower"])
+
+
+if __name__ == "__main__":
+    main()

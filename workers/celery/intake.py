@@ -1,0 +1,110 @@
+"""Where Celery's consumer hands over: a message of ours becomes a request and goes to the pool.
+
+Celery's own handler makes two promises, a parsed request and half a dozen checks for each message; ours were checked
+by the transport and are checked by admission, so this one makes the request and nothing else. A call of a tool that is
+not here is answered, not only logged; so is one of Celery's own tasks, which nobody signs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import structlog
+from celery import bootsteps
+from celery.exceptions import InvalidTaskError
+from celery.worker import state
+
+from toolfleet.calls import Effect
+from toolfleet.workers.celery.request import HIDDEN, ToolRequest
+from toolfleet.workers.celery.task import ToolTask
+from toolfleet.workers.celery.task_events import STARTED_AFTER_S, announce_long_calls
+
+log = structlog.get_logger("toolfleet.workers")
+
+
+class UnknownTool(ToolTask):
+    """Stands in for any tool that is not here. Admission ends its calls before anything could run."""
+
+    name = "toolfleet.unknown_tool"
+    effect = Effect.READ_ONLY
+
+
+class TakeIn(bootsteps.StartStopStep):  # type: ignore[misc]  # celery ships no types
+    """The step of Celery's consumer blueprint that installs the handler."""
+
+    requires = ("celery.worker.consumer.tasks:Tasks",)
+
+    _timer: Any = None
+
+    def start(self, consumer: Any) -> None:
+        """Before the first message is read."""
+        consumer.create_task_handler = lambda: handler(consumer)
+        self._stop_timer()
+        if consumer.event_dispatcher and consumer.event_dispatcher.enabled and hasattr(consumer.pool, "perform"):
+            self._timer = consumer.timer.call_repeatedly(STARTED_AFTER_S, announce_long_calls)
+
+    def stop(self, consumer: Any) -> None:
+        """The next connection begins anew."""
+        del consumer
+        self._stop_timer()
+
+    def _stop_timer(self) -> None:
+        timer, self._timer = self._timer, None
+        if timer is not None:
+            timer.cancel()
+
+
+def handler(consumer: Any) -> Callable[[Any], None]:
+    """What is called with every message: tool calls are taken in, nothing else is."""
+    receivers = {
+        name: receiver(task, consumer) for name, task in consumer.app.tasks.items() if isinstance(task, ToolTask)
+    }
+    unknown = receivers[UnknownTool.name]
+
+    def on_message(message: Any) -> None:
+        name = message.headers.get("task") if message.headers else None
+        if name is None:
+            # Celery's message protocol 1, in which nothing of ours is ever sent.
+            log.warning("message_rejected", reason="it names no task in its headers")
+            message.reject()
+        else:
+            receivers.get(name, unknown)(message)
+
+    return on_message
+
+
+def receiver(task: ToolTask, consumer: Any) -> Callable[[Any], None]:
+    """Takes in the calls of one tool."""
+    pool, eventer, revoked = consumer.pool, consumer.event_dispatcher, consumer.controller.state.revoked
+    starts_at_once = hasattr(pool, "perform")
+    callbacks: Iterable[Callable[[ToolRequest], None]] = consumer.on_task_message
+
+    def receive(message: Any) -> None:
+        request = ToolRequest(message, task, consumer)
+        if eventer:
+            request.send_event("task-received", name=request.name, args=HIDDEN, kwargs=HIDDEN)
+        if request.id in revoked and request.revoked():
+            return
+        for callback in callbacks:
+            callback(request)
+        if starts_at_once:
+            pool.perform(request)
+        else:
+            state.task_reserved(request)
+            consumer.on_task_request(request)
+
+    return receive
+
+
+def strategy(task: ToolTask, app: Any, consumer: Any) -> Callable[..., None]:
+    """Celery's own way in (`Task.Strategy`), for a consumer without the step above."""
+    del app
+    receive = receiver(task, consumer)
+
+    def on_message(message: Any, body: Any, *_: Any, **__: Any) -> None:
+        if body is not None:
+            raise InvalidTaskError("tool calls use Celery's message protocol 2")
+        receive(message)
+
+    return on_message

@@ -1,0 +1,205 @@
+"""An asyncio pool for Celery: a thousand calls at a time in one process, on an event loop in a thread of its own.
+
+The only file that touches Celery's pool internals. Tools run here; blocking ones on a bounded set of threads beside it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Final
+
+import structlog
+from celery.concurrency.base import BasePool, apply_target
+from kombu.asynchronous import Hub
+
+from toolfleet.workers.celery.request import ToolRequest
+from toolfleet.workers.perform import Ending, Interruption, Performer
+
+log = structlog.get_logger("toolfleet.workers")
+
+REPORT_WITHIN_S: Final = 0.005
+"""How long Celery may take a call for running that has ended, while there is room for more."""
+
+TOOL_THREAD: Final = "tool"
+"""How the names of the threads of blocking tools begin."""
+
+LET_GO_S: Final = 0.001
+"""How long Celery's thread stands aside for a call that arrives at an idle pool."""
+
+MAX_THREADS: Final = 32
+"""Blocking tools at a time in one process; more would fight over the interpreter lock."""
+
+
+class AsyncioPool(BasePool):  # type: ignore[misc]  # celery ships no types
+    """Performs tool calls as coroutines; other Celery tasks run on its threads."""
+
+    signal_safe = False
+    task_join_will_block = False
+    body_can_be_buffer = True
+
+    def on_start(self) -> None:
+        """Start the loop's thread. Returns when the loop runs."""
+        self._threads = ThreadPoolExecutor(min(self.limit, MAX_THREADS), thread_name_prefix=TOOL_THREAD)
+        self._arrived: deque[ToolRequest] = deque()
+        self._ended: deque[tuple[ToolRequest, Ending, float]] = deque()
+        # By request, not by id: two messages may bring the same call.
+        self._tasks: dict[ToolRequest, asyncio.Task[None]] = {}
+        self._hub: Hub | None = None
+        self._pid = os.getpid()
+        self._started = threading.Event()
+        self._settings = self.app.toolfleet.settings
+        self._loop = _new_event_loop()
+        running = threading.Event()
+        self._thread = threading.Thread(target=self._run_loop, args=(running,), name="tools", daemon=True)
+        self._thread.start()
+        running.wait()
+
+    def register_with_event_loop(self, loop: Hub) -> None:
+        """Celery's event loop: it hears of ended calls."""
+        self._hub = loop
+
+    def perform(self, request: ToolRequest) -> None:
+        """Start a call. Called on Celery's thread; returns at once."""
+        request.on_started(self._pid)
+        self._arrived.append(request)
+        if len(self._arrived) == 1:
+            # One wake-up for all that arrive before the loop looks.
+            self._started.clear()
+            self._loop.call_soon_threadsafe(self._start_arrived)
+            if not self._tasks:
+                # Let go of the interpreter until the loop has it: else a lone call waits for this thread's chores.
+                self._started.wait(LET_GO_S)
+
+    def cancel(self, call_id: str) -> None:
+        """Cancel a running call; it ends as cancelled."""
+        self._loop.call_soon_threadsafe(self._cancel, call_id)
+
+    def on_apply(
+        self,
+        target: Callable[..., Any],
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+        callback: Callable[..., Any] | None = None,
+        accept_callback: Callable[..., Any] | None = None,
+        **_: Any,
+    ) -> None:
+        """Run a plain Celery task on a thread."""
+        self._threads.submit(apply_target, target, args, kwargs, callback, accept_callback)
+
+    def on_stop(self) -> None:
+        """Let running calls end for the grace period, then hand back or end what is left. A second time, nothing."""
+        if not self._thread.is_alive():
+            return
+        asyncio.run_coroutine_threadsafe(self._drain(self._settings.shutdown_grace_s), self._loop).result()
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._threads.shutdown(wait=False, cancel_futures=True)
+        self._report_ended()
+
+    def on_terminate(self) -> None:
+        """As `on_stop`, without grace."""
+        if self._thread.is_alive():
+            asyncio.run_coroutine_threadsafe(self._drain(0), self._loop).result()
+
+    @property
+    def num_processes(self) -> int:
+        """Calls at a time; Celery prefetches this many."""
+        return int(self.limit)
+
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop:
+        """The loop that tools run on, for other work of theirs."""
+        return self._loop
+
+    def _get_info(self) -> dict[str, Any]:
+        return {
+            "implementation": f"{type(self).__module__}:{type(self).__name__}",
+            "max-concurrency": self.limit,
+            "processes": [os.getpid()],
+            "running": len(self._tasks),
+            "max-threads": min(self.limit, MAX_THREADS),
+        }
+
+    # --- on the loop's thread -----------------------------------------------------------------------------------
+
+    def _run_loop(self, running: threading.Event) -> None:
+        asyncio.set_event_loop(self._loop)
+        self._loop.call_soon(self._open, running)
+        self._loop.run_forever()
+        self._loop.run_until_complete(self._performer.aclose())
+        self._loop.run_until_complete(self._loop.shutdown_asyncgens())
+        self._loop.close()
+
+    def _open(self, running: threading.Event) -> None:
+        self._performer = Performer(
+            self._settings, self.app.toolfleet.tools, self._threads, self.app.toolfleet.interceptors
+        )
+        running.set()
+
+    def _start_arrived(self) -> None:
+        arrived = self._arrived
+        while arrived:
+            request = arrived.popleft()
+            self._tasks[request] = self._loop.create_task(self._perform(request))
+        self._started.set()
+
+    async def _perform(self, request: ToolRequest) -> None:
+        started = time.perf_counter()
+        ending = Ending.HANDED_BACK
+        try:
+            ending = await self._performer.perform(request.delivery)
+        except asyncio.CancelledError:
+            pass  # before the tool began: handed back
+        except Exception:  # a pool slot must be given back whatever happens
+            ending = Ending.NOT_PERFORMED
+            log.exception("call_not_performed", call_id=request.id, tool=request.name)
+        finally:
+            del self._tasks[request]
+            self._ended.append((request, ending, time.perf_counter() - started))
+            if len(self._ended) == 1:
+                # Nobody waits for the report but the prefetch credit: all that end within a moment share one.
+                self._loop.call_later(REPORT_WITHIN_S if self._has_room else 0, self._report_soon)
+
+    @property
+    def _has_room(self) -> bool:
+        return len(self._tasks) + len(self._ended) < self.num_processes // 2
+
+    def _report_soon(self) -> None:
+        if self._hub is not None:
+            self._hub.call_soon(self._report_ended)
+
+    def _cancel(self, call_id: str) -> None:
+        for request, task in self._tasks.items():
+            if request.id == call_id:
+                task.cancel(Interruption.REVOKED)
+
+    async def _drain(self, grace_s: float) -> None:
+        self._start_arrived()
+        if self._tasks and grace_s:
+            await asyncio.wait(self._tasks.values(), timeout=grace_s)
+        for task in self._tasks.values():
+            task.cancel(Interruption.SHUTDOWN)
+        if self._tasks:
+            await asyncio.wait(self._tasks.values(), timeout=5)
+
+    # --- on Celery's thread -------------------------------------------------------------------------------------
+
+    def _report_ended(self) -> None:
+        ended = self._ended
+        while ended:
+            request, ending, runtime_s = ended.popleft()
+            request.on_ended(ending, runtime_s)
+
+
+def _new_event_loop() -> asyncio.AbstractEventLoop:
+    try:
+        import uvloop  # noqa: PLC0415  # an optional speed-up: the extra [fast]
+    except ImportError:
+        return asyncio.new_event_loop()
+    return uvloop.new_event_loop()  # type: ignore[no-any-return]

@@ -1,0 +1,279 @@
+"""Celery's view of one delivered call: what inspect, revoke, events and Flower see of it."""
+
+from __future__ import annotations
+
+import time
+from signal import SIGKILL
+from typing import Any, Final
+
+import orjson
+import psutil
+from billiard.exceptions import TimeLimitExceeded
+from celery.bootsteps import CLOSE
+from celery.concurrency.base import BasePool
+from celery.utils.log import get_logger
+from celery.worker import state
+from celery.worker.request import Request
+
+from toolfleet.calls import Effect, FailureKind
+from toolfleet.workers.delivery import unwanted
+from toolfleet.workers.delivery.admit import can_be_reconciled
+from toolfleet.workers.delivery.message import Delivery
+from toolfleet.workers.perform import Ending
+from toolfleet.workers.tool import child_processes as family
+
+logger = get_logger(__name__)
+
+HIDDEN: Final = "(hidden)"
+"""What Celery's events and Flower show instead of arguments: they may hold secrets, and the model's are stored."""
+
+KILL_AFTER_S: Final = 2.0
+"""How long a process tool may clean up after it was told to stop."""
+
+
+KILL_MARGIN_S: Final = 1.0
+"""How much longer than its limit a process lives: an async tool in it stops by itself, and says more."""
+
+
+class ToolRequest(Request):  # type: ignore[misc]  # celery ships no types
+    """A request whose result is stored and acknowledged by settlement, not by Celery."""
+
+    def __init__(self, message: Any, task: Any, consumer: Any) -> None:
+        # Celery's own __init__ parses what we never use; these are the fields that the rest of the worker reads.
+        headers = message.headers
+        delivery_info = message.delivery_info
+        self.acknowledged = False
+        self.id = headers["id"]
+        self.name = headers["task"]
+        # What a child process looks up: for a tool that is not here, the task that says so.
+        self._type = task.name
+        self.delivery = Delivery.of(headers, delivery_info, _arguments_of(message))
+        self._message = message
+        self._task = task
+        self._app = task.app
+        self._consumer = consumer
+        self._hostname = consumer.hostname
+        self._eventer = consumer.event_dispatcher
+        self._delivery_info = delivery_info
+        self._eta = self._expires = self._root_id = self._parent_id = None
+        self._argsrepr = self._kwargsrepr = HIDDEN
+        self._args = self._kwargs = ()
+        self._utc = self._ignore_result = True
+        self._decoded = False
+        self._start_announced = False
+
+    # What only a pool of processes or threads asks for is made when it asks.
+
+    @property
+    def _request_dict(self) -> dict[str, Any]:
+        """Delivery facts ride to the child processes in the request's own dict."""
+        return {**self._message.headers, "hostname": self._hostname, "delivery_info": self._delivery_info}
+
+    @property
+    def _body(self) -> Any:
+        return self._message.body
+
+    @property
+    def _content_type(self) -> Any:
+        return self._message.content_type
+
+    @property
+    def _content_encoding(self) -> Any:
+        return self._message.content_encoding
+
+    @property
+    def _payload(self) -> tuple[tuple[()], dict[str, Any], dict[str, Any]]:
+        return (), {}, {}
+
+    @property
+    def time_limits(self) -> tuple[float, None]:
+        """When a child process is killed that has outlived its tool's limit or the call's deadline."""
+        left_s = max(0.0, _deadline_unix_s(self.delivery.text) - time.time()) + KILL_MARGIN_S
+        limit_s = self._task.time_limit
+        return (left_s if limit_s is None else min(left_s, limit_s)), None
+
+    def execute_using_pool(self, pool: Any, **options: Any) -> Any:
+        """Start the call on a pool of ours, or let Celery trace it on one of its own."""
+        if self.revoked():
+            return None
+        if hasattr(pool, "perform"):
+            return pool.perform(self)
+        return super().execute_using_pool(pool, **options)
+
+    def terminate(self, pool: Any, signal: Any = None) -> None:
+        """Revoke while running: cancel the coroutine, or kill the process that runs it."""
+        if hasattr(pool, "cancel"):
+            pool.cancel(self.id)
+        elif not pool_kills(pool):
+            # A thread cannot be stopped, so its tool is told through its context; nobody waits for it any more.
+            logger.warning("%s %s is cancelled, but its thread goes on until its tool looks", self.name, self.id)
+            self._announce_revoked("terminated", terminated=True, signum=signal, expired=False)
+            unwanted.give_up(self.id)
+        elif self.time_start:
+            self._kill(pool, signal)
+        else:
+            super().terminate(pool, signal)  # as soon as a process has taken it
+
+    def _kill(self, pool: Any, signal: Any) -> None:
+        # Settled before the process hears of it: a tool that is interrupted would have the first word otherwise.
+        self._announce_revoked("terminated", terminated=True, signum=signal, expired=False)
+        started_by_tool = family.descendants(self.worker_pid)
+        pool.terminate_job(self.worker_pid, signal)
+        self._consumer.timer.call_after(KILL_AFTER_S, self._make_sure, (pool, started_by_tool))
+
+    def _make_sure(self, pool: Any, started_by_tool: list[psutil.Process]) -> None:
+        """Kill a tool that swallowed the signal, and what it started.
+
+        Its process may be at another call by now, which is left alone.
+        """
+        family.kill(started_by_tool)
+        job = self._apply_result and self._apply_result()
+        if job is not None and not job.ready():
+            pool.terminate_job(self.worker_pid, SIGKILL)
+
+    def on_started(self, worker_pid: int) -> None:
+        """Tell Celery that the call runs."""
+        self.worker_pid = worker_pid
+        self.time_start = time.time()
+        if self.delivery.stream:
+            self._message.channel.qos.started.add(self._message.delivery_tag)
+        # As state.task_accepted does, without a throw-away dict for the counter.
+        state.requests[self.id] = self
+        state.active_requests.add(self)
+        state.total_count[self.name] += 1
+        state.all_total_count[0] += 1
+
+    def announce_start(self, before_unix_s: float) -> None:
+        """Send `task-started`, once, if the call started before then."""
+        if not self._start_announced and (self.time_start or 0) <= before_unix_s:
+            self._start_announced = True
+            self.send_event("task-started", timestamp=self.time_start)
+
+    def on_ended(self, ending: Ending, runtime_s: float) -> None:
+        """Tell Celery how the call ended, and the transport what its message still needs."""
+        state.task_ready(self)
+        unwanted.forget(self.id)
+        if ending is Ending.HANDED_BACK:
+            self._hand_back()
+        elif ending is Ending.LEFT_OPEN:
+            self._leave_open()
+        elif ending is Ending.NOT_PERFORMED:
+            self.reject(requeue=True)
+        elif ending is Ending.BURIED:
+            self._acknowledge_on_the_broker()
+        else:
+            self.acknowledge()
+        if self._eventer:
+            self.send_event("task-succeeded", name=self.name, started=self.time_start, result=HIDDEN, runtime=runtime_s)
+
+    def send_event(self, type: str, **fields: Any) -> None:  # noqa: A002  # Celery's signature
+        """Send a task event if anybody listens: without `--events` Celery's dispatcher is on for heartbeats only."""
+        eventer = self._eventer
+        if eventer and eventer.enabled and (not eventer.groups or "task" in eventer.groups):
+            eventer.send(type, uuid=self.id, **fields)
+
+    def acknowledge(self) -> None:
+        """Drop the message; on Redis Streams the settlement has acknowledged it already."""
+        if self.acknowledged:
+            return
+        if self.delivery.stream:
+            self.acknowledged = True
+            self._message.channel.qos.forget(self._message.delivery_tag)
+        else:
+            self._acknowledge_on_the_broker()
+
+    def reject(self, requeue: bool = False) -> None:  # noqa: FBT001  # Celery's signature
+        """Give the message to another worker, or to the dead letters."""
+        if not self.acknowledged:
+            self.acknowledged = True
+            self._consumer.call_soon(self._message.reject_log_error, logger, self._errors, requeue)
+
+    def _hand_back(self) -> None:
+        """Give the message to another worker as if it had never been delivered here."""
+        if self.delivery.stream and not self.acknowledged:
+            self.acknowledged = True
+            self._message.channel.qos.hand_back([self._message.delivery_tag])
+        else:
+            self.reject(requeue=True)
+
+    def _leave_open(self) -> None:
+        """Give the message to another worker as if this one were lost: the delivery counts, so it is reconciled."""
+        if self.delivery.stream and not self.acknowledged:
+            self.acknowledged = True
+            self._message.channel.qos.reject(self._message.delivery_tag, requeue=True)
+        else:
+            self.reject(requeue=True)
+
+    def _acknowledge_on_the_broker(self) -> None:
+        if not self.acknowledged:
+            self.acknowledged = True
+            self._consumer.call_soon(self._message.ack_log_error, logger, self._errors)
+
+    @property
+    def _errors(self) -> Any:
+        return self._consumer.connection_errors
+
+    def on_success(self, failed__retval__runtime: tuple[bool, Any, float], **_: Any) -> None:
+        """A child process or thread has performed the call, or failed to."""
+        failed, ending, runtime_s = failed__retval__runtime
+        if failed:
+            self.on_failure(ending)
+        else:
+            # Celery's tracer hands over the repr of what the task returned.
+            self.on_ended(Ending(ending.strip("'")), runtime_s)
+
+    def on_failure(self, exc_info: Any, send_failed_event: bool = True, return_ok: bool = False) -> None:  # noqa: ARG002, FBT001  # Celery's signature
+        """The process that ran the call is gone, or could not perform it: repeat what may be, ask or doubt the rest."""
+        state.task_ready(self)
+        if self.acknowledged:
+            return  # revoked or timed out: it has its result
+        if exc_info.type is TimeLimitExceeded:
+            self.on_timeout(soft=False, timeout=0)
+            return
+        if self.task.effect is Effect.ONCE and self.task.reconciles and can_be_reconciled(self.delivery):
+            self._leave_open()
+        elif self.task.effect is Effect.ONCE:
+            self.task.end_from_outside(self, FailureKind.IN_DOUBT)
+            self.acknowledge()
+        elif self._consumer.blueprint.state == CLOSE:
+            self._hand_back()  # it was killed because the worker stops
+        else:
+            self.reject(requeue=True)
+        logger.warning("tool process lost: %s %s: %r", self.name, self.id, exc_info.exception)
+        self.send_event("task-failed", exception=repr(exc_info.exception))
+
+    def on_timeout(self, soft: bool, timeout: float) -> None:  # noqa: ARG002, FBT001  # Celery's signature
+        """A child process is killed for taking too long. billiard says so twice."""
+        if soft or self.acknowledged:
+            return
+        state.task_ready(self)
+        # Before billiard kills the process: its children could not be found afterwards.
+        started_by_tool = family.descendants(self.worker_pid)
+        self._consumer.timer.call_after(KILL_AFTER_S, family.kill, (started_by_tool,))
+        self.task.end_from_outside(self, FailureKind.TIMED_OUT)
+        self.acknowledge()
+        self.send_event("task-failed", exception="TimeLimitExceeded()")
+
+    def _announce_revoked(self, reason: str, terminated: bool, signum: Any, expired: bool) -> None:  # noqa: FBT001  # Celery's signature
+        self.task.end_from_outside(self, FailureKind.CANCELLED)
+        super()._announce_revoked(reason, terminated, signum, expired)
+
+
+def pool_kills(pool: Any) -> bool:
+    """Whether a pool runs calls in processes of their own, which can be killed."""
+    return getattr(pool.terminate_job, "__func__", None) is not BasePool.terminate_job
+
+
+def _deadline_unix_s(text: object) -> float:
+    """The deadline in an envelope that nobody has checked yet. If it is not believable, nothing will run."""
+    try:
+        return float(orjson.loads(text)["deadline_unix_s"])  # type: ignore[arg-type]  # anything may be in it
+    except (TypeError, ValueError, LookupError):
+        return 0.0
+
+
+def _arguments_of(message: Any) -> object:
+    try:
+        return message.payload[0]
+    except (ValueError, TypeError, LookupError):
+        return None  # admission will refuse it with a reason

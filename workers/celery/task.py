@@ -1,0 +1,117 @@
+"""One Celery task for each tool, so that Flower and Celery's statistics show tools by name.
+
+On the asyncio pool the task's body is never called; on prefork and threads it performs the call on a loop of its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from typing import Any
+
+import structlog
+from celery import Task
+from celery.signals import worker_process_init
+
+from toolfleet.calls import Effect, Failed, FailureKind
+from toolfleet.connections import connect
+from toolfleet.tool import Tool
+from toolfleet.wire import Refused, Seal
+from toolfleet.workers.celery.request import KILL_MARGIN_S, ToolRequest
+from toolfleet.workers.delivery.admit import in_doubt
+from toolfleet.workers.delivery.message import Delivery
+from toolfleet.workers.delivery.settle import Settlement, settle_now
+from toolfleet.workers.perform import Performer
+
+log = structlog.get_logger("toolfleet.workers")
+
+_local = threading.local()
+
+
+class ToolTask(Task):  # type: ignore[misc]  # celery ships no types
+    """Runs one tool. Celery calls `run` in a child process or thread."""
+
+    Strategy = "toolfleet.workers.celery.intake:strategy"
+    abstract = True
+    ignore_result = True
+    acks_late = True
+    reject_on_worker_lost = True
+    max_retries = None
+    typing = False
+
+    tool_name: str
+    effect: Effect
+    reconciles: bool = False
+
+    def run(self, *args: Any, **_: Any) -> str:
+        """Perform the delivered call; the result goes to Redis, the return value only says how it ended."""
+        request = self.request
+        # The signature does not cover what Celery would send when this ends.
+        request.callbacks = request.errbacks = request.chain = request.chord = None
+        delivery = Delivery.of(_headers(request), request.delivery_info or {}, args)
+        return _runner().run(_performer(self.app).perform(delivery)).value
+
+    def end_from_outside(self, request: ToolRequest, kind: FailureKind) -> None:
+        """Settle a call whose tool cannot: it was revoked, or the process that ran it is gone. Blocks briefly."""
+        settings = self.app.toolfleet.settings
+        seal = Seal(settings)
+        try:
+            call = seal.open_call(request.delivery.text, request.delivery.mac)
+        except Refused:
+            return  # nobody waits for it
+        with connect(settings) as client:
+            settlement = Settlement.of(request.delivery, call, _failure(call.tool, kind, self.effect), seal)
+            settle_now(client, settings.keys, settlement)
+
+
+def tool_task(tool: Tool[..., Any]) -> ToolTask:
+    """The Celery task of a tool."""
+    attributes = {
+        "name": tool.spec.name,
+        "tool_name": tool.spec.name,
+        "effect": tool.spec.effect,
+        "reconciles": tool.hooks.get("reconcile") is not None,
+        "__doc__": tool.spec.description,
+        "time_limit": None if tool.spec.timeout_s is None else tool.spec.timeout_s + KILL_MARGIN_S,
+    }
+    task: ToolTask = type("ToolTaskOf", (ToolTask,), attributes)()
+    return task
+
+
+def _headers(request: Any) -> dict[str, Any]:
+    return {name: getattr(request, name, None) for name in ("id", "task", "deliveries", "claimed")}
+
+
+def _failure(tool: str, kind: FailureKind, effect: Effect) -> Failed:
+    match kind:
+        case FailureKind.IN_DOUBT:
+            return in_doubt(tool)
+        case FailureKind.TIMED_OUT:
+            doubt = "" if effect.repeatable else " Its effect may or may not have happened."
+            return Failed(kind=kind, message=f"{tool} took longer than its limit; its process was killed.{doubt}")
+        case _:
+            return Failed(kind=kind, message=f"{tool} was cancelled.")
+
+
+def _runner() -> asyncio.Runner:
+    """This thread's event loop; it lives as long as the thread, and so does the connection on it."""
+    if not hasattr(_local, "runner"):
+        _local.runner = asyncio.Runner()
+    return _local.runner  # type: ignore[no-any-return]
+
+
+def _performer(app: Any) -> Performer:
+    if not hasattr(_local, "performer"):
+        _local.performer = _runner().run(_open_performer(app))
+    return _local.performer  # type: ignore[no-any-return]
+
+
+async def _open_performer(app: Any) -> Performer:
+    fleet = app.toolfleet
+    return Performer(fleet.settings, fleet.tools, threads=None, interceptors=fleet.interceptors)
+
+
+@worker_process_init.connect  # type: ignore[untyped-decorator]
+def _forget_the_parents_loop(**_: Any) -> None:
+    # A forked child must not use the loop and the connection that its parent may have opened.
+    _local.__dict__.clear()

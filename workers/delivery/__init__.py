@@ -1,0 +1,1 @@
+"""One delivered call on its worker: believed, claimed, reported on, settled."""

@@ -1,0 +1,128 @@
+"""Whether a delivered call may start: pure decisions, no clock, no Redis.
+
+The order of the checks is the order of trust: first who wrote it, then whether it is still wanted, then whether a
+second start could do harm.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from toolfleet.calls import Effect, Failed, FailureKind, ToolCall
+from toolfleet.wire import Refused, Seal
+from toolfleet.workers.delivery.message import Delivery
+
+
+class Admitted(NamedTuple):
+    """Start it. `must_claim`: only after this delivery has been written down as the one that may have the effect."""
+
+    call: ToolCall
+    must_claim: bool
+
+
+class Unresolved(NamedTuple):
+    """An earlier delivery may have had the effect: ask the tool's `reconcile`, and start it only if that says not done.
+
+    `must_claim` as in `Admitted`, before anything is asked.
+    """
+
+    call: ToolCall
+    must_claim: bool
+
+
+class Ended(NamedTuple):
+    """Do not start it; this is its result."""
+
+    call: ToolCall
+    result: Failed
+    dead_letter: bool = False
+
+
+class Unbelievable(NamedTuple):
+    """Nobody's call: to the dead letters with the reason, no result."""
+
+    reason: str
+
+
+Decision = Admitted | Unresolved | Ended | Unbelievable
+
+
+def admit(
+    delivery: Delivery,
+    effect: Effect,
+    seal: Seal,
+    *,
+    now_unix_s: float,
+    max_deliveries: int,
+    reconciles: bool = False,
+) -> Decision:
+    """Decide what happens to a delivery. `reconciles`: the tool can tell what became of an earlier attempt."""
+    try:
+        call = seal.open_call(delivery.text, delivery.mac)
+    except Refused as refusal:
+        return Unbelievable(str(refusal))
+    # The MAC covers the call, not Celery's headers: a signed call under another task's name must not run as that task.
+    if call.call_id != delivery.task_id or call.tool != delivery.task:
+        return Unbelievable("the envelope belongs to another call or tool")
+    must_claim = not effect.repeatable and not delivery.claimed
+    if delivery.deliveries > 1 and not effect.repeatable:
+        in_time = now_unix_s < call.deadline_unix_s and delivery.deliveries <= max_deliveries
+        # What is asked there is what became of the tool's own effect, not of taking it back.
+        if reconciles and call.undoes is None and in_time and can_be_reconciled(delivery):
+            return Unresolved(call, must_claim)
+        return Ended(call, in_doubt(call.tool))
+    if failure := _must_not_start(call, delivery, now_unix_s, max_deliveries):
+        return Ended(call, failure, dead_letter=failure.kind is FailureKind.CRASHED)
+    return Admitted(call, must_claim)
+
+
+def can_be_reconciled(delivery: Delivery) -> bool:
+    """Whether a further delivery means that the worker before is lost.
+
+    Only Redis Streams have leases. Elsewhere the first attempt may still be at work, and "not done" would be no news.
+    """
+    return bool(delivery.stream)
+
+
+def _must_not_start(call: ToolCall, delivery: Delivery, now_unix_s: float, max_deliveries: int) -> Failed | None:
+    if delivery.deliveries > max_deliveries:
+        return crashed(call.tool, delivery.deliveries - 1)
+    if now_unix_s >= call.deadline_unix_s:
+        return expired(call.tool)
+    return None
+
+
+def in_doubt(tool: str) -> Failed:
+    """The worker was lost after it may have started."""
+    return Failed(
+        kind=FailureKind.IN_DOUBT,
+        message=f"{tool} was interrupted: its effect may or may not have happened, and it was not run again. "
+        "Check before you repeat it.",
+    )
+
+
+def still_in_doubt(tool: str, reason: str) -> Failed:
+    """As `in_doubt`, and the tool's own reconcile function could not tell either."""
+    return Failed(
+        kind=FailureKind.IN_DOUBT,
+        message=f"{tool} was interrupted: its effect may or may not have happened, and it was not run again, because "
+        f"its reconcile function {reason}. Check before you repeat it.",
+    )
+
+
+def cancelled_unstarted(tool: str) -> Failed:
+    """Nobody wanted it any more when it came up."""
+    return Failed(kind=FailureKind.CANCELLED, message=f"{tool} was cancelled before it started.")
+
+
+def crashed(tool: str, attempts: int) -> Failed:
+    """Every worker that tried was lost."""
+    return Failed(
+        kind=FailureKind.CRASHED,
+        message=f"{tool} crashed: the worker was lost in each of {attempts} attempts. Do not repeat the same call.",
+    )
+
+
+def expired(tool: str) -> Failed:
+    """The deadline passed before it began."""
+    return Failed(kind=FailureKind.EXPIRED, message=f"{tool} did not start before its deadline; it has had no effect.")

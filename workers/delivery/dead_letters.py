@@ -1,0 +1,60 @@
+"""Messages that cannot be handled: kept with their reason, counted, never dropped in silence."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import orjson
+import redis
+import redis.asyncio
+import stamina
+import structlog
+
+from toolfleet.keys import DEAD_LETTERS_MAX, Keys
+from toolfleet.masks import MASK, has_secrets, mask_arguments
+from toolfleet.workers.delivery.message import Delivery
+
+log = structlog.get_logger("toolfleet.workers")
+
+
+async def bury(
+    client: redis.asyncio.Redis,
+    keys: Keys,
+    delivery: Delivery,
+    reason: str,
+    input_schema: Mapping[str, Any] | None = None,
+) -> None:
+    """Write a delivery down among the dead letters, however long Redis is away.
+
+    Where `input_schema` has secrets they are masked; such a letter has lost its signature and cannot be replayed.
+    The message itself is acknowledged by the caller, afterwards.
+    """
+    fields: dict[Any, Any] = {
+        "reason": reason,
+        "task": delivery.task,
+        "id": delivery.task_id,
+        "deliveries": delivery.deliveries,
+        "text": _shown(str(delivery.text), input_schema)[:65536],
+        "mac": str(delivery.mac)[:128],
+    }
+    async for attempt in stamina.retry_context(on=redis.RedisError, attempts=None, timeout=None, wait_max=2.0):
+        with attempt:
+            pipeline = client.pipeline(transaction=True)
+            pipeline.xadd(keys.dead_letters(), fields, maxlen=DEAD_LETTERS_MAX, approximate=True)
+            pipeline.hincrby(keys.counters(), "dead_letters", 1)
+            pipeline.hincrby(keys.counters(), f"dead:{reason}", 1)
+            await pipeline.execute()
+    log.warning("dead_letter", call_id=delivery.task_id, tool=delivery.task, reason=reason)
+
+
+def _shown(text: str, input_schema: Mapping[str, Any] | None) -> str:
+    """An envelope, whoever wrote it, without the secrets in its arguments."""
+    if input_schema is None or not has_secrets(input_schema):
+        return text
+    try:
+        envelope = orjson.loads(text)
+        envelope["arguments"] = mask_arguments(envelope["arguments"], input_schema)
+        return orjson.dumps(envelope).decode()
+    except (ValueError, TypeError, LookupError, AttributeError):
+        return MASK

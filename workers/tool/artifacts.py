@@ -1,0 +1,79 @@
+"""Makes results fit: what is too large to travel in one is kept as an artifact, and the result says where.
+
+Knows the limits and `toolfleet.artifacts`, and nothing of delivery.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+
+import redis
+import redis.asyncio
+import stamina
+import structlog
+
+from toolfleet.artifacts import Artifacts
+from toolfleet.calls import Failed, MediaPart, Returned, Submitted, ToolCall
+from toolfleet.paging import preview
+from toolfleet.settings import Settings
+from toolfleet.workers.tool.results import cut, is_larger
+
+log = structlog.get_logger("toolfleet.workers")
+
+ATTEMPTS = 4
+KEEP_WITHIN_S = 10.0
+"""How long Redis may take to take it; then the model gets the beginning, and is told that the rest is lost."""
+
+
+class Fitting:
+    """Fits the results of one event loop."""
+
+    def __init__(self, client: redis.asyncio.Redis, settings: Settings) -> None:
+        self._artifacts = Artifacts(client, settings)
+        self._max_result_bytes = settings.max_result_bytes
+        self._max_media_bytes = settings.max_inline_media_bytes
+
+    def is_needed(self, result: Returned | Failed | Submitted) -> bool:
+        """Whether any of it is too large."""
+        if isinstance(result, Returned) and any(self._is_too_large(part) for part in result.media):
+            return True
+        return is_larger(result, self._max_result_bytes)
+
+    async def fitted(self, result: Returned | Failed | Submitted, call: ToolCall) -> Returned | Failed | Submitted:
+        """The result, with a preview and a reference in the place of what was too large."""
+        if not isinstance(result, Returned):
+            return result
+        media = [await self._fitted(part, call) if self._is_too_large(part) else part for part in result.media]
+        if media:
+            result = result.model_copy(update={"media": tuple(media)})
+        if not is_larger(result, self._max_result_bytes):
+            return result
+        artifact = await self._kept(result.content.encode(), call)
+        if artifact is None:
+            return cut(result, self._max_result_bytes)
+        shown = preview(result.content, artifact, self._max_result_bytes)
+        return result.model_copy(update={"content": shown, "artifact": artifact})
+
+    def _is_too_large(self, part: MediaPart) -> bool:
+        return len(part.data) * 3 > self._max_media_bytes * 4
+
+    async def _fitted(self, part: MediaPart, call: ToolCall) -> MediaPart:
+        try:
+            data = base64.b64decode(part.data, validate=True)
+        except binascii.Error:
+            data = b""  # a tool's own work; there is nothing to keep
+        artifact = await self._kept(data, call, part.media_type) if data else None
+        return part.model_copy(update={"data": "", "artifact": artifact})
+
+    async def _kept(self, data: bytes, call: ToolCall, media_type: str | None = None) -> str | None:
+        named = {} if media_type is None else {"media_type": media_type}
+        try:
+            async for attempt in stamina.retry_context(
+                on=redis.RedisError, attempts=ATTEMPTS, timeout=KEEP_WITHIN_S, wait_max=2.0
+            ):
+                with attempt:
+                    return await self._artifacts.keep(data, run_id=call.run_id, **named)
+        except redis.RedisError as error:
+            log.warning("artifact_not_kept", call_id=call.call_id, run_id=call.run_id, error=str(error))
+        return None

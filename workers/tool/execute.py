@@ -1,0 +1,225 @@
+"""One call in, one result out. Whatever a tool does, the answer is a record: nothing is raised but cancellation.
+
+One of the two places in this project that may catch everything, for a tool and for its hooks. Knows nothing
+of Redis, Celery or delivery.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import inspect
+import threading
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import Executor
+from dataclasses import replace
+from typing import Any
+
+import structlog
+
+from toolfleet.arguments.parsing import DEFAULT_LIMITS, Arguments, BadArguments, Limits
+from toolfleet.calls import Failed, FailureKind, NotDone, Returned, Submitted, ToolCall, undone_id
+from toolfleet.context import Context, within
+from toolfleet.errors import ToolError
+from toolfleet.hooks import HookName
+from toolfleet.interceptors import Interceptor, Result
+from toolfleet.tool import Tool
+from toolfleet.workers.delivery.admit import still_in_doubt
+from toolfleet.workers.tool.interceptors import intercepted, with_attributes
+from toolfleet.workers.tool.results import encodable, failure_of, record_of
+
+log = structlog.get_logger("toolfleet.workers")
+
+
+async def execute(
+    call: ToolCall,
+    tool: Tool[..., Any],
+    context: Context,
+    *,
+    threads: Executor | None,
+    limits: Limits = DEFAULT_LIMITS,
+    interceptors: tuple[Interceptor, ...] = (),
+) -> Returned | Failed | Submitted:
+    """Run one call to its end, through `interceptors` and the tool's own.
+
+    Blocking tools run on `threads`, or right here without one. The time limit is the tool's own or what is left until
+    the deadline, whichever is shorter; interceptors and tries share it. Raises CancelledError only.
+    """
+    limit_s = _limit_s(call, tool, time.time())
+    clock = asyncio.timeout(limit_s)
+    try:
+        # Inside, because a validator of the tool's author may raise anything too.
+        arguments = tool.bind(call.arguments, limits)
+        async with clock:
+            if interceptors or tool.interceptors:
+                value = await _through((*interceptors, *tool.interceptors), tool, arguments, context, threads)
+            else:
+                value = await _invoke(tool, arguments, context, threads)
+        result = record_of(value, returns_nothing=tool.returns_nothing)
+        return with_attributes(result, context) if context.attributes else result
+    except BadArguments as error:
+        return Failed(kind=FailureKind.BAD_ARGUMENTS, message=encodable(str(error)))
+    except ToolError as error:
+        return _tried(failure_of(error), context)
+    except TimeoutError as error:
+        return _timed_out(tool, limit_s) if clock.expired() else _broken(call, error)
+    except asyncio.CancelledError as error:
+        if _asked_to_cancel():
+            raise
+        return _broken(call, error)
+    except BaseException as error:  # noqa: BLE001  # a tool may raise anything, SystemExit and MemoryError included
+        return _tried(_broken(call, error), context)
+
+
+async def reconcile(
+    call: ToolCall, tool: Tool[..., Any], context: Context, *, threads: Executor | None
+) -> Returned | Failed | NotDone:
+    """Ask a tool what became of an earlier attempt at a call. Whatever is no answer leaves the call in doubt.
+
+    Takes no longer than until the call's deadline. Raises CancelledError only.
+    """
+    clock = asyncio.timeout(context.time_left_s)
+    try:
+        async with clock:
+            answer = await _ask(tool, "reconcile", (call,), context, threads)
+        return _verdict(call, answer)
+    except TimeoutError as error:
+        return _undecided(call, "gave no answer before the deadline" if clock.expired() else _raised(error), error)
+    except asyncio.CancelledError as error:
+        if _asked_to_cancel():
+            raise
+        return _undecided(call, _raised(error), error)
+    except BaseException as error:  # noqa: BLE001  # the author's function too may raise anything
+        return _undecided(call, _raised(error), error)
+
+
+def _verdict(call: ToolCall, answer: object) -> Returned | Failed | NotDone:
+    match answer:
+        case NotDone():
+            return answer
+        case Failed(kind=kind, message=message):
+            return Failed(kind=kind, message=encodable(message))
+        case Returned():
+            settled = record_of(answer)
+            return settled if isinstance(settled, Returned) else _undecided(call, "returned what has no JSON form")
+        case _:
+            return _undecided(call, f"returned a {type(answer).__name__}, not Returned, Failed or NotDone")
+
+
+async def compensate(
+    call: ToolCall, tool: Tool[..., Any], context: Context, *, threads: Executor | None
+) -> Returned | Failed:
+    """Take back what a call of the tool has done. Whatever its author's function does, the answer is a record.
+
+    Takes no longer than until the call's deadline. Raises CancelledError only.
+    """
+    done = call.model_copy(update={"call_id": undone_id(call.call_id), "undoes": None})
+    limit_s = context.time_left_s
+    clock = asyncio.timeout(limit_s)
+    try:
+        async with clock:
+            answer = await _ask(tool, "compensate", (done, call.undoes), context, threads)
+        result = record_of(answer, returns_nothing=True)
+    except TimeoutError as error:
+        return _timed_out(tool, limit_s) if clock.expired() else _broken(call, error)
+    except asyncio.CancelledError as error:
+        if _asked_to_cancel():
+            raise
+        return _broken(call, error)
+    except BaseException as error:  # noqa: BLE001  # the author's function too may raise anything
+        return _broken(call, error)
+    if isinstance(result, Submitted):
+        return Failed(kind=FailureKind.ERROR, message=f"the compensate function of {call.tool} returned Submitted")
+    return result
+
+
+async def _ask(
+    tool: Tool[..., Any], hook: HookName, given: tuple[object, ...], context: Context, threads: Executor | None
+) -> Any:
+    """What one of the tool's hooks returns, called as the tool itself is."""
+    function = tool.hooks.get(hook)
+    if function is None:
+        raise LookupError(f"{tool.spec.name} has no {hook} function")
+
+    def ask(given: tuple[object, ...], context: Context) -> Any:
+        with within(context):
+            return function(*tool.receiver, *given, context)
+
+    if inspect.iscoroutinefunction(function):
+        with within(context):
+            return await function(*tool.receiver, *given, context)
+    return ask(given, context) if threads is None else await _on_thread(ask, given, context, threads)
+
+
+def _undecided(call: ToolCall, reason: str, error: BaseException | None = None) -> Failed:
+    log.warning(
+        "reconcile_undecided", call_id=call.call_id, run_id=call.run_id, tool=call.tool, reason=reason, exc_info=error
+    )
+    return still_in_doubt(call.tool, encodable(reason))
+
+
+def _raised(error: BaseException) -> str:
+    return f"raised {type(error).__name__}: {failure_of(error).message}"
+
+
+async def _through(
+    chain: tuple[Interceptor, ...],
+    tool: Tool[..., Any],
+    arguments: Arguments,
+    context: Context,
+    threads: Executor | None,
+) -> Result:
+    async def invoke(values: Mapping[str, Any]) -> Any:
+        return await _invoke(tool, replace(arguments, values=dict(values)), context, threads)
+
+    return await intercepted(chain, tool, arguments.values, context, invoke)
+
+
+async def _invoke(tool: Tool[..., Any], arguments: Any, context: Context, threads: Executor | None) -> Any:
+    if tool.is_async:
+        return await tool.invoke(arguments, context)
+    if threads is None:
+        return tool.invoke(arguments, context)
+    return await _on_thread(tool.invoke, arguments, context, threads)
+
+
+async def _on_thread(function: Callable[..., Any], argument: Any, context: Context, threads: Executor) -> Any:
+    """A thread cannot be stopped, so the tool is told through its context that nobody waits any more."""
+    given_up = threading.Event()
+    context = replace(context, is_cancelled=given_up.is_set)
+    # The thread sees the call's own context variables, `current_context()` among them.
+    run = contextvars.copy_context().run
+    try:
+        return await asyncio.get_running_loop().run_in_executor(threads, run, function, argument, context)
+    except asyncio.CancelledError:
+        given_up.set()
+        raise
+
+
+def _limit_s(call: ToolCall, tool: Tool[..., Any], now_unix_s: float) -> float:
+    left_s = call.deadline_unix_s - now_unix_s
+    return left_s if tool.spec.timeout_s is None else min(left_s, tool.spec.timeout_s)
+
+
+def _asked_to_cancel() -> bool:
+    """Whether this task was cancelled, rather than the tool having raised CancelledError of its own."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
+
+
+def _timed_out(tool: Tool[..., Any], limit_s: float) -> Failed:
+    return Failed(
+        kind=FailureKind.TIMED_OUT, message=f"{tool.spec.name} did not finish within {limit_s:.3g} s and was stopped."
+    )
+
+
+def _tried(failure: Failed, context: Context) -> Failed:
+    if context.tries == 1:
+        return failure
+    return failure.model_copy(update={"message": f"{failure.message} (tried {context.tries} times)"})
+
+
+def _broken(call: ToolCall, error: BaseException) -> Failed:
+    log.warning("tool_raised", call_id=call.call_id, run_id=call.run_id, tool=call.tool, exc_info=error)
+    return failure_of(error)

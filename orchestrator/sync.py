@@ -13,16 +13,13 @@ import threading
 from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Final, TypeVar, Unpack
+from typing import Any, Final, Protocol, Self, TypeVar, Unpack
 from weakref import WeakKeyDictionary
 
 from toolfleet.errors import CallerError, ToolfleetError
-
-if TYPE_CHECKING:
-    from toolfleet.messages import Message
-    from toolfleet.orchestrator.api import Orchestrator
-    from toolfleet.orchestrator.options import RunOptions
-    from toolfleet.orchestrator.run.value import Run
+from toolfleet.messages import Message
+from toolfleet.orchestrator.options import RunOptions
+from toolfleet.orchestrator.run.value import Run
 
 T = TypeVar("T")
 
@@ -33,11 +30,39 @@ CANCELLED_WITHIN_S: Final = 10.0
 """How long Ctrl-C waits until what it interrupted has been cancelled on the workers."""
 
 
+class Openable(Protocol):
+    """What is opened here: an orchestrator, or whatever is entered like one."""
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it was entered, and not left."""
+
+    async def __aenter__(self) -> Self: ...
+
+    async def __aexit__(self, *exc_info: object) -> None: ...
+
+
+class Runner(Openable, Protocol):
+    """What `run_sync` needs of an orchestrator."""
+
+    async def start(self, question: str | Sequence[Message], **options: Unpack[RunOptions]) -> str:
+        """Begin a run; returns its id."""
+
+    async def wait(self, run_id: str) -> Run:
+        """The run at its end."""
+
+    async def cancel(self, run_id: str, reason: str) -> Run:
+        """End the run."""
+
+
+Opened = TypeVar("Opened", bound=Openable)
+
+
 class NotHere(CallerError):
     """The orchestrator cannot be used without `await` in this place."""
 
 
-def run_sync(orchestrator: Orchestrator, question: str | Sequence[Message], **options: Unpack[RunOptions]) -> Run:
+def run_sync(orchestrator: Runner, question: str | Sequence[Message], **options: Unpack[RunOptions]) -> Run:
     """One conversation to its end, as `Orchestrator.run`. Ctrl-C cancels it, unless it has a `run_id` to go on by.
 
     Raises what `run` raises, and NotHere.
@@ -45,7 +70,7 @@ def run_sync(orchestrator: Orchestrator, question: str | Sequence[Message], **op
     return do(orchestrator, lambda fleet: _run(fleet, question, options))
 
 
-def do(orchestrator: Orchestrator, ask: Callable[[Orchestrator], Coroutine[Any, Any, T]]) -> T:
+def do(orchestrator: Opened, ask: Callable[[Opened], Coroutine[Any, Any, T]]) -> T:
     """What `ask` makes of the open orchestrator: `do(fleet, lambda f: f.call("add", {"a": 1, "b": 2}))`.
 
     The first use opens the orchestrator; it stays open until `close`, or the interpreter's end. Any number of threads
@@ -54,13 +79,13 @@ def do(orchestrator: Orchestrator, ask: Callable[[Orchestrator], Coroutine[Any, 
     return _background().do(orchestrator, ask)
 
 
-def close(orchestrator: Orchestrator) -> None:
+def close(orchestrator: Openable) -> None:
     """Close an orchestrator that was opened here; its next use opens it again. Without effect on any other."""
     if _current is not None:
         _current.close_one(orchestrator)
 
 
-async def _run(orchestrator: Orchestrator, question: str | Sequence[Message], options: RunOptions) -> Run:
+async def _run(orchestrator: Runner, question: str | Sequence[Message], options: RunOptions) -> Run:
     run_id = await orchestrator.start(question, **options)
     try:
         return await orchestrator.wait(run_id)
@@ -77,10 +102,10 @@ class _Background:
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="toolfleet-loop", daemon=True)
-        self._open: dict[Orchestrator, asyncio.Task[Orchestrator]] = {}
+        self._open: dict[Openable, asyncio.Task[Openable]] = {}
         self._thread.start()
 
-    def do(self, orchestrator: Orchestrator, ask: Callable[[Orchestrator], Coroutine[Any, Any, T]]) -> T:
+    def do(self, orchestrator: Opened, ask: Callable[[Opened], Coroutine[Any, Any, T]]) -> T:
         if threading.current_thread() is self._thread:
             raise NotHere("this code runs on the orchestrator's own event loop: await its methods")
         _must_be_ours(orchestrator)
@@ -88,7 +113,7 @@ class _Background:
         answer = asyncio.run_coroutine_threadsafe(self._asked(orchestrator, ask, ended), self._loop)
         return _result(answer, ended)
 
-    def close_one(self, orchestrator: Orchestrator) -> None:
+    def close_one(self, orchestrator: Openable) -> None:
         asyncio.run_coroutine_threadsafe(self._close(orchestrator), self._loop).result()
 
     def close(self) -> None:
@@ -103,30 +128,31 @@ class _Background:
 
     async def _asked(
         self,
-        orchestrator: Orchestrator,
-        ask: Callable[[Orchestrator], Coroutine[Any, Any, T]],
+        orchestrator: Opened,
+        ask: Callable[[Opened], Coroutine[Any, Any, T]],
         ended: threading.Event,
     ) -> T:
         try:
-            return await ask(await self._opened(orchestrator))
+            await self._opened(orchestrator)
+            return await ask(orchestrator)
         finally:
             ended.set()
 
-    async def _opened(self, orchestrator: Orchestrator) -> Orchestrator:
-        """The orchestrator, opened by whoever came first. The next one tries again when that failed."""
+    async def _opened(self, orchestrator: Openable) -> None:
+        """Open the orchestrator, unless somebody has. The next one tries again when that failed."""
         opening = self._open.get(orchestrator)
         if opening is None:
             _opened_in[orchestrator] = os.getpid()
             opening = self._open[orchestrator] = asyncio.create_task(orchestrator.__aenter__())
         try:
-            return await asyncio.shield(opening)
+            await asyncio.shield(opening)
         except BaseException:
             if opening.done() and (opening.cancelled() or opening.exception()):
                 self._open.pop(orchestrator, None)
                 _opened_in.pop(orchestrator, None)
             raise
 
-    async def _close(self, orchestrator: Orchestrator) -> None:
+    async def _close(self, orchestrator: Openable) -> None:
         opening = self._open.pop(orchestrator, None)
         if opening is None:
             return
@@ -149,7 +175,7 @@ def _result(answer: Future[T], ended: threading.Event) -> T:
         raise
 
 
-def _must_be_ours(orchestrator: Orchestrator) -> None:
+def _must_be_ours(orchestrator: Openable) -> None:
     pid = _opened_in.get(orchestrator)
     if pid is None and orchestrator.is_open:
         raise NotHere("this Orchestrator was opened with `async with`: await its methods on that event loop")
@@ -180,7 +206,7 @@ def _forget_after_fork() -> None:
 
 _current: _Background | None = None
 _starting = threading.Lock()
-_opened_in: WeakKeyDictionary[Orchestrator, int] = WeakKeyDictionary()
+_opened_in: WeakKeyDictionary[Openable, int] = WeakKeyDictionary()
 """Which process opened an orchestrator here; a forked one finds its parent's."""
 
 atexit.register(_close_at_exit)

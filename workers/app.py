@@ -22,9 +22,9 @@ from toolfleet.workers.celery.announce import AnnounceTools
 from toolfleet.workers.celery.drain import LetCallsEnd
 from toolfleet.workers.celery.intake import TakeIn, UnknownTool
 from toolfleet.workers.celery.lost_children import NoticeLostChildren
+from toolfleet.workers.celery.poll_jobs import PollJobs
 from toolfleet.workers.celery.task import tool_task
 from toolfleet.workers.celery.task_events import BatchingDispatcher
-from toolfleet.workers.jobs.step import PollJobs
 from toolfleet.workers.tool.interceptors import interceptors_of
 
 MODULES_VARIABLE: Final = "TOOLFLEET_TOOLS"

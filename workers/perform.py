@@ -27,15 +27,7 @@ from toolfleet.settings import Settings
 from toolfleet.tool import Tool
 from toolfleet.wire import Seal
 from toolfleet.workers.delivery import unwanted
-from toolfleet.workers.delivery.admit import (
-    Ended,
-    Unbelievable,
-    Unresolved,
-    admit,
-    can_be_reconciled,
-    cancelled_unstarted,
-    in_doubt,
-)
+from toolfleet.workers.delivery.admit import Ended, Unbelievable, Unresolved, admit, can_be_reconciled
 from toolfleet.workers.delivery.checkpoints import Checkpoints, LoopCheckpoints, ThreadCheckpoints, opened
 from toolfleet.workers.delivery.claims import Claimer, is_still_ours
 from toolfleet.workers.delivery.dead_letters import bury
@@ -46,6 +38,7 @@ from toolfleet.workers.jobs.decide import job_of
 from toolfleet.workers.jobs.schedule import submit
 from toolfleet.workers.tool.artifacts import Fitting
 from toolfleet.workers.tool.execute import compensate, execute, reconcile
+from toolfleet.workers.tool.failures import cancelled_unstarted, in_doubt
 
 T = TypeVar("T")
 

@@ -24,9 +24,9 @@ from toolfleet.errors import AmbiguousId, RunNotFound, StoreUnreachable
 from toolfleet.keys import REPLIES_MAX, RESULT_TTL_S
 from toolfleet.messages import Message, UserMessage
 from toolfleet.orchestrator.run.events import RUN_EVENT, Happening, RunAdopted, RunResumed, RunStarted
+from toolfleet.orchestrator.run.outcome import result_for_parent
 from toolfleet.orchestrator.run.states import State
 from toolfleet.orchestrator.run.value import Run
-from toolfleet.orchestrator.tools.agents import result_for_parent
 from toolfleet.replies import TELL
 from toolfleet.settings import Settings
 from toolfleet.wire import Seal

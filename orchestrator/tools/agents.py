@@ -13,13 +13,11 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
-from toolfleet.calls import Effect, Failed, FailureKind, Returned, ToolCall
+from toolfleet.calls import Effect, Failed, FailureKind, ToolCall
 from toolfleet.errors import DuplicateTool, InvalidTool
 from toolfleet.messages import Message, SystemMessage, UserMessage
 from toolfleet.orchestrator.run.events import RunStarted
 from toolfleet.orchestrator.run.refusals import bad_arguments
-from toolfleet.orchestrator.run.states import State
-from toolfleet.orchestrator.run.value import Run
 from toolfleet.tool import ToolSpec
 
 
@@ -125,14 +123,3 @@ class Agents:
             )
         )
         return None
-
-
-def result_for_parent(run: Run) -> Returned | Failed:
-    """What the call that started a run comes to, now that the run has ended."""
-    match run.state:
-        case State.DONE:
-            return Returned(content=run.answer or "")
-        case State.CANCELLED:
-            return Failed(kind=FailureKind.CANCELLED, message=f"it was cancelled: {run.reason}")
-        case _:
-            return Failed(kind=FailureKind.ERROR, message=f"it ended without an answer: {run.reason}")

@@ -18,10 +18,10 @@ from toolfleet.connections import connect
 from toolfleet.tool import Tool
 from toolfleet.wire import Refused, Seal
 from toolfleet.workers.celery.request import KILL_MARGIN_S, ToolRequest
-from toolfleet.workers.delivery.admit import in_doubt
 from toolfleet.workers.delivery.message import Delivery
 from toolfleet.workers.delivery.settle import Settlement, settle_now
 from toolfleet.workers.perform import Performer
+from toolfleet.workers.tool.failures import in_doubt
 
 log = structlog.get_logger("toolfleet.workers")
 

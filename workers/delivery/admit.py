@@ -11,6 +11,7 @@ from typing import NamedTuple
 from toolfleet.calls import Effect, Failed, FailureKind, ToolCall
 from toolfleet.wire import Refused, Seal
 from toolfleet.workers.delivery.message import Delivery
+from toolfleet.workers.tool.failures import crashed, expired, in_doubt
 
 
 class Admitted(NamedTuple):
@@ -90,39 +91,3 @@ def _must_not_start(call: ToolCall, delivery: Delivery, now_unix_s: float, max_d
     if now_unix_s >= call.deadline_unix_s:
         return expired(call.tool)
     return None
-
-
-def in_doubt(tool: str) -> Failed:
-    """The worker was lost after it may have started."""
-    return Failed(
-        kind=FailureKind.IN_DOUBT,
-        message=f"{tool} was interrupted: its effect may or may not have happened, and it was not run again. "
-        "Check before you repeat it.",
-    )
-
-
-def still_in_doubt(tool: str, reason: str) -> Failed:
-    """As `in_doubt`, and the tool's own reconcile function could not tell either."""
-    return Failed(
-        kind=FailureKind.IN_DOUBT,
-        message=f"{tool} was interrupted: its effect may or may not have happened, and it was not run again, because "
-        f"its reconcile function {reason}. Check before you repeat it.",
-    )
-
-
-def cancelled_unstarted(tool: str) -> Failed:
-    """Nobody wanted it any more when it came up."""
-    return Failed(kind=FailureKind.CANCELLED, message=f"{tool} was cancelled before it started.")
-
-
-def crashed(tool: str, attempts: int) -> Failed:
-    """Every worker that tried was lost."""
-    return Failed(
-        kind=FailureKind.CRASHED,
-        message=f"{tool} crashed: the worker was lost in each of {attempts} attempts. Do not repeat the same call.",
-    )
-
-
-def expired(tool: str) -> Failed:
-    """The deadline passed before it began."""
-    return Failed(kind=FailureKind.EXPIRED, message=f"{tool} did not start before its deadline; it has had no effect.")

@@ -25,7 +25,7 @@ from toolfleet.errors import ToolError
 from toolfleet.hooks import HookName
 from toolfleet.interceptors import Interceptor, Result
 from toolfleet.tool import Tool
-from toolfleet.workers.delivery.admit import still_in_doubt
+from toolfleet.workers.tool.failures import still_in_doubt
 from toolfleet.workers.tool.interceptors import intercepted, with_attributes
 from toolfleet.workers.tool.results import encodable, failure_of, record_of
 

@@ -1,0 +1,18 @@
+"""What an ended run amounts to for whoever asked for it by a call. Pure."""
+
+from __future__ import annotations
+
+from toolfleet.calls import Failed, FailureKind, Returned
+from toolfleet.orchestrator.run.states import State
+from toolfleet.orchestrator.run.value import Run
+
+
+def result_for_parent(run: Run) -> Returned | Failed:
+    """What the call that started a run comes to, now that the run has ended."""
+    match run.state:
+        case State.DONE:
+            return Returned(content=run.answer or "")
+        case State.CANCELLED:
+            return Failed(kind=FailureKind.CANCELLED, message=f"it was cancelled: {run.reason}")
+        case _:
+            return Failed(kind=FailureKind.ERROR, message=f"it ended without an answer: {run.reason}")

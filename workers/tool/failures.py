@@ -1,0 +1,41 @@
+"""What the model reads of a call that ended without its tool saying how. Pure."""
+
+from __future__ import annotations
+
+from toolfleet.calls import Failed, FailureKind
+
+
+def in_doubt(tool: str) -> Failed:
+    """The worker was lost after it may have started."""
+    return Failed(
+        kind=FailureKind.IN_DOUBT,
+        message=f"{tool} was interrupted: its effect may or may not have happened, and it was not run again. "
+        "Check before you repeat it.",
+    )
+
+
+def still_in_doubt(tool: str, reason: str) -> Failed:
+    """As `in_doubt`, and the tool's own reconcile function could not tell either."""
+    return Failed(
+        kind=FailureKind.IN_DOUBT,
+        message=f"{tool} was interrupted: its effect may or may not have happened, and it was not run again, because "
+        f"its reconcile function {reason}. Check before you repeat it.",
+    )
+
+
+def cancelled_unstarted(tool: str) -> Failed:
+    """Nobody wanted it any more when it came up."""
+    return Failed(kind=FailureKind.CANCELLED, message=f"{tool} was cancelled before it started.")
+
+
+def crashed(tool: str, attempts: int) -> Failed:
+    """Every worker that tried was lost."""
+    return Failed(
+        kind=FailureKind.CRASHED,
+        message=f"{tool} crashed: the worker was lost in each of {attempts} attempts. Do not repeat the same call.",
+    )
+
+
+def expired(tool: str) -> Failed:
+    """The deadline passed before it began."""
+    return Failed(kind=FailureKind.EXPIRED, message=f"{tool} did not start before its deadline; it has had no effect.")

@@ -17,7 +17,8 @@ _UNDO: Final = "-undo"
 class Record(BaseModel):
     """A frozen value that refuses fields it does not know."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    # Built at first use: a module with tools imports many records and needs few.
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
 
 class Effect(StrEnum):
@@ -165,7 +166,7 @@ class Progress(Record):
 ToolResult = Annotated[Returned | Failed | Submitted, Field(discriminator="type")]
 """What a call ends in: exactly one of these for each call id."""
 
-TOOL_RESULT: TypeAdapter[Returned | Failed | Submitted] = TypeAdapter(ToolResult)
+TOOL_RESULT: TypeAdapter[Returned | Failed | Submitted] = TypeAdapter(ToolResult, config=ConfigDict(defer_build=True))
 
 
 def call_id(run_id: str, turn: int, position: int) -> str:

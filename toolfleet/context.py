@@ -12,7 +12,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Final
 
-from pydantic import TypeAdapter
+from pydantic import ConfigDict, TypeAdapter
 from pydantic_core import PydanticSerializationError, to_json
 
 from toolfleet.calls import Progress, ToolCall
@@ -240,7 +240,9 @@ ConversationId = Annotated[str, _FromConversation()]
 HISTORY: Final = "toolfleet.history"
 """Where in a call's context the conversation stands, for tools that want it."""
 
-_MESSAGES: Final[TypeAdapter[tuple[Message, ...]]] = TypeAdapter(tuple[Message, ...])
+_MESSAGES: Final[TypeAdapter[tuple[Message, ...]]] = TypeAdapter(
+    tuple[Message, ...], config=ConfigDict(defer_build=True)
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ from toolfleet.context import Context, within
 from toolfleet.declaration import Declaration, Options, ToolSpec, declare
 from toolfleet.errors import InvalidTool, UnconvertibleValue
 from toolfleet.hooks import Hooks
-from toolfleet.interceptors import Interceptor, Retry
+from toolfleet.interceptors.protocol import Interceptor
 from toolfleet.signature import NotYetDefined, is_method
 
 __all__ = ["Tool", "ToolSpec", "tool"]
@@ -49,10 +49,9 @@ class Tool(Generic[P, R]):
         self.retries = options.retries
         self.retry_on = options.retry_on
         # Innermost, so that what stands around the tool sees one call, however often it is tried.
-        retrying = (Retry(options.retries, options.retry_on),) if options.retries > 0 else ()
         self.interceptors: tuple[Interceptor, ...] = (
             *cast("tuple[Interceptor, ...]", options.interceptors),
-            *retrying,
+            *_retrying(options),
         )
         self._convert = options.convert
         self.source = _source(function)
@@ -256,3 +255,11 @@ def _make_tool(function: Any, *, options: Options, defined_in: FrameType) -> Too
     inside_function = defined_in.f_code.co_flags & inspect.CO_OPTIMIZED
     local_names = dict(defined_in.f_locals) if inside_function else {}
     return Tool(function, options, lambda: declare(function, options, local_names))
+
+
+def _retrying(options: Options) -> tuple[Interceptor, ...]:
+    if options.retries <= 0:
+        return ()
+    from toolfleet.interceptors.retrying import Retry  # noqa: PLC0415  # loads asyncio, for those tools alone
+
+    return (Retry(options.retries, options.retry_on),)

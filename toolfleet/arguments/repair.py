@@ -10,8 +10,6 @@ import re
 from collections.abc import Iterator
 from typing import Any, Final
 
-import json_repair
-
 MAX_REPAIR_CHARS: Final = 262_144
 """Repair runs on the loop that serves all other calls: at this length it may take a fifth of a second."""
 
@@ -127,6 +125,8 @@ def _guess(text: str) -> dict[str, Any] | None:
     """What json-repair reads, unless it had to invent a value."""
     if len(text) > MAX_GUESS_CHARS or text.count("(") > MAX_PARENTHESES or text.endswith(":"):
         return None
+    import json_repair  # noqa: PLC0415  # few texts need it, and every module with tools would load it
+
     value = json_repair.repair_json(text, return_objects=True, skip_json_loads=True)
     if not isinstance(value, dict):
         return None

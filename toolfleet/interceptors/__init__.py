@@ -1,22 +1,8 @@
-"""Around a tool on its worker: `@tool(interceptors=[…])` for one, `--interceptor module:name` for all of a worker."""
+"""Around a tool on its worker: `@tool(interceptors=[…])` for one, `--interceptor module:name` for all of a worker.
 
-from toolfleet.interceptors.caching import Cache, MemoryStore, ResultStore
-from toolfleet.interceptors.guards import ConcurrencyLimit, Permission, TimeLimit
-from toolfleet.interceptors.masking import Mask
-from toolfleet.interceptors.protocol import Call, Interceptor, Proceed, Result
-from toolfleet.interceptors.retrying import Retry
+The public names stand in `__init__.pyi`, and are imported when they are first asked for.
+"""
 
-__all__ = [
-    "Cache",
-    "Call",
-    "ConcurrencyLimit",
-    "Interceptor",
-    "Mask",
-    "MemoryStore",
-    "Permission",
-    "Proceed",
-    "Result",
-    "ResultStore",
-    "Retry",
-    "TimeLimit",
-]
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

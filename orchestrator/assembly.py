@@ -5,6 +5,7 @@ The only file that knows all of them. Decides nothing.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
@@ -34,6 +35,7 @@ from orchestrator.vault import Vault
 from toolfleet.artifacts import Artifacts
 from toolfleet.broker import celery_app
 from toolfleet.connections import connect_async, translating
+from toolfleet.finding import running_redis
 from toolfleet.settings import Settings
 from toolfleet.wire import Seal
 
@@ -66,6 +68,17 @@ class Parts:
     canceller: Canceller
     single_calls: SingleCalls
     batches: Batches
+
+
+async def found_redis(stack: AsyncExitStack, settings: Settings) -> Settings:
+    """`settings` with the Redis that they name or that is found, which `stack` lets go. Raises StoreUnreachable."""
+    if settings.names_redis:
+        return settings
+    # In threads, since a server that is just starting, or stopping with its last user, takes its time.
+    finding = running_redis(settings)
+    found = await asyncio.to_thread(finding.__enter__)
+    stack.push_async_callback(asyncio.to_thread, finding.__exit__, None, None, None)
+    return found
 
 
 async def assemble(

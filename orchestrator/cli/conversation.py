@@ -18,9 +18,8 @@ from orchestrator.events import RunBegan, RunEnded
 from orchestrator.history import Slow
 from orchestrator.limits import Limits
 from orchestrator.models.environment import model_from_environment
-from orchestrator.models.openai import OpenAIChat
 from orchestrator.models.protocol import ChatModel
-from orchestrator.models.rehearsal import REHEARSAL_MODEL, RehearsalServer
+from orchestrator.models.rehearsal import REHEARSAL_MODEL, rehearsal_model
 from orchestrator.run import Run
 from orchestrator.states import State
 from toolfleet.errors import NoToolsFound, ToolfleetError
@@ -168,8 +167,7 @@ async def chosen_model(console: Console) -> AsyncIterator[ChatModel]:
         yield model
         return
     console.print(REHEARSAL_NOTE, soft_wrap=not console.is_terminal)
-    async with RehearsalServer() as server:
-        yield OpenAIChat(REHEARSAL_MODEL, base_url=server.base_url, api_key="rehearsal")
+    yield rehearsal_model()
 
 
 async def model_name() -> str:

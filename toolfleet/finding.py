@@ -18,11 +18,11 @@ from toolfleet.settings import DEFAULT_REDIS_URL, Settings
 
 
 @contextmanager
-def running_redis(settings: Settings) -> Iterator[Settings]:
+def running_redis(settings: Settings, *, otherwise: str = DEFAULT_REDIS_URL) -> Iterator[Settings]:
     """The same settings with a Redis that was found, or `settings` as they are where they name one.
 
     First this user's embedded server, which `toolfleet up` runs and which stays until the block ends, then what
-    answers at the default address. Raises StoreUnreachable with both names when there is neither, ServerNotStarted
+    answers at `otherwise`. Raises StoreUnreachable with both names when there is neither, ServerNotStarted
     when the embedded server's own process does not answer.
     """
     if settings.names_redis:
@@ -35,9 +35,9 @@ def running_redis(settings: Settings) -> Iterator[Settings]:
         finally:
             server.stop()
         return
-    at_default = settings.model_copy(update={"redis_url": DEFAULT_REDIS_URL})  # an empty variable names nothing either
-    _must_answer(at_default, server)
-    yield at_default
+    found = settings.model_copy(update={"redis_url": otherwise})
+    _must_answer(found, server)
+    yield found
 
 
 def _must_answer(settings: Settings, server: EmbeddedServer) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import aclosing
 
 import psutil
 
@@ -18,10 +19,10 @@ async def test_its_server_listens_from_the_first_question_until_it_is_closed() -
     before = listening()
     model = rehearsal_model()
     assert (model.name, listening()) == (REHEARSAL_MODEL, before)
-    said = await asyncio.gather(*(reply(model, [UserMessage(content='say "well"')]) for _ in range(5)))
-    assert {each.message.content.startswith("well") for each in said} == {True}
-    assert listening() == before + 1
-    await model.aclose()
+    async with aclosing(model):
+        said = await asyncio.gather(*(reply(model, [UserMessage(content="hello")]) for _ in range(5)))
+        assert all("rehearsal model" in each.message.content for each in said)
+        assert listening() == before + 1
     assert listening() == before
 
 

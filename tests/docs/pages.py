@@ -147,7 +147,7 @@ class Reader:
 
     def does(self, step: Block) -> None:
         """Do one step, after the commands above it that are not done yet."""
-        for earlier in self.page.steps:
+        for _, earlier in cases([self.page]):
             if earlier.line < step.line and earlier.language == "console" and earlier.line not in self._done:
                 self.does(earlier)
         self._done.add(step.line)
@@ -221,7 +221,7 @@ class Reader:
             check=False,
         )
         assert ended.returncode == 0, f"{ended.stdout}\n{ended.stderr}"
-        # An MCP client may not wait until its server's workers have stopped: the server says so when it is told to hurry.
+        # An MCP client may not wait until its server's workers have stopped; told to hurry, the server says this.
         assert not (quietly and ended.stderr.replace("toolfleet: stopped\n", "")), ended.stderr
         self._said += ended.stdout + ended.stderr
         return ended.stdout

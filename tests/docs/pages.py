@@ -77,6 +77,11 @@ class Block:
         return self.language in {"text", "json"} and self.below is not None and not self.below.saved_as
 
     @property
+    def typed(self) -> list[str]:
+        """The commands of a console block."""
+        return [command for command, _ in self.commands] if self.language == "console" else []
+
+    @property
     def commands(self) -> list[tuple[str, list[str]]]:
         """Each command of a console block, and the lines that it prints as the page has it."""
         found: list[tuple[str, list[str]]] = []

@@ -74,10 +74,11 @@ async def found_redis(stack: AsyncExitStack, settings: Settings) -> Settings:
     """`settings` with the Redis that they name or that is found, which `stack` lets go. Raises StoreUnreachable."""
     if settings.names_redis:
         return settings
-    # In threads, since a server that is just starting, or stopping with its last user, takes its time.
     finding = running_redis(settings)
-    found = await asyncio.to_thread(finding.__enter__)
-    stack.push_async_callback(asyncio.to_thread, finding.__exit__, None, None, None)
+    found = await asyncio.to_thread(finding.__enter__)  # a server that is just starting takes its time
+    # Not in a thread: at the end of the interpreter, when `orchestrator.sync` closes, there are no new ones. Only the
+    # server's last user waits here, until it has written its file.
+    stack.callback(finding.__exit__, None, None, None)
     return found
 
 

@@ -47,6 +47,9 @@ STAYS = re.compile(r"\b(toolfleet up|toolfleet serve|toolfleet orchestrator|tool
 READY = ("Ready.", "Application startup complete.")
 """What they say when they can be used."""
 
+LOG_LINE = re.compile(r"^\S+ \S+ \[(debug|info|warning|error) *\]", re.MULTILINE)
+"""As structlog writes one where nobody has set it up."""
+
 PORT_OPTIONS = {
     "toolfleet up": {5555: "--flower-port", 8000: "--api-port"},
     "toolfleet serve": {8000: "--port"},
@@ -228,6 +231,7 @@ class Reader:
         assert ended.returncode == 0, f"{ended.stdout}\n{ended.stderr}"
         # An MCP client may not wait until its server's workers have stopped; told to hurry, the server says this.
         assert not (quietly and ended.stderr.replace("toolfleet: stopped\n", "")), ended.stderr
+        assert not LOG_LINE.search(ended.stdout), f"a log line where only the script should print: {ended.stdout}"
         self._said += ended.stdout + ended.stderr
         return ended.stdout
 

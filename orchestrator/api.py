@@ -17,6 +17,7 @@ from typing import Any, Self, Unpack
 import structlog
 
 from toolfleet.calls import Failed, Returned, Submitted, run_of
+from toolfleet.connections import address
 from toolfleet.errors import CallerError, RunNotFound, RunNotOpen, StoreUnreachable
 from toolfleet.messages import AssistantMessage, Message, ToolMessage
 from toolfleet.orchestrator.calls.group import OnUnknownTool
@@ -37,7 +38,7 @@ from toolfleet.orchestrator.tools.agents import Agent, Agents
 from toolfleet.orchestrator.tools.builtin import CANCEL_WAIT_S
 from toolfleet.orchestrator.tools.interceptors import Interceptor, Interceptors, RequestedToolCall, contributed
 from toolfleet.orchestrator.tools.offer import ToolProvider
-from toolfleet.orchestrator.wiring import Wishes, assemble
+from toolfleet.orchestrator.wiring import Wishes, assemble, found_redis
 from toolfleet.settings import Settings, read_settings
 from toolfleet.wire import Seal
 
@@ -57,8 +58,11 @@ class Orchestrator:
 
     Use it as an async context manager; any number of runs may go on at once. Every run is stored as it goes: when an
     orchestrator is lost, another one with the same model goes on with its runs. `model` is closed with it; with
-    `adopts=False` it works on nothing but what was begun here. Raises StoreUnreachable on entry when Redis does not
-    answer.
+    `adopts=False` it works on nothing but what was begun here.
+
+    Its fleet is the one at `redis_url`, at TOOLFLEET_REDIS_URL, that of `toolfleet up` on this machine, or the one at
+    redis://127.0.0.1:6379/0: the first of these that is named or runs, found on entry (`address` says which). Raises
+    StoreUnreachable on entry when there is none.
     """
 
     def __init__(
@@ -82,7 +86,7 @@ class Orchestrator:
         was not offered. `needs_approval` adds to what tools themselves require.
         """
         overrides = {} if redis_url is None else {"redis_url": redis_url}
-        self._settings = settings or read_settings(**overrides)
+        self._asked = self._settings = settings or read_settings(**overrides)
         self._model = model
         self._agents = Agents(
             agents,
@@ -111,6 +115,7 @@ class Orchestrator:
         # Anew each time: one that was made before a fork would share its reply stream with its siblings.
         self._id = _new_id()
         async with AsyncExitStack() as stack:
+            self._settings = await found_redis(stack, self._asked)
             parts = await assemble(stack, self._settings, self._seal, self._id, self._wishes)
             self._exit = stack.pop_all()
         self.catalog, self.conversations = parts.catalog, parts.conversations
@@ -132,8 +137,13 @@ class Orchestrator:
 
     @property
     def settings(self) -> Settings:
-        """How the fleet is set up that it uses."""
+        """How the fleet is set up that it uses; where its Redis was found, once it has been entered."""
         return self._settings
+
+    @property
+    def address(self) -> str:
+        """Where the Redis of its fleet is, without password; certain only once it has been entered."""
+        return address(self._settings.redis_url)
 
     @property
     def dispatched(self) -> int:
@@ -398,7 +408,10 @@ class Orchestrator:
         emit: Callable[[Event], None] | None = None,
     ) -> tuple[str, bool]:
         if self._model is None:
-            raise CallerError("this Orchestrator has no model: pass one, or use `execute` with calls of your own")
+            raise CallerError(
+                "this Orchestrator has no model: pass one, such as `model_from_environment() or rehearsal_model()` of "
+                "orchestrator.models, or use `call` and `execute` with calls of your own"
+            )
         started = await self._started(question, options, self._model.name)
         return started.run_id, await self._runs.begin(started, emit)
 

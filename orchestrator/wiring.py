@@ -5,6 +5,7 @@ The only file that knows all of them. Decides nothing.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
@@ -12,6 +13,7 @@ from dataclasses import dataclass
 from toolfleet.artifacts import Artifacts
 from toolfleet.broker import celery_app
 from toolfleet.connections import connect_async, translating
+from toolfleet.local.finding import running_redis
 from toolfleet.orchestrator.calls.direct_batch import Batches
 from toolfleet.orchestrator.calls.direct_call import SingleCalls
 from toolfleet.orchestrator.calls.group import Calls, OnUnknownTool
@@ -66,6 +68,18 @@ class Parts:
     canceller: Canceller
     single_calls: SingleCalls
     batches: Batches
+
+
+async def found_redis(stack: AsyncExitStack, settings: Settings) -> Settings:
+    """`settings` with the Redis that they name or that is found, which `stack` lets go. Raises StoreUnreachable."""
+    if settings.names_redis:
+        return settings
+    finding = running_redis(settings)
+    found = await asyncio.to_thread(finding.__enter__)  # a server that is just starting takes its time
+    # Not in a thread: at the end of the interpreter, when `orchestrator.sync` closes, there are no new ones. Only the
+    # server's last user waits here, until it has written its file.
+    stack.callback(finding.__exit__, None, None, None)
+    return found
 
 
 async def assemble(

@@ -23,14 +23,19 @@ Seconds = Annotated[float, Field(gt=0)]
 
 MIN_SECRET_BYTES = 16
 
+DEFAULT_REDIS_URL = "redis://127.0.0.1:6379/0"
+
 
 class Settings(BaseSettings):
     """How this fleet is set up. Times are seconds unless the name says otherwise."""
 
     model_config = SettingsConfigDict(env_prefix="TOOLFLEET_", frozen=True, extra="ignore")
 
-    redis_url: str = "redis://127.0.0.1:6379/0"
-    """Where results, specs and (by default) the queues live: redis://, rediss://, unix:// or sentinel://."""
+    redis_url: str = DEFAULT_REDIS_URL
+    """Where results, specs and (by default) the queues live: redis://, rediss://, unix:// or sentinel://.
+
+    Unless it is set, the embedded server of this user is looked for first (`local/finding.py`).
+    """
 
     broker_url: str | None = None
     """Celery's broker. None: Redis Streams on `redis_url`. Any Celery URL works, with that broker's own guarantees."""
@@ -181,6 +186,11 @@ class Settings(BaseSettings):
             if value is not None
         }
         return {f"TOOLFLEET_{name.upper()}": value for name, value in values.items()}
+
+    @property
+    def names_redis(self) -> bool:
+        """Whether somebody chose `redis_url`; its default is only where a Redis may be found."""
+        return bool(self.redis_url) and "redis_url" in self.model_fields_set
 
     @property
     def redis_is_local(self) -> bool:

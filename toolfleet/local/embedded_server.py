@@ -83,6 +83,23 @@ class EmbeddedServer:
                     shutil.rmtree(directory)
         return self
 
+    def join(self) -> bool:
+        """Become a user of the server if it runs already, and say whether it does. Starts nothing, makes no directory.
+
+        Raises ServerNotStarted when its keeper runs and does not answer.
+        """
+        if self._membership is None:
+            try:
+                self._membership = _join(self.place, self._timeout_s)
+            except OSError as error:
+                raise ServerNotStarted(f"the embedded server in {self.place} cannot be joined: {error}") from error
+        return self._membership is not None
+
+    @property
+    def place(self) -> Path:
+        """The directory that it is kept in unless it is temporary, whether or not it runs or was ever made."""
+        return (self._data_dir or user_data_path("toolfleet")).expanduser().resolve()
+
     def stop(self) -> None:
         """Leave. If nobody else uses the server, it has stopped and its data is on disk when this returns."""
         membership, self._membership = self._membership, None
@@ -103,7 +120,7 @@ class EmbeddedServer:
     def _make_directory(self) -> Path:
         if self._temporary:
             return Path(tempfile.mkdtemp(prefix="toolfleet-")).resolve()
-        directory = (self._data_dir or user_data_path("toolfleet")).expanduser().resolve()
+        directory = self.place
         try:
             directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         except OSError as error:
@@ -151,6 +168,28 @@ def _join_or_order(directory: Path, port: int | None, timeout_s: float, *, tempo
                     f"the embedded server in {directory} did not start: {reason}{_log_of(directory)}"
                 )
         # Another keeper has the directory and is about to open its door, or to go.
+        time.sleep(RETRY_EVERY_S)
+    raise ServerNotStarted(_unanswered(directory))
+
+
+def _join(directory: Path, timeout_s: float) -> Membership | None:
+    """Become a user of the directory's server; None if nobody keeps one there."""
+    sockets = sockets_folder(directory)
+    if not sockets.is_dir():
+        return None
+    make_private(sockets)  # a socket in somebody else's folder is not ours to trust
+    give_up = time.monotonic() + timeout_s
+    while time.monotonic() < give_up:
+        connection = _knock(sockets)
+        if connection is None:
+            return None
+        with ExitStack() as unless_member:
+            unless_member.enter_context(connection)
+            said = _listen(connection, directory, timeout_s)
+            if "url" in said:
+                unless_member.pop_all()
+                return Membership(connection, directory, said["url"])
+        # Its keeper was about to end, or did not get the server to start: the door closes in a moment.
         time.sleep(RETRY_EVERY_S)
     raise ServerNotStarted(_unanswered(directory))
 

@@ -162,7 +162,7 @@ def redis_or_embedded() -> Iterator[Settings]:
     StoreUnreachable, ServerNotStarted.
     """
     settings = read_settings()
-    if settings.redis_url and "redis_url" in settings.model_fields_set:
+    if settings.names_redis:
         with translating(_checked(settings)), connect(settings) as client:
             client.ping()
         yield settings

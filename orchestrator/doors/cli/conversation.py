@@ -16,9 +16,8 @@ from toolfleet.orchestrator.assistants.assistant import RunFailed
 from toolfleet.orchestrator.doors.cli.progress import showing_progress
 from toolfleet.orchestrator.doors.cli.telling import desk, warn
 from toolfleet.orchestrator.models.environment import model_from_environment
-from toolfleet.orchestrator.models.openai import OpenAIChat
 from toolfleet.orchestrator.models.protocol import ChatModel
-from toolfleet.orchestrator.models.rehearsal import REHEARSAL_MODEL, RehearsalServer
+from toolfleet.orchestrator.models.rehearsal import REHEARSAL_MODEL, rehearsal_model
 from toolfleet.orchestrator.run.events import Slow
 from toolfleet.orchestrator.run.limits import Limits
 from toolfleet.orchestrator.run.states import State
@@ -168,8 +167,7 @@ async def chosen_model(console: Console) -> AsyncIterator[ChatModel]:
         yield model
         return
     console.print(REHEARSAL_NOTE, soft_wrap=not console.is_terminal)
-    async with RehearsalServer() as server:
-        yield OpenAIChat(REHEARSAL_MODEL, base_url=server.base_url, api_key="rehearsal")
+    yield rehearsal_model()
 
 
 async def model_name() -> str:

@@ -20,6 +20,7 @@ from orchestrator.states import State
 from toolfleet.calls import Effect, Failed, FailureKind, Returned, ToolCall
 from toolfleet.errors import DuplicateTool, InvalidTool
 from toolfleet.messages import Message, SystemMessage, UserMessage
+from toolfleet.misspelt import exact
 from toolfleet.tool import ToolSpec
 
 
@@ -31,6 +32,7 @@ class Task(BaseModel):
     task: str = Field(description="what is to be done, with all that must be known for it")
 
 
+@exact()
 @dataclass(frozen=True, slots=True)
 class Agent:
     """A run of its own, offered to models as a tool.

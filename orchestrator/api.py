@@ -38,6 +38,7 @@ from orchestrator.sync import run_sync
 from toolfleet.calls import Failed, Returned, Submitted, run_of
 from toolfleet.errors import CallerError, RunNotFound, RunNotOpen, StoreUnreachable
 from toolfleet.messages import AssistantMessage, Message, ToolMessage
+from toolfleet.misspelt import exact
 from toolfleet.settings import Settings, read_settings
 from toolfleet.wire import Seal
 
@@ -61,6 +62,7 @@ class Orchestrator:
     answer.
     """
 
+    @exact()
     def __init__(
         self,
         model: ChatModel | None = None,
@@ -157,6 +159,7 @@ class Orchestrator:
 
     # --- runs ---------------------------------------------------------------------------------------------------
 
+    @exact(RunOptions)
     async def run(self, question: str | Sequence[Message], **options: Unpack[RunOptions]) -> Run:
         """One conversation to its end; look at `state`, `answer`, `reason`, `messages`, `calls`, `usage`.
 
@@ -171,6 +174,7 @@ class Orchestrator:
                 self._runs.run_errand(self._abandon(run_id))
             raise
 
+    @exact(RunOptions)
     def run_sync(self, question: str | Sequence[Message], **options: Unpack[RunOptions]) -> Run:
         """As `run`, for callers without an event loop: scripts, notebooks, threads. Opens this orchestrator by itself.
 
@@ -178,6 +182,7 @@ class Orchestrator:
         """
         return run_sync(self, question, **options)
 
+    @exact(RunOptions)
     async def stream(
         self, question: str | Sequence[Message], **options: Unpack[RunOptions]
     ) -> AsyncGenerator[Event, None]:
@@ -205,6 +210,7 @@ class Orchestrator:
             if not is_over:
                 self._runs.run_errand(self._abandon(run_id))
 
+    @exact(RunOptions)
     async def start(
         self,
         question: str | Sequence[Message],
@@ -219,6 +225,7 @@ class Orchestrator:
         run_id, _ = await self._begin(question, options, emit=on_event)
         return run_id
 
+    @exact(RunOptions)
     async def submit(self, question: str | Sequence[Message], *, model: str, **options: Unpack[RunOptions]) -> str:
         """Store a run for whichever orchestrator has this model, and return its id at once. Needs no model here."""
         started = await self._started(question, options, model)
@@ -241,6 +248,7 @@ class Orchestrator:
         """Any run as it stands. Raises RunNotFound, StoreUnreachable."""
         return (await self._store.load(run_id)).run
 
+    @exact()
     async def runs(
         self, *, limit: int = 50, offset: int = 0, states: Collection[State] = (), tenant: str | None = None
     ) -> Sequence[Head]:
@@ -312,6 +320,7 @@ class Orchestrator:
 
     # --- one call, without a model ------------------------------------------------------------------------------
 
+    @exact()
     async def call(
         self,
         tool: str,
@@ -338,6 +347,7 @@ class Orchestrator:
             tenant=tenant,
         )
 
+    @exact()
     async def task(self, handle: str, *, wait_s: float = 0.0, tenant: str | None = None) -> Status:
         """How a handle's call stands, after waiting up to `wait_s` for its result. Raises HandleNotFound.
 
@@ -347,12 +357,14 @@ class Orchestrator:
         """
         return await self._single.status(handle, wait_s=wait_s, tenant=tenant)
 
+    @exact()
     async def cancel_task(self, handle: str, *, tenant: str | None = None) -> Status:
         """Cancel a handle's call, queued, running or elsewhere; how it has ended. Raises HandleNotFound."""
         return await self._single.cancel(handle, tenant=tenant)
 
     # --- bring your own loop ------------------------------------------------------------------------------------
 
+    @exact(BatchOptions)
     async def execute(
         self, message: AssistantMessage, *, history: Sequence[Message] = (), **options: Unpack[BatchOptions]
     ) -> list[ToolMessage]:
@@ -365,6 +377,7 @@ class Orchestrator:
         records, results = await self._batches.execute(message, history, options)
         return list(tool_messages(records, results))
 
+    @exact(BatchOptions)
     async def execute_results(
         self, message: AssistantMessage, *, history: Sequence[Message] = (), **options: Unpack[BatchOptions]
     ) -> list[Returned | Failed | Submitted]:
@@ -372,6 +385,7 @@ class Orchestrator:
         records, results = await self._batches.execute(message, history, options)
         return [results[record.call_id] for record in records]
 
+    @exact(BatchOptions)
     async def complete(self, messages: Sequence[Message], **options: Unpack[BatchOptions]) -> tuple[Message, ...]:
         """The same conversation with an answer behind each call of its last reply; those it has are not run again.
 

@@ -27,6 +27,7 @@ from orchestrator.run import Run
 from orchestrator.states import State
 from toolfleet.errors import RunNotFound, ToolfleetError
 from toolfleet.messages import Message, SystemMessage, Usage
+from toolfleet.misspelt import exact
 
 __all__ = ["InvalidAssistant", "Result", "RunFailed", "agent_of", "asks", "assistant", "forget", "system"]
 
@@ -55,6 +56,7 @@ class Result(Generic[T]):
     run_id: str
 
 
+@exact(AskOptions)
 def assistant(
     protocol: Callable[..., P],
     orchestrator: Orchestrator,
@@ -86,6 +88,7 @@ def assistant(
     return cast("P", made())
 
 
+@exact()
 def agent_of(
     method: Callable[..., Any],
     *,
@@ -112,6 +115,7 @@ def agent_of(
     )
 
 
+@exact()
 async def forget(
     protocol: type | Callable[..., Any],
     orchestrator: Orchestrator,

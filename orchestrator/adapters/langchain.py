@@ -21,6 +21,7 @@ from orchestrator.api import Orchestrator
 from orchestrator.models.names import NameMap, legal_name
 from orchestrator.sync import NotHere
 from toolfleet.messages import AssistantMessage, RequestedCall, ToolMessage
+from toolfleet.misspelt import exact
 from toolfleet.tool import ToolSpec
 
 T = TypeVar("T")
@@ -29,6 +30,7 @@ Approve = Callable[[AIMessage], Collection[str]]
 """Which calls of a message (their ids) may run though their tools require approval."""
 
 
+@exact()
 async def fleet_tools(
     orchestrator: Orchestrator,
     names: Sequence[str] | None = None,
@@ -80,6 +82,7 @@ class FleetTool(BaseTool):
         return _from_thread(self._loop, self._arun(**arguments))
 
 
+@exact()
 class FleetToolNode(Runnable[Any, Any]):
     """A node for `graph.add_node("tools", FleetToolNode(orchestrator))`, in place of LangGraph's ToolNode.
 

@@ -11,9 +11,11 @@ from agents.tool_context import ToolContext
 from orchestrator.adapters.asking import Asking
 from orchestrator.api import Orchestrator
 from orchestrator.models.names import legal_name
+from toolfleet.misspelt import exact
 from toolfleet.tool import ToolSpec
 
 
+@exact()
 async def fleet_tools(
     orchestrator: Orchestrator,
     names: Sequence[str] | None = None,

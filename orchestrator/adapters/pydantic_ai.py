@@ -15,12 +15,14 @@ from orchestrator.adapters.asking import Asking
 from orchestrator.api import Orchestrator
 from orchestrator.models.names import NameMap, legal_name
 from toolfleet.calls import Effect, FailureKind
+from toolfleet.misspelt import exact
 from toolfleet.tool import ToolSpec
 
 _ANY_OBJECT: Final = SchemaValidator(core_schema.dict_schema(core_schema.str_schema(), core_schema.any_schema()))
 """The worker that knows the tool checks the arguments."""
 
 
+@exact()
 class FleetToolset(AbstractToolset[Any]):
     """The named tools, or all that live workers serve at each step: `Agent(toolsets=[FleetToolset(orchestrator)])`.
 

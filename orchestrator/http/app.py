@@ -39,6 +39,7 @@ from orchestrator.http.tail import Tail
 from orchestrator.models.protocol import ChatModel
 from toolfleet.connections import connect_async
 from toolfleet.errors import ToolfleetError
+from toolfleet.misspelt import exact
 from toolfleet.settings import Settings
 from toolfleet.wire import Seal
 
@@ -61,6 +62,7 @@ def documented(app: FastAPI, make: Callable[[], dict[str, Any]]) -> dict[str, An
     return app.openapi_schema or document
 
 
+@exact()
 def create_app(
     settings: Settings, model: ChatModel | None = None, *, options: HttpOptions | None = None, adopts: bool = True
 ) -> FastAPI:

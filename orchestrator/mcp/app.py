@@ -22,6 +22,7 @@ from orchestrator.api import Orchestrator
 from orchestrator.mcp.callers import CallerOf, anybody
 from orchestrator.mcp.server import fleet_server
 from orchestrator.mcp.standard_input import lines_of
+from toolfleet.misspelt import exact
 
 LOOPBACK: Final = ("127.0.0.1:*", "localhost:*", "[::1]:*")
 """What a browser on this machine may call this server; anything else would be a web page that rebinds its name."""
@@ -57,6 +58,7 @@ class McpApp:
         return Starlette(routes=[Route(PATH, endpoint=self)], lifespan=lambda _app: self.living())
 
 
+@exact()
 def mcp_app(
     orchestrator: Orchestrator, *, caller_of: CallerOf = anybody, hosts: Sequence[str] | None = LOOPBACK
 ) -> McpApp:

@@ -13,6 +13,7 @@ from orchestrator.models.anthropic_wire import AnthropicWire
 from orchestrator.models.http import Credentials, Endpoint, HttpOptions, secret
 from orchestrator.models.http_model import HttpChatModel
 from toolfleet.errors import InvalidSettings
+from toolfleet.misspelt import exact
 
 ANTHROPIC_BASE_URL = "https://api.anthropic.com"
 API_VERSION = "2023-06-01"
@@ -20,6 +21,7 @@ API_VERSION = "2023-06-01"
 DEFAULT_MAX_TOKENS = 8192
 
 
+@exact()
 class AnthropicMessages(HttpChatModel):
     """A model that speaks Anthropic's Messages API.
 

@@ -20,6 +20,7 @@ from pydantic import SecretStr
 
 from orchestrator.models.faults import ServerReply, TryAgain, fault_of
 from toolfleet.errors import InvalidSettings, ModelRefused, ModelReplyInvalid
+from toolfleet.misspelt import exact
 
 OK = 200
 CONNECTION_ERRORS = (httpx.TransportError, aiohttp.ClientError, TimeoutError)
@@ -29,6 +30,7 @@ PIECE_BYTES = 256 * 1024
 _LOOPBACK_HOSTS = frozenset({"localhost", "127.0.0.1", "::1"})
 
 
+@exact()
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HttpOptions:
     """How long, how often and how much: one value for all requests of a model."""

@@ -13,10 +13,12 @@ from orchestrator.models.http import Credentials, Endpoint, HttpOptions, secret
 from orchestrator.models.http_model import HttpChatModel
 from orchestrator.models.openai_wire import OpenAIWire
 from toolfleet.errors import InvalidSettings
+from toolfleet.misspelt import exact
 
 OPENAI_BASE_URL = "https://api.openai.com/v1"
 
 
+@exact()
 class OpenAIChat(HttpChatModel):
     """A model that speaks Chat Completions.
 

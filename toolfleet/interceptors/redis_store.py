@@ -12,6 +12,7 @@ import redis.asyncio
 
 from toolfleet.calls import Returned
 from toolfleet.connections import connect_async
+from toolfleet.misspelt import exact
 from toolfleet.settings import Settings, read_settings
 from toolfleet.wire import Refused, Seal
 
@@ -21,6 +22,7 @@ MAX_BYTES = 256 * 1024
 """A larger result is not kept: Redis should not fill up with what is quickly asked again."""
 
 
+@exact()
 class RedisStore:
     """For `Cache(ttl_s, store=RedisStore())`. A Redis that is away costs a call, no failure."""
 

@@ -59,7 +59,7 @@ class Orchestrator:
     Use it as an async context manager; any number of runs may go on at once. Every run is stored as it goes: when an
     orchestrator is lost, another one with the same model goes on with its runs. `model` is closed with it; with
     `adopts=False` it works on nothing but what was begun here. Raises StoreUnreachable on entry when Redis does not
-    answer.
+    answer, OtherSecret when all live workers have another secret.
     """
 
     @exact()

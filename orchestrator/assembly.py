@@ -33,7 +33,7 @@ from orchestrator.store import RunStore
 from orchestrator.vault import Vault
 from toolfleet.artifacts import Artifacts
 from toolfleet.broker import celery_app
-from toolfleet.connections import connect_async, translating
+from toolfleet.connections import connect_async
 from toolfleet.settings import Settings
 from toolfleet.wire import Seal
 
@@ -71,13 +71,14 @@ class Parts:
 async def assemble(
     stack: AsyncExitStack, settings: Settings, seal: Seal, orchestrator_id: str, wishes: Wishes
 ) -> Parts:
-    """Connect, and build every part; `stack` closes them, and the model. Raises StoreUnreachable."""
+    """Connect, and build every part; `stack` closes them, and the model. Raises StoreUnreachable, OtherSecret."""
     client = connect_async(settings)
     stack.push_async_callback(client.aclose)
     shared = connect_async(settings, shared_by_many=True)
     stack.push_async_callback(shared.aclose)
-    with translating(settings):
-        await client.ping()
+    catalog = Catalog(client, settings)
+    # Before it takes a lease: with another secret it would adopt runs and fail them.
+    await catalog.check_secret()
     app = celery_app(settings)
     gatherer = Gatherer(client, settings, seal, orchestrator_id)
     gatherer.start()
@@ -85,7 +86,7 @@ async def assemble(
     dispatcher = Dispatcher(publisher_for(settings, client, app), seal, gatherer)
     stack.push_async_callback(dispatcher.aclose)
 
-    catalog, vault, artifacts = Catalog(client, settings), Vault(shared, settings), Artifacts(shared, settings)
+    vault, artifacts = Vault(shared, settings), Artifacts(shared, settings)
     store = RunStore(shared, settings, seal, blocking_client=client)
     handles = Handles(shared, settings, seal, gatherer)
     canceller = Canceller(shared, settings, seal, app)

@@ -22,6 +22,7 @@ from toolfleet.logs import configure_logs
 from toolfleet.worker_process import CLEAR_LINE
 from workers.app import modules_from_environment, worker_app
 from workers.interceptors import interceptors_of
+from workers.joining import join
 from workers.modules import tools_of
 from workers.pool import TOOL_THREAD
 from workers.pools import POOLS, Pool, pool_for
@@ -72,6 +73,7 @@ def worker(
     chosen = pool_for(pool, kind=kind, concurrency=concurrency)
     tools = tools_of(modules or modules_from_environment())
     with redis_or_embedded() as settings:
+        join(settings)
         around = interceptors_of([*settings.interceptor_names, *(interceptors or ())])
         celery = worker_app(settings, tools, around)
         if settings.broker_url:

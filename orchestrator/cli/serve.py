@@ -13,6 +13,7 @@ from typing import Annotated, Final
 import typer
 from rich.console import Console
 
+from orchestrator.catalog import Catalog
 from orchestrator.cli.conversation import chosen_model
 from orchestrator.http.options import HttpOptions
 from orchestrator.models.protocol import ChatModel
@@ -75,6 +76,8 @@ async def _serve(
     from orchestrator.http.app import create_app  # noqa: PLC0415
     from orchestrator.http.server import listening_socket, server_for  # noqa: PLC0415
 
+    async with aclosing(connect_async(settings)) as client:
+        await Catalog(client, settings).check_secret()
     is_here = is_loopback(host)
     if not (is_here or insecure):
         await _must_have_a_key(settings, host)

@@ -1,13 +1,20 @@
-"""Runs conversations: asks the model, sends its tool calls to the fleet, gathers the results. Never runs a tool."""
+"""Runs conversations: asks the model, sends its tool calls to the fleet, gathers the results. Never runs a tool.
 
-from orchestrator.agents import Agent
-from orchestrator.api import Orchestrator
-from orchestrator.assistant import InvalidAssistant, Result, RunFailed, agent_of, asks, assistant, forget, system
-from orchestrator.history import Approval
-from orchestrator.interceptors import Emulation, Interceptor, OnFailure, Permission, RequestedToolCall
-from orchestrator.limits import Limits
-from orchestrator.offering import ToolProvider
-from orchestrator.options import RunOptions
+A name is imported when it is first asked for: the command must start, and hear Ctrl-C, before it has read all of this.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from orchestrator.agents import Agent
+    from orchestrator.api import Orchestrator
+    from orchestrator.assistant import InvalidAssistant, Result, RunFailed, agent_of, asks, assistant, forget, system
+    from orchestrator.history import Approval
+    from orchestrator.interceptors import Emulation, Interceptor, OnFailure, Permission, RequestedToolCall
+    from orchestrator.limits import Limits
+    from orchestrator.offering import ToolProvider
+    from orchestrator.options import RunOptions
 
 __all__ = [
     "Agent",
@@ -30,3 +37,32 @@ __all__ = [
     "forget",
     "system",
 ]
+
+_HOMES: Final = {
+    "Agent": "orchestrator.agents",
+    "Approval": "orchestrator.history",
+    "Emulation": "orchestrator.interceptors",
+    "Interceptor": "orchestrator.interceptors",
+    "InvalidAssistant": "orchestrator.assistant",
+    "Limits": "orchestrator.limits",
+    "OnFailure": "orchestrator.interceptors",
+    "Orchestrator": "orchestrator.api",
+    "Permission": "orchestrator.interceptors",
+    "RequestedToolCall": "orchestrator.interceptors",
+    "Result": "orchestrator.assistant",
+    "RunFailed": "orchestrator.assistant",
+    "RunOptions": "orchestrator.options",
+    "ToolProvider": "orchestrator.offering",
+    "agent_of": "orchestrator.assistant",
+    "asks": "orchestrator.assistant",
+    "assistant": "orchestrator.assistant",
+    "forget": "orchestrator.assistant",
+    "system": "orchestrator.assistant",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = globals()[name] = getattr(import_module(_HOMES[name]), name)
+    return value

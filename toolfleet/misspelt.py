@@ -48,7 +48,7 @@ def exact(*more: type) -> Callable[[F], F]:
 
     def decorate(function: F) -> F:
         if inspect.isclass(function):
-            function.__init__ = _checked(function.__init__, more, function.__qualname__)  # type: ignore[misc]  # meant
+            type.__setattr__(function, "__init__", _checked(function.__init__, more, function.__qualname__))
             return function
         return cast("F", _checked(function, more, function.__qualname__.removesuffix(".__init__")))
 

@@ -24,7 +24,7 @@ def join(settings: Settings) -> None:
 
 def _workers(client: redis.Redis, settings: Settings) -> Proofs:
     keys = settings.keys
-    server_unix_s, _ = cast("tuple[int, int]", client.time())
+    server_unix_s, _ = client.time()
     names = cast("list[bytes]", client.zrangebyscore(keys.workers(), server_unix_s - ANNOUNCEMENT_TTL_S, "+inf"))
     announced = cast("list[bytes | None]", client.mget([keys.worker(name.decode()) for name in names] or ["-"]))
     workers = [Announcement.model_validate_json(text) for text in announced if text is not None]

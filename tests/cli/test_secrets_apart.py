@@ -11,6 +11,7 @@ import pytest
 from orchestrator import Orchestrator
 from tests.cli.command import Terminal, ended, interrupted, read_until
 from toolfleet.errors import OtherSecret
+from toolfleet.exit_status import ExitStatus
 from toolfleet.local import LocalFleet
 from toolfleet.membership import must_be_ours, must_be_welcome
 from toolfleet.server import EmbeddedServer
@@ -21,7 +22,6 @@ ARITHMETIC = "workers.packs.arithmetic"
 QUESTION = "What is the square root of 475695037565?"
 OLD, NEW = new_secret(), new_secret()
 WRONG = "uses another TOOLFLEET_SECRET than this process: set the same one everywhere"
-CONFIGURATION = 78
 
 
 # --- who trusts whom -------------------------------------------------------------------------------------------------
@@ -89,7 +89,7 @@ def test_whoever_comes_with_another_secret_is_told_which_worker_has_which(others
     refused = others.run(*command)
     assert WRONG in refused.complaint()
     assert "io1@" in refused.complaint()
-    assert refused.code == CONFIGURATION
+    assert refused.code == ExitStatus.CONFIGURATION
 
 
 def test_the_tools_are_shown_with_a_warning(others: Terminal) -> None:
@@ -125,5 +125,5 @@ def test_a_worker_that_comes_to_an_orchestrator_with_another_secret_does_not_tak
             with terminal.start("worker", "--import", ARITHMETIC, TOOLFLEET_SECRET=NEW) as worker:
                 refused = ended(worker)
             assert WRONG in refused.complaint()
-            assert refused.code == CONFIGURATION
+            assert refused.code == ExitStatus.CONFIGURATION
             assert interrupted(waiting).code == 0

@@ -3,8 +3,8 @@
 A name is imported when it is first asked for: the command must start, and hear Ctrl-C, before it has read all of this.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any, Final
+# Not from `typing`, whose import takes longer than all else before the command hears Ctrl-C; type checkers know it.
+TYPE_CHECKING = False
 
 if TYPE_CHECKING:
     from orchestrator.agents import Agent
@@ -38,7 +38,7 @@ __all__ = [
     "system",
 ]
 
-_HOMES: Final = {
+_HOMES = {
     "Agent": "orchestrator.agents",
     "Approval": "orchestrator.history",
     "Emulation": "orchestrator.interceptors",
@@ -61,7 +61,9 @@ _HOMES: Final = {
 }
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> object:
+    from importlib import import_module  # noqa: PLC0415  # as above
+
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     value = globals()[name] = getattr(import_module(_HOMES[name]), name)

@@ -31,12 +31,28 @@ from workers.interceptors import interceptors_of
 from workers.joining import join
 from workers.modules import tools_of
 from workers.pool import TOOL_THREAD
-from workers.pools import KINDS, POOLS, Pool, pool_for
+from workers.pools import POOLS, Pool, pool_for
 
 BROKER_WITHIN_S = 5.0
 
-Kind = StrEnum("Kind", {name.upper(): name for name in KINDS})
-LogLevel = StrEnum("LogLevel", {name.upper(): name for name in ("debug", "info", "warning", "error")})
+
+class Kind(StrEnum):
+    """How a pool runs calls: the keys of `pools.KINDS`."""
+
+    ASYNCIO = "asyncio"
+    PREFORK = "prefork"
+    THREADS = "threads"
+    SOLO = "solo"
+
+
+class LogLevel(StrEnum):
+    """What a worker finds worth a line."""
+
+    DEBUG = "debug"
+    INFO = "info"
+    WARNING = "warning"
+    ERROR = "error"
+
 
 app = typer.Typer(
     add_completion=False,
@@ -67,7 +83,7 @@ def worker(
         list[str] | None, typer.Option("--instrument", hidden=True, help="A module without tools, imported first.")
     ] = None,
     lifeline: Annotated[
-        int | None, typer.Option(hidden=True, help="A file descriptor; the worker stops when it is closed.")
+        int | None, typer.Option(hidden=True, min=0, help="A file descriptor; the worker stops when it is closed.")
     ] = None,
     events: Annotated[bool, typer.Option(help="Send Celery's task events, which Flower shows.")] = False,
 ) -> None:
@@ -81,6 +97,7 @@ def worker(
         importlib.import_module(instrument)
     if lifeline is not None:
         stop_with(lifeline)
+    served = queues_of(queues, pool)
     chosen = pool_for(pool, kind=kind, concurrency=concurrency)
     tools = tools_of(modules or modules_from_environment())
     with redis_or_embedded() as settings:
@@ -90,7 +107,6 @@ def worker(
         if settings.broker_url:
             _reach_broker(celery, settings.broker_url)
         worker_name = f"{name or f'{pool}-{os.getpid()}'}@{os.uname().nodename}"
-        served = queues_of(queues, pool)
         _say_when_ready(worker_name, pool, served, tools, settings)
         code = _serve(celery, chosen, served, worker_name, log_level, events=events)
     raise typer.Exit(code)
@@ -110,7 +126,9 @@ def _reach_broker(celery: Any, url: str) -> None:
 
 
 def queues_of(words: str | None, pool: str) -> list[str]:
-    """The queues that were asked for, or the pool's. Raises BadParameter when there is none among the words."""
+    """The queues that were asked for, or the pool's. Raises BadParameter when no queue is named."""
+    if not pool.strip():
+        raise typer.BadParameter("names no pool", param_hint="'--pool'")
     queues = [pool] if words is None else [word.strip() for word in words.split(",") if word.strip()]
     if not queues:
         raise typer.BadParameter("names no queue: leave it out for the pool's own", param_hint="'--queues'")

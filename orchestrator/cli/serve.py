@@ -46,7 +46,7 @@ def serve(
         bool, typer.Option("--model/--no-model", help="Without one, runs are worked on by orchestrators elsewhere.")
     ] = True,
     lifeline: Annotated[
-        int | None, typer.Option(hidden=True, help="A file descriptor; it stops when that is closed.")
+        int | None, typer.Option(hidden=True, min=0, help="A file descriptor; it stops when that is closed.")
     ] = None,
 ) -> None:
     """Serve the HTTP API and the OpenAI-compatible one until Ctrl-C.

@@ -16,11 +16,12 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, TypeVar, Unpack
 from weakref import WeakKeyDictionary
 
+from orchestrator.options import RunOptions
 from toolfleet.errors import CallerError, ToolfleetError
+from toolfleet.misspelt import exact
 
 if TYPE_CHECKING:
     from orchestrator.api import Orchestrator
-    from orchestrator.options import RunOptions
     from orchestrator.run import Run
     from toolfleet.messages import Message
 
@@ -37,6 +38,7 @@ class NotHere(CallerError):
     """The orchestrator cannot be used without `await` in this place."""
 
 
+@exact(RunOptions)
 def run_sync(orchestrator: Orchestrator, question: str | Sequence[Message], **options: Unpack[RunOptions]) -> Run:
     """One conversation to its end, as `Orchestrator.run`. Ctrl-C cancels it, unless it has a `run_id` to go on by.
 

@@ -16,15 +16,13 @@ from toolfleet.exit_status import ExitStatus
 
 ARITHMETIC = "workers.packs.arithmetic"
 
-SOON_STOPPED = (
-    sys.executable,
-    "-c",
-    "import os, signal, sys, threading\n"
-    "from orchestrator.cli import main\n"
-    "after_s, sys.argv = float(sys.argv[1]), ['toolfleet', *sys.argv[2:]]\n"
-    "threading.Timer(after_s, os.kill, (os.getpid(), signal.SIGINT)).start()\n"
-    "main()\n",
-)
+SOON_STOPPED = """
+import os, signal, sys, threading
+from orchestrator.cli import main
+after_s, sys.argv = float(sys.argv[1]), ['toolfleet', *sys.argv[2:]]
+threading.Timer(after_s, os.kill, (os.getpid(), signal.SIGINT)).start()
+main()
+"""
 """The command that gets its Ctrl-C so soon after its first line."""
 
 SERVICES = {
@@ -35,9 +33,8 @@ SERVICES = {
 
 
 def is_quiet(command: Ended) -> bool:
-    return not any(
-        noise in command.out + command.err for noise in ("Traceback", "Exception ignored", "KeyboardInterrupt")
-    )
+    noises = ("Traceback", "Exception ignored", "KeyboardInterrupt")
+    return not any(noise in command.out + command.err for noise in noises)
 
 
 # --- stopped ---------------------------------------------------------------------------------------------------------
@@ -46,7 +43,7 @@ def is_quiet(command: Ended) -> bool:
 @pytest.mark.parametrize("after_s", [0, 0.02, 0.1, 0.3, 0.6])
 @pytest.mark.parametrize("words", [("tools", "--watch"), ("orchestrator",)], ids=["tools", "orchestrator"])
 def test_ctrl_c_in_the_first_second_is_quiet(terminal: Terminal, words: tuple[str, ...], after_s: float) -> None:
-    with terminal.start(str(after_s), *words, program=SOON_STOPPED) as process:
+    with terminal.start(str(after_s), *words, program=(sys.executable, "-c", SOON_STOPPED)) as process:
         stopped = ended(process)
     assert is_quiet(stopped), stopped
     # An orchestrator that has come up by then stops in order.

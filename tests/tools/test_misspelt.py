@@ -55,7 +55,7 @@ ENTRIES = {
     "ConcurrencyLimit": (ConcurrencyLimit, {"call": 3}, "calls"),
     "Mask": (Mask, {"pattern": ()}, "patterns"),
     "Retry": (Retry, {"retry": 3}, "retries"),
-    "Permission": (Permission, {"allow": 1}, None),
+    "Permission": (Permission, {"allowed": ()}, None),
     "OnFailure": (OnFailure, {"messages": 1}, None),
     "Emulation": (Emulation, {"modell": 1}, "model"),
     "OpenAIChat": (lambda **o: OpenAIChat("m", **o), {"base_urls": "x"}, "base_url"),

@@ -1,9 +1,32 @@
-"""Runs conversations: asks the model, sends its tool calls to the fleet, gathers the results. Never runs a tool.
+"""Runs conversations: asks the model, sends its tool calls to the fleet, gathers the results. Never runs a tool."""
 
-The public names stand in `__init__.pyi`, and only there: every room below is internal. A name is imported when it is
-first asked for, so that a command which needs none of them starts at once.
-"""
+from orchestrator.agents import Agent
+from orchestrator.api import Orchestrator
+from orchestrator.assistant import InvalidAssistant, Result, RunFailed, agent_of, asks, assistant, forget, system
+from orchestrator.history import Approval
+from orchestrator.interceptors import Emulation, Interceptor, OnFailure, Permission, RequestedToolCall
+from orchestrator.limits import Limits
+from orchestrator.offering import ToolProvider
+from orchestrator.options import RunOptions
 
-import lazy_loader
-
-__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
+__all__ = [
+    "Agent",
+    "Approval",
+    "Emulation",
+    "Interceptor",
+    "InvalidAssistant",
+    "Limits",
+    "OnFailure",
+    "Orchestrator",
+    "Permission",
+    "RequestedToolCall",
+    "Result",
+    "RunFailed",
+    "RunOptions",
+    "ToolProvider",
+    "agent_of",
+    "asks",
+    "assistant",
+    "forget",
+    "system",
+]

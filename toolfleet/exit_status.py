@@ -12,7 +12,7 @@ class ExitStatus(IntEnum):
     """What holds for every command."""
 
     DONE = 0
-    """Done; also a service that was told to stop, and has stopped in order."""
+    """Done; also a worker or an orchestrator that was told to stop, and has stopped in order."""
     FAILED = 1
     """An error, said in one line on standard error. The same command may succeed another time."""
     USAGE = 2

@@ -20,6 +20,7 @@ from toolfleet.calls import Failed, Returned, Submitted, run_of
 from toolfleet.connections import address
 from toolfleet.errors import CallerError, RunNotFound, RunNotOpen, StoreUnreachable
 from toolfleet.messages import AssistantMessage, Message, ToolMessage
+from toolfleet.misspelt import exact
 from toolfleet.orchestrator.calls.group import OnUnknownTool
 from toolfleet.orchestrator.fleet.cancel import Unwanted
 from toolfleet.orchestrator.models.protocol import ChatModel
@@ -62,9 +63,10 @@ class Orchestrator:
 
     Its fleet is the one at `redis_url`, at TOOLFLEET_REDIS_URL, that of `toolfleet up` on this machine, or the one at
     redis://127.0.0.1:6379/0: the first of these that is named or runs, found on entry (`address` says which). Raises
-    StoreUnreachable on entry when there is none.
+    StoreUnreachable on entry when there is none, OtherSecret when all its live workers have another secret.
     """
 
+    @exact()
     def __init__(
         self,
         model: ChatModel | None = None,
@@ -167,6 +169,7 @@ class Orchestrator:
 
     # --- runs ---------------------------------------------------------------------------------------------------
 
+    @exact(RunOptions)
     async def run(self, question: str | Sequence[Message], **options: Unpack[RunOptions]) -> Run:
         """One conversation to its end; look at `state`, `answer`, `reason`, `messages`, `calls`, `usage`.
 
@@ -181,6 +184,7 @@ class Orchestrator:
                 self._runs.run_errand(self._abandon(run_id))
             raise
 
+    @exact(RunOptions)
     def run_sync(self, question: str | Sequence[Message], **options: Unpack[RunOptions]) -> Run:
         """As `run`, for callers without an event loop: scripts, notebooks, threads. Opens this orchestrator by itself.
 
@@ -188,6 +192,7 @@ class Orchestrator:
         """
         return run_sync(self, question, **options)
 
+    @exact(RunOptions)
     async def stream(
         self, question: str | Sequence[Message], **options: Unpack[RunOptions]
     ) -> AsyncGenerator[Event, None]:
@@ -215,6 +220,7 @@ class Orchestrator:
             if not is_over:
                 self._runs.run_errand(self._abandon(run_id))
 
+    @exact(RunOptions)
     async def start(
         self,
         question: str | Sequence[Message],
@@ -229,6 +235,7 @@ class Orchestrator:
         run_id, _ = await self._begin(question, options, emit=on_event)
         return run_id
 
+    @exact(RunOptions)
     async def submit(self, question: str | Sequence[Message], *, model: str, **options: Unpack[RunOptions]) -> str:
         """Store a run for whichever orchestrator has this model, and return its id at once. Needs no model here."""
         started = await self._started(question, options, model)
@@ -251,6 +258,7 @@ class Orchestrator:
         """Any run as it stands. Raises RunNotFound, StoreUnreachable."""
         return (await self._store.load(run_id)).run
 
+    @exact()
     async def runs(
         self, *, limit: int = 50, offset: int = 0, states: Collection[State] = (), tenant: str | None = None
     ) -> Sequence[Head]:
@@ -322,6 +330,7 @@ class Orchestrator:
 
     # --- one call, without a model ------------------------------------------------------------------------------
 
+    @exact()
     async def call(
         self,
         tool: str,
@@ -348,6 +357,7 @@ class Orchestrator:
             tenant=tenant,
         )
 
+    @exact()
     async def task(self, handle: str, *, wait_s: float = 0.0, tenant: str | None = None) -> Status:
         """How a handle's call stands, after waiting up to `wait_s` for its result. Raises HandleNotFound.
 
@@ -357,12 +367,14 @@ class Orchestrator:
         """
         return await self._single.status(handle, wait_s=wait_s, tenant=tenant)
 
+    @exact()
     async def cancel_task(self, handle: str, *, tenant: str | None = None) -> Status:
         """Cancel a handle's call, queued, running or elsewhere; how it has ended. Raises HandleNotFound."""
         return await self._single.cancel(handle, tenant=tenant)
 
     # --- bring your own loop ------------------------------------------------------------------------------------
 
+    @exact(BatchOptions)
     async def execute(
         self, message: AssistantMessage, *, history: Sequence[Message] = (), **options: Unpack[BatchOptions]
     ) -> list[ToolMessage]:
@@ -375,6 +387,7 @@ class Orchestrator:
         records, results = await self._batches.execute(message, history, options)
         return list(tool_messages(records, results))
 
+    @exact(BatchOptions)
     async def execute_results(
         self, message: AssistantMessage, *, history: Sequence[Message] = (), **options: Unpack[BatchOptions]
     ) -> list[Returned | Failed | Submitted]:
@@ -382,6 +395,7 @@ class Orchestrator:
         records, results = await self._batches.execute(message, history, options)
         return [results[record.call_id] for record in records]
 
+    @exact(BatchOptions)
     async def complete(self, messages: Sequence[Message], **options: Unpack[BatchOptions]) -> tuple[Message, ...]:
         """The same conversation with an answer behind each call of its last reply; those it has are not run again.
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from toolfleet.artifacts import Artifacts
 from toolfleet.broker import celery_app
-from toolfleet.connections import connect_async, translating
+from toolfleet.connections import connect_async
 from toolfleet.local.finding import running_redis
 from toolfleet.orchestrator.calls.direct_batch import Batches
 from toolfleet.orchestrator.calls.direct_call import SingleCalls
@@ -85,13 +85,14 @@ async def found_redis(stack: AsyncExitStack, settings: Settings) -> Settings:
 async def assemble(
     stack: AsyncExitStack, settings: Settings, seal: Seal, orchestrator_id: str, wishes: Wishes
 ) -> Parts:
-    """Connect, and build every part; `stack` closes them, and the model. Raises StoreUnreachable."""
+    """Connect, and build every part; `stack` closes them, and the model. Raises StoreUnreachable, OtherSecret."""
     client = connect_async(settings)
     stack.push_async_callback(client.aclose)
     shared = connect_async(settings, shared_by_many=True)
     stack.push_async_callback(shared.aclose)
-    with translating(settings):
-        await client.ping()
+    catalog = Catalog(client, settings)
+    # Before it takes a lease: with another secret it would adopt runs and fail them.
+    await catalog.check_secret()
     app = celery_app(settings)
     gatherer = Gatherer(client, settings, seal, orchestrator_id)
     gatherer.start()
@@ -99,7 +100,7 @@ async def assemble(
     dispatcher = Dispatcher(publisher_for(settings, client, app), seal, gatherer)
     stack.push_async_callback(dispatcher.aclose)
 
-    catalog, vault, artifacts = Catalog(client, settings), Vault(shared, settings), Artifacts(shared, settings)
+    vault, artifacts = Vault(shared, settings), Artifacts(shared, settings)
     store = RunStore(shared, settings, seal, blocking_client=client)
     handles = Handles(shared, settings, seal, gatherer)
     canceller = Canceller(shared, settings, seal, app)

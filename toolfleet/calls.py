@@ -6,19 +6,33 @@ Closed, frozen, versioned, JSON only. This module holds values; it must not know
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Annotated, Any, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+
+from toolfleet.misspelt import check_options
 
 WIRE_VERSION: Final = 1
 _UNDO: Final = "-undo"
 
 
 class Record(BaseModel):
-    """A frozen value that refuses fields it does not know."""
+    """A frozen value that refuses fields it does not know: with UnknownOption where it is made by hand."""
 
     # Built at first use: a module with tools imports many records and needs few.
     model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
+
+    if not TYPE_CHECKING:  # which sees the fields, as pydantic's plugin tells it
+
+        def __init__(self, /, **fields: Any) -> None:
+            try:
+                super().__init__(**fields)
+            except ValidationError as error:
+                check_options(type(self).__name__, fields, type(self).model_fields)
+                raise error from None
+
+        # As on pydantic's own: what is read from JSON is not to go through Python for each record.
+        __init__.__pydantic_base_init__ = True
 
 
 class Effect(StrEnum):

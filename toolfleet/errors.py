@@ -66,7 +66,15 @@ class HandleNotFound(CallerError):
 
 
 class InvalidSettings(CallerError):
-    """A setting is missing or contradicts another."""
+    """A setting is missing, unknown, or contradicts another."""
+
+
+class OtherSecret(InvalidSettings):
+    """The two halves of the fleet sign with different secrets: neither would believe the other."""
+
+
+class UnknownOption(CallerError, TypeError):
+    """An option by this name does not exist; most likely it is misspelt."""
 
 
 # --- the operator acts ----------------------------------------------------------------------------------------------

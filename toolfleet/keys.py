@@ -128,6 +128,10 @@ class Keys:
         """String: an orchestrator's lease on its runs; while it lives, results are pushed to its reply stream."""
         return f"{self.namespace}:orchestrator:{orchestrator_id}"
 
+    def orchestrator_proofs(self, orchestrator_id: str) -> str:
+        """String: what a living orchestrator shows of its secret, as JSON. Ends with its lease."""
+        return f"{self.namespace}:orchestrator-proofs:{orchestrator_id}"
+
     def owned(self, orchestrator_id: str) -> str:
         """Set: the unfinished runs of one orchestrator."""
         return f"{self.namespace}:owned:{orchestrator_id}"

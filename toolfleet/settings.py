@@ -5,10 +5,11 @@ No other module reads the environment for a setting of this project.
 
 from __future__ import annotations
 
+import os
 import secrets as stdlib_secrets
 from functools import cached_property
 from ipaddress import ip_address
-from typing import Annotated, Self
+from typing import Annotated, Any, Self
 from urllib.parse import urlsplit
 
 from pydantic import Field, SecretStr, ValidationError, model_validator
@@ -17,7 +18,9 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 from toolfleet.arguments.parsing import MAX_BYTES, MAX_DEPTH, MAX_ELEMENTS, Limits
 from toolfleet.errors import InvalidSettings
 from toolfleet.keys import Keys
+from toolfleet.misspelt import check_options
 from toolfleet.stream_urls import stream_url
+from toolfleet.variables import misspelt
 
 Seconds = Annotated[float, Field(gt=0)]
 
@@ -27,7 +30,11 @@ DEFAULT_REDIS_URL = "redis://127.0.0.1:6379/0"
 
 
 class Settings(BaseSettings):
-    """How this fleet is set up. Times are seconds unless the name says otherwise."""
+    """How this fleet is set up. Times are seconds unless the name says otherwise.
+
+    Raises UnknownOption for a setting that does not exist, and ValidationError for a wrong one or for a variable in the
+    environment that begins with `TOOLFLEET_` and is nobody's.
+    """
 
     model_config = SettingsConfigDict(env_prefix="TOOLFLEET_", frozen=True, extra="ignore")
 
@@ -147,6 +154,14 @@ class Settings(BaseSettings):
 
     max_polls: Annotated[int, Field(ge=1)] = 200
     """Jobs that one worker asks about at the same time."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _names_are_known(cls, values: dict[str, Any]) -> dict[str, Any]:
+        check_options("Settings", values, cls.model_fields.keys())
+        if complaints := misspelt(os.environ, cls.model_fields):
+            raise ValueError("; ".join(complaints))
+        return values
 
     @model_validator(mode="after")
     def _heartbeats_fit_the_lease(self) -> Self:

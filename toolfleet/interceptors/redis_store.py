@@ -14,6 +14,7 @@ from toolfleet.calls import Returned
 from toolfleet.connections import connect_async
 from toolfleet.errors import OperatorError
 from toolfleet.local.finding import running_redis
+from toolfleet.misspelt import exact
 from toolfleet.settings import Settings, read_settings
 from toolfleet.wire import Refused, Seal
 
@@ -23,6 +24,7 @@ MAX_BYTES = 256 * 1024
 """A larger result is not kept: Redis should not fill up with what is quickly asked again."""
 
 
+@exact()
 class RedisStore:
     """For `Cache(ttl_s, store=RedisStore())`. A Redis that is away costs a call, no failure."""
 

@@ -23,6 +23,7 @@ from toolfleet.errors import InvalidSettings, NoToolsFound, WorkerNotReady
 from toolfleet.local.embedded_server import EmbeddedServer
 from toolfleet.local.lifeline import lifeline
 from toolfleet.local.worker_process import WorkerProcess, start_worker_process, stop_workers
+from toolfleet.misspelt import check_options, keywords
 from toolfleet.settings import Settings, new_secret, read_settings
 from toolfleet.stream_urls import stream_url
 from toolfleet.streams import check_broker_url
@@ -50,7 +51,7 @@ class LocalFleet:
     A context manager: entering returns when every worker has announced its tools, leaving stops all of it. `pools`
     says how many workers of each pool, `interceptors` what stands around every tool (each as `module:name`); further
     keywords are settings, such as `lease_s=3`. Raises WorkerNotReady with the worker's last words when one does not
-    come up.
+    come up, UnknownOption for a keyword that is neither.
     """
 
     def __init__(
@@ -66,6 +67,7 @@ class LocalFleet:
         interceptors: Sequence[str] = (),
         **overrides: object,
     ) -> None:
+        check_options("LocalFleet", overrides, _OPTION_NAMES)
         if not modules:
             raise NoToolsFound("a fleet needs a module with tools: pass modules=['your_package.your_tools']")
         self._modules = list(modules)
@@ -169,6 +171,9 @@ def redis_or_embedded() -> Iterator[Settings]:
         return
     with EmbeddedServer() as server:
         yield _checked(read_settings(redis_url=server.url))
+
+
+_OPTION_NAMES: Final = Settings.model_fields.keys() | keywords(LocalFleet.__init__)
 
 
 def _checked(settings: Settings) -> Settings:

@@ -61,7 +61,9 @@ def batch(
     ] = None,
     concurrency: Annotated[int, typer.Option(min=1, max=MAX_CONCURRENCY, help="Runs at a time.")] = 100,
     slow: Annotated[Slow, typer.Option(help="Wait for long-running tools, or give the model a handle.")] = Slow.WAIT,
-    timeout_s: Annotated[float | None, typer.Option("--timeout", min=0.1, help="Seconds until a run fails.")] = None,
+    timeout_s: Annotated[
+        float | None, typer.Option("--timeout", min=0.1, max=1e7, help="Seconds until a run fails.")
+    ] = None,
     batch_id: Annotated[
         str | None, typer.Option(help="The batch's name; otherwise it is derived from the input and these options.")
     ] = None,
@@ -75,8 +77,8 @@ def batch(
     cancel_on_interrupt: Annotated[
         bool, typer.Option("--cancel-on-interrupt", help="Ctrl-C cancels what is under way; otherwise it is kept.")
     ] = False,
-    price_in: Annotated[float | None, typer.Option(min=0, help="Price of a million tokens in.")] = None,
-    price_out: Annotated[float | None, typer.Option(min=0, help="Price of a million tokens out.")] = None,
+    price_in: Annotated[float | None, typer.Option(min=0, max=1e9, help="Price of a million tokens in.")] = None,
+    price_out: Annotated[float | None, typer.Option(min=0, max=1e9, help="Price of a million tokens out.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the summary as JSON on standard output.")] = False,
 ) -> None:
     """Run one conversation for each line of IN, and write one line for each to OUT.

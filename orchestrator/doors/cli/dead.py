@@ -90,9 +90,11 @@ def replay(
     reason: Reason = "",
     timeout_s: Annotated[
         float | None,
-        typer.Option("--timeout", min=0.1, help="Seconds until the call expires; without it, what its tool allows."),
+        typer.Option(
+            "--timeout", min=0.1, max=1e7, help="Seconds until the call expires; without it, what its tool allows."
+        ),
     ] = None,
-    wait_s: Annotated[float, typer.Option("--wait", min=0, help="Seconds to wait for results.")] = 30.0,
+    wait_s: Annotated[float, typer.Option("--wait", min=0, max=1e7, help="Seconds to wait for results.")] = 30.0,
     force: Annotated[
         bool, typer.Option("--force", help="Also where an effect could happen twice, or a result would be discarded.")
     ] = False,

@@ -54,7 +54,7 @@ def add(
     rate: Annotated[
         float | None, typer.Option(min=MIN_RATE_PER_S, max=1e6, help="Requests per second; without, no limit.")
     ] = None,
-    days: Annotated[float | None, typer.Option(min=0.0001, help="How long it is good for.")] = None,
+    days: Annotated[float | None, typer.Option(min=0.0001, max=36_500, help="How long it is good for.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Make a key and print it. It is stored as a digest only: nobody can show it again."""

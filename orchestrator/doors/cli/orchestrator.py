@@ -47,7 +47,7 @@ def orchestrator(
     ] = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="Print nothing but errors.")] = False,
     lifeline: Annotated[
-        int | None, typer.Option(hidden=True, help="A file descriptor; it stops when that is closed.")
+        int | None, typer.Option(hidden=True, min=0, help="A file descriptor; it stops when that is closed.")
     ] = None,
 ) -> None:
     """Work on runs until SIGTERM or Ctrl-C: those begun with `toolfleet run --detach`, and those that others left.

@@ -34,7 +34,9 @@ def run(
         list[str] | None, typer.Option("--offer", help="Offer only this tool; may be given again.")
     ] = None,
     slow: Annotated[Slow, typer.Option(help="Wait for long-running tools, or give the model a handle.")] = Slow.WAIT,
-    timeout_s: Annotated[float | None, typer.Option("--timeout", min=0.1, help="Seconds until calls expire.")] = None,
+    timeout_s: Annotated[
+        float | None, typer.Option("--timeout", min=0.1, max=1e7, help="Seconds until calls expire.")
+    ] = None,
     max_calls: Annotated[
         int | None,
         typer.Option("--max-calls", min=1, help="Calls that the run may make; 150, and 40 of one tool, by default."),

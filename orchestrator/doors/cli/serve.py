@@ -19,6 +19,7 @@ from toolfleet.local.fleet import redis_or_embedded
 from toolfleet.local.lifeline import stop_with
 from toolfleet.orchestrator.doors.cli.conversation import chosen_model
 from toolfleet.orchestrator.doors.http.options import HttpOptions
+from toolfleet.orchestrator.fleet.catalog import Catalog
 from toolfleet.orchestrator.models.protocol import ChatModel
 from toolfleet.settings import Settings
 
@@ -45,7 +46,7 @@ def serve(
         bool, typer.Option("--model/--no-model", help="Without one, runs are worked on by orchestrators elsewhere.")
     ] = True,
     lifeline: Annotated[
-        int | None, typer.Option(hidden=True, help="A file descriptor; it stops when that is closed.")
+        int | None, typer.Option(hidden=True, min=0, help="A file descriptor; it stops when that is closed.")
     ] = None,
 ) -> None:
     """Serve the HTTP API and the OpenAI-compatible one until Ctrl-C.
@@ -75,6 +76,8 @@ async def _serve(
     from toolfleet.orchestrator.doors.http.app import create_app  # noqa: PLC0415
     from toolfleet.orchestrator.doors.http.listening import listening_socket, server_for  # noqa: PLC0415
 
+    async with aclosing(connect_async(settings)) as client:
+        await Catalog(client, settings).check_secret()
     is_here = is_loopback(host)
     if not (is_here or insecure):
         await _must_have_a_key(settings, host)

@@ -16,8 +16,11 @@ from rich.table import Table
 from toolfleet.catalog import Announcement
 from toolfleet.connections import connect_async
 from toolfleet.local.fleet import redis_or_embedded
+from toolfleet.membership import complaint, strangers
+from toolfleet.orchestrator.doors.cli.telling import warn
 from toolfleet.orchestrator.fleet.catalog import Catalog
 from toolfleet.settings import Settings
+from toolfleet.wire import Seal
 
 REFRESH_S: Final = 2.0
 
@@ -36,8 +39,12 @@ async def _show(settings: Settings, *, watch: bool, as_json: bool) -> None:
     async with aclosing(connect_async(settings)) as client:
         catalog = Catalog(client, settings)
         workers = await catalog.workers()
+        if foreign := strangers({each.worker: each.proofs for each in workers}, Seal(settings)):
+            warn(complaint(foreign))
         if as_json:
-            sys.stdout.write(orjson.dumps([w.model_dump(mode="json") for w in workers]).decode() + "\n")
+            sys.stdout.write(
+                orjson.dumps([w.model_dump(mode="json", exclude={"proofs"}) for w in workers]).decode() + "\n"
+            )
         elif watch:
             await _watch(catalog, workers)
         elif workers:

@@ -18,6 +18,7 @@ from starlette.exceptions import HTTPException
 
 from toolfleet.connections import connect_async
 from toolfleet.errors import ToolfleetError
+from toolfleet.misspelt import exact
 from toolfleet.orchestrator.api import Orchestrator
 from toolfleet.orchestrator.doors.http import fleet_state as fleet, handles, runs, tools
 from toolfleet.orchestrator.doors.http.access import Access
@@ -66,6 +67,7 @@ def documented(app: FastAPI, make: Callable[[], dict[str, Any]]) -> dict[str, An
     return app.openapi_schema or document
 
 
+@exact()
 def create_app(
     settings: Settings | None = None,
     model: ChatModel | None = None,

@@ -23,6 +23,7 @@ from toolfleet.worker_process import CLEAR_LINE
 from workers.app import modules_from_environment, worker_app
 from workers.interceptors import interceptors_of
 from workers.modules import tools_of
+from workers.node_name import generated_name, held_name
 from workers.pool import TOOL_THREAD
 from workers.pools import POOLS, Pool, pool_for
 
@@ -76,7 +77,9 @@ def worker(
         celery = worker_app(settings, tools, around)
         if settings.broker_url:
             _reach_broker(celery, settings.broker_url)
-        code = _serve(celery, chosen, queues or pool, name or f"{pool}-{os.getpid()}", log_level, events=events)
+        node = f"{name or generated_name(pool)}@{os.uname().nodename}"
+        with held_name(celery, settings, node):
+            code = _serve(celery, chosen, queues or pool, node, log_level, events=events)
     raise typer.Exit(code)
 
 
@@ -93,11 +96,11 @@ def _reach_broker(celery: Any, url: str) -> None:
         raise InvalidSettings(f"the broker at {address(url)} needs a package that is missing: {error}") from error
 
 
-def _serve(celery: Any, pool: Pool, queues: str, name: str, log_level: str, *, events: bool) -> int:
+def _serve(celery: Any, pool: Pool, queues: str, node: str, log_level: str, *, events: bool) -> int:
     # Celery warns superusers because a pickle could run anything; only JSON is read here.
     warnings.simplefilter("ignore", SecurityWarning)
     serving = celery.Worker(
-        hostname=f"{name}@{os.uname().nodename}",
+        hostname=node,
         pool_cls=pool.implementation,
         concurrency=pool.concurrency,
         prefetch_multiplier=pool.prefetch_multiplier,

@@ -29,7 +29,8 @@ from orchestrator.batch import (
 )
 from orchestrator.batch.errors import OutputUnusable
 from orchestrator.cli.batch_progress import print_summary, showing_batch
-from orchestrator.cli.conversation import chosen_model, must_offer_tools
+from orchestrator.cli.choosing_model import ModelOption, chosen_model, name_of_model
+from orchestrator.cli.conversation import must_offer_tools
 from orchestrator.cli.run import Slow
 from orchestrator.models.protocol import ChatModel
 from orchestrator.options import RunOptions
@@ -69,6 +70,7 @@ def batch(
     retry_failed: Annotated[
         bool, typer.Option("--retry-failed", help="Let runs go on whose line in OUT has no answer.")
     ] = False,
+    model: ModelOption = None,
     any_model: Annotated[
         bool, typer.Option("--any-model", help="Take lines in OpenAI's format whatever model they name.")
     ] = False,
@@ -89,6 +91,7 @@ def batch(
     from the store, and no model is asked twice for a reply that is stored.
     """
     _refuse_contradictions(source, target, as_json=as_json)
+    name_of_model(model)  # said before workers are started, if it cannot be asked
     console = Console(stderr=True)
     options = RunOptions(slow=slow.value)
     if offer:
@@ -107,6 +110,7 @@ def batch(
             console=console,
             manner=Manner(options=options, concurrency=concurrency, ordered=ordered, again=retry_failed),
             batch_id=batch_id,
+            model=model,
             any_model=any_model,
             prices=Prices(price_in, price_out),
             cancels=cancel_on_interrupt,
@@ -137,6 +141,7 @@ class _Session:
         console: Console,
         manner: Manner,
         batch_id: str | None,
+        model: str | None,
         any_model: bool,
         prices: Prices,
         cancels: bool,
@@ -146,6 +151,7 @@ class _Session:
         self._console = console
         self._manner = manner
         self._batch_id = batch_id
+        self._model = model
         self._any_model = any_model
         self._prices = prices
         self._cancels = cancels
@@ -154,7 +160,7 @@ class _Session:
 
     async def run(self, settings: Settings) -> Summary:
         """Run the batch to its end."""
-        async with chosen_model(self._console) as model:
+        async with chosen_model(self._console, self._model) as model:
             identity = self._identity(model)
             self._console.print(f"[dim]batch: {identity.batch_id}[/]", soft_wrap=True, highlight=False)
             with Output(self._target, identity, again=self._manner.again) as output:

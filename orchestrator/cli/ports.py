@@ -42,6 +42,6 @@ def _holder(port: int) -> str:
     """The process that listens on the port, as far as this user may know."""
     with suppress(psutil.Error, OSError):
         for each in psutil.net_connections("tcp"):
-            if each.status == psutil.CONN_LISTEN and each.laddr.port == port and each.pid:
+            if each.status == psutil.CONN_LISTEN and each.laddr and each.laddr.port == port and each.pid:
                 return f" by {psutil.Process(each.pid).name()}, pid {each.pid}"
     return ""

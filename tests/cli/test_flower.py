@@ -25,7 +25,7 @@ async def break_down(what: str) -> None:
     "Fails."
     raise RuntimeError("no " + what)
 
-@tool(read_only=True, pool="cpu")
+@tool(read_only=True)
 def break_down_in_process(what: str) -> None:
     "Fails in a process."
     raise RuntimeError("no " + what)
@@ -35,7 +35,7 @@ async def sit() -> None:
     "Never ends."
     await asyncio.sleep(600)
 
-@tool(read_only=True, pool="cpu")
+@tool(read_only=True)
 def sit_in_process() -> None:
     "Never ends, in a process."
     time.sleep(600)

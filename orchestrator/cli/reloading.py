@@ -106,11 +106,14 @@ class Reloader:
     def stop(self) -> None:
         """None of those that were exchanged is left afterwards. A second request would end their calls at once."""
         give_up_at = time.monotonic() + self._grace_s
-        for worker in self._leaving:
-            with suppress(subprocess.TimeoutExpired):
-                worker.process.wait(max(0.0, give_up_at - time.monotonic()))
-            if worker.is_running:
-                worker.kill()
+        try:
+            for worker in self._leaving:
+                with suppress(subprocess.TimeoutExpired):
+                    worker.process.wait(max(0.0, give_up_at - time.monotonic()))
+        finally:
+            for worker in self._leaving:
+                if worker.is_running:
+                    worker.kill()
 
     def _exchange(self) -> None:
         old = list(self._fleet.workers)

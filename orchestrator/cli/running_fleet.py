@@ -141,7 +141,8 @@ class FleetLock:
             holder = self.record()
             if holder and holder.pid != asked:
                 say(f"Asking the fleet that runs (pid {holder.pid}) to stop; its running calls may end first.")
-                os.kill(holder.pid, signal.SIGTERM)
+                with suppress(ProcessLookupError):
+                    os.kill(holder.pid, signal.SIGTERM)
                 asked = holder.pid
             if time.monotonic() > give_up_at:
                 raise FleetRunsAlready(f"the fleet that runs does not stop; end it by hand: {holder or 'unknown'}")

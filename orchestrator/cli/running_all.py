@@ -142,7 +142,6 @@ def _describe_api(plan: Plan, api: RunningApi | None, console: Console) -> None:
 
 
 def _invite(plan: Plan, settings: Settings, console: Console) -> None:
-    console.print("\nReady. Ctrl-C stops everything.")
     prefix = "" if settings.namespace == DEFAULT_NAMESPACE else f"TOOLFLEET_NAMESPACE={settings.namespace} "
     if plan.are_examples:
         console.print(
@@ -150,6 +149,7 @@ def _invite(plan: Plan, settings: Settings, console: Console) -> None:
         )
     elif prefix:
         console.print(f'In another terminal: {prefix}toolfleet run "…"', markup=False)
+    console.print("\nReady. Ctrl-C stops everything.")
 
 
 def _line(process: WorkerProcess) -> str:

@@ -20,6 +20,9 @@ REPLIES_TTL_S: Final = 24 * 3600
 ANNOUNCEMENT_TTL_S: Final = 30
 """The tools of a worker that vanished are offered for this long; live workers renew at a third of it."""
 
+NODE_TTL_S: Final = 15
+"""The name of a worker that was killed is free again after this."""
+
 IDEMPOTENCY_TTL_S: Final = 24 * 3600
 """How long a repeated POST gets the answer of the first one."""
 
@@ -55,6 +58,10 @@ class Keys:
     def worker(self, worker: str) -> str:
         """String: what one worker is and the specs of its tools."""
         return f"{self.namespace}:worker:{worker}"
+
+    def node(self, node: str) -> str:
+        """Which process has this worker's name, as `worker@host`. TTL: NODE_TTL_S, renewed."""
+        return f"{self.namespace}:node:{node}"
 
     def spec(self, tool: str) -> str:
         """String: the one spec that all live workers with this tool agree on."""

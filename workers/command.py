@@ -27,8 +27,9 @@ from toolfleet.logs import configure_logs
 from toolfleet.settings import Settings
 from toolfleet.tool import Tool
 from toolfleet.workers.app import modules_from_environment, worker_app
+from toolfleet.workers.celery.joining import join
+from toolfleet.workers.celery.node_name import generated_name, held_name
 from toolfleet.workers.celery.pool import TOOL_THREAD
-from toolfleet.workers.joining import join
 from toolfleet.workers.modules import tools_of
 from toolfleet.workers.pool_presets import POOLS, Pool, pool_for
 from toolfleet.workers.tool.interceptors import interceptors_of
@@ -106,9 +107,10 @@ def worker(
         celery = worker_app(settings, tools, around)
         if settings.broker_url:
             _reach_broker(celery, settings.broker_url)
-        worker_name = f"{name or f'{pool}-{os.getpid()}'}@{os.uname().nodename}"
-        _say_when_ready(worker_name, pool, served, tools, settings)
-        code = _serve(celery, chosen, served, worker_name, log_level, events=events)
+        node = f"{name or generated_name(pool)}@{os.uname().nodename}"
+        with held_name(celery, settings, node):
+            _say_when_ready(node, pool, served, tools, settings)
+            code = _serve(celery, chosen, served, node, log_level, events=events)
     raise typer.Exit(code)
 
 

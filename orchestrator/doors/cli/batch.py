@@ -31,7 +31,8 @@ from toolfleet.orchestrator.batch import (
 )
 from toolfleet.orchestrator.batch.errors import OutputUnusable
 from toolfleet.orchestrator.doors.cli.batch_progress import print_summary, showing_batch
-from toolfleet.orchestrator.doors.cli.conversation import chosen_model, must_offer_tools
+from toolfleet.orchestrator.doors.cli.choosing_model import ModelOption, chosen_model, name_of_model
+from toolfleet.orchestrator.doors.cli.conversation import must_offer_tools
 from toolfleet.orchestrator.doors.cli.run import Slow
 from toolfleet.orchestrator.models.protocol import ChatModel
 from toolfleet.orchestrator.options import RunOptions
@@ -71,6 +72,7 @@ def batch(
     retry_failed: Annotated[
         bool, typer.Option("--retry-failed", help="Let runs go on whose line in OUT has no answer.")
     ] = False,
+    model: ModelOption = None,
     any_model: Annotated[
         bool, typer.Option("--any-model", help="Take lines in OpenAI's format whatever model they name.")
     ] = False,
@@ -91,6 +93,7 @@ def batch(
     from the store, and no model is asked twice for a reply that is stored.
     """
     _refuse_contradictions(source, target, as_json=as_json)
+    name_of_model(model)  # said before workers are started, if it cannot be asked
     console = Console(stderr=True)
     options = RunOptions(slow=slow.value)
     if offer:
@@ -109,6 +112,7 @@ def batch(
             console=console,
             manner=Manner(options=options, concurrency=concurrency, ordered=ordered, again=retry_failed),
             batch_id=batch_id,
+            model=model,
             any_model=any_model,
             prices=Prices(price_in, price_out),
             cancels=cancel_on_interrupt,
@@ -139,6 +143,7 @@ class _Session:
         console: Console,
         manner: Manner,
         batch_id: str | None,
+        model: str | None,
         any_model: bool,
         prices: Prices,
         cancels: bool,
@@ -148,6 +153,7 @@ class _Session:
         self._console = console
         self._manner = manner
         self._batch_id = batch_id
+        self._model = model
         self._any_model = any_model
         self._prices = prices
         self._cancels = cancels
@@ -156,7 +162,7 @@ class _Session:
 
     async def run(self, settings: Settings) -> Summary:
         """Run the batch to its end."""
-        async with chosen_model(self._console) as model:
+        async with chosen_model(self._console, self._model) as model:
             identity = self._identity(model)
             self._console.print(f"[dim]batch: {identity.batch_id}[/]", soft_wrap=True, highlight=False)
             with Output(self._target, identity, again=self._manner.again) as output:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Sequence
 from typing import Final
 
 from rich.console import Console
@@ -13,22 +12,15 @@ from rich.console import Console
 from toolfleet.errors import NoToolsFound, ToolfleetError
 from toolfleet.orchestrator.api import Orchestrator
 from toolfleet.orchestrator.assistants.assistant import RunFailed
+from toolfleet.orchestrator.doors.cli.choosing_model import chosen_model, model_name
 from toolfleet.orchestrator.doors.cli.progress import showing_progress
 from toolfleet.orchestrator.doors.cli.telling import desk, warn
-from toolfleet.orchestrator.models.environment import model_from_environment
-from toolfleet.orchestrator.models.protocol import ChatModel
-from toolfleet.orchestrator.models.rehearsal import REHEARSAL_MODEL, rehearsal_model
 from toolfleet.orchestrator.run.events import Slow
 from toolfleet.orchestrator.run.limits import Limits
 from toolfleet.orchestrator.run.states import State
 from toolfleet.orchestrator.run.updates import RunBegan, RunEnded
 from toolfleet.orchestrator.run.value import Run
 from toolfleet.settings import Settings
-
-REHEARSAL_NOTE = (
-    "No model is set (OPENAI_API_KEY, OPENAI_BASE_URL or ANTHROPIC_API_KEY), so a [bold]rehearsal model[/] answers: "
-    "a fixed script behind a real HTTP server. The workers, the queue and the tools are real."
-)
 
 CANCELLED_WITHIN_S: Final = 3.0
 """How long Ctrl-C waits to say that the run is cancelled."""
@@ -43,13 +35,16 @@ def converse(
     slow: Slow = "wait",
     timeout_s: float | None = None,
     limits: Limits | None = None,
+    model: str | None = None,
     as_json: bool = False,
 ) -> None:
     """Run one conversation, show its progress on the console and print its answer, or as JSON the whole run.
 
     Raises RunFailed with the reason when there is no answer, and NoToolsFound when no live worker offers a tool.
     """
-    run = asyncio.run(_ask(question, settings, console, tools=tools, slow=slow, timeout_s=timeout_s, limits=limits))
+    run = asyncio.run(
+        _ask(question, settings, console, tools=tools, slow=slow, timeout_s=timeout_s, limits=limits, model=model)
+    )
     if as_json:
         sys.stdout.write(run.model_dump_json(indent=2) + "\n")
     if run.state is not State.DONE:
@@ -66,12 +61,15 @@ def detach(
     slow: Slow = "wait",
     timeout_s: float | None = None,
     limits: Limits | None = None,
+    model: str | None = None,
 ) -> str:
-    """Begin a run that an orchestrator with this environment's model works on, and return its id at once.
+    """Begin a run that an orchestrator with this model, or the environment's, works on, and return its id at once.
 
     Raises NoToolsFound when no live worker offers a tool, UnknownTool.
     """
-    return asyncio.run(_submit(question, settings, tools=tools, slow=slow, timeout_s=timeout_s, limits=limits))
+    return asyncio.run(
+        _submit(question, settings, tools=tools, slow=slow, timeout_s=timeout_s, limits=limits, named=model)
+    )
 
 
 async def _ask(
@@ -83,11 +81,12 @@ async def _ask(
     slow: Slow,
     timeout_s: float | None,
     limits: Limits | None,
+    model: str | None,
 ) -> Run:
     async with (
-        chosen_model(console) as model,
+        chosen_model(console, model) as chosen,
         # The runs of others are for those who stay.
-        Orchestrator(model, settings=settings, adopts=False) as orchestrator,
+        Orchestrator(chosen, settings=settings, adopts=False) as orchestrator,
     ):
         await must_offer_tools(orchestrator)
         run_id = ""
@@ -136,8 +135,9 @@ async def _submit(
     slow: Slow,
     timeout_s: float | None,
     limits: Limits | None,
+    named: str | None,
 ) -> str:
-    model = await model_name()
+    model = await model_name(named)
     async with desk(settings) as open_desk, Orchestrator(settings=settings) as orchestrator:
         await must_offer_tools(orchestrator)
         run_id = await orchestrator.submit(
@@ -157,22 +157,3 @@ def _print_answer(run: Run, console: Console) -> None:
         f"{run.usage.input_tokens} tokens in, {run.usage.output_tokens} out[/]",
         soft_wrap=True,
     )
-
-
-@asynccontextmanager
-async def chosen_model(console: Console) -> AsyncIterator[ChatModel]:
-    """The model that the environment selects, or the rehearsal model, named as what it is."""
-    if model := model_from_environment():
-        console.print(f"[dim]model: {model.name}[/]", soft_wrap=True)
-        yield model
-        return
-    console.print(REHEARSAL_NOTE, soft_wrap=not console.is_terminal)
-    yield rehearsal_model()
-
-
-async def model_name() -> str:
-    """What orchestrators in this environment call their model. Raises InvalidSettings."""
-    if (model := model_from_environment()) is None:
-        return REHEARSAL_MODEL
-    await model.aclose()
-    return model.name

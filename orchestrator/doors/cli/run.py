@@ -11,6 +11,7 @@ import typer
 from rich.console import Console
 
 from toolfleet.local.fleet import LocalFleet, redis_or_embedded
+from toolfleet.orchestrator.doors.cli.choosing_model import ModelOption, name_of_model
 from toolfleet.orchestrator.doors.cli.conversation import converse, detach
 from toolfleet.orchestrator.doors.cli.telling import print_json
 from toolfleet.orchestrator.run.limits import Limits
@@ -41,6 +42,7 @@ def run(
         int | None,
         typer.Option("--max-calls", min=1, help="Calls that the run may make; 150, and 40 of one tool, by default."),
     ] = None,
+    model: ModelOption = None,
     detached: Annotated[
         bool, typer.Option("--detach", help="Print the run's id and return; `toolfleet orchestrator` works on it.")
     ] = False,
@@ -49,11 +51,12 @@ def run(
     """Ask one question and print the answer. Ctrl-C cancels the run, and its calls on the workers.
 
     With --tools a fleet is started for this one question, on a server of its own. Without, the fleet that runs already
-    is used: that of `toolfleet up` on this machine, or the one at TOOLFLEET_REDIS_URL. OPENAI_API_KEY, OPENAI_BASE_URL
-    or ANTHROPIC_API_KEY select the model; without any, a rehearsal model answers and says so.
+    is used: that of `toolfleet up` on this machine, or the one at TOOLFLEET_REDIS_URL. Without --model, OPENAI_API_KEY,
+    OPENAI_BASE_URL or ANTHROPIC_API_KEY select the model; without any, a rehearsal model answers and says so.
     """
     if detached and tools:
         raise typer.BadParameter("--detach needs a fleet that stays (`toolfleet up`); that of --tools would go at once")
+    name_of_model(model)  # said before workers are started, if it cannot be asked
     limits = None if max_calls is None else Limits(calls=max_calls, calls_per_tool=max_calls)
     console = Console(stderr=as_json)
     asked = sys.stdin.read() if question == "-" else question
@@ -64,7 +67,9 @@ def run(
         else:
             settings = stack.enter_context(redis_or_embedded())
         if detached:
-            run_id = detach(asked, settings, tools=offer, slow=slow.value, timeout_s=timeout_s, limits=limits)
+            run_id = detach(
+                asked, settings, tools=offer, slow=slow.value, timeout_s=timeout_s, limits=limits, model=model
+            )
             if as_json:
                 print_json({"run_id": run_id})
             else:
@@ -78,5 +83,6 @@ def run(
             slow=slow.value,
             timeout_s=timeout_s,
             limits=limits,
+            model=model,
             as_json=as_json,
         )

@@ -61,11 +61,13 @@ class Desk:
             return beginning
 
     async def warn_unless_somebody_goes_on(self, model: str) -> None:
-        """Say on standard error that no orchestrator with this model is there, if none is."""
-        if not any(each.model == model for each in await living(self.client, self.settings)):
+        """Say on standard error that no orchestrator with this model is there, if none is, and which models are."""
+        there = {each.model for each in await living(self.client, self.settings) if each.model}
+        if model not in there:
+            others = f" (those there have {', '.join(sorted(there))})" if there else ""
             warn(
-                f"no orchestrator with the model {model} is there now; the run goes on once there is one: "
-                "toolfleet orchestrator"
+                f"no orchestrator with the model {model} is there now{others}; the run goes on once there is one: "
+                f"toolfleet orchestrator --model {model}"
             )
 
 

@@ -17,7 +17,7 @@ from orchestrator.agents import Agents
 from orchestrator.builtin import BUILT_IN, BuiltIn
 from orchestrator.compensation import taken_back, to_take_back
 from orchestrator.dispatch import Dispatcher, Outgoing
-from orchestrator.events import CallEnded, CallProgressed, CallStarted, Event
+from orchestrator.events import CallAwaitsApproval, CallEnded, CallProgressed, CallStarted, Event
 from orchestrator.gather import Barrier, Gatherer
 from orchestrator.handles import OWN_QUEUE, Tasks
 from orchestrator.history import CallRecord, Slow
@@ -77,6 +77,18 @@ class Batch:
                     tool=call.tool,
                     arguments=mask_arguments(call.arguments, spec.input_schema),
                     long_running=spec.long_running,
+                )
+            )
+
+    def tell_waiting(self, call: CallRecord) -> None:
+        """A person has to decide about a call. Whoever looks sees no secrets."""
+        if self.emit:
+            self.emit(
+                CallAwaitsApproval(
+                    run_id=self.run_id,
+                    call_id=call.call_id,
+                    tool=call.tool,
+                    arguments=mask_arguments(call.arguments, self.offered[call.tool].input_schema),
                 )
             )
 
@@ -238,7 +250,8 @@ class Calls:
             result = results.get(record.call_id)
             if isinstance(result, Returned | Failed) and record.tool in batch.offered:
                 seen = _as_intercepted(record, batch, record.arguments)
-                changed[record.call_id] = await after_all(batch.interceptors, seen, result)
+                said = await after_all(batch.interceptors, seen, result)
+                changed[record.call_id] = said.model_copy(update={"attempt": result.attempt})
         return changed
 
     async def compensated(

@@ -31,6 +31,7 @@ from orchestrator.batch.errors import OutputUnusable
 from orchestrator.cli.batch_progress import print_summary, showing_batch
 from orchestrator.cli.conversation import chosen_model, must_offer_tools
 from orchestrator.cli.run import Slow
+from orchestrator.cli.wording import plural
 from orchestrator.models.protocol import ChatModel
 from orchestrator.options import RunOptions
 from toolfleet.errors import ToolfleetError
@@ -121,7 +122,7 @@ def batch(
     print_summary(summary, console)
     if summary.failed:
         raise LinesFailed(
-            f"{summary.failed} of {summary.done_before + summary.ok + summary.failed} lines failed: "
+            f"{summary.failed} of {plural(summary.done_before + summary.ok + summary.failed, 'line')} failed: "
             f"their reasons are in {target}"
         )
 
@@ -189,7 +190,8 @@ class _Session:
         done = self._tally.done_before + self._tally.written
         fate = "cancelled" if cancelled else "kept in the store"
         self._console.print(
-            f"{done} of {self._lines.count} lines are written, {self._in_hand} runs were under way and are {fate}.\n"
+            f"Written: {done} of {plural(self._lines.count, 'line')}. "
+            f"Under way, and now {fate}: {plural(self._in_hand, 'run')}.\n"
             f"To go on: {shlex.join(['toolfleet', *sys.argv[1:]])}",
             markup=False,
             highlight=False,

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Final
 
 from rich.console import Console
+from rich.text import Text
 
 from orchestrator.api import Orchestrator
 from orchestrator.assistant import RunFailed
+from orchestrator.cli.approving import deciding
 from orchestrator.cli.progress import showing_progress
 from orchestrator.cli.telling import desk, warn
+from orchestrator.cli.wording import harmless, plural
 from orchestrator.events import RunBegan, RunEnded
 from orchestrator.history import Slow
 from orchestrator.limits import Limits
@@ -21,6 +24,7 @@ from orchestrator.models.environment import model_from_environment
 from orchestrator.models.openai import OpenAIChat
 from orchestrator.models.protocol import ChatModel
 from orchestrator.models.rehearsal import REHEARSAL_MODEL, RehearsalServer
+from orchestrator.options import RunOptions
 from orchestrator.run import Run
 from orchestrator.states import State
 from toolfleet.errors import NoToolsFound, ToolfleetError
@@ -30,6 +34,8 @@ REHEARSAL_NOTE = (
     "No model is set (OPENAI_API_KEY, OPENAI_BASE_URL or ANTHROPIC_API_KEY), so a [bold]rehearsal model[/] answers: "
     "a fixed script behind a real HTTP server. The workers, the queue and the tools are real."
 )
+
+REDIS_VARIABLE: Final = "TOOLFLEET_REDIS_URL"
 
 CANCELLED_WITHIN_S: Final = 3.0
 """How long Ctrl-C waits to say that the run is cancelled."""
@@ -45,12 +51,18 @@ def converse(
     timeout_s: float | None = None,
     limits: Limits | None = None,
     as_json: bool = False,
+    is_private: bool = False,
 ) -> None:
     """Run one conversation, show its progress on the console and print its answer, or as JSON the whole run.
 
+    A call that waits for approval is asked about on a terminal. `is_private`: other commands do not find this fleet by
+    themselves.
+
     Raises RunFailed with the reason when there is no answer, and NoToolsFound when no live worker offers a tool.
     """
-    run = asyncio.run(_ask(question, settings, console, tools=tools, slow=slow, timeout_s=timeout_s, limits=limits))
+    options: RunOptions = {"tools": tools, "slow": slow, "timeout_s": timeout_s, "limits": limits}
+    elsewhere = {REDIS_VARIABLE: settings.redis_url} if is_private else {}
+    run = asyncio.run(_ask(question, settings, console, options, elsewhere))
     if as_json:
         sys.stdout.write(run.model_dump_json(indent=2) + "\n")
     if run.state is not State.DONE:
@@ -76,14 +88,7 @@ def detach(
 
 
 async def _ask(
-    question: str,
-    settings: Settings,
-    console: Console,
-    *,
-    tools: Sequence[str] | None,
-    slow: Slow,
-    timeout_s: float | None,
-    limits: Limits | None,
+    question: str, settings: Settings, console: Console, options: RunOptions, elsewhere: Mapping[str, str]
 ) -> Run:
     async with (
         chosen_model(console) as model,
@@ -93,15 +98,15 @@ async def _ask(
         await must_offer_tools(orchestrator)
         run_id = ""
         try:
-            with showing_progress(console) as show:
-                async for event in orchestrator.stream(
-                    question, tools=tools, slow=slow, timeout_s=timeout_s, limits=limits
-                ):
-                    show(event)
-                    if isinstance(event, RunBegan):
-                        run_id = event.run_id
-                    elif isinstance(event, RunEnded):
-                        return event.run
+            with showing_progress(console) as shown:
+                async with deciding(orchestrator, console, shown.paused, elsewhere=elsewhere) as heed:
+                    async for event in orchestrator.stream(question, **options):
+                        shown.show(event)
+                        heed(event)
+                        if isinstance(event, RunBegan):
+                            run_id = event.run_id
+                        elif isinstance(event, RunEnded):
+                            return event.run
         except asyncio.CancelledError:
             if run_id:
                 await _say_how_it_ended(orchestrator, run_id)
@@ -151,13 +156,11 @@ async def _submit(
 def _print_answer(run: Run, console: Console) -> None:
     console.print()
     # Not wrapped where no person reads: a line break in the middle of a fact is hard to search for.
-    console.print(run.answer, markup=False, highlight=False, soft_wrap=not console.is_terminal)
+    console.print(Text(harmless(run.answer or "")), soft_wrap=not console.is_terminal)
     failed = sum(1 for call in run.calls if call.result and call.result.type == "failed")
-    console.print(
-        f"\n[dim]run {run.run_id}: {run.turn} turns, {len(run.calls)} calls ({failed} failed), "
-        f"{run.usage.input_tokens} tokens in, {run.usage.output_tokens} out[/]",
-        soft_wrap=True,
-    )
+    tokens = f"{plural(run.usage.input_tokens, 'token')} in, {run.usage.output_tokens} out"
+    counted = f"{plural(run.turn, 'turn')}, {plural(len(run.calls), 'call')} ({failed} failed), {tokens}"
+    console.print(Text(f"\nrun {run.run_id}: {counted}", "dim"), soft_wrap=True)
 
 
 @asynccontextmanager

@@ -26,6 +26,7 @@ from orchestrator.cli import (
     up,
     worker,
 )
+from orchestrator.cli.wording import harmless
 from toolfleet.errors import ToolfleetError
 from toolfleet.logs import configure_logs
 
@@ -67,7 +68,7 @@ def main() -> None:
     try:
         app(prog_name="toolfleet")
     except ToolfleetError as error:
-        typer.secho(f"toolfleet: {error}", err=True, fg="red")
+        typer.secho(f"toolfleet: {harmless(str(error))}", err=True, fg="red")
         sys.exit(1)
     except SystemExit as end:
         if end.code == STOPPED:

@@ -17,7 +17,7 @@ from rich.text import Text
 from orchestrator.cli.wording import one_line
 
 GAP: Final = 2
-ELASTIC_CELLS_MIN: Final = 12
+ELASTIC_CELLS_MIN: Final = 24
 """Less of a text says nothing: before it comes to that, columns that can be spared are left out."""
 
 UNBOUNDED: Final = 1_000_000

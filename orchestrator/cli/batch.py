@@ -189,9 +189,10 @@ class _Session:
             return
         done = self._tally.done_before + self._tally.written
         fate = "cancelled" if cancelled else "kept in the store"
+        under_way = "was under way and is" if self._in_hand == 1 else "were under way and are"
         self._console.print(
-            f"Written: {done} of {plural(self._lines.count, 'line')}. "
-            f"Under way, and now {fate}: {plural(self._in_hand, 'run')}.\n"
+            f"{done} of {plural(self._lines.count, 'line')} {'is' if self._lines.count == 1 else 'are'} written, "
+            f"{plural(self._in_hand, 'run')} {under_way} {fate}.\n"
             f"To go on: {shlex.join(['toolfleet', *sys.argv[1:]])}",
             markup=False,
             highlight=False,

@@ -57,7 +57,8 @@ def showing_progress(console: Console) -> Iterator[Shown]:
     bars = Progress(
         # None of this is markup: it may be a model's or a tool's.
         TextColumn("{task.description}", markup=False),
-        BarColumn(BAR_CELLS),
+        # In colours that every terminal has: on one with sixteen, rich's own full bar looks like an empty one.
+        BarColumn(BAR_CELLS, complete_style="cyan", finished_style="green"),
         TextColumn("{task.fields[count]}", markup=False),
         TimeElapsedColumn(),
         TextColumn("{task.fields[note]}", markup=False, style="dim"),

@@ -24,10 +24,10 @@ from toolfleet.messages import AssistantMessage, Message, ToolMessage
 FIRST_MESSAGES: Final = 2
 LAST_MESSAGES: Final = 10
 
-LAST_CHARACTERS: Final = 4000
+LAST_CHARACTERS, LAST_LINES = 4000, 20
 """Of the last message, which mostly is the answer."""
 
-EARLIER_CHARACTERS: Final = 500
+EARLIER_CHARACTERS, EARLIER_LINES = 500, 5
 RESULT_CHARACTERS: Final = 200
 
 FEW: Final = 10
@@ -112,8 +112,19 @@ def _conversation(messages: Sequence[Message], *, whole: bool) -> Iterator[_Said
             if at == FIRST_MESSAGES:
                 yield _Said("…", f"{plural(left_out, 'message')} left out: --messages shows them")
             continue
-        characters = LAST_CHARACTERS if at == len(said) - 1 else EARLIER_CHARACTERS
-        yield each if whole else each._replace(text=shortened(each.text, characters))
+        is_last = at == len(said) - 1
+        bounds = (LAST_CHARACTERS, LAST_LINES) if is_last else (EARLIER_CHARACTERS, EARLIER_LINES)
+        yield each if whole else each._replace(text=_cut(each.text, *bounds))
+
+
+def _cut(text: str, characters: int, lines: int) -> str:
+    """The beginning of a long text, and a word about the rest."""
+    first = text.split("\n", lines)
+    if len(first) > lines:
+        more = first.pop().count("\n") + 1
+        first.append(f"… {plural(more, 'line')} more: --messages shows them")
+        text = "\n".join(first)
+    return shortened(text, characters)
 
 
 def _turns(messages: Sequence[Message]) -> Iterator[list[Message]]:
@@ -145,8 +156,9 @@ def _counted(names: Iterator[str] | Sequence[str]) -> str:
 
 
 def _print_said(said: _Said, console: Console) -> None:
-    console.print(Text(harmless(said.name), "bold") + Text(f" {harmless(said.text)}".rstrip(), ""), soft_wrap=True)
-    if said.note:
+    line = said.text or said.note
+    console.print(Text(harmless(said.name), "bold") + Text(f" {harmless(line)}".rstrip(), ""), soft_wrap=True)
+    if said.text and said.note:
         console.print(Text(f"  {harmless(said.note)}", "dim"), soft_wrap=True)
 
 

@@ -33,7 +33,8 @@ def test_runs_fit_eighty_columns_with_whole_ids_and_a_question_that_is_cut(fleet
     screen = seen(fleet, "runs", "list", "--state", "done")
     title, heading, *rows = screen.lines
     assert title == f"{len(rows)} run" + "s" * (len(rows) > 1)
-    assert heading.split() == ["id", "state", "age", "calls", "question"]
+    assert heading.split()[:4] == ["id", "state", "age", "calls"]
+    assert heading.split()[-1] == "question"
     [row] = [row for row in rows if row.startswith(f"{many}  done  ")]
     assert row.endswith("…")
     assert " 37 " in row

@@ -93,7 +93,9 @@ class Result(Record):
         """Whether both say the same."""
         return type(self) is type(other) and self.__dict__ | {"attempt": None} == other.__dict__ | {"attempt": None}
 
-    __hash__ = None  # type: ignore[assignment]  # their state is a dict
+    def __hash__(self) -> int:
+        """Equal ones have one hash. Raises TypeError for what holds a dict."""
+        return hash((type(self), *(value for name, value in self.__dict__.items() if name != "attempt")))
 
 
 class Returned(Result):

@@ -49,6 +49,11 @@ async def wipe(path: str) -> str:
     "Wipe a file."
     return f"wiped {path}"
 
+@tool(read_only=True)
+async def pick(n: int) -> str:
+    "Pick one."
+    return f"picked {n}"
+
 @tool
 async def print_book(title: str) -> Submitted:
     "Have a book printed by another system."

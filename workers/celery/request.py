@@ -51,7 +51,7 @@ class ToolRequest(Request):  # type: ignore[misc]  # celery ships no types
         self.name = headers["task"]
         # What a child process looks up: for a tool that is not here, the task that says so.
         self._type = task.name
-        self.delivery = Delivery.of(headers, delivery_info, _arguments_of(message))
+        self.delivery = Delivery.of(headers, delivery_info, _arguments_of(message), worker=consumer.hostname)
         self._message = message
         self._task = task
         self._app = task.app

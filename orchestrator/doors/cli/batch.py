@@ -34,6 +34,7 @@ from toolfleet.orchestrator.doors.cli.batch_progress import print_summary, showi
 from toolfleet.orchestrator.doors.cli.choosing_model import ModelOption, chosen_model, name_of_model
 from toolfleet.orchestrator.doors.cli.conversation import must_offer_tools
 from toolfleet.orchestrator.doors.cli.run import Slow
+from toolfleet.orchestrator.doors.cli.wording import plural
 from toolfleet.orchestrator.models.protocol import ChatModel
 from toolfleet.orchestrator.options import RunOptions
 from toolfleet.settings import Settings
@@ -127,7 +128,7 @@ def batch(
     print_summary(summary, console)
     if summary.failed:
         raise LinesFailed(
-            f"{summary.failed} of {summary.done_before + summary.ok + summary.failed} lines failed: "
+            f"{summary.failed} of {plural(summary.done_before + summary.ok + summary.failed, 'line')} failed: "
             f"their reasons are in {target}"
         )
 
@@ -196,8 +197,10 @@ class _Session:
             return
         done = self._tally.done_before + self._tally.written
         fate = "cancelled" if cancelled else "kept in the store"
+        under_way = "was under way and is" if self._in_hand == 1 else "were under way and are"
         self._console.print(
-            f"{done} of {self._lines.count} lines are written, {self._in_hand} runs were under way and are {fate}.\n"
+            f"{done} of {plural(self._lines.count, 'line')} {'is' if self._lines.count == 1 else 'are'} written, "
+            f"{plural(self._in_hand, 'run')} {under_way} {fate}.\n"
             f"To go on: {shlex.join(['toolfleet', *sys.argv[1:]])}",
             markup=False,
             highlight=False,

@@ -4,23 +4,29 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from rich.console import Console
+from rich.text import Text
 
 from toolfleet.errors import NoToolsFound, ToolfleetError
 from toolfleet.orchestrator.api import Orchestrator
 from toolfleet.orchestrator.assistants.assistant import RunFailed
+from toolfleet.orchestrator.doors.cli.approving import deciding
 from toolfleet.orchestrator.doors.cli.choosing_model import chosen_model, model_name
 from toolfleet.orchestrator.doors.cli.progress import showing_progress
 from toolfleet.orchestrator.doors.cli.telling import desk, warn
+from toolfleet.orchestrator.doors.cli.wording import harmless, plural
+from toolfleet.orchestrator.options import RunOptions
 from toolfleet.orchestrator.run.events import Slow
 from toolfleet.orchestrator.run.limits import Limits
 from toolfleet.orchestrator.run.states import State
 from toolfleet.orchestrator.run.updates import RunBegan, RunEnded
 from toolfleet.orchestrator.run.value import Run
 from toolfleet.settings import Settings
+
+REDIS_VARIABLE: Final = "TOOLFLEET_REDIS_URL"
 
 CANCELLED_WITHIN_S: Final = 3.0
 """How long Ctrl-C waits to say that the run is cancelled."""
@@ -37,14 +43,18 @@ def converse(
     limits: Limits | None = None,
     model: str | None = None,
     as_json: bool = False,
+    is_private: bool = False,
 ) -> None:
     """Run one conversation, show its progress on the console and print its answer, or as JSON the whole run.
 
+    A call that waits for approval is asked about on a terminal. `is_private`: other commands do not find this fleet by
+    themselves.
+
     Raises RunFailed with the reason when there is no answer, and NoToolsFound when no live worker offers a tool.
     """
-    run = asyncio.run(
-        _ask(question, settings, console, tools=tools, slow=slow, timeout_s=timeout_s, limits=limits, model=model)
-    )
+    options: RunOptions = {"tools": tools, "slow": slow, "timeout_s": timeout_s, "limits": limits}
+    elsewhere = {REDIS_VARIABLE: settings.redis_url} if is_private else {}
+    run = asyncio.run(_ask(question, settings, console, options, elsewhere, model=model))
     if as_json:
         sys.stdout.write(run.model_dump_json(indent=2) + "\n")
     if run.state is not State.DONE:
@@ -76,11 +86,9 @@ async def _ask(
     question: str,
     settings: Settings,
     console: Console,
+    options: RunOptions,
+    elsewhere: Mapping[str, str],
     *,
-    tools: Sequence[str] | None,
-    slow: Slow,
-    timeout_s: float | None,
-    limits: Limits | None,
     model: str | None,
 ) -> Run:
     async with (
@@ -91,15 +99,15 @@ async def _ask(
         await must_offer_tools(orchestrator)
         run_id = ""
         try:
-            with showing_progress(console) as show:
-                async for event in orchestrator.stream(
-                    question, tools=tools, slow=slow, timeout_s=timeout_s, limits=limits
-                ):
-                    show(event)
-                    if isinstance(event, RunBegan):
-                        run_id = event.run_id
-                    elif isinstance(event, RunEnded):
-                        return event.run
+            with showing_progress(console) as shown:
+                async with deciding(orchestrator, console, shown.paused, elsewhere=elsewhere) as heed:
+                    async for event in orchestrator.stream(question, **options):
+                        shown.show(event)
+                        heed(event)
+                        if isinstance(event, RunBegan):
+                            run_id = event.run_id
+                        elif isinstance(event, RunEnded):
+                            return event.run
         except asyncio.CancelledError:
             if run_id:
                 await _say_how_it_ended(orchestrator, run_id)
@@ -150,10 +158,8 @@ async def _submit(
 def _print_answer(run: Run, console: Console) -> None:
     console.print()
     # Not wrapped where no person reads: a line break in the middle of a fact is hard to search for.
-    console.print(run.answer, markup=False, highlight=False, soft_wrap=not console.is_terminal)
+    console.print(Text(harmless(run.answer or "")), soft_wrap=not console.is_terminal)
     failed = sum(1 for call in run.calls if call.result and call.result.type == "failed")
-    console.print(
-        f"\n[dim]run {run.run_id}: {run.turn} turns, {len(run.calls)} calls ({failed} failed), "
-        f"{run.usage.input_tokens} tokens in, {run.usage.output_tokens} out[/]",
-        soft_wrap=True,
-    )
+    tokens = f"{plural(run.usage.input_tokens, 'token')} in, {run.usage.output_tokens} out"
+    counted = f"{plural(run.turn, 'turn')}, {plural(len(run.calls), 'call')} ({failed} failed), {tokens}"
+    console.print(Text(f"\nrun {run.run_id}: {counted}", "dim"), soft_wrap=True)

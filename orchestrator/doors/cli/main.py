@@ -30,6 +30,7 @@ from toolfleet.orchestrator.doors.cli import (
     up,
     worker,
 )
+from toolfleet.orchestrator.doors.cli.wording import harmless
 
 app = typer.Typer(
     help="Runs the tool calls of LLM agents on a fleet of Celery workers.",
@@ -88,7 +89,7 @@ def main() -> None:
     try:
         app(prog_name="toolfleet")
     except ToolfleetError as error:
-        typer.secho(f"toolfleet: {error}", err=True, fg="red")
+        typer.secho(f"toolfleet: {harmless(str(error))}", err=True, fg="red")
         sys.exit(status_of(error))
     except KeyboardInterrupt:  # after the command has ended
         _leave_stopped()

@@ -53,6 +53,9 @@ def run(
     With --tools a fleet is started for this one question, on a server of its own. Without, the fleet that runs already
     is used: that of `toolfleet up` on this machine, or the one at TOOLFLEET_REDIS_URL. Without --model, OPENAI_API_KEY,
     OPENAI_BASE_URL or ANTHROPIC_API_KEY select the model; without any, a rehearsal model answers and says so.
+
+    A call that waits for approval is asked about on a terminal. Elsewhere the command says how to approve it, and
+    waits.
     """
     if detached and tools:
         raise typer.BadParameter("--detach needs a fleet that stays (`toolfleet up`); that of --tools would go at once")
@@ -85,4 +88,5 @@ def run(
             limits=limits,
             model=model,
             as_json=as_json,
+            is_private=bool(tools),
         )

@@ -21,7 +21,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from toolfleet.connections import address
 from toolfleet.errors import OperatorError, ServerNotStarted
-from toolfleet.orchestrator.doors.cli.telling import moment, span
+from toolfleet.orchestrator.doors.cli.wording import moment, span
 from toolfleet.settings import Settings
 
 LOOK_EVERY_S: Final = 0.1

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import shutil
 import signal
+import subprocess
 import sys
 import tempfile
 import time
@@ -38,7 +39,7 @@ class Report:
         began = time.monotonic()
         try:
             work()
-        except (AssertionError, OSError) as error:
+        except (AssertionError, OSError, subprocess.SubprocessError) as error:
             self.failed.append(name)
             print(f"FAILED  {name}: {error}", flush=True)
         else:

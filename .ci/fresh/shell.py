@@ -78,13 +78,19 @@ class Shell:
 
     @contextmanager
     def running(self, ready: str, *words: str, status: int = 130) -> Iterator[str]:
-        """`toolfleet …` from the line that says that it is ready (if one does) to Ctrl-C; what it said until then."""
+        """`toolfleet …` from the line that says that it is ready to Ctrl-C; what it said until then.
+
+        What says no such line (`ready` is empty) is a service, and is stopped as services are, by SIGTERM.
+        """
         with self._process(*words, environment=self.environment) as process:
             told = f"toolfleet {' '.join(words)}"
             out = _until(ready, process, told) if ready else ""
             yield out
             assert process.poll() is None, f"{told} ended by itself:\n{out}"
-            os.killpg(process.pid, signal.SIGINT)  # as a terminal does, to the whole group
+            if ready:
+                os.killpg(process.pid, signal.SIGINT)  # as a terminal does, to the whole group
+            else:
+                process.terminate()
             rest, _ = process.communicate(timeout=ENDS_WITHIN_S)
             assert process.returncode == status, f"{told} ended with status {process.returncode}:\n{out}{rest}"
             assert "Traceback" not in out + rest, f"{told} said:\n{out}{rest}"

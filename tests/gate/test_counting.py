@@ -1,4 +1,4 @@
-"""A test run in which one is passed over does not pass: pytest and pytest-xdist as they are, in a folder of their own."""
+"""A test run in which a test is passed over does not pass: pytest and pytest-xdist as they are, in a folder apart."""
 
 import subprocess
 import sys

@@ -17,7 +17,7 @@ from shell import Shell
 COPIED = re.compile(r"^COPY (?!--from)(.+) (\S+)$", re.MULTILINE)
 INSTALLED = re.compile(r"(deploy/install) (\S+) '(.+)'$", re.MULTILINE)
 
-ENDS_WITHIN_S = 300
+ENDS_WITHIN_S = 600
 
 
 @dataclass(frozen=True)

@@ -16,8 +16,8 @@ from typing import Self
 
 from account import Account
 
-ENDS_WITHIN_S = 90
-GONE_WITHIN_S = 30
+ENDS_WITHIN_S = 180
+GONE_WITHIN_S = 60
 MARK = "FRESH_MACHINE"
 
 

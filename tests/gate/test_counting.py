@@ -27,7 +27,7 @@ def test_tests_of_the_same_id_of_which_xdist_runs_one_fail_the_run(tmp_path, rep
     (tmp_path / "test_two.py").write_text("def test_one(): pass\ndef test_other(): pass\n")
 
     ended = subprocess.run(
-        [sys.executable, "-m", "pytest", "--numprocesses", "1", "-p", "no:cacheprovider"],
+        [sys.executable, "-m", "pytest", "--numprocesses", "1", "--dist", "loadfile", "-p", "no:cacheprovider"],
         cwd=tmp_path,
         env={"PYTHONPATH": str(Path(__file__).parents[2])},
         capture_output=True,

@@ -6,6 +6,7 @@ Whether an embedded server is wanted at all is decided elsewhere.
 
 from __future__ import annotations
 
+import errno
 import json
 import shutil
 import socket
@@ -26,6 +27,11 @@ from toolfleet.local.server_keeper import LOCK, LOG, Orders, make_private
 from toolfleet.local.server_layout import KEEPER_SOCKET, LOOPBACK, Layout, choose_port, sockets_folder
 
 LOG_LINES_SHOWN: Final = 8
+
+REMEDY: Final = (
+    "set XDG_DATA_HOME to a folder that you may write, or TOOLFLEET_REDIS_URL to a Redis or Valkey server of yours"
+)
+"""For a data directory that cannot be used, as in a home that is read-only."""
 
 RETRY_EVERY_S: Final = 0.02
 """While another user's keeper starts or ends on the same directory."""
@@ -77,7 +83,10 @@ class EmbeddedServer:
             try:
                 self._membership = _join_or_order(directory, self._port, self._timeout_s, temporary=self._temporary)
             except OSError as error:
-                raise ServerNotStarted(f"the embedded server in {directory} cannot be started: {error}") from error
+                remedy = f": {REMEDY}" if isinstance(error, PermissionError) or error.errno == errno.EROFS else ""
+                raise ServerNotStarted(
+                    f"the embedded server in {directory} cannot be started ({error}){remedy}"
+                ) from error
             finally:
                 if self._temporary and self._membership is None:
                     shutil.rmtree(directory)
@@ -124,7 +133,7 @@ class EmbeddedServer:
         try:
             directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         except OSError as error:
-            raise ServerNotStarted(f"the data directory {directory} cannot be made: {error}") from error
+            raise ServerNotStarted(f"the data directory {directory} cannot be made ({error}): {REMEDY}") from error
         return directory
 
 

@@ -53,8 +53,19 @@ STATUSES: Final[tuple[tuple[type[Exception], HTTPStatus], ...]] = (
 )
 """The first that fits counts."""
 
+RENAMED: Final = {
+    HTTPStatus.REQUEST_ENTITY_TOO_LARGE: "Content Too Large",
+    HTTPStatus.UNPROCESSABLE_ENTITY: "Unprocessable Content",
+}
+"""RFC 9110's names, which Python has from 3.13: a client must not see which Python answers."""
+
 RETRY_AFTER_S: Final = 2
 """When to ask again after what passes by itself."""
+
+
+def title_of(status: HTTPStatus) -> str:
+    """What RFC 9110 calls a status."""
+    return RENAMED.get(status, status.phrase)
 
 
 class Problem(Exception):
@@ -72,7 +83,7 @@ class Problem(Exception):
         super().__init__(detail)
         self.status = status
         self.detail = detail
-        self.code = code or status.phrase.lower().replace(" ", "-")
+        self.code = code or title_of(status).lower().replace(" ", "-")
         self.headers = dict(headers or {})
         self.members = members
 
@@ -93,7 +104,7 @@ def answer(problem: Problem, path: str) -> Response:
     """The response that tells of a problem."""
     document: dict[str, Any] = {
         "type": f"urn:toolfleet:problem:{problem.code}",
-        "title": problem.status.phrase,
+        "title": title_of(problem.status),
         "status": problem.status.value,
         "detail": problem.detail,
         "instance": path,

@@ -197,8 +197,9 @@ class Settings(BaseSettings):
         """The variables that give another process these settings; they hold the secrets."""
         values = {
             name: value.get_secret_value() if isinstance(value, SecretStr) else str(value)
-            for name, value in self
-            if value is not None
+            # Not `self` as pairs: what a cached property has computed would be among them.
+            for name in type(self).model_fields
+            if (value := getattr(self, name)) is not None
         }
         return {f"TOOLFLEET_{name.upper()}": value for name, value in values.items()}
 

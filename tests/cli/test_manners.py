@@ -40,7 +40,7 @@ def is_quiet(command: Ended) -> bool:
 # --- stopped ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("after_s", [0, 0.02, 0.1, 0.3, 0.6])
+@pytest.mark.parametrize("after_s", [0.02, 0.1, 0.3, 0.6])
 @pytest.mark.parametrize("words", [("tools", "--watch"), ("orchestrator",)], ids=["tools", "orchestrator"])
 def test_ctrl_c_in_the_first_second_is_quiet(terminal: Terminal, words: tuple[str, ...], after_s: float) -> None:
     with terminal.start(str(after_s), *words, program=(sys.executable, "-c", SOON_STOPPED)) as process:

@@ -139,3 +139,9 @@ def test_what_kubernetes_says_of_a_service_is_let_be(monkeypatch, service: str) 
     for name, value in OF_A_SERVICE.items():
         monkeypatch.setenv(f"{service}_{name}", value)
     assert read_settings()
+
+
+def test_settings_that_were_used_give_another_process_settings_only() -> None:
+    settings = read_settings()
+    assert settings.keys
+    assert settings.as_environment().keys() <= {f"TOOLFLEET_{name.upper()}" for name in Settings.model_fields}

@@ -99,8 +99,10 @@ async def write_from_outside(store: RunStore, run_id: str, event: Happening) -> 
             run = stored.run.on(event)
         except IllegalTransition as error:  # from outside that is no bug: they cannot know how the run stands
             raise RunNotOpen(_cannot(event, stored.run)) from error
+        # Before the end is written, which takes the run from its owner: who else would hear of it at once?
+        owner = await store.owner(run_id)
         if await store.append(run, event, follows=stored.last_id):
-            await store.poke(run_id)
+            await store.tell(owner, run_id)
             return run
 
 

@@ -334,7 +334,11 @@ class RunStore:
 
     async def poke(self, run_id: str) -> None:
         """Tell the run's owner that somebody else has written to it. Raises StoreUnreachable."""
-        if owner := await self.owner(run_id):
+        await self.tell(await self.owner(run_id), run_id)
+
+    async def tell(self, owner: str, run_id: str) -> None:
+        """Tell an orchestrator that somebody else has written to a run. Raises StoreUnreachable."""
+        if owner:
             with translating(self._settings):
                 await self._client.xadd(self._keys.replies(owner), {"run": run_id})
 

@@ -23,7 +23,7 @@ def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Staffed]:
 @pytest.fixture(scope="module")
 def many(fleet: Staffed) -> str:
     """A run with more calls than anybody wants to read, some of which failed."""
-    calls = [*(f'call wipe_nothing {{"n": {n}}}' for n in range(ROUNDS)), *(f"call pick `[{n}]`" for n in range(12))]
+    calls = [*(f"call pick `[{n}]`" for n in range(12)), *(f'call wipe_nothing {{"n": {n}}}' for n in range(ROUNDS))]
     run_id = fleet.begin(" and ".join([*calls, f'call pick {{"n": 1}} {WICKED}']))
     assert fleet.ask("runs", "show", run_id, "--wait")["state"] == "done"
     return run_id
@@ -48,7 +48,7 @@ def test_in_a_pipe_a_record_is_one_whole_line_with_tabs(fleet: Staffed, many: st
     listed = fleet.say("runs", "list", "--limit", "0").out
     [row] = [line.split("\t") for line in listed.splitlines() if line.startswith(many)]
     assert (row[1], row[3], row[4], row[5]) == ("done", "37", "2", "toolfleet-rehearsal")
-    assert row[6].startswith('call wipe_nothing {"n": 0} and call')
+    assert row[6].startswith("call pick `[0]` and call pick `[1]`")
     assert "\x1b" not in listed
     tools = {line.split("\t")[0]: line.split("\t") for line in fleet.say("tools").out.splitlines()}
     assert tools["walk"][-1] == "Walk for long."
@@ -65,10 +65,12 @@ def test_the_screen_of_a_large_run_counts_its_calls_and_tells_failures_first(fle
     assert counted[:4] == ["pick", "13", "12", "0"]
     assert counted[-3:] == ["12", "bad", "arguments"]
     first = lines.index(
-        next(line for line in lines if line.startswith(f"{many}.1.0 wipe_nothing failed (unknown tool)"))
+        next(line for line in lines if line.startswith(f"{many}.1.0 pick failed (bad arguments) after "))
     )
-    assert lines[first + 1] == '    {"n": 0}'
-    assert "there is no tool" in lines[first + 2]
+    assert " on io1@" in lines[first]
+    assert lines[first].endswith(", attempt 1")
+    assert lines[first + 1] == "    [0]"
+    assert "object" in lines[first + 2]
     assert lines[-1] == f"{ROUNDS + 2} failures more: toolfleet runs show {many} --calls"
 
     with_calls = seen(fleet, "runs", "show", many, "--calls")
@@ -86,7 +88,7 @@ def test_what_a_worker_did_is_on_record_with_its_name_and_times(fleet: Staffed, 
     assert call["took_s"] < 10
     shown = fleet.say("calls", "show", f"{many}.1.36").out
     assert f"worker       {worker['worker']}" in shown
-    nobody = fleet.ask("calls", "show", f"{many}.1.0")
+    nobody = fleet.ask("calls", "show", f"{many}.1.12")
     assert (nobody["worker"], nobody["began_unix_s"]) == ("", None)
 
 
@@ -181,7 +183,17 @@ def test_ctrl_c_at_the_prompt_cancels_the_run(fleet: Staffed) -> None:
         [run] = fleet.ask("runs", "list", "--awaiting-approval")
         screen.process.send_signal(2)
         assert screen.ended() == 130, screen.text
-    assert f"run {run['run_id']} cancelled" in screen.text
+    assert f"toolfleet: run {run['run_id']} cancelled" in screen.text
+
+
+def test_who_waits_for_a_run_that_waits_for_approval_hears_of_its_cancel(fleet: Staffed) -> None:
+    with fleet.start("run", 'call wipe {"path": "nobody says"}') as waiting:
+        assert waiting.stdout
+        assert any(line.startswith("wipe waits for approval: ") for line in waiting.stdout)
+        [run] = fleet.ask("runs", "list", "--awaiting-approval")
+        fleet.say("runs", "cancel", run["run_id"], "--reason", "never mind")
+        _, err = waiting.communicate(timeout=60)
+    assert err == f"toolfleet: run {run['run_id']} cancelled: never mind\n"
 
 
 def test_a_private_fleet_without_a_terminal_says_how_its_call_is_approved(fleet: Staffed) -> None:

@@ -82,10 +82,11 @@ async def assemble(
     gatherer = Gatherer(client, settings, seal, orchestrator_id)
     gatherer.start()
     stack.push_async_callback(gatherer.aclose)
-    dispatcher = Dispatcher(publisher_for(settings, client, app), seal, gatherer)
+    catalog = Catalog(client, settings)
+    dispatcher = Dispatcher(publisher_for(settings, client, app), seal, gatherer, catalog)
     stack.push_async_callback(dispatcher.aclose)
 
-    catalog, vault, artifacts = Catalog(client, settings), Vault(shared, settings), Artifacts(shared, settings)
+    vault, artifacts = Vault(shared, settings), Artifacts(shared, settings)
     store = RunStore(shared, settings, seal, blocking_client=client)
     handles = Handles(shared, settings, seal, gatherer)
     canceller = Canceller(shared, settings, seal, app)

@@ -14,6 +14,7 @@ from typing import Final
 import stamina
 import structlog
 
+from orchestrator.catalog import Catalog
 from orchestrator.envelopes import task_message
 from orchestrator.gather import Gatherer
 from orchestrator.publishers import Publisher
@@ -47,8 +48,9 @@ class Outgoing:
 class Dispatcher:
     """Sends calls that the gatherer expects, and tells it of those that could not be sent. For one event loop."""
 
-    def __init__(self, publisher: Publisher, seal: Seal, gatherer: Gatherer) -> None:
+    def __init__(self, publisher: Publisher, seal: Seal, gatherer: Gatherer, catalog: Catalog) -> None:
         self._publisher = publisher
+        self._catalog = catalog
         self._seal = seal
         self._gatherer = gatherer
         self._outbox: list[Outgoing] = []
@@ -102,7 +104,7 @@ class Dispatcher:
     def _sealed(self, item: Outgoing) -> TaskMessage | None:
         """The call as a message; one that no worker would take has its result at once."""
         try:
-            return task_message(item.call, item.spec, item.priority, self._seal)
+            return task_message(item.call, item.spec, item.priority, self._seal, self._catalog.routes.lane(item.spec))
         except Refused as refusal:
             message = f"{item.call.tool} was not sent: {refusal}."
             self._gatherer.end(item.call, Failed(kind=FailureKind.LIMIT, message=message))

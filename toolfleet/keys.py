@@ -57,7 +57,7 @@ class Keys:
         return f"{self.namespace}:worker:{worker}"
 
     def spec(self, tool: str) -> str:
-        """String: the one spec that all live workers with this tool agree on."""
+        """Sorted set: digest and source of what live workers serve under a name, scored by when that was last said."""
         return f"{self.namespace}:spec:{tool}"
 
     def progress(self, call_id: str) -> str:
@@ -165,6 +165,14 @@ class Keys:
     def scheduled(self, queue: str) -> str:
         """Sorted set: messages of a queue that are not due yet, scored by their due time."""
         return f"{self.namespace}:scheduled:{queue}"
+
+    def lanes(self, queue: str) -> str:
+        """Set: the lanes of a queue. A sweep removes those that nobody reads, once they are empty."""
+        return f"{self.namespace}:lanes:{queue}"
+
+    def lane(self, lane: str) -> str:
+        """Sorted set: the consumers that read a lane, scored by when their word for it ends (ms). Ends with the last."""
+        return f"{self.namespace}:lane:{lane}"
 
     def lease(self, consumer: str) -> str:
         """String: a worker's lease on all that it has been delivered."""

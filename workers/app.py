@@ -25,6 +25,7 @@ from workers.events import BatchingDispatcher
 from workers.intake import TakeIn, UnknownTool
 from workers.interceptors import interceptors_of
 from workers.jobs.step import PollJobs
+from workers.lanes import ReadLanes
 from workers.task import tool_task
 
 MODULES_VARIABLE: Final = "TOOLFLEET_TOOLS"
@@ -53,7 +54,7 @@ def worker_app(
         app.register_task(tool_task(tool))
         app.amqp.queues.add(tool_queue(tool.spec.queue))
     app.register_task(UnknownTool())
-    app.steps["consumer"].update({AnnounceTools, LetCallsEnd, NoticeLostChildren, PollJobs, TakeIn})
+    app.steps["consumer"].update({AnnounceTools, LetCallsEnd, NoticeLostChildren, PollJobs, ReadLanes, TakeIn})
     return app
 
 

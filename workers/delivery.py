@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from typing import Any, Final, NamedTuple, Self
 from uuid import uuid4
 
+from toolfleet.calls import Effect
+
 AT_ONCE_S: Final = 1.0
 
 
@@ -16,7 +18,9 @@ class Delivery(NamedTuple):
     """Who delivered what, for the how-manieth time.
 
     `stream`, `entry_id` and `consumer` locate the pending entry on Redis Streams; they are empty on other brokers.
-    `claimed` says that the transport has claimed the call for this very delivery.
+    `claimed` says that the transport has claimed the call for this very delivery. `first_id` is the entry in which a call
+    was sent that has been carried to another stream since. What was `sent_once` has an effect that must not happen
+    twice, by the spec that it was sent with, whose `contract` this is.
     """
 
     task_id: str
@@ -28,6 +32,11 @@ class Delivery(NamedTuple):
     consumer: str = ""
     deliveries: int = 1
     claimed: bool = False
+    first_id: str = ""
+    sent_once: bool = False
+    contract: str = ""
+    passed_unix_s: float = 0.0
+    """When a worker first passed the message on; on brokers without streams."""
 
     @classmethod
     def of(cls, headers: Mapping[str, Any], delivery_info: Mapping[str, Any], args: object) -> Self:
@@ -44,11 +53,19 @@ class Delivery(NamedTuple):
             consumer=delivery_info.get("consumer", ""),
             deliveries=deliveries,
             claimed=bool(headers.get("claimed")),
+            first_id=delivery_info.get("first_id", ""),
+            sent_once=bool(headers.get("claim")),
+            contract=str(headers.get("contract") or ""),
+            passed_unix_s=_number(headers.get("passed_unix_s")),
         )
+
+    def effect(self, declared: Effect) -> Effect:
+        """What a repeat would do, by the tool as it is here and as the call was sent: releases may change it."""
+        return Effect.ONCE if self.sent_once else declared
 
     def came_at_once(self, now_unix_s: float) -> bool:
         """Whether it hardly waited in its queue, as far as clocks agree. Only Redis Streams can tell."""
-        sent_ms, _, _ = self.entry_id.partition("-")
+        sent_ms, _, _ = (self.first_id or self.entry_id).partition("-")
         return sent_ms.isdigit() and abs(now_unix_s - int(sent_ms) / 1000) < AT_ONCE_S
 
     @property
@@ -58,4 +75,8 @@ class Delivery(NamedTuple):
         An entry of a stream is the same in each of its deliveries. Other brokers have nothing that tells a second
         delivery from a second message, so there each delivery counts as its own claimant.
         """
-        return self.entry_id or uuid4().hex
+        return self.first_id or self.entry_id or uuid4().hex
+
+
+def _number(value: object) -> float:
+    return float(value) if isinstance(value, int | float) else 0.0

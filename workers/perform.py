@@ -25,7 +25,7 @@ from toolfleet.interceptors import Interceptor
 from toolfleet.points import Point, reached
 from toolfleet.settings import Settings
 from toolfleet.tool import Tool
-from toolfleet.wire import Seal
+from toolfleet.wire import Refused, Seal
 from workers import unwanted
 from workers.admit import Ended, Unbelievable, Unresolved, admit, can_be_reconciled, cancelled_unstarted, in_doubt
 from workers.artifacts import Fitting
@@ -34,6 +34,7 @@ from workers.claims import Claimer, is_still_ours
 from workers.dead_letters import bury
 from workers.delivery import Delivery
 from workers.execute import compensate, execute, reconcile
+from workers.forward import UNSERVED_FOR_S, Forwarder, Passed
 from workers.jobs.decide import job_of
 from workers.jobs.schedule import submit
 from workers.progress import LoopReporter, ProgressReporter, ThreadReporter
@@ -55,6 +56,8 @@ class Ending(StrEnum):
     """This worker stops before its tool has done harm; another one will start it anew."""
     LEFT_OPEN = "left_open"
     """This worker stops in the midst of an effect: another one asks the tool's reconcile function what became of it."""
+    PASSED_ON = "passed_on"
+    """Another worker serves its tool, or may soon; the delivery does not count."""
     NOT_PERFORMED = "not_performed"
     """This worker failed, not the tool; as if it had been lost."""
 
@@ -88,6 +91,7 @@ class Performer:
         self._fitting = Fitting(self._client, settings)
         self._settler = Settler(self._client, settings.keys)
         self._claimer = Claimer(self._client, settings.keys)
+        self._forwarder = Forwarder(self._client, settings.keys)
         self._progress: ProgressReporter = (
             LoopReporter(self._client, settings.keys, self._seal) if threads else ThreadReporter(settings, self._seal)
         )
@@ -101,7 +105,11 @@ class Performer:
         """See one delivery to its end. Returns how it ended; raises nothing of the tool's."""
         reached(Point.RECEIVED, delivery.task_id)
         tool = self._tools.get(delivery.task)
-        effect = tool.spec.effect if tool else Effect.READ_ONLY
+        if tool is None or delivery.contract not in ("", tool.spec.contract):
+            passed_on = await self._passed_on(delivery, can_run=tool is not None)
+            if passed_on is not None:
+                return passed_on
+        effect = delivery.effect(tool.spec.effect if tool else Effect.READ_ONLY)
         decision = admit(
             delivery,
             effect,
@@ -124,6 +132,22 @@ class Performer:
         if isinstance(decision, Unresolved):
             return await self._resolve(delivery, decision.call, tool)
         return await self._start(delivery, decision.call, tool)
+
+    async def _passed_on(self, delivery: Delivery, *, can_run: bool) -> Ending | None:
+        """The ending of a call that is another worker's to run; None for one that must be dealt with here."""
+        try:
+            call = self._seal.open_call(delivery.text, delivery.mac)
+        except Refused:
+            return None
+        if (call.call_id, call.tool) != (delivery.task_id, delivery.task):
+            return None
+        match await self._forwarder.pass_on(delivery, call, can_run=can_run):
+            case Passed.NOT:
+                return None
+            case Passed.LOST:
+                return Ending.TAKEN_OVER
+            case _:
+                return Ending.PASSED_ON
 
     async def _bury(self, delivery: Delivery, reason: str) -> None:
         tool = self._tools.get(delivery.task)
@@ -231,7 +255,11 @@ class Performer:
 
     def _unknown(self, call: ToolCall) -> Failed:
         known = ", ".join(sorted(self._tools)) or "none"
-        return Failed(kind=FailureKind.UNKNOWN_TOOL, message=f"this worker has no tool {call.tool}; it has: {known}")
+        return Failed(
+            kind=FailureKind.UNKNOWN_TOOL,
+            message=f"no live worker serves {call.tool}, and none came within {UNSERVED_FOR_S:g} s or before the call's "
+            f"deadline; it has had no effect. This worker has: {known}",
+        )
 
 
 def _never() -> bool:
@@ -252,7 +280,7 @@ def _interrupted(
     """The result of a call that was cancelled, or its ending when it is to be delivered again."""
     if Interruption.SHUTDOWN not in interruption.args:
         return Failed(kind=FailureKind.CANCELLED, message=f"{call.tool} was cancelled while it ran.")
-    if tool.spec.effect.repeatable:
+    if delivery.effect(tool.spec.effect).repeatable:
         return Ending.HANDED_BACK
     if call.undoes is None and tool.hooks.get("reconcile") and can_be_reconciled(delivery):
         return Ending.LEFT_OPEN

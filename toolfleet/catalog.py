@@ -64,10 +64,8 @@ def nobody_serves(tool: str, workers: Sequence[Announcement]) -> str:
     for worker in workers:
         queue = worker.not_served.get(tool)
         if queue is not None:
-            module = worker.sources.get(tool, "").partition(":")[0]
-            return (
-                f"{tool} is on queue {queue}, which no live worker consumes: start one with {command(queue, [module])}"
-            )
+            start = command(queue, [worker.sources.get(tool, "").partition(":")[0]])
+            return f"{tool} is on queue {queue}, which no live worker with it consumes: start one with {start}"
     return ""
 
 

@@ -171,7 +171,7 @@ class Keys:
         return f"{self.namespace}:lanes:{queue}"
 
     def lane(self, lane: str) -> str:
-        """Sorted set: the consumers that read a lane, scored by when their word for it ends (ms). Ends with the last."""
+        """Sorted set: the consumers that read a lane, scored by how long their word holds (ms)."""
         return f"{self.namespace}:lane:{lane}"
 
     def lease(self, consumer: str) -> str:

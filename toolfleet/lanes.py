@@ -1,7 +1,7 @@
 """Which worker may be given which call, decided from what live workers announce. Pure: no Redis, no clock.
 
 Workers that consume one queue need not serve the same tools. A worker's lane is named for what it serves of the queue,
-so whoever reads a lane can run all that is in it. Calls that every consumer of the queue can run go to the queue itself.
+so whoever reads a lane can run all that is in it. Calls that every consumer can run go to the queue itself.
 """
 
 from __future__ import annotations
@@ -76,4 +76,4 @@ class Routes:
 
 def chosen(slots: Mapping[str, int]) -> str:
     """One of these lanes, each as often as its readers have room."""
-    return random.choices(list(slots), list(slots.values()))[0]  # noqa: S311  # spreads load, guards nothing
+    return random.choices(list(slots), list(slots.values()))[0]

@@ -22,7 +22,7 @@ from toolfleet.logs import configure_logs
 from toolfleet.worker_process import CLEAR_LINE
 from workers.app import modules_from_environment, worker_app
 from workers.interceptors import interceptors_of
-from workers.modules import tools_of
+from workers.modules import not_served, tools_of
 from workers.pool import TOOL_THREAD
 from workers.pools import POOLS, Pool, pool_for
 
@@ -70,7 +70,10 @@ def worker(
     if lifeline is not None:
         stop_with(lifeline)
     chosen = pool_for(pool, kind=kind, concurrency=concurrency)
-    tools = tools_of(modules or modules_from_environment())
+    imported = modules or modules_from_environment()
+    tools = tools_of(imported)
+    for line in not_served(tools.values(), (queues or pool).split(","), imported):
+        typer.echo(line, err=True)
     with redis_or_embedded() as settings:
         around = interceptors_of([*settings.interceptor_names, *(interceptors or ())])
         celery = worker_app(settings, tools, around)

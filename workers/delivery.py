@@ -18,8 +18,8 @@ class Delivery(NamedTuple):
     """Who delivered what, for the how-manieth time.
 
     `stream`, `entry_id` and `consumer` locate the pending entry on Redis Streams; they are empty on other brokers.
-    `claimed` says that the transport has claimed the call for this very delivery. `first_id` is the entry in which a call
-    was sent that has been carried to another stream since. What was `sent_once` has an effect that must not happen
+    `claimed` says that the transport has claimed the call for this very delivery. `first_id` is the entry in which a
+    call was sent that has been carried to another stream since. What was `sent_once` has an effect that must not happen
     twice, by the spec that it was sent with, whose `contract` this is.
     """
 

@@ -1,6 +1,6 @@
 """Calls that this worker should not run: passed to one that serves their tool, or serves it as they were offered it.
 
-The message leaves this worker as if it had never been here: the delivery does not count, a claim stays the message's own.
+The message leaves this worker as if it had never been here: the delivery does not count, and a claim stays with it.
 """
 
 from __future__ import annotations
@@ -107,4 +107,4 @@ async def _held_back(delivery: Delivery, call: ToolCall, *, is_served: bool) -> 
 def _by_chance(lanes: Mapping[str, int]) -> list[str]:
     """The lanes in an order of chance, those whose readers take more calls sooner (Efraimidis and Spirakis, 2006)."""
     named = [lane for lane in lanes if lane]
-    return sorted(named, key=lambda lane: random.random() ** (1 / lanes[lane]), reverse=True)  # noqa: S311  # no secret
+    return sorted(named, key=lambda lane: random.random() ** (1 / lanes[lane]), reverse=True)

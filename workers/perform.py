@@ -109,6 +109,10 @@ class Performer:
             passed_on = await self._passed_on(delivery, can_run=tool is not None)
             if passed_on is not None:
                 return passed_on
+        return await self._judged(delivery, tool)
+
+    async def _judged(self, delivery: Delivery, tool: Tool[..., Any] | None) -> Ending:
+        """See a delivery to its end that is this worker's, or nobody's."""
         effect = delivery.effect(tool.spec.effect if tool else Effect.READ_ONLY)
         decision = admit(
             delivery,
@@ -257,8 +261,8 @@ class Performer:
         known = ", ".join(sorted(self._tools)) or "none"
         return Failed(
             kind=FailureKind.UNKNOWN_TOOL,
-            message=f"no live worker serves {call.tool}, and none came within {UNSERVED_FOR_S:g} s or before the call's "
-            f"deadline; it has had no effect. This worker has: {known}",
+            message=f"no live worker serves {call.tool}, and none came within {UNSERVED_FOR_S:g} s or before the "
+            f"call's deadline. The worker that gave it up has: {known}",
         )
 
 

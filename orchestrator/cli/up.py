@@ -71,11 +71,14 @@ def up(
             stack.callback(running.stop)
             api = stack.enter_context(running_api(api_port, settings, environment)) if with_api else None
             running.wait_until_ready()
+            unserved = fleet.serve_own_queues()
             if api:
                 api.wait_until_it_listens()
             if flower:
                 flower.wait_until_it_listens()
         _describe(fleet, running, flower, console)
+        for queue, names in unserved.items():
+            console.print(f"Nobody serves {', '.join(names)}: start again without --{queue} 0.", markup=False)
         if api:
             console.print(f"API:     {api.url}  (OpenAI's clients: {api.url}/v1)", markup=False)
         console.print("\nReady. Ctrl-C stops everything.")

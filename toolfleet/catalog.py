@@ -46,7 +46,8 @@ class LiveWorkers:
         names = cast("list[bytes]", await self._client.zrangebyscore(self._keys.workers(), oldest, "+inf"))
         if not names:
             return []
-        texts = await self._client.mget([self._keys.worker(name.decode()) for name in sorted(names)])
+        keys = [self._keys.worker(name.decode()) for name in sorted(names)]
+        texts = cast("list[bytes | None]", await self._client.mget(keys))
         self._parsed = {
             text: self._parsed.get(text) or Announcement.model_validate_json(text) for text in texts if text is not None
         }

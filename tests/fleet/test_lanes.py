@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import os
+import asyncio
 from collections import Counter
 
 import pytest
 from fleets import HERE, asking
-from processes import lines, until_announced
+from processes import ask_to_stop, lines, until_announced
 
 from orchestrator import Orchestrator
 from toolfleet.local import LocalFleet
 
 CALLS = 1000
+WAIT_S = 60
 
 
 @pytest.fixture(params=["io", "cpu"])
@@ -35,3 +36,61 @@ async def test_each_of_a_thousand_calls_comes_once_to_a_worker_with_its_tool(div
     expected = [f"{('here', 'there')[n % 2]} {n}" for n in range(CALLS)]
     assert contents == expected
     assert Counter(lines(tmp_path / "ledger")) == Counter(expected)
+
+
+@pytest.fixture
+def old_release():
+    with LocalFleet(["release_tools"], pools={"io": 2}, environment=HERE) as fleet:
+        yield fleet
+
+
+async def test_a_release_that_adds_changes_and_removes_tools_loses_and_doubles_no_call(old_release, tmp_path):
+    """New workers start beside old ones, under load; then the old ones are stopped."""
+    fleet, path = old_release, tmp_path / "ledger"
+    old = list(fleet.workers)
+    async with Orchestrator(settings=fleet.settings) as orchestrator:
+        load = Load(orchestrator, path)
+        loading = [asyncio.create_task(load.go_on(name)) for name in ("keep", "reword", "widen", "removed", "added")]
+        await load.until_answered(200)
+        new = [fleet.start_worker("io", environment={"TOOLFLEET_TEST_RELEASE": "new"}) for _ in range(2)]
+        await asyncio.to_thread(until_announced, fleet, *new)
+        await load.until_answered(400)
+        for worker in old:
+            ask_to_stop(worker)
+        for worker in old:
+            assert await asyncio.to_thread(worker.process.wait, WAIT_S) == 0
+            fleet.workers.remove(worker)
+        await load.until_answered(400)
+        load.is_over = True
+        await asyncio.gather(*loading)
+    assert all(worker.is_running for worker in new)
+    assert "tools_changed" in new[0].log_path.read_text()
+    assert {line.partition(" ")[0] for line in load.sent} == {"keep", "reword", "widen", "removed", "added"}
+    assert Counter(load.answers) == Counter(load.sent)
+    assert Counter(lines(path)) == Counter(load.sent)
+
+
+class Load:
+    """Calls without a pause, each of a tool that is offered at that moment, and what came of them."""
+
+    def __init__(self, orchestrator, path):
+        self.sent, self.answers, self.is_over = [], [], False
+        self._orchestrator, self._path = orchestrator, str(path)
+        self._answered = asyncio.Condition()
+
+    async def go_on(self, name):
+        while not self.is_over:
+            if name not in await self._orchestrator.catalog.offered():
+                await asyncio.sleep(0.05)
+                continue
+            asked = [(name, {"path": self._path, "line": f"{len(self.sent)}-{n}"}) for n in range(10)]
+            self.sent += [f"{name} {given['line']}" for _, given in asked]
+            messages = await self._orchestrator.execute(asking(*asked))
+            self.answers += [message.content for message in messages]
+            async with self._answered:
+                self._answered.notify_all()
+
+    async def until_answered(self, more):
+        goal = len(self.answers) + more
+        async with self._answered:
+            await asyncio.wait_for(self._answered.wait_for(lambda: len(self.answers) >= goal), WAIT_S)

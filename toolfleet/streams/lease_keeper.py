@@ -91,8 +91,8 @@ class LeaseKeeper:
     def _lanes_of_others(self) -> list[str]:
         """The lanes of this worker's queues that it does not read: their last reader may be gone."""
         prefix = self._orders["lanes_prefix"]
-        known = [name.decode() for queue in self._queues for name in self._client.smembers(prefix + queue)]
-        return [lane for lane in known if lane not in self._reading]
+        known: list[Any] = [name for queue in self._queues for name in self._client.smembers(prefix + queue)]
+        return [lane for lane in (name.decode() for name in known) if lane not in self._reading]
 
     def _retire(self, lane: str, consumer: str = "") -> None:
         """Send home what waits in a lane that nobody reads; `consumer` reads it no more."""

@@ -66,8 +66,14 @@ async def test_a_release_that_adds_changes_and_removes_tools_loses_and_doubles_n
     assert all(worker.is_running for worker in new)
     assert "tools_changed" in new[0].log_path.read_text()
     assert {line.partition(" ")[0] for line in load.sent} == {"keep", "reword", "widen", "removed", "added"}
-    assert Counter(load.answers) == Counter(load.sent)
-    assert Counter(lines(path)) == Counter(load.sent)
+    # What was queued for the tool that nobody serves any more ends with an error that says so, and has not run.
+    given_up = [answer for answer in load.answers if answer.startswith("no live worker serves removed, and none came")]
+    done = Counter(load.answers) - Counter(given_up)
+    left = Counter(load.sent) - done
+    assert done <= Counter(load.sent)
+    assert {line.partition(" ")[0] for line in left} <= {"removed"}
+    assert left.total() == len(given_up)
+    assert Counter(lines(path)) == done
 
 
 class Load:

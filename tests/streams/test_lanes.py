@@ -64,3 +64,9 @@ def test_a_queues_figures_and_its_purge_know_its_lanes(connect, client, keys, in
     assert connection.default_channel.queue_declare("io", passive=True).message_count == 3
     assert connection.default_channel.queue_purge("io") == 3
     assert client.xlen(keys.queue(LANE, 3)) == client.xlen(keys.queue("io", 3)) == 0
+
+
+def test_what_was_left_in_a_lane_whose_readers_are_lost_is_swept_home(connect, client, keys, inbox):
+    client.sadd(keys.lanes("io"), LANE)
+    publish(connect(), LANE, "left")
+    assert ids_of(inbox("io").drain(1, timeout_s=3 * LEASE_S)) == ["left"]

@@ -14,7 +14,7 @@ import typer
 from rich.console import Console
 
 from toolfleet.connections import address, connect_async
-from toolfleet.errors import ExtraMissing, OperatorError
+from toolfleet.errors import ExtraMissing, InvalidSettings, OperatorError
 from toolfleet.local.fleet import redis_or_embedded
 from toolfleet.local.lifeline import stop_with
 from toolfleet.orchestrator.doors.cli.choosing_model import ModelOption, chosen_model

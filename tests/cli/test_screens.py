@@ -67,7 +67,7 @@ def test_the_screen_of_a_large_run_counts_its_calls_and_tells_failures_first(fle
     first = lines.index(
         next(line for line in lines if line.startswith(f"{many}.1.0 pick failed (bad arguments) after "))
     )
-    assert " on io1@" in lines[first]
+    assert " on io1-" in lines[first]
     assert lines[first].endswith(", attempt 1")
     assert lines[first + 1] == "    [0]"
     assert "object" in lines[first + 2]

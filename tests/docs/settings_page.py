@@ -23,27 +23,28 @@ PACKS: Final = sorted((ROOT / "workers" / "packs").glob("*.py"))
 INTRODUCTION: Final = """\
 # Settings
 
-Every variable that Toolfleet reads. A setting is a variable of the environment, `TOOLFLEET_` and its name; in Python it
-is a field, `LocalFleet(["my_tools"], lease_s=3)` or `Orchestrator(settings=Settings(lease_s=3))`. All are read once, when
-a command begins or an orchestrator is made, and checked together: a wrong value, or a name that begins with `TOOLFLEET_`
-and is nobody's, ends a command with [status 78](cli.md#exit-status) and a line that names it; in Python it raises. Give
-all processes of a fleet the same ones.
+Every variable that Toolfleet reads. A setting is a variable of the environment, `TOOLFLEET_` and its name; in Python
+it is a field, `LocalFleet(["my_tools"], lease_s=3)` or `Orchestrator(settings=Settings(lease_s=3))`. All are read
+once, when a command begins or an orchestrator is made, and checked together: a wrong value, or a name that begins
+with `TOOLFLEET_` and is nobody's, ends a command with [status 78](cli.md#exit-status) and a line that names it; in
+Python it raises. Give all processes of a fleet the same ones.
 
 This page is printed by `python -m tests.docs.settings_page`, and a test holds it to the code.
 """
 
 TOGETHER: Final = """\
 Some must fit each other, or nothing starts: `TOOLFLEET_LEASE_S` must exceed three times `TOOLFLEET_HEARTBEAT_S`, or a
-live call could be delivered twice; `TOOLFLEET_POLL_LEASE_S` must exceed `TOOLFLEET_POLL_TIMEOUT_S`, or two workers could
-ask about one job at the same time; a `TOOLFLEET_SECRET` has at least 16 bytes, and there must be one unless Redis is on this machine.
+live call could be delivered twice; `TOOLFLEET_POLL_LEASE_S` must exceed `TOOLFLEET_POLL_TIMEOUT_S`, or two workers
+could ask about one job at the same time; a `TOOLFLEET_SECRET` has at least 16 bytes, and there must be one unless
+Redis is on this machine.
 """
 
 OF_MODELS: Final = {
     "TOOLFLEET_MODEL": (
         "none",
         (
-            "The model that commands ask when `--model` names none: `gpt-5.2`, `claude-…`, `openai:NAME`, `anthropic:NAME` "
-            "or `rehearsal`. Without it the key that is set decides."
+            "The model that commands ask when `--model` names none: `gpt-5.2`, `claude-…`, `openai:NAME`, "
+            "`anthropic:NAME` or `rehearsal`. Without it the key that is set decides."
         ),
     ),
     "OPENAI_API_KEY": ("none", "Chooses Chat Completions, and is sent as the bearer token."),

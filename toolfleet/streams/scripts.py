@@ -14,6 +14,10 @@ def _read(*names: str) -> str:
 
 FETCH: Final = _read("fetch")
 PUBLISH: Final = _read("publish")
+PUBLISH_IN_LANES: Final = _read("publish_in_lanes")
+FORWARD: Final = _read("carry", "forward")
+KEEP_LANE: Final = _read("keep_lane")
+RETIRE_LANE: Final = _read("carry", "retire_lane")
 PARK: Final = _read("park")
 BURY: Final = _read("bury")
 PURGE: Final = _read("purge")

@@ -29,6 +29,7 @@ from .models import (
     ReplyComplete as ReplyComplete,
     model_from_environment as model_from_environment,
     rehearsal_model as rehearsal_model,
+    reply as reply,
 )
 from .models.recorded import (
     FunctionModel as FunctionModel,
@@ -49,11 +50,13 @@ from .run.states import (
 )
 from .run.updates import (
     CallArgumentsArrived as CallArgumentsArrived,
+    CallAwaitsApproval as CallAwaitsApproval,
     CallEnded as CallEnded,
     CallProgressed as CallProgressed,
     CallsRequested as CallsRequested,
     CallStarted as CallStarted,
     CallSubmitted as CallSubmitted,
+    Event as Event,
     RunBegan as RunBegan,
     RunEnded as RunEnded,
     TextArrived as TextArrived,

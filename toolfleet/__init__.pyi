@@ -9,9 +9,11 @@ from .calls import (
     Effect as Effect,
     Failed as Failed,
     FailureKind as FailureKind,
+    NotDone as NotDone,
     Progress as Progress,
     Returned as Returned,
     Submitted as Submitted,
+    ToolCall as ToolCall,
 )
 from .context import (
     CallHistory as CallHistory,
@@ -72,6 +74,7 @@ from .orchestrator import (
     AnthropicMessages as AnthropicMessages,
     Approval as Approval,
     CallArgumentsArrived as CallArgumentsArrived,
+    CallAwaitsApproval as CallAwaitsApproval,
     CallEnded as CallEnded,
     CallProgressed as CallProgressed,
     CallRecord as CallRecord,
@@ -80,6 +83,7 @@ from .orchestrator import (
     CallSubmitted as CallSubmitted,
     ChatModel as ChatModel,
     Emulation as Emulation,
+    Event as Event,
     FallbackModel as FallbackModel,
     FunctionModel as FunctionModel,
     HttpOptions as HttpOptions,
@@ -113,6 +117,7 @@ from .orchestrator import (
     forget as forget,
     model_from_environment as model_from_environment,
     rehearsal_model as rehearsal_model,
+    reply as reply,
     sync as sync,
     system as system,
 )

@@ -41,7 +41,7 @@ class Settings(BaseSettings):
     redis_url: str = DEFAULT_REDIS_URL
     """Where results, specs and (by default) the queues live: redis://, rediss://, unix:// or sentinel://.
 
-    Unless it is set, the embedded server of this user is looked for first (`local/finding.py`).
+    Unless it is set, the embedded server of this user is looked for first.
     """
 
     broker_url: str | None = None

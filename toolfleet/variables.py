@@ -15,6 +15,8 @@ PREFIX: Final = "TOOLFLEET_"
 
 READ_ELSEWHERE: Final = frozenset(
     {
+        # every command that asks a model
+        "MODEL",
         # `python -m toolfleet.workers`, and Celery's own command with `--app toolfleet.workers.app`
         "TOOLS",
         # `toolfleet flower` and `toolfleet up`

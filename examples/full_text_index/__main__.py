@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
-from rich.console import Console
+import asyncio
 
-from toolfleet import LocalFleet
-from toolfleet.orchestrator.doors.cli.conversation import converse
-from toolfleet.orchestrator.models.environment import model_from_environment
+from toolfleet import (
+    CallEnded,
+    CallProgressed,
+    CallStarted,
+    LocalFleet,
+    Orchestrator,
+    RunEnded,
+    model_from_environment,
+    rehearsal_model,
+)
 
 QUESTION = (
     "Build an index of the documentation strings of Python's standard library. Then use it to answer: "
@@ -21,13 +28,23 @@ PROGRAM = (
 )
 
 
-def main() -> None:
-    console = Console()
-    question = QUESTION if model_from_environment() else PROGRAM
-    console.print(f"[bold]{question}[/]\n", highlight=False)
-    with LocalFleet(["examples.full_text_index.tools"]) as fleet:
-        converse(question, fleet.settings, console, slow="handle")
+async def ask(fleet: LocalFleet) -> None:
+    model = model_from_environment()
+    question = QUESTION if model else PROGRAM
+    print(question)
+    async with Orchestrator(model or rehearsal_model(), settings=fleet.settings) as orchestrator:
+        async for event in orchestrator.stream(question, slow="handle"):
+            match event:
+                case CallStarted(tool=tool):
+                    print(f"{tool}: started")
+                case CallProgressed(tool=tool, fraction=fraction, message=message):
+                    print(f"{tool}: {fraction:.0%} {message}")
+                case CallEnded(tool=tool, result=result):
+                    print(f"{tool}: {result.type}")
+                case RunEnded(run=run):
+                    print(run.answer or run.reason)
 
 
 if __name__ == "__main__":
-    main()
+    with LocalFleet(["examples.full_text_index.tools"]) as fleet:
+        asyncio.run(ask(fleet))

@@ -33,6 +33,15 @@ PAGES: Final = [
     ),
     Page("docs/packs.md"),
     Page("docs/testing.md"),
+    Page(
+        "docs/tutorial.md",
+        unrun={
+            "python3 -m venv": "it installs from the package index; `make fresh` does that",
+            "$ export OPENAI_API_KEY": "it needs a key; tests/models has the wire format",
+        },
+        stand_ins={"3f9c": r"^([0-9a-f]{16,})$"},
+    ),
+    Page("docs/cli.md", stand_ins={"3f9c": r"^([0-9a-f]{16,})$"}),
     Page("docs/bring-your-own-loop.md"),
 ]
 

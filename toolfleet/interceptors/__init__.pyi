@@ -4,4 +4,5 @@ from .caching import Cache as Cache, MemoryStore as MemoryStore, ResultStore as 
 from .guards import ConcurrencyLimit as ConcurrencyLimit, Permission as Permission, TimeLimit as TimeLimit
 from .masking import Mask as Mask
 from .protocol import Call as Call, Interceptor as Interceptor, Proceed as Proceed, Result as Result
+from .redis_store import RedisStore as RedisStore
 from .retrying import Retry as Retry

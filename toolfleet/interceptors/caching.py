@@ -22,7 +22,7 @@ MAX_ENTRIES: Final = 10_000
 
 
 class ResultStore(Protocol):
-    """Where results are kept: `MemoryStore`, or for a whole fleet `toolfleet.interceptors.redis_store.RedisStore`."""
+    """Where results are kept: `MemoryStore`, or for a whole fleet `RedisStore`."""
 
     async def get(self, digest: str) -> Returned | None:
         """The result under this digest, unless its time is over."""

@@ -1,7 +1,8 @@
-"""Faults on purpose, for tests of your own tools: a fleet whose workers die where you say, a server that goes away.
+"""For tests of your own tools: one tool without a fleet, and faults on purpose in a real one.
 
-Real processes and a real server, no doubles. The suite in `tests/faults` stands on the same pieces; docs/testing.md
-shows how to use them. Nothing in production imports this package.
+A lone tool is called by the worker's own code; fleets are real processes and a real server, no doubles. The suite in
+`tests/faults` stands on the same pieces; docs/testing.md shows how to use them. Nothing in production imports this
+package.
 """
 
 from __future__ import annotations
@@ -10,6 +11,18 @@ from toolfleet.points import Point
 from toolfleet.testing.fates import clock_offset, kill_at, stop_at
 from toolfleet.testing.faulty_network import Proxy
 from toolfleet.testing.faulty_server import Server
+from toolfleet.testing.lone_tool import RecordingContext, call, context
 from toolfleet.testing.mortal_fleet import LocalFleet
 
-__all__ = ["LocalFleet", "Point", "Proxy", "Server", "clock_offset", "kill_at", "stop_at"]
+__all__ = [
+    "LocalFleet",
+    "Point",
+    "Proxy",
+    "RecordingContext",
+    "Server",
+    "call",
+    "clock_offset",
+    "context",
+    "kill_at",
+    "stop_at",
+]

@@ -1,4 +1,4 @@
-"""The table of a call's states against the function that decides them: every set of facts, and every step between two."""
+"""The table of a call's states, held to the function that decides them over every set of facts and every step."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -58,44 +58,67 @@ def open_facts() -> Iterator[CallFacts]:
 
 
 def steps(facts: CallFacts) -> Iterator[CallFacts]:
-    """What the facts may be next, after one thing has happened: each line one thing."""
-    is_run_open = facts.run is not None and not facts.run.is_terminal
+    """What the facts may be next, after one thing has happened."""
     if facts.result is not None:
-        # Afterwards traces go, the run ends and is deleted, the deadline passes: none of it matters any more.
+        # Traces go, the run ends or is deleted, the deadline passes: none of it matters any more.
         yield replace(facts, has_job=False, queue_position=None, has_progress=False, child_run=None)
         yield replace(facts, deadline_passed=True, run=State.FAILED)
         yield replace(facts, run=None)
         return
-    state = call_state(facts)
-    for result in RESULTS:
-        if state is CallState.AWAITING_APPROVAL:
-            if result_state(result) in {CallState.FAILED, CallState.CANCELLED}:  # denied, or its run has ended
-                yield replace(facts, result=result)
-        elif not (facts.has_job and result_state(result) is CallState.IN_DOUBT):
-            yield replace(facts, result=result)
-    if is_run_open:
-        for ended in (State.DONE, State.FAILED, State.CANCELLED):
-            if facts.was_sent or ended is not State.DONE:
-                yield replace(facts, run=ended)
-    if not facts.was_sent and is_run_open:
-        yield replace(facts, awaits_approval=not facts.awaits_approval)
-        if not facts.awaits_approval:
-            yield replace(facts, was_sent=True)
+    yield from steps_to_a_result(facts)
+    yield from steps_of_the_run(facts)
     if facts.was_sent or facts.run is None:
-        if not facts.has_job:
-            yield replace(facts, has_progress=True)
-            if facts.child_run is None:
-                yield replace(facts, has_job=True, queue_position=None)
+        yield from steps_of_the_tool(facts)
     if facts.was_sent:
         yield replace(facts, deadline_passed=True)
-        if not facts.has_job and facts.child_run is None:
-            if is_run_open or facts.queue_position:
-                yield replace(facts, queue_position=WITH_WORKER)
-                yield replace(facts, queue_position=WAITING)
-            if facts.queue_position is None and is_run_open:
-                yield replace(facts, child_run=State.THINKING)
-        if facts.child_run is not None:
-            yield replace(facts, child_run=State.DONE)
+        yield from steps_in_the_queue(facts)
+
+
+def is_run_open(facts: CallFacts) -> bool:
+    return facts.run is not None and not facts.run.is_terminal
+
+
+def steps_to_a_result(facts: CallFacts) -> Iterator[CallFacts]:
+    """A call that waits for approval is denied or ends with its run; whoever polls a job is never in doubt of it."""
+    if call_state(facts) is CallState.AWAITING_APPROVAL:
+        possible_ends = {CallState.FAILED, CallState.CANCELLED}
+    else:
+        possible_ends = {state for state in CallState if not (facts.has_job and state is CallState.IN_DOUBT)}
+    yield from (replace(facts, result=result) for result in RESULTS if result_state(result) in possible_ends)
+
+
+def steps_of_the_run(facts: CallFacts) -> Iterator[CallFacts]:
+    """The run ends, or sends the call, or has a person decide about it first."""
+    if not is_run_open(facts):
+        return
+    yield replace(facts, run=State.FAILED)
+    yield replace(facts, run=State.CANCELLED)
+    if facts.was_sent:
+        yield replace(facts, run=State.DONE)
+        return
+    yield replace(facts, awaits_approval=not facts.awaits_approval)
+    if not facts.awaits_approval:
+        yield replace(facts, was_sent=True)
+
+
+def steps_of_the_tool(facts: CallFacts) -> Iterator[CallFacts]:
+    """The tool reports progress, or starts a job elsewhere."""
+    if not facts.has_job:
+        yield replace(facts, has_progress=True)
+        if facts.child_run is None:
+            yield replace(facts, has_job=True, queue_position=None)
+
+
+def steps_in_the_queue(facts: CallFacts) -> Iterator[CallFacts]:
+    """A worker takes the call or loses it, or a run begins to answer it and ends."""
+    if facts.child_run is not None:
+        yield replace(facts, child_run=State.DONE)
+    elif not facts.has_job:
+        if is_run_open(facts) or facts.queue_position:
+            yield replace(facts, queue_position=WITH_WORKER)
+            yield replace(facts, queue_position=WAITING)
+        if facts.queue_position is None and is_run_open(facts):
+            yield replace(facts, child_run=State.THINKING)
 
 
 REACHED = {

@@ -30,8 +30,9 @@ from toolfleet.orchestrator.run.states import State
 from toolfleet.orchestrator.run.transcript import last_reply, tool_messages
 from toolfleet.orchestrator.run.updates import Event, RunBegan, RunEnded
 from toolfleet.orchestrator.run.value import Run
+from toolfleet.orchestrator.status.call_state import CallState
 from toolfleet.orchestrator.status.handles import Status
-from toolfleet.orchestrator.status.overview import AWAITING_APPROVAL, QUEUED, CallStanding
+from toolfleet.orchestrator.status.overview import CallStanding
 from toolfleet.orchestrator.store.journal import write_from_outside
 from toolfleet.orchestrator.store.run_store import Head
 from toolfleet.orchestrator.sync import run_sync
@@ -315,13 +316,13 @@ class Orchestrator:
         standing = await self._overview.call(call_id_)
         if standing.is_over:
             raise RunNotOpen(f"call {call_id_} has ended already: it is {standing.state}")
-        if standing.state == AWAITING_APPROVAL:
+        if standing.state is CallState.AWAITING_APPROVAL:
             raise RunNotOpen(f"call {call_id_} waits for approval: toolfleet runs deny {call_id_}")
         deadline_unix_s = standing.deadline_unix_s or time.time() + self._settings.long_call_timeout_s
         unwanted = Unwanted(call_id_, standing.tool or "the call", deadline_unix_s)
         await self._canceller.cancel([unwanted])
         standing = await self._overview.until_over(call_id_, within_s=CANCEL_WAIT_S)
-        if standing.state == QUEUED:
+        if standing.state is CallState.QUEUED:
             # No worker has it, nor will one say so soon. Its owner finds the stored result when it is told to look.
             await self._canceller.end_unstarted([unwanted])
             await self._store.poke(run_of(call_id_))

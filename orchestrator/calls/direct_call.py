@@ -19,7 +19,8 @@ from toolfleet.orchestrator.calls.group import Batch, Calls, Emit
 from toolfleet.orchestrator.fleet.catalog import Catalog
 from toolfleet.orchestrator.options import check_options
 from toolfleet.orchestrator.run.events import Approval, CallRecord
-from toolfleet.orchestrator.status.handles import HandleRecord, Handles, Status
+from toolfleet.orchestrator.status.call_reader import HandleRecord
+from toolfleet.orchestrator.status.handles import Handles, Status
 from toolfleet.orchestrator.tools.builtin import BuiltIn
 
 

@@ -24,7 +24,8 @@ from toolfleet.orchestrator.run.compensation import taken_back, to_take_back
 from toolfleet.orchestrator.run.events import CallRecord, Slow
 from toolfleet.orchestrator.run.refusals import unknown_tool
 from toolfleet.orchestrator.run.updates import CallAwaitsApproval, CallEnded, CallProgressed, CallStarted, Event
-from toolfleet.orchestrator.status.handles import OWN_QUEUE, Tasks
+from toolfleet.orchestrator.status.call_reader import OWN_QUEUE
+from toolfleet.orchestrator.status.handles import Tasks
 from toolfleet.orchestrator.store.secret_arguments import Vault
 from toolfleet.orchestrator.tools.agents import Agents
 from toolfleet.orchestrator.tools.builtin import BUILT_IN, BuiltIn

@@ -1,12 +1,13 @@
-"""Where a call is among the messages of its queue: with a worker, or waiting, and behind how many others.
+"""Where a call stands in its queue: with a worker, or waiting, and behind how many others.
 
-Reads the streams of our own transport and changes nothing there. An entry is found by reading what waits and what is
+Reads the streams of our own transport and changes nothing there. A message is found by reading what waits and what is
 held, a page at a time and up to a bound, so this is for those who ask about a call, never for the way of a call.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
+from importlib.resources import files
 from typing import Any, Final, NamedTuple, cast
 
 import orjson
@@ -29,50 +30,11 @@ HELD_MAX: Final = 10_000
 FOUND_MAX: Final = 10_000
 """Entries that are remembered, so that a call with a worker is found at once the next time."""
 
-FIND: Final = """
--- KEYS: stream; ARGV: group, what the headers of the call's message contain, 'waiting' or 'held', after which entry
---       ('': the first), how many to look at
--- Returns the entry ('' if it is not among these), how many come before it, and the last that was looked at.
-local stream, group, mark, after, count = KEYS[1], ARGV[1], ARGV[2], ARGV[4], tonumber(ARGV[5])
-
-local function is_it(entry)
-  local fields = entry and entry[2] or {}
-  for i = 1, #fields, 2 do
-    if fields[i] == 'h' then return string.find(fields[i + 1], mark, 1, true) ~= nil end
-  end
-  return false
-end
-
-local function last_delivered()
-  local groups = redis.pcall('XINFO', 'GROUPS', stream)
-  if groups.err then return '0-0' end
-  for _, fields in ipairs(groups) do
-    local named = {}
-    for i = 1, #fields, 2 do named[fields[i]] = fields[i + 1] end
-    if named['name'] == group then return named['last-delivered-id'] end
-  end
-  return '0-0'
-end
-
-if ARGV[3] == 'waiting' then
-  if after == '' then after = last_delivered() end
-  local entries = redis.call('XRANGE', stream, '(' .. after, '+', 'COUNT', count)
-  for i, entry in ipairs(entries) do
-    if is_it(entry) then return {entry[1], i - 1, entry[1]} end
-  end
-  return {'', #entries, #entries > 0 and entries[#entries][1] or after}
-end
-local held = redis.pcall('XPENDING', stream, group, after == '' and '-' or '(' .. after, '+', count)
-if held.err then return {'', 0, after} end
-for i, pending in ipairs(held) do
-  if is_it(redis.call('XRANGE', stream, pending[1], pending[1])[1]) then return {pending[1], i - 1, pending[1]} end
-end
-return {'', #held, #held > 0 and held[#held][1] or after}
-"""
+FIND: Final = files("toolfleet.orchestrator.fleet").joinpath("lua/find.lua").read_text("utf-8")
 
 
-class Place(NamedTuple):
-    """Where a call is. `attempt` counts its deliveries; `before` the calls that are taken first.
+class QueuePosition(NamedTuple):
+    """Where a call stands in its queue. `attempt` counts its deliveries, `before` the calls that are taken first.
 
     A queue and its lanes take turns: `before` counts what is ahead in the one that has the call.
     """
@@ -84,7 +46,7 @@ class Place(NamedTuple):
     """There are more before it than were counted."""
 
 
-class Whereabouts:
+class QueuePositions:
     """Finds calls in their queues."""
 
     def __init__(self, client: redis.asyncio.Redis, settings: Settings) -> None:
@@ -93,50 +55,50 @@ class Whereabouts:
         self._find = client.register_script(FIND)
         self._found: OrderedDict[str, tuple[str, str]] = OrderedDict()
 
-    async def of(self, call_id: str, queue: str, priority: int) -> Place | None:
-        """Where the call is; None when no message of it is found, or the broker is not ours and cannot tell.
+    async def of(self, call_id: str, queue: str, priority: int) -> QueuePosition | None:
+        """The position of a call; None when no message of it is found, or when the broker is not ours and cannot tell.
 
         Raises StoreUnreachable.
         """
         with translating(self._settings):
             if self._settings.broker_url:
-                return Place(is_with_worker=True) if await self._claimed_entry(call_id) else None
-            if place := await self._known(queue, priority, call_id):
-                return place
+                return QueuePosition(is_with_worker=True) if await self._claimed_entry(call_id) else None
+            if position := await self._known(queue, priority, call_id):
+                return position
             at_least = None
             for name in (queue, *await self._lanes(queue)):
-                place = await self._searched(self._settings.keys.queue(name, priority), call_id)
-                if place is not None and not place.is_at_least:
-                    return place
-                at_least = at_least or place
+                position = await self._searched(self._settings.keys.queue(name, priority), call_id)
+                if position is not None and not position.is_at_least:
+                    return position
+                at_least = at_least or position
             return at_least
 
     async def _lanes(self, queue: str) -> list[str]:
         names = cast("set[bytes]", await self._client.smembers(self._settings.keys.lanes(queue)))
         return sorted(name.decode() for name in names)
 
-    async def _known(self, queue: str, priority: int, call_id: str) -> Place | None:
-        if (found := self._found.get(call_id)) and (place := await self._held(*found)):
-            return place
+    async def _known(self, queue: str, priority: int, call_id: str) -> QueuePosition | None:
+        if (found := self._found.get(call_id)) and (position := await self._held(*found)):
+            return position
         # A claim names the call's first entry. Where there are lanes, that may have been carried to another stream.
         entry_id = await self._claimed_entry(call_id)
         if not entry_id or await self._lanes(queue):
             return None
         return await self._held(self._settings.keys.queue(queue, priority), entry_id)
 
-    async def _searched(self, stream: str, call_id: str) -> Place | None:
+    async def _searched(self, stream: str, call_id: str) -> QueuePosition | None:
         # What waits comes first: a call that a worker takes meanwhile is then found among those that are held.
         entry_id, before, is_all = await self._among(stream, call_id, "waiting", WAITING_MAX)
         if entry_id:
-            return Place(is_with_worker=False, before=before)
+            return QueuePosition(is_with_worker=False, before=before)
         held_id, _, _ = await self._among(stream, call_id, "held", HELD_MAX)
-        if held_id and (place := await self._held(stream, held_id)):
+        if held_id and (position := await self._held(stream, held_id)):
             self._remember(call_id, stream, held_id)
-            return place
-        return None if is_all else Place(is_with_worker=False, before=before, is_at_least=True)
+            return position
+        return None if is_all else QueuePosition(is_with_worker=False, before=before, is_at_least=True)
 
     async def _among(self, stream: str, call_id: str, which: str, at_most: int) -> tuple[str, int, bool]:
-        """The call's entry or "", how many come before it, and whether all were looked at."""
+        """The id of the call's message or "", how many come before it, and whether all of them were looked at."""
         mark = b'"id":' + orjson.dumps(call_id)
         after, before = "", 0
         while before < at_most:
@@ -147,8 +109,8 @@ class Whereabouts:
             after = last.decode()
         return "", before, False
 
-    async def _held(self, stream: str, entry_id: str) -> Place | None:
-        """The place of an entry that was delivered; None once it is settled."""
+    async def _held(self, stream: str, entry_id: str) -> QueuePosition | None:
+        """The position of a message that was delivered; None once it is settled."""
         try:
             pending = await self._pending(stream, entry_id, entry_id, 1)
         except redis.ResponseError:  # no group: nothing was ever delivered
@@ -157,10 +119,11 @@ class Whereabouts:
             return None
         attempt = pending[0]["times_delivered"]
         if pending[0]["consumer"].decode() != RETURNED:
-            return Place(is_with_worker=True, attempt=attempt)
+            return QueuePosition(is_with_worker=True, attempt=attempt)
         # Handed back, or taken from a lost worker: those are taken first, in their old order.
         earlier = await self._pending(stream, "-", f"({entry_id}", PAGE, RETURNED)
-        return Place(is_with_worker=False, attempt=attempt, before=len(earlier), is_at_least=len(earlier) == PAGE)
+        is_at_least = len(earlier) == PAGE
+        return QueuePosition(is_with_worker=False, attempt=attempt, before=len(earlier), is_at_least=is_at_least)
 
     async def _pending(
         self, stream: str, first: str, last: str, count: int, consumer: str | None = None
@@ -169,7 +132,7 @@ class Whereabouts:
         return cast("list[dict[str, Any]]", reply)
 
     async def _claimed_entry(self, call_id: str) -> str:
-        """The delivery that may cause the call's effect; "" before there is one, and for tools that may be repeated."""
+        """The message that may cause the call's effect; "" before one has, and for tools that may be repeated."""
         claimed = cast("bytes | None", await self._client.get(self._settings.keys.claim(call_id)))
         return claimed.decode() if claimed else ""
 

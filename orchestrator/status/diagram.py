@@ -6,27 +6,9 @@ Pure text in Mermaid's language; a test holds docs/slow-tools.md to it.
 from __future__ import annotations
 
 import sys
-from typing import Final, get_args
 
 from toolfleet.orchestrator.run.states import TRANSITIONS, State
-from toolfleet.orchestrator.status.handles import Status
-
-_OPEN: Final = ("queued", "running", "submitted")
-
-_MOVES: Final = {
-    ("queued", "running"): "a worker takes it",
-    ("running", "queued"): "handed back, or its worker is lost and it may be repeated",
-    ("running", "submitted"): "the tool started a job elsewhere",
-}
-
-_ENDS: Final = {
-    "succeeded": ("running", "submitted"),
-    "failed": ("running", "submitted"),
-    "cancelled": _OPEN,
-    "expired": _OPEN,
-    "in_doubt": ("running",),
-}
-"""How the state of a call with a handle may end, and from where."""
+from toolfleet.orchestrator.status.call_state import MOVES, CallState
 
 
 def of_runs() -> str:
@@ -39,17 +21,11 @@ def of_runs() -> str:
 
 
 def of_calls() -> str:
-    """The words that a handle's status is told in, and what leads from one to the next."""
-    lines = ["stateDiagram-v2", f"    [*] --> {_OPEN[0]}"]
-    lines += [f"    {before} --> {after}: {why}" for (before, after), why in _MOVES.items()]
-    lines += [f"    {before} --> {word}" for word, befores in _ENDS.items() for before in befores]
-    lines += [f"    {word} --> [*]" for word in _ENDS]
+    """Every state of a call, and what leads from one to the next."""
+    lines = ["stateDiagram-v2", f"    [*] --> {CallState.QUEUED}"]
+    lines += [f"    {before} --> {after}: {why}" for before, row in MOVES.items() for after, why in row.items()]
+    lines += [f"    {state} --> [*]" for state in CallState if state.is_terminal]
     return "\n".join(lines)
-
-
-def words() -> frozenset[str]:
-    """Every word that a status may have, from its type."""
-    return frozenset(get_args(Status.model_fields["status"].annotation))
 
 
 def main() -> None:

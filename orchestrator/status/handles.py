@@ -1,7 +1,7 @@
-"""Handles: tickets for calls that outlive their turn, and truthful answers about them.
+"""Handles: what a slow call's caller holds in its place, and truthful answers about them.
 
 A handle's record is written before the handle is given out, so an unknown handle is never one that is merely young.
-What the run itself remembers of its tasks (`Tasks`) outlives that record.
+What the run itself remembers of its tasks (`Tasks`) outlives that record. How a call stands is decided in `call_state`.
 """
 
 from __future__ import annotations
@@ -10,18 +10,29 @@ import asyncio
 import secrets
 import time
 from collections.abc import Mapping, Sequence
-from typing import Any, Final, Literal, cast
+from dataclasses import replace
+from typing import Any, Final
 
 import orjson
 import redis.asyncio
 
-from toolfleet import jobs
-from toolfleet.calls import Failed, FailureKind, Progress, Record, Returned, Submitted
+from toolfleet.calls import Failed, Progress, Record, Returned, Submitted
 from toolfleet.connections import translating
+from toolfleet.errors import RunNotFound
 from toolfleet.keys import RESULT_TTL_S
-from toolfleet.orchestrator.fleet.gather import Gatherer, never_came_back
-from toolfleet.orchestrator.fleet.queue_position import Place, Whereabouts
+from toolfleet.orchestrator.fleet.gather import Gatherer
+from toolfleet.orchestrator.fleet.queue_position import QueuePosition
 from toolfleet.orchestrator.run.events import CallRecord
+from toolfleet.orchestrator.status.call_reader import (
+    EXPIRED_AFTER_S,
+    AskedCall,
+    CallReader,
+    FoundCall,
+    HandleRecord,
+    recorded_result,
+)
+from toolfleet.orchestrator.status.call_state import CallState
+from toolfleet.orchestrator.store.run_store import RunStore
 from toolfleet.settings import Settings
 from toolfleet.streams import Priority
 from toolfleet.wire import Seal
@@ -39,47 +50,17 @@ LOOK_EVERY_S: Final = 5.0
 """How soon the store is asked about a call whose push may have been lost, or have gone to another orchestrator: after
 the first, then after twice as long each time, up to the second."""
 
-EXPIRED_AFTER_S: Final = 5.0
-"""How long after its deadline a call without a result is given up: its worker still has to say how it ended."""
-
-OWN_QUEUE: Final = "orchestrator"
-"""What tools name as their queue that no worker is asked: the built-in ones, and agents, whose call is a run."""
-
 Tasks = Mapping[str, CallRecord]
 """The calls of one run that became tasks, by handle, as its history knows them."""
 
 NO_TASKS: Final[Tasks] = {}
 
 
-class HandleRecord(Record):
-    """What a handle stands for."""
-
-    call_id: str
-    run_id: str
-    tool: str
-    deadline_unix_s: float
-    submitted_unix_s: float
-    queue: str = ""
-    """Where its message went; empty: not known any more."""
-    principal: str = ""
-    """The tenant whose call it is; no other one may ask."""
-    priority: int = int(Priority.NORMAL)
-
-
 class Status(Record):
     """A truthful answer about a handle."""
 
-    status: Literal[
-        "queued",
-        "running",
-        "submitted",
-        "succeeded",
-        "failed",
-        "cancelled",
-        "expired",
-        "in_doubt",
-        "unknown handle",
-    ]
+    state: CallState
+    """Unknown too for a handle that was never given out, or not to whoever asks."""
     task_id: str
     call_id: str = ""
     tool: str = ""
@@ -95,13 +76,13 @@ class Status(Record):
 
     @property
     def is_terminal(self) -> bool:
-        """Whether asking again would change nothing."""
-        return self.status not in {"queued", "running", "submitted"}
+        """Whether asking again would change nothing: the call has ended, or there is no such handle."""
+        return self.state.is_terminal or not self.call_id
 
     def shown(self) -> dict[str, Any]:
-        """What a model reads; a finished task's result is its tool's own content."""
-        shown = self.model_dump(mode="json", exclude={"result", "call_id"}, exclude_none=True, exclude_defaults=True)
-        shown["status"] = self.status
+        """What a model reads, with the state as its `status`; a finished task's result is its tool's own content."""
+        shown = self.model_dump(mode="json", exclude={"state", "result", "call_id"}, exclude_defaults=True)
+        shown = {"status": self.state.value, **shown}
         if isinstance(self.result, Returned):
             shown["result"] = _as_value(self.result.content)
         elif isinstance(self.result, Failed):
@@ -119,9 +100,9 @@ class Handles:
     def __init__(self, client: redis.asyncio.Redis, settings: Settings, seal: Seal, gatherer: Gatherer) -> None:
         self._client = client
         self._settings = settings
-        self._seal = seal
         self._gatherer = gatherer
-        self._whereabouts = Whereabouts(client, settings)
+        self._calls = CallReader(client, settings, seal)
+        self._store = RunStore(client, settings, seal)
 
     async def submit(
         self,
@@ -179,19 +160,22 @@ class Handles:
             call_id=call.call_id, run_id=run_id, tool=call.tool, deadline_unix_s=ends_unix_s, submitted_unix_s=0.0
         )
 
-    async def status(self, handle: str, run_id: str, *, wait_s: float = 0.0, tasks: Tasks = NO_TASKS) -> Status:
-        """How a handle's call stands, after waiting up to `wait_s` for its result."""
-        if (ended := _remembered(handle, tasks)) is not None:
-            return ended
-        record = await self.find(handle, run_id, tasks)
-        if record is None:
-            return Status(
-                status="unknown handle", task_id=handle, message="this run has no task with this id; check the task_id"
-            )
-        result = await self._result(record, wait_s)
-        if isinstance(result, Returned | Failed):
-            return _ended(handle, record.call_id, record.tool, result, age_s=_age_s(record))
-        return await self._open(handle, record)
+    async def status(self, handle: str, run_id: str, *, wait_s: float = 0.0, tasks: Tasks | None = None) -> Status:
+        """How a handle's call stands, after waiting up to `wait_s` for its result.
+
+        `tasks` are those that the run remembers; None to have them read from its history, if it is stored.
+        """
+        known = await self._recorded_tasks(run_id) if tasks is None else tasks
+        asked = await self._asked(handle, run_id, known)
+        if asked is None:
+            message = "this run has no task with this id; check the task_id"
+            return Status(state=CallState.UNKNOWN, task_id=handle, message=message)
+        if asked.result is None and wait_s > 0:
+            result = await self._awaited(asked, wait_s)
+            known = await self._recorded_tasks(run_id) if tasks is None else tasks
+            recorded = recorded_result(known[handle]) if handle in known else None
+            asked = replace(asked, result=recorded or result)
+        return _status(handle, asked, (await self._calls.read([asked]))[asked.call_id])
 
     async def has_ended(self, call_id: str) -> bool:
         """Whether the call's result is stored: one look, however busy the workers are."""
@@ -201,11 +185,11 @@ class Handles:
         self, handles: Sequence[str], run_id: str, *, wait_s: float, until_all: bool, tasks: Tasks = NO_TASKS
     ) -> None:
         """Return when any (or all) of the run's own tasks among these has its result, or the time is over."""
-        own = [handle for handle in handles if _remembered(handle, tasks) is None]
-        found = [record for handle in own if (record := await self.find(handle, run_id, tasks))]
-        if not found or (len(own) < len(handles) and not until_all):
+        found = [asked for handle in handles if (asked := await self._asked(handle, run_id, tasks))]
+        own = [asked for asked in found if asked.result is None]
+        if not own or (len(own) < len(found) and not until_all):
             return
-        waiting = [asyncio.ensure_future(self._result(record, wait_s)) for record in found]
+        waiting = [asyncio.ensure_future(self._awaited(asked, wait_s)) for asked in own]
         try:
             await asyncio.wait(
                 waiting, return_when=asyncio.ALL_COMPLETED if until_all else asyncio.FIRST_COMPLETED, timeout=wait_s
@@ -215,78 +199,64 @@ class Handles:
                 each.cancel()
             await asyncio.gather(*waiting, return_exceptions=True)
 
-    async def _open(self, handle: str, record: HandleRecord) -> Status:
-        """How a call without a result stands."""
-        call_id, age_s = record.call_id, _age_s(record)
-        status = Status(
-            status="queued",
-            task_id=handle,
-            call_id=call_id,
-            tool=record.tool,
-            age_s=age_s,
-            progress=await self._progress(call_id),
-            poll_after_s=_poll_after_s(age_s),
-        )
-        job = await jobs.status(self._client, self._settings, self._seal, call_id)
-        if job is not None:
-            asked_next_s = 0.0 if job.next_poll_s is None else job.next_poll_s
-            poll_after_s = round(max(_poll_after_s(age_s), asked_next_s), 1)
-            changes: dict[str, Any] = {"status": "submitted", "attempt": job.state.polls, "poll_after_s": poll_after_s}
-            return status.model_copy(update=changes)
-        if record.queue == OWN_QUEUE:
-            return status.model_copy(update={"status": "running"})
-        place = await self._whereabouts.of(call_id, record.queue, record.priority) if record.queue else None
-        if place is None:
-            # It may have ended while we looked.
-            result = await self._gatherer.result_of(call_id, wait_s=0.0)
-            if isinstance(result, Returned | Failed):
-                return _ended(handle, call_id, record.tool, result, age_s=age_s)
-            return status.model_copy(update={"status": "running" if status.progress else "queued"})
-        return status.model_copy(update=_told_of(place))
+    async def _asked(self, handle: str, run_id: str, tasks: Tasks) -> AskedCall | None:
+        """The call of a run's own handle, with how it ended if the run has recorded that; None for any other handle."""
+        call = tasks.get(handle)
+        if call is not None and recorded_result(call) is not None:
+            return AskedCall.of(call)
+        record = await self.find(handle, run_id, tasks)
+        return None if record is None else AskedCall.of_handle(handle, record)
 
-    async def _result(self, record: HandleRecord, wait_s: float) -> Returned | Failed | Submitted | None:
+    async def _recorded_tasks(self, run_id: str) -> Tasks:
+        """The tasks that a run's history tells of; none for a call of no stored run."""
+        try:
+            return (await self._store.load(run_id)).run.tasks
+        except RunNotFound:
+            return NO_TASKS
+
+    async def _awaited(self, asked: AskedCall, wait_s: float) -> Returned | Failed | None:
+        """The call's result once it is there; None once the time is over, or the call has expired without one."""
         give_up_at, look_after_s = time.monotonic() + wait_s, LOOK_AFTER_S
         while True:
             left_s = max(0.0, give_up_at - time.monotonic())
-            result = await self._gatherer.result_of(record.call_id, wait_s=min(left_s, look_after_s))
+            result = await self._gatherer.result_of(asked.call_id, wait_s=min(left_s, look_after_s))
             look_after_s = min(2 * look_after_s, LOOK_EVERY_S)
-            if result is None and time.time() > record.deadline_unix_s + EXPIRED_AFTER_S:
-                return never_came_back(record.tool)
-            if result is not None or left_s <= 0:
+            if isinstance(result, Returned | Failed):
                 return result
-
-    async def _progress(self, call_id: str) -> Progress | None:
-        with translating(self._settings):
-            sealed = cast("bytes | None", await self._client.get(self._settings.keys.progress(call_id)))
-        return self._seal.open_progress(sealed, call_id) if sealed else None
+            if left_s <= 0 or time.time() > (asked.deadline_unix_s or 0.0) + EXPIRED_AFTER_S:
+                return None
 
 
-def _remembered(handle: str, tasks: Tasks) -> Status | None:
-    """The end of a task as the run's history has it: by then its result may be gone from the store."""
-    call = tasks.get(handle)
-    if call is None:
-        return None
-    for result in (call.late_result, call.result):
-        if isinstance(result, Returned | Failed):
-            return _ended(handle, call.call_id, call.tool, result, age_s=0.0)
-    return None
+def _status(handle: str, asked: AskedCall, found: FoundCall) -> Status:
+    """What the handle's asker is told of the call as it was found."""
+    state, age_s = found.state, _age_s(asked)
+    status = Status(
+        state=state, task_id=handle, call_id=asked.call_id, tool=asked.tool, age_s=age_s, result=found.result
+    )
+    if state.is_terminal:
+        return status
+    poll_after_s = _poll_after_s(age_s)
+    changes: dict[str, Any] = {"progress": found.progress, "poll_after_s": poll_after_s}
+    if found.job is not None:
+        asked_next_s = found.job.next_poll_s or 0.0
+        changes |= {"attempt": found.job.state.polls, "poll_after_s": round(max(poll_after_s, asked_next_s), 1)}
+    elif found.queue_position is not None:
+        changes |= _told_of(found.queue_position)
+    return status.model_copy(update=changes)
 
 
-def _ended(handle: str, call_id: str, tool: str, result: Returned | Failed, *, age_s: float) -> Status:
-    return Status(status=_word(result), task_id=handle, call_id=call_id, tool=tool, age_s=age_s, result=result)
-
-
-def _told_of(place: Place) -> dict[str, Any]:
-    told: dict[str, Any] = {"status": "running" if place.is_with_worker else "queued", "attempt": place.attempt}
-    if place.before is not None:
-        told["queue_position"] = place.before
-    if place.is_at_least:
-        told["message"] = f"more than {place.before} calls are before it in the queue"
+def _told_of(position: QueuePosition) -> dict[str, Any]:
+    told: dict[str, Any] = {"attempt": position.attempt}
+    if position.before is not None:
+        told["queue_position"] = position.before
+    if position.is_at_least:
+        told["message"] = f"more than {position.before} calls are before it in the queue"
     return told
 
 
-def _age_s(record: HandleRecord) -> float:
-    return round(time.time() - record.submitted_unix_s, 1) if record.submitted_unix_s else 0.0
+def _age_s(asked: AskedCall) -> float:
+    submitted_unix_s = asked.record.submitted_unix_s if asked.record else 0.0
+    return round(time.time() - submitted_unix_s, 1) if submitted_unix_s else 0.0
 
 
 def _poll_after_s(age_s: float) -> float:
@@ -295,17 +265,6 @@ def _poll_after_s(age_s: float) -> float:
 
 def _ttl_s(deadline_unix_s: float) -> int:
     return max(1, int(deadline_unix_s - time.time())) + RESULT_TTL_S
-
-
-_WORDS: Final[dict[FailureKind, Literal["cancelled", "expired", "in_doubt"]]] = {
-    FailureKind.CANCELLED: "cancelled",
-    FailureKind.EXPIRED: "expired",
-    FailureKind.IN_DOUBT: "in_doubt",
-}
-
-
-def _word(result: Returned | Failed) -> Literal["succeeded", "failed", "cancelled", "expired", "in_doubt"]:
-    return "succeeded" if isinstance(result, Returned) else _WORDS.get(result.kind, "failed")
 
 
 def _as_value(content: str) -> Any:

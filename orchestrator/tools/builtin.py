@@ -15,7 +15,9 @@ from toolfleet.calls import Effect, Failed, Returned
 from toolfleet.orchestrator.fleet.cancel import Canceller, Unwanted
 from toolfleet.orchestrator.run.refusals import bad_arguments
 from toolfleet.orchestrator.run.value import Run
-from toolfleet.orchestrator.status.handles import NO_TASKS, OWN_QUEUE, Handles, Status, Tasks
+from toolfleet.orchestrator.status.call_reader import OWN_QUEUE
+from toolfleet.orchestrator.status.call_state import CallState
+from toolfleet.orchestrator.status.handles import NO_TASKS, Handles, Status, Tasks
 from toolfleet.tool import ToolSpec
 
 MAX_WAIT_MS: Final = 600_000
@@ -155,11 +157,13 @@ class BuiltIn:
         # Who is seen in the queue after it was marked will never start.
         statuses = await self._statuses(handles, run_id, tasks)
         await self._canceller.end_unstarted(
-            unwanted[each.task_id] for each in statuses if each.status == "queued" and each.queue_position is not None
+            unwanted[each.task_id]
+            for each in statuses
+            if each.state is CallState.QUEUED and each.queue_position is not None
         )
         await self._handles.wait(list(unwanted), run_id, wait_s=CANCEL_WAIT_S, until_all=True, tasks=tasks)
         statuses = await self._statuses(handles, run_id, tasks)
-        never_begun = [unwanted[each.task_id] for each in statuses if each.status == "queued"]
+        never_begun = [unwanted[each.task_id] for each in statuses if each.state is CallState.QUEUED]
         if not never_begun:
             return statuses
         await self._canceller.end_unstarted(never_begun)

@@ -16,7 +16,7 @@ from toolfleet.errors import CallerError, ModelError
 from toolfleet.messages import SystemMessage, UserMessage
 from toolfleet.misspelt import exact
 from toolfleet.orchestrator.models.protocol import ChatModel, reply
-from toolfleet.orchestrator.status.handles import OWN_QUEUE
+from toolfleet.orchestrator.status.call_reader import OWN_QUEUE
 from toolfleet.tool import ToolSpec
 
 Result = Returned | Failed

@@ -20,7 +20,7 @@ from toolfleet.messages import Message
 from toolfleet.orchestrator.fleet.catalog import Catalog
 from toolfleet.orchestrator.run.refusals import bad_arguments
 from toolfleet.orchestrator.run.value import Run
-from toolfleet.orchestrator.status.handles import OWN_QUEUE
+from toolfleet.orchestrator.status.call_reader import OWN_QUEUE
 from toolfleet.orchestrator.tools.agents import Agents
 from toolfleet.orchestrator.tools.builtin import built_in_for
 from toolfleet.orchestrator.tools.interceptors import Interceptors, contributed

@@ -161,7 +161,7 @@ async def test_R8_a_wait_beyond_the_deadline_is_not_begun(call):
 async def test_R8_a_cancelled_call_is_not_tried_again(fleet):
     async with Orchestrator(settings=fleet.settings) as orchestrator:
         submitted = await orchestrator.call("flaky_for_ever", {}, patience_s=0)
-        while (await orchestrator.task(submitted.handle)).status == "queued":
+        while (await orchestrator.task(submitted.handle)).state == "queued":
             await asyncio.sleep(0.01)
         status = await orchestrator.cancel_task(submitted.handle)
         assert status.status == "cancelled"

@@ -154,7 +154,7 @@ async def test_a_job_that_was_submitted_elsewhere_ends_patience(fleet):
         run = await until(fleet, run_id, parked)
         [call] = run.calls
         status = await orchestrator.task(call.handle)
-        assert (status.status, status.result) == ("submitted", None)
+        assert (status.state, status.result) == ("submitted", None)
         async with connect_async(fleet.settings) as client:
             await complete(client, fleet.settings, Seal(fleet.settings), call.call_id, Returned(content="there"))
         assert answers(await orchestrator.wait(run_id), "elsewhere") == ["there"]
@@ -234,11 +234,11 @@ async def test_a_single_call_out_of_patience_is_a_handle_that_is_waited_for(orch
     assert isinstance(submitted, Submitted)
     actor = await stage.enters()
     running = await orchestrator.task(submitted.handle)
-    assert (running.status, running.attempt) == ("running", 1)
+    assert (running.state, running.attempt) == ("running", 1)
     waiting = asyncio.create_task(orchestrator.task(submitted.handle, wait_s=WAIT_S))
     actor.returns("now")
     ended = await waiting
-    assert (ended.status, ended.result) == ("succeeded", Returned(content="now"))
+    assert (ended.state, ended.result) == ("succeeded", Returned(content="now"))
     assert len(stage.actors) == 1
 
 
@@ -246,7 +246,7 @@ async def test_a_single_call_is_cancelled_by_its_handle_from_another_orchestrato
     submitted = await orchestrator.call("play_once", {"stage": stage.path}, patience_s=0)
     actor = await stage.enters()
     async with Orchestrator(settings=fleet.settings) as another:
-        assert (await another.cancel_task(submitted.handle)).status == "cancelled"
+        assert (await another.cancel_task(submitted.handle)).state == "cancelled"
     assert await actor.leaves() == "cancelled"
 
 

@@ -334,7 +334,7 @@ async def test_L1_an_unknown_task_and_one_of_another_run_look_the_same(converse)
         ),
     )
     told = [json.loads(content) for content in answers(second, "task_result") + answers(second, "task_cancel")]
-    assert [answer["status"] for answer in told] == ["unknown handle"] * 4
+    assert [answer["status"] for answer in told] == ["unknown"] * 4
     assert {answer["message"] for answer in told} == {"this run has no task with this id; check the task_id"}
 
 

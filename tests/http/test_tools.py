@@ -29,15 +29,15 @@ async def test_a_slow_call_becomes_a_handle_that_is_waited_for(api):
     url = answer.json()["url"]
     assert answer.headers["location"] == url
     assert int(answer.headers["retry-after"]) >= 1
-    assert (await api.client.get(url)).json()["status"] in {"queued", "running"}
+    assert (await api.client.get(url)).json()["state"] in {"queued", "running"}
     ended = (await api.client.get(url, params={"wait": 20})).json()
-    assert (ended["status"], ended["result"]["content"]) == ("succeeded", "waited 0.5")
+    assert (ended["state"], ended["result"]["content"]) == ("succeeded", "waited 0.5")
 
 
 async def test_a_handle_can_be_cancelled(api):
     answer = await api.client.post("/v1/tools/wait/call", json={"arguments": {"seconds": 60}, "patience_s": 0})
     ended = await api.client.post(answer.json()["url"] + "/cancel")
-    assert ended.json()["status"] == "cancelled"
+    assert ended.json()["state"] == "cancelled"
     assert (await api.client.post("/v1/handles/nope/cancel")).status_code == 404
     assert (await api.client.get("/v1/handles/nope")).status_code == 404
     assert (await api.client.get("/v1/handles/nope", params={"wait": "inf"})).status_code == 422
@@ -47,7 +47,7 @@ async def test_a_job_elsewhere_is_ended_by_its_signed_address_once(api):
     answer = await api.client.post("/v1/tools/elsewhere/call", json={"arguments": {"job": "j"}, "patience_s": 0})
     url = answer.json()["url"]
     async with asyncio.timeout(20):
-        while (status := (await api.client.get(url)).json())["status"] != "submitted":  # no event says so
+        while (status := (await api.client.get(url)).json())["state"] != "submitted":  # no event says so
             await asyncio.sleep(0.02)
     path = callback(api, status["call_id"])
     done = {"type": "returned", "content": "42"}
@@ -59,7 +59,7 @@ async def test_a_job_elsewhere_is_ended_by_its_signed_address_once(api):
     assert (await api.client.post(path, json=done)).json()["status"] == "completed"
     assert (await api.client.post(path, json=done)).status_code == 409
     ended = (await api.client.get(url, params={"wait": 20})).json()
-    assert (ended["status"], ended["result"]["content"]) == ("succeeded", "42")
+    assert (ended["state"], ended["result"]["content"]) == ("succeeded", "42")
     nobody = await api.client.post(callback(api, "nobody.1.0"), json=done)
     assert nobody.status_code == 404
     expired = await api.client.post(callback(api, "nobody.1.0", expires=1), json=done)

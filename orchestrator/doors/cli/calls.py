@@ -36,18 +36,19 @@ from toolfleet.orchestrator.doors.cli.telling import (
 )
 from toolfleet.orchestrator.doors.cli.wording import SHOWN_CHARACTERS, harmless, moment, one_line, plural, shortened
 from toolfleet.orchestrator.run.states import State
-from toolfleet.orchestrator.status.overview import AWAITING_APPROVAL, QUEUED, RUNNING, SUBMITTED, UNKNOWN, CallStanding
+from toolfleet.orchestrator.status.call_state import CallState
+from toolfleet.orchestrator.status.overview import CallStanding
 from toolfleet.settings import Settings
 from toolfleet.wire import Seal
 
 
-class Standing(StrEnum):
-    """How a call that is under way can stand."""
+class StateUnderWay(StrEnum):
+    """The states of the calls that are listed."""
 
-    QUEUED = QUEUED
-    RUNNING = RUNNING
-    SUBMITTED = SUBMITTED
-    AWAITING_APPROVAL = AWAITING_APPROVAL
+    QUEUED = CallState.QUEUED
+    RUNNING = CallState.RUNNING
+    SUBMITTED = CallState.SUBMITTED
+    AWAITING_APPROVAL = CallState.AWAITING_APPROVAL
 
 
 UNFINISHED: Final = frozenset(state for state in State if not state.is_terminal)
@@ -71,7 +72,7 @@ def list_calls(
     *,
     run_id: Annotated[str, typer.Option("--run", help="Only the calls of this run; how its id begins is enough.")] = "",
     states: Annotated[
-        list[Standing] | None, typer.Option("--state", help="Only calls in this state; may be given again.")
+        list[StateUnderWay] | None, typer.Option("--state", help="Only calls in this state; may be given again.")
     ] = None,
     tools: Annotated[list[str] | None, typer.Option("--tool", help="Only of this tool; may be given again.")] = None,
     since: Annotated[
@@ -154,7 +155,7 @@ class _Wanted(NamedTuple):
     def includes(self, call: CallStanding) -> bool:
         """Whether the call is one of them."""
         return (
-            not call.is_over
+            call.state.is_under_way
             and (not self.states or call.state in self.states)
             and (not self.tools or call.tool in self.tools)
         )
@@ -206,7 +207,7 @@ async def _show(settings: Settings, beginning: str, *, as_json: bool) -> None:
     if as_json:
         print_json(call_facts(call))
         return
-    if call.state == UNKNOWN:
+    if call.state is CallState.UNKNOWN and not call.turn:
         raise RunNotFound(f"nothing is known of call {call.call_id}: no stored run asked for it, and it has no result")
     console = Console()
     for name, value in _described(call):
@@ -247,8 +248,9 @@ async def _cancel(settings: Settings, beginnings: Sequence[str]) -> None:
 
 
 def _told(call: CallStanding) -> str:
-    if call.state == UNKNOWN:
-        return f"call {call.call_id} is cancelled if it exists: it belongs to no stored run"
+    if call.state is CallState.UNKNOWN:
+        why = "its run is done, and nothing tells of it" if call.turn else "it belongs to no stored run"
+        return f"call {call.call_id} is cancelled if it exists: {why}"
     if call.is_over:
         told = one_line(outcome(call), SHOWN_CHARACTERS)
         return f"call {call.call_id} {state_of(call)}" + (f": {told}" if told else "")

@@ -23,7 +23,7 @@ from toolfleet.orchestrator.run.events import (
     RunStopped,
     SlowResultDelivered,
 )
-from toolfleet.orchestrator.status.overview import word
+from toolfleet.orchestrator.status.call_state import result_state
 
 TEXT_CHARACTERS = 120
 
@@ -75,7 +75,8 @@ def _ids(call_ids: Iterable[str]) -> str:
 
 
 def _results(results: dict[str, ToolResult]) -> str:
-    return shortened(", ".join(f"{call_id} {word(result)}" for call_id, result in results.items()), TEXT_CHARACTERS)
+    told = (f"{call_id} {result_state(result)}" for call_id, result in results.items())
+    return shortened(", ".join(told), TEXT_CHARACTERS)
 
 
 def _line(text: str) -> str:

@@ -24,7 +24,7 @@ from toolfleet.orchestrator.run.updates import (
     RunEnded,
     TextArrived,
 )
-from toolfleet.orchestrator.status.overview import word
+from toolfleet.orchestrator.status.call_state import result_state
 
 SLOW_STEPS: Final = 100
 """A slow call's bar counts hundredths."""
@@ -133,7 +133,9 @@ class Bars:
         results = {call.call_id: call.late_result or call.result for call in event.run.calls}
         for call_id, bar in self._slow.items():
             result = results.get(call_id)
-            ended = _end_of(result) if result is not None and word(result) != "submitted" else event.run.state.value
+            ended = event.run.state.value
+            if result is not None and result_state(result).is_terminal:
+                ended = _end_of(result)
             self._fill(bar, 1.0, ended)
         self._slow.clear()
         self._batch_is_complete("" if event.run.state is State.DONE else event.run.state.value)
@@ -206,7 +208,7 @@ class Lines:
 def _end_of(result: ToolResult) -> str:
     """What a slow call came to, and why if it failed."""
     if isinstance(result, Failed):
-        return f"{word(result).replace('_', ' ')}: {result.message}"
+        return f"{result_state(result).replace('_', ' ')}: {result.message}"
     return "done"
 
 

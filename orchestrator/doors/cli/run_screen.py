@@ -19,7 +19,8 @@ from toolfleet.messages import AssistantMessage, Message, ToolMessage
 from toolfleet.orchestrator.doors.cli.tables import Column, Listing
 from toolfleet.orchestrator.doors.cli.telling import WAITS_FOR_APPROVAL, deadline, how_far, outcome, state_of, took
 from toolfleet.orchestrator.doors.cli.wording import harmless, moment, one_line, plural, shortened, span
-from toolfleet.orchestrator.status.overview import AWAITING_APPROVAL, CallStanding, RunOverview
+from toolfleet.orchestrator.status.call_state import CallState
+from toolfleet.orchestrator.status.overview import CallStanding, RunOverview
 
 FIRST_MESSAGES: Final = 2
 LAST_MESSAGES: Final = 10
@@ -174,7 +175,7 @@ def _tools(calls: Sequence[CallStanding]) -> Listing:
         kinds = [call.result.kind.value for call in asked if isinstance(call.result, Failed)]
         times_s = [call.took_s for call in asked if call.took_s is not None]
         middle, longest = (span(median(times_s)), span(max(times_s))) if times_s else ("", "")
-        under_way = sum(not call.is_over for call in asked)
+        under_way = sum(call.state.is_under_way for call in asked)
         listing.add(tool, len(asked), len(kinds), under_way, middle, longest, _counted(kinds).replace("_", " "))
     return listing
 
@@ -204,7 +205,7 @@ def _failure(call: CallStanding) -> Iterator[str]:
 
 
 def _print_waiting(seen: RunOverview, console: Console) -> None:
-    waiting = [call for call in seen.calls if call.state == AWAITING_APPROVAL]
+    waiting = [call for call in seen.calls if call.state is CallState.AWAITING_APPROVAL]
     if waiting:
         console.print()
     for call in waiting[:FEW]:

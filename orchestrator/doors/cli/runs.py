@@ -197,7 +197,7 @@ async def _show(settings: Settings, beginning: str, *, wait: bool) -> RunOvervie
 
 
 def _facts_of(seen: RunOverview) -> dict[str, Any]:
-    under_way = [call_facts(call) for call in seen.calls if not call.is_over]
+    under_way = [call_facts(call) for call in seen.calls if call.state.is_under_way]
     return seen.run.model_dump(mode="json") | {"owner": seen.owner, "waits_for": under_way}
 
 

@@ -22,7 +22,8 @@ from toolfleet.calls import Failed, Returned
 from toolfleet.connections import connect_async
 from toolfleet.errors import RunNotFound
 from toolfleet.orchestrator.doors.cli.wording import DAY_S, HOUR_S, MINUTE_S, harmless, plural, span
-from toolfleet.orchestrator.status.overview import AWAITING_APPROVAL, CallStanding, Overview
+from toolfleet.orchestrator.status.call_state import CallState
+from toolfleet.orchestrator.status.overview import CallStanding, Overview
 from toolfleet.orchestrator.store.leases import living
 from toolfleet.orchestrator.store.run_store import RunStore
 from toolfleet.settings import Settings
@@ -102,7 +103,7 @@ def moment_after(text: str) -> float:
 
 def state_of(call: CallStanding) -> str:
     """How a call stands, in words."""
-    return WAITS_FOR_APPROVAL if call.state == AWAITING_APPROVAL else call.state.replace("_", " ")
+    return WAITS_FOR_APPROVAL if call.state is CallState.AWAITING_APPROVAL else call.state.replace("_", " ")
 
 
 def age(call: CallStanding) -> str:

@@ -28,6 +28,7 @@ from toolfleet.orchestrator.doors.mcp.errands import Errands
 from toolfleet.orchestrator.doors.mcp.rpc_errors import protocol_errors
 from toolfleet.orchestrator.doors.mcp.tickets import Ticket, Tickets
 from toolfleet.orchestrator.doors.mcp.tool_listing import tool_result
+from toolfleet.orchestrator.status.call_state import CallState
 from toolfleet.orchestrator.status.handles import POLL_AFTER_S, Status
 from toolfleet.tool import ToolSpec
 
@@ -145,10 +146,10 @@ class Tasks:
 
 
 def status_word(status: Status) -> TaskStatus:
-    """One of the protocol's words. A call that expired or is in doubt has a result: what its model is to read."""
+    """The protocol's word for a state. A call that expired or is in doubt has a result: what its model is to read."""
     if not status.is_terminal:
         return "working"
-    return "cancelled" if status.status == "cancelled" else "completed"
+    return "cancelled" if status.state is CallState.CANCELLED else "completed"
 
 
 def _told(ticket: Ticket, status: Status, spec: ToolSpec | None) -> Task:
@@ -176,7 +177,7 @@ def _message(status: Status) -> str | None:
         return f"{status.progress.fraction:.0%} {status.progress.message}".strip()
     if status.queue_position is not None:
         return f"queued, {status.queue_position} calls before it"
-    return status.message or (None if status.is_terminal else status.status)
+    return status.message or (None if status.is_terminal else status.state)
 
 
 def _ttl_ms(age_s: float, *, is_terminal: bool) -> int:

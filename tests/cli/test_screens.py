@@ -201,11 +201,13 @@ def test_a_private_fleet_without_a_terminal_says_how_its_call_is_approved(fleet:
     with alone.start("run", 'call wipe {"path": "private"}', "--tools", "mine") as asking:
         assert asking.stdout
         told = next(line for line in asking.stdout if line.startswith("wipe waits for approval: "))
-        variable, _, command = told.removeprefix("wipe waits for approval: ").partition(" ")
-        name, _, url = variable.partition("=")
-        *words, call_id = command.removesuffix(" (or deny)\n").split()
-        assert (name, words) == ("TOOLFLEET_REDIS_URL", ["toolfleet", "runs", "approve"])
-        with alone.start("runs", "approve", call_id, TOOLFLEET_REDIS_URL=url) as approving:
+        url, secret, *words, call_id = (
+            told.removeprefix("wipe waits for approval: ").removesuffix(" (or deny)\n").split()
+        )
+        assert words == ["toolfleet", "runs", "approve"]
+        variables = dict(word.split("=", 1) for word in (url, secret))
+        assert variables.keys() == {"TOOLFLEET_REDIS_URL", "TOOLFLEET_SECRET"}
+        with alone.start("runs", "approve", call_id, **variables) as approving:
             out, err = approving.communicate(timeout=60)
         assert (out.startswith(f"call {call_id} approved"), err.count("Traceback")) == (True, 0), err
         answer, _ = asking.communicate(timeout=60)

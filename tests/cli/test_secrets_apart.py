@@ -88,7 +88,7 @@ COMMANDS = {
 def test_whoever_comes_with_another_secret_is_told_which_worker_has_which(others: Terminal, command) -> None:
     refused = others.run(*command)
     assert WRONG in refused.complaint()
-    assert "io1@" in refused.complaint()
+    assert "io1-" in refused.complaint()
     assert refused.code == ExitStatus.CONFIGURATION
 
 

@@ -26,13 +26,20 @@ def _workers(client: redis.Redis, settings: Settings) -> Proofs:
     keys = settings.keys
     server_unix_s, _ = client.time()
     names = cast("list[bytes]", client.zrangebyscore(keys.workers(), server_unix_s - ANNOUNCEMENT_TTL_S, "+inf"))
-    announced = cast("list[bytes | None]", client.mget([keys.worker(name.decode()) for name in names] or ["-"]))
-    workers = [Announcement.model_validate_json(text) for text in announced if text is not None]
+    workers = [
+        Announcement.model_validate_json(text)
+        for text in _texts(client, [keys.worker(name.decode()) for name in names])
+        if text is not None
+    ]
     return {worker.worker: worker.proofs for worker in workers}
 
 
 def _orchestrators(client: redis.Redis, settings: Settings) -> Proofs:
     keys = settings.keys
     names = [name.decode() for name in cast("list[bytes]", client.zrange(keys.orchestrators(), 0, -1))]
-    shown = cast("list[bytes | None]", client.mget([keys.orchestrator_proofs(name) for name in names] or ["-"]))
-    return {name: tuple(orjson.loads(proofs)) for name, proofs in zip(names, shown, strict=False) if proofs is not None}
+    shown = _texts(client, [keys.orchestrator_proofs(name) for name in names])
+    return {name: tuple(orjson.loads(proofs)) for name, proofs in zip(names, shown, strict=True) if proofs is not None}
+
+
+def _texts(client: redis.Redis, keys: list[str]) -> list[bytes | None]:
+    return cast("list[bytes | None]", client.mget(keys)) if keys else []

@@ -27,6 +27,7 @@ from toolfleet.orchestrator.run.value import Run
 from toolfleet.settings import Settings
 
 REDIS_VARIABLE: Final = "TOOLFLEET_REDIS_URL"
+SECRET_VARIABLE: Final = "TOOLFLEET_SECRET"  # noqa: S105  # a variable's name
 
 CANCELLED_WITHIN_S: Final = 3.0
 """How long Ctrl-C waits to say that the run is cancelled."""
@@ -53,7 +54,7 @@ def converse(
     Raises RunFailed with the reason when there is no answer, and NoToolsFound when no live worker offers a tool.
     """
     options: RunOptions = {"tools": tools, "slow": slow, "timeout_s": timeout_s, "limits": limits}
-    elsewhere = {REDIS_VARIABLE: settings.redis_url} if is_private else {}
+    elsewhere = _where(settings) if is_private else {}
     run = asyncio.run(_ask(question, settings, console, options, elsewhere, model=model))
     if as_json:
         sys.stdout.write(run.model_dump_json(indent=2) + "\n")
@@ -61,6 +62,11 @@ def converse(
         raise RunFailed(run)
     if not as_json:
         _print_answer(run, console)
+
+
+def _where(settings: Settings) -> dict[str, str]:
+    """How another command finds a private fleet. Its secret was made for it, and is worth nothing when it is gone."""
+    return {REDIS_VARIABLE: settings.redis_url, SECRET_VARIABLE: settings.secret.get_secret_value()}
 
 
 def detach(

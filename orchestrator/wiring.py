@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from toolfleet.artifacts import Artifacts
 from toolfleet.broker import celery_app
-from toolfleet.connections import connect_async, translating
+from toolfleet.connections import connect_async
 from toolfleet.orchestrator.calls.direct_batch import Batches
 from toolfleet.orchestrator.calls.direct_call import SingleCalls
 from toolfleet.orchestrator.calls.group import Calls, OnUnknownTool
@@ -76,8 +76,7 @@ async def assemble(
     stack.push_async_callback(client.aclose)
     shared = connect_async(settings, shared_by_many=True)
     stack.push_async_callback(shared.aclose)
-    with translating(settings):
-        await client.ping()
+    await client.ping()
     app = celery_app(settings)
     gatherer = Gatherer(client, settings, seal, orchestrator_id)
     gatherer.start()

@@ -17,7 +17,6 @@ from pydantic import Field
 from toolfleet import paging
 from toolfleet.arguments.parsing import BadArguments
 from toolfleet.calls import Failed, FailureKind, Returned
-from toolfleet.connections import translating
 from toolfleet.errors import CallerError
 from toolfleet.settings import Settings
 from toolfleet.tool import tool
@@ -122,8 +121,7 @@ class Artifacts:
         except BadArguments as error:
             return Failed(kind=FailureKind.BAD_ARGUMENTS, message=str(error))
         try:
-            with translating(self._settings):
-                kept = await self.fetch(asked["artifact"], run_id=run_id)
+            kept = await self.fetch(asked["artifact"], run_id=run_id)
         except ArtifactNotFound as error:
             return Failed(kind=FailureKind.ERROR, message=str(error))
         try:

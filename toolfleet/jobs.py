@@ -12,7 +12,6 @@ from typing import Final, NamedTuple, cast
 import redis.asyncio
 
 from toolfleet.calls import Failed, FailureKind, JobRecord, Record, Returned
-from toolfleet.connections import translating
 from toolfleet.keys import REPLIES_MAX, REPLIES_TTL_S, RESULT_TTL_S
 from toolfleet.replies import TELL
 from toolfleet.settings import Settings
@@ -101,16 +100,15 @@ class CancelRequest(IntEnum):
 async def status(client: redis.asyncio.Redis, settings: Settings, seal: Seal, call_id: str) -> JobStatus | None:
     """The job that a call waits for, None without one. Raises StoreUnreachable, and Refused for a forged record."""
     keys = settings.keys
-    with translating(settings):
-        reply = client.hmget(keys.job(call_id), ["record", "state"])
-        sealed, state = cast("list[bytes | None]", await cast("Awaitable[object]", reply))
-        if sealed is None:
-            return None
-        record = seal.open_job(sealed, call_id)
-        pipeline = client.pipeline(transaction=False)
-        pipeline.zscore(keys.jobs(record.call.tool), call_id)
-        pipeline.time()
-        due_ms, (now_s, now_us) = await pipeline.execute()
+    reply = client.hmget(keys.job(call_id), ["record", "state"])
+    sealed, state = cast("list[bytes | None]", await cast("Awaitable[object]", reply))
+    if sealed is None:
+        return None
+    record = seal.open_job(sealed, call_id)
+    pipeline = client.pipeline(transaction=False)
+    pipeline.zscore(keys.jobs(record.call.tool), call_id)
+    pipeline.time()
+    due_ms, (now_s, now_us) = await pipeline.execute()
     next_poll_s = None if due_ms is None or not record.polled else max(0.0, due_ms / 1000 - now_s - now_us / 1e6)
     return JobStatus(record, state_of(record, state), next_poll_s)
 
@@ -124,15 +122,14 @@ async def complete(
     """
     keys = settings.keys
     script = client.register_script(COMPLETE)
-    with translating(settings):
-        outcome: int = await script(
-            keys=[keys.job(call_id), keys.result(call_id)],
-            args=[
-                *(keys.result(""), keys.jobs(""), keys.replies("")),
-                *(call_id, seal.close_result(result, call_id)),
-                *(RESULT_TTL_S * 1000, REPLIES_TTL_S, REPLIES_MAX),
-            ],
-        )
+    outcome: int = await script(
+        keys=[keys.job(call_id), keys.result(call_id)],
+        args=[
+            *(keys.result(""), keys.jobs(""), keys.replies("")),
+            *(call_id, seal.close_result(result, call_id)),
+            *(RESULT_TTL_S * 1000, REPLIES_TTL_S, REPLIES_MAX),
+        ],
+    )
     return Completion(outcome)
 
 
@@ -151,11 +148,10 @@ async def request_cancel(client: redis.asyncio.Redis, settings: Settings, seal: 
         completion = await complete(client, settings, seal, call_id, nobody_told)
         return CancelRequest.ENDED if completion is Completion.COMPLETED else CancelRequest.UNKNOWN
     script = client.register_script(REQUEST_CANCEL)
-    with translating(settings):
-        asked: int = await script(
-            keys=[keys.job(call_id), keys.cancelled(call_id), keys.jobs(tool)],
-            args=[call_id, ends_unix_ms(job.record.call.deadline_unix_s)],
-        )
+    asked: int = await script(
+        keys=[keys.job(call_id), keys.cancelled(call_id), keys.jobs(tool)],
+        args=[call_id, ends_unix_ms(job.record.call.deadline_unix_s)],
+    )
     return CancelRequest(asked)
 
 

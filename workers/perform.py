@@ -14,7 +14,6 @@ from enum import StrEnum
 from functools import partial
 from typing import Any, TypeVar
 
-import redis
 import stamina
 
 from toolfleet.callbacks import callbacks
@@ -23,6 +22,7 @@ from toolfleet.connections import connect_async
 from toolfleet.context import Context
 from toolfleet.interceptors import Interceptor
 from toolfleet.points import Point, reached
+from toolfleet.redis_clients import COMMAND_FAILED
 from toolfleet.settings import Settings
 from toolfleet.tool import Tool
 from toolfleet.wire import Seal
@@ -202,7 +202,7 @@ class Performer:
         A worker that was not there yet has not heard of a cancelled handle otherwise.
         """
         keys = self._settings.keys
-        async for attempt in stamina.retry_context(on=redis.RedisError, attempts=None, timeout=None, wait_max=2.0):
+        async for attempt in stamina.retry_context(on=COMMAND_FAILED, attempts=None, timeout=None, wait_max=2.0):
             with attempt:
                 mark, sealed = await self._client.mget(keys.cancelled(call.call_id), keys.checkpoint(call.call_id))
         if sealed is not None:

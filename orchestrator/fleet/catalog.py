@@ -11,7 +11,6 @@ import redis.asyncio
 import stamina
 
 from toolfleet.catalog import Announcement
-from toolfleet.connections import translating
 from toolfleet.errors import StoreUnreachable, UnknownTool
 from toolfleet.keys import ANNOUNCEMENT_TTL_S
 from toolfleet.settings import Settings
@@ -63,15 +62,14 @@ class Catalog:
     async def workers(self) -> list[Announcement]:
         """Every live worker, by name. Raises StoreUnreachable."""
         keys = self._settings.keys
-        with translating(self._settings):
-            server_unix_s, _ = await self._client.time()
-            names = cast(
-                "list[bytes]",
-                await self._client.zrangebyscore(keys.workers(), server_unix_s - ANNOUNCEMENT_TTL_S, "+inf"),
-            )
-            if not names:
-                return []
-            announced = await self._client.mget([keys.worker(name.decode()) for name in sorted(names)])
+        server_unix_s, _ = await self._client.time()
+        names = cast(
+            "list[bytes]",
+            await self._client.zrangebyscore(keys.workers(), server_unix_s - ANNOUNCEMENT_TTL_S, "+inf"),
+        )
+        if not names:
+            return []
+        announced = await self._client.mget([keys.worker(name.decode()) for name in sorted(names)])
         return [Announcement.model_validate_json(text) for text in announced if text is not None]
 
     async def choose(self, names: Iterable[str] | None) -> dict[str, ToolSpec]:

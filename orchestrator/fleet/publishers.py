@@ -15,6 +15,7 @@ from kombu.exceptions import KombuError
 from toolfleet.broker import tool_queue
 from toolfleet.connections import address
 from toolfleet.errors import BrokerUnreachable
+from toolfleet.redis_clients import COMMAND_FAILED
 from toolfleet.settings import Settings
 from toolfleet.streams.direct import DirectPublisher, TaskMessage
 
@@ -47,7 +48,7 @@ class StreamPublisher:
         """See Publisher."""
         try:
             await self._direct.publish(messages)
-        except redis.RedisError as error:
+        except COMMAND_FAILED as error:
             raise BrokerUnreachable(f"Redis at {self._address} took no messages: {error}") from error
 
     async def aclose(self) -> None:

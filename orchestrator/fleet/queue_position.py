@@ -13,7 +13,6 @@ import orjson
 import redis
 import redis.asyncio
 
-from toolfleet.connections import translating
 from toolfleet.settings import Settings
 from toolfleet.streams import GROUP, RETURNED
 
@@ -95,11 +94,10 @@ class Whereabouts:
 
         Raises StoreUnreachable.
         """
-        with translating(self._settings):
-            if self._settings.broker_url:
-                return Place(is_with_worker=True) if await self._claimed_entry(call_id) else None
-            stream = self._settings.keys.queue(queue, priority)
-            return await self._known(stream, call_id) or await self._searched(stream, call_id)
+        if self._settings.broker_url:
+            return Place(is_with_worker=True) if await self._claimed_entry(call_id) else None
+        stream = self._settings.keys.queue(queue, priority)
+        return await self._known(stream, call_id) or await self._searched(stream, call_id)
 
     async def _known(self, stream: str, call_id: str) -> Place | None:
         entry_id = self._found.get(call_id) or await self._claimed_entry(call_id)

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 
 from toolfleet.artifacts import ArtifactNotFound, Artifacts
 from toolfleet.calls import MediaPart
-from toolfleet.connections import translating
 from toolfleet.messages import Message, ToolMessage
 from toolfleet.orchestrator.models.sight import is_image
 from toolfleet.settings import Settings
@@ -36,8 +35,7 @@ class Showing:
         if not _is_kept(part) or part.artifact is None:
             return part
         try:
-            with translating(self._settings):
-                kept = await self._artifacts.fetch(part.artifact, run_id=run_id)
+            kept = await self._artifacts.fetch(part.artifact, run_id=run_id)
         except ArtifactNotFound:
             return part
         return part.model_copy(update={"data": base64.b64encode(kept.data).decode()})

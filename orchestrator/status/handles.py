@@ -17,7 +17,6 @@ import redis.asyncio
 
 from toolfleet import jobs
 from toolfleet.calls import Failed, FailureKind, Progress, Record, Returned, Submitted
-from toolfleet.connections import translating
 from toolfleet.keys import RESULT_TTL_S
 from toolfleet.orchestrator.fleet.gather import Gatherer, never_came_back
 from toolfleet.orchestrator.fleet.queue_position import Place, Whereabouts
@@ -146,10 +145,9 @@ class Handles:
                 principal=principal,
                 priority=int(priority),
             )
-            with translating(self._settings):
-                await self._client.set(
-                    self._settings.keys.handle(handle), record.model_dump_json(), ex=_ttl_s(deadline_unix_s)
-                )
+            await self._client.set(
+                self._settings.keys.handle(handle), record.model_dump_json(), ex=_ttl_s(deadline_unix_s)
+            )
         return Submitted(
             handle=handle,
             poll_after_s=POLL_AFTER_S,
@@ -159,8 +157,7 @@ class Handles:
 
     async def record(self, handle: str) -> HandleRecord | None:
         """What a handle stands for, whoever asks; None once its record has ended. Raises StoreUnreachable."""
-        with translating(self._settings):
-            text = await self._client.get(self._settings.keys.handle(handle))
+        text = await self._client.get(self._settings.keys.handle(handle))
         return HandleRecord.model_validate_json(text) if text else None
 
     async def find(self, handle: str, run_id: str, tasks: Tasks = NO_TASKS) -> HandleRecord | None:
@@ -256,8 +253,7 @@ class Handles:
                 return result
 
     async def _progress(self, call_id: str) -> Progress | None:
-        with translating(self._settings):
-            sealed = cast("bytes | None", await self._client.get(self._settings.keys.progress(call_id)))
+        sealed = cast("bytes | None", await self._client.get(self._settings.keys.progress(call_id)))
         return self._seal.open_progress(sealed, call_id) if sealed else None
 
 

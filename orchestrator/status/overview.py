@@ -15,7 +15,6 @@ import redis.asyncio
 
 from toolfleet import jobs
 from toolfleet.calls import Failed, FailureKind, Progress, Record, Returned, Submitted, ToolResult, run_of
-from toolfleet.connections import translating
 from toolfleet.errors import RunNotFound
 from toolfleet.masks import MASK, mask_arguments
 from toolfleet.orchestrator.fleet.catalog import Catalog
@@ -175,14 +174,13 @@ class Overview:
         if not tools:
             return {}
         keys = self._settings.keys
-        with translating(self._settings):
-            pipeline = self._client.pipeline(transaction=False)
-            for call_id in tools:
-                pipeline.get(keys.result(call_id))
-                pipeline.get(keys.progress(call_id))
-                pipeline.exists(keys.job(call_id))
-                pipeline.hget(keys.head(call_id), "state")
-            found = cast("list[bytes | None]", await pipeline.execute())
+        pipeline = self._client.pipeline(transaction=False)
+        for call_id in tools:
+            pipeline.get(keys.result(call_id))
+            pipeline.get(keys.progress(call_id))
+            pipeline.exists(keys.job(call_id))
+            pipeline.hget(keys.head(call_id), "state")
+        found = cast("list[bytes | None]", await pipeline.execute())
         queues = {name: spec.queue for name, spec in (await self._catalog.offered()).items()}
         seen = {}
         for position, (call_id, tool) in enumerate(tools.items()):

@@ -15,8 +15,8 @@ import redis
 import redis.asyncio
 import structlog
 
-from toolfleet.connections import translating
 from toolfleet.orchestrator.store.run_store import adoption
+from toolfleet.redis_clients import COMMAND_FAILED
 from toolfleet.settings import Settings
 
 log = structlog.get_logger("toolfleet.orchestrator")
@@ -98,10 +98,9 @@ class Living(NamedTuple):
 async def living(client: redis.asyncio.Redis, settings: Settings) -> list[Living]:
     """The orchestrators that are there now, by id. Raises StoreUnreachable."""
     keys = settings.keys
-    with translating(settings):
-        found = cast("list[bytes]", await client.zrange(keys.orchestrators(), 0, -1))
-        names = sorted(each.decode() for each in found)
-        leases = cast("list[bytes | None]", await client.mget([keys.orchestrator(name) for name in names] or ["-"]))
+    found = cast("list[bytes]", await client.zrange(keys.orchestrators(), 0, -1))
+    names = sorted(each.decode() for each in found)
+    leases = cast("list[bytes | None]", await client.mget([keys.orchestrator(name) for name in names] or ["-"]))
     return [Living(name, model.decode()) for name, model in zip(names, leases, strict=False) if model is not None]
 
 
@@ -132,8 +131,7 @@ class Leases:
 
     async def start(self) -> None:
         """Take the lease, and look after it and after lapsed ones from now on. Raises StoreUnreachable."""
-        with translating(self._settings):
-            await self._renewed()
+        await self._renewed()
         self._task = asyncio.create_task(self._keep())
 
     async def aclose(self) -> None:
@@ -142,7 +140,7 @@ class Leases:
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait([self._task], timeout=2 * LOOK_EVERY_S)
-        with suppress(redis.RedisError):  # then the lease lapses by itself
+        with suppress(*COMMAND_FAILED):  # then the lease lapses by itself
             while await self._released(self._id, is_given_up=True):
                 pass
 
@@ -152,7 +150,7 @@ class Leases:
             try:
                 await self._take_from(await self._renewed())
                 await self._adopt_all()
-            except redis.RedisError as error:
+            except COMMAND_FAILED as error:
                 log.warning("lease_not_renewed", orchestrator_id=self._id, error=str(error))
             await asyncio.sleep(every_s)
 

@@ -12,6 +12,7 @@ import redis.asyncio
 
 from toolfleet.calls import Returned
 from toolfleet.connections import connect_async
+from toolfleet.redis_clients import COMMAND_FAILED
 from toolfleet.settings import Settings, read_settings
 from toolfleet.wire import Refused, Seal
 
@@ -37,7 +38,7 @@ class RedisStore:
         try:
             sealed: Any = await client.get(settings.keys.cached(digest))
             result = None if sealed is None else seal.open_result(sealed, f"cached.{digest}")
-        except (redis.RedisError, Refused) as error:
+        except (*COMMAND_FAILED, Refused) as error:
             log.warning("cached_result_not_read: %s", error)
             return None
         return result if isinstance(result, Returned) else None
@@ -50,7 +51,7 @@ class RedisStore:
             return
         try:
             await client.set(settings.keys.cached(digest), sealed, px=max(1, round(ttl_s * 1000)))
-        except redis.RedisError as error:
+        except COMMAND_FAILED as error:
             log.warning("result_not_cached: %s", error)
 
     def _connected(self) -> tuple[redis.asyncio.Redis, Seal, Settings]:

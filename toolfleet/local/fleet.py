@@ -18,7 +18,7 @@ from typing import Final, Self
 import redis
 from pydantic import SecretStr
 
-from toolfleet.connections import connect, translating
+from toolfleet.connections import connect
 from toolfleet.errors import InvalidSettings, NoToolsFound, WorkerNotReady
 from toolfleet.local.embedded_server import EmbeddedServer
 from toolfleet.local.lifeline import lifeline
@@ -122,7 +122,7 @@ class LocalFleet:
     def wait_until_ready(self, timeout_s: float = READY_WITHIN_S) -> None:
         """Return when every worker has announced itself. Raises WorkerNotReady."""
         waited_until = time.monotonic() + timeout_s
-        with translating(self.settings), connect(self.settings) as client:
+        with connect(self.settings) as client:
             while missing := self._unannounced(client):
                 for worker in missing:
                     if not worker.is_running:
@@ -163,7 +163,7 @@ def redis_or_embedded() -> Iterator[Settings]:
     """
     settings = read_settings()
     if settings.redis_url and "redis_url" in settings.model_fields_set:
-        with translating(_checked(settings)), connect(settings) as client:
+        with connect(settings) as client:
             client.ping()
         yield settings
         return

@@ -9,7 +9,6 @@ import os
 import time
 from typing import Any, Final, cast
 
-import redis
 import structlog
 from celery import bootsteps
 from celery.exceptions import WorkerShutdown
@@ -17,6 +16,7 @@ from celery.exceptions import WorkerShutdown
 from toolfleet.catalog import Announcement
 from toolfleet.connections import connect
 from toolfleet.keys import ANNOUNCEMENT_TTL_S, Keys
+from toolfleet.redis_clients import COMMAND_FAILED
 from toolfleet.settings import Settings
 
 log = structlog.get_logger("toolfleet.workers")
@@ -148,7 +148,7 @@ class AnnounceTools(bootsteps.StartStopStep):  # type: ignore[misc]  # celery sh
             return
         try:
             announcer.withdraw()
-        except redis.RedisError as error:
+        except COMMAND_FAILED as error:
             log.warning("not_withdrawn", error=str(error))
 
     def _again(self, consumer: Any) -> None:
@@ -156,7 +156,7 @@ class AnnounceTools(bootsteps.StartStopStep):  # type: ignore[misc]  # celery sh
             return
         try:
             conflict = self._announcer.announce()
-        except redis.RedisError as error:
+        except COMMAND_FAILED as error:
             log.warning("not_announced", error=str(error))
             consumer.timer.call_after(ANNOUNCE_AGAIN_S, self._again, (consumer,))
         else:

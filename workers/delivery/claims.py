@@ -16,6 +16,7 @@ import stamina
 
 from toolfleet.calls import ToolCall
 from toolfleet.keys import CLAIM_GRACE_S, Keys
+from toolfleet.redis_clients import COMMAND_FAILED
 from toolfleet.streams import GROUP
 from toolfleet.workers.delivery.message import Delivery
 
@@ -26,7 +27,7 @@ DUPLICATES: Final = "duplicate_messages"
 async def is_still_ours(client: redis.asyncio.Redis, delivery: Delivery) -> bool:
     """Whether the message of this delivery is still this worker's, for what was found out to be acted upon."""
     at = delivery.entry_id
-    async for attempt in stamina.retry_context(on=redis.RedisError, attempts=None, timeout=None, wait_max=2.0):
+    async for attempt in stamina.retry_context(on=COMMAND_FAILED, attempts=None, timeout=None, wait_max=2.0):
         with attempt:
             pending = await client.xpending_range(delivery.stream, GROUP, at, at, 1, delivery.consumer)
     return bool(pending)
@@ -61,7 +62,7 @@ class Claimer:
     async def _send(self, batch: list[tuple[Delivery, ToolCall, asyncio.Future[bool]]]) -> None:
         # The claimant is the same at each try: a claim whose reply was lost is found to be ours.
         claimants = [delivery.claimant for delivery, _, _ in batch]
-        async for attempt in stamina.retry_context(on=redis.RedisError, attempts=None, timeout=None, wait_max=2.0):
+        async for attempt in stamina.retry_context(on=COMMAND_FAILED, attempts=None, timeout=None, wait_max=2.0):
             with attempt:
                 holders = await self._set([call for _, call, _ in batch], claimants)
         won = [
@@ -81,7 +82,7 @@ class Claimer:
 
     async def _count_duplicates(self, duplicates: int) -> None:
         if duplicates:
-            with suppress(redis.RedisError):
+            with suppress(*COMMAND_FAILED):
                 await self._client.hincrby(self._keys.counters(), DUPLICATES, duplicates)
 
 

@@ -13,6 +13,7 @@ import structlog
 
 from toolfleet.keys import DEAD_LETTERS_MAX, Keys
 from toolfleet.masks import MASK, has_secrets, mask_arguments
+from toolfleet.redis_clients import COMMAND_FAILED
 from toolfleet.workers.delivery.message import Delivery
 
 log = structlog.get_logger("toolfleet.workers")
@@ -38,7 +39,7 @@ async def bury(
         "text": _shown(str(delivery.text), input_schema)[:65536],
         "mac": str(delivery.mac)[:128],
     }
-    async for attempt in stamina.retry_context(on=redis.RedisError, attempts=None, timeout=None, wait_max=2.0):
+    async for attempt in stamina.retry_context(on=COMMAND_FAILED, attempts=None, timeout=None, wait_max=2.0):
         with attempt:
             pipeline = client.pipeline(transaction=True)
             pipeline.xadd(keys.dead_letters(), fields, maxlen=DEAD_LETTERS_MAX, approximate=True)

@@ -20,6 +20,7 @@ import structlog
 
 from toolfleet.calls import Failed, Returned, Submitted, ToolCall
 from toolfleet.keys import REPLIES_MAX, REPLIES_TTL_S, RESULT_TTL_S, Keys
+from toolfleet.redis_clients import COMMAND_FAILED
 from toolfleet.replies import TELL
 from toolfleet.streams import GROUP, RETURNED
 from toolfleet.wire import Seal
@@ -105,7 +106,7 @@ class Settlement(NamedTuple):
 
 def settle_now(client: redis.Redis, keys: Keys, settlement: Settlement) -> Outcome:
     """Settle one call and wait for it, however long Redis is away: for processes without an event loop."""
-    for attempt in stamina.retry_context(on=redis.RedisError, attempts=None, timeout=None, wait_max=2.0):
+    for attempt in stamina.retry_context(on=COMMAND_FAILED, attempts=None, timeout=None, wait_max=2.0):
         with attempt:
             outcomes: list[int] = client.register_script(SETTLE)(args=_arguments(keys, [settlement]))
     return Outcome(outcomes[0])
@@ -141,11 +142,11 @@ class Settler:
 
     async def _send(self, settlements: Sequence[Settlement]) -> list[int]:
         arguments = _arguments(self._keys, settlements)
-        with suppress(redis.RedisError):
+        with suppress(*COMMAND_FAILED):
             first: list[int] = await self._script(args=arguments)
             return first
         # A result in hand is worth waiting for: sending it twice is harmless, the second time it is ALREADY.
-        async for attempt in stamina.retry_context(on=redis.RedisError, attempts=None, timeout=None, wait_max=2.0):
+        async for attempt in stamina.retry_context(on=COMMAND_FAILED, attempts=None, timeout=None, wait_max=2.0):
             with attempt:
                 outcomes: list[int] = await self._script(args=arguments)
         return outcomes

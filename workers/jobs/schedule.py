@@ -19,6 +19,7 @@ import structlog
 from toolfleet.calls import JobRecord, Submitted
 from toolfleet.jobs import ends_unix_ms, state_of
 from toolfleet.keys import DEAD_LETTERS_MAX, REPLIES_MAX, REPLIES_TTL_S, RESULT_TTL_S
+from toolfleet.redis_clients import COMMAND_FAILED
 from toolfleet.settings import Settings
 from toolfleet.streams import GROUP, RETURNED
 from toolfleet.wire import Refused, Seal
@@ -62,7 +63,7 @@ async def _submit(
     # The other system's id is nobody's business on the way.
     told = Submitted(poll_after_s=job.poll_after_s, message=job.message)
     script = client.register_script(SUBMIT)
-    async for attempt in stamina.retry_context(on=redis.RedisError, attempts=None, timeout=None, wait_max=2.0):
+    async for attempt in stamina.retry_context(on=COMMAND_FAILED, attempts=None, timeout=None, wait_max=2.0):
         with attempt:
             outcome: int = await script(
                 keys=[
@@ -156,7 +157,7 @@ class Schedule:
                 batch, self._waiting = self._waiting[:MAX_BATCH], self._waiting[MAX_BATCH:]
                 # Said twice is harmless: the second time the job is gone, or the same wait begins a little later.
                 async for attempt in stamina.retry_context(
-                    on=redis.RedisError, attempts=None, timeout=None, wait_max=2.0
+                    on=COMMAND_FAILED, attempts=None, timeout=None, wait_max=2.0
                 ):
                     with attempt:
                         outcomes = await self._send([word for word, _ in batch])

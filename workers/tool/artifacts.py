@@ -16,6 +16,7 @@ import structlog
 from toolfleet.artifacts import Artifacts
 from toolfleet.calls import Failed, MediaPart, Returned, Submitted, ToolCall
 from toolfleet.paging import preview
+from toolfleet.redis_clients import COMMAND_FAILED
 from toolfleet.settings import Settings
 from toolfleet.workers.tool.results import cut, is_larger
 
@@ -70,10 +71,10 @@ class Fitting:
         named = {} if media_type is None else {"media_type": media_type}
         try:
             async for attempt in stamina.retry_context(
-                on=redis.RedisError, attempts=ATTEMPTS, timeout=KEEP_WITHIN_S, wait_max=2.0
+                on=COMMAND_FAILED, attempts=ATTEMPTS, timeout=KEEP_WITHIN_S, wait_max=2.0
             ):
                 with attempt:
                     return await self._artifacts.keep(data, run_id=call.run_id, **named)
-        except redis.RedisError as error:
+        except COMMAND_FAILED as error:
             log.warning("artifact_not_kept", call_id=call.call_id, run_id=call.run_id, error=str(error))
         return None

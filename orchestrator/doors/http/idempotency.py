@@ -16,7 +16,6 @@ from starlette.datastructures import Headers
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from toolfleet.connections import translating
 from toolfleet.errors import StoreUnreachable, ToolfleetError
 from toolfleet.keys import IDEMPOTENCY_TTL_S
 from toolfleet.orchestrator.doors.http.door import Door
@@ -115,11 +114,10 @@ class _First:
         """None for the first request, what it was answered for a repeat. Raises Problem while that is not known."""
         script = self._door.client.register_script(CLAIM)
         under_way_s = IDEMPOTENCY_TTL_S if self._is_call else UNDER_WAY_S
-        with translating(self._door.settings):
-            known = cast(
-                "list[bytes | None] | None",
-                await script(keys=[self._name], args=[self._fingerprint, under_way_s * 1000]),
-            )
+        known = cast(
+            "list[bytes | None] | None",
+            await script(keys=[self._name], args=[self._fingerprint, under_way_s * 1000]),
+        )
         if known is None:
             return None
         fingerprint, status, headers, body = known
@@ -168,8 +166,7 @@ class _First:
             if status < REDIRECTION:
                 await self._remember(started, body)
             elif not (self._is_call and status >= SERVER_ERROR):
-                with translating(self._door.settings):
-                    await self._door.client.delete(self._name)
+                await self._door.client.delete(self._name)
         except StoreUnreachable as error:
             log.warning("answer_not_remembered", error=str(error))
 
@@ -180,11 +177,10 @@ class _First:
             "headers": orjson.dumps(headers),
             "body": body,
         }
-        with translating(self._door.settings):
-            pipeline = self._door.client.pipeline(transaction=True)
-            pipeline.hset(self._name, mapping={"fingerprint": self._fingerprint, **fields})
-            pipeline.expire(self._name, IDEMPOTENCY_TTL_S)
-            await pipeline.execute()
+        pipeline = self._door.client.pipeline(transaction=True)
+        pipeline.hset(self._name, mapping={"fingerprint": self._fingerprint, **fields})
+        pipeline.expire(self._name, IDEMPOTENCY_TTL_S)
+        await pipeline.execute()
 
 
 def _is_stream(started: Message) -> bool:

@@ -19,7 +19,6 @@ import redis.asyncio
 from pydantic import Field
 
 from toolfleet.calls import Record
-from toolfleet.connections import translating
 from toolfleet.settings import Settings
 from toolfleet.wire import Refused, Seal
 
@@ -142,8 +141,7 @@ class Keyring:
             expires_unix_s=expires_unix_s,
         )
         sealed = self._seal.close_api_key(stored.model_dump_json().encode(), digest)
-        with translating(self._settings):
-            await self._client.hset(self._settings.keys.api_keys(), digest, sealed)
+        await self._client.hset(self._settings.keys.api_keys(), digest, sealed)
         return key, stored
 
     async def all(self) -> list[ApiKey]:
@@ -156,8 +154,7 @@ class Keyring:
         if len(found) != 1:
             return None
         [(digest, key)] = found.items()
-        with translating(self._settings):
-            await self._client.hdel(self._settings.keys.api_keys(), digest)
+        await self._client.hdel(self._settings.keys.api_keys(), digest)
         return key
 
     async def find(self, key: str) -> ApiKey | None:
@@ -172,8 +169,7 @@ class Keyring:
         """Whether no key was ever made, or each was revoked; as of a second ago at most."""
         counted_s, is_empty = self._counted
         if time.monotonic() - counted_s >= KNOWN_FOR_S:
-            with translating(self._settings):
-                keys = await self._client.hlen(self._settings.keys.api_keys())
+            keys = await self._client.hlen(self._settings.keys.api_keys())
             is_empty = keys == 0
             self._counted = time.monotonic(), is_empty
         return is_empty
@@ -182,16 +178,14 @@ class Keyring:
         """Count a request of this key; 0 if it may be made now, otherwise how long to wait."""
         if key.rate_per_s is None:
             return 0.0
-        with translating(self._settings):
-            wait_ms: int = await self._take(
-                keys=[self._settings.keys.rate(key.key_id)], args=[key.rate_per_s, max(1.0, key.rate_per_s)]
-            )
+        wait_ms: int = await self._take(
+            keys=[self._settings.keys.rate(key.key_id)], args=[key.rate_per_s, max(1.0, key.rate_per_s)]
+        )
         return wait_ms / 1000
 
     async def _look_up(self, digest: str) -> ApiKey | None:
-        with translating(self._settings):
-            reply = self._client.hget(self._settings.keys.api_keys(), digest)
-            sealed = cast("bytes | None", await cast("Awaitable[object]", reply))
+        reply = self._client.hget(self._settings.keys.api_keys(), digest)
+        sealed = cast("bytes | None", await cast("Awaitable[object]", reply))
         self._known.pop(digest, None)
         # Only keys that exist are remembered: guesses would fill the memory.
         found = None if sealed is None else self._opened(digest, sealed)
@@ -202,9 +196,8 @@ class Keyring:
         return found
 
     async def _stored(self) -> dict[str, ApiKey]:
-        with translating(self._settings):
-            reply = self._client.hgetall(self._settings.keys.api_keys())
-            stored = cast("Mapping[bytes, bytes]", await cast("Awaitable[object]", reply))
+        reply = self._client.hgetall(self._settings.keys.api_keys())
+        stored = cast("Mapping[bytes, bytes]", await cast("Awaitable[object]", reply))
         opened = {digest.decode(): self._opened(digest.decode(), sealed) for digest, sealed in stored.items()}
         return {digest: key for digest, key in opened.items() if key is not None}
 

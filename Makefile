@@ -11,19 +11,25 @@ RIGHT_VERSION := import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 14))
 PYTHON ?= $(shell for python in python3 python3.13 python3.12 python3.11; do \
 	"$$python" -c '$(RIGHT_VERSION)' 2>/dev/null && echo "$$python" && break; done)
 
+NO_PYTHON := no Python 3.11, 3.12 or 3.13 found: install one, or say PYTHON=/path/to/python3
+
 # pytest's own options, for example: make test PYTEST="-k gather -x"
 PYTEST ?=
 
 # Tests mostly wait for processes: three files at a time keep two cores busy.
 TESTS_AT_ONCE ?= 3
 
-.PHONY: demo test faults lint style types walls compose format bench clean help
+.PHONY: demo test fresh faults lint style types walls compose format bench clean help
 
 demo: $(VENV)/.for-demo ## run a conversation on a local fleet; needs no key, no Docker, no Redis
 	$(BIN)/toolfleet demo
 
 test: $(VENV)/.for-test ## run the whole test suite
 	$(BIN)/python -m pytest --numprocesses $(TESTS_AT_ONCE) --dist loadfile $(PYTEST)
+
+fresh: ## build the wheel and run the commands where there is nothing else, on each Python from 3.11 to 3.13 that is here
+	@test -n "$(PYTHON)" || { echo "make: $(NO_PYTHON)" >&2; exit 1; }
+	$(PYTHON) .ci/fresh
 
 faults: $(VENV)/.for-test ## kill workers, servers and orchestrators, and count what it cost; SHORT=1 for under ten minutes
 	$(BIN)/python -m tests.faults $(if $(SHORT),--short)
@@ -74,6 +80,6 @@ $(VENV)/.for-bench: pyproject.toml | $(VENV)/.made
 	@touch $@ $(VENV)/.for-demo
 
 $(VENV)/.made:
-	@test -n "$(PYTHON)" || { echo "make: no Python 3.11, 3.12 or 3.13 found: install one, or say PYTHON=/path/to/python3" >&2; exit 1; }
+	@test -n "$(PYTHON)" || { echo "make: $(NO_PYTHON)" >&2; exit 1; }
 	$(PYTHON) -m venv $(VENV)
 	@touch $@

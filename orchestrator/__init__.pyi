@@ -28,6 +28,7 @@ from .models import (
     RehearsalServer as RehearsalServer,
     ReplyComplete as ReplyComplete,
     model_from_environment as model_from_environment,
+    rehearsal_model as rehearsal_model,
 )
 from .models.recorded import (
     FunctionModel as FunctionModel,

@@ -17,8 +17,10 @@ from typing import Any, Self, Unpack
 import structlog
 
 from toolfleet.calls import Failed, Returned, Submitted, run_of
+from toolfleet.connections import address
 from toolfleet.errors import CallerError, RunNotFound, RunNotOpen, StoreUnreachable
 from toolfleet.messages import AssistantMessage, Message, ToolMessage
+from toolfleet.misspelt import exact
 from toolfleet.orchestrator.calls.group import OnUnknownTool
 from toolfleet.orchestrator.fleet.cancel import Unwanted
 from toolfleet.orchestrator.models.protocol import ChatModel
@@ -37,7 +39,7 @@ from toolfleet.orchestrator.tools.agents import Agent, Agents
 from toolfleet.orchestrator.tools.builtin import CANCEL_WAIT_S
 from toolfleet.orchestrator.tools.interceptors import Interceptor, Interceptors, RequestedToolCall, contributed
 from toolfleet.orchestrator.tools.offer import ToolProvider
-from toolfleet.orchestrator.wiring import Wishes, assemble
+from toolfleet.orchestrator.wiring import Wishes, assemble, found_redis
 from toolfleet.settings import Settings, read_settings
 from toolfleet.wire import Seal
 
@@ -57,10 +59,14 @@ class Orchestrator:
 
     Use it as an async context manager; any number of runs may go on at once. Every run is stored as it goes: when an
     orchestrator is lost, another one with the same model goes on with its runs. `model` is closed with it; with
-    `adopts=False` it works on nothing but what was begun here. Raises StoreUnreachable on entry when Redis does not
-    answer.
+    `adopts=False` it works on nothing but what was begun here.
+
+    Its fleet is the one at `redis_url`, at TOOLFLEET_REDIS_URL, that of `toolfleet up` on this machine, or the one at
+    redis://127.0.0.1:6379/0: the first of these that is named or runs, found on entry (`address` says which). Raises
+    StoreUnreachable on entry when there is none, OtherSecret when all its live workers have another secret.
     """
 
+    @exact()
     def __init__(
         self,
         model: ChatModel | None = None,
@@ -82,7 +88,7 @@ class Orchestrator:
         was not offered. `needs_approval` adds to what tools themselves require.
         """
         overrides = {} if redis_url is None else {"redis_url": redis_url}
-        self._settings = settings or read_settings(**overrides)
+        self._asked = self._settings = settings or read_settings(**overrides)
         self._model = model
         self._agents = Agents(
             agents,
@@ -111,6 +117,7 @@ class Orchestrator:
         # Anew each time: one that was made before a fork would share its reply stream with its siblings.
         self._id = _new_id()
         async with AsyncExitStack() as stack:
+            self._settings = await found_redis(stack, self._asked)
             parts = await assemble(stack, self._settings, self._seal, self._id, self._wishes)
             self._exit = stack.pop_all()
         self.catalog, self.conversations = parts.catalog, parts.conversations
@@ -132,8 +139,13 @@ class Orchestrator:
 
     @property
     def settings(self) -> Settings:
-        """How the fleet is set up that it uses."""
+        """How the fleet is set up that it uses; where its Redis was found, once it has been entered."""
         return self._settings
+
+    @property
+    def address(self) -> str:
+        """Where the Redis of its fleet is, without password; certain only once it has been entered."""
+        return address(self._settings.redis_url)
 
     @property
     def dispatched(self) -> int:
@@ -157,6 +169,7 @@ class Orchestrator:
 
     # --- runs ---------------------------------------------------------------------------------------------------
 
+    @exact(RunOptions)
     async def run(self, question: str | Sequence[Message], **options: Unpack[RunOptions]) -> Run:
         """One conversation to its end; look at `state`, `answer`, `reason`, `messages`, `calls`, `usage`.
 
@@ -171,6 +184,7 @@ class Orchestrator:
                 self._runs.run_errand(self._abandon(run_id))
             raise
 
+    @exact(RunOptions)
     def run_sync(self, question: str | Sequence[Message], **options: Unpack[RunOptions]) -> Run:
         """As `run`, for callers without an event loop: scripts, notebooks, threads. Opens this orchestrator by itself.
 
@@ -178,6 +192,7 @@ class Orchestrator:
         """
         return run_sync(self, question, **options)
 
+    @exact(RunOptions)
     async def stream(
         self, question: str | Sequence[Message], **options: Unpack[RunOptions]
     ) -> AsyncGenerator[Event, None]:
@@ -205,6 +220,7 @@ class Orchestrator:
             if not is_over:
                 self._runs.run_errand(self._abandon(run_id))
 
+    @exact(RunOptions)
     async def start(
         self,
         question: str | Sequence[Message],
@@ -219,6 +235,7 @@ class Orchestrator:
         run_id, _ = await self._begin(question, options, emit=on_event)
         return run_id
 
+    @exact(RunOptions)
     async def submit(self, question: str | Sequence[Message], *, model: str, **options: Unpack[RunOptions]) -> str:
         """Store a run for whichever orchestrator has this model, and return its id at once. Needs no model here."""
         started = await self._started(question, options, model)
@@ -241,6 +258,7 @@ class Orchestrator:
         """Any run as it stands. Raises RunNotFound, StoreUnreachable."""
         return (await self._store.load(run_id)).run
 
+    @exact()
     async def runs(
         self, *, limit: int = 50, offset: int = 0, states: Collection[State] = (), tenant: str | None = None
     ) -> Sequence[Head]:
@@ -312,6 +330,7 @@ class Orchestrator:
 
     # --- one call, without a model ------------------------------------------------------------------------------
 
+    @exact()
     async def call(
         self,
         tool: str,
@@ -338,6 +357,7 @@ class Orchestrator:
             tenant=tenant,
         )
 
+    @exact()
     async def task(self, handle: str, *, wait_s: float = 0.0, tenant: str | None = None) -> Status:
         """How a handle's call stands, after waiting up to `wait_s` for its result. Raises HandleNotFound.
 
@@ -347,12 +367,14 @@ class Orchestrator:
         """
         return await self._single.status(handle, wait_s=wait_s, tenant=tenant)
 
+    @exact()
     async def cancel_task(self, handle: str, *, tenant: str | None = None) -> Status:
         """Cancel a handle's call, queued, running or elsewhere; how it has ended. Raises HandleNotFound."""
         return await self._single.cancel(handle, tenant=tenant)
 
     # --- bring your own loop ------------------------------------------------------------------------------------
 
+    @exact(BatchOptions)
     async def execute(
         self, message: AssistantMessage, *, history: Sequence[Message] = (), **options: Unpack[BatchOptions]
     ) -> list[ToolMessage]:
@@ -365,6 +387,7 @@ class Orchestrator:
         records, results = await self._batches.execute(message, history, options)
         return list(tool_messages(records, results))
 
+    @exact(BatchOptions)
     async def execute_results(
         self, message: AssistantMessage, *, history: Sequence[Message] = (), **options: Unpack[BatchOptions]
     ) -> list[Returned | Failed | Submitted]:
@@ -372,6 +395,7 @@ class Orchestrator:
         records, results = await self._batches.execute(message, history, options)
         return [results[record.call_id] for record in records]
 
+    @exact(BatchOptions)
     async def complete(self, messages: Sequence[Message], **options: Unpack[BatchOptions]) -> tuple[Message, ...]:
         """The same conversation with an answer behind each call of its last reply; those it has are not run again.
 
@@ -398,7 +422,10 @@ class Orchestrator:
         emit: Callable[[Event], None] | None = None,
     ) -> tuple[str, bool]:
         if self._model is None:
-            raise CallerError("this Orchestrator has no model: pass one, or use `execute` with calls of your own")
+            raise CallerError(
+                "this Orchestrator has no model: pass one, such as `model_from_environment() or rehearsal_model()` of "
+                "orchestrator.models, or use `call` and `execute` with calls of your own"
+            )
         started = await self._started(question, options, self._model.name)
         return started.run_id, await self._runs.begin(started, emit)
 

@@ -18,6 +18,7 @@ from weakref import WeakKeyDictionary
 
 from toolfleet.errors import CallerError, ToolfleetError
 from toolfleet.messages import Message
+from toolfleet.misspelt import exact
 from toolfleet.orchestrator.options import RunOptions
 from toolfleet.orchestrator.run.value import Run
 
@@ -62,6 +63,7 @@ class NotHere(CallerError):
     """The orchestrator cannot be used without `await` in this place."""
 
 
+@exact(RunOptions)
 def run_sync(orchestrator: Runner, question: str | Sequence[Message], **options: Unpack[RunOptions]) -> Run:
     """One conversation to its end, as `Orchestrator.run`. Ctrl-C cancels it, unless it has a `run_id` to go on by.
 

@@ -5,6 +5,7 @@ The only file that knows all of them. Decides nothing.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
@@ -12,6 +13,7 @@ from dataclasses import dataclass
 from toolfleet.artifacts import Artifacts
 from toolfleet.broker import celery_app
 from toolfleet.connections import connect_async
+from toolfleet.local.finding import running_redis
 from toolfleet.orchestrator.calls.direct_batch import Batches
 from toolfleet.orchestrator.calls.direct_call import SingleCalls
 from toolfleet.orchestrator.calls.group import Calls, OnUnknownTool
@@ -68,15 +70,29 @@ class Parts:
     batches: Batches
 
 
+async def found_redis(stack: AsyncExitStack, settings: Settings) -> Settings:
+    """`settings` with the Redis that they name or that is found, which `stack` lets go. Raises StoreUnreachable."""
+    if settings.names_redis:
+        return settings
+    finding = running_redis(settings)
+    found = await asyncio.to_thread(finding.__enter__)  # a server that is just starting takes its time
+    # Not in a thread: at the end of the interpreter, when `orchestrator.sync` closes, there are no new ones. Only the
+    # server's last user waits here, until it has written its file.
+    stack.callback(finding.__exit__, None, None, None)
+    return found
+
+
 async def assemble(
     stack: AsyncExitStack, settings: Settings, seal: Seal, orchestrator_id: str, wishes: Wishes
 ) -> Parts:
-    """Connect, and build every part; `stack` closes them, and the model. Raises StoreUnreachable."""
+    """Connect, and build every part; `stack` closes them, and the model. Raises StoreUnreachable, OtherSecret."""
     client = connect_async(settings)
     stack.push_async_callback(client.aclose)
     shared = connect_async(settings, shared_by_many=True)
     stack.push_async_callback(shared.aclose)
-    await client.ping()
+    catalog = Catalog(client, settings)
+    # Before it takes a lease: with another secret it would adopt runs and fail them.
+    await catalog.check_secret()
     app = celery_app(settings)
     gatherer = Gatherer(client, settings, seal, orchestrator_id)
     gatherer.start()
@@ -84,7 +100,7 @@ async def assemble(
     dispatcher = Dispatcher(publisher_for(settings, client, app), seal, gatherer)
     stack.push_async_callback(dispatcher.aclose)
 
-    catalog, vault, artifacts = Catalog(client, settings), Vault(shared, settings), Artifacts(shared, settings)
+    vault, artifacts = Vault(shared, settings), Artifacts(shared, settings)
     store = RunStore(shared, settings, seal, blocking_client=client)
     handles = Handles(shared, settings, seal, gatherer)
     canceller = Canceller(shared, settings, seal, app)

@@ -3,12 +3,23 @@
 from __future__ import annotations
 
 import secrets
+import signal
 from collections.abc import Iterator
 
 import pytest
 
+from tests.counting import CountedTests
 from toolfleet.local.embedded_server import EmbeddedServer
 from toolfleet.settings import Settings, new_secret
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # As under nohup and in a script's background: child processes inherit it, and tests send them Ctrl-C.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if not hasattr(config, "workerinput"):  # one of xdist's workers, which sees a part
+        config.pluginmanager.register(CountedTests(), "counted-tests")
 
 
 @pytest.fixture(scope="session")

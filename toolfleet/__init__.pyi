@@ -112,6 +112,7 @@ from .orchestrator import (
     assistant as assistant,
     forget as forget,
     model_from_environment as model_from_environment,
+    rehearsal_model as rehearsal_model,
     sync as sync,
     system as system,
 )

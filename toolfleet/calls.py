@@ -6,19 +6,33 @@ Closed, frozen, versioned, JSON only. This module holds values; it must not know
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Annotated, Any, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+
+from toolfleet.misspelt import check_options
 
 WIRE_VERSION: Final = 1
 _UNDO: Final = "-undo"
 
 
 class Record(BaseModel):
-    """A frozen value that refuses fields it does not know."""
+    """A frozen value that refuses fields it does not know: with UnknownOption where it is made by hand."""
 
     # Built at first use: a module with tools imports many records and needs few.
     model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
+
+    if not TYPE_CHECKING:  # which sees the fields, as pydantic's plugin tells it
+
+        def __init__(self, /, **fields: Any) -> None:
+            try:
+                super().__init__(**fields)
+            except ValidationError as error:
+                check_options(type(self).__name__, fields, type(self).model_fields)
+                raise error from None
+
+        # As on pydantic's own: what is read from JSON is not to go through Python for each record.
+        __init__.__pydantic_base_init__ = True
 
 
 class Effect(StrEnum):
@@ -72,7 +86,34 @@ class MediaPart(Record):
         return f"[{self.media_type}{named}, {self.size_bytes} bytes{kept}]"
 
 
-class Returned(Record):
+class Attempt(Record):
+    """The delivery that a call has ended with: which worker had it, the how-manieth it was, and from when to when.
+
+    `worker` is empty where another system did the work. A call that was never started, because it had expired for
+    instance, began and ended at the same moment.
+    """
+
+    worker: str
+    number: int
+    began_unix_s: float
+    ended_unix_s: float
+
+
+class Result(Record):
+    """What results share. Two that say the same are equal, whichever worker has said it."""
+
+    attempt: Attempt | None = Field(default=None, exclude_if=lambda attempt: attempt is None, repr=False)
+
+    def __eq__(self, other: object) -> bool:
+        """Whether both say the same."""
+        return type(self) is type(other) and self.__dict__ | {"attempt": None} == other.__dict__ | {"attempt": None}
+
+    def __hash__(self) -> int:
+        """Equal ones have one hash. Raises TypeError for what holds a dict."""
+        return hash((type(self), *(value for name, value in self.__dict__.items() if name != "attempt")))
+
+
+class Returned(Result):
     """The tool returned. `content` is what the model reads, and `media` if it can; the rest never reaches it.
 
     `artifact` names what `content` is only a preview of, see toolfleet.artifacts.
@@ -110,7 +151,7 @@ class ToolCall(Record):
     """What the tool returned to the call that this one takes back; None for an ordinary call."""
 
 
-class Failed(Record):
+class Failed(Result):
     """The call ended without a return value. `message` is written for the model to read."""
 
     type: Literal["failed"] = "failed"

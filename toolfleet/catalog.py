@@ -19,3 +19,5 @@ class Announcement(Record):
     queues: tuple[str, ...]
     started_unix_s: float
     tools: tuple[ToolSpec, ...]
+    proofs: tuple[str, ...] = ()
+    """What shows that it has the fleet's secret, see `Seal.proofs`."""

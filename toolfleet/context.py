@@ -18,6 +18,7 @@ from pydantic_core import PydanticSerializationError, to_json
 from toolfleet.calls import Progress, ToolCall
 from toolfleet.errors import CallerError
 from toolfleet.messages import Message
+from toolfleet.misspelt import exact
 
 log = logging.getLogger("toolfleet.context")
 
@@ -143,6 +144,7 @@ class Context:
         """Seconds until the deadline; negative when it has passed."""
         return self.deadline_unix_s - time.time()
 
+    @exact()
     def progress(self, fraction: float, message: str = "") -> None:
         """Tell whoever waits how far the call has come, from 0 to 1. Never blocks, never raises."""
         try:
@@ -150,6 +152,7 @@ class Context:
         except Exception as error:  # noqa: BLE001  # a courtesy to the reader must not cost the tool its work
             log.warning("progress_not_reported: %r", error, extra={"call_id": self.call_id, "run_id": self.run_id})
 
+    @exact()
     def checkpoint(self, data: Any) -> None:
         """Keep `data`, any JSON, for the attempt that follows if this worker is lost: its `last_checkpoint`.
 
@@ -209,6 +212,7 @@ class within:  # noqa: N801  # used as a statement, `with within(context):`
 # --- parameters that the model never sees ----------------------------------------------------------------------------
 
 
+@exact()
 @dataclass(frozen=True, slots=True)
 class FromContext:
     """Marks a parameter that is taken from the caller's context: `tenant: Annotated[str, FromContext("tenant")]`."""

@@ -66,7 +66,15 @@ class HandleNotFound(CallerError):
 
 
 class InvalidSettings(CallerError):
-    """A setting is missing or contradicts another."""
+    """A setting is missing, unknown, or contradicts another."""
+
+
+class OtherSecret(InvalidSettings):
+    """The two halves of the fleet sign with different secrets: neither would believe the other."""
+
+
+class UnknownOption(CallerError, TypeError):
+    """An option by this name does not exist; most likely it is misspelt."""
 
 
 # --- the operator acts ----------------------------------------------------------------------------------------------
@@ -78,6 +86,10 @@ class OperatorError(ToolfleetError):
 
 class StoreUnreachable(OperatorError):
     """Redis does not answer, or refuses."""
+
+
+class StoreRefuses(StoreUnreachable):
+    """Redis is there, and refuses: the password, a right, or for now all writes or all commands."""
 
 
 class BrokerUnreachable(OperatorError):

@@ -20,6 +20,9 @@ REPLIES_TTL_S: Final = 24 * 3600
 ANNOUNCEMENT_TTL_S: Final = 30
 """The tools of a worker that vanished are offered for this long; live workers renew at a third of it."""
 
+NODE_TTL_S: Final = 15
+"""The name of a worker that was killed is free again after this."""
+
 IDEMPOTENCY_TTL_S: Final = 24 * 3600
 """How long a repeated POST gets the answer of the first one."""
 
@@ -55,6 +58,10 @@ class Keys:
     def worker(self, worker: str) -> str:
         """String: what one worker is and the specs of its tools."""
         return f"{self.namespace}:worker:{worker}"
+
+    def node(self, node: str) -> str:
+        """Which process has this worker's name, as `worker@host`. TTL: NODE_TTL_S, renewed."""
+        return f"{self.namespace}:node:{node}"
 
     def spec(self, tool: str) -> str:
         """String: the one spec that all live workers with this tool agree on."""
@@ -127,6 +134,10 @@ class Keys:
     def orchestrator(self, orchestrator_id: str) -> str:
         """String: an orchestrator's lease on its runs; while it lives, results are pushed to its reply stream."""
         return f"{self.namespace}:orchestrator:{orchestrator_id}"
+
+    def orchestrator_proofs(self, orchestrator_id: str) -> str:
+        """String: what a living orchestrator shows of its secret, as JSON. Ends with its lease."""
+        return f"{self.namespace}:orchestrator-proofs:{orchestrator_id}"
 
     def owned(self, orchestrator_id: str) -> str:
         """Set: the unfinished runs of one orchestrator."""

@@ -16,19 +16,22 @@ from redis.exceptions import (
     AuthenticationError,
     BusyLoadingError,
     ClusterDownError,
+    InvalidResponse,
     NoPermissionError,
     OutOfMemoryError,
     ReadOnlyError,
     RedisError,
 )
 
-from toolfleet.errors import StoreUnreachable
+from toolfleet.errors import StoreRefuses, StoreUnreachable
 
 COMMAND_FAILED: Final = (StoreUnreachable, RedisError)
 """All that a command of these clients may end in: for loops that must go on, and words that must be said, whatever
 Redis answers."""
 
+# Each stands behind "Redis at …".
 _AWAY: Final = "does not answer ({said}); start it, or set TOOLFLEET_REDIS_URL"
+_ANOTHER: Final = "does not speak Redis's protocol ({said}); set TOOLFLEET_REDIS_URL"
 _REFUSED: Final = "refused us: {said}; check user and password in TOOLFLEET_REDIS_URL"
 
 # The more special kinds come first: two of them are ConnectionErrors to redis-py.
@@ -38,6 +41,7 @@ _BY_KIND: Final[tuple[tuple[type[RedisError], str], ...]] = (
     (BusyLoadingError, "cannot be used yet: {said}; wait until it has read its data"),
     (redis.ConnectionError, _AWAY),
     (redis.TimeoutError, _AWAY),
+    (InvalidResponse, _ANOTHER),
     (OutOfMemoryError, "refuses writes: {said}; raise its maxmemory, or remove what fills it"),
     (ReadOnlyError, "refuses writes: {said}; set TOOLFLEET_REDIS_URL to its primary"),
     (ClusterDownError, "refuses commands: {said}; wait until it is whole again, or see its log"),
@@ -56,12 +60,12 @@ _PIPELINE_SAYS: Final = "of pipeline caused error: "
 def raise_in_our_words(error: RedisError, address: str) -> NoReturn:
     """Raise StoreUnreachable for what waiting or an operator can mend, and any other error as it is."""
     said = str(error).rpartition(_PIPELINE_SAYS)[2]
-    for kind, text in _BY_KIND:
-        if isinstance(error, kind):
-            raise StoreUnreachable(f"Redis at {address} {text.format(said=said)}") from error
-    if text := _BY_CODE.get(said.partition(" ")[0], ""):
-        raise StoreUnreachable(f"Redis at {address} {text.format(said=said)}") from error
-    raise error
+    of_its_code = _BY_CODE.get(said.partition(" ")[0])
+    text = next((text for kind, text in _BY_KIND if isinstance(error, kind)), of_its_code)
+    if text is None:
+        raise error
+    family = StoreUnreachable if text in {_AWAY, _ANOTHER} else StoreRefuses
+    raise family(f"Redis at {address} {text.format(said=said)}") from error
 
 
 class Client(redis.Redis):

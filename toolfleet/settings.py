@@ -5,10 +5,11 @@ No other module reads the environment for a setting of this project.
 
 from __future__ import annotations
 
+import os
 import secrets as stdlib_secrets
 from functools import cached_property
 from ipaddress import ip_address
-from typing import Annotated, Self
+from typing import Annotated, Any, Self
 from urllib.parse import urlsplit
 
 from pydantic import Field, SecretStr, ValidationError, model_validator
@@ -17,20 +18,31 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 from toolfleet.arguments.parsing import MAX_BYTES, MAX_DEPTH, MAX_ELEMENTS, Limits
 from toolfleet.errors import InvalidSettings
 from toolfleet.keys import Keys
+from toolfleet.misspelt import check_options
 from toolfleet.stream_urls import stream_url
+from toolfleet.variables import misspelt
 
 Seconds = Annotated[float, Field(gt=0)]
 
 MIN_SECRET_BYTES = 16
 
+DEFAULT_REDIS_URL = "redis://127.0.0.1:6379/0"
+
 
 class Settings(BaseSettings):
-    """How this fleet is set up. Times are seconds unless the name says otherwise."""
+    """How this fleet is set up. Times are seconds unless the name says otherwise.
+
+    Raises UnknownOption for a setting that does not exist, and ValidationError for a wrong one or for a variable in the
+    environment that begins with `TOOLFLEET_` and is nobody's.
+    """
 
     model_config = SettingsConfigDict(env_prefix="TOOLFLEET_", frozen=True, extra="ignore")
 
-    redis_url: str = "redis://127.0.0.1:6379/0"
-    """Where results, specs and (by default) the queues live: redis://, rediss://, unix:// or sentinel://."""
+    redis_url: str = DEFAULT_REDIS_URL
+    """Where results, specs and (by default) the queues live: redis://, rediss://, unix:// or sentinel://.
+
+    Unless it is set, the embedded server of this user is looked for first (`local/finding.py`).
+    """
 
     broker_url: str | None = None
     """Celery's broker. None: Redis Streams on `redis_url`. Any Celery URL works, with that broker's own guarantees."""
@@ -143,6 +155,14 @@ class Settings(BaseSettings):
     max_polls: Annotated[int, Field(ge=1)] = 200
     """Jobs that one worker asks about at the same time."""
 
+    @model_validator(mode="before")
+    @classmethod
+    def _names_are_known(cls, values: dict[str, Any]) -> dict[str, Any]:
+        check_options("Settings", values, cls.model_fields.keys())
+        if complaints := misspelt(os.environ, cls.model_fields):
+            raise ValueError("; ".join(complaints))
+        return values
+
     @model_validator(mode="after")
     def _heartbeats_fit_the_lease(self) -> Self:
         if self.lease_s <= 3 * self.heartbeat_s:
@@ -177,10 +197,16 @@ class Settings(BaseSettings):
         """The variables that give another process these settings; they hold the secrets."""
         values = {
             name: value.get_secret_value() if isinstance(value, SecretStr) else str(value)
-            for name, value in self
-            if value is not None
+            # Not `self` as pairs: what a cached property has computed would be among them.
+            for name in type(self).model_fields
+            if (value := getattr(self, name)) is not None
         }
         return {f"TOOLFLEET_{name.upper()}": value for name, value in values.items()}
+
+    @property
+    def names_redis(self) -> bool:
+        """Whether somebody chose `redis_url`; its default is only where a Redis may be found."""
+        return bool(self.redis_url) and "redis_url" in self.model_fields_set
 
     @property
     def redis_is_local(self) -> bool:

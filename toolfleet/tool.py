@@ -11,9 +11,9 @@ import inspect
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import fields, replace
 from types import FrameType
-from typing import Any, Concatenate, Generic, Literal, ParamSpec, TypeVar, cast, overload
+from typing import Any, Concatenate, Final, Generic, Literal, ParamSpec, TypeVar, cast, overload
 
 from toolfleet.arguments.parsing import DEFAULT_LIMITS, Arguments, Limits, read_arguments
 from toolfleet.calls import Effect, Failed, Returned, Submitted
@@ -22,6 +22,7 @@ from toolfleet.declaration import Declaration, Options, ToolSpec, declare
 from toolfleet.errors import InvalidTool, UnconvertibleValue
 from toolfleet.hooks import Hooks
 from toolfleet.interceptors.protocol import Interceptor
+from toolfleet.misspelt import check_options
 from toolfleet.signature import NotYetDefined, is_method
 
 __all__ = ["Tool", "ToolSpec", "tool"]
@@ -31,6 +32,8 @@ Q = ParamSpec("Q")
 R = TypeVar("R")
 R2 = TypeVar("R2")
 S = TypeVar("S")
+
+OPTION_NAMES: Final = frozenset(field.name for field in fields(Options))
 
 
 class Tool(Generic[P, R]):
@@ -231,8 +234,9 @@ def tool(function: Any = None, /, *, retry_on: Any = (), interceptors: Any = (),
     Name and description come from the function unless given; parameter descriptions from the docstring, `Annotated` or
     `Field`. A tool is assumed to have an effect that must not happen twice, unless it is `read_only` or `idempotent`.
     `convert` makes of its value what the model reads; toolfleet.interceptors tells what `interceptors` may be.
-    Raises InvalidTool.
+    Raises InvalidTool, UnknownOption.
     """
+    check_options("@tool", options, OPTION_NAMES)
     retried = retry_on if isinstance(retry_on, tuple) else (retry_on,)
     make = functools.partial(
         _make_tool,

@@ -7,8 +7,8 @@ must not know Celery or Redis.
 from __future__ import annotations
 
 import hmac
-from collections.abc import Callable
-from typing import Any, Final, TypeVar
+from collections.abc import Callable, Sequence
+from typing import Any, Final, NamedTuple, TypeVar
 
 from pydantic import ValidationError
 from pydantic_core import PydanticSerializationError, from_json
@@ -22,11 +22,29 @@ T = TypeVar("T")
 _CALL, _RESULT, _PROGRESS = b"toolfleet.call\0", b"toolfleet.result\0", b"toolfleet.progress\0"
 _JOB, _CHECKPOINT = b"toolfleet.job\0", b"toolfleet.checkpoint\0"
 _GRANT = b"toolfleet.artifact-grant\0"
+_MEMBER = b"toolfleet.member\0"
 _CALLBACK, _API_KEY = b"toolfleet.callback\0", b"toolfleet.api-key\0"
 
 
 class Refused(ToolfleetError):
     """An envelope that must not be executed or believed; the text is the reason, for counters and dead letters."""
+
+
+class Trust(NamedTuple):
+    """Whether we would accept what another signs, and whether it would accept what we sign."""
+
+    believes: bool
+    is_believed: bool
+
+    @property
+    def is_mutual(self) -> bool:
+        """Whether a call would be run, and its result be believed."""
+        return self.believes and self.is_believed
+
+    @property
+    def is_none(self) -> bool:
+        """Whether the two have no secret in common; in the midst of a change there may be trust in one direction."""
+        return not (self.believes or self.is_believed)
 
 
 class Seal:
@@ -117,6 +135,18 @@ class Seal:
         """What an API key allows, as JSON values. Raises Refused."""
         return self._open(sealed, _API_KEY + digest.encode() + b"\0", from_json)
 
+    def proofs(self, member: str) -> tuple[str, ...]:
+        """What shows others that this member of the fleet has their secret: with the one it signs with first.
+
+        Bound to the member, so that nothing can be prepared or compared; whoever reads them could read a signed call.
+        """
+        return tuple(_mac(digest, _MEMBER, member.encode()) for digest in self._digests)
+
+    def trust(self, member: str, proofs: Sequence[str]) -> Trust:
+        """Which way calls and results could pass between us and the member that shows these proofs."""
+        own = self.proofs(member)
+        return Trust(believes=_is_among(proofs[:1], own), is_believed=_is_among(own[:1], proofs))
+
     def close_grant(self, text: bytes, run_id: str, artifact: str) -> bytes:
         """What a run may know of an artifact as bytes for Redis, sealed like a result, for this run only."""
         return self._sign(_GRANT + f"{run_id}\0{artifact}\0".encode(), text).encode() + text
@@ -142,6 +172,10 @@ class Seal:
 
     def _sign(self, purpose: bytes, text: bytes) -> str:
         return _mac(self._digests[0], purpose, text)
+
+
+def _is_among(first: Sequence[str], proofs: Sequence[str]) -> bool:
+    return any(hmac.compare_digest(each.encode(), proof.encode()) for each in first for proof in proofs)
 
 
 def _mac(keyed: hmac.HMAC, purpose: bytes, text: bytes) -> str:

@@ -48,6 +48,10 @@ class Ending(StrEnum):
 
     SETTLED = "settled"
     """Its result is stored and its message acknowledged."""
+    FAILED = "failed"
+    """The same, and the result says that it failed."""
+    CANCELLED = "cancelled"
+    """The same, and the result says that it was cancelled."""
     BURIED = "buried"
     """It was a duplicate or nobody's call: nothing is owed but an acknowledgement."""
     TAKEN_OVER = "taken_over"
@@ -212,27 +216,36 @@ class Performer:
     async def _settle(self, delivery: Delivery, call: ToolCall, result: Returned | Failed | Submitted) -> Ending:
         if self._fitting.is_needed(result):
             result = await _to_its_end(asyncio.ensure_future(self._fitting.fitted(result, call)))
-        outcome = await self._outcome(delivery, call, result)
+        outcome, result = await self._outcome(delivery, call, result)
         reached(Point.SETTLED, call.call_id)
         self._checkpoints.end(call.call_id, settled=outcome is not Outcome.LATE)
-        return Ending.TAKEN_OVER if outcome is Outcome.LATE else Ending.SETTLED
+        return Ending.TAKEN_OVER if outcome is Outcome.LATE else _settled_as(result)
 
-    async def _outcome(self, delivery: Delivery, call: ToolCall, result: Returned | Failed | Submitted) -> Outcome:
+    async def _outcome(
+        self, delivery: Delivery, call: ToolCall, result: Returned | Failed | Submitted
+    ) -> tuple[Outcome, Returned | Failed | Submitted]:
+        """What became of the settlement, and the result that it was made with."""
         if isinstance(result, Submitted):
             job = job_of(delivery, call, self._tools[call.tool], result)
             if isinstance(job, JobRecord):
-                return await submit(self._client, self._settings, self._seal, delivery, job)
+                return await submit(self._client, self._settings, self._seal, delivery, job), result
             result = job
         settlement = Settlement.of(delivery, call, result, self._seal)
         try:
-            return await self._settler.settle(settlement)
+            return await self._settler.settle(settlement), result
         except asyncio.CancelledError:
             # It is on its way all the same; sent twice, it counts once.
-            return await _to_its_end(self._settler.settle(settlement))
+            return await _to_its_end(self._settler.settle(settlement)), result
 
     def _unknown(self, call: ToolCall) -> Failed:
         known = ", ".join(sorted(self._tools)) or "none"
         return Failed(kind=FailureKind.UNKNOWN_TOOL, message=f"this worker has no tool {call.tool}; it has: {known}")
+
+
+def _settled_as(result: Returned | Failed | Submitted) -> Ending:
+    if not isinstance(result, Failed):
+        return Ending.SETTLED
+    return Ending.CANCELLED if result.kind is FailureKind.CANCELLED else Ending.FAILED
 
 
 def _never() -> bool:

@@ -16,6 +16,7 @@ from langchain_core.tools import BaseTool, ToolException
 from pydantic import PrivateAttr
 
 from toolfleet.messages import AssistantMessage, RequestedCall, ToolMessage
+from toolfleet.misspelt import exact
 from toolfleet.orchestrator.adapters.asking import Asking
 from toolfleet.orchestrator.api import Orchestrator
 from toolfleet.orchestrator.models.names import NameMap, legal_name
@@ -28,6 +29,7 @@ Approve = Callable[[AIMessage], Collection[str]]
 """Which calls of a message (their ids) may run though their tools require approval."""
 
 
+@exact()
 async def fleet_tools(
     orchestrator: Orchestrator,
     names: Sequence[str] | None = None,
@@ -79,6 +81,7 @@ class FleetTool(BaseTool):
         return _from_thread(self._loop, self._arun(**arguments))
 
 
+@exact()
 class FleetToolNode(Runnable[Any, Any]):
     """A node for `graph.add_node("tools", FleetToolNode(orchestrator))`, in place of LangGraph's ToolNode.
 

@@ -8,12 +8,14 @@ from typing import Any
 from agents import FunctionTool
 from agents.tool_context import ToolContext
 
+from toolfleet.misspelt import exact
 from toolfleet.orchestrator.adapters.asking import Asking
 from toolfleet.orchestrator.api import Orchestrator
 from toolfleet.orchestrator.models.names import legal_name
 from toolfleet.tool import ToolSpec
 
 
+@exact()
 async def fleet_tools(
     orchestrator: Orchestrator,
     names: Sequence[str] | None = None,

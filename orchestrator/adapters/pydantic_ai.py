@@ -12,6 +12,7 @@ from pydantic_ai.toolsets import AbstractToolset, ToolsetTool
 from pydantic_core import SchemaValidator, core_schema
 
 from toolfleet.calls import Effect, FailureKind
+from toolfleet.misspelt import exact
 from toolfleet.orchestrator.adapters.asking import Asking
 from toolfleet.orchestrator.api import Orchestrator
 from toolfleet.orchestrator.models.names import NameMap, legal_name
@@ -21,6 +22,7 @@ _ANY_OBJECT: Final = SchemaValidator(core_schema.dict_schema(core_schema.str_sch
 """The worker that knows the tool checks the arguments."""
 
 
+@exact()
 class FleetToolset(AbstractToolset[Any]):
     """The named tools, or all that live workers serve at each step: `Agent(toolsets=[FleetToolset(orchestrator)])`.
 

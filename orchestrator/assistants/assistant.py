@@ -18,6 +18,7 @@ from pydantic.errors import PydanticSchemaGenerationError, PydanticUserError
 
 from toolfleet.errors import RunNotFound, ToolfleetError
 from toolfleet.messages import Message, SystemMessage, Usage
+from toolfleet.misspelt import exact
 from toolfleet.orchestrator.api import Orchestrator, RunExists
 from toolfleet.orchestrator.assistants.questions import (
     InvalidAssistant,
@@ -62,6 +63,7 @@ class Result(Generic[T]):
     run_id: str
 
 
+@exact(AskOptions)
 def assistant(
     protocol: Callable[..., P],
     orchestrator: Orchestrator,
@@ -93,6 +95,7 @@ def assistant(
     return cast("P", made())
 
 
+@exact()
 def agent_of(
     method: Callable[..., Any],
     *,
@@ -119,6 +122,7 @@ def agent_of(
     )
 
 
+@exact()
 async def forget(
     protocol: type | Callable[..., Any],
     orchestrator: Orchestrator,

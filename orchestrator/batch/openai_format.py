@@ -77,7 +77,7 @@ def read(fields: dict[str, Any], *, model: str | None) -> Question:
     try:
         line = _Line.model_validate(fields)
     except ValidationError as error:
-        raise Unreadable(complaint(error)) from None
+        raise Unreadable(complaint(error, _Line)) from None
     if line.url != URL:
         raise Unreadable(f"only {URL} is served, not {line.url}")
     if model is not None and line.body.model != model:

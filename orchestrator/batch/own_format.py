@@ -44,7 +44,7 @@ def read(fields: dict[str, Any]) -> Question:
     try:
         line = OwnLine.model_validate(fields)
     except ValidationError as error:
-        raise Unreadable(complaint(error)) from None
+        raise Unreadable(complaint(error, OwnLine)) from None
     if (line.question is None) == (line.messages is None):
         raise Unreadable('either "question" or "messages" is expected')
     if not (line.question or line.messages):

@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
 from toolfleet.messages import Message
+from toolfleet.misspelt import complaints
 from toolfleet.orchestrator.options import RunOptions
 
 Form = Literal["own", "openai"]
@@ -48,9 +49,6 @@ class Refused:
     reason: str
 
 
-def complaint(error: ValidationError) -> str:
+def complaint(error: ValidationError, model: type[BaseModel]) -> str:
     """What is wrong with a line's fields, in one line."""
-    return "; ".join(
-        f"{'.'.join(str(part) for part in each['loc']) or 'line'}: {each['msg']}"
-        for each in error.errors(include_url=False, include_context=False, include_input=False)[:3]
-    )
+    return "; ".join(complaints(error, model)[:3])

@@ -23,7 +23,7 @@ from toolfleet.orchestrator.fleet.gather import Barrier, Gatherer
 from toolfleet.orchestrator.run.compensation import taken_back, to_take_back
 from toolfleet.orchestrator.run.events import CallRecord, Slow
 from toolfleet.orchestrator.run.refusals import unknown_tool
-from toolfleet.orchestrator.run.updates import CallEnded, CallProgressed, CallStarted, Event
+from toolfleet.orchestrator.run.updates import CallAwaitsApproval, CallEnded, CallProgressed, CallStarted, Event
 from toolfleet.orchestrator.status.handles import OWN_QUEUE, Tasks
 from toolfleet.orchestrator.store.secret_arguments import Vault
 from toolfleet.orchestrator.tools.agents import Agents
@@ -77,6 +77,18 @@ class Batch:
                     tool=call.tool,
                     arguments=mask_arguments(call.arguments, spec.input_schema),
                     long_running=spec.long_running,
+                )
+            )
+
+    def tell_waiting(self, call: CallRecord) -> None:
+        """A person has to decide about a call. Whoever looks sees no secrets."""
+        if self.emit:
+            self.emit(
+                CallAwaitsApproval(
+                    run_id=self.run_id,
+                    call_id=call.call_id,
+                    tool=call.tool,
+                    arguments=mask_arguments(call.arguments, self.offered[call.tool].input_schema),
                 )
             )
 
@@ -238,7 +250,8 @@ class Calls:
             result = results.get(record.call_id)
             if isinstance(result, Returned | Failed) and record.tool in batch.offered:
                 seen = _as_intercepted(record, batch, record.arguments)
-                changed[record.call_id] = await after_all(batch.interceptors, seen, result)
+                said = await after_all(batch.interceptors, seen, result)
+                changed[record.call_id] = said.model_copy(update={"attempt": result.attempt})
         return changed
 
     async def compensated(

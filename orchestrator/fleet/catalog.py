@@ -9,12 +9,17 @@ from typing import Final, cast
 
 import redis.asyncio
 import stamina
+import structlog
 
 from toolfleet.catalog import Announcement
 from toolfleet.errors import StoreUnreachable, UnknownTool
 from toolfleet.keys import ANNOUNCEMENT_TTL_S
+from toolfleet.membership import complaint, must_be_ours
 from toolfleet.settings import Settings
 from toolfleet.tool import ToolSpec
+from toolfleet.wire import Seal
+
+log = structlog.get_logger("toolfleet.orchestrator")
 
 RETRY_FOR_S: Final = 30.0
 """How long Redis may be away before the caller hears of it, as for sending."""
@@ -29,6 +34,8 @@ class Catalog:
     def __init__(self, client: redis.asyncio.Redis, settings: Settings) -> None:
         self._client = client
         self._settings = settings
+        self._seal = Seal(settings)
+        self._strangers: list[str] = []
         self._offered: Mapping[str, ToolSpec] = {}
         self._read_at = -MAX_AGE_S
         self._reading = asyncio.Lock()
@@ -36,13 +43,14 @@ class Catalog:
     async def offered(self) -> Mapping[str, ToolSpec]:
         """Every tool that a live worker serves, by name. Waits for a Redis that is away; then raises StoreUnreachable.
 
-        A connection that was cut, or a server that is restarted, is nothing that a caller has to hear of.
+        A connection that was cut, or a server that is restarted, is nothing that a caller has to hear of. Workers with
+        another secret serve nothing of ours; raises OtherSecret when there are no others.
         """
         if self._is_old:
             # One reads for all who ask at once.
             async with self._reading:
                 if self._is_old:
-                    workers = await self._workers_once_redis_is_back()
+                    workers = self._ours(await self._workers_once_redis_is_back())
                     self._offered = {spec.name: spec for worker in workers for spec in worker.tools}
                     self._read_at = time.monotonic()
         return self._offered
@@ -71,6 +79,18 @@ class Catalog:
             return []
         announced = await self._client.mget([keys.worker(name.decode()) for name in sorted(names)])
         return [Announcement.model_validate_json(text) for text in announced if text is not None]
+
+    async def check_secret(self) -> None:
+        """Raises OtherSecret when no live worker would run our calls; StoreUnreachable."""
+        self._ours(await self.workers())
+
+    def _ours(self, workers: list[Announcement]) -> list[Announcement]:
+        strangers = must_be_ours({each.worker: each.proofs for each in workers}, self._seal)
+        if strangers and strangers != self._strangers:
+            # They take calls from the queues that others could have run.
+            log.warning("workers_with_another_secret", workers=strangers, remedy=complaint(strangers))
+        self._strangers = strangers
+        return [each for each in workers if each.worker not in strangers]
 
     async def choose(self, names: Iterable[str] | None) -> dict[str, ToolSpec]:
         """The named tools, or all. Raises UnknownTool for a name that no live worker serves."""

@@ -193,7 +193,8 @@ class Runs:
         except EndedByOthers:
             pass
         except (LostRun, RunNotFound) as lost:
-            log.info("run_lost", run_id=live.run_id, reason=str(lost))
+            if isinstance(lost, LostRun):  # a single call has no run, and its result is no news of one
+                log.info("run_lost", run_id=live.run_id, reason=str(lost))
             self.run_errand(self._follow(live))
             return True
         if not journal.run.state.is_terminal:

@@ -302,6 +302,10 @@ class TurnLoop:
             await journal.append(
                 CallsSent(deadlines_unix_s=sending.deadlines_unix_s, direct=sending.direct, awaiting_approval=undecided)
             )
+            # Now, not before: whoever hears of it may decide at once.
+            for call in journal.run.awaiting_approval if undecided else ():
+                if call.call_id in undecided:
+                    sending.batch.tell_waiting(call)
 
     async def _handed_out(self, run: Run, call_ids: Iterable[str], batch: Batch) -> dict[str, Submitted]:
         """A handle for each slow call, the one it has or a new one."""

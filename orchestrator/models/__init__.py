@@ -20,7 +20,7 @@ from toolfleet.orchestrator.models.protocol import (
     TextDelta,
     reply,
 )
-from toolfleet.orchestrator.models.rehearsal import REHEARSAL_MODEL, RehearsalServer
+from toolfleet.orchestrator.models.rehearsal import REHEARSAL_MODEL, RehearsalServer, rehearsal_model
 
 __all__ = [
     "REHEARSAL_MODEL",
@@ -39,5 +39,6 @@ __all__ = [
     "Restarted",
     "TextDelta",
     "model_from_environment",
+    "rehearsal_model",
     "reply",
 ]

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from toolfleet.errors import InvalidSettings
+from toolfleet.misspelt import exact
 from toolfleet.orchestrator.models.anthropic_wire import AnthropicWire
 from toolfleet.orchestrator.models.http import Credentials, Endpoint, HttpOptions, secret
 from toolfleet.orchestrator.models.http_model import HttpChatModel
@@ -20,6 +21,7 @@ API_VERSION = "2023-06-01"
 DEFAULT_MAX_TOKENS = 8192
 
 
+@exact()
 class AnthropicMessages(HttpChatModel):
     """A model that speaks Anthropic's Messages API.
 

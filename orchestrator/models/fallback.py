@@ -13,11 +13,13 @@ import structlog
 
 from toolfleet.errors import ModelError, ModelRefused, ModelUnreachable
 from toolfleet.messages import Message
+from toolfleet.misspelt import exact
 from toolfleet.orchestrator.models.protocol import CallComplete, ChatModel, ModelEvent, OfferedTool, Restarted
 
 log = structlog.get_logger(__name__)
 
 
+@exact()
 class FallbackModel:
     """Asks the first model; when it fails after its retries, the next one, and so on, anew for each reply.
 

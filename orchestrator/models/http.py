@@ -19,6 +19,7 @@ from httpx_aiohttp import AiohttpTransport
 from pydantic import SecretStr
 
 from toolfleet.errors import InvalidSettings, ModelRefused, ModelReplyInvalid
+from toolfleet.misspelt import exact
 from toolfleet.orchestrator.models.faults import ServerReply, TryAgain, fault_of
 
 OK = 200
@@ -29,6 +30,7 @@ PIECE_BYTES = 256 * 1024
 _LOOPBACK_HOSTS = frozenset({"localhost", "127.0.0.1", "::1"})
 
 
+@exact()
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HttpOptions:
     """How long, how often and how much: one value for all requests of a model."""

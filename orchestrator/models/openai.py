@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from toolfleet.errors import InvalidSettings
+from toolfleet.misspelt import exact
 from toolfleet.orchestrator.models.http import Credentials, Endpoint, HttpOptions, secret
 from toolfleet.orchestrator.models.http_model import HttpChatModel
 from toolfleet.orchestrator.models.openai_wire import OpenAIWire
@@ -17,6 +18,7 @@ from toolfleet.orchestrator.models.openai_wire import OpenAIWire
 OPENAI_BASE_URL = "https://api.openai.com/v1"
 
 
+@exact()
 class OpenAIChat(HttpChatModel):
     """A model that speaks Chat Completions.
 

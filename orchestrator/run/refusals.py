@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 from collections.abc import Collection
 
@@ -10,11 +9,12 @@ from pydantic import ValidationError
 
 from toolfleet.calls import Failed, FailureKind
 from toolfleet.messages import RequestedCall
+from toolfleet.misspelt import nearest
 
 
 def unknown_tool(name: str, known: Collection[str]) -> Failed:
     """What the model reads when it asks for a tool that was not offered."""
-    close = difflib.get_close_matches(name, known, n=3)
+    close = nearest(name, known, at_most=3)
     hint = f"Did you mean {' or '.join(close)}?" if close else f"The tools are: {', '.join(sorted(known)) or 'none'}."
     return Failed(kind=FailureKind.UNKNOWN_TOOL, message=f"There is no tool {name!r}. {hint}")
 

@@ -54,6 +54,16 @@ class CallStarted(Record):
     long_running: bool
 
 
+class CallAwaitsApproval(Record):
+    """A call waits for a person: `Orchestrator.approve` lets it run or denies it, and so does `toolfleet runs`."""
+
+    type: Literal["call_awaits_approval"] = "call_awaits_approval"
+    run_id: str
+    call_id: str
+    tool: str
+    arguments: str
+
+
 class CallProgressed(Record):
     """A running call says how far it has come."""
 
@@ -98,6 +108,7 @@ Event = (
     | CallArgumentsArrived
     | CallsRequested
     | CallStarted
+    | CallAwaitsApproval
     | CallProgressed
     | CallSubmitted
     | CallEnded

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, cast
+from typing import Final, NamedTuple, cast
 
 import redis.asyncio
 
@@ -19,7 +19,7 @@ from toolfleet.errors import RunNotFound
 from toolfleet.masks import MASK, mask_arguments
 from toolfleet.orchestrator.fleet.catalog import Catalog
 from toolfleet.orchestrator.fleet.queue_position import Place, Whereabouts
-from toolfleet.orchestrator.run.events import CallRecord, CallsSent, RunStarted
+from toolfleet.orchestrator.run.events import CallRecord, CallsBack, CallsSent, RunStarted, SlowResultDelivered
 from toolfleet.orchestrator.run.value import Run
 from toolfleet.orchestrator.store.run_store import Entry, RunStore, folded
 from toolfleet.settings import Settings
@@ -68,6 +68,14 @@ class CallStanding(Record):
     handle: str = ""
     attempt: int | None = None
     """How often a worker was given it; None where its queue was not looked at, or does not tell."""
+    worker: str = ""
+    """Who has ended it, "" where no worker has."""
+    began_unix_s: float | None = None
+    """When that worker had it; None where no worker has ended it."""
+    ended_unix_s: float | None = None
+    """When it ended or, where no worker has ended it, when its run took note of that."""
+    took_s: float | None = None
+    """From its beginning to its end; with the time in the queue where its beginning is not known."""
     queue_position: int | None = None
     """How many calls are taken before it."""
     progress: Progress | None = None
@@ -92,6 +100,8 @@ class RunOverview:
     run: Run
     calls: tuple[CallStanding, ...]
     owner: str
+    changed_unix_s: float
+    """When its newest event was stored."""
 
 
 class Overview:
@@ -107,17 +117,15 @@ class Overview:
 
     async def run(self, run_id: str) -> RunOverview:
         """A run and its calls. Raises RunNotFound, StoreUnreachable."""
-        run, sent_unix_s = await self._read(run_id)
+        run, times = await self._read(run_id)
         open_calls = [] if run.state.is_terminal else [call for call in run.calls if _is_open(call)]
         seen = await self._seen({call.call_id: call.tool for call in open_calls})
         tools = await self._catalog.offered()
         return RunOverview(
             run=run,
-            calls=tuple(
-                _standing(run, call, sent_unix_s.get(call.call_id), seen).masked(tools.get(call.tool))
-                for call in run.calls
-            ),
+            calls=tuple(_standing(run, call, times, seen).masked(tools.get(call.tool)) for call in run.calls),
             owner=await self._store.owner(run_id),
+            changed_unix_s=times.changed_unix_s,
         )
 
     async def call(self, call_id: str) -> CallStanding:
@@ -141,18 +149,12 @@ class Overview:
                 return standing
             await asyncio.sleep(LOOK_EVERY_S)
 
-    async def _read(self, run_id: str) -> tuple[Run, dict[str, float]]:
-        """The run, and when each of its calls was sent."""
+    async def _read(self, run_id: str) -> tuple[Run, _Times]:
+        """The run, and the times of its calls."""
         entries = await self._store.entries(run_id)
         if not entries or not isinstance(entries[0].event, RunStarted):
-            return (await self._store.load(run_id)).run, {}
-        sent_unix_s = {
-            call_id: unix_s(entry)
-            for entry in entries
-            if isinstance(entry.event, CallsSent)
-            for call_id in entry.event.deadlines_unix_s
-        }
-        return folded(Run.start(entries[0].event), entries[1:]), sent_unix_s
+            return (await self._store.load(run_id)).run, _Times({}, {}, time.time())
+        return folded(Run.start(entries[0].event), entries[1:]), _times(entries)
 
     async def _bare(self, call_id: str) -> CallStanding:
         seen = (await self._seen({call_id: ""}))[call_id]
@@ -199,6 +201,27 @@ class Overview:
         return await self._whereabouts.of(call_id, queue, Priority.NORMAL) if queue else None
 
 
+class _Times(NamedTuple):
+    """When calls were sent, and when it was written down that they had ended, by call id; and the newest event."""
+
+    sent_unix_s: dict[str, float]
+    back_unix_s: dict[str, float]
+    changed_unix_s: float
+
+
+def _times(entries: Sequence[Entry]) -> _Times:
+    times = _Times({}, {}, unix_s(entries[-1]))
+    for entry in entries:
+        match entry.event:
+            case CallsSent(deadlines_unix_s=sent):
+                times.sent_unix_s.update(dict.fromkeys(sent, unix_s(entry)))
+            case CallsBack(results=results, fetched=fetched):
+                times.back_unix_s.update(dict.fromkeys([*results, *fetched], unix_s(entry)))
+            case SlowResultDelivered(results=results):
+                times.back_unix_s.update(dict.fromkeys(results, unix_s(entry)))
+    return times
+
+
 @dataclass(frozen=True, slots=True)
 class _Seen:
     """What there is in Redis about one call."""
@@ -231,6 +254,11 @@ class _Seen:
         )
 
 
+def _took_s(from_unix_s: float | None, to_unix_s: float | None) -> float | None:
+    """How long it took; never below zero, whatever the clocks of two machines say."""
+    return None if from_unix_s is None or to_unix_s is None else round(max(0.0, to_unix_s - from_unix_s), 4)
+
+
 def word(result: ToolResult) -> str:
     """One word for what a call came to."""
     match result:
@@ -253,7 +281,7 @@ def _is_open(call: CallRecord) -> bool:
     return call.result is None or call.is_slow_and_open
 
 
-def _standing(run: Run, call: CallRecord, sent_unix_s: float | None, seen: Mapping[str, _Seen]) -> CallStanding:
+def _standing(run: Run, call: CallRecord, times: _Times, seen: Mapping[str, _Seen]) -> CallStanding:
     found = seen.get(call.call_id, _Seen())
     known = call.late_result or call.result
     ended = known if call.late_result or not isinstance(known, Submitted) else None
@@ -264,6 +292,11 @@ def _standing(run: Run, call: CallRecord, sent_unix_s: float | None, seen: Mappi
         state = AWAITING_APPROVAL
     else:
         state = found.state(otherwise="failed" if run.state.is_terminal else QUEUED)
+    sent_unix_s = times.sent_unix_s.get(call.call_id)
+    is_over = result is not None and not isinstance(result, Submitted)
+    attempt = result.attempt if isinstance(result, Returned | Failed) else None
+    began_unix_s = attempt.began_unix_s if attempt else None
+    ended_unix_s = attempt.ended_unix_s if attempt else times.back_unix_s.get(call.call_id) if is_over else None
     return CallStanding(
         call_id=call.call_id,
         run_id=run.run_id,
@@ -274,7 +307,11 @@ def _standing(run: Run, call: CallRecord, sent_unix_s: float | None, seen: Mappi
         age_s=None if sent_unix_s is None else round(max(0.0, time.time() - sent_unix_s), 1),
         deadline_unix_s=call.deadline_unix_s,
         handle=call.handle or (call.result.handle if isinstance(call.result, Submitted) else ""),
-        attempt=found.place.attempt if found.place else None,
+        attempt=attempt.number if attempt else found.place.attempt if found.place else None,
+        worker=attempt.worker if attempt else "",
+        began_unix_s=began_unix_s,
+        ended_unix_s=ended_unix_s,
+        took_s=_took_s(began_unix_s or sent_unix_s, ended_unix_s),
         queue_position=found.place.before if found.place else None,
         progress=found.progress,
         job=found.job_standing,

@@ -99,16 +99,20 @@ async def write_from_outside(store: RunStore, run_id: str, event: Happening) -> 
             run = stored.run.on(event)
         except IllegalTransition as error:  # from outside that is no bug: they cannot know how the run stands
             raise RunNotOpen(_cannot(event, stored.run)) from error
+        # Before the end is written, which takes the run from its owner: who else would hear of it at once?
+        owner = await store.owner(run_id)
         if await store.append(run, event, follows=stored.last_id):
-            await store.poke(run_id)
+            await store.tell(owner, run_id)
             return run
 
 
 def _cannot(event: Happening, run: Run) -> str:
     """Why an event from outside cannot happen to the run as it stands."""
     if isinstance(event, ApprovalGiven):
-        waiting = ", ".join(call.call_id for call in run.awaiting_approval) or "none"
-        return f"call {event.call_id} does not wait for approval; of its run, which is {run.state}, {waiting} does"
+        waiting = [call.call_id for call in run.awaiting_approval]
+        verb = "do" if len(waiting) > 1 else "does"
+        named = ", ".join(waiting) or "none"
+        return f"call {event.call_id} does not wait for approval; of its run, which is {run.state}, {named} {verb}"
     if run.state.is_terminal:
         return f"run {run.run_id} has ended already: it is {run.state}"
     return f"run {run.run_id} has not ended yet: it is {run.state}"

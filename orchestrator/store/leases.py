@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Final, NamedTuple, cast
 
+import orjson
 import redis
 import redis.asyncio
 import structlog
@@ -18,6 +19,7 @@ import structlog
 from toolfleet.orchestrator.store.run_store import adoption
 from toolfleet.redis_clients import COMMAND_FAILED
 from toolfleet.settings import Settings
+from toolfleet.wire import Seal
 
 log = structlog.get_logger("toolfleet.orchestrator")
 
@@ -31,13 +33,14 @@ has lapsed, and the living renew theirs within a second."""
 ADOPT_AT_ONCE: Final = 500
 
 RENEW: Final = """
--- KEYS: orchestrators, own lease, own runs, runs
--- ARGV: own id, lease (ms), ttl of the own runs (ms), prefix of heads, the model whose runs it adopts
+-- KEYS: orchestrators, own lease, own runs, runs, own proofs
+-- ARGV: own id, lease (ms), ttl of the own runs (ms), prefix of heads, the model whose runs it adopts, its proofs
 -- Returns the orchestrators whose lease has lapsed.
 local time = redis.call('TIME')
 local now_ms = time[1] * 1000 + math.floor(time[2] / 1000)
 redis.call('ZADD', KEYS[1], now_ms + ARGV[2], ARGV[1])
 redis.call('SET', KEYS[2], ARGV[5], 'PX', ARGV[2])
+redis.call('SET', KEYS[5], ARGV[6], 'PX', ARGV[2])
 redis.call('PEXPIRE', KEYS[3], ARGV[3])
 -- A few of the oldest runs each time: those whose record has ended leave the list.
 for _, run in ipairs(redis.call('ZRANGE', KEYS[4], 0, 20)) do
@@ -121,6 +124,7 @@ class Leases:
         self._id = orchestrator_id
         self._model = model
         self._on_adopted = on_adopted
+        self._proofs = orjson.dumps(Seal(settings).proofs(orchestrator_id))
         self._renew = client.register_script(RENEW)
         self._release = client.register_script(RELEASE)
         self._adopt = client.register_script(ADOPT)
@@ -157,8 +161,14 @@ class Leases:
     async def _renewed(self) -> list[str]:
         keys = self._keys
         lapsed: list[bytes] = await self._renew(
-            keys=[keys.orchestrators(), keys.orchestrator(self._id), keys.owned(self._id), keys.runs()],
-            args=[self._id, int(self._settings.lease_s * 1000), self._ttl_ms, keys.head(""), self._model or ""],
+            keys=[
+                *(keys.orchestrators(), keys.orchestrator(self._id), keys.owned(self._id), keys.runs()),
+                keys.orchestrator_proofs(self._id),
+            ],
+            args=[
+                *(self._id, int(self._settings.lease_s * 1000), self._ttl_ms, keys.head(""), self._model or ""),
+                self._proofs,
+            ],
         )
         return [orchestrator_id.decode() for orchestrator_id in lapsed]
 

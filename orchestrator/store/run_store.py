@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import re
 import sys
-from collections.abc import AsyncGenerator, Awaitable, Collection, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, cast
@@ -106,6 +106,8 @@ class Head(NamedTuple):
     started_unix_s: float
     updated_unix_s: float
     tenant: str = ""
+    awaiting_approval: int = 0
+    """How many of its calls a person has to decide about."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,13 +175,18 @@ class RunStore:
         run = folded(Run.start(entries[0].event), entries[1:])
         return Stored(run, entries[-1].id)
 
-    async def end_of(self, run_id: str) -> Run:
-        """The run once it has ended, whoever works on it. Waits out Redis. Raises RunNotFound."""
+    async def end_of(self, run_id: str, *, on_news: Callable[[Run], None] | None = None) -> Run:
+        """The run once it has ended, whoever works on it. Waits out Redis. Raises RunNotFound.
+
+        `on_news` is told the run as it stands, now and when it has changed.
+        """
         while True:
             try:
                 stored = await self.load(run_id)
                 if stored.run.state.is_terminal:
                     return stored.run
+                if on_news is not None:
+                    on_news(stored.run)
                 key = self._keys.run(run_id)
                 await self._blocking_client.xread({key: stored.last_id}, count=1, block=FOLLOW_BLOCK_MS)
             except StoreUnreachable:
@@ -220,11 +227,25 @@ class RunStore:
         offset: int = 0,
         states: Collection[State] = (),
         tenant: str | None = None,
+        since_unix_s: float | None = None,
+        awaiting_approval: bool = False,
     ) -> list[Head]:
-        """The newest runs first, those in one of `states` and of `tenant` if named. Raises StoreUnreachable."""
+        """The newest runs first, those in one of `states` and of `tenant` if named. Raises StoreUnreachable.
+
+        Of these only runs that have begun `since_unix_s`, or that wait for a person, if that is asked for.
+        """
         wanted = sys.maxsize if limit is None else limit
         # Where every entry of the list is wanted, it can be entered anywhere.
-        is_sifted = bool(states) or tenant == ""
+        is_sifted = bool(states) or tenant == "" or since_unix_s is not None or awaiting_approval
+
+        def is_wanted(head: Head) -> bool:
+            return (
+                (not states or head.state in states)
+                and tenant in {None, head.tenant}
+                and head.started_unix_s >= (since_unix_s or 0.0)
+                and bool(head.awaiting_approval or not awaiting_approval)
+            )
+
         position, skipped = (0, offset) if is_sifted else (offset, 0)
         listed = self._listed(tenant or "")
         found: list[Head] = []
@@ -232,7 +253,7 @@ class RunStore:
         while more and len(found) < skipped + wanted:
             more, page = await self._page(listed, position, PAGE if is_sifted else min(PAGE, wanted - len(found)))
             position += len(page)
-            found += (head for head in page if not states or head.state in states if tenant in {None, head.tenant})
+            found += (head for head in page if is_wanted(head))
         return found[skipped : skipped + wanted]
 
     async def named(self, beginning: str) -> str:
@@ -299,7 +320,11 @@ class RunStore:
 
     async def poke(self, run_id: str) -> None:
         """Tell the run's owner that somebody else has written to it. Raises StoreUnreachable."""
-        if owner := await self.owner(run_id):
+        await self.tell(await self.owner(run_id), run_id)
+
+    async def tell(self, owner: str, run_id: str) -> None:
+        """Tell an orchestrator that somebody else has written to a run. Raises StoreUnreachable."""
+        if owner:
             await self._client.xadd(self._keys.replies(owner), {"run": run_id})
 
     async def _write(
@@ -315,7 +340,7 @@ class RunStore:
         keys = self._keys
         parent = run.parent_call_id or ""
         ends = bool(parent) and run.state.is_terminal
-        fields = {"turn": run.turn, "calls": len(run.calls), **(head or {})}
+        fields = {"turn": run.turn, "calls": len(run.calls), "awaiting": _awaiting(run), **(head or {})}
         entry_id: bytes | None = await self._append(
             keys=[
                 keys.run(run.run_id),
@@ -393,4 +418,10 @@ def _head(run_id: str, head: dict[bytes, bytes]) -> Head:
         started_unix_s=int(text.get("started_ms", 0)) / 1000,
         updated_unix_s=int(text.get("updated_ms", 0)) / 1000,
         tenant=text.get("tenant", ""),
+        awaiting_approval=int(text.get("awaiting", 0)),
     )
+
+
+def _awaiting(run: Run) -> int:
+    """How many calls wait for a person; looked for only where there can be any."""
+    return len(run.awaiting_approval) if run.state in {State.CALLING, State.PARKED} else 0

@@ -16,6 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 from toolfleet.calls import Effect, Failed, FailureKind, ToolCall
 from toolfleet.errors import DuplicateTool, InvalidTool
 from toolfleet.messages import Message, SystemMessage, UserMessage
+from toolfleet.misspelt import exact
 from toolfleet.orchestrator.run.events import RunStarted
 from toolfleet.orchestrator.run.refusals import bad_arguments
 from toolfleet.tool import ToolSpec
@@ -29,6 +30,7 @@ class Task(BaseModel):
     task: str = Field(description="what is to be done, with all that must be known for it")
 
 
+@exact()
 @dataclass(frozen=True, slots=True)
 class Agent:
     """A run of its own, offered to models as a tool.

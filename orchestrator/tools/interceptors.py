@@ -14,6 +14,7 @@ from typing import Any, Final
 from toolfleet.calls import Failed, FailureKind, Returned
 from toolfleet.errors import CallerError, ModelError
 from toolfleet.messages import SystemMessage, UserMessage
+from toolfleet.misspelt import exact
 from toolfleet.orchestrator.models.protocol import ChatModel, reply
 from toolfleet.orchestrator.status.handles import OWN_QUEUE
 from toolfleet.tool import ToolSpec
@@ -58,6 +59,7 @@ class Interceptor:
         return result
 
 
+@exact()
 class Permission(Interceptor):
     """Lets only those calls through that `allows`; it returns None, or the reason why not."""
 
@@ -72,6 +74,7 @@ class Permission(Interceptor):
         return Failed(kind=FailureKind.DENIED, message=f"{call.tool} was not allowed: {reason}")
 
 
+@exact()
 class OnFailure(Interceptor):
     """Your own word for the model where a call has failed: `OnFailure(arguments=f, execution=g)`.
 
@@ -99,6 +102,7 @@ class OnFailure(Interceptor):
         return said or result
 
 
+@exact()
 class Emulation(Interceptor):
     """A model plays these tools: nothing is sent to a worker. For trying out a conversation before its tools exist."""
 

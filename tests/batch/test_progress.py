@@ -55,4 +55,4 @@ def test_the_summary_has_figures_and_a_cost_only_with_prices() -> None:
     print_summary(unpriced, Console(file=shown, width=120))
     assert unpriced.cost is None
     assert "cost" not in shown.getvalue()
-    assert "101 ok, 1 failed (1 of them lines that cannot be run)" in shown.getvalue()
+    assert "101 ok, 1 failed (1 of them cannot be run)" in shown.getvalue()

@@ -15,6 +15,8 @@ from pathlib import Path
 
 import psutil
 
+from toolfleet.exit_status import ExitStatus
+
 TOOLFLEET = str(Path(sys.executable).with_name("toolfleet"))
 
 ENDS_WITHIN_S = 100
@@ -34,7 +36,7 @@ class Ended:
 
     def complaint(self) -> str:
         """The one clear line of a command that was given something wrong."""
-        assert self.code == 1, self
+        assert self.code in {ExitStatus.FAILED, ExitStatus.CONFIGURATION}, self
         assert "Traceback" not in self.out + self.err, self
         [line] = [line for line in self.err.splitlines() if line.startswith("toolfleet")]
         return line

@@ -49,6 +49,11 @@ async def wipe(path: str) -> str:
     "Wipe a file."
     return f"wiped {path}"
 
+@tool(read_only=True)
+async def pick(n: int) -> str:
+    "Pick one."
+    return f"picked {n}"
+
 @tool
 async def print_book(title: str) -> Submitted:
     "Have a book printed by another system."
@@ -59,9 +64,9 @@ async def print_book(title: str) -> Submitted:
 class Staffed(Terminal):
     """A terminal whose commands find the fleet."""
 
-    def say(self, *words: str, said: str | None = None) -> Ended:
+    def say(self, *words: str, said: str | None = None, **variables: str) -> Ended:
         """Run a command beside others that go on."""
-        with self.start(*words) as process:
+        with self.start(*words, **variables) as process:
             out, err = process.communicate(said, timeout=WAIT_S)
         return Ended(process.returncode, out, err)
 

@@ -12,6 +12,7 @@ import pytest
 import redis
 
 from tests.cli.command import Terminal, ended
+from toolfleet.exit_status import ExitStatus
 from toolfleet.local.embedded_server import EmbeddedServer
 from toolfleet.local.fleet import LocalFleet
 from toolfleet.orchestrator.models.rehearsal import Garbage, RehearsalServer
@@ -54,7 +55,7 @@ def test_a_module_that_cannot_be_served(folder: Terminal, modules: list[str], na
     assert [part for part in named if part not in complaint] == []
 
 
-@pytest.mark.parametrize("command", [("run", QUESTION), ("up", "--no-flower")], ids=["run", "up"])
+@pytest.mark.parametrize("command", [("run", QUESTION), ("up", "--no-flower", "--no-api")], ids=["run", "up"])
 def test_a_fleet_says_why_its_workers_did_not_come_up(folder: Terminal, command: tuple[str, ...]) -> None:
     complaint = folder.run(*command, "--tools", "broken").complaint()
     assert complaint.startswith("toolfleet: cannot load tools from 'broken': ModuleNotFoundError")
@@ -75,7 +76,7 @@ def test_no_worker_that_could_be_asked(terminal: Terminal) -> None:
 COMMANDS = {
     "run": ("run", QUESTION),
     "tools": ("tools",),
-    "up": ("up", "--no-flower"),
+    "up": ("up", "--no-flower", "--no-api"),
     "worker": ("worker", "--import", ARITHMETIC),
     "flower": ("flower", "--port", "59999"),
 }
@@ -132,15 +133,18 @@ def test_a_setting_that_cannot_be(terminal: Terminal, variable: str, value: str,
 
 
 BAD_OPTIONS = {
-    "kind": (("--kind", "quantum"), ["'quantum'", "asyncio, prefork, threads, solo"]),
-    "log_level": (("--log-level", "loud"), ["'loud'", "debug, info, warning"]),
+    "kind": (("--kind", "quantum"), ["--kind", "'quantum'", "'asyncio', 'prefork', 'threads', 'solo'"]),
+    "log_level": (("--log-level", "loud"), ["--log-level", "'loud'", "'debug', 'info', 'warning'"]),
+    "concurrency": (("--concurrency", "0"), ["--concurrency", "x>=1"]),
+    "queues": (("--queues", ","), ["--queues", "names no queue"]),
 }
 
 
 @pytest.mark.parametrize(("options", "named"), BAD_OPTIONS.values(), ids=BAD_OPTIONS)
 def test_an_option_that_a_worker_does_not_know(terminal: Terminal, options: tuple[str, ...], named: list[str]) -> None:
-    complaint = terminal.run("worker", "--import", ARITHMETIC, *options).complaint()
-    assert [part for part in named if part not in complaint] == []
+    refused = terminal.run("worker", "--import", ARITHMETIC, *options)
+    assert refused.code == ExitStatus.USAGE
+    assert [part for part in named if part not in refused.err] == []
 
 
 @pytest.mark.parametrize(
@@ -220,3 +224,11 @@ def test_every_commands_help_shows_an_example(terminal: Terminal) -> None:
         assert shown.code == 0
         assert f"Example: toolfleet {name}" in shown.out
     assert "--concurrency" in helped["worker"].out  # from the half that the command must not import
+
+
+@pytest.mark.parametrize("command", ["run", "batch", "demo", "up", "orchestrator", "serve"])
+def test_a_model_that_cannot_be_asked_is_said_before_anything_is_started(terminal: Terminal, command: str) -> None:
+    (terminal.folder / "in.jsonl").write_text('{"question": "x"}\n')
+    words = {"run": ("anything", "--tools", "toolfleet.workers.packs.arithmetic"), "batch": ("in.jsonl", "out.jsonl")}
+    complaint = terminal.run(command, *words.get(command, ()), "--model", "gpt-x").complaint()
+    assert "the model gpt-x needs OPENAI_API_KEY, or OPENAI_BASE_URL for a server of your own" in complaint

@@ -29,7 +29,7 @@ def test_calls_are_listed_as_they_stand_and_a_running_one_is_cancelled_alone(fle
     assert walk["handle"]
     assert (wipe["age_s"], wipe["handle"]) == (None, "")
     listed = fleet.say("calls", "list").out
-    assert all(word in listed for word in (walk["handle"][:8], "awaiting approval", "submitted", "page 4 of 8"))
+    assert all(word in listed for word in (walk["handle"][:8], "waits for approval", "submitted", "page 4 of 8"))
 
     refused = fleet.say("calls", "cancel", f"{run_id}.1.1")
     assert refused.complaint() == f"toolfleet: call {run_id}.1.1 waits for approval: toolfleet runs deny {run_id}.1.1"

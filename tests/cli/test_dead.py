@@ -104,7 +104,7 @@ async def test_a_call_that_is_still_poisonous_comes_back_to_the_dead_letters(pos
     call = await crashed(post, tmp_path / "no remedy")
     table = (await dead("list", "--reason", "crash")).out
     assert call.call_id in table
-    assert "1 dead letters" in table
+    assert len(table.splitlines()) == 1
     outcomes = json.loads((await dead("replay", "--all", "--reason", "crashed", "--json")).out)
     assert [outcome["result"]["kind"] for outcome in outcomes] == ["crashed"]
     letter = await post.letter()

@@ -83,3 +83,17 @@ def test_a_detached_question_needs_a_fleet_that_stays(fleet: Staffed) -> None:
     unknown = fleet.say("run", "anything", "--detach", "--offer", "nothing")
     assert unknown.complaint().startswith("toolfleet: no live worker serves nothing")
     assert json.loads(fleet.say("run", 'say "x"', "--detach", "--json").out).keys() == {"run_id"}
+
+
+def test_a_detached_question_for_another_model_than_the_orchestrators_says_so_at_once(fleet: Staffed) -> None:
+    with fleet.start("orchestrator", "--model", "rehearsal") as process:
+        said = read_until(process, "Ready.")
+        here = fleet.say("run", "anything", "--detach", "--model", "rehearsal")
+        another = fleet.say("run", "anything", "--detach", "--model", "gpt-x", OPENAI_API_KEY="k")
+        assert interrupted(process).code == 0
+    assert said[0].startswith("A rehearsal model answers")
+    assert (here.code, here.err) == (0, "")
+    assert another.code == 0
+    assert "no orchestrator with the model gpt-x is there now (those there have toolfleet-rehearsal)" in another.err
+    assert "toolfleet orchestrator --model gpt-x" in another.err
+    fleet.say("runs", "cancel", another.out.strip())

@@ -80,18 +80,18 @@ def test_a_terminal_shows_a_bar_for_the_batch_and_one_for_the_slow_call(fleet: T
         shown = _all_that_comes(ours)
         assert process.wait(ENDS_WITHIN_S) == 0, shown
     fleet.until_nothing_is_left()
-    assert "turn 1: calls" in shown
+    assert "turn 1: call " in shown
     assert "1/1" in shown
     assert "step 4" in shown
-    assert "100/100" in shown
+    assert "100%" in shown
     assert "arrived" in shown
 
 
 def test_where_no_person_looks_progress_is_lines(fleet: Terminal) -> None:
     ended = fleet.run("run", 'call walk {"steps": 4} then fetch', "--slow", "handle")
     lines = ended.out.splitlines()
-    assert "turn 1: 1 calls" in lines
-    assert "turn 1: 1 of 1 calls are back" in lines
+    assert "turn 1: 1 call" in lines
+    assert "turn 1: 1 of 1 call is back" in lines
     assert any(line.startswith("walk: task submitted: ") for line in lines)
     assert "walk: done" in lines
     assert "\x1b" not in ended.out

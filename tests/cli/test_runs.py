@@ -79,7 +79,7 @@ def test_a_cancelled_run_takes_its_calls_along_can_be_resumed_and_is_deleted_onl
     refused = fleet.say("runs", "delete", run_id, "--yes")
     assert f"run {run_id} has not ended" in refused.complaint()
     cancelled = fleet.say("runs", "cancel", run_id, "--reason", "too far")
-    assert cancelled.out == f"run {run_id} cancelled, and 1 calls with it\n"
+    assert cancelled.out == f"run {run_id} cancelled, and 1 call with it\n"
     fleet.until("far.cancelled")
     again = fleet.say("runs", "cancel", run_id)
     assert again.complaint() == f"toolfleet: run {run_id} has ended already: it is cancelled"
@@ -89,7 +89,7 @@ def test_a_cancelled_run_takes_its_calls_along_can_be_resumed_and_is_deleted_onl
     run = fleet.ask("runs", "show", run_id, "--wait")
     assert (run["state"], run["messages"][-2]["content"]) == ("done", "What do you see?")
     asked = fleet.say("runs", "delete", run_id, said="n\n")
-    assert (asked.code, "Delete 1 runs for good?" in asked.out) == (1, True)
+    assert (asked.code, "Delete 1 run for good?" in asked.out) == (1, True)
     assert fleet.say("runs", "delete", run_id, said="y\n").out.endswith("1 deleted\n")
     assert fleet.say("runs", "show", run_id).code == 1
 

@@ -24,7 +24,7 @@ from toolfleet.local.fleet import LocalFleet
 from toolfleet.local.supervisor import Supervisor
 from toolfleet.settings import Settings
 
-ARITHMETIC = ("--tools", "toolfleet.workers.packs.arithmetic")
+ARITHMETIC = ("--tools", "toolfleet.workers.packs.arithmetic", "--api-port", "0")
 QUESTION = "What is the square root of 475695037565?"
 ROOT = "689706.486532"
 LOGIN = ("somebody", "some-password")
@@ -93,7 +93,7 @@ class Up:
 
 
 def pids_in(said: list[str]) -> dict[str, int]:
-    found = [re.match(r"worker: +(\w+) \(pid (\d+)\)", line) for line in said]
+    found = [re.match(r"worker: +([\w-]+) \(pid (\d+)\)", line) for line in said]
     return {match[1]: int(match[2]) for match in found if match}
 
 
@@ -186,7 +186,7 @@ def test_its_orchestrator_works_on_detached_runs_and_is_started_again_when_it_di
 
 def test_as_a_background_job_it_ignores_the_terminal_and_stops_at_sigterm(terminal: Terminal) -> None:
     terminal.write("mine", MINE)
-    options = ("--tools", "mine", "--cpu", "0", "--long", "0", "--no-flower")
+    options = ("--tools", "mine", "--cpu", "0", "--long", "0", "--no-flower", "--no-api")
     with terminal.start("up", *options, program=AS_BACKGROUND_JOB) as process:
         said = read_until(process, "Ready.")
         os.killpg(process.pid, signal.SIGINT)
@@ -202,7 +202,7 @@ def test_as_a_background_job_it_ignores_the_terminal_and_stops_at_sigterm(termin
 def test_a_second_ctrl_c_does_not_wait_for_running_calls(terminal: Terminal) -> None:
     terminal.write("endless", ENDLESS)
     other = Terminal(terminal.folder)
-    options = ("--tools", "endless", "--io", "0", "--cpu", "0", "--no-flower")
+    options = ("--tools", "endless", "--io", "0", "--cpu", "0", "--no-flower", "--no-api")
     with terminal.start("up", *options, TOOLFLEET_SHUTDOWN_GRACE_S="600") as process:
         read_until(process, "Ready.")
         with other.start("run", "call sit {} then fetch", "--slow", "handle") as asking:

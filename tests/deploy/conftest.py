@@ -63,6 +63,14 @@ def services(
 
 
 @pytest.fixture
+def model_variables(variables: dict[str, str]) -> dict[str, str]:
+    """What the file makes of a .env that names a model on a server of one's own; nobody is asked before a run is."""
+    named = {"OPENAI_BASE_URL": "http://127.0.0.1:9/v1", "OPENAI_MODEL": "a-model-of-mine"}
+    environment: dict[str, str] = read_compose(variables | named)["services"]["orchestrator"]["environment"]
+    return {name: value for name, value in environment.items() if "MODEL" in name or name.startswith("OPENAI")}
+
+
+@pytest.fixture
 def unused_port() -> int:
     with socket.create_server(("127.0.0.1", 0)) as probe:
         port: int = probe.getsockname()[1]

@@ -48,6 +48,21 @@ def test_the_orchestrator_is_healthy_while_it_holds_its_lease_and_stops_cleanly(
     assert not orchestrator.is_healthy()
 
 
+def test_the_orchestrator_works_with_the_model_that_is_named_in_the_environment(
+    services: dict[str, Service], model_variables: dict[str, str]
+) -> None:
+    orchestrator = services["orchestrator"]
+
+    with orchestrator.running(**model_variables) as process:
+        wait_until_healthy(orchestrator, process)
+        asked = subprocess.run(
+            orchestrator.health[1:], env=orchestrator.environment, capture_output=True, text=True, check=False
+        )
+        stopped(process)
+
+    assert asked.stdout.rstrip().endswith(": a-model-of-mine")
+
+
 def test_flower_lets_in_only_who_has_the_password(services: dict[str, Service], free_port: int) -> None:
     flower = services["flower"]
     address = f"http://127.0.0.1:{free_port}/api/workers"

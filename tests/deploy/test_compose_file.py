@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 
 from tests.deploy.compose import Service, VariableMissing, read_compose
+from toolfleet.orchestrator.models.environment import MODEL_VARIABLE
 
+PROVIDERS = ("OPENAI", "ANTHROPIC")
 PYTHON_SERVICES = {"orchestrator", "io", "cpu", "long", "flower"}
 
 
@@ -38,3 +40,14 @@ def test_every_service_runs_without_privileges_and_comes_back(services: dict[str
         assert service.spec["cap_drop"] == ["ALL"]
         assert service.spec["restart"] == "unless-stopped"
         assert service.spec["stop_grace_period"]
+
+
+def test_what_chooses_the_model_reaches_the_orchestrator_and_nobody_else(variables: dict[str, str]) -> None:
+    chooses = {MODEL_VARIABLE, *(f"{each}_{what}" for each in PROVIDERS for what in ("API_KEY", "BASE_URL", "MODEL"))}
+    services = read_compose(variables | {name: f"the {name}" for name in chooses})["services"]
+
+    assert {name: services["orchestrator"]["environment"].get(name) for name in chooses} == {
+        name: f"the {name}" for name in chooses
+    }
+    others = {name for name, spec in services.items() if name != "orchestrator"}
+    assert not any(chooses & set(services[name].get("environment", {})) for name in others)

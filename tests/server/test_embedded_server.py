@@ -7,6 +7,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -155,6 +156,18 @@ def test_any_directory_name_will_do(tmp_path: Path, name: str) -> None:
     assert socket_file.parent == tmp_path / name or not socket_file.parent.exists()
 
 
+def test_a_temporary_directory_of_any_length_will_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    long = tmp_path / ("x" * 120)
+    long.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(long))
+
+    with EmbeddedServer(temporary=True) as server, client_of(server) as client:
+        socket_file = Path(client.config_get("unixsocket")["unixsocket"] or "")
+        assert server.directory.parent == long
+
+    assert not socket_file.parent.exists()
+
+
 def test_a_port_of_its_own_on_loopback() -> None:
     with EmbeddedServer(port=0, temporary=True) as server, client_of(server) as client:
         assert server.url.startswith("redis://127.0.0.1:")
@@ -297,10 +310,11 @@ def test_a_failed_start_quotes_the_end_of_the_servers_log(tmp_path: Path) -> Non
     assert str(tmp_path / "valkey.log") in str(refusal.value)
 
 
-def test_a_directory_that_cannot_be_made_is_named(tmp_path: Path) -> None:
+@pytest.mark.parametrize("named", ["file/below", "XDG_DATA_HOME", "TOOLFLEET_REDIS_URL"])
+def test_a_directory_that_cannot_be_made_is_named_and_so_is_the_remedy(tmp_path: Path, named: str) -> None:
     (tmp_path / "file").write_text("")
 
-    with pytest.raises(ServerNotStarted, match="file/below"):
+    with pytest.raises(ServerNotStarted, match=named):
         EmbeddedServer(tmp_path / "file" / "below").start()
 
 

@@ -21,6 +21,7 @@ TTL = {
     "replies": 24 * 3600,
     "workers": 30,
     "worker": 30,
+    "node": 15,
     "spec": 30,
     "progress": 24 * 3600,
     "checkpoint": 8 * 24 * 3600,

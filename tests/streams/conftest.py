@@ -16,7 +16,7 @@ from toolfleet.keys import Keys
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[Server]:
-    with tempfile.TemporaryDirectory() as folder:  # pytest's own folders are too long for a socket's path
+    with tempfile.TemporaryDirectory(dir="/tmp") as folder:  # elsewhere a socket's path may be too long
         server = Server(Path(folder))
         yield server
         server.stop()

@@ -108,11 +108,13 @@ def test_code_on_the_loop_itself_is_told_to_await(orchestrator):
 
 def test_each_process_of_a_server_that_forks_has_a_loop_of_its_own(fleet):
     text = """
-import os
+import os, warnings
 from toolfleet.orchestrator import sync
 from toolfleet.orchestrator import Orchestrator
 from summing_model import summing
 
+# From 3.12 on Python says that forking beside threads may go wrong; servers do it, and here it must not.
+warnings.filterwarnings("ignore", "This process .* is multi-threaded", DeprecationWarning)
 unused, used = Orchestrator(summing()), Orchestrator(summing())
 print(used.run_sync("1 and 2").answer, flush=True)
 children = []

@@ -5,10 +5,11 @@ Knows the shapes of pydantic's and jsonschema's errors; must not know how argume
 
 from __future__ import annotations
 
-import difflib
 import json
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
+
+from toolfleet.misspelt import nearest
 
 MAX_COMPLAINTS: Final = 8
 """A model mends a few things at a time, and a list of a thousand items may be wrong a thousand times."""
@@ -39,8 +40,7 @@ def missing(location: Sequence[str | int]) -> str:
 def unknown(location: Sequence[str | int], legal: Sequence[str]) -> str:
     """An argument that the tool does not have; `legal` names those beside it, as far as known."""
     text = f"unknown argument {path(location)!r}"
-    close = difflib.get_close_matches(str(location[-1]), legal, n=1)
-    if close:
+    if close := nearest(str(location[-1]), legal):
         return f"{text} (did you mean {close[0]!r}?)"
     return f"{text} (there are {', '.join(map(repr, legal))})" if legal else text
 

@@ -15,6 +15,7 @@ from toolfleet import masks
 from toolfleet.calls import Effect, Returned
 from toolfleet.errors import InvalidTool
 from toolfleet.interceptors.protocol import Call, Proceed
+from toolfleet.misspelt import exact
 
 MAX_ENTRIES: Final = 10_000
 """Results that one process keeps in memory."""
@@ -30,6 +31,7 @@ class ResultStore(Protocol):
         """Keep a result for a while."""
 
 
+@exact()
 class MemoryStore:
     """Keeps results in this process; each worker process has its own."""
 
@@ -50,6 +52,7 @@ class MemoryStore:
             self._kept.popitem(last=False)
 
 
+@exact()
 class Cache:
     """Gives a result again for `ttl_s` when a read-only tool is called with the same arguments.
 

@@ -10,8 +10,10 @@ from weakref import WeakKeyDictionary
 from toolfleet.calls import Failed, FailureKind
 from toolfleet.errors import InvalidTool
 from toolfleet.interceptors.protocol import Call, Proceed
+from toolfleet.misspelt import exact
 
 
+@exact()
 class Permission:
     """Lets a call through, or tells the model why not.
 
@@ -47,6 +49,7 @@ class Permission:
         return self._check(call) if self._check else None
 
 
+@exact()
 class TimeLimit:
     """Ends what takes longer than `limit_s`, and tells the model.
 
@@ -71,6 +74,7 @@ class TimeLimit:
         return Failed(kind=FailureKind.TIMED_OUT, message=message)
 
 
+@exact()
 class ConcurrencyLimit:
     """At most `calls` of its tools at a time in this worker process; the others wait, their deadline included."""
 

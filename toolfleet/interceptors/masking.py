@@ -14,6 +14,7 @@ from toolfleet.calls import Failed, Returned
 from toolfleet.errors import InvalidTool, ToolError
 from toolfleet.interceptors.protocol import Call, Proceed
 from toolfleet.masks import MASK
+from toolfleet.misspelt import exact
 
 SHAPES: Final = (
     r"(?<=Bearer )[A-Za-z0-9._~+/-]{8,}=*",
@@ -34,6 +35,7 @@ class MaskedError(Exception):
     """Stands for a tool's error whose text held a secret; it has its traceback and not its cause."""
 
 
+@exact()
 class Mask:
     """Puts "***" in the place of secrets in results and errors.
 

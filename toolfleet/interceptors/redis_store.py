@@ -12,7 +12,9 @@ import redis.asyncio
 
 from toolfleet.calls import Returned
 from toolfleet.connections import connect_async
-from toolfleet.redis_clients import COMMAND_FAILED
+from toolfleet.errors import OperatorError
+from toolfleet.local.finding import running_redis
+from toolfleet.misspelt import exact
 from toolfleet.settings import Settings, read_settings
 from toolfleet.wire import Refused, Seal
 
@@ -22,11 +24,12 @@ MAX_BYTES = 256 * 1024
 """A larger result is not kept: Redis should not fill up with what is quickly asked again."""
 
 
+@exact()
 class RedisStore:
     """For `Cache(ttl_s, store=RedisStore())`. A Redis that is away costs a call, no failure."""
 
     def __init__(self, settings: Settings | None = None) -> None:
-        """The settings of the fleet, from the environment unless given. Nothing is connected yet."""
+        """The settings of the fleet, unless given those of an `Orchestrator()`. Nothing is connected yet."""
         self._settings = settings
         self._seal: Seal | None = None
         # A worker of threads has a loop for each, and a connection belongs to one.
@@ -34,30 +37,36 @@ class RedisStore:
 
     async def get(self, digest: str) -> Returned | None:
         """The result that the fleet itself kept under this digest."""
-        client, seal, settings = self._connected()
         try:
+            client, seal, settings = self._connected()
             sealed: Any = await client.get(settings.keys.cached(digest))
             result = None if sealed is None else seal.open_result(sealed, f"cached.{digest}")
-        except (*COMMAND_FAILED, Refused) as error:
+        except (redis.RedisError, OperatorError, Refused) as error:
             log.warning("cached_result_not_read: %s", error)
             return None
         return result if isinstance(result, Returned) else None
 
     async def put(self, digest: str, result: Returned, ttl_s: float) -> None:
         """Keep a result."""
-        client, seal, settings = self._connected()
-        sealed = seal.close_result(result, f"cached.{digest}")
-        if len(sealed) > MAX_BYTES:
-            return
         try:
+            client, seal, settings = self._connected()
+            sealed = seal.close_result(result, f"cached.{digest}")
+            if len(sealed) > MAX_BYTES:
+                return
             await client.set(settings.keys.cached(digest), sealed, px=max(1, round(ttl_s * 1000)))
-        except COMMAND_FAILED as error:
+        except (redis.RedisError, OperatorError) as error:
             log.warning("result_not_cached: %s", error)
 
     def _connected(self) -> tuple[redis.asyncio.Redis, Seal, Settings]:
-        settings = self._settings = self._settings or read_settings()
+        settings = self._settings = self._settings or _found()
         seal = self._seal = self._seal or Seal(settings)
         loop = asyncio.get_running_loop()
         if loop not in self._clients:
             self._clients[loop] = connect_async(settings)
         return self._clients[loop], seal, settings
+
+
+def _found() -> Settings:
+    """Those of the fleet that runs. Its server stays without us: whoever performs a call is its user."""
+    with running_redis(read_settings()) as settings:
+        return settings

@@ -13,6 +13,7 @@ from typing import Any, Final
 from toolfleet.arguments.parsing import BadArguments
 from toolfleet.errors import InvalidTool, ToolError, UnconvertibleValue
 from toolfleet.interceptors.protocol import Call, Proceed
+from toolfleet.misspelt import exact
 
 log = logging.getLogger("toolfleet.interceptors")
 
@@ -23,6 +24,7 @@ NEVER: Final = (BadArguments, UnconvertibleValue)
 """Would end the same way again, or had the effect already."""
 
 
+@exact()
 class Retry:
     """Tries up to `retries` times more when the call raises one of `on`: any Exception but ToolError, if none is named.
 

@@ -6,6 +6,7 @@ Whether an embedded server is wanted at all is decided elsewhere.
 
 from __future__ import annotations
 
+import errno
 import json
 import shutil
 import socket
@@ -26,6 +27,11 @@ from toolfleet.local.server_keeper import LOCK, LOG, Orders, make_private
 from toolfleet.local.server_layout import KEEPER_SOCKET, LOOPBACK, Layout, choose_port, sockets_folder
 
 LOG_LINES_SHOWN: Final = 8
+
+REMEDY: Final = (
+    "set XDG_DATA_HOME to a folder that you may write, or TOOLFLEET_REDIS_URL to a Redis or Valkey server of yours"
+)
+"""For a data directory that cannot be used, as in a home that is read-only."""
 
 RETRY_EVERY_S: Final = 0.02
 """While another user's keeper starts or ends on the same directory."""
@@ -77,11 +83,31 @@ class EmbeddedServer:
             try:
                 self._membership = _join_or_order(directory, self._port, self._timeout_s, temporary=self._temporary)
             except OSError as error:
-                raise ServerNotStarted(f"the embedded server in {directory} cannot be started: {error}") from error
+                remedy = f": {REMEDY}" if isinstance(error, PermissionError) or error.errno == errno.EROFS else ""
+                raise ServerNotStarted(
+                    f"the embedded server in {directory} cannot be started ({error}){remedy}"
+                ) from error
             finally:
                 if self._temporary and self._membership is None:
                     shutil.rmtree(directory)
         return self
+
+    def join(self) -> bool:
+        """Become a user of the server if it runs already, and say whether it does. Starts nothing, makes no directory.
+
+        Raises ServerNotStarted when its keeper runs and does not answer.
+        """
+        if self._membership is None:
+            try:
+                self._membership = _join(self.place, self._timeout_s)
+            except OSError as error:
+                raise ServerNotStarted(f"the embedded server in {self.place} cannot be joined: {error}") from error
+        return self._membership is not None
+
+    @property
+    def place(self) -> Path:
+        """The directory that it is kept in unless it is temporary, whether or not it runs or was ever made."""
+        return (self._data_dir or user_data_path("toolfleet")).expanduser().resolve()
 
     def stop(self) -> None:
         """Leave. If nobody else uses the server, it has stopped and its data is on disk when this returns."""
@@ -103,11 +129,11 @@ class EmbeddedServer:
     def _make_directory(self) -> Path:
         if self._temporary:
             return Path(tempfile.mkdtemp(prefix="toolfleet-")).resolve()
-        directory = (self._data_dir or user_data_path("toolfleet")).expanduser().resolve()
+        directory = self.place
         try:
             directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         except OSError as error:
-            raise ServerNotStarted(f"the data directory {directory} cannot be made: {error}") from error
+            raise ServerNotStarted(f"the data directory {directory} cannot be made ({error}): {REMEDY}") from error
         return directory
 
 
@@ -151,6 +177,28 @@ def _join_or_order(directory: Path, port: int | None, timeout_s: float, *, tempo
                     f"the embedded server in {directory} did not start: {reason}{_log_of(directory)}"
                 )
         # Another keeper has the directory and is about to open its door, or to go.
+        time.sleep(RETRY_EVERY_S)
+    raise ServerNotStarted(_unanswered(directory))
+
+
+def _join(directory: Path, timeout_s: float) -> Membership | None:
+    """Become a user of the directory's server; None if nobody keeps one there."""
+    sockets = sockets_folder(directory)
+    if not sockets.is_dir():
+        return None
+    make_private(sockets)  # a socket in somebody else's folder is not ours to trust
+    give_up = time.monotonic() + timeout_s
+    while time.monotonic() < give_up:
+        connection = _knock(sockets)
+        if connection is None:
+            return None
+        with ExitStack() as unless_member:
+            unless_member.enter_context(connection)
+            said = _listen(connection, directory, timeout_s)
+            if "url" in said:
+                unless_member.pop_all()
+                return Membership(connection, directory, said["url"])
+        # Its keeper was about to end, or did not get the server to start: the door closes in a moment.
         time.sleep(RETRY_EVERY_S)
     raise ServerNotStarted(_unanswered(directory))
 

@@ -6,6 +6,7 @@ Starts and stops processes; knows nothing of what they do. Whatever ends this pr
 from __future__ import annotations
 
 import os
+import secrets
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -23,6 +24,7 @@ from toolfleet.errors import InvalidSettings, NoToolsFound, WorkerNotReady
 from toolfleet.local.embedded_server import EmbeddedServer
 from toolfleet.local.lifeline import lifeline
 from toolfleet.local.worker_process import WorkerProcess, start_worker_process, stop_workers
+from toolfleet.misspelt import check_options, keywords
 from toolfleet.settings import Settings, new_secret, read_settings
 from toolfleet.stream_urls import stream_url
 from toolfleet.streams import check_broker_url
@@ -50,7 +52,7 @@ class LocalFleet:
     A context manager: entering returns when every worker has announced its tools, leaving stops all of it. `pools`
     says how many workers of each pool, `interceptors` what stands around every tool (each as `module:name`); further
     keywords are settings, such as `lease_s=3`. Raises WorkerNotReady with the worker's last words when one does not
-    come up.
+    come up, UnknownOption for a keyword that is neither.
     """
 
     def __init__(
@@ -66,6 +68,7 @@ class LocalFleet:
         interceptors: Sequence[str] = (),
         **overrides: object,
     ) -> None:
+        check_options("LocalFleet", overrides, _OPTION_NAMES)
         if not modules:
             raise NoToolsFound("a fleet needs a module with tools: pass modules=['your_package.your_tools']")
         self._modules = list(modules)
@@ -80,6 +83,8 @@ class LocalFleet:
         ]
         self._overrides = overrides
         self._numbers = count(1)
+        # Two fleets on one machine may serve the same queues: no two workers have one name.
+        self._mark = secrets.token_hex(2)
         self._exit = ExitStack()
         self.workers: list[WorkerProcess] = []
         self.settings: Settings
@@ -106,7 +111,7 @@ class LocalFleet:
 
     def start_worker(self, pool: str, *options: str, environment: Mapping[str, str] | None = None) -> WorkerProcess:
         """Start one more worker process, with `environment` on top of the fleet's; `wait_until_ready` waits for it."""
-        name = f"{pool}{next(self._numbers)}"
+        name = f"{pool}{next(self._numbers)}-{self._mark}"
         worker = start_worker_process(
             pool,
             name,
@@ -132,10 +137,21 @@ class LocalFleet:
                     raise WorkerNotReady(f"{names} did not announce within {timeout_s:g} s:\n{missing[0].log_tail()}")
                 time.sleep(POLL_S)
 
+    def wait_until_withdrawn(self, workers: Sequence[WorkerProcess], timeout_s: float = READY_WITHIN_S) -> None:
+        """Return when none of these offers its tools any more. Raises WorkerNotReady."""
+        give_up_at = time.monotonic() + timeout_s
+        with connect(self.settings) as client:
+            while any(_node(worker) in self._announced(client) for worker in workers if worker.is_running):
+                if time.monotonic() > give_up_at:
+                    raise WorkerNotReady("a worker that was asked to stop still offers its tools")
+                time.sleep(POLL_S)
+
     def _unannounced(self, client: redis.Redis) -> list[WorkerProcess]:
-        host = os.uname().nodename
-        announced = set(client.zrange(self.settings.keys.workers(), 0, -1))
-        return [worker for worker in self.workers if f"{worker.name}@{host}".encode() not in announced]
+        announced = self._announced(client)
+        return [worker for worker in self.workers if _node(worker) not in announced]
+
+    def _announced(self, client: redis.Redis) -> set[bytes]:
+        return {each for each in client.zrange(self.settings.keys.workers(), 0, -1) if isinstance(each, bytes)}
 
     def _settings(self, stack: ExitStack) -> Settings:
         if self._redis_url:
@@ -154,21 +170,29 @@ class LocalFleet:
         stop_workers(workers, grace_s=grace_s)
 
 
+def _node(worker: WorkerProcess) -> bytes:
+    """Its name as it is announced."""
+    return f"{worker.name}@{os.uname().nodename}".encode()
+
+
 @contextmanager
-def redis_or_embedded() -> Iterator[Settings]:
+def redis_or_embedded(**overrides: object) -> Iterator[Settings]:
     """Settings whose Redis answers: the one at TOOLFLEET_REDIS_URL, or this user's embedded server.
 
-    The embedded server is started unless it runs already, and stops with its last user. Raises InvalidSettings,
-    StoreUnreachable, ServerNotStarted.
+    The embedded server is started unless it runs already, and stops with its last user. `overrides` are settings.
+    Raises InvalidSettings, StoreUnreachable, ServerNotStarted.
     """
-    settings = read_settings()
-    if settings.redis_url and "redis_url" in settings.model_fields_set:
-        with connect(settings) as client:
+    settings = read_settings(**overrides)
+    if settings.names_redis:
+        with connect(_checked(settings)) as client:
             client.ping()
         yield settings
         return
     with EmbeddedServer() as server:
-        yield _checked(read_settings(redis_url=server.url))
+        yield _checked(read_settings(redis_url=server.url, **overrides))
+
+
+_OPTION_NAMES: Final = Settings.model_fields.keys() | keywords(LocalFleet.__init__)
 
 
 def _checked(settings: Settings) -> Settings:

@@ -9,6 +9,7 @@ import sys
 from typing import Final
 
 from toolfleet.broker import celery_app
+from toolfleet.local.flower_broker import show_streams
 from toolfleet.local.lifeline import stop_with
 from toolfleet.settings import read_settings
 
@@ -19,7 +20,9 @@ KILL_AFTER_S: Final = 3.0
 def main() -> None:
     """Run Flower until SIGTERM."""
     stop_with(int(sys.argv[1]), kill_after_s=KILL_AFTER_S)
-    app = celery_app(read_settings())
+    settings = read_settings()
+    show_streams(settings)
+    app = celery_app(settings)
     # Flower asks workers from many threads, each with a connection to hear and one to speak: a pool would lock up.
     app.conf.broker_pool_limit = None
     app.start(["--quiet", "flower"])

@@ -22,6 +22,9 @@ LOOPBACK: Final = "127.0.0.1"
 SOCKET_PATH_MAX_BYTES: Final = 103
 """The longest Unix socket path that macOS takes; Linux takes four bytes more."""
 
+SHORTEST: Final = Path("/tmp")  # noqa: S108  # the folder in it is checked to be this user's
+"""For sockets where TMPDIR is too long as well, as it is on some build machines."""
+
 SERVER_SOCKET: Final = "valkey.sock"
 KEEPER_SOCKET: Final = "keeper.sock"
 
@@ -89,18 +92,16 @@ def find_binary() -> Path:
 
 
 def sockets_folder(directory: Path) -> Path:
-    """The data directory, or a private folder of its own under the temporary one if the path is too long for sockets.
+    """The data directory, or a private folder of its own in a temporary one if the path is too long for sockets.
 
-    Always the same for the same directory and user, so that every user of a server finds it.
+    The same for the same directory, user and TMPDIR, so that every user of a server finds it.
     """
     digest = hashlib.sha256(os.fsencode(directory)).hexdigest()[:16]
-    for folder in (directory, Path(tempfile.gettempdir()) / f"toolfleet-{os.getuid()}-{digest}"):
+    own = f"toolfleet-{os.getuid()}-{digest}"
+    for folder in (directory, Path(tempfile.gettempdir()) / own):
         if len(os.fsencode(folder / SERVER_SOCKET)) <= SOCKET_PATH_MAX_BYTES:
             return folder
-    raise ServerNotStarted(
-        f"the path of {directory} is too long for a Unix socket, and so is that of the temporary directory: "
-        "choose a shorter data directory, or set TMPDIR to a shorter one"
-    )
+    return SHORTEST / own
 
 
 def choose_port(asked: int | None) -> int | None:

@@ -20,7 +20,8 @@ from typing import Final, Literal, Self
 import redis
 
 from toolfleet.errors import ServerNotStarted
-from toolfleet.local.server_layout import Layout, choose_port
+from toolfleet.local.server_keeper import make_private
+from toolfleet.local.server_layout import Layout, choose_port, sockets_folder
 
 ANSWER_WITHIN_S: Final = 30.0
 POLL_S: Final = 0.01
@@ -51,7 +52,10 @@ class Server:
             if self.has_small_disk:
                 stack.callback(subprocess.run, ["umount", "--lazy", str(data)], check=False)
             port = choose_port(0)
-            self._layout = Layout(data, self.directory, port)
+            sockets = sockets_folder(self.directory)
+            make_private(sockets)
+            stack.callback(shutil.rmtree, sockets, ignore_errors=True)
+            self._layout = Layout(data, sockets, port)
             self.url = f"unix://{self._layout.address}?db=0"
             self.port_url = f"redis://127.0.0.1:{port}/0"
             stack.callback(self.kill)

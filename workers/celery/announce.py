@@ -18,6 +18,7 @@ from toolfleet.connections import connect
 from toolfleet.keys import ANNOUNCEMENT_TTL_S, Keys
 from toolfleet.redis_clients import COMMAND_FAILED
 from toolfleet.settings import Settings
+from toolfleet.wire import Seal
 
 log = structlog.get_logger("toolfleet.workers")
 
@@ -181,5 +182,6 @@ def _announcement(consumer: Any) -> Announcement:
         queues=queues,
         started_unix_s=time.time(),
         # Only what this worker would be given: a tool of another queue is another worker's to offer.
+        proofs=Seal(consumer.app.toolfleet.settings).proofs(consumer.hostname),
         tools=tuple(tool.spec for _, tool in sorted(consumer.app.toolfleet.tools.items()) if tool.spec.queue in queues),
     )

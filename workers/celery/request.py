@@ -27,6 +27,10 @@ logger = get_logger(__name__)
 HIDDEN: Final = "(hidden)"
 """What Celery's events and Flower show instead of arguments: they may hold secrets, and the model's are stored."""
 
+FAILED: Final = "Failed (the run has the reason)"
+BURIED: Final = "Refused (see toolfleet dead list)"
+"""What they show of a failure: its message may quote arguments."""
+
 KILL_AFTER_S: Final = 2.0
 """How long a process tool may clean up after it was told to stop."""
 
@@ -47,7 +51,7 @@ class ToolRequest(Request):  # type: ignore[misc]  # celery ships no types
         self.name = headers["task"]
         # What a child process looks up: for a tool that is not here, the task that says so.
         self._type = task.name
-        self.delivery = Delivery.of(headers, delivery_info, _arguments_of(message))
+        self.delivery = Delivery.of(headers, delivery_info, _arguments_of(message), worker=consumer.hostname)
         self._message = message
         self._task = task
         self._app = task.app
@@ -163,8 +167,24 @@ class ToolRequest(Request):  # type: ignore[misc]  # celery ships no types
             self._acknowledge_on_the_broker()
         else:
             self.acknowledge()
-        if self._eventer:
-            self.send_event("task-succeeded", name=self.name, started=self.time_start, result=HIDDEN, runtime=runtime_s)
+        if self._eventer and not self._already_revoked:
+            self._announce_end(ending, runtime_s)
+
+    def _announce_end(self, ending: Ending, runtime_s: float) -> None:
+        """Send the event of this ending; of a call that another worker owns by now, that one does."""
+        match ending:
+            case Ending.SETTLED:
+                self.send_event(
+                    "task-succeeded", name=self.name, started=self.time_start, result=HIDDEN, runtime=runtime_s
+                )
+            case Ending.FAILED:
+                self.send_event("task-failed", exception=FAILED)
+            case Ending.BURIED:
+                self.send_event("task-failed", exception=BURIED)
+            case Ending.CANCELLED:
+                self.send_event("task-revoked", terminated=True, signum=None, expired=False)
+            case Ending.HANDED_BACK | Ending.LEFT_OPEN | Ending.NOT_PERFORMED:
+                self.send_event("task-rejected", requeued=True)
 
     def send_event(self, type: str, **fields: Any) -> None:  # noqa: A002  # Celery's signature
         """Send a task event if anybody listens: without `--events` Celery's dispatcher is on for heartbeats only."""
@@ -230,17 +250,19 @@ class ToolRequest(Request):  # type: ignore[misc]  # celery ships no types
         if exc_info.type is TimeLimitExceeded:
             self.on_timeout(soft=False, timeout=0)
             return
+        logger.warning("tool process lost: %s %s: %r", self.name, self.id, exc_info.exception)
         if self.task.effect is Effect.ONCE and self.task.reconciles and can_be_reconciled(self.delivery):
             self._leave_open()
         elif self.task.effect is Effect.ONCE:
             self.task.end_from_outside(self, FailureKind.IN_DOUBT)
             self.acknowledge()
+            self.send_event("task-failed", exception=FAILED)
+            return
         elif self._consumer.blueprint.state == CLOSE:
             self._hand_back()  # it was killed because the worker stops
         else:
             self.reject(requeue=True)
-        logger.warning("tool process lost: %s %s: %r", self.name, self.id, exc_info.exception)
-        self.send_event("task-failed", exception=repr(exc_info.exception))
+        self.send_event("task-rejected", requeued=True)
 
     def on_timeout(self, soft: bool, timeout: float) -> None:  # noqa: ARG002, FBT001  # Celery's signature
         """A child process is killed for taking too long. billiard says so twice."""

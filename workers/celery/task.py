@@ -48,7 +48,7 @@ class ToolTask(Task):  # type: ignore[misc]  # celery ships no types
         request = self.request
         # The signature does not cover what Celery would send when this ends.
         request.callbacks = request.errbacks = request.chain = request.chord = None
-        delivery = Delivery.of(_headers(request), request.delivery_info or {}, args)
+        delivery = Delivery.of(_headers(request), request.delivery_info or {}, args, worker=request.hostname or "")
         return _runner().run(_performer(self.app).perform(delivery)).value
 
     def end_from_outside(self, request: ToolRequest, kind: FailureKind) -> None:

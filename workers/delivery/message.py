@@ -5,6 +5,7 @@ The same value is read from a message (asyncio pool) and from a task's request (
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple, Self
 from uuid import uuid4
@@ -16,7 +17,7 @@ class Delivery(NamedTuple):
     """Who delivered what, for the how-manieth time.
 
     `stream`, `entry_id` and `consumer` locate the pending entry on Redis Streams; they are empty on other brokers.
-    `claimed` says that the transport has claimed the call for this very delivery.
+    `claimed` says that the transport has claimed the call for this very delivery. It is begun as soon as it is here.
     """
 
     task_id: str
@@ -28,9 +29,13 @@ class Delivery(NamedTuple):
     consumer: str = ""
     deliveries: int = 1
     claimed: bool = False
+    worker: str = ""
+    came_unix_s: float = 0.0
 
     @classmethod
-    def of(cls, headers: Mapping[str, Any], delivery_info: Mapping[str, Any], args: object) -> Self:
+    def of(
+        cls, headers: Mapping[str, Any], delivery_info: Mapping[str, Any], args: object, *, worker: str = ""
+    ) -> Self:
         """Read a message's headers, delivery info and task arguments, whatever they hold."""
         text, mac = args if isinstance(args, list | tuple) and len(args) == 2 else (None, None)
         deliveries = headers.get("deliveries") or (2 if delivery_info.get("redelivered") else 1)
@@ -44,6 +49,8 @@ class Delivery(NamedTuple):
             consumer=delivery_info.get("consumer", ""),
             deliveries=deliveries,
             claimed=bool(headers.get("claimed")),
+            worker=worker,
+            came_unix_s=time.time(),
         )
 
     def came_at_once(self, now_unix_s: float) -> bool:

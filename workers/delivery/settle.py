@@ -7,6 +7,7 @@ nothing of tools or of Celery's objects.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Sequence
 from contextlib import suppress
 from enum import IntEnum
@@ -18,7 +19,7 @@ import redis.asyncio
 import stamina
 import structlog
 
-from toolfleet.calls import Failed, Returned, Submitted, ToolCall
+from toolfleet.calls import Attempt, Failed, Returned, Submitted, ToolCall
 from toolfleet.keys import REPLIES_MAX, REPLIES_TTL_S, RESULT_TTL_S, Keys
 from toolfleet.redis_clients import COMMAND_FAILED
 from toolfleet.replies import TELL
@@ -93,7 +94,9 @@ class Settlement(NamedTuple):
 
     @classmethod
     def of(cls, delivery: Delivery, call: ToolCall, result: Returned | Failed | Submitted, seal: Seal) -> Settlement:
-        """The settlement of a delivered call."""
+        """The settlement of a delivered call, whose result says now which worker it was."""
+        if not isinstance(result, Submitted):
+            result = result.model_copy(update={"attempt": _attempt(delivery)})
         return cls(
             stream=delivery.stream,
             entry_id=delivery.entry_id,
@@ -102,6 +105,15 @@ class Settlement(NamedTuple):
             reply_to=call.reply_to,
             sealed=seal.close_result(result, call.call_id),
         )
+
+
+def _attempt(delivery: Delivery) -> Attempt:
+    return Attempt(
+        worker=delivery.worker,
+        number=delivery.deliveries,
+        began_unix_s=round(delivery.came_unix_s, 4),
+        ended_unix_s=round(time.time(), 4),
+    )
 
 
 def settle_now(client: redis.Redis, keys: Keys, settlement: Settlement) -> Outcome:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+import time
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any, Final, NamedTuple
@@ -16,7 +17,7 @@ import redis.asyncio
 import stamina
 import structlog
 
-from toolfleet.calls import JobRecord, Submitted
+from toolfleet.calls import Attempt, JobRecord, Submitted
 from toolfleet.jobs import ends_unix_ms, state_of
 from toolfleet.keys import DEAD_LETTERS_MAX, REPLIES_MAX, REPLIES_TTL_S, RESULT_TTL_S
 from toolfleet.redis_clients import COMMAND_FAILED
@@ -117,7 +118,8 @@ class Schedule:
         """Say what follows for a job; LATE if it was claimed again or has ended since."""
         call = job.record.call
         if isinstance(verdict, End):
-            return await self._say(job, "end", 0.0, self._seal.close_result(verdict.result, call.call_id))
+            result = verdict.result.model_copy(update={"attempt": _attempt(job.record, time.time())})
+            return await self._say(job, "end", 0.0, self._seal.close_result(result, call.call_id))
         what = "wait" if verdict.heeds_cancel else "retry"
         return await self._say(job, what, verdict.delay_s, verdict.state.model_dump_json())
 
@@ -186,3 +188,7 @@ def _first_wait_ms(job: JobRecord) -> int:
 def _ms(seconds: float) -> int:
     # Upwards: a job that comes up at its deadline must find it passed, or it would be asked about once more.
     return math.ceil(seconds * 1000)
+
+
+def _attempt(job: JobRecord, now_unix_s: float) -> Attempt:
+    return Attempt(worker="", number=job.attempt, began_unix_s=job.submitted_unix_s, ended_unix_s=round(now_unix_s, 4))

@@ -6,7 +6,6 @@ Reads the time and the zone database, nothing else.
 from __future__ import annotations
 
 import calendar
-import difflib
 import functools
 import zoneinfo
 from datetime import UTC, datetime, timedelta
@@ -15,6 +14,7 @@ from pydantic import field_validator
 from typing_extensions import TypedDict
 
 from toolfleet import ToolError, tool
+from toolfleet.misspelt import nearest
 from toolfleet.workers.packs.pack_settings import PackSettings, for_pack, read_pack_settings
 
 
@@ -145,7 +145,7 @@ def zone(name: str) -> zoneinfo.ZoneInfo:
     try:
         return zoneinfo.ZoneInfo(name)
     except (zoneinfo.ZoneInfoNotFoundError, ValueError, OSError):
-        close = difflib.get_close_matches(name, _zone_names(), n=3)
+        close = nearest(name, _zone_names(), at_most=3)
         hint = f"; did you mean {', '.join(close)}?" if close else ", use an IANA name such as Europe/Berlin"
         raise ToolError(f"there is no timezone {name[:80]!r}{hint}") from None
 

@@ -31,8 +31,10 @@ from toolfleet.orchestrator.batch import (
 )
 from toolfleet.orchestrator.batch.errors import OutputUnusable
 from toolfleet.orchestrator.doors.cli.batch_progress import print_summary, showing_batch
-from toolfleet.orchestrator.doors.cli.conversation import chosen_model, must_offer_tools
+from toolfleet.orchestrator.doors.cli.choosing_model import ModelOption, chosen_model, name_of_model
+from toolfleet.orchestrator.doors.cli.conversation import must_offer_tools
 from toolfleet.orchestrator.doors.cli.run import Slow
+from toolfleet.orchestrator.doors.cli.wording import plural
 from toolfleet.orchestrator.models.protocol import ChatModel
 from toolfleet.orchestrator.options import RunOptions
 from toolfleet.settings import Settings
@@ -61,7 +63,9 @@ def batch(
     ] = None,
     concurrency: Annotated[int, typer.Option(min=1, max=MAX_CONCURRENCY, help="Runs at a time.")] = 100,
     slow: Annotated[Slow, typer.Option(help="Wait for long-running tools, or give the model a handle.")] = Slow.WAIT,
-    timeout_s: Annotated[float | None, typer.Option("--timeout", min=0.1, help="Seconds until a run fails.")] = None,
+    timeout_s: Annotated[
+        float | None, typer.Option("--timeout", min=0.1, max=1e7, help="Seconds until a run fails.")
+    ] = None,
     batch_id: Annotated[
         str | None, typer.Option(help="The batch's name; otherwise it is derived from the input and these options.")
     ] = None,
@@ -69,14 +73,15 @@ def batch(
     retry_failed: Annotated[
         bool, typer.Option("--retry-failed", help="Let runs go on whose line in OUT has no answer.")
     ] = False,
+    model: ModelOption = None,
     any_model: Annotated[
         bool, typer.Option("--any-model", help="Take lines in OpenAI's format whatever model they name.")
     ] = False,
     cancel_on_interrupt: Annotated[
         bool, typer.Option("--cancel-on-interrupt", help="Ctrl-C cancels what is under way; otherwise it is kept.")
     ] = False,
-    price_in: Annotated[float | None, typer.Option(min=0, help="Price of a million tokens in.")] = None,
-    price_out: Annotated[float | None, typer.Option(min=0, help="Price of a million tokens out.")] = None,
+    price_in: Annotated[float | None, typer.Option(min=0, max=1e9, help="Price of a million tokens in.")] = None,
+    price_out: Annotated[float | None, typer.Option(min=0, max=1e9, help="Price of a million tokens out.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the summary as JSON on standard output.")] = False,
 ) -> None:
     """Run one conversation for each line of IN, and write one line for each to OUT.
@@ -89,6 +94,7 @@ def batch(
     from the store, and no model is asked twice for a reply that is stored.
     """
     _refuse_contradictions(source, target, as_json=as_json)
+    name_of_model(model)  # said before workers are started, if it cannot be asked
     console = Console(stderr=True)
     options = RunOptions(slow=slow.value)
     if offer:
@@ -107,6 +113,7 @@ def batch(
             console=console,
             manner=Manner(options=options, concurrency=concurrency, ordered=ordered, again=retry_failed),
             batch_id=batch_id,
+            model=model,
             any_model=any_model,
             prices=Prices(price_in, price_out),
             cancels=cancel_on_interrupt,
@@ -121,7 +128,7 @@ def batch(
     print_summary(summary, console)
     if summary.failed:
         raise LinesFailed(
-            f"{summary.failed} of {summary.done_before + summary.ok + summary.failed} lines failed: "
+            f"{summary.failed} of {plural(summary.done_before + summary.ok + summary.failed, 'line')} failed: "
             f"their reasons are in {target}"
         )
 
@@ -137,6 +144,7 @@ class _Session:
         console: Console,
         manner: Manner,
         batch_id: str | None,
+        model: str | None,
         any_model: bool,
         prices: Prices,
         cancels: bool,
@@ -146,6 +154,7 @@ class _Session:
         self._console = console
         self._manner = manner
         self._batch_id = batch_id
+        self._model = model
         self._any_model = any_model
         self._prices = prices
         self._cancels = cancels
@@ -154,7 +163,7 @@ class _Session:
 
     async def run(self, settings: Settings) -> Summary:
         """Run the batch to its end."""
-        async with chosen_model(self._console) as model:
+        async with chosen_model(self._console, self._model) as model:
             identity = self._identity(model)
             self._console.print(f"[dim]batch: {identity.batch_id}[/]", soft_wrap=True, highlight=False)
             with Output(self._target, identity, again=self._manner.again) as output:
@@ -188,8 +197,10 @@ class _Session:
             return
         done = self._tally.done_before + self._tally.written
         fate = "cancelled" if cancelled else "kept in the store"
+        under_way = "was under way and is" if self._in_hand == 1 else "were under way and are"
         self._console.print(
-            f"{done} of {self._lines.count} lines are written, {self._in_hand} runs were under way and are {fate}.\n"
+            f"{done} of {plural(self._lines.count, 'line')} {'is' if self._lines.count == 1 else 'are'} written, "
+            f"{plural(self._in_hand, 'run')} {under_way} {fate}.\n"
             f"To go on: {shlex.join(['toolfleet', *sys.argv[1:]])}",
             markup=False,
             highlight=False,

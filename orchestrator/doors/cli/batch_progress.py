@@ -10,8 +10,10 @@ from typing import Final
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
+from rich.text import Text
 
 from toolfleet.orchestrator.batch import Summary, Tally
+from toolfleet.orchestrator.doors.cli.wording import one_line, plural, span
 
 SAY_EVERY_S: Final = 10.0
 """Where no person looks, a line so often."""
@@ -54,7 +56,7 @@ class Pace:
         left = self._total - tally.done_before - tally.written
         parts = [f"{per_s:.1f}/s"]
         if left and per_s > 0:
-            parts.append(f"{_duration(left / per_s)} left")
+            parts.append(f"{span(left / per_s)} left")
         if tally.failed:
             parts.append(f"{tally.failed} failed")
         return ", ".join(parts)
@@ -75,7 +77,7 @@ class Lines:
             return
         self._said_s = time.monotonic()
         done = tally.done_before + tally.written
-        text = f"{done} of {self._total} lines ({self._pace.describe(tally)})"
+        text = f"{done} of {plural(self._total, 'line')} ({self._pace.describe(tally)})"
         self._console.print(text, markup=False, highlight=False, soft_wrap=True)
 
 
@@ -83,29 +85,23 @@ def print_summary(summary: Summary, console: Console) -> None:
     """The figures, for people."""
     table = Table(box=None, show_header=False, pad_edge=False)
     for name, value in _rows(summary):
-        table.add_row(f"[dim]{name}[/]", value)
+        table.add_row(Text(name, "dim"), Text(value))
     console.print(table)
 
 
 def _rows(summary: Summary) -> Iterator[tuple[str, str]]:
-    before = f", {summary.done_before} were written before" if summary.done_before else ""
-    refused = f" ({summary.refused} of them lines that cannot be run)" if summary.refused else ""
+    before = f", {summary.done_before} written before" if summary.done_before else ""
+    refused = f" ({summary.refused} of them cannot be run)" if summary.refused else ""
     yield "lines", f"{summary.ok} ok, {summary.failed} failed{refused}{before}"
     if summary.joined:
-        yield "", f"{summary.joined} runs had begun before and were gone on with, or had ended"
+        yield "", f"{plural(summary.joined, 'run')} had begun before, and went on or had ended"
     yield "calls", f"{summary.calls} ({summary.failed_calls} failed)"
     yield "tokens", f"{summary.usage.input_tokens} in, {summary.usage.output_tokens} out"
     if summary.cost is not None:
         yield "cost", f"{summary.cost:.4f}"
-    yield "time", f"{_duration(summary.wall_s)}, {summary.runs_per_s:g} runs/s"
+    yield "time", f"{span(summary.wall_s)}, {summary.runs_per_s:g} runs/s"
     if summary.p50_s is not None:
-        yield "per run", f"p50 {summary.p50_s:.3f} s, p99 {summary.p99_s:.3f} s"
+        yield "per run", f"median {span(summary.p50_s)}, p99 {span(summary.p99_s or 0.0)}"
     if summary.ignored:
-        yield "ignored", ", ".join(f"{name} ({lines} lines)" for name, lines in summary.ignored.items())
-
-
-def _duration(seconds: float) -> str:
-    if seconds < 60:
-        return f"{seconds:.1f} s"
-    hours, minutes = divmod(round(seconds) // 60, 60)
-    return f"{hours} h {minutes} min" if hours else f"{minutes} min {round(seconds) % 60} s"
+        named = (f"{one_line(name)} ({plural(lines, 'line')})" for name, lines in summary.ignored.items())
+        yield "ignored", ", ".join(named)

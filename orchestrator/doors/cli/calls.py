@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import Annotated, Final
+from enum import StrEnum
+from typing import Annotated, Final, NamedTuple
 
 import orjson
 import typer
-from rich.table import Table
+from rich.console import Console
 from rich.text import Text
 
 from toolfleet.calls import Failed, FailureKind, Returned
@@ -19,25 +20,35 @@ from toolfleet.errors import RunNotFound, RunNotOpen
 from toolfleet.jobs import Completion, complete
 from toolfleet.local.fleet import redis_or_embedded
 from toolfleet.orchestrator.api import Orchestrator
-from toolfleet.orchestrator.doors.cli.runs import table_of_calls
+from toolfleet.orchestrator.doors.cli.tables import Column, Listing
 from toolfleet.orchestrator.doors.cli.telling import (
-    SHOWN_CHARACTERS,
     Desk,
+    age,
     call_facts,
-    console_for_tables,
     deadline,
     desk,
     how_far,
+    moment_after,
     outcome,
-    plain,
     print_json,
-    shortened,
-    span,
+    state_of,
+    took,
 )
+from toolfleet.orchestrator.doors.cli.wording import SHOWN_CHARACTERS, harmless, moment, one_line, plural, shortened
 from toolfleet.orchestrator.run.states import State
-from toolfleet.orchestrator.status.overview import UNKNOWN, CallStanding
+from toolfleet.orchestrator.status.overview import AWAITING_APPROVAL, QUEUED, RUNNING, SUBMITTED, UNKNOWN, CallStanding
 from toolfleet.settings import Settings
 from toolfleet.wire import Seal
+
+
+class Standing(StrEnum):
+    """How a call that is under way can stand."""
+
+    QUEUED = QUEUED
+    RUNNING = RUNNING
+    SUBMITTED = SUBMITTED
+    AWAITING_APPROVAL = AWAITING_APPROVAL
+
 
 UNFINISHED: Final = frozenset(state for state in State if not state.is_terminal)
 
@@ -49,6 +60,8 @@ app = typer.Typer(
     rich_markup_mode="rich",
 )
 
+WIDEST_NAME: Final = len("began (UTC)") + 2
+
 CallId = Annotated[str, typer.Argument(metavar="CALL_ID", help="A call's id: RUN.TURN.POSITION.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
@@ -57,12 +70,30 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 def list_calls(
     *,
     run_id: Annotated[str, typer.Option("--run", help="Only the calls of this run; how its id begins is enough.")] = "",
+    states: Annotated[
+        list[Standing] | None, typer.Option("--state", help="Only calls in this state; may be given again.")
+    ] = None,
+    tools: Annotated[list[str] | None, typer.Option("--tool", help="Only of this tool; may be given again.")] = None,
+    since: Annotated[
+        str | None, typer.Option(metavar="WHEN", help="Only of runs begun since then: 90s, 30m, 2h, 3d, 2026-01-31.")
+    ] = None,
     limit: Annotated[int, typer.Option(min=0, help="At most so many, of the newest runs; 0 for all.")] = 200,
     as_json: AsJson = False,
 ) -> None:
-    """List the calls that are under way or wait for approval."""
+    """List the calls that are under way or wait for approval.
+
+    On a terminal as a table; into a pipe one line for each call, with tabs between the columns: call, state, age, tool,
+    handle, deadline, how far it is or its arguments.
+    """
+    wanted = _Wanted(
+        run_id,
+        limit or None,
+        states=frozenset(states or ()),
+        tools=frozenset(tools or ()),
+        since_unix_s=None if since is None else moment_after(since),
+    )
     with redis_or_embedded() as settings:
-        asyncio.run(_list(settings, run_id, limit or None, as_json=as_json))
+        asyncio.run(_list(settings, wanted, as_json=as_json))
 
 
 @app.command(epilog="Example: toolfleet calls show 3f9c.1.0")
@@ -111,32 +142,62 @@ def _ending(result: str | None, json_result: str | None, error: str | None) -> R
         raise typer.BadParameter(f"--json-result is no JSON: {mistake}") from None
 
 
-async def _list(settings: Settings, run_id: str, limit: int | None, *, as_json: bool) -> None:
+class _Wanted(NamedTuple):
+    """Which calls to list."""
+
+    run_id: str
+    limit: int | None
+    states: frozenset[str]
+    tools: frozenset[str]
+    since_unix_s: float | None
+
+    def includes(self, call: CallStanding) -> bool:
+        """Whether the call is one of them."""
+        return (
+            not call.is_over
+            and (not self.states or call.state in self.states)
+            and (not self.tools or call.tool in self.tools)
+        )
+
+
+async def _list(settings: Settings, wanted: _Wanted, *, as_json: bool) -> None:
     async with desk(settings) as open_desk:
-        calls = await _under_way(open_desk, run_id, limit)
+        calls = await _under_way(open_desk, wanted)
     if as_json:
         print_json([call_facts(call) for call in calls])
     elif calls:
-        console_for_tables().print(table_of_calls(calls, f"{len(calls)} calls", with_result=False))
+        _listed(calls).print(Console(), plural(len(calls), "call"))
     else:
-        typer.echo("No calls are under way.")
+        is_any = wanted == _Wanted("", wanted.limit, frozenset(), frozenset(), None)
+        typer.echo("No calls are under way." if is_any else "No such calls are under way.")
 
 
-async def _under_way(open_desk: Desk, beginning: str, limit: int | None) -> list[CallStanding]:
-    if beginning:
-        run_ids = [await open_desk.store.named(beginning)]
+def _listed(calls: Sequence[CallStanding]) -> Listing:
+    listing = Listing(
+        "call", "state", "age", "tool", Column("handle", True), Column("deadline", True), elastic="so far"
+    )
+    for call in calls:
+        so_far = how_far(call) or call.arguments
+        row = (call.call_id, state_of(call), age(call), call.tool, call.handle, deadline(call.deadline_unix_s), so_far)
+        listing.add(*row)
+    return listing
+
+
+async def _under_way(open_desk: Desk, wanted: _Wanted) -> list[CallStanding]:
+    if wanted.run_id:
+        run_ids = [await open_desk.store.named(wanted.run_id)]
     else:
-        heads = await open_desk.store.heads(limit=None, states=UNFINISHED)
+        heads = await open_desk.store.heads(limit=None, states=UNFINISHED, since_unix_s=wanted.since_unix_s)
         run_ids = [head.run_id for head in heads if head.calls]
     calls: list[CallStanding] = []
     for run_id in run_ids:
-        if limit is not None and len(calls) >= limit:
+        if wanted.limit is not None and len(calls) >= wanted.limit:
             break
         try:
-            calls += [call for call in (await open_desk.overview.run(run_id)).calls if not call.is_over]
+            calls += [call for call in (await open_desk.overview.run(run_id)).calls if wanted.includes(call)]
         except RunNotFound:
             continue  # deleted meanwhile
-    return calls[:limit]
+    return calls[: wanted.limit]
 
 
 async def _show(settings: Settings, beginning: str, *, as_json: bool) -> None:
@@ -147,22 +208,27 @@ async def _show(settings: Settings, beginning: str, *, as_json: bool) -> None:
         return
     if call.state == UNKNOWN:
         raise RunNotFound(f"nothing is known of call {call.call_id}: no stored run asked for it, and it has no result")
-    table = Table.grid(padding=(0, 2))
+    console = Console()
     for name, value in _described(call):
-        table.add_row(Text(name, "bold"), plain(value, SHOWN_CHARACTERS * 20))
-    console_for_tables().print(table)
+        text = harmless(shortened(value, SHOWN_CHARACTERS * 20))
+        console.print(Text(f"{name:<{WIDEST_NAME}}", "bold") + Text(text, ""), soft_wrap=True)
 
 
 def _described(call: CallStanding) -> list[tuple[str, str]]:
     described = [
         ("call", call.call_id),
         ("tool", call.tool),
-        ("state", call.state.replace("_", " ")),
+        ("state", state_of(call)),
         ("arguments", call.arguments),
-        ("so far", how_far(call)),
+        ("so far", "" if call.is_over else how_far(call)),
         ("handle", call.handle),
-        ("age", "" if call.age_s is None or call.is_over else span(call.age_s)),
+        ("age", age(call)),
         ("deadline", "" if call.is_over else deadline(call.deadline_unix_s)),
+        ("began (UTC)", "" if call.began_unix_s is None else moment(call.began_unix_s)),
+        ("ended (UTC)", "" if call.ended_unix_s is None else moment(call.ended_unix_s)),
+        ("took", took(call)),
+        ("worker", call.worker),
+        ("attempt", "" if call.attempt is None else str(call.attempt)),
         ("result", outcome(call)),
     ]
     return [(name, value) for name, value in described if value]
@@ -184,8 +250,9 @@ def _told(call: CallStanding) -> str:
     if call.state == UNKNOWN:
         return f"call {call.call_id} is cancelled if it exists: it belongs to no stored run"
     if call.is_over:
-        return f"call {call.call_id} {call.state}" + (f": {shortened(outcome(call))}" if outcome(call) else "")
-    return f"call {call.call_id} was told to stop, and is {call.state} still"
+        told = one_line(outcome(call), SHOWN_CHARACTERS)
+        return f"call {call.call_id} {state_of(call)}" + (f": {told}" if told else "")
+    return f"call {call.call_id} was told to stop, and is {state_of(call)} still"
 
 
 async def _complete(settings: Settings, beginning: str, result: Returned | Failed) -> None:

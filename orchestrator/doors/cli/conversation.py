@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from rich.console import Console
+from rich.text import Text
 
 from toolfleet.errors import NoToolsFound, ToolfleetError
 from toolfleet.orchestrator.api import Orchestrator
 from toolfleet.orchestrator.assistants.assistant import RunFailed
+from toolfleet.orchestrator.doors.cli.approving import deciding
+from toolfleet.orchestrator.doors.cli.choosing_model import chosen_model, model_name
 from toolfleet.orchestrator.doors.cli.progress import showing_progress
 from toolfleet.orchestrator.doors.cli.telling import desk, warn
-from toolfleet.orchestrator.models.environment import model_from_environment
-from toolfleet.orchestrator.models.openai import OpenAIChat
-from toolfleet.orchestrator.models.protocol import ChatModel
-from toolfleet.orchestrator.models.rehearsal import REHEARSAL_MODEL, RehearsalServer
+from toolfleet.orchestrator.doors.cli.wording import harmless, plural
+from toolfleet.orchestrator.options import RunOptions
 from toolfleet.orchestrator.run.events import Slow
 from toolfleet.orchestrator.run.limits import Limits
 from toolfleet.orchestrator.run.states import State
@@ -26,10 +26,7 @@ from toolfleet.orchestrator.run.updates import RunBegan, RunEnded
 from toolfleet.orchestrator.run.value import Run
 from toolfleet.settings import Settings
 
-REHEARSAL_NOTE = (
-    "No model is set (OPENAI_API_KEY, OPENAI_BASE_URL or ANTHROPIC_API_KEY), so a [bold]rehearsal model[/] answers: "
-    "a fixed script behind a real HTTP server. The workers, the queue and the tools are real."
-)
+REDIS_VARIABLE: Final = "TOOLFLEET_REDIS_URL"
 
 CANCELLED_WITHIN_S: Final = 3.0
 """How long Ctrl-C waits to say that the run is cancelled."""
@@ -44,13 +41,20 @@ def converse(
     slow: Slow = "wait",
     timeout_s: float | None = None,
     limits: Limits | None = None,
+    model: str | None = None,
     as_json: bool = False,
+    is_private: bool = False,
 ) -> None:
     """Run one conversation, show its progress on the console and print its answer, or as JSON the whole run.
 
+    A call that waits for approval is asked about on a terminal. `is_private`: other commands do not find this fleet by
+    themselves.
+
     Raises RunFailed with the reason when there is no answer, and NoToolsFound when no live worker offers a tool.
     """
-    run = asyncio.run(_ask(question, settings, console, tools=tools, slow=slow, timeout_s=timeout_s, limits=limits))
+    options: RunOptions = {"tools": tools, "slow": slow, "timeout_s": timeout_s, "limits": limits}
+    elsewhere = {REDIS_VARIABLE: settings.redis_url} if is_private else {}
+    run = asyncio.run(_ask(question, settings, console, options, elsewhere, model=model))
     if as_json:
         sys.stdout.write(run.model_dump_json(indent=2) + "\n")
     if run.state is not State.DONE:
@@ -67,41 +71,43 @@ def detach(
     slow: Slow = "wait",
     timeout_s: float | None = None,
     limits: Limits | None = None,
+    model: str | None = None,
 ) -> str:
-    """Begin a run that an orchestrator with this environment's model works on, and return its id at once.
+    """Begin a run that an orchestrator with this model, or the environment's, works on, and return its id at once.
 
     Raises NoToolsFound when no live worker offers a tool, UnknownTool.
     """
-    return asyncio.run(_submit(question, settings, tools=tools, slow=slow, timeout_s=timeout_s, limits=limits))
+    return asyncio.run(
+        _submit(question, settings, tools=tools, slow=slow, timeout_s=timeout_s, limits=limits, named=model)
+    )
 
 
 async def _ask(
     question: str,
     settings: Settings,
     console: Console,
+    options: RunOptions,
+    elsewhere: Mapping[str, str],
     *,
-    tools: Sequence[str] | None,
-    slow: Slow,
-    timeout_s: float | None,
-    limits: Limits | None,
+    model: str | None,
 ) -> Run:
     async with (
-        chosen_model(console) as model,
+        chosen_model(console, model) as chosen,
         # The runs of others are for those who stay.
-        Orchestrator(model, settings=settings, adopts=False) as orchestrator,
+        Orchestrator(chosen, settings=settings, adopts=False) as orchestrator,
     ):
         await must_offer_tools(orchestrator)
         run_id = ""
         try:
-            with showing_progress(console) as show:
-                async for event in orchestrator.stream(
-                    question, tools=tools, slow=slow, timeout_s=timeout_s, limits=limits
-                ):
-                    show(event)
-                    if isinstance(event, RunBegan):
-                        run_id = event.run_id
-                    elif isinstance(event, RunEnded):
-                        return event.run
+            with showing_progress(console) as shown:
+                async with deciding(orchestrator, console, shown.paused, elsewhere=elsewhere) as heed:
+                    async for event in orchestrator.stream(question, **options):
+                        shown.show(event)
+                        heed(event)
+                        if isinstance(event, RunBegan):
+                            run_id = event.run_id
+                        elif isinstance(event, RunEnded):
+                            return event.run
         except asyncio.CancelledError:
             if run_id:
                 await _say_how_it_ended(orchestrator, run_id)
@@ -137,8 +143,9 @@ async def _submit(
     slow: Slow,
     timeout_s: float | None,
     limits: Limits | None,
+    named: str | None,
 ) -> str:
-    model = await model_name()
+    model = await model_name(named)
     async with desk(settings) as open_desk, Orchestrator(settings=settings) as orchestrator:
         await must_offer_tools(orchestrator)
         run_id = await orchestrator.submit(
@@ -151,30 +158,8 @@ async def _submit(
 def _print_answer(run: Run, console: Console) -> None:
     console.print()
     # Not wrapped where no person reads: a line break in the middle of a fact is hard to search for.
-    console.print(run.answer, markup=False, highlight=False, soft_wrap=not console.is_terminal)
+    console.print(Text(harmless(run.answer or "")), soft_wrap=not console.is_terminal)
     failed = sum(1 for call in run.calls if call.result and call.result.type == "failed")
-    console.print(
-        f"\n[dim]run {run.run_id}: {run.turn} turns, {len(run.calls)} calls ({failed} failed), "
-        f"{run.usage.input_tokens} tokens in, {run.usage.output_tokens} out[/]",
-        soft_wrap=True,
-    )
-
-
-@asynccontextmanager
-async def chosen_model(console: Console) -> AsyncIterator[ChatModel]:
-    """The model that the environment selects, or the rehearsal model, named as what it is."""
-    if model := model_from_environment():
-        console.print(f"[dim]model: {model.name}[/]", soft_wrap=True)
-        yield model
-        return
-    console.print(REHEARSAL_NOTE, soft_wrap=not console.is_terminal)
-    async with RehearsalServer() as server:
-        yield OpenAIChat(REHEARSAL_MODEL, base_url=server.base_url, api_key="rehearsal")
-
-
-async def model_name() -> str:
-    """What orchestrators in this environment call their model. Raises InvalidSettings."""
-    if (model := model_from_environment()) is None:
-        return REHEARSAL_MODEL
-    await model.aclose()
-    return model.name
+    tokens = f"{plural(run.usage.input_tokens, 'token')} in, {run.usage.output_tokens} out"
+    counted = f"{plural(run.turn, 'turn')}, {plural(len(run.calls), 'call')} ({failed} failed), {tokens}"
+    console.print(Text(f"\nrun {run.run_id}: {counted}", "dim"), soft_wrap=True)

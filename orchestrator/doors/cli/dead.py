@@ -10,18 +10,20 @@ import sys
 from collections.abc import AsyncIterator, Sequence
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Annotated, Any, Final
 
 import orjson
 import typer
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from toolfleet.broker import celery_app
 from toolfleet.calls import Failed, Returned
 from toolfleet.connections import connect_async
 from toolfleet.local.fleet import redis_or_embedded
+from toolfleet.orchestrator.doors.cli.tables import Column, Listing
+from toolfleet.orchestrator.doors.cli.wording import harmless, one_line, plural, span
 from toolfleet.orchestrator.fleet.publishers import publisher_for
 from toolfleet.orchestrator.status.dead_letters import DeadLetter, DeadLetters, NotReplayed, Replay, Replayed
 from toolfleet.settings import Settings
@@ -61,7 +63,11 @@ def list_letters(
     limit: Annotated[int, typer.Option(min=0, help="At most so many, newest first; 0 for all.")] = 50,
     as_json: AsJson = False,
 ) -> None:
-    """List the dead letters, newest first."""
+    """List the dead letters, newest first.
+
+    On a terminal as a table; into a pipe one line for each letter, with tabs between the columns: id, age, call, tool,
+    signature, reason.
+    """
     with redis_or_embedded() as settings:
         asyncio.run(_list(settings, reason, limit or None, as_json=as_json))
 
@@ -90,9 +96,11 @@ def replay(
     reason: Reason = "",
     timeout_s: Annotated[
         float | None,
-        typer.Option("--timeout", min=0.1, help="Seconds until the call expires; without it, what its tool allows."),
+        typer.Option(
+            "--timeout", min=0.1, max=1e7, help="Seconds until the call expires; without it, what its tool allows."
+        ),
     ] = None,
-    wait_s: Annotated[float, typer.Option("--wait", min=0, help="Seconds to wait for results.")] = 30.0,
+    wait_s: Annotated[float, typer.Option("--wait", min=0, max=1e7, help="Seconds to wait for results.")] = 30.0,
     force: Annotated[
         bool, typer.Option("--force", help="Also where an effect could happen twice, or a result would be discarded.")
     ] = False,
@@ -173,7 +181,7 @@ async def _list(settings: Settings, reason: str, limit: int | None, *, as_json: 
     if as_json:
         _print_json([_facts(letter) | {"signed": letter.letter_id not in unsigned} for letter in letters])
     elif letters:
-        Console().print(_table(letters, unsigned))
+        _listed(letters, unsigned).print(Console(), plural(len(letters), "dead letter"))
     else:
         typer.echo("No dead letters" + (f" with the reason {reason!r}." if reason else "."))
 
@@ -191,10 +199,10 @@ async def _show(settings: Settings, letter_id: str, *, in_full: bool, as_json: b
         _print_json(shown)
         return
     for facts in shown:
-        table = Table.grid(padding=(0, 2))
+        console = Console()
+        widest = max(map(len, facts))
         for name, value in facts.items():
-            table.add_row(Text(name, "bold"), Text(_harmless(_as_text(value))))
-        Console().print(table)
+            console.print(Text(f"{name:<{widest + 2}}", "bold") + Text(harmless(_as_text(value)), ""), soft_wrap=True)
 
 
 async def _replay(
@@ -216,7 +224,7 @@ async def _replay(
         _print_json([_outcome(outcome) for outcome in outcomes])
     else:
         for outcome in outcomes:
-            typer.echo(_harmless(f"{outcome.letter.letter_id} {outcome.letter.tool}: {_told(outcome)}"))
+            typer.echo(one_line(f"{outcome.letter.letter_id} {outcome.letter.tool}: {_told(outcome)}"))
         replayed = sum(isinstance(outcome, Replayed) for outcome in outcomes)
         typer.echo(f"{replayed} of {len(outcomes)} replayed")
     return any(isinstance(outcome, NotReplayed) for outcome in outcomes)
@@ -226,19 +234,17 @@ async def _drop(settings: Settings, ids: Sequence[str], *, everything: bool, rea
     async with _office(settings) as office:
         letters = await office.chosen(ids, everything=everything, reason=reason)
         if everything and letters and not yes:
-            typer.confirm(f"Delete {len(letters)} dead letters for good?", abort=True)
+            typer.confirm(f"Delete {plural(len(letters), 'dead letter')} for good?", abort=True)
         typer.echo(f"{await office.letters.drop(letters)} dropped")
 
 
-def _table(letters: Sequence[DeadLetter], unsigned: set[str]) -> Table:
-    table = Table("id", "buried (UTC)", "reason", "tool", "call", "signature", title=f"{len(letters)} dead letters")
+def _listed(letters: Sequence[DeadLetter], unsigned: set[str]) -> Listing:
+    listing = Listing("id", "age", "call", Column("tool", True), Column("signature", True), elastic="reason")
     for letter in letters:
         signature = "does not hold" if letter.letter_id in unsigned else "holds"
-        buried = f"{letter.buried_at:%Y-%m-%d %H:%M:%S}"
-        # As text: what a stranger wrote must not be read as markup, nor by the terminal as commands.
-        row = (letter.letter_id, buried, letter.reason, letter.tool, letter.call_id, signature)
-        table.add_row(*(Text(_harmless(cell[:SHOWN_CHARACTERS]), overflow="fold") for cell in row))
-    return table
+        age = span(max(0.0, (datetime.now(UTC) - letter.buried_at).total_seconds()))
+        listing.add(letter.letter_id, age, letter.call_id, letter.tool, signature, letter.reason)
+    return listing
 
 
 def _facts(letter: DeadLetter) -> dict[str, Any]:
@@ -294,11 +300,6 @@ def _told(outcome: Replayed | NotReplayed) -> str:
 def _as_text(value: Any) -> str:
     text = value if isinstance(value, str) else orjson.dumps(value, option=orjson.OPT_INDENT_2).decode()
     return text if len(text) <= SHOWN_CHARACTERS * 20 else text[: SHOWN_CHARACTERS * 20] + "…"
-
-
-def _harmless(text: str) -> str:
-    """The text without what a terminal would obey."""
-    return "".join(character if character.isprintable() or character == "\n" else "\ufffd" for character in text)
 
 
 def _print_json(value: Any) -> None:

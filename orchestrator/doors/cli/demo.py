@@ -9,6 +9,7 @@ import typer
 from rich.console import Console
 
 from toolfleet.local.fleet import LocalFleet
+from toolfleet.orchestrator.doors.cli.choosing_model import ModelOption, name_of_model
 from toolfleet.orchestrator.doors.cli.conversation import converse
 from toolfleet.orchestrator.run.limits import Limits
 
@@ -25,16 +26,18 @@ NO_LIMITS = Limits(calls=None, calls_per_tool=None)
 
 def demo(
     *,
+    model: ModelOption = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the whole run as JSON.")] = False,
 ) -> None:
     """Ask one question about Python's standard library and watch its tool calls run on real workers.
 
     Starts an embedded server and three worker processes of its own, and stops them afterwards. Needs no key: without
-    OPENAI_API_KEY or ANTHROPIC_API_KEY a rehearsal model asks for the same calls.
+    OPENAI_API_KEY, OPENAI_BASE_URL or ANTHROPIC_API_KEY a rehearsal model asks for the same calls.
     """
+    name_of_model(model)  # said before workers are started, if it cannot be asked
     console = Console(stderr=as_json)
     console.print(f"[bold]{QUESTION}[/]\n", soft_wrap=True)
     with ExitStack() as stack:
         with console.status("starting an embedded server and three workers …"):
             fleet = stack.enter_context(LocalFleet([TOOLS]))
-        converse(QUESTION, fleet.settings, console, slow="handle", limits=NO_LIMITS, as_json=as_json)
+        converse(QUESTION, fleet.settings, console, slow="handle", limits=NO_LIMITS, model=model, as_json=as_json)

@@ -15,7 +15,7 @@ DEFAULT_PORT: Final = 5555
 def flower(
     *,
     address: Annotated[str, typer.Option(help="Where to listen; 127.0.0.1 is this machine only.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=1, max=65535)] = DEFAULT_PORT,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="0 takes a free one.")] = DEFAULT_PORT,
 ) -> None:
     """Run Flower until Ctrl-C. TOOLFLEET_FLOWER_AUTH=user:password sets its login; otherwise one is made up."""
     door = door_at(address, port, remedy="choose another --port")

@@ -13,12 +13,13 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
-from rich.table import Table
 
 from toolfleet.connections import connect_async
 from toolfleet.errors import CallerError
 from toolfleet.local.fleet import redis_or_embedded
-from toolfleet.orchestrator.doors.cli.telling import moment, plain, print_json
+from toolfleet.orchestrator.doors.cli.tables import Column, Listing
+from toolfleet.orchestrator.doors.cli.telling import print_json
+from toolfleet.orchestrator.doors.cli.wording import moment, one_line, plural
 from toolfleet.orchestrator.doors.http.key_store import MIN_RATE_PER_S, ApiKey, Keyring, Scope
 from toolfleet.settings import Settings
 from toolfleet.wire import Seal
@@ -54,7 +55,7 @@ def add(
     rate: Annotated[
         float | None, typer.Option(min=MIN_RATE_PER_S, max=1e6, help="Requests per second; without, no limit.")
     ] = None,
-    days: Annotated[float | None, typer.Option(min=0.0001, help="How long it is good for.")] = None,
+    days: Annotated[float | None, typer.Option(min=0.0001, max=36_500, help="How long it is good for.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Make a key and print it. It is stored as a digest only: nobody can show it again."""
@@ -81,7 +82,11 @@ def add(
 
 @app.command("list")
 def list_keys(*, as_json: AsJson = False) -> None:
-    """List the keys, by their ids: the keys themselves are not stored."""
+    """List the keys, by their ids: the keys themselves are not stored.
+
+    On a terminal as a table; into a pipe one line for each key, with tabs between the columns: id, scopes, tenant, per
+    second, good until, tools, made, name.
+    """
 
     async def listed(settings: Settings) -> list[ApiKey]:
         async with _keyring(settings) as keyring:
@@ -92,7 +97,7 @@ def list_keys(*, as_json: AsJson = False) -> None:
     if as_json:
         print_json([key.model_dump(mode="json") for key in keys])
     elif keys:
-        Console().print(_table(keys))
+        _listed(keys).print(Console(), plural(len(keys), "key"))
     else:
         typer.echo("There is no key. Make one: toolfleet keys add")
 
@@ -109,7 +114,7 @@ def revoke(key_id: Annotated[str, typer.Argument(help="The id of a key, or how i
         key = asyncio.run(revoked(settings))
     if key is None:
         raise KeyNotFound(f"no key, or more than one, has an id that begins with {key_id}: toolfleet keys list")
-    typer.echo(f"Key {key.key_id} {key.name} is revoked.")
+    typer.echo(one_line(f"Key {key.key_id} {key.name} is revoked."))
 
 
 @asynccontextmanager
@@ -118,18 +123,22 @@ async def _keyring(settings: Settings) -> AsyncIterator[Keyring]:
         yield Keyring(client, settings, Seal(settings))
 
 
-def _table(keys: list[ApiKey]) -> Table:
-    table = Table("id", "name", "tenant", "scopes", "tools", "per second", "made (UTC)", "good until (UTC)")
+def _listed(keys: list[ApiKey]) -> Listing:
+    listing = Listing(
+        *("id", "scopes", Column("tenant", True), Column("per second", True), Column("good until (UTC)", True)),
+        *(Column("tools", True), Column("made (UTC)", True)),
+        elastic="name",
+    )
     for key in keys:
         until = "" if key.expires_unix_s is None else moment(key.expires_unix_s)
-        table.add_row(
+        listing.add(
             key.key_id,
-            plain(key.name),
-            plain(key.tenant),
             ", ".join(key.scopes),
-            plain(", ".join(key.tools)),
+            key.tenant,
             "" if key.rate_per_s is None else f"{key.rate_per_s:g}",
-            moment(key.created_unix_s),
             f"{until} (expired)" if key.is_expired else until,
+            ", ".join(key.tools),
+            moment(key.created_unix_s),
+            key.name,
         )
-    return table
+    return listing

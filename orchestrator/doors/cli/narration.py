@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from toolfleet.calls import ToolResult
 from toolfleet.messages import UserMessage
-from toolfleet.orchestrator.doors.cli.telling import shortened
+from toolfleet.orchestrator.doors.cli.wording import harmless, one_line, shortened
 from toolfleet.orchestrator.run.events import (
     ApprovalGiven,
     CallsBack,
@@ -32,7 +32,7 @@ def narrated(event: RunStarted | Happening) -> str:
     """What the event says, in one line."""
     name = event.type.replace("_", " ")
     told = _told(event)
-    return f"{name}: {told}" if told else name
+    return harmless(f"{name}: {told}" if told else name)
 
 
 def _told(event: RunStarted | Happening) -> str:  # noqa: PLR0911, C901  # one line for each kind of event
@@ -79,4 +79,4 @@ def _results(results: dict[str, ToolResult]) -> str:
 
 
 def _line(text: str) -> str:
-    return shortened(" ".join(text.split()), TEXT_CHARACTERS)
+    return one_line(text, TEXT_CHARACTERS)

@@ -21,7 +21,7 @@ from toolfleet.errors import OperatorError
 from toolfleet.local.fleet import redis_or_embedded
 from toolfleet.local.lifeline import stop_with
 from toolfleet.orchestrator.api import Orchestrator
-from toolfleet.orchestrator.doors.cli.conversation import chosen_model
+from toolfleet.orchestrator.doors.cli.choosing_model import ModelOption, chosen_model
 from toolfleet.orchestrator.doors.cli.telling import desk
 from toolfleet.orchestrator.store.leases import Living, living
 from toolfleet.settings import Settings
@@ -45,9 +45,10 @@ def orchestrator(
         bool,
         typer.Option("--check", help="Only say whether one is alive on this machine: exit status 0, otherwise 1."),
     ] = False,
+    model: ModelOption = None,
     quiet: Annotated[bool, typer.Option("--quiet", help="Print nothing but errors.")] = False,
     lifeline: Annotated[
-        int | None, typer.Option(hidden=True, help="A file descriptor; it stops when that is closed.")
+        int | None, typer.Option(hidden=True, min=0, help="A file descriptor; it stops when that is closed.")
     ] = None,
 ) -> None:
     """Work on runs until SIGTERM or Ctrl-C: those begun with `toolfleet run --detach`, and those that others left.
@@ -56,8 +57,8 @@ def orchestrator(
     When this one stops, or dies, another with the same model goes on with its
     runs; it hands them over within 5 seconds.
 
-    OPENAI_API_KEY, OPENAI_BASE_URL or ANTHROPIC_API_KEY select the model;
-    without any, a rehearsal model answers, and this says so.
+    Without --model, OPENAI_API_KEY, OPENAI_BASE_URL or ANTHROPIC_API_KEY
+    select the model; without any, a rehearsal model answers, and this says so.
     """
     if lifeline is not None:
         stop_with(lifeline, kill_after_s=KILL_AFTER_S)
@@ -65,13 +66,13 @@ def orchestrator(
         if check:
             typer.echo(asyncio.run(_checked(settings)))
         else:
-            asyncio.run(_work(settings, Console(quiet=quiet, soft_wrap=True, highlight=False)))
+            asyncio.run(_work(settings, Console(quiet=quiet, soft_wrap=True, highlight=False), model))
 
 
-async def _work(settings: Settings, console: Console) -> None:
+async def _work(settings: Settings, console: Console, named: str | None) -> None:
     stop = _told_to_stop()
     async with (
-        chosen_model(console) as model,
+        chosen_model(console, named) as model,
         Orchestrator(model, settings=settings) as orchestrator,
     ):
         console.print(f"Redis:         {address(settings.redis_url)}", markup=False)

@@ -3,23 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
 from typing import Final
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+from rich.text import Text
 
-from toolfleet.calls import Failed
+from toolfleet.calls import Failed, ToolResult
+from toolfleet.orchestrator.doors.cli.wording import one_line, plural
+from toolfleet.orchestrator.run.states import State
 from toolfleet.orchestrator.run.updates import (
+    CallAwaitsApproval,
     CallEnded,
     CallProgressed,
     CallsRequested,
-    CallStarted,
     CallSubmitted,
     Event,
     RunEnded,
     TextArrived,
 )
+from toolfleet.orchestrator.status.overview import word
 
 SLOW_STEPS: Final = 100
 """A slow call's bar counts hundredths."""
@@ -27,72 +32,129 @@ SLOW_STEPS: Final = 100
 LINE_EVERY: Final = 0.25
 """How much must have happened for one more line."""
 
+BAR_CELLS: Final = 20
+"""Beside it a tool's name and what it says have room on 80 columns."""
+
+TOOL_CHARACTERS: Final = 20
+
+NOTE_CHARACTERS: Final = 60
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """What shows a run: what to call with each event, and how to have the screen for oneself for a while."""
+
+    show: Callable[[Event], None]
+    paused: Callable[[], AbstractContextManager[None]] = nullcontext
+
 
 @contextmanager
-def showing_progress(console: Console) -> Iterator[Callable[[Event], None]]:
-    """What to call with each event of one run."""
+def showing_progress(console: Console) -> Iterator[Shown]:
+    """Show one run."""
     if not console.is_terminal:
-        yield Lines(console).show
+        yield Shown(Lines(console).show)
         return
     bars = Progress(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
+        # None of this is markup: it may be a model's or a tool's.
+        TextColumn("{task.description}", markup=False),
+        # In colours that every terminal has: on one with sixteen, rich's own full bar looks like an empty one.
+        BarColumn(BAR_CELLS, complete_style="cyan", finished_style="green"),
+        TextColumn("{task.fields[count]}", markup=False),
         TimeElapsedColumn(),
-        TextColumn("[dim]{task.fields[note]}"),
+        TextColumn("{task.fields[note]}", markup=False, style="dim"),
         console=console,
     )
+
+    @contextmanager
+    def paused() -> Iterator[None]:
+        bars.stop()
+        try:
+            yield
+        finally:
+            bars.start()
+
     with bars:
-        yield Bars(bars).show
+        yield Shown(Bars(bars).show, paused)
 
 
 class Bars:
-    """One bar for each batch of calls, one for each slow call."""
+    """One bar for each batch of calls, one for each slow call. All are full at the end, whatever came of them."""
 
     def __init__(self, bars: Progress) -> None:
         self._bars = bars
         self._batch: TaskID | None = None
+        self._owed = 0
+        self._back: set[str] = set()
+        self._failed = 0
         self._slow: dict[str, TaskID] = {}
-        self._in_batch: set[str] = set()
 
     def show(self, event: Event) -> None:
         """Draw what one event changed."""
         match event:
             case CallsRequested():
-                self._in_batch.clear()
-                self._batch = self._bars.add_task(f"turn {event.turn}: calls", total=event.calls, note="")
-            case CallStarted():
-                self._in_batch.add(event.call_id)
+                self._batch_is_complete()
+                self._owed, self._failed = event.calls, 0
+                self._back.clear()
+                self._batch = self._bars.add_task(
+                    f"turn {event.turn}: {'call' if event.calls == 1 else 'calls'}",
+                    total=event.calls,
+                    count=f"0/{event.calls}",
+                    note="",
+                )
+            case CallAwaitsApproval() if self._batch is not None:
+                self._bars.update(self._batch, note=_note(f"{event.tool} waits for approval"))
             case CallSubmitted():
                 self._slow[event.call_id] = self._bars.add_task(
-                    f"  {event.tool}", total=SLOW_STEPS, note=f"task submitted: {event.handle}"
+                    f"  {one_line(event.tool, TOOL_CHARACTERS)}",
+                    total=SLOW_STEPS,
+                    count="0%",
+                    note=_note(f"task submitted: {event.handle}"),
                 )
                 self._count(event.call_id, event.tool)
             case CallProgressed() if event.call_id in self._slow:
-                self._bars.update(
-                    self._slow[event.call_id], completed=round(event.fraction * SLOW_STEPS), note=event.message
-                )
+                self._fill(self._slow[event.call_id], event.fraction, event.message)
             case CallEnded():
                 self._end(event)
-            case TextArrived() | RunEnded():
+            case TextArrived():
                 self._batch_is_complete()
+            case RunEnded():
+                self._all_end(event)
             case _:
                 pass
 
     def _end(self, event: CallEnded) -> None:
-        if (bar := self._slow.get(event.call_id)) is not None:
-            note = "failed" if isinstance(event.result, Failed) else "done"
-            self._bars.update(bar, completed=SLOW_STEPS, note=note)
+        if (bar := self._slow.pop(event.call_id, None)) is not None:
+            self._fill(bar, 1.0, _end_of(event.result))
+        elif event.call_id not in self._back:
+            self._failed += isinstance(event.result, Failed)
         self._count(event.call_id, event.tool)
 
-    def _count(self, call_id: str, tool: str) -> None:
-        if self._batch is not None and call_id in self._in_batch:
-            self._in_batch.discard(call_id)
-            self._bars.update(self._batch, advance=1, note=tool)
+    def _all_end(self, event: RunEnded) -> None:
+        results = {call.call_id: call.late_result or call.result for call in event.run.calls}
+        for call_id, bar in self._slow.items():
+            result = results.get(call_id)
+            ended = _end_of(result) if result is not None and word(result) != "submitted" else event.run.state.value
+            self._fill(bar, 1.0, ended)
+        self._slow.clear()
+        self._batch_is_complete("" if event.run.state is State.DONE else event.run.state.value)
 
-    def _batch_is_complete(self) -> None:
+    def _fill(self, bar: TaskID, fraction: float, note: str) -> None:
+        self._bars.update(bar, completed=fraction * SLOW_STEPS, count=f"{fraction:.0%}", note=_note(note))
+        if fraction == 1.0:
+            self._bars.stop_task(bar)
+
+    def _count(self, call_id: str, tool: str) -> None:
+        if self._batch is not None and call_id not in self._back:
+            self._back.add(call_id)
+            back = min(len(self._back), self._owed)
+            self._bars.update(self._batch, completed=back, count=f"{back}/{self._owed}", note=_note(tool))
+
+    def _batch_is_complete(self, ended: str = "") -> None:
         if self._batch is not None:
-            self._bars.update(self._batch, completed=self._bars.tasks[self._batch].total, note="")
+            notes = filter(None, [ended, f"{self._failed} failed" if self._failed else ""])
+            count = f"{self._owed}/{self._owed}"
+            self._bars.update(self._batch, completed=self._owed, count=count, note=", ".join(notes))
+            self._bars.stop_task(self._batch)
             self._batch = None
 
 
@@ -113,17 +175,17 @@ class Lines:
             case CallsRequested():
                 self._turn, self._owed, self._shown = event.turn, event.calls, 0.0
                 self._back.clear()
-                self._say(f"turn {event.turn}: {event.calls} calls")
+                self._say(f"turn {event.turn}: {plural(event.calls, 'call')}")
             case CallSubmitted():
                 self._slow[event.call_id] = 0.0
                 self._say(f"{event.tool}: task submitted: {event.handle}")
                 self._count(event.call_id)
             case CallProgressed() if event.fraction >= self._slow.get(event.call_id, 1.0) + LINE_EVERY:
                 self._slow[event.call_id] = event.fraction
-                self._say(f"{event.tool}: {event.fraction:.0%} {event.message}")
+                self._say(f"{event.tool}: {event.fraction:.0%} {event.message}".rstrip())
             case CallEnded():
                 if event.call_id in self._slow:
-                    self._say(f"{event.tool}: {'failed' if isinstance(event.result, Failed) else 'done'}")
+                    self._say(f"{event.tool}: {_end_of(event.result)}")
                 else:
                     self._count(event.call_id)
             case _:
@@ -134,7 +196,19 @@ class Lines:
         share = len(self._back) / self._owed if self._owed else 1.0
         if share >= min(1.0, self._shown + LINE_EVERY):
             self._shown = share
-            self._say(f"turn {self._turn}: {len(self._back)} of {self._owed} calls are back")
+            verb = "is" if self._owed == 1 else "are"
+            self._say(f"turn {self._turn}: {len(self._back)} of {plural(self._owed, 'call')} {verb} back")
 
     def _say(self, text: str) -> None:
-        self._console.print(text, markup=False, highlight=False, soft_wrap=True)
+        self._console.print(Text(one_line(text)), soft_wrap=True)
+
+
+def _end_of(result: ToolResult) -> str:
+    """What a slow call came to, and why if it failed."""
+    if isinstance(result, Failed):
+        return f"{word(result).replace('_', ' ')}: {result.message}"
+    return "done"
+
+
+def _note(text: str) -> str:
+    return one_line(text, NOTE_CHARACTERS)

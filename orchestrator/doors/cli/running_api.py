@@ -6,7 +6,6 @@ Knows the command; what is served is `toolfleet serve`'s matter.
 from __future__ import annotations
 
 import importlib.util
-import socket
 import tempfile
 import time
 from collections.abc import Iterator, Mapping
@@ -14,12 +13,16 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from toolfleet.errors import PortInUse, WorkerNotReady
+from toolfleet.errors import WorkerNotReady
 from toolfleet.local.lifeline import lifeline
 from toolfleet.orchestrator.doors.cli.child_commands import ChildCommands
+from toolfleet.orchestrator.doors.cli.ports import free_port, somebody_listens
 from toolfleet.settings import Settings
 
 HOST: Final = "127.0.0.1"
+
+DEFAULT_PORT: Final = 8642
+"""Not that of `toolfleet serve`, which may run beside it, nor one that development servers like."""
 
 READY_WITHIN_S: Final = 60.0
 POLL_S: Final = 0.05
@@ -56,40 +59,23 @@ class RunningApi(ChildCommands):
             time.sleep(POLL_S)
 
     def _listens(self) -> bool:
-        try:
-            socket.create_connection((HOST, self._port), timeout=1).close()
-        except OSError:
-            return False
-        return True
+        return somebody_listens(HOST, self._port)
+
+
+def api_port_at(port: int) -> int | None:
+    """The port, or a free one for 0; None where the API's packages are not installed. Raises PortInUse."""
+    if importlib.util.find_spec("fastapi") is None or importlib.util.find_spec("uvicorn") is None:
+        return None
+    return free_port(HOST, port, who="the API", remedy="choose another --api-port (0 takes a free one), or --no-api")
 
 
 @contextmanager
-def running_api(port: int, settings: Settings, environment: Mapping[str, str]) -> Iterator[RunningApi | None]:
-    """The API on a loopback port, 0 for a free one; None where its packages are not installed.
-
-    Raises PortInUse.
-    """
-    if importlib.util.find_spec("fastapi") is None or importlib.util.find_spec("uvicorn") is None:
-        yield None
-        return
+def running_api(port: int, settings: Settings, environment: Mapping[str, str]) -> Iterator[RunningApi]:
+    """The API on this loopback port from here to the end of the block. Does not wait until it listens."""
     with tempfile.TemporaryDirectory(prefix="toolfleet-") as directory, lifeline() as lifeline_:
-        api = RunningApi(_free(port), settings, environment, Path(directory), lifeline_)
+        api = RunningApi(port, settings, environment, Path(directory), lifeline_)
         api.start_worker()
         try:
             yield api
         finally:
             api.stop()
-
-
-def _free(port: int) -> int:
-    """The port, if nobody listens there."""
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((HOST, port))
-        except OSError as error:
-            raise PortInUse(
-                f"the API cannot listen on {HOST}:{port} ({error.strerror}); choose another --api-port, or --no-api"
-            ) from None
-        bound: int = probe.getsockname()[1]
-        return bound

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import secrets
-import socket
 import subprocess
 import sys
 import tempfile
@@ -14,12 +13,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import IO, Final
 
-from toolfleet.errors import InvalidSettings, PortInUse, ServerNotStarted
+from toolfleet.errors import InvalidSettings, ServerNotStarted
 from toolfleet.local.lifeline import lifeline
+from toolfleet.orchestrator.doors.cli.ports import free_port, somebody_listens
 from toolfleet.settings import Settings
 
 AUTH_VARIABLE: Final = "TOOLFLEET_FLOWER_AUTH"
-ANY_ADDRESS: Final = "0.0.0.0"  # noqa: S104  # only if the user asks for it
 
 UP_WITHIN_S: Final = 60.0
 DOWN_WITHIN_S: Final = 5.0
@@ -43,12 +42,7 @@ class Door:
 
     def is_open(self) -> bool:
         """Whether somebody listens."""
-        try:
-            host = "127.0.0.1" if self.address == ANY_ADDRESS else self.address
-            socket.create_connection((host, self.port), timeout=1).close()
-        except OSError:
-            return False
-        return True
+        return somebody_listens(self.address, self.port)
 
 
 def door_at(address: str, port: int, *, remedy: str) -> Door:
@@ -59,13 +53,7 @@ def door_at(address: str, port: int, *, remedy: str) -> Door:
     auth = os.environ.get(AUTH_VARIABLE) or f"toolfleet:{secrets.token_urlsafe(9)}"
     if not all(auth.partition(":")):
         raise InvalidSettings(f"{AUTH_VARIABLE} must be user:password")
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((address, port))
-        except OSError as error:
-            raise PortInUse(f"Flower cannot listen on {address}:{port} ({error.strerror}); {remedy}") from None
-    return Door(address, port, auth)
+    return Door(address, free_port(address, port, who="Flower", remedy=remedy), auth)
 
 
 class RunningFlower:

@@ -6,45 +6,37 @@ Prints and asks for confirmation; what may happen to a run, the run itself decid
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncGenerator, AsyncIterator, Collection, Sequence
 from contextlib import aclosing, asynccontextmanager, suppress
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
-import orjson
 import typer
 from rich.console import Console
-from rich.table import Column, Table
-from rich.text import Text
 
 from toolfleet.errors import RunNotFound, RunNotOpen
 from toolfleet.local.fleet import redis_or_embedded
-from toolfleet.messages import AssistantMessage, Message, ToolMessage
 from toolfleet.orchestrator.api import Orchestrator
 from toolfleet.orchestrator.assistants.assistant import RunFailed
+from toolfleet.orchestrator.doors.cli.deciding import approve, deny
 from toolfleet.orchestrator.doors.cli.narration import narrated
+from toolfleet.orchestrator.doors.cli.run_screen import FEW, print_run
+from toolfleet.orchestrator.doors.cli.tables import Column, Listing
 from toolfleet.orchestrator.doors.cli.telling import (
-    HANDLE_CHARACTERS,
+    WAITS_FOR_APPROVAL,
     Desk,
     call_facts,
-    console_for_tables,
-    deadline,
     desk,
-    how_far,
-    moment,
-    outcome,
-    plain,
+    moment_after,
     print_json,
-    shortened,
-    span,
+    warn,
 )
-from toolfleet.orchestrator.run.events import Approval
+from toolfleet.orchestrator.doors.cli.wording import moment, plural, span
 from toolfleet.orchestrator.run.states import State
 from toolfleet.orchestrator.run.value import Run
-from toolfleet.orchestrator.status.overview import AWAITING_APPROVAL, CallStanding, RunOverview, unix_s
+from toolfleet.orchestrator.status.overview import RunOverview, unix_s
 from toolfleet.orchestrator.store.run_store import Entry, Head
 from toolfleet.settings import Settings
-
-MESSAGE_CHARACTERS = 2000
 
 app = typer.Typer(
     help="Stored runs: list them, look at one, follow it, cancel, resume or delete it, decide about its calls.",
@@ -55,7 +47,6 @@ app = typer.Typer(
 
 RunId = Annotated[str, typer.Argument(metavar="ID", help="A run's id, or how it begins.")]
 RunIds = Annotated[list[str], typer.Argument(metavar="ID…", help="Ids of runs, or how they begin.")]
-CallId = Annotated[str, typer.Argument(metavar="CALL_ID", help="A call's id: RUN.TURN.POSITION.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
@@ -65,12 +56,24 @@ def list_runs(
     states: Annotated[
         list[State] | None, typer.Option("--state", help="Only runs in this state; may be given again.")
     ] = None,
+    awaiting: Annotated[
+        bool, typer.Option("--awaiting-approval", help="Only runs with calls that a person has to decide about.")
+    ] = False,
+    since: Annotated[
+        str | None, typer.Option(metavar="WHEN", help="Only runs begun since then: 90s, 30m, 2h, 3d, 2026-01-31.")
+    ] = None,
     limit: Annotated[int, typer.Option(min=0, help="At most so many, newest first; 0 for all.")] = 50,
     as_json: AsJson = False,
 ) -> None:
-    """List stored runs, newest first."""
+    """List stored runs, newest first.
+
+    On a terminal as a table; into a pipe one line for each run, with tabs between the columns: id, state, age, calls,
+    turns, model, question.
+    """
+    since_unix_s = None if since is None else moment_after(since)
     with redis_or_embedded() as settings:
-        asyncio.run(_list(settings, states or (), limit or None, as_json=as_json))
+        wanted = _Wanted(limit or None, states or (), since_unix_s, awaiting)
+        asyncio.run(_list(settings, wanted, as_json=as_json))
 
 
 @app.command(epilog="Examples: toolfleet runs show 3f9c   ·   toolfleet runs show 3f9c --wait --json")
@@ -80,11 +83,22 @@ def show(
     wait: Annotated[
         bool, typer.Option("--wait", help="Wait for its end first; then exit status 1 tells of a failure.")
     ] = False,
+    calls: Annotated[bool, typer.Option("--calls", help="List all its calls, failures first.")] = False,
+    messages: Annotated[bool, typer.Option("--messages", help="All its messages, whole.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Show a run: its messages, its calls, and what it waits for."""
+    """Show a run: what was said, its calls by tool, failures in full, and what it waits for.
+
+    Of long conversations the middle is left out, and more than ten calls are counted rather than listed, unless asked
+    for.
+    """
     with redis_or_embedded() as settings:
-        run = asyncio.run(_show(settings, run_id, wait=wait, as_json=as_json))
+        seen = asyncio.run(_show(settings, run_id, wait=wait))
+    run = seen.run
+    if as_json:
+        print_json(_facts_of(seen))
+    else:
+        print_run(seen, Console(), all_calls=calls, all_messages=messages)
     if wait and run.state is not State.DONE:
         raise RunFailed(run)
 
@@ -136,70 +150,55 @@ def delete(
         asyncio.run(_delete(settings, run_ids, yes=yes, force=force))
 
 
-@app.command(epilog="""Example: toolfleet runs approve 3f9c.1.0 --arguments '{"path": "draft.txt"}'""")
-def approve(
-    call_id: CallId,
-    *,
-    arguments: Annotated[
-        str | None, typer.Option("--arguments", help="A JSON object to run the call with instead of the model's.")
-    ] = None,
-) -> None:
-    """Let a call run that waits for approval."""
-    if arguments is not None:
-        _check_arguments(arguments)
-    with redis_or_embedded() as settings:
-        asyncio.run(_decide(settings, call_id, Approval(granted=True, arguments=arguments)))
-
-
-@app.command(epilog='Example: toolfleet runs deny 3f9c.1.0 --reason "that file is in use"')
-def deny(
-    call_id: CallId,
-    *,
-    reason: Annotated[str, typer.Option(help="Why not; the model reads it.")] = "",
-) -> None:
-    """Do not let a call run that waits for approval. The model is told, and the run goes on."""
-    with redis_or_embedded() as settings:
-        asyncio.run(_decide(settings, call_id, Approval(granted=False, reason=reason)))
-
-
-def _check_arguments(arguments: str) -> None:
-    try:
-        is_object = isinstance(orjson.loads(arguments), dict)
-    except orjson.JSONDecodeError as error:
-        raise typer.BadParameter(f"--arguments is no JSON: {error}") from None
-    if not is_object:
-        raise typer.BadParameter("--arguments must be a JSON object")
+app.command(
+    epilog="Examples: toolfleet runs approve 3f9c   ·   "
+    """toolfleet runs approve 3f9c.1.0 --arguments '{"path": "draft.txt"}'"""
+)(approve)
+app.command(epilog='Example: toolfleet runs deny 3f9c.1.0 --reason "that file is in use"')(deny)
 
 
 # --- looking --------------------------------------------------------------------------------------------------------
 
 
-async def _list(settings: Settings, states: Collection[State], limit: int | None, *, as_json: bool) -> None:
+class _Wanted(NamedTuple):
+    """Which runs to list."""
+
+    limit: int | None
+    states: Collection[State]
+    since_unix_s: float | None
+    awaiting_approval: bool
+
+
+async def _list(settings: Settings, wanted: _Wanted, *, as_json: bool) -> None:
     async with desk(settings) as open_desk:
-        heads = await open_desk.store.heads(limit=limit, states=states)
+        heads = await open_desk.store.heads(**wanted._asdict())
     if as_json:
         print_json([head._asdict() for head in heads])
     elif heads:
-        console_for_tables().print(_table_of_runs(heads))
+        _listed(heads).print(Console(), plural(len(heads), "run"))
     else:
-        typer.echo("No runs are stored" + (f" that are {' or '.join(states)}." if states else "."))
+        typer.echo(_none_of(wanted))
 
 
-async def _show(settings: Settings, beginning: str, *, wait: bool, as_json: bool) -> Run:
+def _none_of(wanted: _Wanted) -> str:
+    """What is said where nothing is listed."""
+    kinds = [f"are {' or '.join(wanted.states)}"] if wanted.states else []
+    kinds += ["wait for approval"] if wanted.awaiting_approval else []
+    kinds += [f"began since {moment(wanted.since_unix_s)} UTC"] if wanted.since_unix_s is not None else []
+    return "No runs are stored" + (f" that {' and '.join(kinds)}." if kinds else ".")
+
+
+async def _show(settings: Settings, beginning: str, *, wait: bool) -> RunOverview:
     async with desk(settings) as open_desk:
         run_id = await open_desk.store.named(beginning)
         if wait:
-            await open_desk.store.end_of(run_id)
-        seen = await open_desk.overview.run(run_id)
-    under_way = [call for call in seen.calls if not call.is_over]
-    if as_json:
-        print_json(
-            seen.run.model_dump(mode="json")
-            | {"owner": seen.owner, "waits_for": [call_facts(call) for call in under_way]}
-        )
-    else:
-        _print_run(seen, under_way, console_for_tables())
-    return seen.run
+            await open_desk.store.end_of(run_id, on_news=_Waiting().heed)
+        return await open_desk.overview.run(run_id)
+
+
+def _facts_of(seen: RunOverview) -> dict[str, Any]:
+    under_way = [call_facts(call) for call in seen.calls if not call.is_over]
+    return seen.run.model_dump(mode="json") | {"owner": seen.owner, "waits_for": under_way}
 
 
 async def _events(settings: Settings, beginning: str, *, follow: bool, as_json: bool) -> None:
@@ -232,83 +231,29 @@ def _facts(entry: Entry) -> dict[str, Any]:
     return {"id": entry.id, "at_unix_s": unix_s(entry), **entry.event.model_dump(mode="json")}
 
 
-def _table_of_runs(heads: Sequence[Head]) -> Table:
-    question = Column("question", no_wrap=True, overflow="ellipsis")
-    table = Table(Column("id", no_wrap=True), "state", "began (UTC)", "changed", "turns", "calls", "model", question)
-    table.title = f"{len(heads)} runs"
+def _listed(heads: Sequence[Head]) -> Listing:
+    listing = Listing("id", "state", "age", "calls", Column("turns", True), Column("model", True), elastic="question")
     for head in heads:
-        changed = f"{moment(head.updated_unix_s)[11:]}"
-        row = (head.run_id, head.state, moment(head.started_unix_s), changed, head.turn, head.calls, head.model)
-        table.add_row(*(plain(cell) for cell in row), Text(head.title))
-    return table
+        state = WAITS_FOR_APPROVAL if head.awaiting_approval else head.state
+        age = span(max(0.0, time.time() - head.started_unix_s))
+        listing.add(head.run_id, state, age, head.calls, head.turn, head.model, head.title)
+    return listing
 
 
-def _print_run(seen: RunOverview, under_way: Sequence[CallStanding], console: Console) -> None:
-    run = seen.run
-    facts = Table.grid(padding=(0, 2))
-    for name, value in _described(seen):
-        facts.add_row(Text(name, "bold"), plain(value))
-    console.print(facts)
-    console.print()
-    for message in run.messages:
-        _print_message(message, console)
-    if seen.calls:
-        console.print(table_of_calls(seen.calls, f"{len(seen.calls)} calls"))
-    for call in under_way:
-        if call.state == AWAITING_APPROVAL:
-            console.print(Text(f"{call.tool} waits for approval: toolfleet runs approve {call.call_id}"))
-            console.print(Text(f"  {call.arguments}"))
+class _Waiting:
+    """Tells on standard error of each call that a person has to decide about, once."""
 
+    def __init__(self) -> None:
+        self._told: set[str] = set()
 
-def _described(seen: RunOverview) -> list[tuple[str, object]]:
-    run = seen.run
-    tokens = f"{run.usage.input_tokens} tokens in, {run.usage.output_tokens} out"
-    so_far = f"{run.turn} turns, {len(run.calls)} calls, {tokens}"
-    described: list[tuple[str, object]] = [
-        ("run", run.run_id),
-        ("state", f"{run.state}: {run.reason}" if run.reason else run.state),
-        ("model", run.model),
-        ("began (UTC)", moment(run.started_unix_s)),
-        ("so far", so_far),
-    ]
-    if not run.state.is_terminal:
-        described.append(("worked on by", seen.owner or "nobody: waits for an orchestrator with its model"))
-    if run.deadline_unix_s is not None and not run.state.is_terminal:
-        described.append(("deadline", deadline(run.deadline_unix_s)))
-    return described
-
-
-def _print_message(message: Message, console: Console) -> None:
-    name = f"tool {message.name}" if isinstance(message, ToolMessage) else message.role
-    console.print(Text(name, "bold"), end=" ")
-    console.print(Text(shortened(message.content, MESSAGE_CHARACTERS)), soft_wrap=True)
-    if isinstance(message, AssistantMessage) and message.tool_calls:
-        console.print(Text(f"  calls {', '.join(call.name for call in message.tool_calls)}", "dim"))
-
-
-def table_of_calls(calls: Sequence[CallStanding], title: str, *, with_result: bool = True) -> Table:
-    """Calls with their states, each as one row."""
-    table = Table(
-        Column("call", no_wrap=True),
-        "tool",
-        "state",
-        "age",
-        "so far",
-        "handle",
-        "deadline",
-        *(["result"] if with_result else []),
-    )
-    table.title = title
-    for call in calls:
-        row = [
-            *(call.call_id, call.tool, call.state.replace("_", " ")),
-            "" if call.age_s is None or call.is_over else span(call.age_s),
-            how_far(call),
-            call.handle[:HANDLE_CHARACTERS],
-            "" if call.is_over else deadline(call.deadline_unix_s),
-        ]
-        table.add_row(*(plain(cell) for cell in row), *([plain(outcome(call), 80)] if with_result else []))
-    return table
+    def heed(self, run: Run) -> None:
+        """Look at the run as it stands."""
+        fresh = [call for call in run.awaiting_approval if call.call_id not in self._told]
+        self._told.update(call.call_id for call in fresh)
+        for call in fresh[:FEW]:
+            warn(f"{call.tool} {WAITS_FOR_APPROVAL}: toolfleet runs approve {call.call_id}")
+        if len(fresh) > FEW:
+            warn(f"{plural(len(fresh) - FEW, 'call')} more: toolfleet runs approve {run.run_id} --all")
 
 
 # --- acting ---------------------------------------------------------------------------------------------------------
@@ -327,7 +272,7 @@ async def _cancel(settings: Settings, beginnings: Sequence[str], reason: str) ->
         for run_id in [await open_desk.store.named(beginning) for beginning in beginnings]:
             under_way = len((await orchestrator.get(run_id)).calls_under_way)
             await orchestrator.cancel(run_id, reason)
-            typer.echo(f"run {run_id} cancelled, and {under_way} calls with it")
+            typer.echo(f"run {run_id} cancelled, and {plural(under_way, 'call')} with it")
 
 
 async def _resume(settings: Settings, beginning: str, message: str) -> None:
@@ -348,17 +293,9 @@ async def _delete(settings: Settings, beginnings: Sequence[str], *, yes: bool, f
                 f"run {first.run_id} has not ended: it is {first.state}; --force cancels it first. Nothing was deleted"
             )
         if not yes:
-            typer.confirm(f"Delete {len(runs)} runs for good?", abort=True)
+            typer.confirm(f"Delete {plural(len(runs), 'run')} for good?", abort=True)
         for run in open_runs:
             with suppress(RunNotOpen, RunNotFound):  # it has ended by itself meanwhile
                 await orchestrator.cancel(run.run_id, "deleted by request")
         deleted = [await orchestrator.delete(run.run_id) for run in runs]
     typer.echo(f"{sum(deleted)} deleted")
-
-
-async def _decide(settings: Settings, beginning: str, approval: Approval) -> None:
-    async with _acting(settings) as (orchestrator, open_desk):
-        call_id = await open_desk.call_named(beginning)
-        run = await orchestrator.approve(call_id, approval)
-        await open_desk.warn_unless_somebody_goes_on(run.model)
-    typer.echo(f"call {call_id} {'approved' if approval.granted else 'denied'}; run {run.run_id} goes on")

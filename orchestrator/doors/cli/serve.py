@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import importlib.util
-from contextlib import AsyncExitStack, aclosing
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, aclosing, nullcontext
 from typing import Annotated, Final
 
 import typer
@@ -17,8 +17,9 @@ from toolfleet.connections import address, connect_async
 from toolfleet.errors import InvalidSettings, OperatorError
 from toolfleet.local.fleet import redis_or_embedded
 from toolfleet.local.lifeline import stop_with
-from toolfleet.orchestrator.doors.cli.conversation import chosen_model
+from toolfleet.orchestrator.doors.cli.choosing_model import ModelOption, chosen_model
 from toolfleet.orchestrator.doors.http.options import HttpOptions
+from toolfleet.orchestrator.fleet.catalog import Catalog
 from toolfleet.orchestrator.models.protocol import ChatModel
 from toolfleet.settings import Settings
 
@@ -41,11 +42,12 @@ def serve(
     insecure: Annotated[
         bool, typer.Option("--insecure", help="Serve requests without a key, wherever they come from.")
     ] = False,
-    with_model: Annotated[
-        bool, typer.Option("--model/--no-model", help="Without one, runs are worked on by orchestrators elsewhere.")
-    ] = True,
+    model: ModelOption = None,
+    without_model: Annotated[
+        bool, typer.Option("--no-model", help="Without one, runs are worked on by orchestrators elsewhere.")
+    ] = False,
     lifeline: Annotated[
-        int | None, typer.Option(hidden=True, help="A file descriptor; it stops when that is closed.")
+        int | None, typer.Option(hidden=True, min=0, help="A file descriptor; it stops when that is closed.")
     ] = None,
 ) -> None:
     """Serve the HTTP API and the OpenAI-compatible one until Ctrl-C.
@@ -53,35 +55,46 @@ def serve(
     On loopback no key is needed while there is none. On any other address it
     refuses to start unless there is one: toolfleet keys add.
 
-    OPENAI_API_KEY, OPENAI_BASE_URL or ANTHROPIC_API_KEY select the model;
-    without any, a rehearsal model answers, and this says so.
+    Without --model, OPENAI_API_KEY, OPENAI_BASE_URL or ANTHROPIC_API_KEY
+    select the model; without any, a rehearsal model answers, and this says so.
     """
     if importlib.util.find_spec("fastapi") is None or importlib.util.find_spec("uvicorn") is None:
         raise InvalidSettings(REMEDY)
+    if model is not None and without_model:
+        raise typer.BadParameter("--model and --no-model contradict each other: leave one of them out")
     if lifeline is not None:
         stop_with(lifeline, kill_after_s=KILL_AFTER_S)
     console = Console(soft_wrap=True, highlight=False)
     with redis_or_embedded() as settings:
-        work = _serve(settings, console, host=host, port=port, insecure=insecure, with_model=with_model)
+        choice = nullcontext() if without_model else chosen_model(console, model)
+        work = _serve(settings, console, choice, host=host, port=port, insecure=insecure)
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:
             runner.run(work)
 
 
 async def _serve(
-    settings: Settings, console: Console, *, host: str, port: int, insecure: bool, with_model: bool
+    settings: Settings,
+    console: Console,
+    choice: AbstractAsyncContextManager[ChatModel | None],
+    *,
+    host: str,
+    port: int,
+    insecure: bool,
 ) -> None:
     # The command must start without these, to say that they are missing.
     from toolfleet.orchestrator.doors.http.access import is_loopback  # noqa: PLC0415
     from toolfleet.orchestrator.doors.http.app import create_app  # noqa: PLC0415
     from toolfleet.orchestrator.doors.http.listening import listening_socket, server_for  # noqa: PLC0415
 
+    async with aclosing(connect_async(settings)) as client:
+        await Catalog(client, settings).check_secret()
     is_here = is_loopback(host)
     if not (is_here or insecure):
         await _must_have_a_key(settings, host)
     async with AsyncExitStack() as stack:
         bound = listening_socket(host, port)
         stack.callback(bound.close)
-        model: ChatModel | None = await stack.enter_async_context(chosen_model(console)) if with_model else None
+        model = await stack.enter_async_context(choice)
         options = HttpOptions(needs_keys=not (is_here or insecure), is_insecure=insecure)
         server = server_for(create_app(settings, model, options=options))
         listening_host = f"[{host}]" if ":" in host else host

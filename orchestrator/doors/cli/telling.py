@@ -5,7 +5,7 @@ Reads and prints; changes nothing in Redis.
 
 from __future__ import annotations
 
-import os
+import re
 import sys
 import time
 from collections.abc import AsyncIterator
@@ -17,25 +17,22 @@ from typing import Any, Final
 import orjson
 import redis.asyncio
 import typer
-from rich.console import Console
-from rich.text import Text
 
 from toolfleet.calls import Failed, Returned
 from toolfleet.connections import connect_async
 from toolfleet.errors import RunNotFound
-from toolfleet.orchestrator.status.overview import CallStanding, Overview
+from toolfleet.orchestrator.doors.cli.wording import DAY_S, HOUR_S, MINUTE_S, harmless, plural, span
+from toolfleet.orchestrator.status.overview import AWAITING_APPROVAL, CallStanding, Overview
 from toolfleet.orchestrator.store.leases import living
 from toolfleet.orchestrator.store.run_store import RunStore
 from toolfleet.settings import Settings
 from toolfleet.wire import Seal
 
-SHOWN_CHARACTERS: Final = 200
 HANDLE_CHARACTERS: Final = 8
-PIPED_WIDTH: Final = 200
 
-MINUTE_S: Final = 60
-HOUR_S: Final = 3600
-DAY_S: Final = 86400
+WAITS_FOR_APPROVAL: Final = "waits for approval"
+
+UNITS_S: Final = {"s": 1, "m": MINUTE_S, "h": HOUR_S, "d": DAY_S}
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,11 +58,13 @@ class Desk:
             return beginning
 
     async def warn_unless_somebody_goes_on(self, model: str) -> None:
-        """Say on standard error that no orchestrator with this model is there, if none is."""
-        if not any(each.model == model for each in await living(self.client, self.settings)):
+        """Say on standard error that no orchestrator with this model is there, if none is, and which models are."""
+        there = {each.model for each in await living(self.client, self.settings) if each.model}
+        if model not in there:
+            others = f" (those there have {', '.join(sorted(there))})" if there else ""
             warn(
-                f"no orchestrator with the model {model} is there now; the run goes on once there is one: "
-                "toolfleet orchestrator"
+                f"no orchestrator with the model {model} is there now{others}; the run goes on once there is one: "
+                f"toolfleet orchestrator --model {model}"
             )
 
 
@@ -79,13 +78,7 @@ async def desk(settings: Settings) -> AsyncIterator[Desk]:
 
 def warn(text: str) -> None:
     """One line on standard error, which is not an error."""
-    typer.secho(f"toolfleet: {text}", err=True, fg="yellow")
-
-
-def console_for_tables() -> Console:
-    """Standard output; where no person reads, lines are long rather than broken in the middle of a fact."""
-    console = Console()
-    return console if console.is_terminal or "COLUMNS" in os.environ else Console(width=PIPED_WIDTH)
+    typer.secho(f"toolfleet: {harmless(text)}", err=True, fg="yellow")
 
 
 def print_json(value: Any) -> None:
@@ -94,31 +87,32 @@ def print_json(value: Any) -> None:
     sys.stdout.flush()
 
 
-def plain(text: object, characters: int = SHOWN_CHARACTERS) -> Text:
-    """Text for a table: what a stranger wrote must not be read as markup, nor fill the screen."""
-    return Text(shortened(str(text), characters), overflow="fold")
+def moment_after(text: str) -> float:
+    """The Unix time that `--since` names: so long ago (90s, 30m, 2h, 3d), or a date or time in ISO 8601 (UTC)."""
+    if ago := re.fullmatch(r"(\d+(?:\.\d+)?)\s*([smhd])", text.strip()):
+        return time.time() - float(ago[1]) * UNITS_S[ago[2]]
+    try:
+        named = datetime.fromisoformat(text)
+    except ValueError:
+        raise typer.BadParameter(
+            f"--since {text} is neither a length of time (90s, 30m, 2h, 3d) nor a date (2026-01-31, 2026-01-31T12:00)"
+        ) from None
+    return (named if named.tzinfo else named.replace(tzinfo=UTC)).timestamp()
 
 
-def shortened(text: str, characters: int = SHOWN_CHARACTERS) -> str:
-    """The beginning of a long text."""
-    return text if len(text) <= characters else f"{text[:characters]}…"
+def state_of(call: CallStanding) -> str:
+    """How a call stands, in words."""
+    return WAITS_FOR_APPROVAL if call.state == AWAITING_APPROVAL else call.state.replace("_", " ")
 
 
-def moment(unix_s: float) -> str:
-    """A time for people, in UTC."""
-    return f"{datetime.fromtimestamp(unix_s, UTC):%Y-%m-%d %H:%M:%S}"
+def age(call: CallStanding) -> str:
+    """Since when a call is under way; nothing of one that is not."""
+    return "" if call.age_s is None or call.is_over else span(call.age_s)
 
 
-def span(seconds: float) -> str:
-    """A length of time in its two largest units at most."""
-    whole_s = int(seconds)
-    if seconds < MINUTE_S:
-        return f"{seconds:.1f} s"
-    if whole_s < HOUR_S:
-        return f"{whole_s // MINUTE_S} min {whole_s % MINUTE_S} s"
-    if whole_s < DAY_S:
-        return f"{whole_s // HOUR_S} h {whole_s % HOUR_S // MINUTE_S} min"
-    return f"{whole_s // DAY_S} d {whole_s % DAY_S // HOUR_S} h"
+def took(call: CallStanding) -> str:
+    """How long a call took; nothing where that is not known."""
+    return "" if call.took_s is None else span(call.took_s)
 
 
 def deadline(unix_s: float | None) -> str:
@@ -139,7 +133,7 @@ def how_far(call: CallStanding) -> str:
     if call.attempt is not None and call.attempt > 1:
         known.append(f"attempt {call.attempt}")
     if call.job is not None:
-        known.append(f"job {call.job.external_id}, asked {call.job.polls} times")
+        known.append(f"job {call.job.external_id}, asked {plural(call.job.polls, 'time')}")
     return "; ".join(known)
 
 

@@ -11,13 +11,18 @@ import orjson
 import typer
 from rich.console import Console
 from rich.live import Live
-from rich.table import Table
+from rich.text import Text
 
 from toolfleet.catalog import Announcement
 from toolfleet.connections import connect_async
 from toolfleet.local.fleet import redis_or_embedded
+from toolfleet.membership import complaint, strangers
+from toolfleet.orchestrator.doors.cli.tables import Column, Listing
+from toolfleet.orchestrator.doors.cli.telling import warn
+from toolfleet.orchestrator.doors.cli.wording import plural
 from toolfleet.orchestrator.fleet.catalog import Catalog
 from toolfleet.settings import Settings
+from toolfleet.wire import Seal
 
 REFRESH_S: Final = 2.0
 
@@ -27,7 +32,11 @@ def tools(
     watch: Annotated[bool, typer.Option("--watch", help="Go on until Ctrl-C.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the announcements as JSON.")] = False,
 ) -> None:
-    """Show the tools that live workers announce, and who serves them."""
+    """Show the tools that live workers announce, and who serves them.
+
+    On a terminal as a table; into a pipe one line for each tool, with tabs between the columns: tool, workers, queue,
+    effect, slow, served by, description.
+    """
     with redis_or_embedded() as settings:
         asyncio.run(_show(settings, watch=watch, as_json=as_json))
 
@@ -36,33 +45,48 @@ async def _show(settings: Settings, *, watch: bool, as_json: bool) -> None:
     async with aclosing(connect_async(settings)) as client:
         catalog = Catalog(client, settings)
         workers = await catalog.workers()
+        if foreign := strangers({each.worker: each.proofs for each in workers}, Seal(settings)):
+            warn(complaint(foreign))
         if as_json:
-            sys.stdout.write(orjson.dumps([w.model_dump(mode="json") for w in workers]).decode() + "\n")
+            sys.stdout.write(
+                orjson.dumps([w.model_dump(mode="json", exclude={"proofs"}) for w in workers]).decode() + "\n"
+            )
         elif watch:
             await _watch(catalog, workers)
         elif workers:
-            Console().print(_table(workers))
+            _listed(workers).print(Console(), _title(workers))
         else:
             typer.echo("No worker is live. Start some with `toolfleet up` or `toolfleet worker`.")
 
 
 async def _watch(catalog: Catalog, workers: list[Announcement]) -> None:
-    with Live(_table(workers), console=Console(), auto_refresh=False) as live:
+    console = Console()
+    with Live(_screen(workers, console), console=console, auto_refresh=False) as live:
         while True:
             await asyncio.sleep(REFRESH_S)
-            live.update(_table(await catalog.workers()), refresh=True)
+            live.update(_screen(await catalog.workers(), console), refresh=True)
 
 
-def _table(workers: list[Announcement]) -> Table:
-    table = Table("tool", "queue", "effect", "slow", "workers", "description", title=f"{len(workers)} live workers")
+def _screen(workers: list[Announcement], console: Console) -> Text:
+    return Text("\n").join(_listed(workers).lines(console.width, _title(workers)))
+
+
+def _title(workers: list[Announcement]) -> str:
+    return plural(len(workers), "live worker")
+
+
+def _listed(workers: list[Announcement]) -> Listing:
     served: dict[str, list[str]] = {}
     specs = {}
     for worker in workers:
         for spec in worker.tools:
             served.setdefault(spec.name, []).append(worker.worker)
             specs[spec.name] = spec
+    listing = Listing(
+        *("tool", "workers", "queue", "effect", Column("slow", True), Column("served by", True)), elastic="description"
+    )
     for name, spec in sorted(specs.items()):
         first_line = spec.description.partition("\n")[0]
-        slow = "yes" if spec.long_running else ""
-        table.add_row(name, spec.queue, spec.effect.value, slow, ", ".join(served[name]), first_line)
-    return table
+        slow, by = "yes" if spec.long_running else "", ", ".join(served[name])
+        listing.add(name, len(served[name]), spec.queue, spec.effect.value, slow, by, first_line)
+    return listing

@@ -1,33 +1,36 @@
-"""`toolfleet up`: everything on this machine until Ctrl-C."""
+"""`toolfleet up`: everything on this machine until Ctrl-C, once; a second one joins the first, or takes its place."""
 
 from __future__ import annotations
 
-import asyncio
-import os
-import time
-from collections.abc import Sequence
+import sys
 from contextlib import ExitStack
 from typing import Annotated, Final
 
 import typer
 from rich.console import Console
+from rich.prompt import Prompt
 
-from toolfleet.connections import address
-from toolfleet.local.fleet import LocalFleet, redis_or_embedded
-from toolfleet.local.supervisor import Supervisor
-from toolfleet.local.worker_process import WorkerProcess
-from toolfleet.orchestrator.doors.cli.conversation import REHEARSAL_NOTE, model_name
-from toolfleet.orchestrator.doors.cli.flower import DEFAULT_PORT
-from toolfleet.orchestrator.doors.cli.running_api import running_api
-from toolfleet.orchestrator.doors.cli.running_flower import RunningFlower, door_at, running_flower
-from toolfleet.orchestrator.doors.cli.running_orchestrators import POOL, RunningOrchestrators, running_orchestrators
-from toolfleet.orchestrator.models.rehearsal import REHEARSAL_MODEL
+from toolfleet.errors import OperatorError
+from toolfleet.local.fleet import redis_or_embedded
+from toolfleet.orchestrator.doors.cli import flower, running_api
+from toolfleet.orchestrator.doors.cli.choosing_model import ModelOption, name_of_model
+from toolfleet.orchestrator.doors.cli.running_all import Plan, run_all, run_workers
+from toolfleet.orchestrator.doors.cli.running_fleet import FleetLock, FleetRunsAlready
+from toolfleet.settings import Settings
 
-LOOK_EVERY_S: Final = 0.5
+EXAMPLES: Final = ("toolfleet.workers.packs.stdlib", "toolfleet.workers.packs.arithmetic")
 
-REDIS_VARIABLE: Final = "TOOLFLEET_REDIS_URL"
+RUNS_ALREADY: Final = 75
+"""EX_TEMPFAIL of sysexits.h: the exit status where a fleet runs already and nobody said what to do about it."""
 
-EXAMPLES: Final = ["toolfleet.workers.packs.stdlib", "toolfleet.workers.packs.arithmetic"]
+WAYS_OUT: Final = """
+  --join             more workers for that fleet
+  --replace          ask it to stop in order, wait, and take its place
+  --namespace NAME   a fleet of its own beside it, with another --api-port and --flower-port"""
+
+
+class NothingToJoin(OperatorError):
+    """No fleet runs here."""
 
 
 def up(
@@ -39,80 +42,69 @@ def up(
     cpu: Annotated[int, typer.Option(min=0, help="Workers for blocking tools, a process for each core each.")] = 1,
     long: Annotated[int, typer.Option(min=0, help="Workers for long-running tools.")] = 1,
     orchestrators: Annotated[int, typer.Option(min=0, help="Processes that work on detached and on left runs.")] = 1,
+    model: ModelOption = None,
     with_flower: Annotated[bool, typer.Option("--flower/--no-flower", help="Celery's web monitor.")] = True,
-    flower_port: Annotated[int, typer.Option(min=1, max=65535)] = DEFAULT_PORT,
+    flower_port: Annotated[int, typer.Option(min=0, max=65535, help="0 takes a free one.")] = flower.DEFAULT_PORT,
     with_api: Annotated[bool, typer.Option("--api/--no-api", help="The HTTP API, on loopback.")] = True,
-    api_port: Annotated[int, typer.Option(min=0, max=65535, help="0 takes a free one.")] = 0,
+    api_port: Annotated[int, typer.Option(min=0, max=65535, help="0 takes a free one.")] = running_api.DEFAULT_PORT,
+    reload: Annotated[
+        bool, typer.Option("--reload", help="Exchange the workers when the Python files beside the tools change.")
+    ] = False,
+    join: Annotated[bool, typer.Option("--join", help="Only more workers for the fleet that runs.")] = False,
+    replace: Annotated[
+        bool, typer.Option("--replace", help="Ask the fleet that runs to stop, wait, and take its place.")
+    ] = False,
+    namespace: Annotated[
+        str | None, typer.Option(help="A fleet of its own on the same server; otherwise TOOLFLEET_NAMESPACE.")
+    ] = None,
 ) -> None:
-    """Run the server, the workers, an orchestrator and Flower on this machine until Ctrl-C.
+    """Run the server, the workers, an orchestrator, the HTTP API and Flower on this machine until Ctrl-C.
 
     Queues, results and runs are kept between two times; a process that dies is started again. In another terminal,
     `toolfleet run "…"` uses this fleet. Ctrl-C lets running calls end first, a second one stops at once.
+
+    One runs for each namespace of a server. Beside another one it says what runs, and asks on a terminal what to do;
+    elsewhere it ends with the exit status 75, unless there is --join, --replace or another --namespace.
     """
+    if join and replace:
+        raise typer.BadParameter("--join and --replace contradict each other: leave one of them out")
     console = Console(soft_wrap=True, highlight=False)
-    door = door_at("127.0.0.1", flower_port, remedy="choose another --flower-port") if with_flower else None
+    plan = Plan(
+        tools=tuple(tools or ()),
+        pools={"io": io, "cpu": cpu, "long": long},
+        orchestrators=orchestrators,
+        model=name_of_model(model) if orchestrators or with_api else "",
+        named_model=model,
+        flower_port=flower_port if with_flower else None,
+        api_port=api_port if with_api else None,
+        reloads=reload,
+    )
+    with redis_or_embedded(**({} if namespace is None else {"namespace": namespace})) as settings:
+        try:
+            _run(plan, settings, console, joins=join, replaces=replace)
+        except FleetRunsAlready as error:
+            _run_as_answered(plan, settings, console, error)
+
+
+def _run(plan: Plan, settings: Settings, console: Console, *, joins: bool, replaces: bool) -> None:
+    lock = FleetLock(settings)
+    if joins:
+        if (fleet := lock.record()) is None:
+            raise NothingToJoin("no fleet of `toolfleet up` runs here to join: leave out --join")
+        run_workers(plan.serving(fleet.tools), settings, console, events=bool(fleet.flower))
+        return
     with ExitStack() as stack:
-        settings = stack.enter_context(redis_or_embedded())
-        flower = stack.enter_context(running_flower(door, settings)) if door else None
-        # Told no address, a process joins the embedded server by itself, which then stays until that process has
-        # handed back its calls or runs, even if this one is killed.
-        environment = {} if os.environ.get(REDIS_VARIABLE) else {REDIS_VARIABLE: ""}
-        fleet = LocalFleet(
-            tools or EXAMPLES,
-            pools={"io": io, "cpu": cpu, "long": long},
-            redis_url=settings.redis_url,
-            worker_options=["--events"] if flower else [],
-            environment=environment,
-        )
-        with console.status("starting workers …"):
-            running = stack.enter_context(running_orchestrators(orchestrators, settings, environment))
-            stack.enter_context(fleet)
-            # Started with the workers, stopped before them: what an orchestrator is at needs workers to end.
-            stack.callback(running.stop)
-            api = stack.enter_context(running_api(api_port, settings, environment)) if with_api else None
-            running.wait_until_ready()
-            if api:
-                api.wait_until_it_listens()
-            if flower:
-                flower.wait_until_it_listens()
-        _describe(fleet, running, flower, console)
-        if api:
-            console.print(f"API:     {api.url}  (OpenAI's clients: {api.url}/v1)", markup=False)
-        console.print("\nReady. Ctrl-C stops everything.")
-        if not tools:
-            console.print('Try, in another terminal: toolfleet run "What is the square root of 475695037565?"')
-        stack.callback(console.print, "Stopping; running calls may end first. Ctrl-C again stops at once.")
-        supervisors = [Supervisor(fleet), Supervisor(running), *([Supervisor(api)] if api else [])]
-        _supervise(supervisors, flower, console)
+        stack.enter_context(lock.held(replaces=replaces, say=console.print))
+        run_all(plan.serving(EXAMPLES), settings, console, lock)
 
 
-def _describe(fleet: LocalFleet, running: RunningOrchestrators, flower: RunningFlower | None, console: Console) -> None:
-    console.print(f"Redis:   {address(fleet.settings.redis_url)}")
-    for worker in fleet.workers:
-        console.print(_line(worker))
-    for orchestrator in running.workers:
-        console.print(_line(orchestrator))
-    if running.workers:
-        model = asyncio.run(model_name())
-        console.print(REHEARSAL_NOTE if model == REHEARSAL_MODEL else f"model:   {model}")
-    if flower:
-        console.print(f"Flower:  {flower.door}")
-
-
-def _line(process: WorkerProcess) -> str:
-    kind = "orchestrator" if process.pool == POOL else "worker"
-    return f"{kind}:  {process.name} (pid {process.pid})"
-
-
-def _supervise(supervisors: Sequence[Supervisor], flower: RunningFlower | None, console: Console) -> None:
-    """Keep the processes alive. Ends by Ctrl-C, or by the error of what cannot be kept alive."""
-    while True:
-        for supervisor in supervisors:
-            ended, started = supervisor.look()
-            for process in ended:
-                console.print(f"{process.ending()}\nIt will be started again.", markup=False)
-            for process in started:
-                console.print(f"{_line(process)}, started again")
-        if flower:
-            flower.check()
-        time.sleep(LOOK_EVERY_S)
+def _run_as_answered(plan: Plan, settings: Settings, console: Console, error: FleetRunsAlready) -> None:
+    """What the person at the terminal wants, if there is one; otherwise the command ends."""
+    if sys.stdin.isatty() and console.is_terminal:
+        console.print(str(error), markup=False)
+        answer = Prompt.ask("Join it, replace it, or quit?", choices=["join", "replace", "quit"], default="quit")
+        if answer != "quit":
+            _run(plan, settings, console, joins=answer == "join", replaces=answer == "replace")
+        return
+    typer.secho(f"toolfleet: {error}{WAYS_OUT}", err=True, fg="red")
+    raise typer.Exit(RUNS_ALREADY)

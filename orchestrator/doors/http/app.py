@@ -18,6 +18,7 @@ from starlette.exceptions import HTTPException
 
 from toolfleet.connections import connect_async
 from toolfleet.errors import ToolfleetError
+from toolfleet.misspelt import exact
 from toolfleet.orchestrator.api import Orchestrator
 from toolfleet.orchestrator.doors.http import fleet_state as fleet, handles, runs, tools
 from toolfleet.orchestrator.doors.http.access import Access
@@ -66,10 +67,18 @@ def documented(app: FastAPI, make: Callable[[], dict[str, Any]]) -> dict[str, An
     return app.openapi_schema or document
 
 
+@exact()
 def create_app(
-    settings: Settings, model: ChatModel | None = None, *, options: HttpOptions | None = None, adopts: bool = True
+    settings: Settings | None = None,
+    model: ChatModel | None = None,
+    *,
+    options: HttpOptions | None = None,
+    adopts: bool = True,
 ) -> FastAPI:
-    """The application. `model` is closed with it; without one, runs are for orchestrators elsewhere."""
+    """The application. `model` is closed with it; without one, runs are for orchestrators elsewhere.
+
+    It finds its fleet as `Orchestrator` does, when its lifespan begins.
+    """
     options = options or HttpOptions()
 
     @asynccontextmanager
@@ -77,12 +86,13 @@ def create_app(
         async with AsyncExitStack() as stack:
             name = "" if model is None else model.name
             orchestrator = await stack.enter_async_context(Orchestrator(model, settings=settings, adopts=adopts))
-            client = connect_async(settings)
+            found = orchestrator.settings
+            client = connect_async(found)
             stack.push_async_callback(client.aclose)
-            seal = Seal(settings)
-            tail = await stack.enter_async_context(Tail(client, settings, max_frames=options.max_frames))
-            keyring = Keyring(client, settings, seal)
-            door = app.state.door = Door(orchestrator, client, settings, seal, options, keyring, tail, model=name)
+            seal = Seal(found)
+            tail = await stack.enter_async_context(Tail(client, found, max_frames=options.max_frames))
+            keyring = Keyring(client, found, seal)
+            door = app.state.door = Door(orchestrator, client, found, seal, options, keyring, tail, model=name)
             await stack.enter_async_context(mcp_served(app, orchestrator))
             yield
             door.close_streams()

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from toolfleet.misspelt import exact
 
+
+@exact()
 @dataclass(frozen=True, slots=True)
 class HttpOptions:
     """The bounds of one API process. Times are seconds."""

@@ -28,6 +28,7 @@ from toolfleet.errors import (
     ToolfleetError,
     UnknownTool,
 )
+from toolfleet.misspelt import what_is_wrong
 from toolfleet.orchestrator.api import OrchestratorClosed, RunExists
 from toolfleet.orchestrator.options import InvalidOption
 from toolfleet.wire import Refused
@@ -52,8 +53,19 @@ STATUSES: Final[tuple[tuple[type[Exception], HTTPStatus], ...]] = (
 )
 """The first that fits counts."""
 
+RENAMED: Final = {
+    HTTPStatus.REQUEST_ENTITY_TOO_LARGE: "Content Too Large",
+    HTTPStatus.UNPROCESSABLE_ENTITY: "Unprocessable Content",
+}
+"""RFC 9110's names, which Python has from 3.13: a client must not see which Python answers."""
+
 RETRY_AFTER_S: Final = 2
 """When to ask again after what passes by itself."""
+
+
+def title_of(status: HTTPStatus) -> str:
+    """What RFC 9110 calls a status."""
+    return RENAMED.get(status, status.phrase)
 
 
 class Problem(Exception):
@@ -71,7 +83,7 @@ class Problem(Exception):
         super().__init__(detail)
         self.status = status
         self.detail = detail
-        self.code = code or status.phrase.lower().replace(" ", "-")
+        self.code = code or title_of(status).lower().replace(" ", "-")
         self.headers = dict(headers or {})
         self.members = members
 
@@ -92,7 +104,7 @@ def answer(problem: Problem, path: str) -> Response:
     """The response that tells of a problem."""
     document: dict[str, Any] = {
         "type": f"urn:toolfleet:problem:{problem.code}",
-        "title": problem.status.phrase,
+        "title": title_of(problem.status),
         "status": problem.status.value,
         "detail": problem.detail,
         "instance": path,
@@ -132,11 +144,24 @@ def problem_of(error: Exception) -> Problem:
     return Problem(status, str(error), code=_words(type(error).__name__), headers=headers)
 
 
-def problem_of_validation(error: RequestValidationError) -> Problem:
-    """What is wrong with a request's shape, each part by itself."""
-    errors = [{"where": "/".join(map(str, item["loc"])), "what": str(item["msg"])} for item in error.errors()]
+def problem_of_validation(error: RequestValidationError, model: type[BaseModel] | None = None) -> Problem:
+    """What is wrong with a request's shape, each part by itself; `model` is what the body should have been."""
+    errors = [{"where": "/".join(map(str, item["loc"])), "what": _wrong(item, model)} for item in error.errors()]
     detail = "; ".join(f"{item['where']}: {item['what']}" for item in errors[:5])
     return Problem(HTTPStatus.UNPROCESSABLE_ENTITY, detail, code="invalid-request", errors=errors)
+
+
+def _wrong(error: Mapping[str, Any], model: type[BaseModel] | None) -> str:
+    if model is None or error["loc"][0] != "body":
+        return str(error["msg"])
+    return what_is_wrong({**error, "loc": error["loc"][1:]}, model)
+
+
+def _body_model(request: Request) -> type[BaseModel] | None:
+    """What the route of a request takes as its body, if that is one model."""
+    body = getattr(request.scope.get("route"), "body_field", None)
+    annotation = None if body is None else body.field_info.annotation
+    return annotation if isinstance(annotation, type) and issubclass(annotation, BaseModel) else None
 
 
 async def on_problem(request: Request, error: Exception) -> Response:
@@ -153,7 +178,7 @@ async def on_our_error(request: Request, error: Exception) -> Response:
 async def on_validation_error(request: Request, error: Exception) -> Response:
     """Exception handler for requests of a wrong shape."""
     assert isinstance(error, RequestValidationError)  # noqa: S101  # registered for this type only
-    return answer(problem_of_validation(error), request.url.path)
+    return answer(problem_of_validation(error, _body_model(request)), request.url.path)
 
 
 async def on_http_error(request: Request, error: Exception) -> Response:

@@ -18,6 +18,7 @@ from starlette.applications import Starlette
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
+from toolfleet.misspelt import exact
 from toolfleet.orchestrator.api import Orchestrator
 from toolfleet.orchestrator.doors.mcp.callers import CallerOf, anybody
 from toolfleet.orchestrator.doors.mcp.server import fleet_server
@@ -57,6 +58,7 @@ class McpApp:
         return Starlette(routes=[Route(PATH, endpoint=self)], lifespan=lambda _app: self.living())
 
 
+@exact()
 def mcp_app(
     orchestrator: Orchestrator, *, caller_of: CallerOf = anybody, hosts: Sequence[str] | None = LOOPBACK
 ) -> McpApp:

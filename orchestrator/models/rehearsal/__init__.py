@@ -14,6 +14,7 @@ from toolfleet.orchestrator.models.rehearsal.faults import (
     Hang,
     Status,
 )
+from toolfleet.orchestrator.models.rehearsal.model import rehearsal_model
 from toolfleet.orchestrator.models.rehearsal.planner import plan
 from toolfleet.orchestrator.models.rehearsal.reply import REHEARSAL_MODEL
 from toolfleet.orchestrator.models.rehearsal.server import RehearsalServer
@@ -30,4 +31,5 @@ __all__ = [
     "RehearsalServer",
     "Status",
     "plan",
+    "rehearsal_model",
 ]

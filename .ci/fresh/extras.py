@@ -1,0 +1,55 @@
+"""What each extra is for: alone beside the wheel, these modules must load.
+
+`bench` is left out: it has other task queues for `make bench`, and no module of the package needs it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from account import Account
+from install import Wheel, done
+from pythons import Python
+
+EXTRAS = {
+    "fast": ["uvloop"],
+    "packs": [
+        *(
+            "toolfleet.workers.packs.calculator",
+            "toolfleet.workers.packs.clock",
+            "toolfleet.workers.packs.files",
+            "toolfleet.workers.packs.http",
+        ),
+        *(
+            "toolfleet.workers.packs.mcp",
+            "toolfleet.workers.packs.sql",
+            "toolfleet.workers.packs.translate",
+            "toolfleet.workers.packs.weather",
+        ),
+        *("psycopg", "tzdata"),
+    ],
+    "clock": ["toolfleet.workers.packs.clock", "tzdata"],
+    "serve": ["toolfleet.orchestrator.doors.http.app", "toolfleet.orchestrator.doors.http.listening"],
+    "http": ["toolfleet.workers.packs.http"],
+    "mcp": ["toolfleet.orchestrator.doors.mcp", "toolfleet.workers.packs.mcp", "uvicorn"],
+    "postgres": ["toolfleet.workers.packs.sql", "psycopg"],
+    "langchain": ["toolfleet.orchestrator.adapters.langchain"],
+    "openai-agents": ["toolfleet.orchestrator.adapters.openai_agents"],
+    "pydantic-ai": ["toolfleet.orchestrator.adapters.pydantic_ai"],
+}
+
+
+def check_extra(extra: str, modules: Sequence[str], wheel: Wheel, folder: Path, at: tuple[Python, Account]) -> None:
+    """An environment with this extra alone loads each of the modules, in a process of its own."""
+    python, account = at
+    binaries = wheel.installed(folder, python, account, extra)
+    (folder / "no_servers.json").write_text('{"mcpServers": {}}')
+    environment = {
+        **account.environment,
+        "TOOLFLEET_FILES_ROOT": str(folder),
+        "TOOLFLEET_MCP_CONFIG": str(folder / "no_servers.json"),
+        "TOOLFLEET_SQL_URL": "postgresql://nobody@127.0.0.1:1/nothing",  # which is not connected to on import
+    }
+    for module in modules:
+        done([binaries / "python", "-c", f"import {module}"], environment=environment)

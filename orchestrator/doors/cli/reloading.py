@@ -1,0 +1,157 @@
+"""`toolfleet up --reload`: workers of the new code in the place of the old ones, when the tools' files change.
+
+The old workers stay until the new ones serve, and then end their calls as at any stop. Orchestrators import no tool, so
+there is nothing of theirs to reload.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from toolfleet.errors import InvalidSettings, OperatorError, ToolfleetError, WorkerNotReady
+from toolfleet.local.fleet import LocalFleet
+from toolfleet.local.worker_process import WorkerProcess, stop_workers
+
+REMEDY: Final = "--reload needs `pip install 'toolfleet[reload]'`"
+
+REFUSED: Final = 78
+"""How a worker ends whose tools live workers serve differently."""
+
+NEW_ONES_STOP_WITHIN_S: Final = 5.0
+
+
+class Places(NamedTuple):
+    """What is watched: packages with all that is in them, and folders of single files."""
+
+    packages: frozenset[Path]
+    folders: frozenset[Path]
+
+
+def places_of(modules: Sequence[str]) -> Places:
+    """Where the code of these modules lies, found without importing it; what cannot be found is left out."""
+    packages: set[Path] = set()
+    folders: set[Path] = set()
+    sys.path.insert(0, str(Path.cwd()))  # where workers look first
+    try:
+        for top in {module.partition(".")[0] for module in modules}:
+            spec = importlib.util.find_spec(top)
+            if spec and spec.submodule_search_locations:
+                packages.update(Path(each) for each in spec.submodule_search_locations)
+            elif spec and spec.origin:
+                folders.add(Path(spec.origin).parent)
+    finally:
+        sys.path.pop(0)
+    return Places(frozenset(packages), frozenset(folders))
+
+
+@contextmanager
+def watching(modules: Sequence[str]) -> Iterator[threading.Event]:
+    """Set whenever Python files beside the modules change, to the end of the block. Raises InvalidSettings."""
+    if importlib.util.find_spec("watchfiles") is None:
+        raise InvalidSettings(REMEDY)
+    places = places_of(modules)
+    changed, stop = threading.Event(), threading.Event()
+    threads = [
+        threading.Thread(target=_watch, args=(paths, recursive, changed, stop), daemon=True)
+        for paths, recursive in ((places.packages, True), (places.folders, False))
+        if paths
+    ]
+    for thread in threads:
+        thread.start()
+    try:
+        yield changed
+    finally:
+        stop.set()
+        for thread in threads:
+            thread.join()
+
+
+def _watch(paths: frozenset[Path], recursive: bool, changed: threading.Event, stop: threading.Event) -> None:  # noqa: FBT001  # a thread's arguments
+    from watchfiles import PythonFilter, watch  # noqa: PLC0415  # an extra
+
+    for _ in watch(*paths, watch_filter=PythonFilter(), stop_event=stop, recursive=recursive, raise_interrupt=False):
+        changed.set()
+
+
+class Reloader:
+    """Exchanges the workers of one fleet."""
+
+    def __init__(self, fleet: LocalFleet, *, grace_s: float) -> None:
+        """`grace_s`: how long one that was asked to stop may take."""
+        self._fleet = fleet
+        self._pools = Counter(worker.pool for worker in fleet.workers)
+        self._grace_s = grace_s
+        self._leaving: list[WorkerProcess] = []
+
+    def reload(self, say: Callable[[str], None]) -> None:
+        """New workers take the place of the old ones; if they cannot serve, the old ones stay, and it is said why."""
+        try:
+            self._exchange()
+        except ToolfleetError as error:
+            stay = ", ".join(worker.name for worker in self._fleet.workers)
+            say(f"Not reloaded; {stay or 'no worker'} goes on until the next change: {error}")
+            return
+        for worker in self._fleet.workers:
+            say(f"worker:  {worker.name} (pid {worker.pid}), reloaded")
+
+    def stop(self) -> None:
+        """None of those that were exchanged is left afterwards. A second request would end their calls at once."""
+        give_up_at = time.monotonic() + self._grace_s
+        try:
+            for worker in self._leaving:
+                with suppress(subprocess.TimeoutExpired):
+                    worker.process.wait(max(0.0, give_up_at - time.monotonic()))
+        finally:
+            for worker in self._leaving:
+                if worker.is_running:
+                    worker.kill()
+
+    def _exchange(self) -> None:
+        old = list(self._fleet.workers)
+        pools = Counter(worker.pool for worker in old) or self._pools
+        try:
+            self._start(pools)
+        except ServedDifferently:
+            # A tool's schema has changed: two versions of it cannot be offered at the same time.
+            self._let_go(old)
+            self._fleet.wait_until_withdrawn(old)
+            self._start(pools)
+        else:
+            self._let_go(old)
+
+    def _start(self, pools: Mapping[str, int]) -> None:
+        """Start so many in each pool. Leaves none that does not serve. Raises WorkerNotReady, ServedDifferently."""
+        before = list(self._fleet.workers)
+        for pool, how_many in pools.items():
+            for _ in range(how_many):
+                self._fleet.start_worker(pool)
+        new = [worker for worker in self._fleet.workers if worker not in before]
+        try:
+            self._fleet.wait_until_ready()
+        except WorkerNotReady:
+            self._fleet.workers[:] = before
+            is_refused = any(worker.process.poll() == REFUSED for worker in new)
+            stop_workers(new, grace_s=NEW_ONES_STOP_WITHIN_S)
+            if is_refused:
+                raise ServedDifferently("live workers serve these tools with other schemas") from None
+            raise
+
+    def _let_go(self, old: Sequence[WorkerProcess]) -> None:
+        """Ask them to stop, which they do once their calls have ended; nobody waits for that."""
+        self._leaving = [*(worker for worker in self._leaving if worker.is_running), *old]
+        self._fleet.workers[:] = [worker for worker in self._fleet.workers if worker not in old]
+        for worker in old:
+            worker.ask_to_stop()
+
+
+class ServedDifferently(OperatorError):
+    """A tool's new version cannot be served beside the old one."""

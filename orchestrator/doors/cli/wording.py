@@ -1,0 +1,69 @@
+"""How facts are written for people: numbers, lengths of time, and what strangers wrote. Pure.
+
+Users, models and tools are strangers here: nothing of theirs may be a command to the terminal, or break a line in two.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from datetime import UTC, datetime
+from typing import Final
+
+SHOWN_CHARACTERS: Final = 200
+
+SECOND_S: Final = 1
+MINUTE_S: Final = 60
+HOUR_S: Final = 3600
+DAY_S: Final = 86400
+
+JOINERS: Final = "\u200c\u200d"
+"""Invisible, and harmless: they make one sign of several emoji, and part the letters of Persian words."""
+
+
+def plural(number: int, noun: str) -> str:
+    """A number of things."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def harmless(text: str) -> str:
+    """The text without what a terminal would obey, or what changes the order of its letters; such is spelled out."""
+    return text if text.isprintable() else "".join(map(_harmless, text))
+
+
+def one_line(text: str, characters: int | None = None) -> str:
+    """The text as one harmless line: of any white space one blank is left."""
+    line = harmless(" ".join(text.split()))
+    return line if characters is None else shortened(line, characters)
+
+
+def shortened(text: str, characters: int = SHOWN_CHARACTERS) -> str:
+    """The beginning of a long text."""
+    return text if len(text) <= characters else f"{text[:characters]}…"
+
+
+def moment(unix_s: float) -> str:
+    """A time for people, in UTC."""
+    return f"{datetime.fromtimestamp(unix_s, UTC):%Y-%m-%d %H:%M:%S}"
+
+
+def span(seconds: float) -> str:
+    """A length of time in its two largest units at most."""
+    if seconds < SECOND_S:
+        return f"{seconds * 1000:.0f} ms"
+    if round(seconds, 1) < MINUTE_S:
+        return f"{seconds:.1f} s"
+    whole_s = round(seconds)
+    if whole_s < HOUR_S:
+        return f"{whole_s // MINUTE_S} min {whole_s % MINUTE_S} s"
+    if whole_s < DAY_S:
+        return f"{whole_s // HOUR_S} h {whole_s % HOUR_S // MINUTE_S} min"
+    return f"{whole_s // DAY_S} d {whole_s % DAY_S // HOUR_S} h"
+
+
+def _harmless(character: str) -> str:
+    kind = unicodedata.category(character)
+    if character in "\n\t" or character in JOINERS or character.isprintable() or kind == "Co":
+        return character
+    if kind == "Zs":
+        return " "
+    return character.encode("unicode_escape").decode()

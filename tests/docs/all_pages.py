@@ -1,0 +1,47 @@
+"""Every page that says how to do something. One more needs a line here, and nothing else.
+
+`tests.docs.pages` has the rules for the blocks of a page. Whatever is left out has its reason here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import pytest
+
+from tests.docs.pages import Block, Page, cases
+
+PAGES: Final = [
+    Page("docs/tools.md"),
+    Page(
+        "README.md",
+        files=["README.md"],
+        unrun={
+            "$ make demo": "they build an environment from the package index, and `make test` is what runs this",
+            "$ python3 -m venv": "it installs from the package index; `toolfleet demo` is in tests/cli/test_demo.py",
+            "$ export TOOLFLEET_REDIS_URL": "it needs a Redis elsewhere; tests/deploy runs the commands of a cluster",
+        },
+        stand_ins={"3f9c": r"^([0-9a-f]{16,})$"},
+    ),
+    Page("docs/http-api.md", stand_ins={"3f9c": r"Its id is (\w+)"}),
+    Page("docs/slow-tools.md"),
+    Page("docs/openai-compatible.md"),
+    Page(
+        "docs/mcp.md",
+        unrun={"PYTHONPATH=tests/mcp toolfleet mcp": "the conformance suite needs Node and the npm registry"},
+    ),
+    Page("docs/packs.md"),
+    Page("docs/testing.md"),
+    Page("docs/bring-your-own-loop.md"),
+]
+
+
+def steps_of(pages: Sequence[Page]) -> pytest.MarkDecorator:
+    """Parametrize a test by every step of these pages, in order; `reader` is the page's."""
+    return pytest.mark.parametrize(("reader", "step"), cases(pages), indirect=["reader"], ids=map(_name, cases(pages)))
+
+
+def _name(case: tuple[Page, Block]) -> str:
+    page, step = case
+    return f"{page.path}:{step.line} {step.heading}"

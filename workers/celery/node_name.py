@@ -1,0 +1,91 @@
+"""A worker's name is its own while it lives: two of one name would answer each other's control commands.
+
+Held in Redis with a TTL, which a thread renews. The worker that was killed lets go of its name by that.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import Any, Final
+
+import structlog
+
+from toolfleet.connections import connect
+from toolfleet.errors import OperatorError
+from toolfleet.keys import NODE_TTL_S
+from toolfleet.redis_clients import COMMAND_FAILED
+from toolfleet.settings import Settings
+
+log = structlog.get_logger("toolfleet.workers")
+
+PING_S: Final = 1.0
+TRY_AGAIN_S: Final = 0.5
+
+MARGIN_S: Final = 2.0
+"""Beyond its TTL, the name of a worker that is gone is free for certain."""
+
+RENEW: Final = """
+-- KEYS: the name; ARGV: its holder, ttl (ms). Returns 0 if another one has it.
+local holder = redis.call('GET', KEYS[1])
+if holder and holder ~= ARGV[1] then return 0 end
+redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2])
+return 1
+"""
+
+LET_GO: Final = """
+-- KEYS: the name; ARGV: its holder
+if redis.call('GET', KEYS[1]) == ARGV[1] then redis.call('DEL', KEYS[1]) end
+"""
+
+
+class NameTaken(OperatorError):
+    """A live worker has this name."""
+
+
+def generated_name(pool: str) -> str:
+    """A name that no other worker has, in containers with the same hostname and process number neither."""
+    return f"{pool}-{os.getpid()}-{secrets.token_hex(2)}"
+
+
+@contextmanager
+def held_name(celery: Any, settings: Settings, node: str) -> Iterator[None]:
+    """Hold the name `worker@host` to the end of the block. Raises NameTaken, StoreUnreachable.
+
+    That of a worker which was killed is waited for, NODE_TTL_S at most.
+    """
+    with connect(settings) as client:
+        key, holder, stop = settings.keys.node(node), secrets.token_hex(8), threading.Event()
+        renew = client.register_script(RENEW)
+        _take(celery, node, lambda: bool(renew(keys=[key], args=[holder, NODE_TTL_S * 1000])))
+        threading.Thread(target=_keep, args=(renew, key, holder, stop), name="node-name", daemon=True).start()
+        try:
+            yield
+        finally:
+            stop.set()
+            with suppress(*COMMAND_FAILED):  # then it ends by itself
+                client.register_script(LET_GO)(keys=[key], args=[holder])
+
+
+def _take(celery: Any, node: str, try_to_take: Any) -> None:
+    give_up_at = time.monotonic() + NODE_TTL_S + MARGIN_S
+    while not try_to_take():
+        answered = celery.control.ping(destination=[node], timeout=PING_S)
+        if answered or time.monotonic() > give_up_at:
+            raise NameTaken(
+                f"another worker is called {node}: choose another --name, or leave it out and one is made up"
+            )
+        log.warning("name_waited_for", node=node)
+        time.sleep(TRY_AGAIN_S)
+
+
+def _keep(renew: Any, key: str, holder: str, stop: threading.Event) -> None:
+    while not stop.wait(NODE_TTL_S / 3):
+        with suppress(*COMMAND_FAILED):  # tried again; what was lost meanwhile is taken again
+            if not renew(keys=[key], args=[holder, NODE_TTL_S * 1000]):
+                log.error("name_lost", key=key)
+                return

@@ -1,0 +1,189 @@
+"""The workers' command: one worker process with the settings that suit its pool. `toolfleet worker` runs this."""
+
+from __future__ import annotations
+
+import atexit
+import importlib
+import os
+import sys
+import threading
+import warnings
+from collections.abc import Mapping, Sequence
+from enum import StrEnum
+from typing import Annotated, Any
+
+import typer
+from celery.platforms import SecurityWarning
+from celery.signals import worker_ready
+from kombu.exceptions import OperationalError
+
+from toolfleet.connections import address
+from toolfleet.errors import BrokerUnreachable, InvalidSettings, ToolfleetError
+from toolfleet.exit_status import status_of
+from toolfleet.local.fleet import redis_or_embedded
+from toolfleet.local.lifeline import stop_with
+from toolfleet.local.worker_process import CLEAR_LINE
+from toolfleet.logs import configure_logs
+from toolfleet.settings import Settings
+from toolfleet.tool import Tool
+from toolfleet.workers.app import modules_from_environment, worker_app
+from toolfleet.workers.celery.joining import join
+from toolfleet.workers.celery.node_name import generated_name, held_name
+from toolfleet.workers.celery.pool import TOOL_THREAD
+from toolfleet.workers.modules import tools_of
+from toolfleet.workers.pool_presets import POOLS, Pool, pool_for
+from toolfleet.workers.tool.interceptors import interceptors_of
+
+BROKER_WITHIN_S = 5.0
+
+
+class Kind(StrEnum):
+    """How a pool runs calls: the keys of `pools.KINDS`."""
+
+    ASYNCIO = "asyncio"
+    PREFORK = "prefork"
+    THREADS = "threads"
+    SOLO = "solo"
+
+
+class LogLevel(StrEnum):
+    """What a worker finds worth a line."""
+
+    DEBUG = "debug"
+    INFO = "info"
+    WARNING = "warning"
+    ERROR = "error"
+
+
+app = typer.Typer(
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+@app.command(epilog="Example: toolfleet worker --pool io --import toolfleet.workers.packs.arithmetic")
+def worker(
+    *,
+    pool: Annotated[str, typer.Option(help=f"What the worker is for: {', '.join(POOLS)}, or a queue of yours.")] = "io",
+    modules: Annotated[
+        list[str] | None, typer.Option("--import", help="A module with tools; may be given again.")
+    ] = None,
+    concurrency: Annotated[
+        int | None, typer.Option(min=1, help="Calls at a time; the pool's default suits it.")
+    ] = None,
+    kind: Annotated[Kind | None, typer.Option("--kind", help="How calls run; the pool decides, if you do not.")] = None,
+    queues: Annotated[str | None, typer.Option(help="Comma-separated queues to consume, if not the pool's.")] = None,
+    name: Annotated[str | None, typer.Option(help="This worker's name in Flower and `toolfleet tools`.")] = None,
+    log_level: Annotated[LogLevel, typer.Option(help="What is worth a line.")] = LogLevel.WARNING,
+    interceptors: Annotated[
+        list[str] | None,
+        typer.Option("--interceptor", help="module:name of an interceptor for every call; may be given again."),
+    ] = None,
+    instruments: Annotated[
+        list[str] | None, typer.Option("--instrument", hidden=True, help="A module without tools, imported first.")
+    ] = None,
+    lifeline: Annotated[
+        int | None, typer.Option(hidden=True, min=0, help="A file descriptor; the worker stops when it is closed.")
+    ] = None,
+    events: Annotated[bool, typer.Option(help="Send Celery's task events, which Flower shows.")] = False,
+) -> None:
+    """Serve tools until SIGTERM or Ctrl-C; running calls may end first, a second signal stops at once.
+
+    The queues are in the Redis at TOOLFLEET_REDIS_URL. Without it, this user's embedded server is used, which is
+    that of `toolfleet up`; it is started if it does not run.
+    """
+    configure_logs(log_level)
+    for instrument in instruments or ():
+        importlib.import_module(instrument)
+    if lifeline is not None:
+        stop_with(lifeline)
+    served = queues_of(queues, pool)
+    chosen = pool_for(pool, kind=kind, concurrency=concurrency)
+    tools = tools_of(modules or modules_from_environment())
+    with redis_or_embedded() as settings:
+        join(settings)
+        around = interceptors_of([*settings.interceptor_names, *(interceptors or ())])
+        celery = worker_app(settings, tools, around)
+        if settings.broker_url:
+            _reach_broker(celery, settings.broker_url)
+        node = f"{name or generated_name(pool)}@{os.uname().nodename}"
+        with held_name(celery, settings, node):
+            _say_when_ready(node, pool, served, tools, settings)
+            code = _serve(celery, chosen, served, node, log_level, events=events)
+    raise typer.Exit(code)
+
+
+def _reach_broker(celery: Any, url: str) -> None:
+    """Return when a broker of the user's own answers: Celery itself would try for ever, and say so in tracebacks."""
+    try:
+        with celery.connection_for_read() as connection:
+            connection.ensure_connection(max_retries=1, timeout=BROKER_WITHIN_S)
+    except OperationalError as error:
+        raise BrokerUnreachable(
+            f"the broker at {address(url)} does not answer ({error}); start it, or set TOOLFLEET_BROKER_URL"
+        ) from error
+    except ImportError as error:
+        raise InvalidSettings(f"the broker at {address(url)} needs a package that is missing: {error}") from error
+
+
+def queues_of(words: str | None, pool: str) -> list[str]:
+    """The queues that were asked for, or the pool's. Raises BadParameter when no queue is named."""
+    if not pool.strip():
+        raise typer.BadParameter("names no pool", param_hint="'--pool'")
+    queues = [pool] if words is None else [word.strip() for word in words.split(",") if word.strip()]
+    if not queues:
+        raise typer.BadParameter("names no queue: leave it out for the pool's own", param_hint="'--queues'")
+    return queues
+
+
+def _say_when_ready(
+    name: str, pool: str, queues: Sequence[str], tools: Mapping[str, Tool[..., Any]], settings: Settings
+) -> None:
+    """One line once calls are taken; not again after a connection was lost."""
+    count = sum(tool.spec.queue in queues for tool in tools.values())
+
+    @worker_ready.connect(weak=False)  # type: ignore[untyped-decorator]  # celery ships no types
+    def ready(**_: Any) -> None:
+        worker_ready.disconnect(ready)
+        where = address(settings.redis_url)
+        typer.echo(
+            f"Ready: worker {name}, pool {pool}, queues {', '.join(queues)}, {count} tools, Redis at {where}. "
+            "Ctrl-C stops it.",
+            # Celery has made log lines of what is printed to sys.stdout.
+            file=sys.__stdout__,
+        )
+
+
+def _serve(celery: Any, pool: Pool, queues: Sequence[str], name: str, log_level: str, *, events: bool) -> int:
+    # Celery warns superusers because a pickle could run anything; only JSON is read here.
+    warnings.simplefilter("ignore", SecurityWarning)
+    serving = celery.Worker(
+        hostname=name,
+        pool_cls=pool.implementation,
+        concurrency=pool.concurrency,
+        prefetch_multiplier=pool.prefetch_multiplier,
+        queues=list(queues),
+        loglevel=log_level.upper(),
+        without_mingle=True,
+        without_gossip=True,
+        task_events=events,
+        quiet=True,
+    )
+    serving.start()
+    return int(serving.exitcode or 0)
+
+
+def main() -> None:
+    """The command's entry point."""
+    try:
+        app(prog_name="toolfleet worker")
+    except ToolfleetError as error:
+        typer.secho(f"{CLEAR_LINE}{error}", err=True, fg="red")
+        sys.exit(status_of(error))
+    except SystemExit as ended:
+        if any(thread.name.startswith(f"{TOOL_THREAD}_") for thread in threading.enumerate()):
+            # Python would wait for a tool that blocks its thread; its call has been given to another worker.
+            atexit._run_exitfuncs()
+            os._exit(int(ended.code or 0))
+        raise

@@ -64,11 +64,10 @@ READ_RESULT: Final = read_result.spec
 
 
 class Artifacts:
-    """The artifacts of one fleet. Every method but `answer` raises redis.RedisError when Redis does not answer."""
+    """The artifacts of one fleet. Every method raises StoreUnreachable."""
 
     def __init__(self, client: redis.asyncio.Redis, settings: Settings) -> None:
         self._client = client
-        self._settings = settings
         self._keys = settings.keys
         self._seal = Seal(settings)
         self._max_bytes = settings.max_artifact_bytes

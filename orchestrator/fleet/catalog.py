@@ -8,13 +8,13 @@ from collections.abc import Iterable, Mapping
 from typing import Final, cast
 
 import redis.asyncio
-import stamina
 import structlog
 
 from toolfleet.catalog import Announcement
-from toolfleet.errors import StoreUnreachable, UnknownTool
+from toolfleet.errors import UnknownTool
 from toolfleet.keys import ANNOUNCEMENT_TTL_S
 from toolfleet.membership import complaint, must_be_ours
+from toolfleet.outages import while_it_may_be_away
 from toolfleet.settings import Settings
 from toolfleet.tool import ToolSpec
 from toolfleet.wire import Seal
@@ -50,7 +50,7 @@ class Catalog:
             # One reads for all who ask at once.
             async with self._reading:
                 if self._is_old:
-                    workers = self._ours(await self._workers_once_redis_is_back())
+                    workers = self._ours(await while_it_may_be_away(self.workers, for_s=RETRY_FOR_S))
                     self._offered = {spec.name: spec for worker in workers for spec in worker.tools}
                     self._read_at = time.monotonic()
         return self._offered
@@ -58,14 +58,6 @@ class Catalog:
     @property
     def _is_old(self) -> bool:
         return time.monotonic() - self._read_at >= MAX_AGE_S
-
-    async def _workers_once_redis_is_back(self) -> list[Announcement]:
-        async for attempt in stamina.retry_context(
-            on=StoreUnreachable, attempts=None, timeout=RETRY_FOR_S, wait_max=2.0
-        ):
-            with attempt:
-                return await self.workers()
-        raise AssertionError("a retry ends with a result or an error")
 
     async def workers(self) -> list[Announcement]:
         """Every live worker, by name. Raises StoreUnreachable."""

@@ -14,8 +14,7 @@ from kombu.exceptions import KombuError
 
 from toolfleet.broker import tool_queue
 from toolfleet.connections import address
-from toolfleet.errors import BrokerUnreachable
-from toolfleet.redis_clients import COMMAND_FAILED
+from toolfleet.errors import BrokerUnreachable, StoreUnreachable
 from toolfleet.settings import Settings
 from toolfleet.streams.direct import DirectPublisher, TaskMessage
 
@@ -48,7 +47,9 @@ class StreamPublisher:
         """See Publisher."""
         try:
             await self._direct.publish(messages)
-        except COMMAND_FAILED as error:
+        except StoreUnreachable as error:
+            raise BrokerUnreachable(f"the calls were not sent: {error}") from error
+        except redis.RedisError as error:
             raise BrokerUnreachable(f"Redis at {self._address} took no messages: {error}") from error
 
     async def aclose(self) -> None:

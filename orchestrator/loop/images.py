@@ -9,15 +9,13 @@ from toolfleet.artifacts import ArtifactNotFound, Artifacts
 from toolfleet.calls import MediaPart
 from toolfleet.messages import Message, ToolMessage
 from toolfleet.orchestrator.models.sight import is_image
-from toolfleet.settings import Settings
 
 
 class Showing:
     """Shows the artifacts of one fleet."""
 
-    def __init__(self, artifacts: Artifacts, settings: Settings) -> None:
+    def __init__(self, artifacts: Artifacts) -> None:
         self._artifacts = artifacts
-        self._settings = settings
 
     async def shown(self, messages: Sequence[Message], run_id: str) -> Sequence[Message]:
         """The messages with the images that are kept elsewhere. What is gone stays a text. Raises StoreUnreachable."""

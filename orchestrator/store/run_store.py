@@ -20,13 +20,13 @@ import orjson
 import redis.asyncio
 
 from toolfleet.errors import AmbiguousId, RunNotFound, StoreUnreachable
-from toolfleet.keys import REPLIES_MAX, RESULT_TTL_S
 from toolfleet.messages import Message, UserMessage
 from toolfleet.orchestrator.run.events import RUN_EVENT, Happening, RunAdopted, RunResumed, RunStarted
 from toolfleet.orchestrator.run.outcome import result_for_parent
 from toolfleet.orchestrator.run.states import State
 from toolfleet.orchestrator.run.value import Run
-from toolfleet.replies import TELL
+from toolfleet.replies import CLOCK, TELL
+from toolfleet.scripts import lua
 from toolfleet.settings import Settings
 from toolfleet.wire import Seal
 
@@ -45,45 +45,7 @@ PAGE: Final = 500
 
 SCAN_COUNT: Final = 5000
 
-APPEND: Final = f"""
-{TELL}
--- KEYS: run, head, runs, prefix of owned sets, unowned set of the model, runs of the tenant (all of them without one)
--- ARGV: follows, event, state, whether it has ended, ttl (ms), run id, owner ('' leaves it), may be taken over,
---       the call whose result this run is ('' for none), its sealed result, prefix of results, prefix of reply streams,
---       result ttl (ms), replies maxlen, then fields and values for the head
--- The owner is written with the first event; later ones leave it as it is, whoever writes them.
-local newest = redis.call('XREVRANGE', KEYS[1], '+', '-', 'COUNT', 1)
-if (newest[1] and newest[1][1] or '0-0') ~= ARGV[1] then return false end
-local id = redis.call('XADD', KEYS[1], '*', 'e', ARGV[2])
-local time = redis.call('TIME')
-local now_ms = time[1] * 1000 + math.floor(time[2] / 1000)
-redis.call('HSET', KEYS[2], 'state', ARGV[3], 'updated_ms', now_ms, unpack(ARGV, 15))
-redis.call('PEXPIRE', KEYS[1], ARGV[5])
-redis.call('PEXPIRE', KEYS[2], ARGV[5])
-if newest[1] == nil then
-  redis.call('ZADD', KEYS[3], time[1], ARGV[6])
-  redis.call('ZADD', KEYS[6], time[1], ARGV[6])
-end
-if KEYS[6] ~= KEYS[3] and redis.call('PTTL', KEYS[6]) < tonumber(ARGV[5]) then
-  redis.call('PEXPIRE', KEYS[6], ARGV[5])
-end
-if ARGV[7] ~= '' then
-  redis.call('HSET', KEYS[2], 'owner', ARGV[7])
-  redis.call('SADD', KEYS[4] .. ARGV[7], ARGV[6])
-  redis.call('PEXPIRE', KEYS[4] .. ARGV[7], ARGV[5])
-end
-if ARGV[4] == '1' then
-  local owner = redis.call('HGET', KEYS[2], 'owner')
-  if owner then redis.call('SREM', KEYS[4] .. owner, ARGV[6]) end
-  redis.call('HDEL', KEYS[2], 'owner')
-  -- With the end itself, so that no crash can come between: the parent would wait for a run that has ended.
-  if ARGV[9] ~= '' then settle(ARGV[11], ARGV[9], ARGV[10], ARGV[13], ARGV[12] .. 'nobody', ARGV[14]) end
-elseif ARGV[8] == '1' then
-  redis.call('SADD', KEYS[5], ARGV[6])
-  redis.call('PEXPIRE', KEYS[5], ARGV[5])
-end
-return id
-"""
+APPEND: Final = lua(__package__, "append", before=f"{TELL}\n{CLOCK}")
 
 
 class Entry(NamedTuple):
@@ -346,7 +308,6 @@ class RunStore:
                 keys.run(run.run_id),
                 keys.head(run.run_id),
                 keys.runs(),
-                keys.owned(""),
                 keys.unowned(run.model),
                 self._listed(run.tenant),
             ],
@@ -363,8 +324,7 @@ class RunStore:
                 self._seal.close_result(result_for_parent(run), parent) if ends else "",
                 keys.result(""),
                 keys.replies(""),
-                RESULT_TTL_S * 1000,
-                REPLIES_MAX,
+                keys.owned(""),
                 *(part for field in fields.items() for part in field),
             ],
         )

@@ -22,6 +22,7 @@ from toolfleet.orchestrator.doors.http.door import Door
 from toolfleet.orchestrator.doors.http.key_store import Grant
 from toolfleet.orchestrator.doors.http.problems import Problem, answer, path_of, problem_of
 from toolfleet.orchestrator.doors.http.sse import MEDIA_TYPE as STREAM
+from toolfleet.scripts import lua
 
 log = structlog.get_logger("toolfleet.http")
 
@@ -34,14 +35,7 @@ UNDER_WAY_S: Final = 120
 REDIRECTION: Final = 300
 SERVER_ERROR: Final = 500
 
-CLAIM: Final = """
--- KEYS: record; ARGV: fingerprint, ttl (ms). False for the first request, otherwise what is known of it.
-local known = redis.call('HMGET', KEYS[1], 'fingerprint', 'status', 'headers', 'body')
-if known[1] then return known end
-redis.call('HSET', KEYS[1], 'fingerprint', ARGV[1])
-redis.call('PEXPIRE', KEYS[1], ARGV[2])
-return false
-"""
+BEGIN: Final = lua(__package__, "begin_request")
 
 
 class Idempotency:
@@ -112,7 +106,7 @@ class _First:
 
     async def claim(self) -> _Known | None:
         """None for the first request, what it was answered for a repeat. Raises Problem while that is not known."""
-        script = self._door.client.register_script(CLAIM)
+        script = self._door.client.register_script(BEGIN)
         under_way_s = IDEMPOTENCY_TTL_S if self._is_call else UNDER_WAY_S
         known = cast(
             "list[bytes | None] | None",

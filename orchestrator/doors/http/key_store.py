@@ -19,6 +19,7 @@ import redis.asyncio
 from pydantic import Field
 
 from toolfleet.calls import Record
+from toolfleet.scripts import lua
 from toolfleet.settings import Settings
 from toolfleet.wire import Refused, Seal
 
@@ -34,20 +35,7 @@ KNOWN_MAX: Final = 10_000
 MIN_RATE_PER_S: Final = 1 / 1800
 """The bucket of the slowest key is full again, and gone from Redis, within an hour."""
 
-TAKE: Final = """
--- KEYS: bucket; ARGV: tokens per second, how many it holds
--- Takes one token. Returns 0, or the milliseconds until there is one.
-local time = redis.call('TIME')
-local now_s = time[1] + time[2] / 1e6
-local bucket = redis.call('HMGET', KEYS[1], 'tokens', 'at_s')
-local rate, size = tonumber(ARGV[1]), tonumber(ARGV[2])
-local tokens = size
-if bucket[1] then tokens = math.min(size, bucket[1] + math.max(0, now_s - bucket[2]) * rate) end
-if tokens < 1 then return math.ceil((1 - tokens) / rate * 1000) end
-redis.call('HSET', KEYS[1], 'tokens', tostring(tokens - 1), 'at_s', string.format('%.6f', now_s))
-redis.call('PEXPIRE', KEYS[1], math.ceil(size / rate * 1000) + 1000)
-return 0
-"""
+TAKE: Final = lua(__package__, "take_token")
 
 
 class Scope(StrEnum):

@@ -96,7 +96,6 @@ class Tail:
 
     def __init__(self, client: redis.asyncio.Redis, settings: Settings, *, max_frames: int) -> None:
         self._client = client
-        self._settings = settings
         self._keys = settings.keys
         self._max_frames = max_frames
         self._watched: dict[str, _Watched] = {}

@@ -182,7 +182,9 @@ class Schedule:
         return [Outcome(outcome) for outcome in outcomes]
 
 
-def _word(what: str, call_id: str, fence: int, wait_ms: int = 0, deadline_ms: int = 0, text: str | bytes = "") -> _Word:
+def _word(
+    what: str, call_id: str, fence: int, *, wait_ms: int = 0, deadline_ms: int = 0, text: str | bytes = ""
+) -> _Word:
     said = {"what": what, "call": call_id, "fence": fence, "wait_ms": wait_ms, "deadline_ms": deadline_ms}
     return _Word(orjson.dumps(said), text)
 

@@ -97,7 +97,8 @@ async def assemble(
     gatherer = Gatherer(client, settings, seal, orchestrator_id)
     gatherer.start()
     stack.push_async_callback(gatherer.aclose)
-    dispatcher = Dispatcher(publisher_for(settings, client, app), seal, gatherer)
+    catalog = Catalog(client, settings)
+    dispatcher = Dispatcher(publisher_for(settings, client, app), seal, gatherer, catalog)
     stack.push_async_callback(dispatcher.aclose)
 
     vault, artifacts = Vault(shared, settings), Artifacts(shared, settings)

@@ -5,11 +5,14 @@ Decides defaults and refuses contradictions. Calls no tool; queues and workers a
 
 from __future__ import annotations
 
+import hashlib
 import inspect
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Final, Literal
 
+import orjson
 from pydantic import Field, ValidationError
 
 from toolfleet.arguments import complaints
@@ -24,6 +27,9 @@ from toolfleet.signature import Injection, read_signature
 
 MAX_NAME_CHARS: Final = 256
 """Providers take 64 and get a shorter one; a name beyond this is a text that went into the wrong field."""
+
+
+CONTRACT_CHARS: Final = 12
 
 
 class ToolSpec(Record):
@@ -46,6 +52,15 @@ class ToolSpec(Record):
     wants_history: bool = False
     """Whether the conversation so far is sent with each call."""
     tags: tuple[str, ...] = ()
+
+    @cached_property
+    def contract(self) -> str:
+        """A digest of all that a call depends on: workers with the same one may run one another's calls.
+
+        What only tells a model what the tool is for does not count.
+        """
+        bound = self.model_dump(mode="json", exclude={"description", "tags"})
+        return hashlib.sha256(orjson.dumps(bound, option=orjson.OPT_SORT_KEYS)).hexdigest()[:CONTRACT_CHARS]
 
 
 @dataclass(frozen=True, slots=True)

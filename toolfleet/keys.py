@@ -64,7 +64,7 @@ class Keys:
         return f"{self.namespace}:node:{node}"
 
     def spec(self, tool: str) -> str:
-        """String: the one spec that all live workers with this tool agree on."""
+        """Sorted set: digest and source of what live workers serve under a name, scored by when that was last said."""
         return f"{self.namespace}:spec:{tool}"
 
     def progress(self, call_id: str) -> str:
@@ -176,6 +176,14 @@ class Keys:
     def scheduled(self, queue: str) -> str:
         """Sorted set: messages of a queue that are not due yet, scored by their due time."""
         return f"{self.namespace}:scheduled:{queue}"
+
+    def lanes(self, queue: str) -> str:
+        """Set: the lanes of a queue. A sweep removes those that nobody reads, once they are empty."""
+        return f"{self.namespace}:lanes:{queue}"
+
+    def lane(self, lane: str) -> str:
+        """Sorted set: the consumers that read a lane, scored by how long their word holds (ms)."""
+        return f"{self.namespace}:lane:{lane}"
 
     def lease(self, consumer: str) -> str:
         """String: a worker's lease on all that it has been delivered."""

@@ -23,6 +23,7 @@ from toolfleet.workers.celery.drain import LetCallsEnd
 from toolfleet.workers.celery.intake import TakeIn, UnknownTool
 from toolfleet.workers.celery.lost_children import NoticeLostChildren
 from toolfleet.workers.celery.poll_jobs import PollJobs
+from toolfleet.workers.celery.reading_lanes import ReadLanes
 from toolfleet.workers.celery.task import tool_task
 from toolfleet.workers.celery.task_events import BatchingDispatcher
 from toolfleet.workers.tool.interceptors import interceptors_of
@@ -53,7 +54,7 @@ def worker_app(
         app.register_task(tool_task(tool))
         app.amqp.queues.add(tool_queue(tool.spec.queue))
     app.register_task(UnknownTool())
-    app.steps["consumer"].update({AnnounceTools, LetCallsEnd, NoticeLostChildren, PollJobs, TakeIn})
+    app.steps["consumer"].update({AnnounceTools, LetCallsEnd, NoticeLostChildren, PollJobs, ReadLanes, TakeIn})
     return app
 
 

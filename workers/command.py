@@ -30,7 +30,7 @@ from toolfleet.workers.app import modules_from_environment, worker_app
 from toolfleet.workers.celery.joining import join
 from toolfleet.workers.celery.node_name import generated_name, held_name
 from toolfleet.workers.celery.pool import TOOL_THREAD
-from toolfleet.workers.modules import tools_of
+from toolfleet.workers.modules import not_served, tools_of
 from toolfleet.workers.pool_presets import POOLS, Pool, pool_for
 from toolfleet.workers.tool.interceptors import interceptors_of
 
@@ -100,7 +100,10 @@ def worker(
         stop_with(lifeline)
     served = queues_of(queues, pool)
     chosen = pool_for(pool, kind=kind, concurrency=concurrency)
-    tools = tools_of(modules or modules_from_environment())
+    imported = modules or modules_from_environment()
+    tools = tools_of(imported)
+    for line in not_served(tools.values(), served, imported):
+        typer.echo(line, err=True)
     with redis_or_embedded() as settings:
         join(settings)
         around = interceptors_of([*settings.interceptor_names, *(interceptors or ())])

@@ -5,11 +5,13 @@ from __future__ import annotations
 import importlib
 import sys
 import traceback
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 from toolfleet import toolbox
+from toolfleet.catalog import command
 from toolfleet.errors import ToolModuleError
 from toolfleet.tool import Tool
 from toolfleet.toolbox import load_tools
@@ -29,6 +31,19 @@ def tools_of(names: Sequence[str]) -> dict[str, Tool[..., Any]]:
         return load_tools(names)
     except ToolModuleError as error:
         raise ToolModuleError(f"{error} ({_place(error.__cause__)})") from error
+
+
+def not_served(tools: Iterable[Tool[..., Any]], queues: Collection[str], modules: Sequence[str]) -> list[str]:
+    """A line for each queue of these tools that a worker does not consume: what is left out, and who would serve it."""
+    others: defaultdict[str, list[str]] = defaultdict(list)
+    for tool in tools:
+        if tool.spec.queue not in queues:
+            others[tool.spec.queue].append(tool.spec.name)
+    return [
+        f"not served by this worker: {', '.join(sorted(names))} (queue {queue}); {command(queue, modules)} serves "
+        f"{'it' if len(names) == 1 else 'them'}"
+        for queue, names in sorted(others.items())
+    ]
 
 
 def _place(error: BaseException | None) -> str:

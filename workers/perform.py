@@ -23,12 +23,13 @@ from toolfleet.outages import until_redis_is_back
 from toolfleet.points import Point, reached
 from toolfleet.settings import Settings
 from toolfleet.tool import Tool
-from toolfleet.wire import Seal
+from toolfleet.wire import Refused, Seal
 from toolfleet.workers.delivery import unwanted
 from toolfleet.workers.delivery.admit import Ended, Unbelievable, Unresolved, admit, can_be_reconciled
 from toolfleet.workers.delivery.checkpoints import Checkpoints, LoopCheckpoints, ThreadCheckpoints, opened
 from toolfleet.workers.delivery.claims import Claimer, is_still_ours
 from toolfleet.workers.delivery.dead_letters import bury
+from toolfleet.workers.delivery.forward import UNSERVED_FOR_S, Forwarder, Passed
 from toolfleet.workers.delivery.message import Delivery
 from toolfleet.workers.delivery.progress import LoopReporter, ProgressReporter, ThreadReporter
 from toolfleet.workers.delivery.settle import Outcome, Settlement, Settler
@@ -58,6 +59,8 @@ class Ending(StrEnum):
     """This worker stops before its tool has done harm; another one will start it anew."""
     LEFT_OPEN = "left_open"
     """This worker stops in the midst of an effect: another one asks the tool's reconcile function what became of it."""
+    PASSED_ON = "passed_on"
+    """Another worker serves its tool, or may soon; the delivery does not count."""
     NOT_PERFORMED = "not_performed"
     """This worker failed, not the tool; as if it had been lost."""
 
@@ -91,6 +94,7 @@ class Performer:
         self._fitting = Fitting(self._client, settings)
         self._settler = Settler(self._client, settings.keys)
         self._claimer = Claimer(self._client, settings.keys)
+        self._forwarder = Forwarder(self._client, settings.keys)
         self._progress: ProgressReporter = (
             LoopReporter(self._client, settings.keys, self._seal) if threads else ThreadReporter(settings, self._seal)
         )
@@ -104,7 +108,15 @@ class Performer:
         """See one delivery to its end. Returns how it ended; raises nothing of the tool's."""
         reached(Point.RECEIVED, delivery.task_id)
         tool = self._tools.get(delivery.task)
-        effect = tool.spec.effect if tool else Effect.READ_ONLY
+        if tool is None or delivery.contract not in ("", tool.spec.contract):
+            passed_on = await self._passed_on(delivery, can_run=tool is not None)
+            if passed_on is not None:
+                return passed_on
+        return await self._judged(delivery, tool)
+
+    async def _judged(self, delivery: Delivery, tool: Tool[..., Any] | None) -> Ending:
+        """See a delivery to its end that is this worker's, or nobody's."""
+        effect = delivery.effect(tool.spec.effect if tool else Effect.READ_ONLY)
         decision = admit(
             delivery,
             effect,
@@ -127,6 +139,22 @@ class Performer:
         if isinstance(decision, Unresolved):
             return await self._resolve(delivery, decision.call, tool)
         return await self._start(delivery, decision.call, tool)
+
+    async def _passed_on(self, delivery: Delivery, *, can_run: bool) -> Ending | None:
+        """The ending of a call that is another worker's to run; None for one that must be dealt with here."""
+        try:
+            call = self._seal.open_call(delivery.text, delivery.mac)
+        except Refused:
+            return None
+        if (call.call_id, call.tool) != (delivery.task_id, delivery.task):
+            return None
+        match await self._forwarder.pass_on(delivery, call, can_run=can_run):
+            case Passed.NOT:
+                return None
+            case Passed.LOST:
+                return Ending.TAKEN_OVER
+            case _:
+                return Ending.PASSED_ON
 
     async def _bury(self, delivery: Delivery, reason: str) -> None:
         tool = self._tools.get(delivery.task)
@@ -240,7 +268,11 @@ class Performer:
 
     def _unknown(self, call: ToolCall) -> Failed:
         known = ", ".join(sorted(self._tools)) or "none"
-        return Failed(kind=FailureKind.UNKNOWN_TOOL, message=f"this worker has no tool {call.tool}; it has: {known}")
+        return Failed(
+            kind=FailureKind.UNKNOWN_TOOL,
+            message=f"no live worker serves {call.tool}, and none came within {UNSERVED_FOR_S:g} s or before the "
+            f"call's deadline. The worker that gave it up has: {known}",
+        )
 
 
 def _settled_as(result: Returned | Failed | Submitted) -> Ending:
@@ -267,7 +299,7 @@ def _interrupted(
     """The result of a call that was cancelled, or its ending when it is to be delivered again."""
     if Interruption.SHUTDOWN not in interruption.args:
         return Failed(kind=FailureKind.CANCELLED, message=f"{call.tool} was cancelled while it ran.")
-    if tool.spec.effect.repeatable:
+    if delivery.effect(tool.spec.effect).repeatable:
         return Ending.HANDED_BACK
     if call.undoes is None and tool.hooks.get("reconcile") and can_be_reconciled(delivery):
         return Ending.LEFT_OPEN

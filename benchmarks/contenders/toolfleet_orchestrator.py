@@ -68,7 +68,7 @@ class Toolfleet:
         del workload
         return Command(
             (
-                *(sys.executable, "-m", "workers", "--pool", "io", "--concurrency", CONCURRENCY),
+                *(sys.executable, "-m", "toolfleet.workers", "--pool", "io", "--concurrency", CONCURRENCY),
                 *("--import", "benchmarks.contenders.toolfleet_tools"),
                 *self.options,
             ),

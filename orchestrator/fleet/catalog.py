@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Iterable, Mapping
-from typing import Final, cast
+from typing import Final
 
 import redis.asyncio
 import structlog
 
-from toolfleet.catalog import Announcement
+from toolfleet.catalog import Announcement, LiveWorkers, nobody_serves, offered_by
 from toolfleet.errors import UnknownTool
-from toolfleet.keys import ANNOUNCEMENT_TTL_S
+from toolfleet.lanes import Routes
 from toolfleet.membership import complaint, must_be_ours
 from toolfleet.outages import while_it_may_be_away
 from toolfleet.settings import Settings
@@ -32,10 +32,12 @@ class Catalog:
     """The tools of the fleet, as of at most a second ago."""
 
     def __init__(self, client: redis.asyncio.Redis, settings: Settings) -> None:
-        self._client = client
+        self._live = LiveWorkers(client, settings.keys)
         self._settings = settings
         self._seal = Seal(settings)
         self._strangers: list[str] = []
+        self._workers: list[Announcement] = []
+        self._routes = Routes()
         self._offered: Mapping[str, ToolSpec] = {}
         self._read_at = -MAX_AGE_S
         self._reading = asyncio.Lock()
@@ -51,9 +53,15 @@ class Catalog:
             async with self._reading:
                 if self._is_old:
                     workers = self._ours(await while_it_may_be_away(self.workers, for_s=RETRY_FOR_S))
-                    self._offered = {spec.name: spec for worker in workers for spec in worker.tools}
+                    if workers != self._workers:
+                        self._workers, self._offered, self._routes = workers, offered_by(workers), Routes.of(workers)
                     self._read_at = time.monotonic()
         return self._offered
+
+    @property
+    def routes(self) -> Routes:
+        """Where calls go, as of the last look. What has changed since, the queues and workers put right."""
+        return self._routes
 
     @property
     def _is_old(self) -> bool:
@@ -61,16 +69,7 @@ class Catalog:
 
     async def workers(self) -> list[Announcement]:
         """Every live worker, by name. Raises StoreUnreachable."""
-        keys = self._settings.keys
-        server_unix_s, _ = await self._client.time()
-        names = cast(
-            "list[bytes]",
-            await self._client.zrangebyscore(keys.workers(), server_unix_s - ANNOUNCEMENT_TTL_S, "+inf"),
-        )
-        if not names:
-            return []
-        announced = await self._client.mget([keys.worker(name.decode()) for name in sorted(names)])
-        return [Announcement.model_validate_json(text) for text in announced if text is not None]
+        return await self._live.read()
 
     async def check_secret(self) -> None:
         """Raises OtherSecret when no live worker would run our calls; StoreUnreachable."""
@@ -92,5 +91,8 @@ class Catalog:
         wanted = list(dict.fromkeys(names))
         if missing := [name for name in wanted if name not in offered]:
             known = ", ".join(sorted(offered)) or "none at all: start a worker with `toolfleet worker`"
-            raise UnknownTool(f"no live worker serves {', '.join(missing)}; the fleet offers {known}")
+            why = [reason for name in missing if (reason := nobody_serves(name, self._workers))]
+            raise UnknownTool(
+                "; ".join([f"no live worker serves {', '.join(missing)}", *why, f"the fleet offers {known}"])
+            )
         return {name: offered[name] for name in wanted}

@@ -16,6 +16,7 @@ import structlog
 from toolfleet.batcher import Batcher
 from toolfleet.calls import Failed, FailureKind, ToolCall
 from toolfleet.errors import BrokerUnreachable
+from toolfleet.orchestrator.fleet.catalog import Catalog
 from toolfleet.orchestrator.fleet.envelopes import task_message
 from toolfleet.orchestrator.fleet.gather import Gatherer
 from toolfleet.orchestrator.fleet.publishers import Publisher
@@ -46,8 +47,9 @@ class Outgoing:
 class Dispatcher:
     """Sends calls that the gatherer expects, and tells it of those that could not be sent. For one event loop."""
 
-    def __init__(self, publisher: Publisher, seal: Seal, gatherer: Gatherer) -> None:
+    def __init__(self, publisher: Publisher, seal: Seal, gatherer: Gatherer, catalog: Catalog) -> None:
         self._publisher = publisher
+        self._catalog = catalog
         self._seal = seal
         self._gatherer = gatherer
         self._batcher = Batcher(self._send_batch, max_batch=MAX_BATCH)
@@ -82,7 +84,7 @@ class Dispatcher:
     def _sealed(self, item: Outgoing) -> TaskMessage | None:
         """The call as a message; one that no worker would take has its result at once."""
         try:
-            return task_message(item.call, item.spec, item.priority, self._seal)
+            return task_message(item.call, item.spec, item.priority, self._seal, self._catalog.routes.lane(item.spec))
         except Refused as refusal:
             message = f"{item.call.tool} was not sent: {refusal}."
             self._gatherer.end(item.call, Failed(kind=FailureKind.LIMIT, message=message))

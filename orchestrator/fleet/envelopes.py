@@ -17,12 +17,16 @@ from toolfleet.wire import Seal
 _NO_OPTIONS: Final[dict[str, Any]] = {"callbacks": None, "errbacks": None, "chain": None, "chord": None}
 
 
-def task_message(call: ToolCall, spec: ToolSpec, priority: Priority, seal: Seal) -> TaskMessage:
-    """The message that brings a call to its tool's queue. Raises Refused for a call that no worker would take."""
+def task_message(call: ToolCall, spec: ToolSpec, priority: Priority, seal: Seal, lane: str = "") -> TaskMessage:
+    """The message that brings a call to its tool's queue, or to a lane of it.
+
+    Raises Refused for a call that no worker would take.
+    """
     text, mac = seal.close_call(call)
     # What Celery's protocol 2 cannot do without. Arguments are not shown: they may hold secrets.
-    headers: dict[str, Any] = {"lang": "py", "task": call.tool, "id": call.call_id}
+    # `contract` lets a worker that serves another version of the tool pass the call to one that serves this.
+    headers: dict[str, Any] = {"lang": "py", "task": call.tool, "id": call.call_id, "contract": spec.contract}
     if not spec.effect.repeatable:
         # The transport claims the call for a worker while it reads it, so the claim costs no round trip.
         headers["claim"] = max(1, int(call.deadline_unix_s - time.time())) + CLAIM_GRACE_S
-    return TaskMessage(spec.queue, priority, headers, orjson.dumps([[text, mac], {}, _NO_OPTIONS]))
+    return TaskMessage(spec.queue, priority, headers, orjson.dumps([[text, mac], {}, _NO_OPTIONS]), lane)

@@ -71,7 +71,10 @@ return {'', #held, #held > 0 and held[#held][1] or after}
 
 
 class Place(NamedTuple):
-    """Where a call is. `attempt` counts its deliveries; `before` the calls that are taken first."""
+    """Where a call is. `attempt` counts its deliveries; `before` the calls that are taken first.
+
+    A queue and its lanes take turns: `before` counts what is ahead in the one that has the call.
+    """
 
     is_with_worker: bool
     attempt: int = 0
@@ -87,7 +90,7 @@ class Whereabouts:
         self._client = client
         self._settings = settings
         self._find = client.register_script(FIND)
-        self._found: OrderedDict[str, str] = OrderedDict()
+        self._found: OrderedDict[str, tuple[str, str]] = OrderedDict()
 
     async def of(self, call_id: str, queue: str, priority: int) -> Place | None:
         """Where the call is; None when no message of it is found, or the broker is not ours and cannot tell.
@@ -96,12 +99,28 @@ class Whereabouts:
         """
         if self._settings.broker_url:
             return Place(is_with_worker=True) if await self._claimed_entry(call_id) else None
-        stream = self._settings.keys.queue(queue, priority)
-        return await self._known(stream, call_id) or await self._searched(stream, call_id)
+        if place := await self._known(queue, priority, call_id):
+            return place
+        at_least = None
+        for name in (queue, *await self._lanes(queue)):
+            place = await self._searched(self._settings.keys.queue(name, priority), call_id)
+            if place is not None and not place.is_at_least:
+                return place
+            at_least = at_least or place
+        return at_least
 
-    async def _known(self, stream: str, call_id: str) -> Place | None:
-        entry_id = self._found.get(call_id) or await self._claimed_entry(call_id)
-        return await self._held(stream, entry_id) if entry_id else None
+    async def _lanes(self, queue: str) -> list[str]:
+        names = cast("set[bytes]", await self._client.smembers(self._settings.keys.lanes(queue)))
+        return sorted(name.decode() for name in names)
+
+    async def _known(self, queue: str, priority: int, call_id: str) -> Place | None:
+        if (found := self._found.get(call_id)) and (place := await self._held(*found)):
+            return place
+        # A claim names the call's first entry. Where there are lanes, that may have been carried to another stream.
+        entry_id = await self._claimed_entry(call_id)
+        if not entry_id or await self._lanes(queue):
+            return None
+        return await self._held(self._settings.keys.queue(queue, priority), entry_id)
 
     async def _searched(self, stream: str, call_id: str) -> Place | None:
         # What waits comes first: a call that a worker takes meanwhile is then found among those that are held.
@@ -110,7 +129,7 @@ class Whereabouts:
             return Place(is_with_worker=False, before=before)
         held_id, _, _ = await self._among(stream, call_id, "held", HELD_MAX)
         if held_id and (place := await self._held(stream, held_id)):
-            self._remember(call_id, held_id)
+            self._remember(call_id, stream, held_id)
             return place
         return None if is_all else Place(is_with_worker=False, before=before, is_at_least=True)
 
@@ -152,7 +171,7 @@ class Whereabouts:
         claimed = cast("bytes | None", await self._client.get(self._settings.keys.claim(call_id)))
         return claimed.decode() if claimed else ""
 
-    def _remember(self, call_id: str, entry_id: str) -> None:
-        self._found[call_id] = entry_id
+    def _remember(self, call_id: str, stream: str, entry_id: str) -> None:
+        self._found[call_id] = stream, entry_id
         if len(self._found) > FOUND_MAX:
             self._found.popitem(last=False)

@@ -175,7 +175,8 @@ class Replay:
         `force` also calls whose effect could happen twice, and those that have a result other than "crashed" by now.
         Raises BrokerUnreachable, StoreUnreachable.
         """
-        offered = await Catalog(self._client, self._settings).offered()
+        catalog = Catalog(self._client, self._settings)
+        offered = await catalog.offered()
         outcomes: list[Replayed | NotReplayed] = []
         messages: dict[str, TaskMessage] = {}
         for letter in letters:
@@ -183,7 +184,7 @@ class Replay:
                 call, spec = await self._believed(letter, offered, force=force)
                 if call.call_id in messages:
                     raise Refused("another letter of the same call is replayed already")
-                messages[call.call_id] = self._message(call, spec)
+                messages[call.call_id] = self._message(call, spec, catalog.routes.lane(spec))
             except Refused as refusal:
                 outcomes.append(NotReplayed(letter, str(refusal)))
             else:
@@ -232,11 +233,11 @@ class Replay:
             return "" if result.kind is FailureKind.CRASHED else f"failed: {result.kind.value}"
         return result.type
 
-    def _message(self, call: ToolCall, spec: ToolSpec) -> TaskMessage:
+    def _message(self, call: ToolCall, spec: ToolSpec, lane: str) -> TaskMessage:
         usual_s = self._settings.long_call_timeout_s if spec.long_running else self._settings.call_timeout_s
         timeout_s = self._timeout_s or max(usual_s, spec.timeout_s or 0.0)
         fresh = call.model_copy(update={"deadline_unix_s": time.time() + timeout_s, "reply_to": self._reply_to})
-        return task_message(fresh, spec, Priority.NORMAL, self._seal)
+        return task_message(fresh, spec, Priority.NORMAL, self._seal, lane)
 
     async def _put_back(self, messages: Mapping[str, TaskMessage], letters: Sequence[DeadLetter]) -> None:
         if not messages:

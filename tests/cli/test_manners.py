@@ -64,7 +64,7 @@ def test_ctrl_c_is_quiet_while_the_command_becomes_a_worker(terminal: Terminal) 
 def until_it_is_a_worker(pid: int) -> None:
     """Return at the moment in which another program has taken the command's place."""
     give_up = time.monotonic() + ENDS_WITHIN_S
-    while "workers" not in psutil.Process(pid).cmdline():
+    while "toolfleet.workers" not in psutil.Process(pid).cmdline():
         assert time.monotonic() < give_up
         time.sleep(0.001)
 

@@ -83,6 +83,8 @@ async def test_S8_another_spec_under_a_name_that_is_served_is_refused(fleet, sta
     assert "tool_refused" in log
     assert "translate" in log
     assert "stop them first, or rename the tool" in log
+    assert "rival_tools:translate" in log
+    assert "translating_tools:translate" in log
     assert (await offered(fleet))["translate"] == {"text"}
     async with Orchestrator(settings=fleet.settings) as orchestrator:
         assert rival.name not in {worker.worker.partition("@")[0] for worker in await orchestrator.catalog.workers()}

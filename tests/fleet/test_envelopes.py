@@ -165,12 +165,12 @@ async def test_what_the_signature_does_not_cover_is_not_acted_upon(post, tmp_pat
 @pytest.mark.parametrize("pool", SERVING)
 async def test_a_call_of_a_tool_that_is_not_here_is_answered(post, pool):
     queue, tool = SERVING[pool]
-    call = post.call("gone_tool")
+    call = post.call("gone_tool", deadline_unix_s=time.time() + 3)
     post.send(call, queue=queue)
     call_id, result = await post.result()
     assert call_id == call.call_id
     assert result.kind is FailureKind.UNKNOWN_TOOL
-    assert "gone_tool" in result.message
+    assert "no live worker serves gone_tool, and none came" in result.message
     await post.serves(tool, queue)
 
 

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 from fleets import asking, fleet_of
+from processes import lines, until_announced
 
 from toolfleet.local.embedded_server import EmbeddedServer
 from toolfleet.local.fleet import LocalFleet
@@ -38,6 +39,20 @@ async def test_a_tool_with_an_effect_runs_once_though_its_message_comes_twice(fl
         await orchestrator.execute(asking(("echo", {"value": "both copies are through"})))
     assert message.content == "written"
     assert len(path.read_text().splitlines()) == 1
+
+
+async def test_workers_with_different_tools_pass_on_one_anothers_calls(fleet, tmp_path):
+    path = tmp_path / "ledger"
+    modules, fleet._modules = fleet._modules, ["lane_tools"]
+    until_announced(fleet, fleet.start_worker("io"))
+    fleet._modules = modules
+    calls = [
+        call for n in range(20) for call in (("note_here", {"path": str(path), "line": str(n)}), ("echo", {"value": n}))
+    ]
+    async with Orchestrator(settings=fleet.settings) as orchestrator:
+        contents = [message.content for message in await orchestrator.execute(asking(*calls))]
+    assert contents == [text for n in range(20) for text in (f"here {n}", str(n))]
+    assert sorted(lines(path)) == sorted(f"here {n}" for n in range(20))
 
 
 async def test_an_unknown_scheme_is_refused_by_name(fleet):

@@ -43,6 +43,7 @@ TTL = {
     "unowned": 30 * 24 * 3600,
     "orchestrator": 30,
     "lease": 120,
+    "lane": 60,
     "sweeper": 120,
 }
 """The longest that each kind of key may live after it was last touched, in seconds."""
@@ -50,7 +51,7 @@ TTL = {
 EMPTIED = {"queue", "scheduled"}
 """Hold what is not done yet: entries go as calls are acknowledged."""
 
-TRIMMED = {"dead_letters", "runs"}
+TRIMMED = {"dead_letters", "runs", "lanes"}
 
 BOUNDED = {"orchestrators", "counters", "api_keys", "binding", "permanent_binding", "binding_deadlines"}
 """Do not grow with traffic."""

@@ -19,6 +19,7 @@ from typing import Final, Self
 import redis
 from pydantic import SecretStr
 
+from toolfleet.catalog import Announcement
 from toolfleet.connections import connect
 from toolfleet.errors import InvalidSettings, NoToolsFound, WorkerNotReady
 from toolfleet.local.embedded_server import EmbeddedServer
@@ -123,6 +124,31 @@ class LocalFleet:
         )
         self.workers.append(worker)
         return worker
+
+    def serve_own_queues(self) -> dict[str, list[str]]:
+        """Start a worker for each queue of its tools that is no pool of its own; returns when those are ready.
+
+        What is still not served, because its pool was to have no worker: the tools, by queue. Raises WorkerNotReady.
+        """
+        unserved = self._unserved()
+        for queue in sorted(unserved.keys() - self._pools.keys()):
+            self.start_worker(queue)
+        self.wait_until_ready()
+        return {queue: tools for queue, tools in unserved.items() if queue in self._pools}
+
+    def _unserved(self) -> dict[str, list[str]]:
+        """The tools that the announced workers have loaded and nobody serves, by queue."""
+        keys = self.settings.keys
+        with connect(self.settings) as client:
+            names = [name.decode() for name in client.zrange(keys.workers(), 0, -1)]
+            texts = client.mget([keys.worker(name) for name in names]) if names else []
+        workers = [Announcement.model_validate_json(text) for text in texts if text is not None]
+        consumed = {queue for worker in workers for queue in worker.queues}
+        loaded = {tool: queue for worker in workers for tool, queue in worker.not_served.items()}
+        return {
+            queue: sorted(tool for tool, its_queue in loaded.items() if its_queue == queue)
+            for queue in sorted(set(loaded.values()) - consumed)
+        }
 
     def wait_until_ready(self, timeout_s: float = READY_WITHIN_S) -> None:
         """Return when every worker has announced itself. Raises WorkerNotReady."""

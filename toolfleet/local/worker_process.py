@@ -94,7 +94,7 @@ def start_worker_process(
     """Start a worker, which stops when the other end of `lifeline` is closed. Does not wait for it."""
     command = [
         # -P: a folder called `workers` beside the user must not be taken for ours.
-        *(sys.executable, "-P", "-m", "workers", "--pool", pool, "--name", name, "--lifeline", str(lifeline)),
+        *(sys.executable, "-P", "-m", "toolfleet.workers", "--pool", pool, "--name", name, "--lifeline", str(lifeline)),
         *(word for module in modules for word in ("--import", module)),
         *options,
     ]

@@ -13,9 +13,19 @@ from kombu.transport import TRANSPORT_ALIASES
 from toolfleet.errors import InvalidSettings
 from toolfleet.settings import Settings
 from toolfleet.stream_urls import sentinel_service
-from toolfleet.streams.names import GROUP, RETURNED, Priority, consumer_name
+from toolfleet.streams.names import GROUP, RETURNED, Priority, consumer_name, home_of, lane_name
 
-__all__ = ["GROUP", "RETURNED", "SCHEMES", "Priority", "check_broker_url", "consumer_name", "transport_options"]
+__all__ = [
+    "GROUP",
+    "RETURNED",
+    "SCHEMES",
+    "Priority",
+    "check_broker_url",
+    "consumer_name",
+    "home_of",
+    "lane_name",
+    "transport_options",
+]
 
 _TRANSPORTS: Final = {
     "streams": "toolfleet.streams.transport:Transport",

@@ -23,7 +23,7 @@ from toolfleet.streams.addresses import address_of, sentinel_pool
 from toolfleet.streams.claiming import claim
 from toolfleet.streams.entries import Delivery, Malformed, StreamMessage, tag_of
 from toolfleet.streams.holdings import Holdings, holdings_of
-from toolfleet.streams.names import GROUP, RETURNED, consumer_name
+from toolfleet.streams.names import GROUP, RETURNED, consumer_name, home_of
 from toolfleet.streams.qos import StreamQoS
 from toolfleet.streams.queues import StreamQueues
 from toolfleet.streams.reader import Read, Reader
@@ -126,6 +126,7 @@ class StreamChannel(StreamQueues):
             self._hand_back_inbox()
             self.qos.hand_back_abandoned()
             self.settle()
+            self._leave_lanes()
 
     def _brpop_start(self, timeout: float | None = None) -> None:
         now_s = monotonic()
@@ -294,6 +295,8 @@ class StreamChannel(StreamQueues):
         holdings, lease_ms = self.holdings, int(self.lease_s * 500)
         # The companion needs a moment to start; the first lease is written here.
         self.commands.set(self.keys.lease(holdings.consumer), "alive", px=lease_ms)
+        if home_of(queue):
+            self.lanes.read(self.commands, queue, holdings.consumer, lease_ms)
         holdings.keeper.look_after(
             queue,
             streams,
@@ -311,10 +314,27 @@ class StreamChannel(StreamQueues):
                 "renew_every_s": min(self.heartbeat_s, self.lease_s / 6),
                 "sweep_every_s": min(self.heartbeat_s, self.lease_s / 6),
                 "term_ms": int(2000 * min(self.heartbeat_s, self.lease_s / 6)),
+                "lane_prefix": self.keys.lane(""),
+                "lanes_prefix": self.keys.lanes(""),
+                "queue_prefix": self.keys.queue("", 0).removesuffix(":0"),
+                "levels": self.priority_steps,
+                "keep_lane_script": scripts.KEEP_LANE,
+                "retire_lane_script": scripts.RETIRE_LANE,
                 "sweep_script": scripts.SWEEP,
                 "leave_script": scripts.LEAVE,
             },
         )
+
+    def _leave_lanes(self) -> None:
+        """What waits in the lanes that this channel has read is for their other readers, or for the queue."""
+        lanes = [queue for queue in dict.fromkeys(self._queue_of.values()) if home_of(queue)]
+        if lanes:
+            self.holdings.keeper.leave_lanes()
+        for lane in lanes:
+            try:
+                self.lanes.leave(self.commands, lane, self.holdings.consumer)
+            except redis.ResponseError as refusal:
+                logger.debug("a sweep will empty lane %s: %s", lane, refusal)
 
     def _look_after_holdings(self, now_s: float) -> None:
         """Replace a lost companion, hand back what nobody here can run any more."""
@@ -386,6 +406,7 @@ class StreamChannel(StreamQueues):
         self._hand_back_inbox()
         self.qos.hand_back_unstarted()
         self.settle()
+        self._leave_lanes()
         if not holdings.orphans and not holdings.receiving and holdings.keeper.streams:
             self._end_lease()
 

@@ -18,12 +18,16 @@ from toolfleet.streams.names import Priority
 
 
 class TaskMessage(NamedTuple):
-    """A message of Celery's protocol 2: `headers` with `task`, `id` and perhaps `claim` (seconds), `body` as JSON."""
+    """A message of Celery's protocol 2: `headers` with `task`, `id` and perhaps `claim` (seconds), `body` as JSON.
+
+    With a `lane` it goes there rather than to its queue, if anybody reads that lane.
+    """
 
     queue: str
     priority: Priority
     headers: dict[str, Any]
     body: bytes
+    lane: str = ""
 
 
 class DirectPublisher:
@@ -31,19 +35,29 @@ class DirectPublisher:
 
     def __init__(self, client: redis.asyncio.Redis, keys: Keys) -> None:
         self._publish = client.register_script(scripts.PUBLISH)
+        self._publish_in_lanes = client.register_script(scripts.PUBLISH_IN_LANES)
         self._keys = keys
         self._places: dict[tuple[str, Priority], tuple[str, bytes]] = {}
 
     async def publish(self, messages: Sequence[TaskMessage]) -> None:
         """All messages in one command, in order. Raises StoreUnreachable, after which all or none are in the queues."""
+        with_lanes = any(message.lane for message in messages)
         arguments: list[str | bytes] = []
         for message in messages:
+            if with_lanes:
+                arguments += self._lane(message)
             stream, properties = self._place(message.queue, message.priority)
             headers = message.headers
             claim = headers.get("claim")
             arguments += (stream, message.body, orjson.dumps(headers), properties)
             arguments += (headers["id"], str(claim)) if claim else ("", "")
-        await self._publish(args=arguments)
+        await (self._publish_in_lanes if with_lanes else self._publish)(args=arguments)
+
+    def _lane(self, message: TaskMessage) -> tuple[str, str]:
+        """Who reads a message's lane, and its stream."""
+        if not message.lane:
+            return "", ""
+        return self._keys.lane(message.lane), self._keys.queue(message.lane, message.priority)
 
     def _place(self, queue: str, priority: Priority) -> tuple[str, bytes]:
         """The stream of a queue's level, and the properties that all of its messages have."""

@@ -2,7 +2,9 @@
 
 What comes back from Redis is believed only after it was checked: a malformed entry raises `Malformed`, never anything
 else, so that no entry can end a worker. The keys of an entry: `b` body, `h` headers, `p` properties, and for a call
-that must be claimed `id` and `claim` (seconds), which the fetch script reads without parsing JSON.
+that must be claimed `id` and `claim` (seconds), which the fetch script reads without parsing JSON. A message that was
+carried from one stream to another has `first`, the id of its first entry, which stands in its claim, and `earlier`, how
+many of its deliveries before that count.
 """
 
 from __future__ import annotations
@@ -43,13 +45,17 @@ class StreamMessage(virtual.Message):  # type: ignore[misc]  # kombu ships no ty
         """Check and decode an entry. Raises Malformed."""
         body, headers, properties = _parts(delivery.fields, max_bytes)
         decoded = _decoded(body, headers)
-        headers["deliveries"] = delivery.deliveries
-        headers["claimed"] = delivery.claimed
         delivery_info = properties["delivery_info"]
+        earlier = 0
+        if b"first" in delivery.fields:
+            delivery_info["first_id"], earlier = origin_of(delivery.fields)
+        deliveries = delivery.deliveries + earlier
+        headers["deliveries"] = deliveries
+        headers["claimed"] = delivery.claimed
         delivery_info["stream"] = delivery.stream
         delivery_info["entry_id"] = delivery.entry_id
         delivery_info["consumer"] = consumer
-        delivery_info["redelivered"] = delivery.deliveries > 1
+        delivery_info["redelivered"] = deliveries > 1
 
         # kombu's own __init__ would copy, decompress and re-encode; every attribute it sets is set here.
         message = cls.__new__(cls)
@@ -79,17 +85,30 @@ def entry_of(tag: str) -> tuple[str, str]:
     return stream, entry_id
 
 
-def claim_of(delivery: Delivery) -> tuple[str, int] | None:
-    """The call id and the seconds of an unclaimed delivery's claim; None when there is nothing to claim."""
+def origin_of(fields: Fields) -> tuple[str, int]:
+    """The first entry's id of a message that was carried here ("" otherwise), and its earlier deliveries.
+
+    Raises Malformed.
+    """
+    by_name = dict(zip(fields[::2], fields[1::2], strict=False))
+    try:
+        return by_name.get(b"first", b"").decode(), max(0, int(by_name.get(b"earlier", 0)))
+    except ValueError:
+        raise Malformed("it does not say where it came from") from None
+
+
+def claim_of(delivery: Delivery) -> tuple[str, int, str] | None:
+    """Call id, seconds and claimant of an unclaimed delivery's claim; None when there is nothing to claim."""
     fields = delivery.fields
     if delivery.claimed or b"claim" not in fields:
         return None
     by_name = dict(zip(fields[::2], fields[1::2], strict=False))
     try:
         call_id, ttl_s = by_name[b"id"].decode(), int(by_name[b"claim"])
+        claimant = by_name.get(b"first", delivery.entry_id.encode()).decode()
     except (KeyError, ValueError):
         return None  # malformed, as its reader will find
-    return (call_id, ttl_s) if ttl_s > 0 else None
+    return (call_id, ttl_s, claimant) if ttl_s > 0 else None
 
 
 def encode(message: Mapping[str, Any], headers: Mapping[str, Any], max_bytes: int) -> list[str | bytes]:

@@ -21,7 +21,7 @@ from toolfleet.keys import DEAD_LETTERS_MAX, Keys
 from toolfleet.streams import scripts
 from toolfleet.streams.entries import entry_of
 from toolfleet.streams.keeper import Keeper
-from toolfleet.streams.names import GROUP, RETURNED, consumer_name
+from toolfleet.streams.names import GROUP, RETURNED, consumer_name, home_of
 
 logger = get_logger("toolfleet.streams")
 
@@ -114,7 +114,7 @@ class Holdings:
         bury = client.register_script(scripts.BURY)
         for stream, reasons in _by_stream(items):
             queue = stream.removeprefix(self.keys.queue("", 0).rpartition(":")[0]).rpartition(":")[0]
-            arguments: list[str | int] = [GROUP, DEAD_LETTERS_MAX, queue, DEAD_LETTER_FIELD_BYTES]
+            arguments: list[str | int] = [GROUP, DEAD_LETTERS_MAX, home_of(queue) or queue, DEAD_LETTER_FIELD_BYTES]
             for entry_id, reason in reasons:
                 arguments += (entry_id, reason)
             bury(keys=[stream, self.keys.dead_letters(), self.keys.counters()], args=arguments)

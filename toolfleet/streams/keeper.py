@@ -19,6 +19,8 @@ from typing import Any, Final
 
 from kombu.log import get_logger
 
+from toolfleet.streams.names import home_of
+
 logger = get_logger("toolfleet.streams")
 
 PROGRAM: Final = Path(__file__).with_name("lease_keeper.py")
@@ -35,14 +37,23 @@ class Keeper:
         self._process: subprocess.Popen[bytes] | None = None
         self._orders: dict[str, Any] = {}
         self._queues: dict[str, list[str]] = {}
+        self._reading: set[str] = set()
         self._started_at = float("-inf")
 
     def look_after(self, queue: str, streams: list[str], orders: Mapping[str, Any]) -> None:
         """Keep this process's lease, and sweep the queue, until `dismiss` or the end of this process."""
         self._orders = dict(orders)
         self._queues[queue] = streams
+        if home_of(queue):
+            self._reading.add(queue)
         if not self.ensure():
-            self._tell({"queues": self._queues})
+            self._tell(self._news)
+
+    def leave_lanes(self) -> None:
+        """Say no more that this process reads its lanes. They are swept as before."""
+        if self._reading:
+            self._reading.clear()
+            self._tell(self._news)
 
     def ensure(self) -> bool:
         """Start the companion if it does not run. True when it was started now."""
@@ -60,6 +71,10 @@ class Keeper:
         """All that it sweeps."""
         return [stream for streams in self._queues.values() for stream in streams]
 
+    @property
+    def _news(self) -> dict[str, Any]:
+        return {"queues": self._queues, "reading": sorted(self._reading)}
+
     def dismiss(self) -> None:
         """End the companion at once: the lease has been ended, this process holds nothing any more."""
         if process := self._take():
@@ -75,6 +90,7 @@ class Keeper:
     def _take(self) -> subprocess.Popen[bytes] | None:
         process, self._process = self._process, None
         self._queues.clear()
+        self._reading.clear()
         if process is None or self._pid != os.getpid():
             return None
         atexit.unregister(self.leave_to_itself)
@@ -96,7 +112,7 @@ class Keeper:
         )
         atexit.unregister(self.leave_to_itself)
         atexit.register(self.leave_to_itself)
-        self._tell({**self._orders, "queues": self._queues})
+        self._tell({**self._orders, **self._news})
 
     def _tell(self, orders: Mapping[str, Any]) -> None:
         if self._process is None or self._process.stdin is None:

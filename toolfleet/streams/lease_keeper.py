@@ -23,6 +23,9 @@ import redis.sentinel
 WATCH_EVERY_S = 0.2
 """How soon the end of the worker is noticed where its pipe does not tell (a forked child may hold it open)."""
 
+LANE_AT_ONCE = 500
+"""Messages that one script call sends home from a lane."""
+
 GONE_TTL_FACTOR = 20
 """How many leases long a dead worker is remembered as dead; its name never comes back."""
 
@@ -33,10 +36,13 @@ class LeaseKeeper:
     def __init__(self, orders: dict[str, Any], worker_pid: int) -> None:
         self._orders = orders
         self._queues: dict[str, list[str]] = orders["queues"]
+        self._reading: list[str] = orders["reading"]
         self._worker_pid = worker_pid
         self._client = connect(orders["redis"])
         self._sweep = self._client.register_script(orders["sweep_script"])
         self._leave = self._client.register_script(orders["leave_script"])
+        self._keep_lane = self._client.register_script(orders["keep_lane_script"])
+        self._retire_lane = self._client.register_script(orders["retire_lane_script"])
         self._missing_since: dict[str, tuple[float, float]] = {}
         self._retry_at = 0.0
         self._failures = 0
@@ -52,7 +58,7 @@ class LeaseKeeper:
                 if now >= max(sweep_at, self._retry_at) and self._attempt(self._sweep_queues):
                     sweep_at = now + self._orders["sweep_every_s"]
                 if news := orders(WATCH_EVERY_S):
-                    self._queues = news["queues"]
+                    self._queues, self._reading = news["queues"], news["reading"]
         self._end_lease()
 
     def _worker_lives(self) -> bool:
@@ -69,12 +75,39 @@ class LeaseKeeper:
     def _renew(self) -> None:
         if self._worker_works():
             self._client.set(self._orders["lease"], "alive", px=self._orders["lease_ms"])
+            for lane in self._reading:
+                arguments = [lane, self._orders["consumer"], self._orders["lease_ms"]]
+                self._keep_lane(keys=self._keys_of(lane), args=arguments)
 
     def _sweep_queues(self) -> None:
         if not self._worker_works():
             return  # it is one to sweep after: the post is for another's companion
         for queue, streams in self._queues.items():
             self._sweep_queue(queue, streams)
+        for lane in self._lanes_of_others():
+            self._sweep_queue(lane, self._streams(lane))
+            self._retire(lane)
+
+    def _lanes_of_others(self) -> list[str]:
+        """The lanes of this worker's queues that it does not read: their last reader may be gone."""
+        prefix = self._orders["lanes_prefix"]
+        known: list[Any] = [name for queue in self._queues for name in self._client.smembers(prefix + queue)]
+        return [lane for lane in (name.decode() for name in known) if lane not in self._reading]
+
+    def _retire(self, lane: str, consumer: str = "") -> None:
+        """Send home what waits in a lane that nobody reads; `consumer` reads it no more."""
+        home = lane.rpartition(".lane-")[0]
+        streams = [key for pair in zip(self._streams(lane), self._streams(home), strict=True) for key in pair]
+        arguments = [self._orders["group"], self._orders["returned"], lane, consumer, LANE_AT_ONCE]
+        while self._retire_lane(keys=[*self._keys_of(lane), *streams], args=arguments) >= LANE_AT_ONCE:
+            pass
+
+    def _keys_of(self, lane: str) -> list[str]:
+        orders = self._orders
+        return [orders["lane_prefix"] + lane, orders["lanes_prefix"] + lane.rpartition(".lane-")[0]]
+
+    def _streams(self, queue: str) -> list[str]:
+        return [f"{self._orders['queue_prefix']}{queue}:{level}" for level in self._orders["levels"]]
 
     def _sweep_queue(self, queue: str, streams: list[str]) -> None:
         orders, now = self._orders, time.monotonic()
@@ -111,9 +144,15 @@ class LeaseKeeper:
         arguments = [orders["group"], orders["returned"], orders["consumer"], GONE_TTL_FACTOR * orders["lease_ms"]]
         deadline = time.monotonic() + orders["lease_ms"] / 1000
         while time.monotonic() < deadline:
-            if self._attempt(lambda: self._leave(keys=[orders["lease"], *streams], args=arguments)):
+            if self._attempt(lambda: self._leave(keys=[orders["lease"], *streams], args=arguments)) and self._attempt(
+                self._leave_lanes
+            ):
                 return
             time.sleep(max(0.0, self._retry_at - time.monotonic()))
+
+    def _leave_lanes(self) -> None:
+        for lane in self._reading:
+            self._retire(lane, self._orders["consumer"])
 
 
 def connect(address: dict[str, Any]) -> redis.Redis:

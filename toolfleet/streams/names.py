@@ -6,9 +6,11 @@ No I/O, and no kombu: workers' settle scripts import from here.
 from __future__ import annotations
 
 import os
+import re
 import secrets
 import socket
 from enum import IntEnum
+from functools import lru_cache
 from typing import Final
 
 GROUP: Final = "workers"
@@ -16,6 +18,21 @@ GROUP: Final = "workers"
 
 RETURNED: Final = "@returned"
 """The pseudo consumer that holds what was handed back or taken from the dead, until a worker takes it."""
+
+
+_LANE: Final = re.compile(r"(?P<home>.+)\.lane-[0-9a-f]{12}")
+
+
+def lane_name(queue: str, digest: str) -> str:
+    """The lane of a queue for the consumers that share `digest`, 12 hexadecimal digits."""
+    return f"{queue}.lane-{digest}"
+
+
+@lru_cache
+def home_of(name: str) -> str | None:
+    """The queue that a lane belongs to; None for what is no lane."""
+    match = _LANE.fullmatch(name)
+    return match["home"] if match else None
 
 
 class Priority(IntEnum):

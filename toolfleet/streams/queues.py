@@ -18,6 +18,7 @@ from kombu.transport.redis import Channel
 from toolfleet.keys import Keys
 from toolfleet.streams import scripts
 from toolfleet.streams.entries import StreamMessage, encode
+from toolfleet.streams.lanes import Lanes
 from toolfleet.streams.names import GROUP, RETURNED, Priority
 from toolfleet.streams.publishing import StreamPublishBatch
 from toolfleet.streams.schedule import due_unix_s, scheduled_member, without_eta
@@ -56,6 +57,7 @@ class StreamQueues(Channel):  # type: ignore[misc]  # kombu ships no types
         self.keyprefix_binding_deadlines = self.keys.binding_deadlines()
         self._commands: redis.Redis | None = None
         super().__init__(connection, **kwargs)
+        self.lanes = Lanes(self.keys, self.priority_steps)
 
     def streams(self, queue: str) -> list[str]:
         """The streams of a queue, the most urgent first."""
@@ -116,19 +118,22 @@ class StreamQueues(Channel):  # type: ignore[misc]  # kombu ships no types
         super().exchange_declare(exchange, type, **kwargs)
 
     def _size(self, queue: str) -> int:
-        """Messages that a worker could take now: not those being worked on, not those that are not due."""
+        """Messages that a worker could take now, from the queue or a lane of it.
+
+        Not those being worked on, not those that are not due.
+        """
         with self.commands.pipeline(transaction=False) as pipeline:
-            for stream in self.streams(queue):
+            for stream in self._streams_with_lanes(queue):
                 pipeline.xlen(stream)
                 pipeline.xpending(stream, GROUP)
             replies = pipeline.execute(raise_on_error=False)
         return sum(_ready(length, pending) for length, pending in zip(replies[::2], replies[1::2], strict=True))
 
     def _purge(self, queue: str) -> int:
-        """Delete what no worker holds, scheduled messages included; tell how many."""
+        """Delete what no worker holds, in lanes and scheduled messages included; tell how many."""
         purge = self.commands.register_script(scripts.PURGE)
         removed = 0
-        for stream in self.streams(queue):
+        for stream in self._streams_with_lanes(queue):
             while count := int(purge(keys=[stream], args=[GROUP, RETURNED])):
                 removed += count
         with self.commands.pipeline() as pipeline:
@@ -136,6 +141,9 @@ class StreamQueues(Channel):  # type: ignore[misc]  # kombu ships no types
             pipeline.delete(self.keys.scheduled(queue))
             scheduled: int = pipeline.execute()[0]
         return removed + scheduled
+
+    def _streams_with_lanes(self, queue: str) -> list[str]:
+        return [stream for name in (queue, *self.lanes.of(self.commands, queue)) for stream in self.streams(name)]
 
     def _delete(self, queue: str, *args: Any, **kwargs: Any) -> None:
         super()._delete(queue, *args, **kwargs)

@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 from toolfleet.keys import Keys
 from toolfleet.streams import scripts
 from toolfleet.streams.entries import Delivery, Fields
-from toolfleet.streams.names import GROUP, RETURNED
+from toolfleet.streams.names import GROUP, RETURNED, home_of
 
 FETCH_EVERY_S: Final = 1.0
 """Returned and scheduled messages wait at most this long for a worker that is busy with new ones."""
@@ -71,7 +71,8 @@ class Reader:
             len(streams),
             *streams,
             *(GROUP, self._consumer, RETURNED, budget, self._keys.claim(""), self._keys.counters()),
-            *(self._keys.scheduled(queue) for queue in queues),
+            # What is not due yet waits for the queue, never for one of its lanes.
+            *(self._keys.scheduled(queue) for queue in queues if home_of(queue) is None),
         ]
 
     def deliveries(self, read: Read, reply: Any) -> list[Delivery]:

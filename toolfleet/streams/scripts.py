@@ -9,6 +9,10 @@ from toolfleet.scripts import lua
 
 FETCH: Final = lua(__package__, "fetch")
 PUBLISH: Final = lua(__package__, "publish")
+PUBLISH_IN_LANES: Final = lua(__package__, "publish_in_lanes")
+FORWARD: Final = lua(__package__, "carry", "forward")
+KEEP_LANE: Final = lua(__package__, "keep_lane")
+RETIRE_LANE: Final = lua(__package__, "carry", "retire_lane")
 PARK: Final = lua(__package__, "park")
 BURY: Final = lua(__package__, "bury")
 PURGE: Final = lua(__package__, "purge")

@@ -1,13 +1,14 @@
-"""Announces this worker's tools in Redis while it lives, and refuses to serve a name that others serve differently.
+"""Announces this worker's tools in Redis while it lives, and refuses a name under which others serve another tool.
 
 A step of Celery's worker blueprint: it starts when messages are consumed and withdraws before they no longer are.
 """
 
 from __future__ import annotations
 
+import hashlib
 import os
 import time
-from typing import Any, Final, cast
+from typing import Any, Final, NamedTuple, cast
 
 import structlog
 from celery import bootsteps
@@ -18,7 +19,9 @@ from toolfleet.connections import connect
 from toolfleet.keys import ANNOUNCEMENT_TTL_S, Keys
 from toolfleet.redis_clients import COMMAND_FAILED
 from toolfleet.settings import Settings
+from toolfleet.tool import ToolSpec
 from toolfleet.wire import Seal
+from toolfleet.workers.celery.reading_lanes import lanes_read, queues_consumed, specs_served
 
 log = structlog.get_logger("toolfleet.workers")
 
@@ -29,25 +32,37 @@ EXIT_CONFLICT: Final = 78
 """EX_CONFIG of sysexits.h."""
 
 ANNOUNCE: Final = """
--- KEYS: workers, this worker, then one for each tool; ARGV: ttl (s), worker, announcement, then each tool's spec
-for i = 3, #KEYS do
-  local known = redis.call('GET', KEYS[i])
-  if known and known ~= ARGV[i + 1] then return i - 3 end
-end
-for i = 3, #KEYS do redis.call('SET', KEYS[i], ARGV[i + 1], 'EX', ARGV[1]) end
+-- KEYS: workers, this worker, then one for each tool
+-- ARGV: ttl (s), worker, announcement, then each tool's variant: the digest of its spec, and its source
 local now = tonumber(redis.call('TIME')[1])
+local function apart(variant) return string.match(variant, '^(%S+) (.*)$') end
+for i = 3, #KEYS do
+  local spec, source = apart(ARGV[i + 1])
+  redis.call('ZREMRANGEBYSCORE', KEYS[i], '-inf', now - ARGV[1])
+  for _, known in ipairs(redis.call('ZRANGE', KEYS[i], 0, -1)) do
+    local its_spec, its_source = apart(known)
+    if spec ~= its_spec and source ~= its_source then return {i - 3, known} end
+  end
+end
+for i = 3, #KEYS do
+  redis.call('ZADD', KEYS[i], now, ARGV[i + 1])
+  redis.call('EXPIRE', KEYS[i], ARGV[1])
+end
 redis.call('SET', KEYS[2], ARGV[3], 'EX', ARGV[1])
 redis.call('ZADD', KEYS[1], now, ARGV[2])
 redis.call('ZREMRANGEBYSCORE', KEYS[1], '-inf', now - ARGV[1])
 redis.call('EXPIRE', KEYS[1], ARGV[1])
-return -1
+return {-1, ''}
 """
 
 
-DROP: Final = """
--- KEYS: a tool's spec; ARGV: as it was. Another worker may have announced a new one meanwhile.
-if redis.call('GET', KEYS[1]) == ARGV[1] then redis.call('DEL', KEYS[1]) end
-"""
+class Clash(NamedTuple):
+    """Another tool that live workers serve under the name of one of ours."""
+
+    tool: str
+    source: str
+    other_source: str
+    workers: tuple[str, ...]
 
 
 class Announcer:
@@ -57,41 +72,55 @@ class Announcer:
         self._keys: Keys = settings.keys
         self._client = connect(settings)
         self._script = self._client.register_script(ANNOUNCE)
-        self._drop = self._client.register_script(DROP)
         self._announcement = announcement
+        self._variants = {spec.name: _variant(spec, announcement.sources[spec.name]) for spec in announcement.tools}
 
-    def announce(self) -> str | None:
-        """Announce once more. Returns the name of a tool that live workers serve with another spec, or None."""
-        conflict = self._try()
-        while conflict is not None and self._forget_unserved(conflict):
-            conflict = self._try()
-        return conflict
+    def announce(self) -> Clash | None:
+        """Announce once more. Returns a tool under whose name live workers serve another one, or None.
 
-    def _try(self) -> str | None:
+        Another version of the same tool, by where it was declared, is no clash: both are served.
+        """
+        while True:
+            position, variant = self._try()
+            if position < 0:
+                return None
+            tool = self._announcement.tools[position].name
+            source = variant.decode().partition(" ")[2]
+            if workers := self._serving(tool, variant.decode()):
+                return Clash(tool, self._announcement.sources[tool], source, workers)
+            # Its last worker is gone. If another one comes this moment, it will say so again.
+            self._client.zrem(self._keys.spec(tool), variant)
+
+    def changed(self) -> dict[str, list[str]]:
+        """The tools of which live workers serve another version, and those workers."""
+        mine = {spec.name: spec for spec in self._announcement.tools}
+        others: dict[str, list[str]] = {}
+        for worker in self._others():
+            for spec in worker.tools:
+                if spec.name in mine and spec != mine[spec.name]:
+                    others.setdefault(spec.name, []).append(worker.worker)
+        return others
+
+    def _try(self) -> tuple[int, bytes]:
         mine = self._announcement
-        conflict = self._script(
+        position, variant = self._script(
             keys=[
                 self._keys.workers(),
                 self._keys.worker(mine.worker),
                 *(self._keys.spec(spec.name) for spec in mine.tools),
             ],
-            args=[
-                ANNOUNCEMENT_TTL_S,
-                mine.worker,
-                mine.model_dump_json(),
-                *(spec.model_dump_json() for spec in mine.tools),
-            ],
+            args=[ANNOUNCEMENT_TTL_S, mine.worker, mine.model_dump_json(), *self._variants.values()],
         )
-        return None if conflict < 0 else mine.tools[conflict].name
+        return position, variant
 
-    def _forget_unserved(self, tool: str) -> bool:
-        """Drop the spec of a tool whose last worker is gone. False when a live one serves it."""
-        key = self._keys.spec(tool)
-        known = self._client.get(key)
-        if any(spec.name == tool for worker in self._others() for spec in worker.tools):
-            return False
-        self._drop(keys=[key], args=[known or b""])
-        return True
+    def _serving(self, tool: str, variant: str) -> tuple[str, ...]:
+        """The other live workers that serve a tool just so."""
+        return tuple(
+            worker.worker
+            for worker in self._others()
+            for spec in worker.tools
+            if spec.name == tool and _variant(spec, worker.sources.get(tool, "")) == variant
+        )
 
     def _others(self) -> list[Announcement]:
         server_unix_s, _ = self._client.time()
@@ -118,12 +147,17 @@ class AnnounceTools(bootsteps.StartStopStep):  # type: ignore[misc]  # celery sh
     """The step of Celery's consumer blueprint that owns the announcer."""
 
     # Stopped in reverse: withdrawn first, so that nobody asks for tools of a worker that only ends what it has.
-    requires = ("celery.worker.consumer.tasks:Tasks", "toolfleet.workers.celery.drain:LetCallsEnd")
+    requires = (
+        "celery.worker.consumer.tasks:Tasks",
+        "toolfleet.workers.celery.drain:LetCallsEnd",
+        "toolfleet.workers.celery.reading_lanes:ReadLanes",
+    )
 
     def __init__(self, consumer: Any, **options: Any) -> None:
         super().__init__(consumer, **options)
         self._announcer: Announcer | None = None
         self._timer: Any = None
+        self._has_told = False
 
     def start(self, consumer: Any) -> None:
         """Announce, and go on announcing."""
@@ -156,32 +190,47 @@ class AnnounceTools(bootsteps.StartStopStep):  # type: ignore[misc]  # celery sh
         if self._announcer is None:
             return
         try:
-            conflict = self._announcer.announce()
+            clash = self._announcer.announce()
+            changed = {} if clash or self._has_told else self._announcer.changed()
         except COMMAND_FAILED as error:
             log.warning("not_announced", error=str(error))
             consumer.timer.call_after(ANNOUNCE_AGAIN_S, self._again, (consumer,))
-        else:
-            _stop_on(conflict)  # it was away for so long that others took the name
+            return
+        _stop_on(clash)  # it was away for so long that others took the name
+        self._has_told = True
+        if changed:
+            log.warning(
+                "tools_changed",
+                tools=changed,
+                note="live workers serve another version of these; each call goes to the version it was offered with, "
+                "and models are offered that of the worker started last",
+            )
 
 
-def _stop_on(conflict: str | None) -> None:
+def _stop_on(clash: Clash | None) -> None:
     """End this worker, whose calls of this tool would be meant for another one."""
-    if conflict is not None:
-        remedy = "live workers serve this name with another spec: stop them first, or rename the tool"
-        log.error("tool_refused", tool=conflict, remedy=remedy)
+    if clash is not None:
+        remedy = "live workers serve another tool under this name: stop them first, or rename the tool"
+        log.error("tool_refused", **clash._asdict(), remedy=remedy)
         raise WorkerShutdown(EXIT_CONFLICT)
 
 
+def _variant(spec: ToolSpec, source: str) -> str:
+    return f"{hashlib.sha256(spec.model_dump_json().encode()).hexdigest()[:16]} {source}"
+
+
 def _announcement(consumer: Any) -> Announcement:
-    queues = tuple(sorted(queue.name for queue in consumer.task_consumer.queues))
+    loaded, served = consumer.app.toolfleet.tools, specs_served(consumer)
     return Announcement(
         worker=consumer.hostname,
         pid=os.getpid(),
         pool=type(consumer.pool).__module__.rpartition(".")[2],
         concurrency=consumer.pool.num_processes,
-        queues=queues,
+        queues=queues_consumed(consumer),
         started_unix_s=time.time(),
-        # Only what this worker would be given: a tool of another queue is another worker's to offer.
         proofs=Seal(consumer.app.toolfleet.settings).proofs(consumer.hostname),
-        tools=tuple(tool.spec for _, tool in sorted(consumer.app.toolfleet.tools.items()) if tool.spec.queue in queues),
+        tools=served,
+        sources={name: tool.source.partition(" ")[0] for name, tool in loaded.items()},
+        lanes=lanes_read(consumer),
+        not_served={name: tool.spec.queue for name, tool in loaded.items() if tool.spec not in served},
     )

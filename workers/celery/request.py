@@ -165,6 +165,9 @@ class ToolRequest(Request):  # type: ignore[misc]  # celery ships no types
             self.reject(requeue=True)
         elif ending is Ending.BURIED:
             self._acknowledge_on_the_broker()
+        elif ending is Ending.PASSED_ON:
+            self._pass_on()
+            return  # its end is another worker's to tell
         else:
             self.acknowledge()
         if self._eventer and not self._already_revoked:
@@ -216,6 +219,36 @@ class ToolRequest(Request):  # type: ignore[misc]  # celery ships no types
         else:
             self.reject(requeue=True)
 
+    def _pass_on(self) -> None:
+        """Put the message at the end of its queue, where the broker has not let go of it already.
+
+        If this worker is lost between the two there are two messages, of which the claim lets one have an effect.
+        """
+        if self.delivery.stream:
+            self.acknowledge()
+            return
+        message, delivery = self._message, self.delivery
+        headers = {**message.headers, "passed_unix_s": delivery.passed_unix_s or time.time()}
+        if delivery.deliveries > 1:
+            headers["deliveries"] = delivery.deliveries
+        try:
+            with self._app.producer_or_acquire() as producer:
+                producer.publish(
+                    message.body,
+                    exchange="",
+                    routing_key=self._delivery_info["routing_key"],
+                    content_type=message.content_type,
+                    content_encoding=message.content_encoding,
+                    headers=headers,
+                    priority=message.properties.get("priority"),
+                    delivery_mode=2,
+                )
+        except (*self._errors, OSError) as error:
+            logger.warning("%s %s is given back: it could not be passed on: %s", self.name, self.id, error)
+            self.reject(requeue=True)
+        else:
+            self._acknowledge_on_the_broker()
+
     def _leave_open(self) -> None:
         """Give the message to another worker as if this one were lost: the delivery counts, so it is reconciled."""
         if self.delivery.stream and not self.acknowledged:
@@ -251,9 +284,10 @@ class ToolRequest(Request):  # type: ignore[misc]  # celery ships no types
             self.on_timeout(soft=False, timeout=0)
             return
         logger.warning("tool process lost: %s %s: %r", self.name, self.id, exc_info.exception)
-        if self.task.effect is Effect.ONCE and self.task.reconciles and can_be_reconciled(self.delivery):
+        effect = self.delivery.effect(self.task.effect)
+        if effect is Effect.ONCE and self.task.reconciles and can_be_reconciled(self.delivery):
             self._leave_open()
-        elif self.task.effect is Effect.ONCE:
+        elif effect is Effect.ONCE:
             self.task.end_from_outside(self, FailureKind.IN_DOUBT)
             self.acknowledge()
             self.send_event("task-failed", exception=FAILED)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from typing import Any
+from typing import Any, Final
 
 import structlog
 from celery import Task
@@ -60,7 +60,9 @@ class ToolTask(Task):  # type: ignore[misc]  # celery ships no types
         except Refused:
             return  # nobody waits for it
         with connect(settings) as client:
-            settlement = Settlement.of(request.delivery, call, _failure(call.tool, kind, self.effect), seal)
+            settlement = Settlement.of(
+                request.delivery, call, _failure(call.tool, kind, request.delivery.effect(self.effect)), seal
+            )
             settle_now(client, settings.keys, settlement)
 
 
@@ -78,8 +80,11 @@ def tool_task(tool: Tool[..., Any]) -> ToolTask:
     return task
 
 
+_FACTS: Final = ("id", "task", "deliveries", "claimed", "claim", "contract", "passed_unix_s")
+
+
 def _headers(request: Any) -> dict[str, Any]:
-    return {name: getattr(request, name, None) for name in ("id", "task", "deliveries", "claimed")}
+    return {name: getattr(request, name, None) for name in _FACTS}
 
 
 def _failure(tool: str, kind: FailureKind, effect: Effect) -> Failed:

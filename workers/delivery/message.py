@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from typing import Any, Final, NamedTuple, Self
 from uuid import uuid4
 
+from toolfleet.calls import Effect
+
 AT_ONCE_S: Final = 1.0
 
 
@@ -18,6 +20,9 @@ class Delivery(NamedTuple):
 
     `stream`, `entry_id` and `consumer` locate the pending entry on Redis Streams; they are empty on other brokers.
     `claimed` says that the transport has claimed the call for this very delivery. It is begun as soon as it is here.
+    `first_id` is the entry in which a
+    call was sent that has been carried to another stream since. What was `sent_once` has an effect that must not happen
+    twice, by the spec that it was sent with, whose `contract` this is.
     """
 
     task_id: str
@@ -31,6 +36,11 @@ class Delivery(NamedTuple):
     claimed: bool = False
     worker: str = ""
     came_unix_s: float = 0.0
+    first_id: str = ""
+    sent_once: bool = False
+    contract: str = ""
+    passed_unix_s: float = 0.0
+    """When a worker first passed the message on; on brokers without streams."""
 
     @classmethod
     def of(
@@ -51,11 +61,19 @@ class Delivery(NamedTuple):
             claimed=bool(headers.get("claimed")),
             worker=worker,
             came_unix_s=time.time(),
+            first_id=delivery_info.get("first_id", ""),
+            sent_once=bool(headers.get("claim")),
+            contract=str(headers.get("contract") or ""),
+            passed_unix_s=_number(headers.get("passed_unix_s")),
         )
+
+    def effect(self, declared: Effect) -> Effect:
+        """What a repeat would do, by the tool as it is here and as the call was sent: releases may change it."""
+        return Effect.ONCE if self.sent_once else declared
 
     def came_at_once(self, now_unix_s: float) -> bool:
         """Whether it hardly waited in its queue, as far as clocks agree. Only Redis Streams can tell."""
-        sent_ms, _, _ = self.entry_id.partition("-")
+        sent_ms, _, _ = (self.first_id or self.entry_id).partition("-")
         return sent_ms.isdigit() and abs(now_unix_s - int(sent_ms) / 1000) < AT_ONCE_S
 
     @property
@@ -65,4 +83,8 @@ class Delivery(NamedTuple):
         An entry of a stream is the same in each of its deliveries. Other brokers have nothing that tells a second
         delivery from a second message, so there each delivery counts as its own claimant.
         """
-        return self.entry_id or uuid4().hex
+        return self.first_id or self.entry_id or uuid4().hex
+
+
+def _number(value: object) -> float:
+    return float(value) if isinstance(value, int | float) else 0.0

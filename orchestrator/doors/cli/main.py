@@ -7,33 +7,75 @@ import signal
 import sys
 from importlib import metadata
 from types import FrameType
-from typing import Annotated, NoReturn
+from typing import Annotated, Any, Final, NoReturn
 
 import typer
 
 from toolfleet.errors import ToolfleetError
 from toolfleet.exit_status import ExitStatus, status_of
-from toolfleet.logs import configure_logs
-from toolfleet.orchestrator.doors.cli import (
-    batch,
-    calls,
-    dead,
-    demo,
-    flower,
-    keys,
-    mcp,
-    orchestrator,
-    run,
-    runs,
-    serve,
-    tools,
-    up,
-    worker,
-)
+from toolfleet.orchestrator.doors.cli.lazy_group import Listed, group_of
 from toolfleet.orchestrator.doors.cli.wording import harmless
 
+PASSED_ON: Final[dict[str, Any]] = {
+    "allow_extra_args": True,
+    "ignore_unknown_options": True,
+    "help_option_names": [],
+}
+"""The workers' own command reads the rest of the line."""
+
+
+COMMANDS: Final = {
+    "demo": Listed(
+        "Ask one question about Python's standard library and watch its tool calls run on real workers.",
+        "Example: toolfleet demo",
+    ),
+    "run": Listed(
+        "Ask one question and print the answer. Ctrl-C cancels the run, and its calls on the workers.",
+        'Example: toolfleet run "What is the square root of 2?" --tools toolfleet.workers.packs.arithmetic',
+    ),
+    "batch": Listed(
+        "Run one conversation for each line of IN, and write one line for each to OUT.",
+        "Example: toolfleet batch in.jsonl out.jsonl --concurrency 200",
+    ),
+    "up": Listed(
+        "Run the server, the workers, an orchestrator, the HTTP API and Flower on this machine until Ctrl-C.",
+        "Example: toolfleet up --tools my_package.my_tools --io 2",
+    ),
+    "orchestrator": Listed(
+        "Work on runs until SIGTERM or Ctrl-C: begun with `toolfleet run --detach`, or left by others.",
+        "Examples: toolfleet orchestrator   ·   toolfleet orchestrator --check",
+    ),
+    "worker": Listed(
+        "Serve the tools of one pool until SIGTERM or Ctrl-C: toolfleet worker --pool io --import my_tools.",
+        options={"context_settings": PASSED_ON, "add_help_option": False},
+    ),
+    "tools": Listed(
+        "Show the tools that live workers announce, and who serves them.", "Example: toolfleet tools --json"
+    ),
+    "runs": Listed(
+        "Stored runs: list them, look at one, follow it, cancel, resume or delete it, decide about its calls."
+    ),
+    "calls": Listed(
+        "Calls under way: list them, look at one, cancel it, or complete one whose work is done elsewhere."
+    ),
+    "dead": Listed("Messages that no worker could handle: list them, look at one, put it back, drop it."),
+    "serve": Listed(
+        "Serve the HTTP API and the OpenAI-compatible one until Ctrl-C.", "Example: toolfleet serve --port 8000"
+    ),
+    "keys": Listed("Keys for the HTTP API: make one, list them, take one away."),
+    "mcp": Listed(
+        "Serve the fleet's tools to an MCP host, over standard input and output unless --http is given.",
+        "Example: toolfleet mcp --tools my_package.my_tools",
+    ),
+    "flower": Listed(
+        "Run Flower until Ctrl-C. TOOLFLEET_FLOWER_AUTH=user:password sets its login; otherwise one is made up.",
+        "Example: toolfleet flower --port 5555",
+    ),
+}
+"""Every command of `toolfleet`."""
+
 app = typer.Typer(
-    help="Runs the tool calls of LLM agents on a fleet of Celery workers.",
+    cls=group_of(COMMANDS),
     epilog="Exit status: 0 done, 1 an error said in one line, 2 wrong usage, 78 a wrong setting, 130 cut short by "
     "Ctrl-C, 143 by SIGTERM.",
     no_args_is_help=True,
@@ -41,22 +83,6 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
 )
-app.command(epilog="Example: toolfleet demo")(demo.demo)
-app.command(epilog='Example: toolfleet run "What is the square root of 2?" --tools toolfleet.workers.packs.arithmetic')(
-    run.run
-)
-app.command(epilog="Example: toolfleet batch in.jsonl out.jsonl --concurrency 200")(batch.batch)
-app.command(epilog="Example: toolfleet up --tools my_package.my_tools --io 2")(up.up)
-app.command(epilog="Examples: toolfleet orchestrator   ·   toolfleet orchestrator --check")(orchestrator.orchestrator)
-app.command(epilog="Example: toolfleet tools --json")(tools.tools)
-app.command(epilog="Example: toolfleet mcp --tools my_package.my_tools")(mcp.mcp)
-app.command(epilog="Example: toolfleet serve --port 8000")(serve.serve)
-app.add_typer(keys.app, name="keys")
-app.add_typer(runs.app, name="runs")
-app.add_typer(calls.app, name="calls")
-app.add_typer(dead.app, name="dead")
-app.command(epilog="Example: toolfleet flower --port 5555")(flower.flower)
-app.command(context_settings=worker.CONTEXT_SETTINGS, add_help_option=False)(worker.worker)
 
 
 def _print_version(wanted: bool) -> None:  # noqa: FBT001  # as the option's value comes
@@ -75,6 +101,9 @@ def toolfleet(
 ) -> None:
     """Runs the tool calls of LLM agents on a fleet of Celery workers."""
     del version  # printed before a command was looked for
+    from toolfleet.logs import configure_logs  # noqa: PLC0415  # help needs none
+
+    configure_logs("error")
 
 
 def main() -> None:
@@ -83,7 +112,6 @@ def main() -> None:
     for number in (signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) is not signal.SIG_IGN:  # as under nohup
             signal.signal(number, _as_ctrl_c)
-    configure_logs("error")
     # What asyncio says about futures that nobody awaits any more after Ctrl-C is nothing a user could act on.
     logging.getLogger("asyncio").setLevel(logging.CRITICAL)
     try:

@@ -51,7 +51,7 @@ def orchestrator(
         int | None, typer.Option(hidden=True, min=0, help="A file descriptor; it stops when that is closed.")
     ] = None,
 ) -> None:
-    """Work on runs until SIGTERM or Ctrl-C: those begun with `toolfleet run --detach`, and those that others left.
+    """Work on runs until SIGTERM or Ctrl-C: begun with `toolfleet run --detach`, or left by others.
 
     Any number may run, on any machine: each run is worked on by one of them.
     When this one stops, or dies, another with the same model goes on with its

@@ -76,6 +76,7 @@ def run_all(plan: Plan, settings: Settings, console: Console, lock: FleetLock) -
             if api_port is not None:
                 api = stack.enter_context(running_api(api_port, settings, environment))
             running.wait_until_ready()
+            unserved = fleet.serve_own_queues()
             if api:
                 api.wait_until_it_listens()
             if flower:
@@ -84,6 +85,7 @@ def run_all(plan: Plan, settings: Settings, console: Console, lock: FleetLock) -
         lock.write(FleetRecord.of_this_process(settings, **plan.record, **addresses))
         _describe(plan, fleet, running, flower, console)
         _describe_api(plan, api, console)
+        _describe_unserved(unserved, console)
         _invite(plan, settings, console)
         supervisors = [Supervisor(fleet), Supervisor(running), *([Supervisor(api)] if api else [])]
         _keep(plan, fleet, supervisors, console, flower)
@@ -95,6 +97,7 @@ def run_workers(plan: Plan, settings: Settings, console: Console, *, events: boo
         fleet = _fleet(plan, settings, _environment(plan), events=events)
         with console.status("starting workers …"):
             stack.enter_context(fleet)
+            fleet.serve_own_queues()
         for worker in fleet.workers:
             console.print(_line(worker))
         console.print("\nReady: joined. Ctrl-C stops these workers; the fleet goes on.")
@@ -139,6 +142,11 @@ def _describe_api(plan: Plan, api: RunningApi | None, console: Console) -> None:
         console.print(f"API:     {api.url}  (OpenAI's clients: {api.url}/v1)", markup=False)
     elif plan.api_port is not None:
         console.print("API:     none; it needs `pip install 'toolfleet[serve]'`", markup=False)
+
+
+def _describe_unserved(unserved: Mapping[str, Sequence[str]], console: Console) -> None:
+    for queue, names in unserved.items():
+        console.print(f"Nobody serves {', '.join(names)}: start again without --{queue} 0.", markup=False)
 
 
 def _invite(plan: Plan, settings: Settings, console: Console) -> None:

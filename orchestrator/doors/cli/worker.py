@@ -5,20 +5,13 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from typing import Any, Final
 
 import typer
-
-CONTEXT_SETTINGS: Final[dict[str, Any]] = {
-    "allow_extra_args": True,
-    "ignore_unknown_options": True,
-    "help_option_names": [],
-}
 
 
 def worker(context: typer.Context) -> None:
     """Serve the tools of one pool until SIGTERM or Ctrl-C: toolfleet worker --pool io --import my_tools."""
     # Kept for the new program, which would not know yet what to do with it; `python -m toolfleet.workers` takes it up.
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    # -P: a folder called `workers` beside the user must not be taken for ours.
-    os.execv(sys.executable, [sys.executable, "-P", "-m", "workers", *context.args])  # noqa: S606  # our own module
+    # -P: a folder called `toolfleet` beside the user must not be taken for ours.
+    os.execv(sys.executable, [sys.executable, "-P", "-m", "toolfleet.workers", *context.args])  # noqa: S606  # our own module

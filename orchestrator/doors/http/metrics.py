@@ -48,7 +48,7 @@ async def exposition(door: Door) -> bytes:
                 GaugeMetricFamily("toolfleet_event_streams", "Clients that events are streamed to.", len(door.streams)),
                 GaugeMetricFamily("toolfleet_dead_letters", "Messages that no worker could handle.", dead),
                 _by("toolfleet_workers", "Live workers.", "pool", pools),
-                _by("toolfleet_queue_length", "Calls in a queue, waiting and running.", "queue", lengths),
+                _by("toolfleet_queue_length", "Calls in a queue and its lanes, waiting and running.", "queue", lengths),
                 _counters(counters),
             ]
         )
@@ -64,11 +64,21 @@ async def _stored(door: Door, queues: list[str]) -> tuple[int, int, dict[str, in
     for queue in queues:
         for priority in Priority:
             pipeline.xlen(keys.queue(queue, priority))
-    runs, dead, *counts = await pipeline.execute()
+        pipeline.smembers(keys.lanes(queue))
+    runs, dead, *found = await pipeline.execute()
+    size = len(Priority) + 1
+    by_queue = {queue: found[size * n : size * (n + 1)] for n, queue in enumerate(queues)}
+    lengths = {queue: sum(counts) + await _in_lanes(door, lanes) for queue, (*counts, lanes) in by_queue.items()}
     counters = await cast("Awaitable[Mapping[bytes, bytes]]", door.client.hgetall(keys.counters()))
-    levels = len(Priority)
-    lengths = {queue: sum(counts[levels * n : levels * (n + 1)]) for n, queue in enumerate(queues)}
     return runs, dead, lengths, counters
+
+
+async def _in_lanes(door: Door, lanes: Iterable[bytes]) -> int:
+    pipeline = door.client.pipeline(transaction=False)
+    for lane in lanes:
+        for priority in Priority:
+            pipeline.xlen(door.settings.keys.queue(lane.decode(), priority))
+    return sum(await pipeline.execute())
 
 
 def _by(name: str, documentation: str, label: str, values: Mapping[str, int]) -> Metric:

@@ -38,6 +38,8 @@ local function claim(id, fields)
     for i = 1, #fields, 2 do
         if fields[i] == 'id' then
             task = fields[i + 1]
+        elseif fields[i] == 'first' then
+            id = fields[i + 1]  -- the message was carried here: its claim is that of its first entry
         elseif fields[i] == 'claim' then
             ttl_s = tonumber(fields[i + 1])
         end

@@ -1,0 +1,44 @@
+"""What a command loads before it does anything: a list of commands, and a module with tools, cost next to nothing."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from toolfleet.orchestrator.doors.cli.lazy_group import load
+from toolfleet.orchestrator.doors.cli.main import COMMANDS
+
+HEAVY = {"asyncio", "celery", "httpx", "kombu", "pydantic", "redis", "structlog"}
+
+
+def loaded_by(code: str) -> set[str]:
+    """The modules that a new interpreter has loaded once it has run the code."""
+    script = f"{code}\nimport sys; print(*sys.modules, sep='\\n')"
+    return set(subprocess.check_output([sys.executable, "-c", script], text=True).split())
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_a_commands_line_in_the_list_is_the_first_of_its_own_help(name: str) -> None:
+    command = load(name, COMMANDS[name])
+    assert command.help.splitlines()[0] == COMMANDS[name].help
+
+
+@pytest.mark.parametrize("words", ["--help", "--version"])
+def test_help_loads_no_part_of_the_fleet(words: str) -> None:
+    code = (
+        "import contextlib, sys\n"
+        "from toolfleet.orchestrator.doors.cli import main\n"
+        f"sys.argv = ['toolfleet', '{words}']\n"
+        "with contextlib.suppress(SystemExit), contextlib.redirect_stdout(sys.stderr): main()"
+    )
+    assert loaded_by(code) & HEAVY == set()
+
+
+def test_the_package_itself_loads_nothing() -> None:
+    assert loaded_by("import toolfleet") & (HEAVY | {"rich", "typer"}) == set()
+
+
+def test_a_module_with_tools_loads_neither_redis_nor_celery_nor_an_event_loop() -> None:
+    assert loaded_by("from toolfleet import Context, tool") & (HEAVY - {"pydantic"} | {"rich", "typer"}) == set()

@@ -1,0 +1,112 @@
+"""Calls that this worker should not run: passed to one that serves their tool, or serves it as they were offered it.
+
+The message leaves this worker as if it had never been here: the delivery does not count, and a claim stays with it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import Mapping
+from enum import IntEnum
+from typing import Final
+
+import redis.asyncio
+
+from toolfleet.calls import ToolCall
+from toolfleet.catalog import Announcement, LiveWorkers
+from toolfleet.keys import Keys
+from toolfleet.lanes import lanes_with
+from toolfleet.outages import until_redis_is_back
+from toolfleet.streams import GROUP, Priority, home_of
+from toolfleet.streams.scripts import FORWARD
+from toolfleet.workers.delivery.message import Delivery
+
+UNSERVED_FOR_S: Final = 30.0
+"""How long a call waits for a worker with its tool, as runs do: workers are restarted one after another."""
+
+LOOK_AGAIN_S: Final = 1.0
+"""How soon such a call is looked at again, and how old a look at the live workers may be."""
+
+PASS_AGAIN_S: Final = 0.2
+"""How soon a call that somebody serves comes up again, where it could not be given to that worker alone."""
+
+
+class Passed(IntEnum):
+    """What became of the message."""
+
+    LOST = 0
+    """Another worker owned it already."""
+    TO_A_LANE = 1
+    BACK = 2
+    """It waits, and will be in the queue again."""
+    NOT = 3
+    """It is still this worker's: nobody else could be found."""
+
+
+class Forwarder:
+    """Passes on calls of one event loop."""
+
+    def __init__(self, client: redis.asyncio.Redis, keys: Keys) -> None:
+        self._keys = keys
+        self._live = LiveWorkers(client, keys)
+        self._forward = client.register_script(FORWARD)
+        self._workers: list[Announcement] = []
+        self._looked_s = -LOOK_AGAIN_S
+
+    async def pass_on(self, delivery: Delivery, call: ToolCall, *, can_run: bool) -> Passed:
+        """Pass a delivered call on. `can_run`: only to a worker that serves the version it was offered.
+
+        Waits for Redis however long it is away. With `BACK` on a broker without streams the caller sends it again.
+        """
+
+        async def look() -> tuple[Mapping[str, int], Passed | None]:
+            workers = await self._live_workers()
+            lanes = lanes_with(workers, call.tool, delivery.contract) if delivery.contract else {}
+            if not lanes and not can_run:
+                lanes = lanes_with(workers, call.tool)
+            if can_run and not lanes:
+                return lanes, Passed.NOT
+            return lanes, await self._moved(delivery, call, lanes, can_run=can_run) if delivery.stream else None
+
+        lanes, passed = await until_redis_is_back(look)
+        if passed is not None:
+            return passed
+        return Passed.NOT if can_run else await _held_back(delivery, call, is_served=bool(lanes))
+
+    async def _live_workers(self) -> list[Announcement]:
+        if time.monotonic() - self._looked_s >= LOOK_AGAIN_S:
+            self._workers = await self._live.read()
+            self._looked_s = time.monotonic()
+        return self._workers
+
+    async def _moved(self, delivery: Delivery, call: ToolCall, lanes: Mapping[str, int], *, can_run: bool) -> Passed:
+        name, _, level = delivery.stream.removeprefix(self._keys.queue("", 0).removesuffix(":0")).rpartition(":")
+        home, priority = home_of(name) or name, Priority(int(level))
+        keys = [delivery.stream, self._keys.scheduled(home)]
+        for lane in _by_chance(lanes):
+            keys += [self._keys.lane(lane), self._keys.queue(lane, priority)]
+        pause_s = 0.0 if can_run else PASS_AGAIN_S if lanes else LOOK_AGAIN_S
+        arguments: list[str | int] = [GROUP, delivery.consumer, delivery.entry_id, self._keys.queue(home, priority)]
+        arguments += [int(pause_s * 1000), -1 if lanes else int(UNSERVED_FOR_S * 1000)]
+        return Passed(await self._forward(keys=keys, args=[*arguments, int(call.deadline_unix_s * 1000)]))
+
+
+async def _held_back(delivery: Delivery, call: ToolCall, *, is_served: bool) -> Passed:
+    """On a broker without lanes: whether the message should go to the end of its queue, after a moment."""
+    now_unix_s = time.time()
+    pause_s = PASS_AGAIN_S if is_served else LOOK_AGAIN_S
+    waits_since_s = delivery.passed_unix_s or now_unix_s
+    if now_unix_s + pause_s >= call.deadline_unix_s:
+        return Passed.NOT
+    if not is_served and now_unix_s + pause_s > waits_since_s + UNSERVED_FOR_S:
+        return Passed.NOT
+    await asyncio.sleep(pause_s)
+    return Passed.BACK
+
+
+def _by_chance(lanes: Mapping[str, int]) -> list[str]:
+    """The lanes in an order of chance, those whose readers take more calls sooner (Efraimidis and Spirakis, 2006)."""
+    named = [lane for lane in lanes if lane]
+    return sorted(named, key=lambda lane: random.random() ** (1 / lanes[lane]), reverse=True)

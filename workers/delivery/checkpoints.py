@@ -118,6 +118,9 @@ def opened(seal: Seal, sealed: bytes | str | None, call_id: str) -> Any:
 class LoopCheckpoints:
     """Writes from an event loop that no tool blocks."""
 
+    # Not a `Batcher`: a newer checkpoint takes the place of one that waits, also of one that could not be written, and
+    # any thread may put one.
+
     def __init__(self, client: redis.asyncio.Redis, keys: Keys, seal: Seal) -> None:
         self._waiting = Waiting(keys, seal)
         self._client = client

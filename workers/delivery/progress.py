@@ -63,6 +63,9 @@ class Newest:
 class LoopReporter:
     """Reports from an event loop that no tool blocks."""
 
+    # Not a `Batcher`: a newer report takes the place of one that waits, nobody waits for an outcome, and a send is
+    # followed by a pause.
+
     def __init__(self, client: redis.asyncio.Redis, keys: Keys, seal: Seal) -> None:
         self._client = client
         self._keys = keys

@@ -16,10 +16,7 @@ def lua(package: str, *names: str, before: str = "", **constants: str | int) -> 
     """
     folder = files(package).joinpath("lua")
     parts = [before] if before else []
-    parts += [f"local {name} = {_literal(value)}" for name, value in constants.items()]
+    # Numbers as texts, too: as such they go to commands, and the server need not turn them into one each time.
+    parts += [f"local {name} = '{value}'" for name, value in constants.items()]
     parts += [folder.joinpath(f"{name}.lua").read_text("utf-8") for name in names]
     return "\n".join(parts)
-
-
-def _literal(value: str | int) -> str:
-    return str(value) if isinstance(value, int) else f"'{value}'"

@@ -139,7 +139,7 @@ async def assemble(
             vault=vault,
             canceller=canceller,
             seal=seal,
-            showing=Showing(artifacts, settings),
+            showing=Showing(artifacts),
         )
     runs = gatherer.listener = Runs(store, gatherer, orchestrator_id, loop)
     wishes.agents.begin = runs.begin

@@ -17,7 +17,6 @@ from pydantic import Field
 from toolfleet import paging
 from toolfleet.arguments.parsing import BadArguments
 from toolfleet.calls import Failed, FailureKind, Returned
-from toolfleet.connections import translating
 from toolfleet.errors import CallerError
 from toolfleet.settings import Settings
 from toolfleet.tool import tool
@@ -65,11 +64,10 @@ READ_RESULT: Final = read_result.spec
 
 
 class Artifacts:
-    """The artifacts of one fleet. Every method but `answer` raises redis.RedisError when Redis does not answer."""
+    """The artifacts of one fleet. Every method raises StoreUnreachable."""
 
     def __init__(self, client: redis.asyncio.Redis, settings: Settings) -> None:
         self._client = client
-        self._settings = settings
         self._keys = settings.keys
         self._seal = Seal(settings)
         self._max_bytes = settings.max_artifact_bytes
@@ -122,8 +120,7 @@ class Artifacts:
         except BadArguments as error:
             return Failed(kind=FailureKind.BAD_ARGUMENTS, message=str(error))
         try:
-            with translating(self._settings):
-                kept = await self.fetch(asked["artifact"], run_id=run_id)
+            kept = await self.fetch(asked["artifact"], run_id=run_id)
         except ArtifactNotFound as error:
             return Failed(kind=FailureKind.ERROR, message=str(error))
         try:

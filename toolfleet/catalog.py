@@ -42,7 +42,7 @@ class LiveWorkers:
         self._parsed: dict[bytes, Announcement] = {}
 
     async def read(self) -> list[Announcement]:
-        """Every live worker, by name. Raises redis.RedisError."""
+        """Every live worker, by name. Raises StoreUnreachable."""
         server_unix_s, _ = await self._client.time()
         oldest = server_unix_s - ANNOUNCEMENT_TTL_S
         names = cast("list[bytes]", await self._client.zrangebyscore(self._keys.workers(), oldest, "+inf"))

@@ -1,22 +1,19 @@
-"""Connections to Redis, made one way everywhere, with its errors translated once.
+"""Connections to Redis, made one way everywhere.
 
-Holds no key and no command: only how to reach the server and what to raise when it is gone.
+Holds no key and no command: only how to reach the server. What is raised when it is gone, its clients say.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any, Final
 from urllib.parse import parse_qs, urlsplit
 
 import redis
 import redis.asyncio
 import redis.asyncio.sentinel
-import redis.exceptions
 import redis.sentinel
 
-from toolfleet.errors import StoreUnreachable
+from toolfleet.redis_clients import AsyncClient, Client
 from toolfleet.settings import Settings
 
 CONNECT_TIMEOUT_S: Final = 5.0
@@ -46,48 +43,40 @@ def _options(url: str, *, socket_timeout_s: float | None) -> dict[str, Any]:
 
 
 def connect(settings: Settings) -> redis.Redis:
-    """A blocking client; connects at the first command."""
-    options = _options(settings.redis_url, socket_timeout_s=SOCKET_TIMEOUT_S)
-    if settings.redis_url.startswith("sentinel://"):
-        hosts, service, master = _sentinel(settings.redis_url)
-        client: redis.Redis = redis.sentinel.Sentinel(hosts, **options).master_for(service, **master)
-        return client
-    return redis.Redis.from_url(settings.redis_url, **options)
+    """A blocking client; connects at the first command. Its commands raise StoreUnreachable."""
+    return Client(_pool(settings.redis_url), address(settings.redis_url))
 
 
 def connect_async(settings: Settings, *, shared_by_many: bool = False) -> redis.asyncio.Redis:
-    """An asyncio client for the running loop; connects at the first command.
+    """An asyncio client for the running loop; connects at the first command. Its commands raise StoreUnreachable.
 
     Without a timeout per reply: that is a timer for each, a third of a command's cost, and whoever waits here has a
     deadline of their own. With `shared_by_many`, commands wait for one of a few connections: for thousands of tasks
     that each send one now and then. Nothing that blocks on the server may be sent through it.
     """
-    options = _options(settings.redis_url, socket_timeout_s=None)
-    if settings.redis_url.startswith("sentinel://"):
-        hosts, service, master = _sentinel(settings.redis_url)
-        client: redis.asyncio.Redis = redis.asyncio.sentinel.Sentinel(hosts, **options).master_for(service, **master)
-        return client
+    pool = _async_pool(settings.redis_url, shared_by_many=shared_by_many)
+    return AsyncClient(pool, address(settings.redis_url))
+
+
+def _pool(url: str) -> redis.ConnectionPool:
+    options = _options(url, socket_timeout_s=SOCKET_TIMEOUT_S)
+    if url.startswith("sentinel://"):
+        hosts, service, primary = _sentinel(url)
+        sentinel = redis.sentinel.Sentinel(hosts, **options)
+        return redis.sentinel.SentinelConnectionPool(service, sentinel, is_master=True, **options, **primary)
+    return redis.ConnectionPool.from_url(url, **options)
+
+
+def _async_pool(url: str, *, shared_by_many: bool) -> redis.asyncio.ConnectionPool:
+    options = _options(url, socket_timeout_s=None)
+    if url.startswith("sentinel://"):
+        hosts, service, primary = _sentinel(url)
+        sentinel = redis.asyncio.sentinel.Sentinel(hosts, **options)
+        return redis.asyncio.sentinel.SentinelConnectionPool(service, sentinel, is_master=True, **options, **primary)
     if shared_by_many:
         shared = options | {"max_connections": SHARED_CONNECTIONS, "timeout": None}
-        pool = redis.asyncio.BlockingConnectionPool.from_url(settings.redis_url, **shared)
-        return redis.asyncio.Redis.from_pool(pool)
-    return redis.asyncio.Redis.from_url(settings.redis_url, **options)
-
-
-@contextmanager
-def translating(settings: Settings) -> Iterator[None]:
-    """Turn redis-py's connection errors into StoreUnreachable, naming the address but never its password."""
-    try:
-        yield
-    except (redis.AuthenticationError, redis.exceptions.NoPermissionError) as error:
-        raise StoreUnreachable(
-            f"Redis at {address(settings.redis_url)} refused us: {error}; "
-            "check user and password in TOOLFLEET_REDIS_URL"
-        ) from error
-    except (redis.ConnectionError, redis.TimeoutError) as error:
-        raise StoreUnreachable(
-            f"Redis at {address(settings.redis_url)} does not answer ({error}); start it, or set TOOLFLEET_REDIS_URL"
-        ) from error
+        return redis.asyncio.BlockingConnectionPool.from_url(url, **shared)
+    return redis.asyncio.ConnectionPool.from_url(url, **options)
 
 
 def address(url: str) -> str:

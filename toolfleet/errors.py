@@ -92,6 +92,10 @@ class StoreUnreachable(OperatorError):
     """Redis does not answer, or refuses."""
 
 
+class StoreRefuses(StoreUnreachable):
+    """Redis is there, and refuses: the password, a right, or for now all writes or all commands."""
+
+
 class BrokerUnreachable(OperatorError):
     """The Celery broker does not take messages."""
 

@@ -12,17 +12,11 @@ from typing import Final, NamedTuple, cast
 import redis.asyncio
 
 from toolfleet.calls import Failed, FailureKind, JobRecord, Record, Returned
-from toolfleet.connections import translating
-from toolfleet.keys import REPLIES_MAX, REPLIES_TTL_S, RESULT_TTL_S
-from toolfleet.replies import TELL
+from toolfleet.keys import RESULT_TTL_S
+from toolfleet.replies import CLOCK, TELL
+from toolfleet.scripts import lua
 from toolfleet.settings import Settings
 from toolfleet.wire import Seal
-
-NOW: Final = """
-local clock = redis.call('TIME')
-local now = clock[1] * 1000 + math.floor(clock[2] / 1000)
-"""
-"""Lua: milliseconds by the server's clock, the only one that schedules are kept by."""
 
 # The hash of a job:
 #   record  the sealed JobRecord; never changes
@@ -32,30 +26,9 @@ local now = clock[1] * 1000 + math.floor(clock[2] / 1000)
 #   tool    whose schedule the call stands in
 #   to      whom to tell, as in the call's reply_to
 
-COMPLETE: Final = f"""
-{TELL}
--- KEYS: job, result; ARGV: prefix of results, prefix of schedules, prefix of reply streams, call, sealed result,
---       result ttl (ms), replies ttl (s), replies maxlen
-local job = redis.call('HMGET', KEYS[1], 'tool', 'to')
-if not job[1] then return redis.call('EXISTS', KEYS[2]) * 2 end
-local replies = ARGV[3] .. job[2]
-local outcome = settle(ARGV[1], ARGV[4], ARGV[5], ARGV[6], replies, ARGV[8])
-redis.call('EXPIRE', replies, ARGV[7])
-redis.call('DEL', KEYS[1])
-redis.call('ZREM', ARGV[2] .. job[1], ARGV[4])
-return outcome
-"""
+COMPLETE: Final = lua("toolfleet", "complete_job", before=TELL)
 
-REQUEST_CANCEL: Final = f"""
--- KEYS: job, cancel mark, schedule; ARGV: call, when the mark ends (unix ms)
-if redis.call('EXISTS', KEYS[1]) == 0 then return 0 end
-{NOW}
-redis.call('SET', KEYS[2], '1', 'PXAT', ARGV[2])
-local held = tonumber(redis.call('HGET', KEYS[1], 'until') or 0)
--- Whoever asks about the job right now sees the mark when it is done: two must not deal with one job at a time.
-if held <= now then redis.call('ZADD', KEYS[3], now, ARGV[1]) end
-return 1
-"""
+REQUEST_CANCEL: Final = lua("toolfleet", "request_cancel", before=CLOCK)
 
 
 class JobState(Record):
@@ -101,16 +74,15 @@ class CancelRequest(IntEnum):
 async def status(client: redis.asyncio.Redis, settings: Settings, seal: Seal, call_id: str) -> JobStatus | None:
     """The job that a call waits for, None without one. Raises StoreUnreachable, and Refused for a forged record."""
     keys = settings.keys
-    with translating(settings):
-        reply = client.hmget(keys.job(call_id), ["record", "state"])
-        sealed, state = cast("list[bytes | None]", await cast("Awaitable[object]", reply))
-        if sealed is None:
-            return None
-        record = seal.open_job(sealed, call_id)
-        pipeline = client.pipeline(transaction=False)
-        pipeline.zscore(keys.jobs(record.call.tool), call_id)
-        pipeline.time()
-        due_ms, (now_s, now_us) = await pipeline.execute()
+    reply = client.hmget(keys.job(call_id), ["record", "state"])
+    sealed, state = cast("list[bytes | None]", await cast("Awaitable[object]", reply))
+    if sealed is None:
+        return None
+    record = seal.open_job(sealed, call_id)
+    pipeline = client.pipeline(transaction=False)
+    pipeline.zscore(keys.jobs(record.call.tool), call_id)
+    pipeline.time()
+    due_ms, (now_s, now_us) = await pipeline.execute()
     next_poll_s = None if due_ms is None or not record.polled else max(0.0, due_ms / 1000 - now_s - now_us / 1e6)
     return JobStatus(record, state_of(record, state), next_poll_s)
 
@@ -124,15 +96,13 @@ async def complete(
     """
     keys = settings.keys
     script = client.register_script(COMPLETE)
-    with translating(settings):
-        outcome: int = await script(
-            keys=[keys.job(call_id), keys.result(call_id)],
-            args=[
-                *(keys.result(""), keys.jobs(""), keys.replies("")),
-                *(call_id, seal.close_result(result, call_id)),
-                *(RESULT_TTL_S * 1000, REPLIES_TTL_S, REPLIES_MAX),
-            ],
-        )
+    outcome: int = await script(
+        keys=[keys.job(call_id), keys.result(call_id)],
+        args=[
+            *(keys.result(""), keys.jobs(""), keys.replies("")),
+            *(call_id, seal.close_result(result, call_id)),
+        ],
+    )
     return Completion(outcome)
 
 
@@ -151,11 +121,10 @@ async def request_cancel(client: redis.asyncio.Redis, settings: Settings, seal: 
         completion = await complete(client, settings, seal, call_id, nobody_told)
         return CancelRequest.ENDED if completion is Completion.COMPLETED else CancelRequest.UNKNOWN
     script = client.register_script(REQUEST_CANCEL)
-    with translating(settings):
-        asked: int = await script(
-            keys=[keys.job(call_id), keys.cancelled(call_id), keys.jobs(tool)],
-            args=[call_id, ends_unix_ms(job.record.call.deadline_unix_s)],
-        )
+    asked: int = await script(
+        keys=[keys.job(call_id), keys.cancelled(call_id), keys.jobs(tool)],
+        args=[call_id, ends_unix_ms(job.record.call.deadline_unix_s)],
+    )
     return CancelRequest(asked)
 
 

@@ -14,14 +14,12 @@ from enum import StrEnum
 from functools import partial
 from typing import Any, TypeVar
 
-import redis
-import stamina
-
 from toolfleet.callbacks import callbacks
 from toolfleet.calls import Effect, Failed, FailureKind, JobRecord, NotDone, Returned, Submitted, ToolCall
 from toolfleet.connections import connect_async
 from toolfleet.context import Context
 from toolfleet.interceptors import Interceptor
+from toolfleet.outages import until_redis_is_back
 from toolfleet.points import Point, reached
 from toolfleet.settings import Settings
 from toolfleet.tool import Tool
@@ -233,10 +231,13 @@ class Performer:
 
         A worker that was not there yet has not heard of a cancelled handle otherwise.
         """
-        keys = self._settings.keys
-        async for attempt in stamina.retry_context(on=redis.RedisError, attempts=None, timeout=None, wait_max=2.0):
-            with attempt:
-                mark, sealed = await self._client.mget(keys.cancelled(call.call_id), keys.checkpoint(call.call_id))
+        keys = [self._settings.keys.cancelled(call.call_id), self._settings.keys.checkpoint(call.call_id)]
+
+        async def read() -> list[Any]:
+            found: list[Any] = await self._client.mget(keys)
+            return found
+
+        mark, sealed = await until_redis_is_back(read)
         if sealed is not None:
             self._checkpoints.found(call.call_id)
         return mark is not None, opened(self._seal, sealed, call.call_id)

@@ -13,8 +13,6 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final
 
-import stamina
-
 from toolfleet.errors import (
     BrokerUnreachable,
     CallerError,
@@ -31,6 +29,7 @@ from toolfleet.orchestrator.batch.summary import Tally
 from toolfleet.orchestrator.options import RunOptions
 from toolfleet.orchestrator.run.states import State
 from toolfleet.orchestrator.run.value import Run
+from toolfleet.outages import while_it_may_be_away
 
 AWAY_MAX_S: Final = 60.0
 """How long a line waits to be begun: for Redis, and for workers that are restarted."""
@@ -167,9 +166,10 @@ class BatchRunner:
             is_restarted = isinstance(error, UnknownTool) and wanted in self._served
             return is_restarted or isinstance(error, StoreUnreachable | BrokerUnreachable)
 
-        async for attempt in stamina.retry_context(on=is_passing, attempts=None, timeout=AWAY_MAX_S, wait_max=2.0):
-            with attempt:
-                await self._orchestrator.start(line.question.messages, **options)
+        async def start() -> None:
+            await self._orchestrator.start(line.question.messages, **options)
+
+        await while_it_may_be_away(start, for_s=AWAY_MAX_S, on=is_passing)
         self._served.add(wanted)
 
 

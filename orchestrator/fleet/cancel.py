@@ -14,7 +14,6 @@ import redis.asyncio
 from celery import Celery
 
 from toolfleet.calls import Failed, FailureKind
-from toolfleet.connections import translating
 from toolfleet.jobs import request_cancel
 from toolfleet.keys import RESULT_TTL_S
 from toolfleet.settings import Settings
@@ -58,19 +57,17 @@ class Canceller:
 
     async def end_unstarted(self, calls: Iterable[Unwanted]) -> None:
         """Give marked calls that wait in a queue their result, unless they have one: they will never start."""
-        with translating(self._settings):
-            pipeline = self._client.pipeline(transaction=False)
-            for call in calls:
-                result = Failed(kind=FailureKind.CANCELLED, message=f"{call.tool} was cancelled before it started.")
-                sealed = self._seal.close_result(result, call.call_id)
-                pipeline.set(self._settings.keys.result(call.call_id), sealed, ex=RESULT_TTL_S, nx=True)
-            await pipeline.execute()
+        pipeline = self._client.pipeline(transaction=False)
+        for call in calls:
+            result = Failed(kind=FailureKind.CANCELLED, message=f"{call.tool} was cancelled before it started.")
+            sealed = self._seal.close_result(result, call.call_id)
+            pipeline.set(self._settings.keys.result(call.call_id), sealed, ex=RESULT_TTL_S, nx=True)
+        await pipeline.execute()
 
     async def _mark(self, calls: Iterable[Unwanted]) -> None:
         """Workers that are not there yet, or were busy when the broadcast came, find the mark."""
-        with translating(self._settings):
-            pipeline = self._client.pipeline(transaction=False)
-            for call in calls:
-                ttl_s = max(1, int(call.deadline_unix_s - time.time())) + RESULT_TTL_S
-                pipeline.set(self._settings.keys.cancelled(call.call_id), "1", ex=ttl_s)
-            await pipeline.execute()
+        pipeline = self._client.pipeline(transaction=False)
+        for call in calls:
+            ttl_s = max(1, int(call.deadline_unix_s - time.time())) + RESULT_TTL_S
+            pipeline.set(self._settings.keys.cancelled(call.call_id), "1", ex=ttl_s)
+        await pipeline.execute()

@@ -8,14 +8,13 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 import redis.asyncio
-import stamina
 import structlog
 
 from toolfleet.catalog import Announcement, LiveWorkers, nobody_serves, offered_by
-from toolfleet.connections import translating
-from toolfleet.errors import StoreUnreachable, UnknownTool
+from toolfleet.errors import UnknownTool
 from toolfleet.lanes import Routes
 from toolfleet.membership import complaint, must_be_ours
+from toolfleet.outages import while_it_may_be_away
 from toolfleet.settings import Settings
 from toolfleet.tool import ToolSpec
 from toolfleet.wire import Seal
@@ -53,7 +52,7 @@ class Catalog:
             # One reads for all who ask at once.
             async with self._reading:
                 if self._is_old:
-                    workers = self._ours(await self._workers_once_redis_is_back())
+                    workers = self._ours(await while_it_may_be_away(self.workers, for_s=RETRY_FOR_S))
                     if workers != self._workers:
                         self._workers, self._offered, self._routes = workers, offered_by(workers), Routes.of(workers)
                     self._read_at = time.monotonic()
@@ -68,18 +67,9 @@ class Catalog:
     def _is_old(self) -> bool:
         return time.monotonic() - self._read_at >= MAX_AGE_S
 
-    async def _workers_once_redis_is_back(self) -> list[Announcement]:
-        async for attempt in stamina.retry_context(
-            on=StoreUnreachable, attempts=None, timeout=RETRY_FOR_S, wait_max=2.0
-        ):
-            with attempt:
-                return await self.workers()
-        raise AssertionError("a retry ends with a result or an error")
-
     async def workers(self) -> list[Announcement]:
         """Every live worker, by name. Raises StoreUnreachable."""
-        with translating(self._settings):
-            return await self._live.read()
+        return await self._live.read()
 
     async def check_secret(self) -> None:
         """Raises OtherSecret when no live worker would run our calls; StoreUnreachable."""

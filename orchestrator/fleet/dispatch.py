@@ -8,18 +8,19 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
-import stamina
 import structlog
 
+from toolfleet.batcher import Batcher
 from toolfleet.calls import Failed, FailureKind, ToolCall
 from toolfleet.errors import BrokerUnreachable
 from toolfleet.orchestrator.fleet.catalog import Catalog
 from toolfleet.orchestrator.fleet.envelopes import task_message
 from toolfleet.orchestrator.fleet.gather import Gatherer
 from toolfleet.orchestrator.fleet.publishers import Publisher
+from toolfleet.outages import while_it_may_be_away
 from toolfleet.streams import Priority
 from toolfleet.streams.direct import TaskMessage
 from toolfleet.tool import ToolSpec
@@ -41,8 +42,6 @@ class Outgoing:
     call: ToolCall
     spec: ToolSpec
     priority: Priority
-    sent: asyncio.Future[bool] | None = None
-    """Done when this call is in its queue, or (False) when it cannot be sent."""
 
 
 class Dispatcher:
@@ -53,8 +52,7 @@ class Dispatcher:
         self._catalog = catalog
         self._seal = seal
         self._gatherer = gatherer
-        self._outbox: list[Outgoing] = []
-        self._sending: asyncio.Task[None] | None = None
+        self._batcher = Batcher(self._send_batch, max_batch=MAX_BATCH)
         self.dispatched = 0
 
     def send(self, calls: Sequence[Outgoing]) -> asyncio.Future[bool]:
@@ -62,44 +60,26 @@ class Dispatcher:
 
         What is sent in the same tick, or while a batch is on its way, goes together.
         """
-        loop = asyncio.get_running_loop()
-        sent: asyncio.Future[bool] = loop.create_future()
         if calls:
-            self._outbox += calls[:-1]
-            self._outbox.append(replace(calls[-1], sent=sent))
-        else:
-            sent.set_result(True)
-        if self._sending is None and self._outbox:
-            self._sending = loop.create_task(self._send_all())
+            return self._batcher.add_all(calls)
+        sent: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        sent.set_result(True)
         return sent
 
     async def aclose(self) -> None:
         """Send what is queued, then let go of the broker."""
-        if self._sending is not None:
-            await self._sending
+        await self._batcher.drain()
         await self._publisher.aclose()
 
-    async def _send_all(self) -> None:
-        try:
-            while self._outbox:
-                batch, self._outbox = self._outbox[:MAX_BATCH], self._outbox[MAX_BATCH:]
-                await self._send_batch(batch)
-        finally:
-            self._sending = None
-
-    async def _send_batch(self, batch: Sequence[Outgoing]) -> None:
+    async def _send_batch(self, batch: Sequence[Outgoing]) -> list[bool]:
         messages = [message for item in batch if (message := self._sealed(item))]
         try:
             await self._publish(messages)
         except BrokerUnreachable as error:
             self._gatherer.fail([item.call for item in batch], error)
-            are_sent = False
-        else:
-            self.dispatched += len(batch)
-            are_sent = True
-        for item in batch:
-            if item.sent is not None and not item.sent.done():
-                item.sent.set_result(are_sent)
+            return [False] * len(batch)
+        self.dispatched += len(batch)
+        return [True] * len(batch)
 
     def _sealed(self, item: Outgoing) -> TaskMessage | None:
         """The call as a message; one that no worker would take has its result at once."""
@@ -117,8 +97,4 @@ class Dispatcher:
             log.warning("dispatch_retried", calls=len(messages), error=str(error))
         else:
             return
-        async for attempt in stamina.retry_context(
-            on=BrokerUnreachable, attempts=None, timeout=RETRY_FOR_S, wait_max=2.0
-        ):
-            with attempt:
-                await self._publisher.publish(messages)
+        await while_it_may_be_away(lambda: self._publisher.publish(messages), for_s=RETRY_FOR_S, on=BrokerUnreachable)

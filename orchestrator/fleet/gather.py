@@ -17,8 +17,8 @@ import redis.asyncio
 import structlog
 
 from toolfleet.calls import Failed, FailureKind, Progress, ToolCall, ToolResult, run_of
-from toolfleet.connections import translating
 from toolfleet.orchestrator.fleet.alarms import Alarms
+from toolfleet.redis_clients import COMMAND_FAILED
 from toolfleet.settings import Settings
 from toolfleet.wire import Refused, Seal
 
@@ -173,7 +173,7 @@ class Gatherer:
                 task.cancel()
         for pending_call in self._pending.values():
             pending_call.barrier.cancel()
-        with suppress(redis.RedisError):  # all of it has a TTL
+        with suppress(*COMMAND_FAILED):  # all of it has a TTL
             await self._drop_recorded()
             await self._client.delete(self._replies)
 
@@ -239,8 +239,7 @@ class Gatherer:
         # Before the store is read: a result that landed between the two would be missed.
         self._waiters.setdefault(call_id, []).append(result)
         try:
-            with translating(self._settings):
-                sealed = cast("bytes | None", await self._client.get(self._settings.keys.result(call_id)))
+            sealed = cast("bytes | None", await self._client.get(self._settings.keys.result(call_id)))
             if sealed:
                 return self._seal.open_result(sealed, call_id)
             if wait_s > 0:
@@ -267,7 +266,7 @@ class Gatherer:
                     # What was heard is settled in the store too; the stream need not keep it.
                     await self._client.xtrim(self._replies, minid=_after(last_id), approximate=False)
                     heard, trimmed_s = 0, time.monotonic()
-            except redis.RedisError as error:
+            except COMMAND_FAILED as error:
                 log.warning("replies_unreadable", error=str(error))
                 await asyncio.sleep(RECONNECT_WAIT_S)
 
@@ -330,7 +329,7 @@ class Gatherer:
                 await self._sweep()
                 for run_id in self._alarms.due(time.time()):
                     self._poke(run_id)
-            except redis.RedisError as error:
+            except COMMAND_FAILED as error:
                 log.warning("results_unreadable", error=str(error))
 
     async def _drop_recorded(self) -> None:
@@ -340,8 +339,7 @@ class Gatherer:
 
     async def look_up(self, call_ids: Iterable[str]) -> None:
         """Give expected calls the results that are stored. Raises StoreUnreachable."""
-        with translating(self._settings):
-            await self._look_up([self._pending[call_id] for call_id in call_ids if call_id in self._pending])
+        await self._look_up([self._pending[call_id] for call_id in call_ids if call_id in self._pending])
 
     async def _sweep(self) -> None:
         now = time.monotonic()

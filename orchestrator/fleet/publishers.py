@@ -14,7 +14,7 @@ from kombu.exceptions import KombuError
 
 from toolfleet.broker import tool_queue
 from toolfleet.connections import address
-from toolfleet.errors import BrokerUnreachable
+from toolfleet.errors import BrokerUnreachable, StoreUnreachable
 from toolfleet.settings import Settings
 from toolfleet.streams.direct import DirectPublisher, TaskMessage
 
@@ -47,6 +47,8 @@ class StreamPublisher:
         """See Publisher."""
         try:
             await self._direct.publish(messages)
+        except StoreUnreachable as error:
+            raise BrokerUnreachable(f"the calls were not sent: {error}") from error
         except redis.RedisError as error:
             raise BrokerUnreachable(f"Redis at {self._address} took no messages: {error}") from error
 

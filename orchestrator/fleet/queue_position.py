@@ -7,14 +7,13 @@ held, a page at a time and up to a bound, so this is for those who ask about a c
 from __future__ import annotations
 
 from collections import OrderedDict
-from importlib.resources import files
 from typing import Any, Final, NamedTuple, cast
 
 import orjson
 import redis
 import redis.asyncio
 
-from toolfleet.connections import translating
+from toolfleet.scripts import lua
 from toolfleet.settings import Settings
 from toolfleet.streams import GROUP, RETURNED
 
@@ -30,7 +29,7 @@ HELD_MAX: Final = 10_000
 FOUND_MAX: Final = 10_000
 """Entries that are remembered, so that a call with a worker is found at once the next time."""
 
-FIND: Final = files("toolfleet.orchestrator.fleet").joinpath("lua/find.lua").read_text("utf-8")
+FIND: Final = lua("toolfleet.orchestrator.fleet", "find")
 
 
 class QueuePosition(NamedTuple):
@@ -60,18 +59,17 @@ class QueuePositions:
 
         Raises StoreUnreachable.
         """
-        with translating(self._settings):
-            if self._settings.broker_url:
-                return QueuePosition(is_with_worker=True) if await self._claimed_entry(call_id) else None
-            if position := await self._known(queue, priority, call_id):
+        if self._settings.broker_url:
+            return QueuePosition(is_with_worker=True) if await self._claimed_entry(call_id) else None
+        if position := await self._known(queue, priority, call_id):
+            return position
+        at_least = None
+        for name in (queue, *await self._lanes(queue)):
+            position = await self._searched(self._settings.keys.queue(name, priority), call_id)
+            if position is not None and not position.is_at_least:
                 return position
-            at_least = None
-            for name in (queue, *await self._lanes(queue)):
-                position = await self._searched(self._settings.keys.queue(name, priority), call_id)
-                if position is not None and not position.is_at_least:
-                    return position
-                at_least = at_least or position
-            return at_least
+            at_least = at_least or position
+        return at_least
 
     async def _lanes(self, queue: str) -> list[str]:
         names = cast("set[bytes]", await self._client.smembers(self._settings.keys.lanes(queue)))

@@ -7,18 +7,15 @@ from collections.abc import Sequence
 
 from toolfleet.artifacts import ArtifactNotFound, Artifacts
 from toolfleet.calls import MediaPart
-from toolfleet.connections import translating
 from toolfleet.messages import Message, ToolMessage
 from toolfleet.orchestrator.models.sight import is_image
-from toolfleet.settings import Settings
 
 
 class Showing:
     """Shows the artifacts of one fleet."""
 
-    def __init__(self, artifacts: Artifacts, settings: Settings) -> None:
+    def __init__(self, artifacts: Artifacts) -> None:
         self._artifacts = artifacts
-        self._settings = settings
 
     async def shown(self, messages: Sequence[Message], run_id: str) -> Sequence[Message]:
         """The messages with the images that are kept elsewhere. What is gone stays a text. Raises StoreUnreachable."""
@@ -36,8 +33,7 @@ class Showing:
         if not _is_kept(part) or part.artifact is None:
             return part
         try:
-            with translating(self._settings):
-                kept = await self._artifacts.fetch(part.artifact, run_id=run_id)
+            kept = await self._artifacts.fetch(part.artifact, run_id=run_id)
         except ArtifactNotFound:
             return part
         return part.model_copy(update={"data": base64.b64encode(kept.data).decode()})

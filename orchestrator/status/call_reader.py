@@ -14,7 +14,6 @@ import redis.asyncio
 
 from toolfleet import jobs
 from toolfleet.calls import Failed, FailureKind, Progress, Record, Returned, Submitted, run_of
-from toolfleet.connections import translating
 from toolfleet.jobs import JobStatus
 from toolfleet.orchestrator.fleet.catalog import Catalog
 from toolfleet.orchestrator.fleet.gather import never_came_back
@@ -178,16 +177,15 @@ class CallReader:
 
     async def _seen(self, calls: Sequence[AskedCall]) -> dict[str, _Seen]:
         keys = self._settings.keys
-        with translating(self._settings):
-            pipeline = self._client.pipeline(transaction=False)
-            for call in calls:
-                pipeline.get(keys.result(call.call_id))
-                pipeline.get(keys.progress(call.call_id))
-                pipeline.exists(keys.job(call.call_id))
-                pipeline.hget(keys.head(call.call_id), "state")
-                pipeline.hget(keys.head(run_of(call.call_id)), "state")
-                pipeline.get(keys.handle(call.handle))
-            replies: list[Any] = await pipeline.execute()
+        pipeline = self._client.pipeline(transaction=False)
+        for call in calls:
+            pipeline.get(keys.result(call.call_id))
+            pipeline.get(keys.progress(call.call_id))
+            pipeline.exists(keys.job(call.call_id))
+            pipeline.hget(keys.head(call.call_id), "state")
+            pipeline.hget(keys.head(run_of(call.call_id)), "state")
+            pipeline.get(keys.handle(call.handle))
+        replies: list[Any] = await pipeline.execute()
         width = len(_Seen._fields)
         return {call.call_id: _Seen(*replies[width * at : width * (at + 1)]) for at, call in enumerate(calls)}
 
@@ -236,8 +234,7 @@ class CallReader:
         ]
         if not without:
             return {}
-        with translating(self._settings):
-            sealed = await self._client.mget([self._settings.keys.result(call_id) for call_id in without])
+        sealed = await self._client.mget([self._settings.keys.result(call_id) for call_id in without])
         ended = {}
         for call_id, text in zip(without, cast("list[bytes | None]", sealed), strict=True):
             result = self._seal.open_result(text, call_id) if text else None

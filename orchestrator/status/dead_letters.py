@@ -18,7 +18,6 @@ import orjson
 import redis.asyncio
 
 from toolfleet.calls import Failed, FailureKind, Returned, Submitted, ToolCall
-from toolfleet.connections import translating
 from toolfleet.errors import CallerError
 from toolfleet.orchestrator.fleet.catalog import Catalog
 from toolfleet.orchestrator.fleet.envelopes import task_message
@@ -114,13 +113,12 @@ class DeadLetters:
         """The letters whose reason contains `reason`, newest first, at most `limit`."""
         found: list[DeadLetter] = []
         before = "+"
-        with translating(self._settings):
-            while entries := await self._page(before):
-                letters = [DeadLetter.read(entry_id.decode(), fields) for entry_id, fields in entries]
-                found += [letter for letter in letters if reason.lower() in letter.reason.lower()]
-                if limit is not None and len(found) >= limit:
-                    break
-                before = f"({letters[-1].letter_id}"
+        while entries := await self._page(before):
+            letters = [DeadLetter.read(entry_id.decode(), fields) for entry_id, fields in entries]
+            found += [letter for letter in letters if reason.lower() in letter.reason.lower()]
+            if limit is not None and len(found) >= limit:
+                break
+            before = f"({letters[-1].letter_id}"
         return found[:limit]
 
     async def _page(self, last: str, first: str = "-") -> list[tuple[bytes, dict[bytes, bytes]]]:
@@ -138,8 +136,7 @@ class DeadLetters:
         return list(chosen.values())
 
     async def _with_id(self, letter_id: str) -> list[DeadLetter]:
-        with translating(self._settings):
-            return [DeadLetter.read(letter_id, fields) for _, fields in await self._page(letter_id, letter_id)]
+        return [DeadLetter.read(letter_id, fields) for _, fields in await self._page(letter_id, letter_id)]
 
     async def _about(self, call_id: str) -> list[DeadLetter]:
         return [letter for letter in await self.newest() if letter.call_id == call_id]
@@ -148,8 +145,7 @@ class DeadLetters:
         """Delete letters for good; how many of them still lay here."""
         if not letters:
             return 0
-        with translating(self._settings):
-            dropped: int = await self._client.xdel(self._stream, *(letter.letter_id for letter in letters))
+        dropped: int = await self._client.xdel(self._stream, *(letter.letter_id for letter in letters))
         return dropped
 
 
@@ -226,8 +222,7 @@ class Replay:
 
     async def _other_end(self, call: ToolCall) -> str:
         """How the call has ended, unless it is the crash that brought it here."""
-        with translating(self._settings):
-            sealed = cast("bytes | None", await self._client.get(self._settings.keys.result(call.call_id)))
+        sealed = cast("bytes | None", await self._client.get(self._settings.keys.result(call.call_id)))
         if sealed is None:
             return ""
         try:
@@ -248,11 +243,8 @@ class Replay:
         if not messages:
             return
         keys = self._settings.keys
-        with translating(self._settings):
-            # A claim or a result of the past would make the new message a copy of a settled one: dropped unrun.
-            await self._client.delete(
-                *(key for call_id in messages for key in (keys.result(call_id), keys.claim(call_id)))
-            )
+        # A claim or a result of the past would make the new message a copy of a settled one: dropped unrun.
+        await self._client.delete(*(key for call_id in messages for key in (keys.result(call_id), keys.claim(call_id))))
         await self._publisher.publish(list(messages.values()))
         await DeadLetters(self._client, self._settings).drop(letters)
 
@@ -262,13 +254,12 @@ class Replay:
         results: dict[str, Returned | Failed | Submitted] = {}
         give_up_s = time.monotonic() + wait_s
         last_id: str | bytes = "0"
-        with translating(self._settings):
-            while len(results) < len(call_ids) and (left_s := give_up_s - time.monotonic()) > 0:
-                reply = await self._client.xread({replies: last_id}, count=_PAGE, block=max(1, int(left_s * 1000)))
-                for entry_id, fields in _entries(reply):
-                    last_id = entry_id
-                    results |= self._opened(fields)
-            await self._client.delete(replies)
+        while len(results) < len(call_ids) and (left_s := give_up_s - time.monotonic()) > 0:
+            reply = await self._client.xread({replies: last_id}, count=_PAGE, block=max(1, int(left_s * 1000)))
+            for entry_id, fields in _entries(reply):
+                last_id = entry_id
+                results |= self._opened(fields)
+        await self._client.delete(replies)
         return results
 
     def _opened(self, fields: Mapping[bytes, bytes]) -> dict[str, Returned | Failed | Submitted]:

@@ -17,7 +17,6 @@ import orjson
 import redis.asyncio
 
 from toolfleet.calls import Failed, Progress, Record, Returned, Submitted
-from toolfleet.connections import translating
 from toolfleet.errors import RunNotFound
 from toolfleet.keys import RESULT_TTL_S
 from toolfleet.orchestrator.fleet.gather import Gatherer
@@ -127,10 +126,9 @@ class Handles:
                 principal=principal,
                 priority=int(priority),
             )
-            with translating(self._settings):
-                await self._client.set(
-                    self._settings.keys.handle(handle), record.model_dump_json(), ex=_ttl_s(deadline_unix_s)
-                )
+            await self._client.set(
+                self._settings.keys.handle(handle), record.model_dump_json(), ex=_ttl_s(deadline_unix_s)
+            )
         return Submitted(
             handle=handle,
             poll_after_s=POLL_AFTER_S,
@@ -140,8 +138,7 @@ class Handles:
 
     async def record(self, handle: str) -> HandleRecord | None:
         """What a handle stands for, whoever asks; None once its record has ended. Raises StoreUnreachable."""
-        with translating(self._settings):
-            text = await self._client.get(self._settings.keys.handle(handle))
+        text = await self._client.get(self._settings.keys.handle(handle))
         return HandleRecord.model_validate_json(text) if text else None
 
     async def find(self, handle: str, run_id: str, tasks: Tasks = NO_TASKS) -> HandleRecord | None:

@@ -14,7 +14,6 @@ from typing import cast
 import orjson
 import redis.asyncio
 
-from toolfleet.connections import translating
 from toolfleet.messages import Message, SystemMessage, UserMessage
 from toolfleet.orchestrator.run.value import Run
 from toolfleet.settings import Settings
@@ -54,22 +53,19 @@ class Conversations:
         """
         digest = hashlib.sha256(orjson.dumps([tenant, name, conversation_id])).hexdigest()
         key = self._settings.keys.conversation(digest)
-        with translating(self._settings):
-            await self._client.set(key, f"{secrets.token_hex(8)}:0", nx=True, px=self._ttl_ms)
-            stored = cast("bytes", await self._client.get(key))
+        await self._client.set(key, f"{secrets.token_hex(8)}:0", nx=True, px=self._ttl_ms)
+        stored = cast("bytes", await self._client.get(key))
         prefix, _, number = stored.decode().partition(":")
         return Place(key, prefix, int(number))
 
     async def reached(self, place: Place) -> None:
         """The run at this place has begun. Raises StoreUnreachable."""
-        with translating(self._settings):
-            # Only where it is known: one that was forgotten meanwhile stays forgotten.
-            await self._client.set(place.key, f"{place.prefix}:{place.number}", xx=True, px=self._ttl_ms)
+        # Only where it is known: one that was forgotten meanwhile stays forgotten.
+        await self._client.set(place.key, f"{place.prefix}:{place.number}", xx=True, px=self._ttl_ms)
 
     async def forget(self, place: Place) -> None:
         """The next message begins with nothing. Raises StoreUnreachable."""
-        with translating(self._settings):
-            await self._client.delete(place.key)
+        await self._client.delete(place.key)
 
     @property
     def _ttl_ms(self) -> int:

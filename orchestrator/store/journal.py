@@ -5,13 +5,13 @@ Decides nothing. What others wrote meanwhile (a cancel, an approval, an adoption
 
 from __future__ import annotations
 
-import stamina
 import structlog
 
 from toolfleet.errors import IllegalTransition, RunNotOpen, StoreUnreachable, ToolfleetError
 from toolfleet.orchestrator.run.events import ApprovalGiven, Happening, RunAdopted
 from toolfleet.orchestrator.run.value import Run
 from toolfleet.orchestrator.store.run_store import Entry, RunStore, Stored, folded
+from toolfleet.outages import while_it_may_be_away
 
 log = structlog.get_logger("toolfleet.orchestrator")
 
@@ -64,13 +64,15 @@ class Journal:
 
     async def _appended(self, run: Run, event: Happening) -> str | None:
         self._is_in_doubt = False
-        async for attempt in stamina.retry_context(
-            on=StoreUnreachable, attempts=None, timeout=AWAY_MAX_S, wait_max=2.0
-        ):
-            self._is_in_doubt = attempt.num > 1
-            with attempt:
+
+        async def write() -> str | None:
+            try:
                 return await self._store.append(run, event, follows=self._last_id)
-        raise AssertionError("a retry ends with a result or an error")
+            except StoreUnreachable:
+                self._is_in_doubt = True
+                raise
+
+        return await while_it_may_be_away(write, for_s=AWAY_MAX_S)
 
     async def _caught_up(self) -> list[Entry]:
         """The newer entries, folded in. Raises LostRun."""

@@ -16,8 +16,10 @@ import redis
 import redis.asyncio
 import structlog
 
-from toolfleet.connections import translating
 from toolfleet.orchestrator.store.run_store import adoption
+from toolfleet.redis_clients import COMMAND_FAILED
+from toolfleet.replies import CLOCK
+from toolfleet.scripts import lua
 from toolfleet.settings import Settings
 from toolfleet.wire import Seal
 
@@ -32,63 +34,9 @@ has lapsed, and the living renew theirs within a second."""
 
 ADOPT_AT_ONCE: Final = 500
 
-RENEW: Final = """
--- KEYS: orchestrators, own lease, own runs, runs, own proofs
--- ARGV: own id, lease (ms), ttl of the own runs (ms), prefix of heads, the model whose runs it adopts, its proofs
--- Returns the orchestrators whose lease has lapsed.
-local time = redis.call('TIME')
-local now_ms = time[1] * 1000 + math.floor(time[2] / 1000)
-redis.call('ZADD', KEYS[1], now_ms + ARGV[2], ARGV[1])
-redis.call('SET', KEYS[2], ARGV[5], 'PX', ARGV[2])
-redis.call('SET', KEYS[5], ARGV[6], 'PX', ARGV[2])
-redis.call('PEXPIRE', KEYS[3], ARGV[3])
--- A few of the oldest runs each time: those whose record has ended leave the list.
-for _, run in ipairs(redis.call('ZRANGE', KEYS[4], 0, 20)) do
-  if redis.call('EXISTS', ARGV[4] .. run) == 0 then redis.call('ZREM', KEYS[4], run) end
-end
-return redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', '(' .. now_ms, 'LIMIT', 0, 100)
-"""
-
-RELEASE: Final = """
--- KEYS: orchestrators, the owner's lease, the owner's runs
--- ARGV: the owner, whether it is given up or must have lapsed, how many,
---       prefix of heads, prefix of unowned sets, ttl (ms)
--- Gives runs up for adoption. Returns how many there may still be.
-local time = redis.call('TIME')
-local now_ms = time[1] * 1000 + math.floor(time[2] / 1000)
-local ends_ms = tonumber(redis.call('ZSCORE', KEYS[1], ARGV[1]) or '0')
-if ARGV[2] == '0' and ends_ms >= now_ms then return 0 end
-redis.call('DEL', KEYS[2])
-for _, run in ipairs(redis.call('SPOP', KEYS[3], ARGV[3])) do
-  local model = redis.call('HGET', ARGV[4] .. run, 'model')
-  if model then
-    redis.call('HDEL', ARGV[4] .. run, 'owner')
-    redis.call('SADD', ARGV[5] .. model, run)
-    redis.call('PEXPIRE', ARGV[5] .. model, ARGV[6])
-  end
-end
-local left = redis.call('SCARD', KEYS[3])
-if left == 0 then redis.call('ZREM', KEYS[1], ARGV[1]) end
-return left
-"""
-
-ADOPT: Final = """
--- KEYS: unowned runs, own runs
--- ARGV: own id, how many, the event, prefix of heads, prefix of runs, ttl of own runs (ms)
-local has_ended = {done = true, failed = true, cancelled = true}
-local adopted = {}
-for _, run in ipairs(redis.call('SPOP', KEYS[1], ARGV[2])) do
-  local state = redis.call('HGET', ARGV[4] .. run, 'state')
-  if state and not has_ended[state] and redis.call('EXISTS', ARGV[5] .. run) == 1 then
-    redis.call('HSET', ARGV[4] .. run, 'owner', ARGV[1])
-    redis.call('SADD', KEYS[2], run)
-    redis.call('XADD', ARGV[5] .. run, '*', 'e', ARGV[3])
-    adopted[#adopted + 1] = run
-  end
-end
-redis.call('PEXPIRE', KEYS[2], ARGV[6])
-return adopted
-"""
+RENEW: Final = lua(__package__, "renew_lease", before=CLOCK)
+RELEASE: Final = lua(__package__, "release_runs", before=CLOCK)
+ADOPT: Final = lua(__package__, "adopt_runs")
 
 
 class Living(NamedTuple):
@@ -101,10 +49,9 @@ class Living(NamedTuple):
 async def living(client: redis.asyncio.Redis, settings: Settings) -> list[Living]:
     """The orchestrators that are there now, by id. Raises StoreUnreachable."""
     keys = settings.keys
-    with translating(settings):
-        found = cast("list[bytes]", await client.zrange(keys.orchestrators(), 0, -1))
-        names = sorted(each.decode() for each in found)
-        leases = cast("list[bytes | None]", await client.mget([keys.orchestrator(name) for name in names] or ["-"]))
+    found = cast("list[bytes]", await client.zrange(keys.orchestrators(), 0, -1))
+    names = sorted(each.decode() for each in found)
+    leases = cast("list[bytes | None]", await client.mget([keys.orchestrator(name) for name in names] or ["-"]))
     return [Living(name, model.decode()) for name, model in zip(names, leases, strict=False) if model is not None]
 
 
@@ -136,8 +83,7 @@ class Leases:
 
     async def start(self) -> None:
         """Take the lease, and look after it and after lapsed ones from now on. Raises StoreUnreachable."""
-        with translating(self._settings):
-            await self._renewed()
+        await self._renewed()
         self._task = asyncio.create_task(self._keep())
 
     async def aclose(self) -> None:
@@ -146,7 +92,7 @@ class Leases:
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait([self._task], timeout=2 * LOOK_EVERY_S)
-        with suppress(redis.RedisError):  # then the lease lapses by itself
+        with suppress(*COMMAND_FAILED):  # then the lease lapses by itself
             while await self._released(self._id, is_given_up=True):
                 pass
 
@@ -156,7 +102,7 @@ class Leases:
             try:
                 await self._take_from(await self._renewed())
                 await self._adopt_all()
-            except redis.RedisError as error:
+            except COMMAND_FAILED as error:
                 log.warning("lease_not_renewed", orchestrator_id=self._id, error=str(error))
             await asyncio.sleep(every_s)
 

@@ -19,15 +19,14 @@ from typing import Any, Final, NamedTuple, cast
 import orjson
 import redis.asyncio
 
-from toolfleet.connections import translating
 from toolfleet.errors import AmbiguousId, RunNotFound, StoreUnreachable
-from toolfleet.keys import REPLIES_MAX, RESULT_TTL_S
 from toolfleet.messages import Message, UserMessage
 from toolfleet.orchestrator.run.events import RUN_EVENT, Happening, RunAdopted, RunResumed, RunStarted
 from toolfleet.orchestrator.run.outcome import result_for_parent
 from toolfleet.orchestrator.run.states import State
 from toolfleet.orchestrator.run.value import Run
-from toolfleet.replies import TELL
+from toolfleet.replies import CLOCK, TELL
+from toolfleet.scripts import lua
 from toolfleet.settings import Settings
 from toolfleet.wire import Seal
 
@@ -46,45 +45,7 @@ PAGE: Final = 500
 
 SCAN_COUNT: Final = 5000
 
-APPEND: Final = f"""
-{TELL}
--- KEYS: run, head, runs, prefix of owned sets, unowned set of the model, runs of the tenant (all of them without one)
--- ARGV: follows, event, state, whether it has ended, ttl (ms), run id, owner ('' leaves it), may be taken over,
---       the call whose result this run is ('' for none), its sealed result, prefix of results, prefix of reply streams,
---       result ttl (ms), replies maxlen, then fields and values for the head
--- The owner is written with the first event; later ones leave it as it is, whoever writes them.
-local newest = redis.call('XREVRANGE', KEYS[1], '+', '-', 'COUNT', 1)
-if (newest[1] and newest[1][1] or '0-0') ~= ARGV[1] then return false end
-local id = redis.call('XADD', KEYS[1], '*', 'e', ARGV[2])
-local time = redis.call('TIME')
-local now_ms = time[1] * 1000 + math.floor(time[2] / 1000)
-redis.call('HSET', KEYS[2], 'state', ARGV[3], 'updated_ms', now_ms, unpack(ARGV, 15))
-redis.call('PEXPIRE', KEYS[1], ARGV[5])
-redis.call('PEXPIRE', KEYS[2], ARGV[5])
-if newest[1] == nil then
-  redis.call('ZADD', KEYS[3], time[1], ARGV[6])
-  redis.call('ZADD', KEYS[6], time[1], ARGV[6])
-end
-if KEYS[6] ~= KEYS[3] and redis.call('PTTL', KEYS[6]) < tonumber(ARGV[5]) then
-  redis.call('PEXPIRE', KEYS[6], ARGV[5])
-end
-if ARGV[7] ~= '' then
-  redis.call('HSET', KEYS[2], 'owner', ARGV[7])
-  redis.call('SADD', KEYS[4] .. ARGV[7], ARGV[6])
-  redis.call('PEXPIRE', KEYS[4] .. ARGV[7], ARGV[5])
-end
-if ARGV[4] == '1' then
-  local owner = redis.call('HGET', KEYS[2], 'owner')
-  if owner then redis.call('SREM', KEYS[4] .. owner, ARGV[6]) end
-  redis.call('HDEL', KEYS[2], 'owner')
-  -- With the end itself, so that no crash can come between: the parent would wait for a run that has ended.
-  if ARGV[9] ~= '' then settle(ARGV[11], ARGV[9], ARGV[10], ARGV[13], ARGV[12] .. 'nobody', ARGV[14]) end
-elseif ARGV[8] == '1' then
-  redis.call('SADD', KEYS[5], ARGV[6])
-  redis.call('PEXPIRE', KEYS[5], ARGV[5])
-end
-return id
-"""
+APPEND: Final = lua(__package__, "append", before=f"{TELL}\n{CLOCK}")
 
 
 class Entry(NamedTuple):
@@ -162,11 +123,10 @@ class RunStore:
 
     async def entries(self, run_id: str, *, after: str = FIRST) -> list[Entry]:
         """The events of a run after an entry. Raises StoreUnreachable."""
-        with translating(self._settings):
-            found = cast(
-                "list[tuple[bytes, dict[bytes, bytes]]]",
-                await self._client.xrange(self._keys.run(run_id), min=f"({after}"),
-            )
+        found = cast(
+            "list[tuple[bytes, dict[bytes, bytes]]]",
+            await self._client.xrange(self._keys.run(run_id), min=f"({after}"),
+        )
         return [Entry(entry_id.decode(), RUN_EVENT.validate_json(fields[b"e"])) for entry_id, fields in found]
 
     async def load(self, run_id: str) -> Stored:
@@ -189,9 +149,8 @@ class RunStore:
                     return stored.run
                 if on_news is not None:
                     on_news(stored.run)
-                with translating(self._settings):
-                    key = self._keys.run(run_id)
-                    await self._blocking_client.xread({key: stored.last_id}, count=1, block=FOLLOW_BLOCK_MS)
+                key = self._keys.run(run_id)
+                await self._blocking_client.xread({key: stored.last_id}, count=1, block=FOLLOW_BLOCK_MS)
             except StoreUnreachable:
                 await asyncio.sleep(FOLLOW_AGAIN_S)
 
@@ -199,32 +158,26 @@ class RunStore:
         """The sealed results of calls, None where there is none yet. Raises StoreUnreachable."""
         if not call_ids:
             return []
-        with translating(self._settings):
-            return cast(
-                "list[bytes | None]", await self._client.mget([self._keys.result(call_id) for call_id in call_ids])
-            )
+        return cast("list[bytes | None]", await self._client.mget([self._keys.result(call_id) for call_id in call_ids]))
 
     async def keep_results(self, call_ids: Sequence[str], until_unix_s: float) -> None:
         """Keep these results until then: others of their run are still out. Raises StoreUnreachable."""
         if not call_ids:
             return
-        with translating(self._settings):
-            pipeline = self._client.pipeline(transaction=False)
-            for call_id in call_ids:
-                pipeline.expireat(self._keys.result(call_id), int(until_unix_s))
-            await pipeline.execute()
+        pipeline = self._client.pipeline(transaction=False)
+        for call_id in call_ids:
+            pipeline.expireat(self._keys.result(call_id), int(until_unix_s))
+        await pipeline.execute()
 
     async def owner(self, run_id: str) -> str:
         """Which orchestrator owns the run, "" for none. Raises StoreUnreachable."""
-        with translating(self._settings):
-            owner = cast("bytes | None", await self._client.hget(self._keys.head(run_id), "owner"))
+        owner = cast("bytes | None", await self._client.hget(self._keys.head(run_id), "owner"))
         return owner.decode() if owner else ""
 
     async def tenant(self, run_id: str) -> str:
         """Whose run it is. Raises RunNotFound, StoreUnreachable."""
-        with translating(self._settings):
-            reply = self._client.hmget(self._keys.head(run_id), ["state", "tenant"])
-            state, tenant = await cast("Awaitable[list[bytes | None]]", reply)
+        reply = self._client.hmget(self._keys.head(run_id), ["state", "tenant"])
+        state, tenant = await cast("Awaitable[list[bytes | None]]", reply)
         if state is None:
             raise RunNotFound(_not_stored(run_id))
         return (tenant or b"").decode()
@@ -267,12 +220,11 @@ class RunStore:
 
     async def named(self, beginning: str) -> str:
         """The id of the one run whose id is this or begins like this. Raises RunNotFound, AmbiguousId."""
-        with translating(self._settings):
-            if await self._client.exists(self._keys.head(beginning)):
-                return beginning
-            pattern = re.sub(r"([*?\[\]\\])", r"\\\1", beginning) + "*"
-            scan = self._client.zscan_iter(self._keys.runs(), match=pattern, count=SCAN_COUNT)
-            found = sorted({cast("bytes", run_id).decode() async for run_id, _ in scan}) if beginning else []
+        if await self._client.exists(self._keys.head(beginning)):
+            return beginning
+        pattern = re.sub(r"([*?\[\]\\])", r"\\\1", beginning) + "*"
+        scan = self._client.zscan_iter(self._keys.runs(), match=pattern, count=SCAN_COUNT)
+        found = sorted({cast("bytes", run_id).decode() async for run_id, _ in scan}) if beginning else []
         if not found:
             raise RunNotFound(_not_stored(beginning))
         first, *others = found
@@ -294,12 +246,10 @@ class RunStore:
                 raise RunNotFound(_not_stored(run_id))
             if run.state.is_terminal:
                 return
-            with translating(self._settings):
-                await self._blocking_client.xread({self._keys.run(run_id): last_id}, count=1, block=FOLLOW_BLOCK_MS)
+            await self._blocking_client.xread({self._keys.run(run_id): last_id}, count=1, block=FOLLOW_BLOCK_MS)
 
     async def _is_stored(self, run_id: str) -> bool:
-        with translating(self._settings):
-            return bool(await self._client.exists(self._keys.run(run_id)))
+        return bool(await self._client.exists(self._keys.run(run_id)))
 
     def _listed(self, tenant: str) -> str:
         """The list that holds the runs of a tenant; those without one are in no smaller list than that of all."""
@@ -307,29 +257,27 @@ class RunStore:
 
     async def _page(self, listed: str, offset: int, limit: int) -> tuple[bool, list[Head]]:
         """Whether there may be more, and the heads of so many runs; those that are gone leave the list."""
-        with translating(self._settings):
-            ids = cast("list[bytes]", await self._client.zrevrange(listed, offset, offset + limit - 1))
-            pipeline = self._client.pipeline(transaction=False)
-            for run_id in ids:
-                pipeline.hgetall(self._keys.head(run_id.decode()))
-            found: list[dict[bytes, bytes]] = await pipeline.execute() if ids else []
-            if gone := [run_id for run_id, head in zip(ids, found, strict=True) if not head]:
-                await self._client.zrem(listed, *gone)
+        ids = cast("list[bytes]", await self._client.zrevrange(listed, offset, offset + limit - 1))
+        pipeline = self._client.pipeline(transaction=False)
+        for run_id in ids:
+            pipeline.hgetall(self._keys.head(run_id.decode()))
+        found: list[dict[bytes, bytes]] = await pipeline.execute() if ids else []
+        if gone := [run_id for run_id, head in zip(ids, found, strict=True) if not head]:
+            await self._client.zrem(listed, *gone)
         heads = [_head(run_id.decode(), head) for run_id, head in zip(ids, found, strict=True) if head]
         return bool(ids), heads
 
     async def delete(self, run_id: str) -> bool:
         """Forget a run. Whether there was one. Who works on it finds it gone, and stops. Raises StoreUnreachable."""
         owner = await self.owner(run_id)
-        with suppress(RunNotFound), translating(self._settings):
+        with suppress(RunNotFound):
             await self._client.zrem(self._listed(await self.tenant(run_id)), run_id)
-        with translating(self._settings):
-            pipeline = self._client.pipeline(transaction=True)
-            pipeline.unlink(self._keys.run(run_id))
-            pipeline.unlink(self._keys.head(run_id))
-            pipeline.zrem(self._keys.runs(), run_id)
-            pipeline.srem(self._keys.owned(owner), run_id)
-            deleted, *_ = await pipeline.execute()
+        pipeline = self._client.pipeline(transaction=True)
+        pipeline.unlink(self._keys.run(run_id))
+        pipeline.unlink(self._keys.head(run_id))
+        pipeline.zrem(self._keys.runs(), run_id)
+        pipeline.srem(self._keys.owned(owner), run_id)
+        deleted, *_ = await pipeline.execute()
         return bool(deleted)
 
     async def poke(self, run_id: str) -> None:
@@ -339,8 +287,7 @@ class RunStore:
     async def tell(self, owner: str, run_id: str) -> None:
         """Tell an orchestrator that somebody else has written to a run. Raises StoreUnreachable."""
         if owner:
-            with translating(self._settings):
-                await self._client.xadd(self._keys.replies(owner), {"run": run_id})
+            await self._client.xadd(self._keys.replies(owner), {"run": run_id})
 
     async def _write(
         self,
@@ -356,34 +303,31 @@ class RunStore:
         parent = run.parent_call_id or ""
         ends = bool(parent) and run.state.is_terminal
         fields = {"turn": run.turn, "calls": len(run.calls), "awaiting": _awaiting(run), **(head or {})}
-        with translating(self._settings):
-            entry_id: bytes | None = await self._append(
-                keys=[
-                    keys.run(run.run_id),
-                    keys.head(run.run_id),
-                    keys.runs(),
-                    keys.owned(""),
-                    keys.unowned(run.model),
-                    self._listed(run.tenant),
-                ],
-                args=[
-                    follows,
-                    event.__pydantic_serializer__.to_json(event),
-                    run.state.value,
-                    int(run.state.is_terminal),
-                    int(self._ttl_s(run) * 1000),
-                    run.run_id,
-                    owner,
-                    int(may_be_adopted),
-                    parent,
-                    self._seal.close_result(result_for_parent(run), parent) if ends else "",
-                    keys.result(""),
-                    keys.replies(""),
-                    RESULT_TTL_S * 1000,
-                    REPLIES_MAX,
-                    *(part for field in fields.items() for part in field),
-                ],
-            )
+        entry_id: bytes | None = await self._append(
+            keys=[
+                keys.run(run.run_id),
+                keys.head(run.run_id),
+                keys.runs(),
+                keys.unowned(run.model),
+                self._listed(run.tenant),
+            ],
+            args=[
+                follows,
+                event.__pydantic_serializer__.to_json(event),
+                run.state.value,
+                int(run.state.is_terminal),
+                int(self._ttl_s(run) * 1000),
+                run.run_id,
+                owner,
+                int(may_be_adopted),
+                parent,
+                self._seal.close_result(result_for_parent(run), parent) if ends else "",
+                keys.result(""),
+                keys.replies(""),
+                keys.owned(""),
+                *(part for field in fields.items() for part in field),
+            ],
+        )
         return entry_id.decode() if entry_id else None
 
     def _ttl_s(self, run: Run) -> float:

@@ -12,7 +12,6 @@ from typing import cast
 import redis.asyncio
 
 from toolfleet.calls import call_id
-from toolfleet.connections import translating
 from toolfleet.masks import has_secrets, mask_arguments
 from toolfleet.messages import AssistantMessage
 from toolfleet.settings import Settings
@@ -38,15 +37,14 @@ class Vault:
         if not secret:
             return message, ()
         call_ids = {position: call_id(run_id, turn, position) for position in secret}
-        with translating(self._settings):
-            pipeline = self._client.pipeline(transaction=False)
-            for position, id_ in call_ids.items():
-                pipeline.set(
-                    self._settings.keys.arguments(id_),
-                    message.tool_calls[position].arguments,
-                    ex=int(self._settings.long_call_timeout_s),
-                )
-            await pipeline.execute()
+        pipeline = self._client.pipeline(transaction=False)
+        for position, id_ in call_ids.items():
+            pipeline.set(
+                self._settings.keys.arguments(id_),
+                message.tool_calls[position].arguments,
+                ex=int(self._settings.long_call_timeout_s),
+            )
+        await pipeline.execute()
         calls = tuple(
             call.model_copy(update={"arguments": mask_arguments(call.arguments, secret[position])})
             if position in secret
@@ -59,14 +57,12 @@ class Vault:
         """What these calls are to be sent with; those are missing that were kept for too long."""
         if not call_ids:
             return {}
-        with translating(self._settings):
-            kept = cast(
-                "list[bytes | None]", await self._client.mget([self._settings.keys.arguments(id_) for id_ in call_ids])
-            )
+        kept = cast(
+            "list[bytes | None]", await self._client.mget([self._settings.keys.arguments(id_) for id_ in call_ids])
+        )
         return {id_: text.decode() for id_, text in zip(call_ids, kept, strict=True) if text is not None}
 
     async def forget(self, call_ids: Sequence[str]) -> None:
         """These calls are back. Raises StoreUnreachable."""
         if call_ids:
-            with translating(self._settings):
-                await self._client.unlink(*(self._settings.keys.arguments(id_) for id_ in call_ids))
+            await self._client.unlink(*(self._settings.keys.arguments(id_) for id_ in call_ids))

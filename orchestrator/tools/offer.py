@@ -29,6 +29,10 @@ from toolfleet.tool import ToolSpec
 TOOLS_BACK_WITHIN_S: Final = 30.0
 """How long a run waits for a worker that serves its tools: workers are restarted one after another."""
 
+_ONCE_TOOLS_ARE_BACK: Final = stamina.AsyncRetryingCaller(attempts=None, timeout=TOOLS_BACK_WITHIN_S, wait_max=1.0).on(
+    UnknownTool
+)
+
 SEARCH_TOOLS: Final = "search_tools"
 
 FOUND: Final = "found_tools"
@@ -141,15 +145,13 @@ class Offering:
         return contributed(self._interceptors.chosen(run.interceptors))
 
     async def _tools(self, run: Run, names: Sequence[str] | None) -> dict[str, ToolSpec]:
-        async for attempt in stamina.retry_context(
-            on=UnknownTool, attempts=None, timeout=TOOLS_BACK_WITHIN_S, wait_max=1.0
-        ):
-            with attempt:
-                agents = self._agents.choose(names, depth=run.depth)
-                elsewhere = agents.keys() | self._contributed(run).keys()
-                in_catalog = None if names is None else [name for name in names if name not in elsewhere]
-                return {**await self._catalog.choose(in_catalog), **agents}
-        raise AssertionError("a retry ends with a result or an error")
+        async def choose() -> dict[str, ToolSpec]:
+            agents = self._agents.choose(names, depth=run.depth)
+            elsewhere = agents.keys() | self._contributed(run).keys()
+            in_catalog = None if names is None else [name for name in names if name not in elsewhere]
+            return {**await self._catalog.choose(in_catalog), **agents}
+
+        return await _ONCE_TOOLS_ARE_BACK(choose)
 
 
 def found_in(run: Run) -> set[str]:

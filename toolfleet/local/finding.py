@@ -8,11 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-import redis
-from redis.exceptions import NoPermissionError
-
 from toolfleet.connections import address, connect
-from toolfleet.errors import StoreUnreachable
+from toolfleet.errors import StoreRefuses, StoreUnreachable
 from toolfleet.local.embedded_server import EmbeddedServer
 from toolfleet.settings import DEFAULT_REDIS_URL, Settings
 
@@ -45,11 +42,11 @@ def _must_answer(settings: Settings, server: EmbeddedServer) -> None:
     try:
         with connect(settings) as client:
             client.ping()
-    except (redis.AuthenticationError, NoPermissionError):
+    except StoreRefuses:
         return
-    except redis.RedisError as error:
+    except StoreUnreachable as error:
         raise StoreUnreachable(
             f"no fleet runs here: this user has no embedded server at work (its directory would be "
-            f"{server.place}), and no Redis answers at {address(settings.redis_url)} ({error}). Start a fleet with "
-            "`toolfleet up`, or name its Redis with TOOLFLEET_REDIS_URL or redis_url="
+            f"{server.place}), and no Redis answers at {address(settings.redis_url)} ({error.__cause__}). "
+            "Start a fleet with `toolfleet up`, or name its Redis with TOOLFLEET_REDIS_URL or redis_url="
         ) from error

@@ -20,7 +20,7 @@ import redis
 from pydantic import SecretStr
 
 from toolfleet.catalog import Announcement
-from toolfleet.connections import connect, translating
+from toolfleet.connections import connect
 from toolfleet.errors import InvalidSettings, NoToolsFound, WorkerNotReady
 from toolfleet.local.embedded_server import EmbeddedServer
 from toolfleet.local.lifeline import lifeline
@@ -139,7 +139,7 @@ class LocalFleet:
     def _unserved(self) -> dict[str, list[str]]:
         """The tools that the announced workers have loaded and nobody serves, by queue."""
         keys = self.settings.keys
-        with translating(self.settings), connect(self.settings) as client:
+        with connect(self.settings) as client:
             names = [name.decode() for name in client.zrange(keys.workers(), 0, -1)]
             texts = client.mget([keys.worker(name) for name in names]) if names else []
         workers = [Announcement.model_validate_json(text) for text in texts if text is not None]
@@ -153,7 +153,7 @@ class LocalFleet:
     def wait_until_ready(self, timeout_s: float = READY_WITHIN_S) -> None:
         """Return when every worker has announced itself. Raises WorkerNotReady."""
         waited_until = time.monotonic() + timeout_s
-        with translating(self.settings), connect(self.settings) as client:
+        with connect(self.settings) as client:
             while missing := self._unannounced(client):
                 for worker in missing:
                     if not worker.is_running:
@@ -201,7 +201,7 @@ def redis_or_embedded(**overrides: object) -> Iterator[Settings]:
     """
     settings = read_settings(**overrides)
     if settings.names_redis:
-        with translating(_checked(settings)), connect(settings) as client:
+        with connect(_checked(settings)) as client:
             client.ping()
         yield settings
         return

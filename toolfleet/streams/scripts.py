@@ -3,26 +3,21 @@
 from __future__ import annotations
 
 import hashlib
-from importlib.resources import files
 from typing import Final
 
+from toolfleet.scripts import lua
 
-def _read(*names: str) -> str:
-    folder = files("toolfleet.streams").joinpath("lua")
-    return "\n".join(folder.joinpath(f"{name}.lua").read_text("utf-8") for name in names)
-
-
-FETCH: Final = _read("fetch")
-PUBLISH: Final = _read("publish")
-PUBLISH_IN_LANES: Final = _read("publish_in_lanes")
-FORWARD: Final = _read("carry", "forward")
-KEEP_LANE: Final = _read("keep_lane")
-RETIRE_LANE: Final = _read("carry", "retire_lane")
-PARK: Final = _read("park")
-BURY: Final = _read("bury")
-PURGE: Final = _read("purge")
-SWEEP: Final = _read("release", "sweep")
-LEAVE: Final = _read("release", "leave")
+FETCH: Final = lua(__package__, "fetch")
+PUBLISH: Final = lua(__package__, "publish")
+PUBLISH_IN_LANES: Final = lua(__package__, "publish_in_lanes")
+FORWARD: Final = lua(__package__, "carry", "forward")
+KEEP_LANE: Final = lua(__package__, "keep_lane")
+RETIRE_LANE: Final = lua(__package__, "carry", "retire_lane")
+PARK: Final = lua(__package__, "park")
+BURY: Final = lua(__package__, "bury")
+PURGE: Final = lua(__package__, "purge")
+SWEEP: Final = lua(__package__, "release", "sweep")
+LEAVE: Final = lua(__package__, "release", "leave")
 
 FETCH_SHA: Final = hashlib.sha1(FETCH.encode(), usedforsecurity=False).hexdigest()
 """How Redis names the script; the evented connection calls it by this."""

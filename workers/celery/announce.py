@@ -10,7 +10,6 @@ import os
 import time
 from typing import Any, Final, NamedTuple, cast
 
-import redis
 import structlog
 from celery import bootsteps
 from celery.exceptions import WorkerShutdown
@@ -18,6 +17,8 @@ from celery.exceptions import WorkerShutdown
 from toolfleet.catalog import Announcement
 from toolfleet.connections import connect
 from toolfleet.keys import ANNOUNCEMENT_TTL_S, Keys
+from toolfleet.redis_clients import COMMAND_FAILED
+from toolfleet.scripts import lua
 from toolfleet.settings import Settings
 from toolfleet.tool import ToolSpec
 from toolfleet.wire import Seal
@@ -31,29 +32,7 @@ ANNOUNCE_AGAIN_S: Final = 1.0
 EXIT_CONFLICT: Final = 78
 """EX_CONFIG of sysexits.h."""
 
-ANNOUNCE: Final = """
--- KEYS: workers, this worker, then one for each tool
--- ARGV: ttl (s), worker, announcement, then each tool's variant: the digest of its spec, and its source
-local now = tonumber(redis.call('TIME')[1])
-local function apart(variant) return string.match(variant, '^(%S+) (.*)$') end
-for i = 3, #KEYS do
-  local spec, source = apart(ARGV[i + 1])
-  redis.call('ZREMRANGEBYSCORE', KEYS[i], '-inf', now - ARGV[1])
-  for _, known in ipairs(redis.call('ZRANGE', KEYS[i], 0, -1)) do
-    local its_spec, its_source = apart(known)
-    if spec ~= its_spec and source ~= its_source then return {i - 3, known} end
-  end
-end
-for i = 3, #KEYS do
-  redis.call('ZADD', KEYS[i], now, ARGV[i + 1])
-  redis.call('EXPIRE', KEYS[i], ARGV[1])
-end
-redis.call('SET', KEYS[2], ARGV[3], 'EX', ARGV[1])
-redis.call('ZADD', KEYS[1], now, ARGV[2])
-redis.call('ZREMRANGEBYSCORE', KEYS[1], '-inf', now - ARGV[1])
-redis.call('EXPIRE', KEYS[1], ARGV[1])
-return {-1, ''}
-"""
+ANNOUNCE: Final = lua("toolfleet.workers.celery", "announce")
 
 
 class Clash(NamedTuple):
@@ -183,7 +162,7 @@ class AnnounceTools(bootsteps.StartStopStep):  # type: ignore[misc]  # celery sh
             return
         try:
             announcer.withdraw()
-        except redis.RedisError as error:
+        except COMMAND_FAILED as error:
             log.warning("not_withdrawn", error=str(error))
 
     def _again(self, consumer: Any) -> None:
@@ -192,7 +171,7 @@ class AnnounceTools(bootsteps.StartStopStep):  # type: ignore[misc]  # celery sh
         try:
             clash = self._announcer.announce()
             changed = {} if clash or self._has_told else self._announcer.changed()
-        except redis.RedisError as error:
+        except COMMAND_FAILED as error:
             log.warning("not_announced", error=str(error))
             consumer.timer.call_after(ANNOUNCE_AGAIN_S, self._again, (consumer,))
             return

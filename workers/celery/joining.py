@@ -8,7 +8,7 @@ import orjson
 import redis
 
 from toolfleet.catalog import Announcement
-from toolfleet.connections import connect, translating
+from toolfleet.connections import connect
 from toolfleet.keys import ANNOUNCEMENT_TTL_S
 from toolfleet.membership import Proofs, must_be_welcome
 from toolfleet.settings import Settings
@@ -17,7 +17,7 @@ from toolfleet.wire import Seal
 
 def join(settings: Settings) -> None:
     """Return when a worker with these settings may take calls. Raises OtherSecret, StoreUnreachable."""
-    with translating(settings), connect(settings) as client:
+    with connect(settings) as client:
         members = {**_workers(client, settings), **_orchestrators(client, settings)}
     must_be_welcome(members, Seal(settings))
 

@@ -13,12 +13,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, Final
 
-import redis
 import structlog
 
-from toolfleet.connections import connect, translating
+from toolfleet.connections import connect
 from toolfleet.errors import OperatorError
 from toolfleet.keys import NODE_TTL_S
+from toolfleet.redis_clients import COMMAND_FAILED
+from toolfleet.scripts import lua
 from toolfleet.settings import Settings
 
 log = structlog.get_logger("toolfleet.workers")
@@ -29,18 +30,8 @@ TRY_AGAIN_S: Final = 0.5
 MARGIN_S: Final = 2.0
 """Beyond its TTL, the name of a worker that is gone is free for certain."""
 
-RENEW: Final = """
--- KEYS: the name; ARGV: its holder, ttl (ms). Returns 0 if another one has it.
-local holder = redis.call('GET', KEYS[1])
-if holder and holder ~= ARGV[1] then return 0 end
-redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2])
-return 1
-"""
-
-LET_GO: Final = """
--- KEYS: the name; ARGV: its holder
-if redis.call('GET', KEYS[1]) == ARGV[1] then redis.call('DEL', KEYS[1]) end
-"""
+HOLD: Final = lua(__package__, "hold_name")
+LET_GO: Final = lua(__package__, "let_go_of_name")
 
 
 class NameTaken(OperatorError):
@@ -60,15 +51,14 @@ def held_name(celery: Any, settings: Settings, node: str) -> Iterator[None]:
     """
     with connect(settings) as client:
         key, holder, stop = settings.keys.node(node), secrets.token_hex(8), threading.Event()
-        renew = client.register_script(RENEW)
-        with translating(settings):
-            _take(celery, node, lambda: bool(renew(keys=[key], args=[holder, NODE_TTL_S * 1000])))
-        threading.Thread(target=_keep, args=(renew, key, holder, stop), name="node-name", daemon=True).start()
+        hold = client.register_script(HOLD)
+        _take(celery, node, lambda: bool(hold(keys=[key], args=[holder, NODE_TTL_S * 1000])))
+        threading.Thread(target=_keep, args=(hold, key, holder, stop), name="node-name", daemon=True).start()
         try:
             yield
         finally:
             stop.set()
-            with suppress(redis.RedisError):  # then it ends by itself
+            with suppress(*COMMAND_FAILED):  # then it ends by itself
                 client.register_script(LET_GO)(keys=[key], args=[holder])
 
 
@@ -84,9 +74,9 @@ def _take(celery: Any, node: str, try_to_take: Any) -> None:
         time.sleep(TRY_AGAIN_S)
 
 
-def _keep(renew: Any, key: str, holder: str, stop: threading.Event) -> None:
+def _keep(hold: Any, key: str, holder: str, stop: threading.Event) -> None:
     while not stop.wait(NODE_TTL_S / 3):
-        with suppress(redis.RedisError):  # tried again; what was lost meanwhile is taken again
-            if not renew(keys=[key], args=[holder, NODE_TTL_S * 1000]):
+        with suppress(*COMMAND_FAILED):  # tried again; what was lost meanwhile is taken again
+            if not hold(keys=[key], args=[holder, NODE_TTL_S * 1000]):
                 log.error("name_lost", key=key)
                 return

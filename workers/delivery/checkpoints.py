@@ -17,6 +17,7 @@ import structlog
 from toolfleet.connections import connect
 from toolfleet.context import Context
 from toolfleet.keys import CLAIM_GRACE_S, Keys
+from toolfleet.redis_clients import COMMAND_FAILED
 from toolfleet.settings import Settings
 from toolfleet.wire import Refused, Seal
 
@@ -117,6 +118,9 @@ def opened(seal: Seal, sealed: bytes | str | None, call_id: str) -> Any:
 class LoopCheckpoints:
     """Writes from an event loop that no tool blocks."""
 
+    # Not a `Batcher`: a newer checkpoint takes the place of one that waits, also of one that could not be written, and
+    # any thread may put one.
+
     def __init__(self, client: redis.asyncio.Redis, keys: Keys, seal: Seal) -> None:
         self._waiting = Waiting(keys, seal)
         self._client = client
@@ -159,7 +163,7 @@ class LoopCheckpoints:
             taken = self._waiting.take(pipeline)
             try:
                 await pipeline.execute()
-            except redis.RedisError as error:
+            except COMMAND_FAILED as error:
                 self._waiting.put_back(taken)
                 log.info("checkpoint_not_written", error=str(error))
                 await asyncio.sleep(RETRY_S)
@@ -212,7 +216,7 @@ class ThreadCheckpoints:
             taken = self._waiting.take(pipeline)
             try:
                 pipeline.execute()
-            except redis.RedisError as error:
+            except COMMAND_FAILED as error:
                 self._waiting.put_back(taken)
                 log.info("checkpoint_not_written", error=str(error))
                 self._changed.set()

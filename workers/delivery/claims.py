@@ -5,19 +5,24 @@ The stream transport claims most calls while it reads them; this is for deliveri
 
 from __future__ import annotations
 
-import asyncio
 import time
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import Final
 
 import redis
 import redis.asyncio
-import stamina
 
+from toolfleet.batcher import Batcher
 from toolfleet.calls import ToolCall
 from toolfleet.keys import CLAIM_GRACE_S, Keys
+from toolfleet.outages import until_redis_is_back
+from toolfleet.redis_clients import COMMAND_FAILED
 from toolfleet.streams import GROUP
 from toolfleet.workers.delivery.message import Delivery
+
+MAX_BATCH: Final = 500
+"""Claims in one pipeline."""
 
 DUPLICATES: Final = "duplicate_messages"
 """The counter of messages whose call another message has claimed; the transport counts under the same name."""
@@ -26,10 +31,11 @@ DUPLICATES: Final = "duplicate_messages"
 async def is_still_ours(client: redis.asyncio.Redis, delivery: Delivery) -> bool:
     """Whether the message of this delivery is still this worker's, for what was found out to be acted upon."""
     at = delivery.entry_id
-    async for attempt in stamina.retry_context(on=redis.RedisError, attempts=None, timeout=None, wait_max=2.0):
-        with attempt:
-            pending = await client.xpending_range(delivery.stream, GROUP, at, at, 1, delivery.consumer)
-    return bool(pending)
+
+    async def look() -> bool:
+        return bool(await client.xpending_range(delivery.stream, GROUP, at, at, 1, delivery.consumer))
+
+    return await until_redis_is_back(look)
 
 
 class Claimer:
@@ -38,51 +44,32 @@ class Claimer:
     def __init__(self, client: redis.asyncio.Redis, keys: Keys) -> None:
         self._client = client
         self._keys = keys
-        self._waiting: list[tuple[Delivery, ToolCall, asyncio.Future[bool]]] = []
-        self._flushing: asyncio.Task[None] | None = None
+        self._batcher = Batcher(self._send, max_batch=MAX_BATCH)
 
     async def claim(self, delivery: Delivery, call: ToolCall) -> bool:
         """Whether this delivery is the one that may have the effect; without Redis, wait for it."""
-        loop = asyncio.get_running_loop()
-        claimed: asyncio.Future[bool] = loop.create_future()
-        self._waiting.append((delivery, call, claimed))
-        if self._flushing is None:
-            self._flushing = loop.create_task(self._flush())
-        return await claimed
-
-    async def _flush(self) -> None:
-        try:
-            while self._waiting:
-                batch, self._waiting = self._waiting, []
-                await self._send(batch)
-        finally:
-            self._flushing = None
-
-    async def _send(self, batch: list[tuple[Delivery, ToolCall, asyncio.Future[bool]]]) -> None:
         # The claimant is the same at each try: a claim whose reply was lost is found to be ours.
-        claimants = [delivery.claimant for delivery, _, _ in batch]
-        async for attempt in stamina.retry_context(on=redis.RedisError, attempts=None, timeout=None, wait_max=2.0):
-            with attempt:
-                holders = await self._set([call for _, call, _ in batch], claimants)
-        won = [
-            holder is None or holder.decode() == claimant for holder, claimant in zip(holders, claimants, strict=True)
+        is_ours = await self._batcher.add((call, delivery.claimant))
+        if not is_ours:
+            await self._count_duplicate()
+        return is_ours
+
+    async def _send(self, claims: Sequence[tuple[ToolCall, str]]) -> list[bool]:
+        async def claim() -> list[bytes | None]:
+            pipeline = self._client.pipeline(transaction=False)
+            for call, claimant in claims:
+                pipeline.set(self._keys.claim(call.call_id), claimant, nx=True, get=True, ex=_ttl_s(call))
+            holders: list[bytes | None] = await pipeline.execute()
+            return holders
+
+        holders = await until_redis_is_back(claim)
+        return [
+            holder is None or holder.decode() == claimant for holder, (_, claimant) in zip(holders, claims, strict=True)
         ]
-        for (_, _, claimed), is_ours in zip(batch, won, strict=True):
-            if not claimed.done():
-                claimed.set_result(is_ours)
-        await self._count_duplicates(won.count(False))
 
-    async def _set(self, calls: list[ToolCall], claimants: list[str]) -> list[bytes | None]:
-        pipeline = self._client.pipeline(transaction=False)
-        for call, claimant in zip(calls, claimants, strict=True):
-            pipeline.set(self._keys.claim(call.call_id), claimant, nx=True, get=True, ex=_ttl_s(call))
-        holders: list[bytes | None] = await pipeline.execute()
-        return holders
-
-    async def _count_duplicates(self, duplicates: int) -> None:
-        if duplicates:
-            with suppress(redis.RedisError):
-                await self._client.hincrby(self._keys.counters(), DUPLICATES, duplicates)
+    async def _count_duplicate(self) -> None:
+        with suppress(*COMMAND_FAILED):
+            await self._client.hincrby(self._keys.counters(), DUPLICATES, 1)
 
 
 def _ttl_s(call: ToolCall) -> int:

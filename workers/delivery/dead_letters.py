@@ -8,11 +8,11 @@ from typing import Any
 import orjson
 import redis
 import redis.asyncio
-import stamina
 import structlog
 
 from toolfleet.keys import DEAD_LETTERS_MAX, Keys
 from toolfleet.masks import MASK, has_secrets, mask_arguments
+from toolfleet.outages import until_redis_is_back
 from toolfleet.workers.delivery.message import Delivery
 
 log = structlog.get_logger("toolfleet.workers")
@@ -38,13 +38,15 @@ async def bury(
         "text": _shown(str(delivery.text), input_schema)[:65536],
         "mac": str(delivery.mac)[:128],
     }
-    async for attempt in stamina.retry_context(on=redis.RedisError, attempts=None, timeout=None, wait_max=2.0):
-        with attempt:
-            pipeline = client.pipeline(transaction=True)
-            pipeline.xadd(keys.dead_letters(), fields, maxlen=DEAD_LETTERS_MAX, approximate=True)
-            pipeline.hincrby(keys.counters(), "dead_letters", 1)
-            pipeline.hincrby(keys.counters(), f"dead:{reason}", 1)
-            await pipeline.execute()
+
+    async def write_down() -> None:
+        pipeline = client.pipeline(transaction=True)
+        pipeline.xadd(keys.dead_letters(), fields, maxlen=DEAD_LETTERS_MAX, approximate=True)
+        pipeline.hincrby(keys.counters(), "dead_letters", 1)
+        pipeline.hincrby(keys.counters(), f"dead:{reason}", 1)
+        await pipeline.execute()
+
+    await until_redis_is_back(write_down)
     log.warning("dead_letter", call_id=delivery.task_id, tool=delivery.task, reason=reason)
 
 

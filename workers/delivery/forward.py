@@ -12,14 +12,13 @@ from collections.abc import Mapping
 from enum import IntEnum
 from typing import Final
 
-import redis
 import redis.asyncio
-import stamina
 
 from toolfleet.calls import ToolCall
 from toolfleet.catalog import Announcement, LiveWorkers
 from toolfleet.keys import Keys
 from toolfleet.lanes import lanes_with
+from toolfleet.outages import until_redis_is_back
 from toolfleet.streams import GROUP, Priority, home_of
 from toolfleet.streams.scripts import FORWARD
 from toolfleet.workers.delivery.message import Delivery
@@ -61,16 +60,19 @@ class Forwarder:
 
         Waits for Redis however long it is away. With `BACK` on a broker without streams the caller sends it again.
         """
-        async for attempt in stamina.retry_context(on=redis.RedisError, attempts=None, timeout=None, wait_max=2.0):
-            with attempt:
-                workers = await self._live_workers()
-                lanes = lanes_with(workers, call.tool, delivery.contract) if delivery.contract else {}
-                if not lanes and not can_run:
-                    lanes = lanes_with(workers, call.tool)
-                if can_run and not lanes:
-                    return Passed.NOT
-                if delivery.stream:
-                    return await self._moved(delivery, call, lanes, can_run=can_run)
+
+        async def look() -> tuple[Mapping[str, int], Passed | None]:
+            workers = await self._live_workers()
+            lanes = lanes_with(workers, call.tool, delivery.contract) if delivery.contract else {}
+            if not lanes and not can_run:
+                lanes = lanes_with(workers, call.tool)
+            if can_run and not lanes:
+                return lanes, Passed.NOT
+            return lanes, await self._moved(delivery, call, lanes, can_run=can_run) if delivery.stream else None
+
+        lanes, passed = await until_redis_is_back(look)
+        if passed is not None:
+            return passed
         return Passed.NOT if can_run else await _held_back(delivery, call, is_served=bool(lanes))
 
     async def _live_workers(self) -> list[Announcement]:

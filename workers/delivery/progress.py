@@ -18,6 +18,7 @@ import structlog
 from toolfleet.calls import Progress, ToolCall
 from toolfleet.connections import connect
 from toolfleet.keys import REPLIES_MAX, REPLIES_TTL_S, RESULT_TTL_S, Keys
+from toolfleet.redis_clients import COMMAND_FAILED
 from toolfleet.settings import Settings
 from toolfleet.wire import Seal
 
@@ -62,6 +63,9 @@ class Newest:
 class LoopReporter:
     """Reports from an event loop that no tool blocks."""
 
+    # Not a `Batcher`: a newer report takes the place of one that waits, nobody waits for an outcome, and a send is
+    # followed by a pause.
+
     def __init__(self, client: redis.asyncio.Redis, keys: Keys, seal: Seal) -> None:
         self._client = client
         self._keys = keys
@@ -90,7 +94,7 @@ class LoopReporter:
             self._newest.add_to(pipeline, self._keys, self._seal)
             try:
                 await pipeline.execute()
-            except redis.RedisError as error:
+            except COMMAND_FAILED as error:
                 log.info("progress_not_sent", error=str(error))
             await asyncio.sleep(INTERVAL_S)
         self._sending = None
@@ -126,6 +130,6 @@ class ThreadReporter:
             self._newest.add_to(pipeline, self._settings.keys, self._seal)
             try:
                 pipeline.execute()
-            except redis.RedisError as error:
+            except COMMAND_FAILED as error:
                 log.info("progress_not_sent", error=str(error))
             time.sleep(INTERVAL_S)

@@ -14,13 +14,12 @@ from contextlib import suppress
 from contextvars import copy_context
 from typing import Any, Final, Self
 
-import redis
-import redis.asyncio
 import structlog
 
 from toolfleet.calls import Progress
 from toolfleet.connections import connect_async
 from toolfleet.context import Context, within
+from toolfleet.redis_clients import COMMAND_FAILED
 from toolfleet.settings import Settings
 from toolfleet.tool import Tool
 from toolfleet.wire import Seal
@@ -111,7 +110,7 @@ class Poller:
         """Claim what is due and begin with it. Returns the seconds until it is worth looking again."""
         try:
             due = await self._schedule.claim(room)
-        except redis.RedisError as error:
+        except COMMAND_FAILED as error:
             log.warning("jobs_not_claimed", error=str(error))
             return REDIS_AWAY_S
         for job in due.jobs:

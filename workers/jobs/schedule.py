@@ -12,26 +12,32 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any, Final, NamedTuple
 
-import redis
+import orjson
 import redis.asyncio
-import stamina
 import structlog
 
+from toolfleet.batcher import Batcher
 from toolfleet.calls import Attempt, JobRecord, Submitted
 from toolfleet.jobs import ends_unix_ms, state_of
-from toolfleet.keys import DEAD_LETTERS_MAX, REPLIES_MAX, REPLIES_TTL_S, RESULT_TTL_S
+from toolfleet.keys import DEAD_LETTERS_MAX
+from toolfleet.outages import until_redis_is_back
+from toolfleet.replies import CLOCK, TELL
+from toolfleet.scripts import lua
 from toolfleet.settings import Settings
 from toolfleet.streams import GROUP, RETURNED
 from toolfleet.wire import Refused, Seal
 from toolfleet.workers.delivery.message import Delivery
 from toolfleet.workers.delivery.settle import Outcome
 from toolfleet.workers.jobs.decide import Claimed, End, Verdict
-from toolfleet.workers.jobs.scripts import CLAIM, REPORT, SUBMIT
 
 log = structlog.get_logger("toolfleet.workers")
 
 MAX_BATCH: Final = 200
 """Jobs in one script call."""
+
+SUBMIT: Final = lua(__package__, "submit", before=f"{TELL}\n{CLOCK}", GROUP=GROUP, RETURNED=RETURNED)
+CLAIM: Final = lua(__package__, "claim", before=CLOCK)
+REPORT: Final = lua(__package__, "report", before=f"{TELL}\n{CLOCK}")
 
 
 class Due(NamedTuple):
@@ -62,23 +68,38 @@ async def _submit(
     call, keys = job.call, settings.keys
     # The other system's id is nobody's business on the way.
     told = Submitted(poll_after_s=job.poll_after_s, message=job.message)
+    asked = {
+        "stream": delivery.stream,
+        "consumer": delivery.consumer,
+        "entry": delivery.entry_id,
+        "call": call.call_id,
+        "tool": call.tool,
+        "reply_to": call.reply_to,
+        "is_scheduled": job.polled or job.cancellable,
+        "first_wait_ms": _first_wait_ms(job),
+        "deadline_ms": _ms(call.deadline_unix_s),
+        "ends_ms": ends_unix_ms(call.deadline_unix_s),
+    }
     script = client.register_script(SUBMIT)
-    async for attempt in stamina.retry_context(on=redis.RedisError, attempts=None, timeout=None, wait_max=2.0):
-        with attempt:
-            outcome: int = await script(
-                keys=[
-                    *(keys.result(call.call_id), keys.job(call.call_id), keys.jobs(call.tool)),
-                    *(keys.cancelled(call.call_id), keys.replies(call.reply_to)),
-                ],
-                args=[
-                    *(GROUP, RETURNED, delivery.stream, delivery.consumer, delivery.entry_id),
-                    *(call.call_id, seal.close_job(job, call.call_id), call.tool, call.reply_to),
-                    *(_first_wait_ms(job), _ms(call.deadline_unix_s), ends_unix_ms(call.deadline_unix_s)),
-                    *(int(job.polled or job.cancellable), seal.close_result(told, call.call_id)),
-                    *(REPLIES_TTL_S, REPLIES_MAX),
-                ],
-            )
-    return Outcome(outcome)
+
+    async def submit() -> int:
+        outcome: int = await script(
+            keys=[
+                *(keys.result(call.call_id), keys.job(call.call_id), keys.jobs(call.tool)),
+                *(keys.cancelled(call.call_id), keys.replies(call.reply_to)),
+            ],
+            args=[orjson.dumps(asked), seal.close_job(job, call.call_id), seal.close_result(told, call.call_id)],
+        )
+        return outcome
+
+    return Outcome(await until_redis_is_back(submit))
+
+
+class _Word(NamedTuple):
+    """What is said of a job: what report.lua is given for it."""
+
+    said: bytes
+    text: str | bytes
 
 
 class Schedule:
@@ -93,11 +114,13 @@ class Schedule:
         self._tools = frozenset(tools)
         self._claim = client.register_script(CLAIM)
         self._report = client.register_script(REPORT)
-        self._waiting: list[tuple[tuple[Any, ...], asyncio.Future[Outcome]]] = []
-        self._flushing: asyncio.Task[None] | None = None
+        prefixes = {"jobs": self._keys.job(""), "schedules": self._keys.jobs(""), "results": self._keys.result("")}
+        prefixes |= {"marks": self._keys.cancelled(""), "replies": self._keys.replies("")}
+        self._prefixes = orjson.dumps(prefixes)
+        self._batcher = Batcher(self._say_again, max_batch=MAX_BATCH)
 
     async def claim(self, at_most: int) -> Due:
-        """Jobs that are due, for this worker alone until the lease ends. Raises redis.RedisError."""
+        """Jobs that are due, for this worker alone until the lease ends. Raises StoreUnreachable."""
         # Another tool's jobs come first each time, so that one with too many does not starve the others.
         self._schedules.append(self._schedules.pop(0))
         now_ms, next_ms, found = await self._claim(
@@ -118,17 +141,17 @@ class Schedule:
         call = job.record.call
         if isinstance(verdict, End):
             result = verdict.result.model_copy(update={"attempt": _attempt(job.record, time.time())})
-            return await self._say(job, "end", 0.0, self._seal.close_result(result, call.call_id))
+            return await self._tell(job, "end", 0.0, self._seal.close_result(result, call.call_id))
         what = "wait" if verdict.heeds_cancel else "retry"
-        return await self._say(job, what, verdict.delay_s, verdict.state.model_dump_json())
+        return await self._tell(job, what, verdict.delay_s, verdict.state.model_dump_json())
 
     async def hold(self, job: Claimed) -> Outcome:
         """Keep a claim for another lease."""
-        return await self._say(job, "hold", self._lease_ms / 1000, "")
+        return await self._tell(job, "hold", self._lease_ms / 1000, "")
 
     async def give_back(self, job: Claimed) -> Outcome:
         """Let another worker have it at once, as if it had not been claimed here."""
-        return await self._say(job, "wait", 0.0, job.state.model_dump_json())
+        return await self._tell(job, "wait", 0.0, job.state.model_dump_json())
 
     def _open(self, call_id: str, sealed: bytes) -> JobRecord:
         record = self._seal.open_job(sealed, call_id)
@@ -141,41 +164,29 @@ class Schedule:
         letter: dict[Any, Any] = {"reason": f"job: {reason}", "id": call_id, "text": sealed[:65536]}
         await self._client.xadd(self._keys.dead_letters(), letter, maxlen=DEAD_LETTERS_MAX, approximate=True)
         await self._client.hincrby(self._keys.counters(), "refused_jobs", 1)
-        await self._send([("drop", call_id, fence, 0, 0, "")])
+        await self._say([_word("drop", call_id, fence)])
 
-    def _say(self, job: Claimed, what: str, wait_s: float, text: str | bytes) -> asyncio.Future[Outcome]:
-        loop = asyncio.get_running_loop()
-        outcome: asyncio.Future[Outcome] = loop.create_future()
+    def _tell(self, job: Claimed, what: str, wait_s: float, text: str | bytes) -> asyncio.Future[Outcome]:
         call = job.record.call
-        self._waiting.append(((what, call.call_id, job.fence, _ms(wait_s), _ms(call.deadline_unix_s), text), outcome))
-        if self._flushing is None:
-            self._flushing = loop.create_task(self._flush())
-        return outcome
-
-    async def _flush(self) -> None:
-        try:
-            while self._waiting:
-                batch, self._waiting = self._waiting[:MAX_BATCH], self._waiting[MAX_BATCH:]
-                # Said twice is harmless: the second time the job is gone, or the same wait begins a little later.
-                async for attempt in stamina.retry_context(
-                    on=redis.RedisError, attempts=None, timeout=None, wait_max=2.0
-                ):
-                    with attempt:
-                        outcomes = await self._send([word for word, _ in batch])
-                for (_, future), outcome in zip(batch, outcomes, strict=True):
-                    if not future.done():
-                        future.set_result(Outcome(outcome))
-        finally:
-            self._flushing = None
-
-    async def _send(self, words: Sequence[tuple[Any, ...]]) -> list[int]:
-        keys = self._keys
-        prefixes = [keys.job(""), keys.jobs(""), keys.result(""), keys.cancelled(""), keys.replies("")]
-        limits = [RESULT_TTL_S * 1000, REPLIES_TTL_S, REPLIES_MAX]
-        outcomes: list[int] = await self._report(
-            args=[*prefixes, *limits, *(field for word in words for field in word)]
+        word = _word(
+            what, call.call_id, job.fence, wait_ms=_ms(wait_s), deadline_ms=_ms(call.deadline_unix_s), text=text
         )
-        return outcomes
+        return self._batcher.add(word)
+
+    async def _say_again(self, words: Sequence[_Word]) -> list[Outcome]:
+        # Said twice is harmless: the second time the job is gone, or the same wait begins a little later.
+        return await until_redis_is_back(lambda: self._say(words))
+
+    async def _say(self, words: Sequence[_Word]) -> list[Outcome]:
+        outcomes: list[int] = await self._report(args=[self._prefixes, *(part for word in words for part in word)])
+        return [Outcome(outcome) for outcome in outcomes]
+
+
+def _word(
+    what: str, call_id: str, fence: int, *, wait_ms: int = 0, deadline_ms: int = 0, text: str | bytes = ""
+) -> _Word:
+    said = {"what": what, "call": call_id, "fence": fence, "wait_ms": wait_ms, "deadline_ms": deadline_ms}
+    return _Word(orjson.dumps(said), text)
 
 
 def _first_wait_ms(job: JobRecord) -> int:

@@ -16,6 +16,7 @@ import structlog
 from toolfleet.artifacts import Artifacts
 from toolfleet.calls import Failed, MediaPart, Returned, Submitted, ToolCall
 from toolfleet.paging import preview
+from toolfleet.redis_clients import COMMAND_FAILED
 from toolfleet.settings import Settings
 from toolfleet.workers.tool.results import cut, is_larger
 
@@ -24,6 +25,9 @@ log = structlog.get_logger("toolfleet.workers")
 ATTEMPTS = 4
 KEEP_WITHIN_S = 10.0
 """How long Redis may take to take it; then the model gets the beginning, and is told that the rest is lost."""
+
+# Not `toolfleet.outages`: whoever waits here is a model, to which the beginning is of more use than the whole too late.
+_TRIES = stamina.AsyncRetryingCaller(attempts=ATTEMPTS, timeout=KEEP_WITHIN_S, wait_max=2.0).on(COMMAND_FAILED)
 
 
 class Fitting:
@@ -68,12 +72,12 @@ class Fitting:
 
     async def _kept(self, data: bytes, call: ToolCall, media_type: str | None = None) -> str | None:
         named = {} if media_type is None else {"media_type": media_type}
+
+        async def keep() -> str | None:
+            return await self._artifacts.keep(data, run_id=call.run_id, **named)
+
         try:
-            async for attempt in stamina.retry_context(
-                on=redis.RedisError, attempts=ATTEMPTS, timeout=KEEP_WITHIN_S, wait_max=2.0
-            ):
-                with attempt:
-                    return await self._artifacts.keep(data, run_id=call.run_id, **named)
-        except redis.RedisError as error:
+            return await _TRIES(keep)
+        except COMMAND_FAILED as error:
             log.warning("artifact_not_kept", call_id=call.call_id, run_id=call.run_id, error=str(error))
         return None

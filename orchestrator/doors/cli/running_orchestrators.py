@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from toolfleet.connections import connect, translating
+from toolfleet.connections import connect
 from toolfleet.errors import WorkerNotReady
 from toolfleet.local.lifeline import lifeline
 from toolfleet.orchestrator.doors.cli.child_commands import ChildCommands
@@ -45,7 +45,7 @@ class RunningOrchestrators(ChildCommands):
     def wait_until_ready(self) -> None:
         """Return when each of them holds its lease. Raises WorkerNotReady with the last words of one that does not."""
         give_up_at = time.monotonic() + READY_WITHIN_S
-        with translating(self._settings), connect(self._settings) as client:
+        with connect(self._settings) as client:
             while True:
                 leases = client.zrange(self._settings.keys.orchestrators(), 0, -1)
                 ids = [each.decode() for each in leases if isinstance(each, bytes)]

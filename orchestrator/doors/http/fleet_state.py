@@ -9,7 +9,6 @@ from typing import Any, Final
 from fastapi import APIRouter
 from starlette.responses import Response
 
-from toolfleet.connections import translating
 from toolfleet.orchestrator.doors.http.access import Admin, Reader
 from toolfleet.orchestrator.doors.http.metrics import CONTENT_TYPE, exposition
 from toolfleet.orchestrator.doors.http.problems import Problem, ProblemDetails
@@ -49,8 +48,7 @@ async def readyz(door: Through) -> Health:
         raise Problem(HTTPStatus.SERVICE_UNAVAILABLE, "this process is stopping")
     try:
         async with asyncio.timeout(READY_WITHIN_S):
-            with translating(door.settings):
-                await door.client.ping()
+            await door.client.ping()
     except TimeoutError:
         raise Problem(HTTPStatus.SERVICE_UNAVAILABLE, f"Redis did not answer within {READY_WITHIN_S:g} s") from None
     return Health()

@@ -16,13 +16,13 @@ from starlette.datastructures import Headers
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from toolfleet.connections import translating
 from toolfleet.errors import StoreUnreachable, ToolfleetError
 from toolfleet.keys import IDEMPOTENCY_TTL_S
 from toolfleet.orchestrator.doors.http.door import Door
 from toolfleet.orchestrator.doors.http.key_store import Grant
 from toolfleet.orchestrator.doors.http.problems import Problem, answer, path_of, problem_of
 from toolfleet.orchestrator.doors.http.sse import MEDIA_TYPE as STREAM
+from toolfleet.scripts import lua
 
 log = structlog.get_logger("toolfleet.http")
 
@@ -35,14 +35,7 @@ UNDER_WAY_S: Final = 120
 REDIRECTION: Final = 300
 SERVER_ERROR: Final = 500
 
-CLAIM: Final = """
--- KEYS: record; ARGV: fingerprint, ttl (ms). False for the first request, otherwise what is known of it.
-local known = redis.call('HMGET', KEYS[1], 'fingerprint', 'status', 'headers', 'body')
-if known[1] then return known end
-redis.call('HSET', KEYS[1], 'fingerprint', ARGV[1])
-redis.call('PEXPIRE', KEYS[1], ARGV[2])
-return false
-"""
+BEGIN: Final = lua(__package__, "begin_request")
 
 
 class Idempotency:
@@ -113,13 +106,12 @@ class _First:
 
     async def claim(self) -> _Known | None:
         """None for the first request, what it was answered for a repeat. Raises Problem while that is not known."""
-        script = self._door.client.register_script(CLAIM)
+        script = self._door.client.register_script(BEGIN)
         under_way_s = IDEMPOTENCY_TTL_S if self._is_call else UNDER_WAY_S
-        with translating(self._door.settings):
-            known = cast(
-                "list[bytes | None] | None",
-                await script(keys=[self._name], args=[self._fingerprint, under_way_s * 1000]),
-            )
+        known = cast(
+            "list[bytes | None] | None",
+            await script(keys=[self._name], args=[self._fingerprint, under_way_s * 1000]),
+        )
         if known is None:
             return None
         fingerprint, status, headers, body = known
@@ -168,8 +160,7 @@ class _First:
             if status < REDIRECTION:
                 await self._remember(started, body)
             elif not (self._is_call and status >= SERVER_ERROR):
-                with translating(self._door.settings):
-                    await self._door.client.delete(self._name)
+                await self._door.client.delete(self._name)
         except StoreUnreachable as error:
             log.warning("answer_not_remembered", error=str(error))
 
@@ -180,11 +171,10 @@ class _First:
             "headers": orjson.dumps(headers),
             "body": body,
         }
-        with translating(self._door.settings):
-            pipeline = self._door.client.pipeline(transaction=True)
-            pipeline.hset(self._name, mapping={"fingerprint": self._fingerprint, **fields})
-            pipeline.expire(self._name, IDEMPOTENCY_TTL_S)
-            await pipeline.execute()
+        pipeline = self._door.client.pipeline(transaction=True)
+        pipeline.hset(self._name, mapping={"fingerprint": self._fingerprint, **fields})
+        pipeline.expire(self._name, IDEMPOTENCY_TTL_S)
+        await pipeline.execute()
 
 
 def _is_stream(started: Message) -> bool:

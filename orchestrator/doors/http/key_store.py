@@ -19,7 +19,7 @@ import redis.asyncio
 from pydantic import Field
 
 from toolfleet.calls import Record
-from toolfleet.connections import translating
+from toolfleet.scripts import lua
 from toolfleet.settings import Settings
 from toolfleet.wire import Refused, Seal
 
@@ -35,20 +35,7 @@ KNOWN_MAX: Final = 10_000
 MIN_RATE_PER_S: Final = 1 / 1800
 """The bucket of the slowest key is full again, and gone from Redis, within an hour."""
 
-TAKE: Final = """
--- KEYS: bucket; ARGV: tokens per second, how many it holds
--- Takes one token. Returns 0, or the milliseconds until there is one.
-local time = redis.call('TIME')
-local now_s = time[1] + time[2] / 1e6
-local bucket = redis.call('HMGET', KEYS[1], 'tokens', 'at_s')
-local rate, size = tonumber(ARGV[1]), tonumber(ARGV[2])
-local tokens = size
-if bucket[1] then tokens = math.min(size, bucket[1] + math.max(0, now_s - bucket[2]) * rate) end
-if tokens < 1 then return math.ceil((1 - tokens) / rate * 1000) end
-redis.call('HSET', KEYS[1], 'tokens', tostring(tokens - 1), 'at_s', string.format('%.6f', now_s))
-redis.call('PEXPIRE', KEYS[1], math.ceil(size / rate * 1000) + 1000)
-return 0
-"""
+TAKE: Final = lua(__package__, "take_token")
 
 
 class Scope(StrEnum):
@@ -142,8 +129,7 @@ class Keyring:
             expires_unix_s=expires_unix_s,
         )
         sealed = self._seal.close_api_key(stored.model_dump_json().encode(), digest)
-        with translating(self._settings):
-            await self._client.hset(self._settings.keys.api_keys(), digest, sealed)
+        await self._client.hset(self._settings.keys.api_keys(), digest, sealed)
         return key, stored
 
     async def all(self) -> list[ApiKey]:
@@ -156,8 +142,7 @@ class Keyring:
         if len(found) != 1:
             return None
         [(digest, key)] = found.items()
-        with translating(self._settings):
-            await self._client.hdel(self._settings.keys.api_keys(), digest)
+        await self._client.hdel(self._settings.keys.api_keys(), digest)
         return key
 
     async def find(self, key: str) -> ApiKey | None:
@@ -172,8 +157,7 @@ class Keyring:
         """Whether no key was ever made, or each was revoked; as of a second ago at most."""
         counted_s, is_empty = self._counted
         if time.monotonic() - counted_s >= KNOWN_FOR_S:
-            with translating(self._settings):
-                keys = await self._client.hlen(self._settings.keys.api_keys())
+            keys = await self._client.hlen(self._settings.keys.api_keys())
             is_empty = keys == 0
             self._counted = time.monotonic(), is_empty
         return is_empty
@@ -182,16 +166,14 @@ class Keyring:
         """Count a request of this key; 0 if it may be made now, otherwise how long to wait."""
         if key.rate_per_s is None:
             return 0.0
-        with translating(self._settings):
-            wait_ms: int = await self._take(
-                keys=[self._settings.keys.rate(key.key_id)], args=[key.rate_per_s, max(1.0, key.rate_per_s)]
-            )
+        wait_ms: int = await self._take(
+            keys=[self._settings.keys.rate(key.key_id)], args=[key.rate_per_s, max(1.0, key.rate_per_s)]
+        )
         return wait_ms / 1000
 
     async def _look_up(self, digest: str) -> ApiKey | None:
-        with translating(self._settings):
-            reply = self._client.hget(self._settings.keys.api_keys(), digest)
-            sealed = cast("bytes | None", await cast("Awaitable[object]", reply))
+        reply = self._client.hget(self._settings.keys.api_keys(), digest)
+        sealed = cast("bytes | None", await cast("Awaitable[object]", reply))
         self._known.pop(digest, None)
         # Only keys that exist are remembered: guesses would fill the memory.
         found = None if sealed is None else self._opened(digest, sealed)
@@ -202,9 +184,8 @@ class Keyring:
         return found
 
     async def _stored(self) -> dict[str, ApiKey]:
-        with translating(self._settings):
-            reply = self._client.hgetall(self._settings.keys.api_keys())
-            stored = cast("Mapping[bytes, bytes]", await cast("Awaitable[object]", reply))
+        reply = self._client.hgetall(self._settings.keys.api_keys())
+        stored = cast("Mapping[bytes, bytes]", await cast("Awaitable[object]", reply))
         opened = {digest.decode(): self._opened(digest.decode(), sealed) for digest, sealed in stored.items()}
         return {digest: key for digest, key in opened.items() if key is not None}
 

@@ -9,7 +9,6 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
-from toolfleet.connections import translating
 from toolfleet.orchestrator.doors.http.door import Door
 from toolfleet.streams import Priority
 
@@ -59,19 +58,18 @@ async def exposition(door: Door) -> bytes:
 
 async def _stored(door: Door, queues: list[str]) -> tuple[int, int, dict[str, int], Mapping[bytes, bytes]]:
     keys = door.settings.keys
-    with translating(door.settings):
-        pipeline = door.client.pipeline(transaction=False)
-        pipeline.zcard(keys.runs())
-        pipeline.xlen(keys.dead_letters())
-        for queue in queues:
-            for priority in Priority:
-                pipeline.xlen(keys.queue(queue, priority))
-            pipeline.smembers(keys.lanes(queue))
-        runs, dead, *found = await pipeline.execute()
-        size = len(Priority) + 1
-        by_queue = {queue: found[size * n : size * (n + 1)] for n, queue in enumerate(queues)}
-        lengths = {queue: sum(counts) + await _in_lanes(door, lanes) for queue, (*counts, lanes) in by_queue.items()}
-        counters = await cast("Awaitable[Mapping[bytes, bytes]]", door.client.hgetall(keys.counters()))
+    pipeline = door.client.pipeline(transaction=False)
+    pipeline.zcard(keys.runs())
+    pipeline.xlen(keys.dead_letters())
+    for queue in queues:
+        for priority in Priority:
+            pipeline.xlen(keys.queue(queue, priority))
+        pipeline.smembers(keys.lanes(queue))
+    runs, dead, *found = await pipeline.execute()
+    size = len(Priority) + 1
+    by_queue = {queue: found[size * n : size * (n + 1)] for n, queue in enumerate(queues)}
+    lengths = {queue: sum(counts) + await _in_lanes(door, lanes) for queue, (*counts, lanes) in by_queue.items()}
+    counters = await cast("Awaitable[Mapping[bytes, bytes]]", door.client.hgetall(keys.counters()))
     return runs, dead, lengths, counters
 
 

@@ -18,9 +18,9 @@ import redis
 import redis.asyncio
 import structlog
 
-from toolfleet.connections import translating
 from toolfleet.orchestrator.run.states import State
 from toolfleet.orchestrator.store.run_store import FIRST
+from toolfleet.redis_clients import COMMAND_FAILED
 from toolfleet.settings import Settings
 
 log = structlog.get_logger("toolfleet.http")
@@ -96,7 +96,6 @@ class Tail:
 
     def __init__(self, client: redis.asyncio.Redis, settings: Settings, *, max_frames: int) -> None:
         self._client = client
-        self._settings = settings
         self._keys = settings.keys
         self._max_frames = max_frames
         self._watched: dict[str, _Watched] = {}
@@ -190,7 +189,7 @@ class Tail:
                     while True:
                         await self._is_wanted.wait()
                         await self._read_once(reader)
-            except redis.RedisError as error:
+            except COMMAND_FAILED as error:
                 log.warning("runs_unreadable", error=str(error))
                 await asyncio.sleep(RETRY_S)
             finally:
@@ -238,7 +237,7 @@ class Tail:
             while self._is_stale and self._reader_id is not None:
                 try:
                     await self._client.client_unblock(self._reader_id)
-                except redis.RedisError:
+                except COMMAND_FAILED:
                     break  # the reader will have noticed too
                 await asyncio.sleep(WAKE_EVERY_S)
             await asyncio.sleep(WAKE_EVERY_S)
@@ -247,8 +246,7 @@ class Tail:
 
     async def _stored(self, run_id: str, after: str) -> list[Frame]:
         async with self._reading:
-            with translating(self._settings):
-                found = await self._range(run_id, after)
+            found = await self._range(run_id, after)
         return [_frame(entry_id, fields[b"e"]) for entry_id, fields in found]
 
     async def _range(self, run_id: str, after: str) -> list[tuple[bytes, dict[bytes, bytes]]]:
@@ -268,12 +266,11 @@ class Tail:
 
     async def _end(self, run_id: str) -> tuple[bytes | None, list[tuple[bytes, dict[bytes, bytes]]]]:
         """The state in the run's head, and its newest entry. Raises StoreUnreachable."""
-        with translating(self._settings):
-            # In one transaction: a run that is resumed has newer entries than its end.
-            pipeline = self._client.pipeline(transaction=True)
-            pipeline.hget(self._keys.head(run_id), "state")
-            pipeline.xrevrange(self._keys.run(run_id), count=1)
-            state, newest = await pipeline.execute()
+        # In one transaction: a run that is resumed has newer entries than its end.
+        pipeline = self._client.pipeline(transaction=True)
+        pipeline.hget(self._keys.head(run_id), "state")
+        pipeline.xrevrange(self._keys.run(run_id), count=1)
+        state, newest = await pipeline.execute()
         return state, newest
 
 

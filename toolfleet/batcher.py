@@ -1,0 +1,64 @@
+"""Items to one place in batches: while one batch is on its way, the next one collects.
+
+So a lone item waits for nothing, and a thousand at once go together. Knows nothing of what is sent, or where to.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Generic, TypeVar
+
+Item = TypeVar("Item")
+Outcome = TypeVar("Outcome")
+
+
+class Batcher(Generic[Item, Outcome]):
+    """Sends items in the order in which they came, one batch at a time. For one event loop."""
+
+    def __init__(self, send: Callable[[Sequence[Item]], Awaitable[Sequence[Outcome]]], *, max_batch: int) -> None:
+        """`send` gives an outcome for each item, in their order."""
+        self._send = send
+        self._max_batch = max_batch
+        self._waiting: list[tuple[Item, asyncio.Future[Outcome] | None]] = []
+        self._sending: asyncio.Task[None] | None = None
+
+    def add(self, item: Item) -> asyncio.Future[Outcome]:
+        """Queue an item; what is returned has its outcome, or what `send` raised."""
+        loop = asyncio.get_running_loop()
+        outcome: asyncio.Future[Outcome] = loop.create_future()
+        self._waiting.append((item, outcome))
+        if self._sending is None:
+            self._sending = loop.create_task(self._send_all())
+        return outcome
+
+    def add_all(self, items: Sequence[Item]) -> asyncio.Future[Outcome]:
+        """Queue some items, one at least; what is returned has the outcome of the last one."""
+        self._waiting += [(item, None) for item in items[:-1]]
+        return self.add(items[-1])
+
+    async def drain(self) -> None:
+        """Return when all that was queued is sent."""
+        if self._sending is not None:
+            await self._sending
+
+    async def _send_all(self) -> None:
+        try:
+            while self._waiting:
+                batch, self._waiting = self._waiting[: self._max_batch], self._waiting[self._max_batch :]
+                await self._send_batch(batch)
+        finally:
+            self._sending = None
+
+    async def _send_batch(self, batch: Sequence[tuple[Item, asyncio.Future[Outcome] | None]]) -> None:
+        try:
+            outcomes = await self._send([item for item, _ in batch])
+        except Exception as error:
+            # A bug, as `send` waits out what may pass. Whoever waits must not do so for ever.
+            for _, future in batch:
+                if future is not None and not future.done():
+                    future.set_exception(error)
+            raise
+        for (_, future), outcome in zip(batch, outcomes, strict=True):
+            if future is not None and not future.done():
+                future.set_result(outcome)

@@ -1,0 +1,31 @@
+-- What every script that ends a call does in the end: stores the result, and tells whoever waits for it.
+-- The one place that decides who that is. Begins other scripts; needs the constants that `toolfleet.replies` names.
+
+-- The orchestrator that sent the call or, when its lease is gone, the one that owns the run by now.
+local is_there = {}
+local function mailbox(replies, call)
+    if is_there[replies] then return replies end
+    local namespace, orchestrator = string.match(replies, '^(.-)' .. REPLIES .. '(.*)$')
+    if is_there[replies] == nil then
+        is_there[replies] = redis.call('EXISTS', namespace .. ORCHESTRATOR .. orchestrator) == 1
+        if is_there[replies] then return replies end
+    end
+    local run = string.match(call, '^(.*)%.%d+%.%d+$')
+    local owner = run and redis.call('HGET', namespace .. HEAD .. run, 'owner')
+    if not owner then return replies end
+    return namespace .. REPLIES .. owner
+end
+
+-- Tells whoever waits for a call; `field` says what it is: 'r' its result, 's' that it goes on elsewhere.
+local function tell(replies, call, field, sealed)
+    local box = mailbox(replies, call)
+    redis.call('XADD', box, 'MAXLEN', '~', REPLIES_MAX, '*', 'c', call, field, sealed)
+    if box ~= replies then redis.call('EXPIRE', box, REPLIES_TTL_S) end
+end
+
+-- Stores the result of a call and tells of it. 1, or 2 when it had a result: the first one counts.
+local function settle(results, call, sealed, replies)
+    if not redis.call('SET', results .. call, sealed, 'NX', 'PX', RESULT_TTL_MS) then return 2 end
+    tell(replies, call, 'r', sealed)
+    return 1
+end

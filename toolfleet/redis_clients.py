@@ -1,0 +1,157 @@
+"""redis-py's clients with this project's errors: a Redis that is away, or refuses for now, is StoreUnreachable.
+
+The one border: nobody else turns an error of Redis into one of ours. What passes as it is says that a command was
+wrong (a bug), that a group is missing, or that a script is not loaded yet, which redis-py's scripts mend themselves.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final, NoReturn, Self
+
+import redis
+import redis.asyncio
+import redis.asyncio.client
+import redis.client
+from redis.exceptions import (
+    AuthenticationError,
+    BusyLoadingError,
+    ClusterDownError,
+    InvalidResponse,
+    NoPermissionError,
+    OutOfMemoryError,
+    ReadOnlyError,
+    RedisError,
+)
+
+from toolfleet.errors import StoreRefuses, StoreUnreachable
+
+COMMAND_FAILED: Final = (StoreUnreachable, RedisError)
+"""All that a command of these clients may end in: for loops that must go on, and words that must be said, whatever
+Redis answers."""
+
+# Each stands behind "Redis at …".
+_AWAY: Final = "does not answer ({said}); start it, or set TOOLFLEET_REDIS_URL"
+_ANOTHER: Final = "does not speak Redis's protocol ({said}); set TOOLFLEET_REDIS_URL"
+_REFUSED: Final = "refused us: {said}; check user and password in TOOLFLEET_REDIS_URL"
+
+# The more special kinds come first: two of them are ConnectionErrors to redis-py.
+_BY_KIND: Final[tuple[tuple[type[RedisError], str], ...]] = (
+    (AuthenticationError, _REFUSED),
+    (NoPermissionError, _REFUSED),
+    (BusyLoadingError, "cannot be used yet: {said}; wait until it has read its data"),
+    (redis.ConnectionError, _AWAY),
+    (redis.TimeoutError, _AWAY),
+    (InvalidResponse, _ANOTHER),
+    (OutOfMemoryError, "refuses writes: {said}; raise its maxmemory, or remove what fills it"),
+    (ReadOnlyError, "refuses writes: {said}; set TOOLFLEET_REDIS_URL to its primary"),
+    (ClusterDownError, "refuses commands: {said}; wait until it is whole again, or see its log"),
+)
+
+# Refusals that redis-py has no class for, by the word that they begin with.
+_BY_CODE: Final = {
+    "MISCONF": "refuses writes: {said}; see its log, and the room on its disk",
+    "NOREPLICAS": "refuses writes: {said}; start its replicas, or lower its min-replicas-to-write",
+}
+
+_PIPELINE_SAYS: Final = "of pipeline caused error: "
+"""What redis-py puts before the server's words, behind the command with its arguments, which are nobody's business."""
+
+
+def raise_in_our_words(error: RedisError, address: str) -> NoReturn:
+    """Raise StoreUnreachable for what waiting or an operator can mend, and any other error as it is."""
+    said = str(error).rpartition(_PIPELINE_SAYS)[2]
+    of_its_code = _BY_CODE.get(said.partition(" ")[0])
+    text = next((text for kind, text in _BY_KIND if isinstance(error, kind)), of_its_code)
+    if text is None:
+        raise error
+    family = StoreUnreachable if text in {_AWAY, _ANOTHER} else StoreRefuses
+    raise family(f"Redis at {address} {text.format(said=said)}") from error
+
+
+class Client(redis.Redis):
+    """A blocking client. Its commands, pipelines and scripts raise StoreUnreachable."""
+
+    def __init__(self, pool: redis.ConnectionPool, address: str) -> None:
+        """Owns `pool`; `address` is what errors name, so it must hold no password."""
+        super().__init__(connection_pool=pool)
+        self.auto_close_connection_pool = True
+        self._address = address
+
+    def execute_command(self, *args: Any, **options: Any) -> Any:
+        """See redis.Redis. Raises StoreUnreachable."""
+        try:
+            return super().execute_command(*args, **options)  # type: ignore[no-untyped-call]  # as redis-py has it
+        except RedisError as error:
+            raise_in_our_words(error, self._address)
+
+    def pipeline(self, transaction: bool = True, shard_hint: Any = None) -> redis.client.Pipeline:  # noqa: FBT001  # as redis-py has it
+        """See redis.Redis."""
+        return _Pipeline(self.connection_pool, self.response_callbacks, transaction, shard_hint, self._address)
+
+
+class _Pipeline(redis.client.Pipeline):
+    """Commands that go together."""
+
+    def __init__(self, pool: Any, callbacks: Any, transaction: Any, shard_hint: Any, address: str) -> None:
+        super().__init__(pool, callbacks, transaction, shard_hint)
+        self._address = address
+
+    def execute(self, raise_on_error: bool = True) -> list[Any]:  # noqa: FBT001  # as redis-py has it
+        """See redis.client.Pipeline. Raises StoreUnreachable."""
+        try:
+            return super().execute(raise_on_error)
+        except RedisError as error:
+            raise_in_our_words(error, self._address)
+
+
+class AsyncClient(redis.asyncio.Redis):
+    """A client for one event loop. Its commands, pipelines and scripts raise StoreUnreachable."""
+
+    def __init__(
+        self,
+        pool: redis.asyncio.ConnectionPool,
+        address: str,
+        *,
+        owns_pool: bool = True,
+        is_one_connection: bool = False,
+    ) -> None:
+        """`address` is what errors name, so it must hold no password."""
+        super().__init__(connection_pool=pool, single_connection_client=is_one_connection)
+        self.auto_close_connection_pool = owns_pool
+        self._address = address
+
+    async def execute_command(self, *args: Any, **options: Any) -> Any:
+        """See redis.asyncio.Redis. Raises StoreUnreachable."""
+        try:
+            return await super().execute_command(*args, **options)  # type: ignore[no-untyped-call]  # as redis-py has it
+        except RedisError as error:
+            raise_in_our_words(error, self._address)
+
+    def pipeline(self, transaction: bool = True, shard_hint: Any = None) -> redis.asyncio.client.Pipeline:  # noqa: FBT001  # as redis-py has it
+        """See redis.asyncio.Redis."""
+        return _AsyncPipeline(self.connection_pool, self.response_callbacks, transaction, shard_hint, self._address)
+
+    def client(self) -> AsyncClient:
+        """A client of the same server with a connection of its own, once it is entered."""
+        return AsyncClient(self.connection_pool, self._address, owns_pool=False, is_one_connection=True)
+
+    async def __aenter__(self) -> Self:
+        try:
+            return await super().__aenter__()
+        except RedisError as error:  # one with a connection of its own connects here
+            raise_in_our_words(error, self._address)
+
+
+class _AsyncPipeline(redis.asyncio.client.Pipeline):
+    """Commands that go together."""
+
+    def __init__(self, pool: Any, callbacks: Any, transaction: Any, shard_hint: Any, address: str) -> None:
+        super().__init__(pool, callbacks, transaction, shard_hint)
+        self._address = address
+
+    async def execute(self, raise_on_error: bool = True) -> list[Any]:  # noqa: FBT001  # as redis-py has it
+        """See redis.asyncio.client.Pipeline. Raises StoreUnreachable."""
+        try:
+            return await super().execute(raise_on_error)
+        except RedisError as error:
+            raise_in_our_words(error, self._address)

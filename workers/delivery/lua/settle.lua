@@ -1,0 +1,37 @@
+-- Settles calls: stores each result, tells of it, and acknowledges and deletes its message, unless the call is another
+-- worker's by now. Begins with tell.lua.
+--
+-- ARGV  prefix of jobs, then for each origin: stream, consumer, prefix of results, reply stream, number of its
+--       settlements, and for each of those: entry, call, sealed result
+-- Reply for each settlement 0 if it came too late, 1 if it counted, 2 if the call had a result or goes on as a job
+
+local jobs = ARGV[1]
+local outcomes = {}
+local i = 2
+while i <= #ARGV do
+    local stream, consumer, results, replies = ARGV[i], ARGV[i + 1], ARGV[i + 2], ARGV[i + 3]
+    local last = i + 5 + 3 * (ARGV[i + 4] - 1)
+    local done = {}
+    for at = i + 5, last, 3 do
+        local entry, call, sealed = ARGV[at], ARGV[at + 1], ARGV[at + 2]
+        local outcome = 1
+        if stream ~= '' then
+            -- The pending entry is the fence: once it is another worker's, a new attempt has begun and this one is too
+            -- late. An entry that was taken from us but given to nobody yet is still ours to finish.
+            local pending = redis.pcall('XPENDING', stream, GROUP, entry, entry, 1)
+            local owner = pending[1] and pending[1][2]
+            if owner and owner ~= consumer and owner ~= RETURNED then outcome = 0 else done[#done + 1] = entry end
+            -- What submitted a job is done, whatever is said of its process since: the job ends the call.
+            if not owner and redis.call('EXISTS', jobs .. call) == 1 then outcome = 2 end
+        end
+        if outcome == 1 then outcome = settle(results, call, sealed, replies) end
+        outcomes[#outcomes + 1] = outcome
+    end
+    redis.call('EXPIRE', replies, REPLIES_TTL_S)
+    if #done > 0 then
+        redis.call('XACK', stream, GROUP, unpack(done))
+        redis.call('XDEL', stream, unpack(done))
+    end
+    i = last + 3
+end
+return outcomes

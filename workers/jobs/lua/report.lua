@@ -1,0 +1,50 @@
+-- Takes what claimants say of their jobs; only the newest claim of a job counts. Begins with tell.lua and clock.lua.
+--
+-- ARGV  JSON with the prefixes `jobs`, `schedules`, `results`, `marks` and `replies`, then for each job JSON and a text.
+--       The JSON has `call`, `fence`, `wait_ms`, `deadline_ms` and `what`, which is one of
+--         wait    ask again after the wait, at the deadline, or at once if it was cancelled; the text is its state
+--         retry   the same, cancelled or not
+--         hold    still at it: the lease is the wait from now
+--         end     the text is the sealed result
+--         drop    forget it
+-- Reply for each job 0 if it was claimed again or has ended since, 1 if the word counted, 2 if its call had a result
+
+local prefix = cjson.decode(ARGV[1])
+local now = now_ms()
+
+-- The job's end: stored and told if `sealed` is there, forgotten either way.
+local function finish(job, schedule, call, reply_to, sealed)
+    local outcome = 1
+    if sealed then
+        local replies = prefix.replies .. reply_to
+        outcome = settle(prefix.results, call, sealed, replies)
+        redis.call('EXPIRE', replies, REPLIES_TTL_S)
+    end
+    redis.call('DEL', job)
+    redis.call('ZREM', schedule, call)
+    return outcome
+end
+
+local function hear(word, text)
+    local job = prefix.jobs .. word.call
+    local fence, tool, reply_to = unpack(redis.call('HMGET', job, 'fence', 'tool', 'to'))
+    if not fence or tonumber(fence) ~= word.fence then return 0 end
+    local schedule = prefix.schedules .. tool
+    if word.what == 'end' then return finish(job, schedule, word.call, reply_to, text) end
+    if word.what == 'drop' then return finish(job, schedule, word.call) end
+    if word.what == 'hold' then
+        redis.call('HSET', job, 'until', now + word.wait_ms)
+        redis.call('ZADD', schedule, now + word.wait_ms, word.call)
+        return 1
+    end
+    local due = math.min(now + word.wait_ms, word.deadline_ms)
+    if word.what == 'wait' and redis.call('EXISTS', prefix.marks .. word.call) == 1 then due = now end
+    redis.call('HSET', job, 'state', text)
+    redis.call('HDEL', job, 'until')
+    redis.call('ZADD', schedule, due, word.call)
+    return 1
+end
+
+local outcomes = {}
+for i = 2, #ARGV, 2 do outcomes[#outcomes + 1] = hear(cjson.decode(ARGV[i]), ARGV[i + 1]) end
+return outcomes

@@ -435,9 +435,9 @@ class Orchestrator:
         if options.get("tools") is None:
             chosen = await self._offering.chosen_at_start(messages, options.get("context") or {})
             options = {**options, "tools": chosen}
-        tools = options.get("tools")
         started = run_started(messages, options, model=model, default_max_turns=self._settings.max_turns)
-        own = contributed(self._interceptors.chosen(started.interceptors))
+        tools = started.terms.tools
+        own = contributed(self._interceptors.chosen(started.terms.interceptors))
         served = None if tools is None else [name for name in tools if name not in self._agents and name not in own]
         await self.catalog.choose(served)
         return started

@@ -120,7 +120,7 @@ class Overview:
         """A run and its calls. Raises RunNotFound, StoreUnreachable."""
         run, times = await self._read(run_id)
         open_calls = [] if run.state.is_terminal else [call for call in run.calls if _is_open(call)]
-        seen = await self._seen({call.call_id: call.tool for call in open_calls})
+        seen = await self._seen({call.call_id: call.tool for call in open_calls}, run.terms.priority)
         tools = await self._catalog.offered()
         return RunOverview(
             run=run,
@@ -158,7 +158,7 @@ class Overview:
         return folded(Run.start(entries[0].event), entries[1:]), _times(entries)
 
     async def _bare(self, call_id: str) -> CallStanding:
-        seen = (await self._seen({call_id: ""}))[call_id]
+        seen = (await self._seen({call_id: ""}, Priority.NORMAL))[call_id]
         record = seen.job.record.call if seen.job else None
         return CallStanding(
             call_id=call_id,
@@ -172,7 +172,7 @@ class Overview:
             result=seen.result,
         ).masked((await self._catalog.offered()).get(record.tool if record else ""))
 
-    async def _seen(self, tools: Mapping[str, str]) -> dict[str, _Seen]:
+    async def _seen(self, tools: Mapping[str, str], priority: Priority) -> dict[str, _Seen]:
         """What there is in Redis about these calls, by id, and their tools."""
         if not tools:
             return {}
@@ -194,13 +194,13 @@ class Overview:
                 result=self._seal.open_result(result, call_id) if result else None,
                 progress=self._seal.open_progress(progress, call_id) if progress else None,
                 job=await jobs.status(self._client, self._settings, self._seal, call_id) if job else None,
-                place=await self._place(call_id, queues.get(tool)) if is_looked_for else None,
+                place=await self._place(call_id, queues.get(tool), priority) if is_looked_for else None,
                 is_a_run=child is not None,
             )
         return seen
 
-    async def _place(self, call_id: str, queue: str | None) -> Place | None:
-        return await self._whereabouts.of(call_id, queue, Priority.NORMAL) if queue else None
+    async def _place(self, call_id: str, queue: str | None, priority: Priority) -> Place | None:
+        return await self._whereabouts.of(call_id, queue, priority) if queue else None
 
 
 class _Times(NamedTuple):

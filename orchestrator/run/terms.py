@@ -1,7 +1,7 @@
 """The options of a run: the one list that every door takes, and whether they can be meant. Pure.
 
-An option is a field here, with its bounds and its default, and nowhere else. The Python keywords (`options.RunOptions`),
-the body of `POST /v1/runs`, the lines of a batch, the `toolfleet` member of OpenAI's requests and the options of the
+An option is a field here, with its bounds and its default, and nowhere else. The Python keywords (`RunOptions`), the
+body of `POST /v1/runs`, the lines of a batch, the `toolfleet` member of OpenAI's requests and the options of the
 command are made of these fields or held to them by a test, so that no door can lack one.
 
 Not here is what the clock or the store says of a run: its id, its absolute deadline, its parent. That stands beside the
@@ -114,7 +114,7 @@ NamedPriority = Annotated[
 
 
 class AskedTerms(Record):
-    """Every option of a run that its caller may give. Whoever takes these from strangers says itself whose run it is."""
+    """Every option of a run that its caller may give. A door for strangers says itself whose run it is."""
 
     tools: tuple[str, ...] | None = Field(
         default=None, description="Names to offer; all that live workers serve by default."

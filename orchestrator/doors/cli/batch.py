@@ -81,8 +81,8 @@ def batch(
 ) -> None:
     """Run one conversation for each line of IN, and write one line for each to OUT.
 
-    A line is {"id": …, "question": …} (or "messages", and any option of a run where it differs: "tools", "timeout_s", …)
-    or a line of OpenAI's Batch API (with such options in its body's "toolfleet"), and its output has the same format. A
+    A line is {"id": …, "question": …} (or "messages", and any option of a run where it differs: "tools", "timeout_s",
+    …) or a line of OpenAI's Batch API (with such options in its body's "toolfleet"), and its output has the same format. A
     line that cannot be run is in the output with its reason. Calls go behind those of others unless --priority or the
     line says otherwise.
 

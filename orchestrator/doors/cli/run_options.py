@@ -121,7 +121,7 @@ def run_options(
     ] = None,
     tenant: Annotated[str | None, _option("tenant", "Whose run it is; nobody's by default.")] = None,
 ) -> RunOptions:
-    """The options as keywords, those that were given. Raises InvalidOption, and BadParameter for what cannot be read."""
+    """The options that were given, as keywords. Raises InvalidOption, and BadParameter for what is not readable."""
     limit = {name: _value(number) for name, number in _pairs("limits", limits)}
     if max_calls is not None:
         limit = {"calls": max_calls, "calls_per_tool": max_calls, **limit}

@@ -1,8 +1,8 @@
 """OpenAI's Batch API lines: `custom_id` and the body of a Chat Completions request in, the completion out.
 
 Pure. Tools are taken by name: the fleet's own specs are what the model sees. Sampling parameters go on to the
-model, and the member `toolfleet` takes every option of a run, as at `POST /v1/chat/completions`. What has no effect is named as
-ignored, since a silent difference would be worse.
+model, and the member `toolfleet` takes every option of a run, as at `POST /v1/chat/completions`. What has no
+effect is named as ignored, since a silent difference would be worse.
 https://platform.openai.com/docs/api-reference/batch/request-input
 """
 

@@ -84,7 +84,11 @@ def _turns(value: int) -> int:
 
 
 def _priority(value: object) -> object:
-    return Priority[value.upper()] if isinstance(value, str) and value.upper() in Priority.__members__ else value
+    if not isinstance(value, str):
+        return value
+    if value.upper() not in Priority.__members__:
+        raise ValueError(f"must be {', '.join(each.name.lower() for each in Priority)}, but is {value!r}")
+    return Priority[value.upper()]
 
 
 def _answer_schema(schema: dict[str, Any]) -> dict[str, Any]:

@@ -82,9 +82,9 @@ def batch(
     """Run one conversation for each line of IN, and write one line for each to OUT.
 
     A line is {"id": …, "question": …} (or "messages", and any option of a run where it differs: "tools", "timeout_s",
-    …) or a line of OpenAI's Batch API (with such options in its body's "toolfleet"), and its output has the same format. A
-    line that cannot be run is in the output with its reason. Calls go behind those of others unless --priority or the
-    line says otherwise.
+    …) or a line of OpenAI's Batch API (with such options in its body's "toolfleet"), and its output has the same
+    format. A line that cannot be run is in the output with its reason. Calls go behind those of others unless
+    --priority or the line says otherwise.
 
     Stopped by whatever, the same command goes on where it was: lines in OUT are done, runs under way are gone on with
     from the store, and no model is asked twice for a reply that is stored.

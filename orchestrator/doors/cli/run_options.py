@@ -77,7 +77,7 @@ def run_options(
         _option("merging", "How a key of the state is updated: replace, append, merge.", metavar="KEY=HOW"),
     ] = None,
     interceptors: Annotated[
-        list[str] | None, _option("interceptors", "One of the orchestrator's interceptors; may be given again.")
+        list[str] | None, _option("interceptors", "One that the orchestrator which works on it knows by name.")
     ] = None,
     max_calls: Annotated[
         int | None,

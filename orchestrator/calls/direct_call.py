@@ -44,7 +44,8 @@ class SingleCalls:
         tenant: str = "",
     ) -> Returned | Failed | Submitted:
         """The call's result or, once its patience is used up, its handle. See Orchestrator.call."""
-        RunTerms.of({"patience_s": patience_s, "timeout_s": timeout_s})
+        if patience_s is not None or timeout_s is not None:
+            RunTerms.of({"patience_s": patience_s, "timeout_s": timeout_s})
         offered = await self.catalog.choose([tool])
         run_id = secrets.token_hex(8)
         record = CallRecord(

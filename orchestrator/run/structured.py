@@ -47,24 +47,29 @@ def _problem_with_schema(text: bytes) -> str | None:
     from referencing.jsonschema import DRAFT202012, EMPTY_REGISTRY  # noqa: PLC0415  # as above
 
     schema = orjson.loads(text)
-    resolver = EMPTY_REGISTRY.resolver_with_root(DRAFT202012.create_resource(schema))
     try:
         jsonschema.Draft202012Validator.check_schema(schema)
-        for reference in _references(schema):
+        resolver = EMPTY_REGISTRY.resolver_with_root(DRAFT202012.create_resource(schema))
+        for reference in _said(schema, "$ref"):
             resolver.lookup(reference)
+        for pattern in _said(schema, "pattern"):
+            re.compile(pattern)
     except jsonschema.SchemaError as error:
         return f"{error.json_path}: {error.message}"
+    except re.error as error:
+        return f"the pattern {error.pattern!r} is none: {error}"
     except Unresolvable as error:
         return f"it refers to {error.ref}, which it does not have itself"
     return None
 
 
-def _references(schema: Any) -> Iterator[str]:
+def _said(schema: Any, keyword: str) -> Iterator[str]:
+    """What a keyword says, wherever it stands in a schema."""
     parts = schema.values() if isinstance(schema, Mapping) else schema if isinstance(schema, list) else ()
-    if isinstance(schema, Mapping) and isinstance(reference := schema.get("$ref"), str):
-        yield reference
+    if isinstance(schema, Mapping) and isinstance(said := schema.get(keyword), str):
+        yield said
     for part in parts:
-        yield from _references(part)
+        yield from _said(part, keyword)
 
 
 def problem_with(answer: str, schema: Mapping[str, Any]) -> str | None:

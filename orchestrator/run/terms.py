@@ -167,7 +167,9 @@ class AskedTerms(Record):
         description="Tools that no worker serves: calls of them end the run, and are its caller's to answer.",
     )
     priority: NamedPriority = Field(
-        default=Priority.NORMAL, description="Whether its calls go before or behind those of others that wait."
+        default=Priority.NORMAL,
+        description="Whether its calls go before or behind those of others that wait.",
+        json_schema_extra={"default": "normal"},  # its name, as it is written in JSON
     )
 
     @model_validator(mode="after")

@@ -37,7 +37,7 @@ async def test_lines_that_cannot_be_run_are_in_the_output_with_number_and_reason
         ({"id": "none"}, 'line 4: either "question" or "messages" is expected'),
         ({"id": "both", "question": "a", "messages": [{"role": "user", "content": "b"}]}, "line 5: either"),
         ({"id": "empty", "question": ""}, "line 6: the question is empty"),
-        ({"id": "misspelt", "qestion": "?"}, "line 7: qestion: Extra inputs are not permitted"),
+        ({"id": "misspelt", "qestion": "?"}, "line 7: qestion: unknown field 'qestion': did you mean 'question'?"),
         ({"id": True, "question": "?"}, "line 8: id"),
         ({"id": "turns", "question": "?", "max_turns": 0}, "line 9: max_turns"),
         ({"id": "role", "messages": [{"role": "judge", "content": "?"}]}, "line 10: messages.0"),

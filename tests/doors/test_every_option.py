@@ -271,7 +271,7 @@ async def test_the_calls_of_a_run_are_queued_with_its_priority(
             {"$ref": "http://127.0.0.1:9/x"},
             "it refers to http://127.0.0.1:9/x, which it does not",
         ),
-        ("output_schema", {"pattern": "("}, "the pattern '(' is none: missing )"),
+        ("output_schema", {"pattern": "("}, "$.pattern: '(' is not a 'regex'"),
         ("client_tools", 2 * GIVEN["client_tools"], "client_tools has two tools of one name; rename one of them"),
     ],
 )

@@ -16,7 +16,7 @@ from toolfleet.messages import Message, UserMessage
 from toolfleet.orchestrator.run.events import RunStarted
 from toolfleet.orchestrator.run.limits import Limits
 from toolfleet.orchestrator.run.shared_state import Strategy
-from toolfleet.orchestrator.run.terms import AskedTerms, InvalidOption, RunTerms, Slow
+from toolfleet.orchestrator.run.terms import AskedTerms, InvalidOption, PriorityName, RunTerms, Slow
 from toolfleet.orchestrator.run.transcript import repaired
 from toolfleet.orchestrator.run.updates import Event
 from toolfleet.streams import Priority
@@ -53,7 +53,7 @@ class AskOptions(TypedDict, total=False):
     """How long the run's record is kept once it has ended; None: as the settings say."""
     model_options: Mapping[str, Any]
     """What the model is asked with besides the conversation: temperature, … in its provider's words."""
-    priority: Priority
+    priority: Priority | PriorityName
     """Whether its calls go before or behind those of others that wait."""
     tenant: str
     """Whose run it is, for those that serve several parties; "", the default, for whoever has no name."""

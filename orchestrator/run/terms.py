@@ -36,6 +36,9 @@ from toolfleet.tool import ToolSpec
 Slow = Literal["wait", "handle"]
 """What a run does with a call whose patience is used up: rest until it is back, or give the model a handle."""
 
+PriorityName = Literal["interactive", "normal", "batch"]
+"""A priority as it is written where there is no `Priority`."""
+
 LONGEST_S: Final = 100 * 366 * 24 * 3600.0
 """A hundred years: what is longer overflows clocks, and was most likely meant in another unit."""
 

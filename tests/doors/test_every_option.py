@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ import redis
 from tests.cli.command import Terminal
 from tests.http.fleet_of_doors import Api, api_of
 from toolfleet.local.fleet import LocalFleet
+from toolfleet.messages import AssistantMessage, Message, UserMessage
 from toolfleet.orchestrator import Interceptor, Orchestrator, Run
 from toolfleet.orchestrator.batch import BatchRunner, Identity, Manner, Output, opened_input, read_lines
 from toolfleet.orchestrator.batch.openai_format import _Body
@@ -22,6 +23,8 @@ from toolfleet.orchestrator.batch.own_format import OwnLine
 from toolfleet.orchestrator.doors.cli.run_options import OPTION_OF
 from toolfleet.orchestrator.doors.http.app import create_app
 from toolfleet.orchestrator.models import REHEARSAL_MODEL, OpenAIChat, RehearsalServer
+from toolfleet.orchestrator.models.protocol import ModelEvent, ReplyComplete, TextDelta
+from toolfleet.orchestrator.models.recorded import FunctionModel
 from toolfleet.orchestrator.options import BESIDE_TERMS, AskOptions, RunOptions
 from toolfleet.orchestrator.run.terms import AskedTerms, InvalidOption, RunTerms
 from toolfleet.settings import Settings
@@ -154,6 +157,34 @@ async def test_the_schema_of_a_response_format_is_the_runs(api: Api, fleet: Loca
     answer = await api.client.post("/v1/chat/completions", json={"model": REHEARSAL_MODEL, **asked})
     assert answer.status_code == 502
     assert "your answer is not JSON" in answer.json()["detail"]
+
+
+class SecondThoughts(FunctionModel):
+    """Answers in words and, told that it must not, with JSON; in pieces, as real ones do."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            lambda messages: AssistantMessage(
+                content='{"city": "Oslo"}' if isinstance(messages[-2], UserMessage) and len(messages) > 2 else "Oslo."
+            )
+        )
+
+    async def stream(self, messages: Sequence[Message], tools: Any, **options: Any) -> AsyncGenerator[ModelEvent, None]:
+        async for event in super().stream(messages, tools, **options):
+            if isinstance(event, ReplyComplete):
+                yield TextDelta(text=event.message.content)
+            yield event
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_of_an_answer_that_must_fit_a_schema_nothing_else_is_read(fleet: LocalFleet, stream: bool) -> None:
+    question = {"messages": [{"role": "user", "content": "Which city?"}]}
+    asked = {"model": "function", "stream": stream, "toolfleet": {"output_schema": {"type": "object"}}, **question}
+    async with api_of(fleet.settings, SecondThoughts()) as api:
+        answer = await api.client.post("/v1/chat/completions", json=asked)
+    assert answer.status_code == 200, answer.text
+    assert json.dumps('{"city": "Oslo"}')[1:-1] in answer.text
+    assert "Oslo." not in answer.text
 
 
 async def test_lines_of_a_batch_are_stored_with_every_option(

@@ -69,6 +69,10 @@ class InvalidSettings(CallerError):
     """A setting is missing, unknown, or contradicts another."""
 
 
+class ExtraMissing(InvalidSettings):
+    """What was asked for needs packages that are not installed; the text names the extra that has them."""
+
+
 class OtherSecret(InvalidSettings):
     """The two halves of the fleet sign with different secrets: neither would believe the other."""
 

@@ -17,6 +17,8 @@ class ExitStatus(IntEnum):
     """An error, said in one line on standard error. The same command may succeed another time."""
     USAGE = 2
     """The command line cannot be meant: it names the option, and nothing was begun."""
+    RUNS_ALREADY = 75
+    """Another `toolfleet up` runs this fleet: EX_TEMPFAIL of sysexits.h. It says how to join or replace it."""
     CONFIGURATION = 78
     """A setting is wrong, unknown, or not that of the fleet: EX_CONFIG of sysexits.h. Starting again will not help."""
     HUNG_UP = 128 + signal.SIGHUP

@@ -109,7 +109,7 @@ class Smoke:
             (shell.folder / "in.jsonl").write_text(json.dumps({"id": "a", "question": QUESTION}) + "\n")
             with (
                 shell.running("Flower:", "flower", *_flower_port("--port")),
-                shell.running("Ready.", "orchestrator"),
+                shell.running("Ready.", "orchestrator", status=0),
                 shell.running("", "worker", "--pool", "io", "--import", "my_tools", status=0),
                 shell.running("", "worker", "--pool", "cpu", "--import", "my_tools", status=0),
             ):
@@ -122,8 +122,8 @@ class Smoke:
     def serve(self) -> None:
         """Without its extra it says which one it needs; with it, it answers."""
         with self._shell() as shell:
-            shell.says("toolfleet[serve]", "serve", status=1)
-        with self._shell("serve") as shell, shell.running("Ready.", "serve", "--port", "0") as said:
+            shell.says("toolfleet[serve]", "serve", status=78)
+        with self._shell("serve") as shell, shell.running("Ready.", "serve", "--port", "0", status=0) as said:
             [url] = re.findall(r"^API: +(http://\S+)", said, re.MULTILINE)
             with urllib.request.urlopen(f"{url}/openapi.json", timeout=30) as answer:
                 assert json.load(answer)["openapi"].startswith("3.1"), "no OpenAPI document"
@@ -131,7 +131,7 @@ class Smoke:
     def mcp(self) -> None:
         """Without its extra it says which one it needs; with it, it answers a host."""
         with self._shell() as shell:
-            shell.says("toolfleet[mcp]", "mcp", status=1)
+            shell.says("toolfleet[mcp]", "mcp", status=78)
         with self._shell("mcp") as shell:
             said = shell.says('"serverInfo"', "mcp", "--tools", "my_tools", said=json.dumps(INITIALIZE) + "\n")
             [answer] = [json.loads(line) for line in said.splitlines() if line.startswith("{")]

@@ -74,6 +74,12 @@ async def direct(text: str) -> str:
     return text
 
 
+@tool(read_only=True, tags=["always"])
+async def introduce() -> str:
+    """Say what this fleet is for. In sight however many tools there are."""
+    return "a fleet for tests"
+
+
 @tool(read_only=True)
 async def mirrored(point: Point) -> Point:
     """A model in, a model out."""

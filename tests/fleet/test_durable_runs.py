@@ -16,7 +16,7 @@ from stages import stage_of_its_own
 from toolfleet.calls import FailureKind, Returned
 from toolfleet.connections import connect_async
 from toolfleet.errors import RunNotFound, RunNotOpen
-from toolfleet.messages import ToolMessage
+from toolfleet.messages import ToolMessage, UserMessage
 from toolfleet.orchestrator import Orchestrator
 from toolfleet.orchestrator.models import REHEARSAL_MODEL, OpenAIChat, RehearsalServer
 from toolfleet.orchestrator.run.events import ModelReplied, RunAdopted, RunStopped
@@ -125,7 +125,7 @@ def answers(run):
 async def test_L4_a_killed_orchestrators_run_goes_on_with_each_tool_run_once_and_no_reply_asked_twice(
     fleet, model, lone, stage, store
 ):
-    """Row L4: killed when one of two calls is back."""
+    """Killed when one of two calls is back."""
     async with lone() as first:
         run_id = await first.begin(f"{on(stage)} and call who_am_i {{}}")
         actor = await stage.enters()
@@ -187,7 +187,7 @@ async def test_an_orchestrator_that_is_asked_to_stop_hands_its_runs_over(fleet, 
 async def test_L6_one_that_was_frozen_beyond_its_lease_finds_its_run_taken_and_lets_go(
     fleet, model, lone, stage, store
 ):
-    """Row L6: two orchestrators hold one run; the entries of one are refused."""
+    """Two orchestrators hold one run; the entries of one are refused."""
     async with lone() as first:
         run_id = await first.begin(f"{on(stage)} then {on(stage)}")
         actor = await stage.enters()
@@ -224,7 +224,6 @@ async def test_L6_an_event_that_follows_an_older_entry_is_refused(fleet, model, 
 async def test_L5_a_run_cancelled_from_elsewhere_stops_its_tool_and_does_not_ask_again(
     fleet, model, lone, stage, store
 ):
-    """Row L5, with the history usable for a next run."""
     async with lone() as first, Orchestrator(settings=fleet.settings) as outsider:
         run_id = await first.begin(f"{on(stage)} and call who_am_i {{}} then call who_am_i {{}}")
         actor = await stage.enters()
@@ -234,9 +233,10 @@ async def test_L5_a_run_cancelled_from_elsewhere_stops_its_tool_and_does_not_ask
         result = await until(lambda: result_of(outsider, store, f"{run_id}.1.0"))
         assert result.kind is FailureKind.CANCELLED
         assert len([message for message in run.messages if isinstance(message, ToolMessage)]) == 2
-        # Its history begins a next run.
-        next_id = await first.begin("call who_am_i {}")
-        assert (await outsider.wait(next_id)).state is State.DONE
+    async with another(fleet, model) as orchestrator:
+        next_run = await orchestrator.run([*run.messages, UserMessage(content="call who_am_i {}")])
+    assert next_run.state is State.DONE
+    assert len(answers(next_run)) == 3
     assert model.request_count == 3
 
 

@@ -119,10 +119,12 @@ async def test_P2_a_tool_with_an_effect_is_never_answered_from_a_cache(call, tmp
     assert (await call("not_remembered", {"path": path})).content == "the 2. time"
 
 
-async def test_P2_a_tool_runs_in_one_process_no_more_often_than_it_may(fleet):
+async def test_P2_a_tool_runs_in_one_process_no_more_often_than_it_may(fleet, request):
     async with Orchestrator(settings=fleet.settings) as orchestrator:
         messages = await orchestrator.execute(asking(*[("crowded", {})] * 8))
-    assert max(json.loads(message.content) for message in messages) <= 2
+    # A child of prefork has one call at a time; eight at once on an event loop would be eight.
+    at_most = 1 if request.node.callspec.params["fleet"] == "prefork" else 2
+    assert max(json.loads(message.content) for message in messages) == at_most
 
 
 # --- R8: trying again ------------------------------------------------------------------------------------------------
@@ -162,4 +164,6 @@ async def test_R8_a_cancelled_call_is_not_tried_again(fleet):
         while (await orchestrator.task(submitted.handle)).status == "queued":
             await asyncio.sleep(0.01)
         status = await orchestrator.cancel_task(submitted.handle)
-    assert status.result is None or status.result.kind is FailureKind.CANCELLED
+        assert status.status == "cancelled"
+        ended = await orchestrator.task(submitted.handle, wait_s=20)
+    assert ended.result.kind is FailureKind.CANCELLED

@@ -166,8 +166,7 @@ async def test_an_answer_that_never_fits_ends_the_run_with_what_is_wrong(convers
         run.answer_as(Answer)
 
 
-async def test_attributes_of_a_result_reach_the_caller_and_not_the_model(fleet):
-    """Row R7."""
+async def test_R7_attributes_of_a_result_are_kept_in_the_run_and_not_told(fleet):
     model = WrittenModel((calls(("update", {"state": {}, "attributes": {"rows": 7}})), "tool_calls"))
     async with Orchestrator(model=model, settings=fleet.settings) as orchestrator:
         run = await orchestrator.run("?")

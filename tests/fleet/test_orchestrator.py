@@ -170,10 +170,30 @@ async def test_a_whole_call_of_a_reply_that_was_cut_off_after_it_is_run(fleet):
         assert contents(await orchestrator.run("?")) == ["x"]
 
 
-async def test_a_repaired_call_of_a_complete_reply_is_run(fleet):
-    model = WrittenModel((requesting(("1", "echo", '{"value": "x"')), "tool_calls"))
+async def test_A2_a_repaired_call_of_a_complete_reply_is_run_and_its_record_has_what_was_written(fleet):
+    written = '{"value": "x"'
+    model = WrittenModel((requesting(("1", "echo", written)), "tool_calls"))
     async with Orchestrator(model=model, settings=fleet.settings) as orchestrator:
-        assert contents(await orchestrator.run("?")) == ["x"]
+        run = await orchestrator.run("?")
+    assert contents(run) == ["x"]
+    assert run.calls[0].arguments == written
+
+
+async def test_A3_a_call_with_hopeless_arguments_does_not_start_and_the_model_may_try_again(fleet, tmp_path):
+    file = tmp_path / "effect"
+    hopeless, right = f"write to {file}", json.dumps({"path": str(file)})
+    model = WrittenModel(
+        (requesting(("1", "write_line", hopeless)), "tool_calls"),
+        (requesting(("2", "write_line", right)), "tool_calls"),
+    )
+    async with Orchestrator(model=model, settings=fleet.settings) as orchestrator:
+        run = await orchestrator.run("write")
+    refused, written = contents(run)
+    assert refused.startswith("bad arguments for write_line: not valid JSON")
+    assert [call.result.type for call in run.calls] == ["failed", "returned"]
+    assert run.calls[0].result.kind is FailureKind.BAD_ARGUMENTS
+    assert written == "written"
+    assert len(file.read_text().splitlines()) == 1
 
 
 async def test_a_run_that_goes_on_when_its_orchestrator_closes_ends_where_it_is_awaited(fleet, stage):
@@ -192,6 +212,15 @@ async def test_an_orchestrator_without_a_model_says_so(fleet):
 
 
 # --- batches --------------------------------------------------------------------------------------------------------
+
+
+async def test_B1_calls_of_one_reply_run_at_the_same_time(orchestrator, stage):
+    answer = asyncio.create_task(orchestrator.execute(asking(*[("play", {"stage": stage.path})] * 3)))
+    playing = [await stage.enters() for _ in range(3)]
+    for actor in reversed(playing):
+        actor.returns(actor.call_id)
+    asked = [message.content.rpartition(".")[2] for message in await answer]
+    assert asked == ["0", "1", "2"]
 
 
 async def test_B3_calls_that_the_history_answers_are_not_run_again(orchestrator, tmp_path):

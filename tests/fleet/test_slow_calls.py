@@ -130,7 +130,7 @@ async def test_L1_a_model_with_a_handle_fetches_the_result_when_it_wants_it(rehe
     told = json.loads(submitted)
     assert told["status"] == "submitted"
     assert told["task_id"] == event.handle
-    assert "task_id" in told["message"]
+    assert "Ask for its result with this task_id" in told["message"]
     assert told["poll_after_s"] > 0
     fetched = json.loads(answers(run, "task_result")[-1])
     assert (fetched["status"], fetched["tool"], fetched["result"]) == ("succeeded", "long_job", {"steps": 3})

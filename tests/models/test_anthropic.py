@@ -143,7 +143,7 @@ HELLO = [UserMessage(content="What is the weather like?")]
 
 
 @pytest.mark.parametrize("stream", [True, False])
-async def test_text_and_calls_of_one_reply_are_both_kept(server, models, stream):
+async def test_B10_text_and_calls_of_one_reply_are_both_kept(server, models, stream):
     server.answers.append(TEXT_AND_TWO_CALLS if stream else WHOLE)
     answer = await reply(models(stream=stream), HELLO)
     assert answer.message.content == "Let me check."
@@ -253,7 +253,7 @@ async def test_the_request_is_what_the_api_asks_for(server, models, tool):
     assert body["tools"][0]["input_schema"]["type"] == "object"
 
 
-async def test_a_mapped_name_comes_back_as_the_catalogs(server, models, tool):
+async def test_S7_a_mapped_name_comes_back_as_the_catalogs(server, models, tool):
     server.answers.append([START, message_delta("end_turn", 1), STOP])
     model = models()
     await reply(model, HELLO, [tool("größe")])

@@ -12,17 +12,17 @@ def test_a_legal_name_stays_as_it_is():
 
 
 @given(st.text(max_size=200))
-def test_any_name_becomes_one_that_every_provider_accepts(name):
+def test_S7_any_name_becomes_one_that_every_provider_accepts(name):
     assert LEGAL_EVERYWHERE.fullmatch(legal_name(name))
 
 
 @given(st.lists(st.text(max_size=80), unique=True, max_size=20))
-def test_every_name_comes_back_from_the_wire(names):
+def test_S7_every_name_comes_back_from_the_wire(names):
     mapped = NameMap(names)
     assert [mapped.to_catalog(legal_name(name)) for name in names] == names
 
 
-def test_names_that_look_alike_without_their_illegal_characters_stay_apart():
+def test_S7_names_that_look_alike_without_their_illegal_characters_stay_apart():
     assert len({legal_name(name) for name in ("get weather", "get.weather", "get/weather", "get_weather")}) == 4
 
 

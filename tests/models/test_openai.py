@@ -148,7 +148,7 @@ async def test_S7_a_name_that_the_provider_would_refuse_is_mapped_and_comes_back
     assert offered[1] == "plain"
 
 
-async def test_a_history_with_broken_arguments_and_foreign_ids_is_accepted(rehearsal):
+async def test_A3_a_history_with_broken_arguments_and_foreign_ids_is_accepted(rehearsal):
     server, model = await rehearsal()
     foreign_id = "a-provider-with-ids-longer-than-forty-characters:0"
     history = [

@@ -164,6 +164,7 @@ def test_S4_every_kind_of_type_has_its_schema():
     ): ...
 
     schema = schema_of(f)
+    jsonschema.Draft202012Validator.check_schema(schema)
     properties = schema["properties"]
     assert properties["person"] == {"$ref": "#/$defs/Person"}
     assert schema["$defs"]["Person"]["required"] == ["name", "address"]

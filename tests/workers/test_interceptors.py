@@ -73,6 +73,20 @@ def test_R8_when_to_try_again_says_nothing_without_how_often():
         def f(): ...
 
 
+async def test_R8_each_wait_is_up_to_twice_the_last_one_and_half_of_it_is_chance(caplog):
+    @tool(read_only=True, interceptors=[Retry(4, wait_s=0.01, max_wait_s=0.04)])
+    async def down() -> None:
+        raise OSError("down")
+
+    for _ in range(8):
+        await run(down)
+    waits = [record.wait_s for record in caplog.records if record.message.startswith("call_tried_again")]
+    longest = [0.01, 0.02, 0.04, 0.04] * 8
+    assert len(waits) == len(longest)
+    assert all(most / 2 <= wait_s <= most for wait_s, most in zip(waits, longest, strict=True))
+    assert len(set(waits)) > 8
+
+
 async def test_R8_each_try_begins_from_the_same_arguments():
     seen = []
 

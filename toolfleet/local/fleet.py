@@ -163,15 +163,6 @@ class LocalFleet:
                     raise WorkerNotReady(f"{names} did not announce within {timeout_s:g} s:\n{missing[0].log_tail()}")
                 time.sleep(POLL_S)
 
-    def wait_until_withdrawn(self, workers: Sequence[WorkerProcess], timeout_s: float = READY_WITHIN_S) -> None:
-        """Return when none of these offers its tools any more. Raises WorkerNotReady."""
-        give_up_at = time.monotonic() + timeout_s
-        with translating(self.settings), connect(self.settings) as client:
-            while any(_node(worker) in self._announced(client) for worker in workers if worker.is_running):
-                if time.monotonic() > give_up_at:
-                    raise WorkerNotReady("a worker that was asked to stop still offers its tools")
-                time.sleep(POLL_S)
-
     def _unannounced(self, client: redis.Redis) -> list[WorkerProcess]:
         announced = self._announced(client)
         return [worker for worker in self.workers if _node(worker) not in announced]

@@ -1,6 +1,6 @@
 """What a tool gave back, turned into what the model reads: value in, result record out.
 
-Knows nothing of Redis or Celery. Rows R1, R2 and R4 of the documented behaviours live here.
+Knows nothing of Redis or Celery. Rows R1, R2 and R4 of docs/behaviours.md live here.
 """
 
 from __future__ import annotations

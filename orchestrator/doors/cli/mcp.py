@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from toolfleet.errors import CallerError, PortInUse
+from toolfleet.errors import ExtraMissing, PortInUse
 from toolfleet.local.fleet import LocalFleet, redis_or_embedded
 from toolfleet.orchestrator.api import Orchestrator
 from toolfleet.settings import Settings
@@ -26,10 +26,6 @@ DEFAULT_PORT: Final = 8765
 
 STOPS_WITHIN_S: Final = 3
 """How long streams to clients may stay open once the server was told to stop."""
-
-
-class McpMissing(CallerError):
-    """The extra with the MCP SDK is not installed."""
 
 
 def mcp(
@@ -50,7 +46,7 @@ def mcp(
     TOOLFLEET_REDIS_URL. Ends when the host closes its end, or with Ctrl-C.
     """
     if find_spec("mcp") is None:
-        raise McpMissing("the MCP SDK is not installed: pip install 'toolfleet[mcp]'")
+        raise ExtraMissing("the MCP server needs `pip install 'toolfleet[mcp]'`")
     with ExitStack() as stack:
         door = stack.enter_context(_listening(port)) if http else None
         settings = (

@@ -12,19 +12,16 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from toolfleet.errors import InvalidSettings, OperatorError, ToolfleetError, WorkerNotReady
+from toolfleet.errors import ExtraMissing, ToolfleetError, WorkerNotReady
 from toolfleet.local.fleet import LocalFleet
 from toolfleet.local.worker_process import WorkerProcess, stop_workers
 
 REMEDY: Final = "--reload needs `pip install 'toolfleet[reload]'`"
-
-REFUSED: Final = 78
-"""How a worker ends whose tools live workers serve differently."""
 
 NEW_ONES_STOP_WITHIN_S: Final = 5.0
 
@@ -57,7 +54,7 @@ def places_of(modules: Sequence[str]) -> Places:
 def watching(modules: Sequence[str]) -> Iterator[threading.Event]:
     """Set whenever Python files beside the modules change, to the end of the block. Raises InvalidSettings."""
     if importlib.util.find_spec("watchfiles") is None:
-        raise InvalidSettings(REMEDY)
+        raise ExtraMissing(REMEDY)
     places = places_of(modules)
     changed, stop = threading.Event(), threading.Event()
     threads = [
@@ -116,34 +113,22 @@ class Reloader:
                     worker.kill()
 
     def _exchange(self) -> None:
-        old = list(self._fleet.workers)
-        pools = Counter(worker.pool for worker in old) or self._pools
-        try:
-            self._start(pools)
-        except ServedDifferently:
-            # A tool's schema has changed: two versions of it cannot be offered at the same time.
-            self._let_go(old)
-            self._fleet.wait_until_withdrawn(old)
-            self._start(pools)
-        else:
-            self._let_go(old)
+        """New workers beside the old ones, which then leave. Leaves no new one that does not serve.
 
-    def _start(self, pools: Mapping[str, int]) -> None:
-        """Start so many in each pool. Leaves none that does not serve. Raises WorkerNotReady, ServedDifferently."""
-        before = list(self._fleet.workers)
-        for pool, how_many in pools.items():
+        Raises WorkerNotReady. A tool whose schema has changed is served in both versions meanwhile.
+        """
+        old = list(self._fleet.workers)
+        for pool, how_many in (Counter(worker.pool for worker in old) or self._pools).items():
             for _ in range(how_many):
                 self._fleet.start_worker(pool)
-        new = [worker for worker in self._fleet.workers if worker not in before]
+        new = [worker for worker in self._fleet.workers if worker not in old]
         try:
             self._fleet.wait_until_ready()
         except WorkerNotReady:
-            self._fleet.workers[:] = before
-            is_refused = any(worker.process.poll() == REFUSED for worker in new)
+            self._fleet.workers[:] = old
             stop_workers(new, grace_s=NEW_ONES_STOP_WITHIN_S)
-            if is_refused:
-                raise ServedDifferently("live workers serve these tools with other schemas") from None
             raise
+        self._let_go(old)
 
     def _let_go(self, old: Sequence[WorkerProcess]) -> None:
         """Ask them to stop, which they do once their calls have ended; nobody waits for that."""
@@ -151,7 +136,3 @@ class Reloader:
         self._fleet.workers[:] = [worker for worker in self._fleet.workers if worker not in old]
         for worker in old:
             worker.ask_to_stop()
-
-
-class ServedDifferently(OperatorError):
-    """A tool's new version cannot be served beside the old one."""

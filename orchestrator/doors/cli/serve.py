@@ -14,7 +14,7 @@ import typer
 from rich.console import Console
 
 from toolfleet.connections import address, connect_async
-from toolfleet.errors import InvalidSettings, OperatorError
+from toolfleet.errors import ExtraMissing, InvalidSettings, OperatorError
 from toolfleet.local.fleet import redis_or_embedded
 from toolfleet.local.lifeline import stop_with
 from toolfleet.orchestrator.doors.cli.choosing_model import ModelOption, chosen_model
@@ -59,7 +59,7 @@ def serve(
     select the model; without any, a rehearsal model answers, and this says so.
     """
     if importlib.util.find_spec("fastapi") is None or importlib.util.find_spec("uvicorn") is None:
-        raise InvalidSettings(REMEDY)
+        raise ExtraMissing(REMEDY)
     if model is not None and without_model:
         raise typer.BadParameter("--model and --no-model contradict each other: leave one of them out")
     if lifeline is not None:

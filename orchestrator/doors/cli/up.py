@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.prompt import Prompt
 
 from toolfleet.errors import OperatorError
+from toolfleet.exit_status import ExitStatus
 from toolfleet.local.fleet import redis_or_embedded
 from toolfleet.orchestrator.doors.cli import flower, running_api
 from toolfleet.orchestrator.doors.cli.choosing_model import ModelOption, name_of_model
@@ -20,7 +21,6 @@ from toolfleet.settings import Settings
 
 EXAMPLES: Final = ("toolfleet.workers.packs.stdlib", "toolfleet.workers.packs.arithmetic")
 
-RUNS_ALREADY: Final = 75
 """EX_TEMPFAIL of sysexits.h: the exit status where a fleet runs already and nobody said what to do about it."""
 
 WAYS_OUT: Final = """
@@ -107,4 +107,4 @@ def _run_as_answered(plan: Plan, settings: Settings, console: Console, error: Fl
             _run(plan, settings, console, joins=answer == "join", replaces=answer == "replace")
         return
     typer.secho(f"toolfleet: {error}{WAYS_OUT}", err=True, fg="red")
-    raise typer.Exit(RUNS_ALREADY)
+    raise typer.Exit(ExitStatus.RUNS_ALREADY)

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
+import signal
 import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Final
 
 import uvicorn
 from fastapi import FastAPI
 
 from toolfleet.errors import PortInUse
+
+STOPPED_BY: Final = (signal.SIGINT, signal.SIGTERM)
 
 GRACE_S: Final = 5
 """How long requests may end once the server is told to stop."""
@@ -29,6 +36,26 @@ class Server(uvicorn.Server):
         if isinstance(app, FastAPI) and (door := getattr(app.state, "door", None)) is not None:
             door.close_streams()
         await super().shutdown(sockets)
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Stop in order at the first signal, at once at the second Ctrl-C.
+
+        uvicorn raises the signal again afterwards: a server that has stopped as it was told would end as if killed.
+        """
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        loop = asyncio.get_running_loop()
+        before = {number: signal.getsignal(number) for number in STOPPED_BY}
+        for number in STOPPED_BY:
+            loop.add_signal_handler(number, self.handle_exit, number, None)
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                loop.remove_signal_handler(number)
+                signal.signal(number, handler)
 
 
 def listening_socket(host: str, port: int) -> socket.socket:

@@ -239,7 +239,7 @@ class Orchestrator:
     @exact(RunOptions)
     async def submit(self, question: str | Sequence[Message], *, model: str, **options: Unpack[RunOptions]) -> str:
         """Store a run for whichever orchestrator has this model, and return its id at once. Needs no model here."""
-        started = await self._started(question, options, model)
+        started = await self._started(question, options, model, is_elsewhere=True)
         await self._store.begin(started)
         return started.run_id
 
@@ -430,15 +430,18 @@ class Orchestrator:
         started = await self._started(question, options, self._model.name)
         return started.run_id, await self._runs.begin(started, emit)
 
-    async def _started(self, question: str | Sequence[Message], options: RunOptions, model: str) -> RunStarted:
+    async def _started(
+        self, question: str | Sequence[Message], options: RunOptions, model: str, *, is_elsewhere: bool = False
+    ) -> RunStarted:
         """The first event of a run that can be begun: every tool it asks for is served."""
         messages = conversation(question)
         if options.get("tools") is None:
             chosen = await self._offering.chosen_at_start(messages, options.get("context") or {})
             options = {**options, "tools": chosen}
-        tools = options.get("tools")
         started = run_started(messages, options, model=model, default_max_turns=self._settings.max_turns)
-        own = contributed(self._interceptors.chosen(started.interceptors))
+        tools = started.terms.tools
+        # Of interceptors elsewhere nothing is known here: a run that names one which is not there fails, and says so.
+        own = contributed(self._interceptors.chosen(() if is_elsewhere else started.terms.interceptors))
         served = None if tools is None else [name for name in tools if name not in self._agents and name not in own]
         await self.catalog.choose(served)
         return started

@@ -1,20 +1,22 @@
-"""How a run or a call may be asked for: its options, whether they can be meant, and the event that they amount to."""
+"""How a run or a call may be asked for from Python: its options by name, and the event that they amount to.
+
+What each may be is said by `run.terms`.
+"""
 
 from __future__ import annotations
 
-import math
 import secrets
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any, TypedDict
+from typing import Any, Final, TypedDict, cast
 
 from pydantic import TypeAdapter
 
-from toolfleet.errors import CallerError
 from toolfleet.messages import Message, UserMessage
-from toolfleet.orchestrator.run.events import RunStarted, Slow
+from toolfleet.orchestrator.run.events import RunStarted
 from toolfleet.orchestrator.run.limits import Limits
 from toolfleet.orchestrator.run.shared_state import Strategy
+from toolfleet.orchestrator.run.terms import AskedTerms, InvalidOption, PriorityName, RunTerms, Slow
 from toolfleet.orchestrator.run.transcript import repaired
 from toolfleet.orchestrator.run.updates import Event
 from toolfleet.streams import Priority
@@ -51,21 +53,32 @@ class AskOptions(TypedDict, total=False):
     """How long the run's record is kept once it has ended; None: as the settings say."""
     model_options: Mapping[str, Any]
     """What the model is asked with besides the conversation: temperature, … in its provider's words."""
+    priority: Priority | PriorityName
+    """Whether its calls go before or behind those of others that wait."""
     tenant: str
     """Whose run it is, for those that serve several parties; "", the default, for whoever has no name."""
 
 
 class RunOptions(AskOptions, total=False):
-    """How a run is to be run; every one of them may be left out."""
+    """How a run is to be run; every one of them may be left out, and None stands for one that is.
+
+    These are the fields of `RunTerms`, as type checkers are to see them, and those of BESIDE_TERMS.
+    """
 
     tools: Sequence[str] | None
     """Names to offer; None, the default, for all that live workers serve."""
     output_type: Any
     """The type of the answer, a pydantic model for example: see `Run.answer_as`. The model may try twice."""
+    output_schema: Mapping[str, Any] | None
+    """The same as a JSON Schema, where there is no type."""
     client_tools: Sequence[ToolSpec]
     """Tools of your own that no worker serves: a reply that asks for them ends the run; see `Run.handed_over`."""
     run_id: str | None
     """An id of your own, for a run that must not be begun twice: the same id again joins the run that is there."""
+
+
+BESIDE_TERMS: Final = ("output_type", "run_id")
+"""Options that are no terms: a type is stored as its schema, an id as the run's own."""
 
 
 class BatchOptions(TypedDict, total=False):
@@ -87,71 +100,33 @@ class BatchOptions(TypedDict, total=False):
     """Hears what happens. It must not block."""
 
 
-class InvalidOption(CallerError):
-    """An option of a run or a call has a value that cannot be meant."""
+def terms_of(options: RunOptions) -> RunTerms:
+    """The terms of a run with these options. Raises InvalidOption."""
+    asked = {name: value for name, value in options.items() if name not in BESIDE_TERMS}
+    output_type = options.get("output_type")
+    if output_type is not None and options.get("output_schema") is not None:
+        raise InvalidOption("output_type and output_schema both say what the answer is: give one of them")
+    if output_type is not None:
+        asked["output_schema"] = TypeAdapter(output_type).json_schema()
+    return RunTerms.of(asked)
 
 
-def check_options(
-    *,
-    slow: str = "wait",
-    patience_s: float | None = None,
-    timeout_s: float | None = None,
-    max_turns: int | None = None,
-    keep_s: float | None = None,
-    turn_timeout_s: float | None = None,
-) -> None:
-    """Raises InvalidOption for the first one that is wrong."""
-    if slow not in {"wait", "handle"}:
-        raise InvalidOption(f'slow is "wait" or "handle", not {slow!r}')
-    if patience_s is not None and not patience_s >= 0:
-        raise InvalidOption(f"patience_s must not be negative, but is {patience_s:g}; 0 makes every call a handle")
-    if timeout_s is not None and not timeout_s > 0:
-        raise InvalidOption(f"timeout_s of {timeout_s:g} is a deadline in the past; leave it out for none")
-    if turn_timeout_s is not None and not turn_timeout_s > 0:
-        raise InvalidOption(f"turn_timeout_s must be more than 0, but is {turn_timeout_s:g}; leave it out for none")
-    if timeout_s is not None and math.isinf(timeout_s):
-        raise InvalidOption("timeout_s must be a number of seconds; leave it out for no deadline")
-    if max_turns is not None and max_turns < 1:
-        raise InvalidOption(f"max_turns must be at least 1, but is {max_turns}; leave it out for the setting's")
-    if keep_s is not None and not keep_s > 0:
-        raise InvalidOption(f"keep_s must be more than 0, but is {keep_s:g}; `delete` forgets a run at once")
+def options_given(asked: AskedTerms) -> RunOptions:
+    """What a door was asked for, as keywords: the options that were given, and no others."""
+    return cast("RunOptions", asked.given())
 
 
 def run_started(
     messages: tuple[Message, ...], options: RunOptions, *, model: str, default_max_turns: int
 ) -> RunStarted:
     """The first event of a run with these options. Raises InvalidOption."""
-    timeout_s, now = options.get("timeout_s"), time.time()
-    check_options(
-        slow=options.get("slow", "wait"),
-        patience_s=options.get("patience_s"),
-        timeout_s=timeout_s,
-        max_turns=options.get("max_turns"),
-        keep_s=options.get("keep_s"),
-        turn_timeout_s=options.get("turn_timeout_s"),
-    )
-    tools, output_type = options.get("tools"), options.get("output_type")
+    terms, now = terms_of(options), time.time()
     return RunStarted(
         run_id=options.get("run_id") or secrets.token_hex(8),
         messages=repaired(messages),
         model=model,
-        tools=None if tools is None else tuple(tools),
-        slow=options.get("slow", "wait"),
-        patience_s=options.get("patience_s"),
-        context=dict(options.get("context") or {}),
-        max_turns=options.get("max_turns") or default_max_turns,
-        limits=options.get("limits") or Limits(),
-        turn_timeout_s=options.get("turn_timeout_s"),
-        compensate=options.get("compensate", False),
-        values=dict(options.get("state") or {}),
-        merging=dict(options.get("merging") or {}),
-        interceptors=tuple(options.get("interceptors", ())),
-        output_schema=None if output_type is None else TypeAdapter(output_type).json_schema(),
-        deadline_unix_s=None if timeout_s is None else now + timeout_s,
-        keep_s=options.get("keep_s"),
-        client_tools=tuple(options.get("client_tools", ())),
-        model_options=dict(options.get("model_options", {})),
-        tenant=options.get("tenant", ""),
+        terms=terms if terms.max_turns is not None else terms.model_copy(update={"max_turns": default_max_turns}),
+        deadline_unix_s=None if terms.timeout_s is None else now + terms.timeout_s,
         started_unix_s=now,
     )
 

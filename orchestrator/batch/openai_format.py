@@ -1,7 +1,8 @@
 """OpenAI's Batch API lines: `custom_id` and the body of a Chat Completions request in, the completion out.
 
-Pure. Tools are taken by name: the fleet's own specs are what the model sees. Sampling parameters have no effect and are
-named as ignored, since a silent difference would be worse.
+Pure. Tools are taken by name: the fleet's own specs are what the model sees. Sampling parameters go on to the
+model, and the member `toolfleet` takes every option of a run, as at `POST /v1/chat/completions`. What has no
+effect is named as ignored, since a silent difference would be worse.
 https://platform.openai.com/docs/api-reference/batch/request-input
 """
 
@@ -14,8 +15,10 @@ from pydantic import BaseModel, ConfigDict, StrictStr, ValidationError
 
 from toolfleet.messages import AssistantMessage, Message, RequestedCall, SystemMessage, ToolMessage, UserMessage
 from toolfleet.orchestrator.batch.records import Question, Refused, Unreadable, complaint
-from toolfleet.orchestrator.options import RunOptions
+from toolfleet.orchestrator.models.chat_fields import PASSED_ON, answer_schema, passed_on
+from toolfleet.orchestrator.options import RunOptions, options_given
 from toolfleet.orchestrator.run.states import State
+from toolfleet.orchestrator.run.terms import AskedTerms
 from toolfleet.orchestrator.run.value import Run
 
 URL: Final = "/v1/chat/completions"
@@ -23,7 +26,7 @@ URL: Final = "/v1/chat/completions"
 ID_PREFIX: Final = "batch_req_"
 REFUSED_PREFIX: Final = "batch_req_line_"
 
-UNDERSTOOD: Final = {"model", "messages", "tools"}
+UNDERSTOOD: Final = {"model", "messages", "tools", "toolfleet", *PASSED_ON}
 
 
 class _Foreign(BaseModel):
@@ -61,6 +64,7 @@ class _Body(_Foreign):
     model: str
     messages: tuple[_Message, ...]
     tools: tuple[_Tool, ...] | None = None
+    toolfleet: AskedTerms = AskedTerms()
 
 
 class _Line(_Foreign):
@@ -85,9 +89,22 @@ def read(fields: dict[str, Any], *, model: str | None) -> Question:
     if not line.body.messages:
         raise Unreadable("no messages")
     ignored = sorted(name for name, value in fields["body"].items() if name not in UNDERSTOOD and value is not None)
-    tools = None if line.body.tools is None else tuple(tool.function.name for tool in line.body.tools)
-    options = RunOptions() if tools is None else RunOptions(tools=tools)
-    return Question(line.custom_id, _messages(line.body.messages), options, tuple(ignored))
+    return Question(line.custom_id, _messages(line.body.messages), _options(line.body, fields["body"]), tuple(ignored))
+
+
+def _options(body: _Body, sent: dict[str, Any]) -> RunOptions:
+    """How the line's run is run; what OpenAI has a field for counts before our own member."""
+    options, for_model = options_given(body.toolfleet), passed_on(sent)
+    if body.tools is not None:
+        options["tools"] = tuple(tool.function.name for tool in body.tools)
+    if for_model.get("tool_choice") == "none":
+        del for_model["tool_choice"]
+        options["tools"] = ()
+    if for_model:
+        options["model_options"] = {**body.toolfleet.model_options, **for_model}
+    if body.toolfleet.output_schema is None and (schema := answer_schema(for_model)) is not None:
+        options["output_schema"] = schema
+    return options
 
 
 def _messages(messages: tuple[_Message, ...]) -> tuple[Message, ...]:

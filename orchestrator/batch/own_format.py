@@ -5,36 +5,26 @@ Pure. A field that is not known is refused: it is most likely a misspelt one.
 
 from __future__ import annotations
 
-from typing import Annotated, Any, cast
+from typing import Any
 
 import orjson
-from pydantic import BaseModel, ConfigDict, Field, StrictInt, StrictStr, ValidationError
+from pydantic import StrictInt, StrictStr, ValidationError
 
 from toolfleet.calls import Failed
 from toolfleet.messages import Message, UserMessage
 from toolfleet.orchestrator.batch.records import Question, Refused, Unreadable, complaint
-from toolfleet.orchestrator.options import RunOptions
-from toolfleet.orchestrator.run.events import Slow
+from toolfleet.orchestrator.options import options_given
 from toolfleet.orchestrator.run.states import State
+from toolfleet.orchestrator.run.terms import AskedTerms
 from toolfleet.orchestrator.run.value import Run
 
-Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
-
-class OwnLine(BaseModel):
-    """A line as it is written. What is left out is as the command says, or as the run's defaults say."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
+class OwnLine(AskedTerms):
+    """A line as it is written: a question and any option of a run. What is left out is as the command says."""
 
     id: StrictStr | StrictInt
     question: str | None = None
     messages: tuple[Message, ...] | None = None
-    tools: tuple[str, ...] | None = None
-    slow: Slow | None = None
-    context: dict[str, Any] | None = None
-    max_turns: Annotated[int, Field(ge=1)] | None = None
-    timeout_s: Seconds | None = None
-    patience_s: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = None
 
 
 def read(fields: dict[str, Any]) -> Question:
@@ -42,7 +32,7 @@ def read(fields: dict[str, Any]) -> Question:
     if "id" not in fields:
         raise Unreadable('no "id"')
     try:
-        line = OwnLine.model_validate(fields)
+        line = OwnLine.model_validate({name: value for name, value in fields.items() if value is not None})
     except ValidationError as error:
         raise Unreadable(complaint(error, OwnLine)) from None
     if (line.question is None) == (line.messages is None):
@@ -50,8 +40,7 @@ def read(fields: dict[str, Any]) -> Question:
     if not (line.question or line.messages):
         raise Unreadable("the question is empty")
     messages = line.messages or (UserMessage(content=line.question or ""),)
-    options = line.model_dump(exclude={"id", "question", "messages"}, exclude_none=True)
-    return Question(line.id, messages, cast("RunOptions", options))
+    return Question(line.id, messages, options_given(line))
 
 
 def written(line: int, line_id: str | int, run: Run) -> bytes:

@@ -17,8 +17,8 @@ from toolfleet.calls import Failed, Returned, Submitted, call_id
 from toolfleet.errors import HandleNotFound
 from toolfleet.orchestrator.calls.group import Batch, Calls, Emit
 from toolfleet.orchestrator.fleet.catalog import Catalog
-from toolfleet.orchestrator.options import check_options
 from toolfleet.orchestrator.run.events import Approval, CallRecord
+from toolfleet.orchestrator.run.terms import RunTerms
 from toolfleet.orchestrator.status.call_reader import HandleRecord
 from toolfleet.orchestrator.status.handles import Handles, Status
 from toolfleet.orchestrator.tools.builtin import BuiltIn
@@ -45,7 +45,8 @@ class SingleCalls:
         tenant: str = "",
     ) -> Returned | Failed | Submitted:
         """The call's result or, once its patience is used up, its handle. See Orchestrator.call."""
-        check_options(patience_s=patience_s, timeout_s=timeout_s)
+        if patience_s is not None or timeout_s is not None:
+            RunTerms.of({"patience_s": patience_s, "timeout_s": timeout_s})
         offered = await self.catalog.choose([tool])
         run_id = secrets.token_hex(8)
         record = CallRecord(

@@ -21,8 +21,9 @@ from toolfleet.messages import Message
 from toolfleet.orchestrator.fleet.dispatch import Dispatcher, Outgoing
 from toolfleet.orchestrator.fleet.gather import Barrier, Gatherer
 from toolfleet.orchestrator.run.compensation import taken_back, to_take_back
-from toolfleet.orchestrator.run.events import CallRecord, Slow
+from toolfleet.orchestrator.run.events import CallRecord
 from toolfleet.orchestrator.run.refusals import unknown_tool
+from toolfleet.orchestrator.run.terms import Slow
 from toolfleet.orchestrator.run.updates import CallAwaitsApproval, CallEnded, CallProgressed, CallStarted, Event
 from toolfleet.orchestrator.status.call_reader import OWN_QUEUE
 from toolfleet.orchestrator.status.handles import Tasks
@@ -328,7 +329,9 @@ class Calls:
                 outgoing.append(Outgoing(call, spec, batch.priority))
         sending.sent = self._dispatcher.send(outgoing)
         for call in for_agents:
-            if refusal := await self._agents.start(call, depth=batch.depth, tenant=batch.tenant):
+            if refusal := await self._agents.start(
+                call, depth=batch.depth, tenant=batch.tenant, priority=batch.priority
+            ):
                 self._gatherer.end(call, refusal)
         if sent_before:
             await self._gatherer.look_up(call.call_id for call in sent_before)

@@ -126,7 +126,7 @@ class Runs:
         live = self._live.get(run_id)
         run = live.journal.run if live is not None and live.journal is not None else None
         # A run that waits for it tells of it when it takes it up.
-        if live is not None and live.emit is not None and run is not None and run.slow == "handle":
+        if live is not None and live.emit is not None and run is not None and run.terms.slow == "handle":
             live.emit(CallEnded(run_id=run_id, call_id=call_id, tool=_tool_of(run, call_id), result=result))
         self._wake(run_id)
 

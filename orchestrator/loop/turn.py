@@ -232,7 +232,8 @@ class TurnLoop:
     def _asked(
         self, run: Run, heard: Sequence[Message], offered: Mapping[str, ToolSpec]
     ) -> AsyncGenerator[ModelEvent, None]:
-        options = {name: value for name, value in run.model_options.items() if name != "tool_choice" or run.turn == 0}
+        asked = run.terms.model_options
+        options = {name: value for name, value in asked.items() if name != "tool_choice" or run.turn == 0}
         if not options:
             return self._model.stream(heard, list(offered.values()))
         return self._model.stream(heard, list(offered.values()), extra_body=options)
@@ -244,7 +245,7 @@ class TurnLoop:
         run = journal.run
         batch = self._batch(run, await self._offering.for_calls(run), emit)
         owed = [call for call in run.calls_owed if not run.is_callers(call)]
-        sending = await self._calls.send(owed, batch, patient=run.compensate)
+        sending = await self._calls.send(owed, batch, patient=run.terms.compensate)
         try:
             await self._record_sent(journal, sending)
             gathered = await self._calls.gather(sending)
@@ -254,9 +255,9 @@ class TurnLoop:
         reached(Point.GATHERED, run.run_id)
         slow = await self._handed_out(run, gathered.slow, batch)
         results: dict[str, ToolResult] = gathered.results
-        if run.compensate:
+        if run.terms.compensate:
             results = await self._calls.compensated(owed, results, batch)
-        if run.slow == "handle":
+        if run.terms.slow == "handle":
             results = results | slow
             self._gatherer.watch(run.run_id, slow)
         if results or gathered.fetched:
@@ -268,7 +269,7 @@ class TurnLoop:
         run = journal.run
         # A decision may have come with the results: its call is to be sent, or refused, before the run rests.
         if run.state is State.CALLING and not run.only_callers_calls_left and not run.calls_to_send:
-            handles = {} if run.slow == "handle" else {call_id: each.handle for call_id, each in slow.items()}
+            handles = {} if run.terms.slow == "handle" else {call_id: each.handle for call_id, each in slow.items()}
             await journal.append(CallsParked(handles=handles))
 
     def _batch(self, run: Run, offered: Mapping[str, ToolSpec], emit: Emit | None) -> Batch:
@@ -276,19 +277,20 @@ class TurnLoop:
         return Batch(
             run_id=run.run_id,
             offered=offered,
-            interceptors=self._interceptors.chosen(run.interceptors),
+            interceptors=self._interceptors.chosen(run.terms.interceptors),
             search=partial(self._offering.search, run),
             emit=emit,
-            slow=run.slow,
-            patience_s=run.patience_s,
-            context=run.context,
+            slow=run.terms.slow,
+            patience_s=run.terms.patience_s,
+            context=run.terms.context,
             deadline_unix_s=_turn_ends_unix_s(run),
             values=run.values,
             # Without the reply itself: calls may be sent before the last of it has come.
             history=run.messages[:-1] if run.state is State.CALLING else run.messages,
-            tasks=run.tasks if run.slow == "handle" else {},
+            tasks=run.tasks if run.terms.slow == "handle" else {},
             depth=run.depth,
-            tenant=run.tenant,
+            tenant=run.terms.tenant,
+            priority=run.terms.priority,
         )
 
     async def _record_sent(self, journal: Journal, sending: Sending) -> None:
@@ -315,7 +317,7 @@ class TurnLoop:
             call = by_id[call_id]
             spec = batch.offered.get(call.tool)
             submitted = await self._handles.submit(
-                call, run.run_id, queue=spec.queue if spec else "", priority=batch.priority, principal=run.tenant
+                call, run.run_id, queue=spec.queue if spec else "", priority=batch.priority, principal=run.terms.tenant
             )
             handed_out[call_id] = submitted
             if batch.emit and not call.handle:
@@ -391,9 +393,9 @@ class TurnLoop:
 
     async def _interception(self, run: Run) -> Batch:
         """What interceptors are told of a call that is back after its run has rested."""
-        chain = self._interceptors.chosen(run.interceptors)
+        chain = self._interceptors.chosen(run.terms.interceptors)
         offered = await self._offering.for_calls(run) if chain else {}
-        return Batch(run_id=run.run_id, offered=offered, context=run.context, interceptors=chain)
+        return Batch(run_id=run.run_id, offered=offered, context=run.terms.context, interceptors=chain)
 
     async def _refuse(self, journal: Journal, reason: str) -> None:
         """The run has reached a limit with calls open: they are answered, those under way are given up, and it ends."""
@@ -425,7 +427,7 @@ class RunTimedOut(ToolfleetError):
 
 def _sendable(run: Run, offered: Mapping[str, ToolSpec]) -> dict[str, ToolSpec]:
     """The tools whose calls may go before the reply is whole: not the caller's own, and none near a limit."""
-    limits, recent = run.limits, run.recent_calls
+    limits, recent = run.terms.limits, run.recent_calls
     if limits.calls is not None and len(recent) + EARLY_ROOM > limits.calls:
         return {}
     asked = Counter(call.tool for call in recent)
@@ -433,7 +435,7 @@ def _sendable(run: Run, offered: Mapping[str, ToolSpec]) -> dict[str, ToolSpec]:
         name: spec
         for name, spec in offered.items()
         if (limits.calls_per_tool is None or asked[name] + EARLY_ROOM <= limits.calls_per_tool)
-        and all(name != own.name for own in run.client_tools)
+        and all(name != own.name for own in run.terms.client_tools)
     }
 
 
@@ -451,14 +453,14 @@ def _arrived(run: Run, delta: CallDelta, offered: Mapping[str, ToolSpec]) -> Cal
 
 def _heard(run: Run) -> Sequence[Message]:
     """What the model is told: the conversation, and in which form it must answer."""
-    return run.messages if run.output_schema is None else (*run.messages, instruction(run.output_schema))
+    return run.messages if run.terms.output_schema is None else (*run.messages, instruction(run.terms.output_schema))
 
 
 def _problem(run: Run, said: AssistantMessage) -> str | None:
     """What is wrong with an answer that must fit a schema. Raises AnswerUnfit when it was so before."""
-    if run.output_schema is None or said.tool_calls:
+    if run.terms.output_schema is None or said.tool_calls:
         return None
-    problem = problem_with(said.content, run.output_schema)
+    problem = problem_with(said.content, run.terms.output_schema)
     if problem is not None and run.repairs >= MAX_REPAIRS:
         raise AnswerUnfit(problem)
     return problem
@@ -467,8 +469,8 @@ def _problem(run: Run, said: AssistantMessage) -> str | None:
 def _turn_ends_unix_s(run: Run) -> float | None:
     """When calls that are sent now expire at the latest."""
     ends = [] if run.deadline_unix_s is None else [run.deadline_unix_s]
-    if run.turn_timeout_s is not None:
-        ends.append(time.time() + run.turn_timeout_s)
+    if run.terms.turn_timeout_s is not None:
+        ends.append(time.time() + run.terms.turn_timeout_s)
     return min(ends, default=None)
 
 

@@ -5,18 +5,13 @@ Values only. What they amount to is folded in `run`; how they are stored is `sto
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Final, Literal
 
 from pydantic import Field, TypeAdapter
 
 from toolfleet.calls import Failed, Record, Submitted, ToolResult
 from toolfleet.messages import AssistantMessage, Message, ToolMessage, Usage
-from toolfleet.orchestrator.run.limits import Limits
-from toolfleet.orchestrator.run.shared_state import Strategy
-from toolfleet.tool import ToolSpec
-
-Slow = Literal["wait", "handle"]
-"""What a run does with a call whose patience is used up: rest until it is back, or give the model a handle."""
+from toolfleet.orchestrator.run.terms import RunTerms
 
 
 class Approval(Record):
@@ -70,33 +65,10 @@ class RunStarted(Record):
     messages: tuple[Message, ...]
     model: str = ""
     """The name of the model that is asked; only orchestrators with this model take the run over."""
-    tools: tuple[str, ...] | None = None
-    slow: Slow = "wait"
-    patience_s: float | None = None
-    """How long calls may take before they count as slow; None: what each tool says."""
-    context: dict[str, Any] = Field(default_factory=dict)
-    max_turns: int
-    limits: Limits = Limits()
-    turn_timeout_s: float | None = None
-    compensate: bool = False
-    """Whether what the calls of a reply have done is taken back when one of them fails."""
-    """How long the calls of one reply may take together; slower ones are stopped."""
-    values: dict[str, Any] = Field(default_factory=dict)
-    """What tools share; each may return updates to it."""
-    merging: dict[str, Strategy] = Field(default_factory=dict)
-    interceptors: tuple[str, ...] = ()
-    """Those of the orchestrator's that this run has asked for, besides the ones for all."""
-    output_schema: dict[str, Any] | None = None
-    """What the answer must satisfy."""
+    terms: RunTerms = RunTerms()
+    """The run's options, with the settings' where the caller had none of their own."""
     deadline_unix_s: float | None = None
-    keep_s: float | None = None
-    """How long the run is kept once it has ended; None: as the settings say for its state."""
-    tenant: str = ""
-    """Whose run it is; nobody else sees it."""
-    client_tools: tuple[ToolSpec, ...] = ()
-    """Tools that no worker serves: calls of them end the run, and whoever began it answers them in its next one."""
-    model_options: dict[str, Any] = Field(default_factory=dict)
-    """What is sent to the model besides the conversation (temperature, …); `tool_choice` with the first turn only."""
+    """When the run fails: `terms.timeout_s` after its beginning, or when the call ends that it answers."""
     parent_call_id: str | None = None
     """The call whose result this run's answer is."""
     depth: int = 0

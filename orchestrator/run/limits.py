@@ -54,13 +54,14 @@ def breach(run: Run, now_unix_s: float) -> str | None:
     """Why the run must not go on as it wants to, None if it may."""
     if run.deadline_unix_s is not None and now_unix_s >= run.deadline_unix_s:
         return TIMED_OUT
-    if not run.calls_owed and run.turn - run.turns_before >= run.max_turns:
-        return f"the limit of {run.max_turns} turns is reached"
+    max_turns = run.terms.max_turns
+    if max_turns is not None and not run.calls_owed and run.turn - run.turns_before >= max_turns:
+        return f"the limit of {max_turns} turns is reached"
     return _too_many_calls(run) or _too_expensive(run)
 
 
 def _too_many_calls(run: Run) -> str | None:
-    limits, recent = run.limits, run.recent_calls
+    limits, recent = run.terms.limits, run.recent_calls
     asked = Counter(call.tool for call in recent)
     busiest = max(asked, key=asked.__getitem__, default="")
     if limits.calls is not None and len(recent) > limits.calls:
@@ -71,7 +72,7 @@ def _too_many_calls(run: Run) -> str | None:
 
 
 def _too_expensive(run: Run) -> str | None:
-    limits = run.limits
+    limits = run.terms.limits
     if limits.tokens is not None and run.usage.input_tokens + run.usage.output_tokens > limits.tokens:
         return f"the limit of {limits.tokens} tokens is reached"
     if limits.cost is not None and limits.cost_of(run) > limits.cost:

@@ -28,16 +28,15 @@ from toolfleet.orchestrator.run.events import (
     RunResumed,
     RunStarted,
     RunStopped,
-    Slow,
     SlowResultDelivered,
 )
-from toolfleet.orchestrator.run.limits import Limits, note_for, repetitions
+from toolfleet.orchestrator.run.limits import note_for, repetitions
 from toolfleet.orchestrator.run.refusals import cancelled_with_run, cut_off, denied
-from toolfleet.orchestrator.run.shared_state import Strategy, merged
+from toolfleet.orchestrator.run.shared_state import merged
 from toolfleet.orchestrator.run.states import TRANSITIONS, Change, State
 from toolfleet.orchestrator.run.structured import parsed
+from toolfleet.orchestrator.run.terms import RunTerms
 from toolfleet.orchestrator.run.transcript import tool_messages
-from toolfleet.tool import ToolSpec
 
 T = TypeVar("T")
 
@@ -52,23 +51,11 @@ class Run(Record):
     state: State = State.THINKING
     messages: tuple[Message, ...]
     model: str = ""
-    tools: tuple[str, ...] | None
-    slow: Slow
-    patience_s: float | None = None
-    context: dict[str, Any] = Field(repr=False)
-    max_turns: int
-    limits: Limits = Limits()
-    turn_timeout_s: float | None = None
-    compensate: bool = False
+    terms: RunTerms
+    """The options that it was begun with."""
     values: dict[str, Any] = Field(default_factory=dict, repr=False)
-    merging: dict[str, Strategy] = Field(default_factory=dict)
-    interceptors: tuple[str, ...] = ()
-    output_schema: dict[str, Any] | None = None
-    deadline_unix_s: float | None
-    keep_s: float | None = None
-    tenant: str = ""
-    client_tools: tuple[ToolSpec, ...] = ()
-    model_options: dict[str, Any] = Field(default_factory=dict, repr=False)
+    """What its tools share now: `terms.state`, with their updates."""
+    deadline_unix_s: float | None = None
     parent_call_id: str | None = None
     depth: int = 0
     started_unix_s: float = 0.0
@@ -89,7 +76,8 @@ class Run(Record):
     @classmethod
     def start(cls, event: RunStarted) -> Run:
         """A run that has just begun."""
-        return cls(**{name: getattr(event, name) for name in RunStarted.model_fields if name != "type"})
+        beginning = {name: getattr(event, name) for name in RunStarted.model_fields if name != "type"}
+        return cls(**beginning, values=event.terms.state)
 
     def on(self, event: Happening) -> Run:  # noqa: C901, PLR0911  # one line for each kind of event
         """The run after an event. Raises IllegalTransition when it cannot have happened now."""
@@ -130,7 +118,7 @@ class Run(Record):
 
     def is_callers(self, call: CallRecord) -> bool:
         """Whether the call is one of the caller's own tools, and whole."""
-        return call.refusal is None and any(call.tool == spec.name for spec in self.client_tools)
+        return call.refusal is None and any(call.tool == spec.name for spec in self.terms.client_tools)
 
     @property
     def only_callers_calls_left(self) -> bool:
@@ -322,7 +310,7 @@ class Run(Record):
         values = self.values
         for result in results:
             if isinstance(result, Returned) and result.state:
-                values = merged(values, result.state, self.merging)
+                values = merged(values, result.state, self.terms.merging)
         return values
 
     def _resumed(self, event: RunResumed) -> Run:

@@ -62,12 +62,13 @@ class AskedCall:
     awaits_approval: bool = False
     deadline_unix_s: float | None = None
     handle: str = ""
+    priority: Priority = Priority.NORMAL
     record: HandleRecord | None = None
     """What its handle stands for, if that was read already."""
 
     @classmethod
-    def of(cls, call: CallRecord) -> AskedCall:
-        """A call as the history of its run has it."""
+    def of(cls, call: CallRecord, *, priority: Priority = Priority.NORMAL) -> AskedCall:
+        """A call as the history of its run has it, which was begun with this priority."""
         return cls(
             call_id=call.call_id,
             tool=call.tool,
@@ -76,6 +77,7 @@ class AskedCall:
             awaits_approval=call.awaits_approval and call.approval is None,
             deadline_unix_s=call.deadline_unix_s,
             handle=handle_of(call),
+            priority=priority,
         )
 
     @classmethod
@@ -201,7 +203,7 @@ class CallReader:
             queue = (record.queue if record else "") or queues.get(call.tool, "")
             if not queue or queue == OWN_QUEUE:
                 continue
-            priority = record.priority if record else int(Priority.NORMAL)
+            priority = record.priority if record else int(call.priority)
             if (position := await self._positions.of(call.call_id, queue, priority)) is not None:
                 positions[call.call_id] = position
         return positions

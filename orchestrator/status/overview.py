@@ -103,7 +103,7 @@ class Overview:
     async def run(self, run_id: str) -> RunOverview:
         """A run and its calls. Raises RunNotFound, StoreUnreachable."""
         run, times = await self._read(run_id)
-        found = await self._calls.read([AskedCall.of(call) for call in run.calls])
+        found = await self._calls.read([AskedCall.of(call, priority=run.terms.priority) for call in run.calls])
         tools = await self._catalog.offered()
         return RunOverview(
             run=run,

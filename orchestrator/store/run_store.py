@@ -109,7 +109,7 @@ class RunStore:
             "model": started.model,
             "title": _title(started.messages),
             "started_ms": int(started.started_unix_s * 1000),
-            "tenant": started.tenant,
+            "tenant": started.terms.tenant,
         }
         last_id = await self._write(run, started, FIRST, owner=owner, may_be_adopted=not owner, head=head)
         return Stored(run, last_id) if last_id else None
@@ -309,7 +309,7 @@ class RunStore:
                 keys.head(run.run_id),
                 keys.runs(),
                 keys.unowned(run.model),
-                self._listed(run.tenant),
+                self._listed(run.terms.tenant),
             ],
             args=[
                 follows,
@@ -334,11 +334,11 @@ class RunStore:
         settings = self._settings
         match run.state:
             case State.DONE:
-                return run.keep_s or settings.keep_done_s
+                return run.terms.keep_s or settings.keep_done_s
             case State.FAILED:
-                return run.keep_s or settings.keep_failed_s
+                return run.terms.keep_s or settings.keep_failed_s
             case State.CANCELLED:
-                return run.keep_s or settings.keep_cancelled_s
+                return run.terms.keep_s or settings.keep_cancelled_s
             case _:
                 return settings.keep_unfinished_s
 

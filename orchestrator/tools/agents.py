@@ -19,6 +19,8 @@ from toolfleet.messages import Message, SystemMessage, UserMessage
 from toolfleet.misspelt import exact
 from toolfleet.orchestrator.run.events import RunStarted
 from toolfleet.orchestrator.run.refusals import bad_arguments
+from toolfleet.orchestrator.run.terms import RunTerms
+from toolfleet.streams import Priority
 from toolfleet.tool import ToolSpec
 
 
@@ -98,8 +100,13 @@ class Agents:
             return dict(self.specs) if depth == 0 else {}
         return {name: self.specs[name] for name in names if name in self.specs}
 
-    async def start(self, call: ToolCall, *, depth: int, tenant: str = "") -> Failed | None:
-        """Start the run of a call; its result comes as that of any call. A Failed when there is nothing to start."""
+    async def start(
+        self, call: ToolCall, *, depth: int, tenant: str = "", priority: Priority = Priority.NORMAL
+    ) -> Failed | None:
+        """Start the run of a call; its result comes as that of any call. A Failed when there is nothing to start.
+
+        It is its caller's tenant's, with its caller's context and priority; everything else the agent says itself.
+        """
         agent = self._agents[call.tool]
         if depth >= self._max_depth:
             message = f"{call.tool} was not started: {self._max_depth} runs stand above it already (max_depth)."
@@ -113,15 +120,23 @@ class Agents:
                 run_id=call.call_id,
                 messages=messages,
                 model=self._model,
-                tools=None if agent.tools is None else tuple(agent.tools),
-                context=call.context,
-                max_turns=agent.max_turns or self._max_turns,
-                output_schema=None if agent.output_type is None else TypeAdapter(agent.output_type).json_schema(),
+                terms=self._terms(agent, call, tenant, priority),
                 deadline_unix_s=call.deadline_unix_s,
-                tenant=tenant,
                 parent_call_id=call.call_id,
                 depth=depth + 1,
                 started_unix_s=time.time(),
             )
         )
         return None
+
+    def _terms(self, agent: Agent, call: ToolCall, tenant: str, priority: Priority) -> RunTerms:
+        return RunTerms.of(
+            {
+                "tools": agent.tools,
+                "context": call.context,
+                "max_turns": agent.max_turns or self._max_turns,
+                "output_schema": None if agent.output_type is None else TypeAdapter(agent.output_type).json_schema(),
+                "tenant": tenant,
+                "priority": priority,
+            }
+        )

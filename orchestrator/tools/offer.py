@@ -106,13 +106,13 @@ class Offering:
         """
         chosen = None
         if self._provider is not None and self._provider.each_turn:
-            chosen = tuple(await self._provider(run.messages, run.context))
-        visible = await self._visible(run, run.tools if chosen is None else chosen)
-        return {**visible, **{spec.name: spec for spec in run.client_tools}}, chosen
+            chosen = tuple(await self._provider(run.messages, run.terms.context))
+        visible = await self._visible(run, run.terms.tools if chosen is None else chosen)
+        return {**visible, **{spec.name: spec for spec in run.terms.client_tools}}, chosen
 
     async def for_calls(self, run: Run) -> dict[str, ToolSpec]:
         """What the calls of the last reply may be of, under the names that the model uses. Raises UnknownTool."""
-        visible = await self._visible(run, run.tools if run.offered is None else run.offered)
+        visible = await self._visible(run, run.terms.tools if run.offered is None else run.offered)
         if self._resolve is not None:
             everything = await self._catalog.offered()
             for call in run.calls_owed:
@@ -127,7 +127,7 @@ class Offering:
             asked = SearchArguments.model_validate_json(arguments or "{}")
         except ValidationError as error:
             return bad_arguments(SEARCH_TOOLS, error)
-        found = best(asked.query, (await self._tools(run, run.tools)).values())[: asked.limit]
+        found = best(asked.query, (await self._tools(run, run.terms.tools)).values())[: asked.limit]
         shown = [{"name": spec.name, "description": spec.description} for spec in found]
         said = {"tools": shown, "note": "call them in your next reply" if shown else "nothing fits; use other words"}
         return Returned(content=orjson.dumps(said).decode(), attributes={FOUND: [spec.name for spec in found]})
@@ -142,7 +142,7 @@ class Offering:
         return {**tools, **self._contributed(run), **built_in_for(run)}
 
     def _contributed(self, run: Run) -> dict[str, ToolSpec]:
-        return contributed(self._interceptors.chosen(run.interceptors))
+        return contributed(self._interceptors.chosen(run.terms.interceptors))
 
     async def _tools(self, run: Run, names: Sequence[str] | None) -> dict[str, ToolSpec]:
         async def choose() -> dict[str, ToolSpec]:

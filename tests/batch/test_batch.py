@@ -13,6 +13,7 @@ from toolfleet.orchestrator.batch import Asked, Manner, opened_input, read_lines
 from toolfleet.orchestrator.models import REHEARSAL_MODEL, OpenAIChat
 from toolfleet.orchestrator.models.rehearsal import Status
 from toolfleet.orchestrator.run.events import RunStarted
+from toolfleet.orchestrator.run.terms import RunTerms
 
 ROOT = 'call square_root {"x": 2}'
 TOOL = {"type": "function", "function": {"name": "square_root", "parameters": {"type": "object"}}}
@@ -36,7 +37,7 @@ async def test_lines_that_cannot_be_run_are_in_the_output_with_number_and_reason
         ({"id": "none"}, 'line 4: either "question" or "messages" is expected'),
         ({"id": "both", "question": "a", "messages": [{"role": "user", "content": "b"}]}, "line 5: either"),
         ({"id": "empty", "question": ""}, "line 6: the question is empty"),
-        ({"id": "misspelt", "qestion": "?"}, "line 7: qestion: Extra inputs are not permitted"),
+        ({"id": "misspelt", "qestion": "?"}, "line 7: qestion: unknown field 'qestion': did you mean 'question'?"),
         ({"id": True, "question": "?"}, "line 8: id"),
         ({"id": "turns", "question": "?", "max_turns": 0}, "line 9: max_turns"),
         ({"id": "role", "messages": [{"role": "judge", "content": "?"}]}, "line 10: messages.0"),
@@ -61,7 +62,7 @@ async def test_lines_that_cannot_be_run_are_in_the_output_with_number_and_reason
 
 async def test_openai_lines_come_out_as_openai_writes_them(desk: Desk) -> None:
     lines = [
-        openai("offered", tools=[TOOL], temperature=0.2, max_tokens=100),
+        openai("offered", tools=[TOOL], temperature=0.2, logprobs=True, user="me"),
         openai("parts", [{"type": "text", "text": ROOT}], tools=[TOOL]),
         openai("toolless", "Good morning."),
         openai("other model", model="gpt-4o"),
@@ -101,7 +102,7 @@ async def test_openai_lines_come_out_as_openai_writes_them(desk: Desk) -> None:
     tokens = summary["usage"]
     assert math.isclose(summary["cost"], (2 * tokens["input_tokens"] + 10 * tokens["output_tokens"]) / 1e6)
     assert 0 < summary["p50_s"] <= summary["p99_s"] <= summary["wall_s"]
-    assert summary["ignored"] == {"max_tokens": 1, "temperature": 1}
+    assert summary["ignored"] == {"logprobs": 1, "user": 1}
 
 
 async def test_runs_that_failed_go_on_where_that_is_wanted_and_the_others_are_left(desk: Desk) -> None:
@@ -154,7 +155,7 @@ async def test_a_run_whose_beginning_was_stored_unheard_is_worked_on(desk: Desk)
     model = OpenAIChat(REHEARSAL_MODEL, base_url=desk.server.base_url, api_key="rehearsal")
     async with Orchestrator(model, settings=desk.settings) as orchestrator:
         started = RunStarted(
-            run_id="unheard", messages=(UserMessage(content=ROOT),), model=REHEARSAL_MODEL, max_turns=5
+            run_id="unheard", messages=(UserMessage(content=ROOT),), model=REHEARSAL_MODEL, terms=RunTerms(max_turns=5)
         )
         # As when Redis is lost between a write and its answer: stored as ours, and nobody here knows.
         assert await orchestrator._store.begin(started, owner=orchestrator.orchestrator_id)

@@ -10,6 +10,7 @@ from toolfleet.messages import Usage, UserMessage
 from toolfleet.orchestrator.batch import Prices, Tally
 from toolfleet.orchestrator.doors.cli.batch_progress import print_summary, showing_batch
 from toolfleet.orchestrator.run.states import State
+from toolfleet.orchestrator.run.terms import RunTerms
 from toolfleet.orchestrator.run.value import Run
 
 
@@ -18,11 +19,7 @@ def ended(state: State = State.DONE) -> Run:
         run_id="run",
         state=state,
         messages=(UserMessage(content="?"),),
-        tools=None,
-        slow="wait",
-        context={},
-        max_turns=1,
-        deadline_unix_s=None,
+        terms=RunTerms(),
         usage=Usage(input_tokens=1000, output_tokens=100),
     )
 

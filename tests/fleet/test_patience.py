@@ -15,9 +15,9 @@ from toolfleet.jobs import complete
 from toolfleet.local.fleet import LocalFleet
 from toolfleet.messages import AssistantMessage, ToolMessage
 from toolfleet.orchestrator import Orchestrator
-from toolfleet.orchestrator.options import InvalidOption
 from toolfleet.orchestrator.run.events import Approval
 from toolfleet.orchestrator.run.states import State
+from toolfleet.orchestrator.run.terms import InvalidOption
 from toolfleet.wire import Seal
 
 WAIT_S = 30

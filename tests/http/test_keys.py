@@ -140,7 +140,7 @@ async def test_handles_and_idempotency_keys_belong_to_a_tenant_and_tools_to_a_ke
             assert (await api.client.post("/v1/runs", json=asked, headers=theirs)).status_code == 403
             asked = {"question": "?", "model": "nobody"}
             run = await api.client.post("/v1/runs", json=asked, headers=theirs)
-            assert (await api.client.get(run.json()["url"], headers=theirs)).json()["tools"] == ["echo"]
+            assert (await api.client.get(run.json()["url"], headers=theirs)).json()["terms"]["tools"] == ["echo"]
             same = {"idempotency-key": str(tmp_path)}
             ids = [
                 (await api.client.post("/v1/runs", json=asked, headers={**who, **same})).json()["run_id"]

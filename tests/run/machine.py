@@ -21,9 +21,10 @@ from toolfleet.orchestrator.run.events import (
     RunStopped,
     SlowResultDelivered,
 )
+from toolfleet.orchestrator.run.terms import RunTerms
 from toolfleet.orchestrator.run.value import Run
 
-STARTED = RunStarted(run_id="m", messages=(UserMessage(content="?"),), model="m", max_turns=9)
+STARTED = RunStarted(run_id="m", messages=(UserMessage(content="?"),), model="m", terms=RunTerms(max_turns=9))
 
 
 def reply(calls: int, turn: int) -> ModelReplied:

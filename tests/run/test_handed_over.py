@@ -7,13 +7,16 @@ from toolfleet.errors import IllegalTransition
 from toolfleet.messages import AssistantMessage, RequestedCall, ToolMessage, UserMessage
 from toolfleet.orchestrator.run.events import CallsBack, CallsHandedOver, ModelReplied, RunStarted
 from toolfleet.orchestrator.run.states import State
+from toolfleet.orchestrator.run.terms import RunTerms
 from toolfleet.orchestrator.run.value import Run
 from toolfleet.tool import ToolSpec
 
 
 def asked_for(*tools):
     mine = ToolSpec(name="mine", description="", input_schema={"type": "object"})
-    started = RunStarted(run_id="r", messages=(UserMessage(content="?"),), max_turns=5, client_tools=(mine,))
+    started = RunStarted(
+        run_id="r", messages=(UserMessage(content="?"),), terms=RunTerms(max_turns=5, client_tools=(mine,))
+    )
     calls = tuple(RequestedCall(id=f"{n}", name=name, arguments="{}") for n, name in enumerate(tools))
     return Run.start(started).on(ModelReplied(message=AssistantMessage(content="one moment", tool_calls=calls)))
 
@@ -36,7 +39,7 @@ def test_calls_of_the_fleet_are_never_handed_over():
 def test_half_a_call_is_answered_here():
     run = asked_for()
     half = RequestedCall(id="0", name="mine", arguments='{"a": ')
-    run = Run.start(RunStarted(run_id="r", messages=(), max_turns=5, client_tools=run.client_tools)).on(
+    run = Run.start(RunStarted(run_id="r", messages=(), terms=run.terms)).on(
         ModelReplied(message=AssistantMessage(tool_calls=(half,)), cut_off=True)
     )
     assert not run.only_callers_calls_left

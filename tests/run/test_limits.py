@@ -8,6 +8,7 @@ from toolfleet.messages import AssistantMessage, RequestedCall, ToolMessage, Usa
 from toolfleet.orchestrator import Limits
 from toolfleet.orchestrator.run.events import CallsBack, ModelReplied, RunStarted
 from toolfleet.orchestrator.run.limits import TIMED_OUT, breach
+from toolfleet.orchestrator.run.terms import RunTerms
 from toolfleet.orchestrator.run.value import Run
 from toolfleet.settings import Settings
 
@@ -20,8 +21,7 @@ def used(
         RunStarted(
             run_id="r",
             messages=(UserMessage(content="?"),),
-            max_turns=9,
-            limits=limits or Limits(),
+            terms=RunTerms(max_turns=9, limits=limits or Limits()),
             deadline_unix_s=deadline_unix_s,
         )
     )

@@ -5,11 +5,12 @@ from toolfleet.errors import IllegalTransition
 from toolfleet.messages import AssistantMessage, RequestedCall, ToolMessage, Usage, UserMessage
 from toolfleet.orchestrator.run.events import CallsBack, ModelReplied, RunStarted, RunStopped, SlowResultDelivered
 from toolfleet.orchestrator.run.states import TRANSITIONS, Change, State
+from toolfleet.orchestrator.run.terms import RunTerms
 from toolfleet.orchestrator.run.value import Run
 
 
 def started() -> Run:
-    return Run.start(RunStarted(run_id="r", messages=(UserMessage(content="?"),), max_turns=9))
+    return Run.start(RunStarted(run_id="r", messages=(UserMessage(content="?"),), terms=RunTerms(max_turns=9)))
 
 
 def asks(*ids: str) -> ModelReplied:

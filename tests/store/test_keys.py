@@ -42,6 +42,7 @@ TTL = {
     "owned": 30 * 24 * 3600,
     "unowned": 30 * 24 * 3600,
     "orchestrator": 30,
+    "orchestrator_proofs": 30,
     "lease": 120,
     "lane": 60,
     "sweeper": 120,

@@ -33,11 +33,12 @@ from toolfleet.orchestrator.batch.errors import OutputUnusable
 from toolfleet.orchestrator.doors.cli.batch_progress import print_summary, showing_batch
 from toolfleet.orchestrator.doors.cli.choosing_model import ModelOption, chosen_model, name_of_model
 from toolfleet.orchestrator.doors.cli.conversation import must_offer_tools
-from toolfleet.orchestrator.doors.cli.run import Slow
+from toolfleet.orchestrator.doors.cli.run_options import takes_run_options
 from toolfleet.orchestrator.doors.cli.wording import plural
 from toolfleet.orchestrator.models.protocol import ChatModel
-from toolfleet.orchestrator.options import RunOptions
+from toolfleet.orchestrator.options import RunOptions, terms_of
 from toolfleet.settings import Settings
+from toolfleet.streams import Priority
 
 MAX_CONCURRENCY: Final = 1000
 """A model's client holds no more connections."""
@@ -49,6 +50,7 @@ class LinesFailed(ToolfleetError):
     """The batch is through, and some of its lines have no answer."""
 
 
+@takes_run_options
 def batch(
     source: Annotated[str, typer.Argument(metavar="IN", help="JSON lines to read; - for standard input.")],
     target: Annotated[str, typer.Argument(metavar="OUT", help="JSON lines to write; - for standard output.")],
@@ -57,15 +59,7 @@ def batch(
         list[str] | None,
         typer.Option("--tools", help="A module with tools: workers for it are started, and stopped afterwards."),
     ] = None,
-    offer: Annotated[
-        list[str] | None,
-        typer.Option("--offer", help="Offer only this tool to lines that name none; may be given again."),
-    ] = None,
     concurrency: Annotated[int, typer.Option(min=1, max=MAX_CONCURRENCY, help="Runs at a time.")] = 100,
-    slow: Annotated[Slow, typer.Option(help="Wait for long-running tools, or give the model a handle.")] = Slow.WAIT,
-    timeout_s: Annotated[
-        float | None, typer.Option("--timeout", min=0.1, max=1e7, help="Seconds until a run fails.")
-    ] = None,
     batch_id: Annotated[
         str | None, typer.Option(help="The batch's name; otherwise it is derived from the input and these options.")
     ] = None,
@@ -83,12 +77,14 @@ def batch(
     price_in: Annotated[float | None, typer.Option(min=0, max=1e9, help="Price of a million tokens in.")] = None,
     price_out: Annotated[float | None, typer.Option(min=0, max=1e9, help="Price of a million tokens out.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the summary as JSON on standard output.")] = False,
+    options: RunOptions,
 ) -> None:
     """Run one conversation for each line of IN, and write one line for each to OUT.
 
-    A line is {"id": …, "question": …} (or "messages"; "tools", "slow", "context", "max_turns", "timeout_s",
-    "patience_s" where they differ) or a line of OpenAI's Batch API, and its output has the same format. A line that
-    cannot be run is in the output with its reason.
+    A line is {"id": …, "question": …} (or "messages", and any option of a run where it differs: "tools", "timeout_s",
+    …) or a line of OpenAI's Batch API (with such options in its body's "toolfleet"), and its output has the same
+    format. A line that cannot be run is in the output with its reason. Calls go behind those of others unless
+    --priority or the line says otherwise.
 
     Stopped by whatever, the same command goes on where it was: lines in OUT are done, runs under way are gone on with
     from the store, and no model is asked twice for a reply that is stored.
@@ -96,11 +92,7 @@ def batch(
     _refuse_contradictions(source, target, as_json=as_json)
     name_of_model(model)  # said before workers are started, if it cannot be asked
     console = Console(stderr=True)
-    options = RunOptions(slow=slow.value)
-    if offer:
-        options["tools"] = tuple(offer)
-    if timeout_s is not None:
-        options["timeout_s"] = timeout_s
+    options = {"priority": Priority.BATCH, **options}
     with ExitStack() as stack:
         lines = stack.enter_context(opened_input(source))
         settings = stack.enter_context(redis_or_embedded())
@@ -210,7 +202,8 @@ class _Session:
     def _identity(self, model: ChatModel) -> Identity:
         if self._batch_id is not None:
             return Identity.given(self._batch_id, model=model.name)
-        return Identity.derived(self._lines.sha256, self._manner.options, model=model.name)
+        described = terms_of(self._manner.options).model_dump(mode="json", exclude_unset=True)
+        return Identity.derived(self._lines.sha256, described, model=model.name)
 
 
 def _fleet(modules: list[str], settings: Settings) -> LocalFleet:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Final
 
 from rich.console import Console
@@ -19,8 +19,6 @@ from toolfleet.orchestrator.doors.cli.progress import showing_progress
 from toolfleet.orchestrator.doors.cli.telling import desk, warn
 from toolfleet.orchestrator.doors.cli.wording import harmless, plural
 from toolfleet.orchestrator.options import RunOptions
-from toolfleet.orchestrator.run.events import Slow
-from toolfleet.orchestrator.run.limits import Limits
 from toolfleet.orchestrator.run.states import State
 from toolfleet.orchestrator.run.updates import RunBegan, RunEnded
 from toolfleet.orchestrator.run.value import Run
@@ -37,11 +35,8 @@ def converse(
     question: str,
     settings: Settings,
     console: Console,
+    options: RunOptions,
     *,
-    tools: Sequence[str] | None = None,
-    slow: Slow = "wait",
-    timeout_s: float | None = None,
-    limits: Limits | None = None,
     model: str | None = None,
     as_json: bool = False,
     is_private: bool = False,
@@ -53,7 +48,6 @@ def converse(
 
     Raises RunFailed with the reason when there is no answer, and NoToolsFound when no live worker offers a tool.
     """
-    options: RunOptions = {"tools": tools, "slow": slow, "timeout_s": timeout_s, "limits": limits}
     elsewhere = _where(settings) if is_private else {}
     run = asyncio.run(_ask(question, settings, console, options, elsewhere, model=model))
     if as_json:
@@ -69,23 +63,12 @@ def _where(settings: Settings) -> dict[str, str]:
     return {REDIS_VARIABLE: settings.redis_url, SECRET_VARIABLE: settings.secret.get_secret_value()}
 
 
-def detach(
-    question: str,
-    settings: Settings,
-    *,
-    tools: Sequence[str] | None = None,
-    slow: Slow = "wait",
-    timeout_s: float | None = None,
-    limits: Limits | None = None,
-    model: str | None = None,
-) -> str:
+def detach(question: str, settings: Settings, options: RunOptions, *, model: str | None = None) -> str:
     """Begin a run that an orchestrator with this model, or the environment's, works on, and return its id at once.
 
     Raises NoToolsFound when no live worker offers a tool, UnknownTool.
     """
-    return asyncio.run(
-        _submit(question, settings, tools=tools, slow=slow, timeout_s=timeout_s, limits=limits, named=model)
-    )
+    return asyncio.run(_submit(question, settings, options, named=model))
 
 
 async def _ask(
@@ -141,22 +124,11 @@ async def _say_how_it_ended(orchestrator: Orchestrator, run_id: str) -> None:
         warn(f"run {run_id} {run.state}")
 
 
-async def _submit(
-    question: str,
-    settings: Settings,
-    *,
-    tools: Sequence[str] | None,
-    slow: Slow,
-    timeout_s: float | None,
-    limits: Limits | None,
-    named: str | None,
-) -> str:
+async def _submit(question: str, settings: Settings, options: RunOptions, *, named: str | None) -> str:
     model = await model_name(named)
     async with desk(settings) as open_desk, Orchestrator(settings=settings) as orchestrator:
         await must_offer_tools(orchestrator)
-        run_id = await orchestrator.submit(
-            question, model=model, tools=tools, slow=slow, timeout_s=timeout_s, limits=limits
-        )
+        run_id = await orchestrator.submit(question, model=model, **options)
         await open_desk.warn_unless_somebody_goes_on(model)
     return run_id
 

@@ -11,6 +11,7 @@ from rich.console import Console
 from toolfleet.local.fleet import LocalFleet
 from toolfleet.orchestrator.doors.cli.choosing_model import ModelOption, name_of_model
 from toolfleet.orchestrator.doors.cli.conversation import converse
+from toolfleet.orchestrator.options import RunOptions
 from toolfleet.orchestrator.run.limits import Limits
 
 TOOLS = "toolfleet.workers.packs.stdlib"
@@ -40,4 +41,5 @@ def demo(
     with ExitStack() as stack:
         with console.status("starting an embedded server and three workers …"):
             fleet = stack.enter_context(LocalFleet([TOOLS]))
-        converse(QUESTION, fleet.settings, console, slow="handle", limits=NO_LIMITS, model=model, as_json=as_json)
+        options: RunOptions = {"slow": "handle", "limits": NO_LIMITS}
+        converse(QUESTION, fleet.settings, console, options, model=model, as_json=as_json)

@@ -5,7 +5,7 @@ Puts the parts together and takes them apart; each noun has its routes in a modu
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from http import HTTPStatus
@@ -45,6 +45,7 @@ from toolfleet.orchestrator.doors.openai import (
     responses as openai_responses,
 )
 from toolfleet.orchestrator.models.protocol import ChatModel
+from toolfleet.orchestrator.tools.interceptors import Interceptor
 from toolfleet.settings import Settings
 from toolfleet.wire import Seal
 
@@ -73,9 +74,12 @@ def create_app(
     model: ChatModel | None = None,
     *,
     options: HttpOptions | None = None,
+    named_interceptors: Mapping[str, Interceptor] | None = None,
     adopts: bool = True,
 ) -> FastAPI:
     """The application. `model` is closed with it; without one, runs are for orchestrators elsewhere.
+
+    `named_interceptors` are those that requests may ask for, as with `Orchestrator`.
 
     It finds its fleet as `Orchestrator` does, when its lifespan begins.
     """
@@ -85,7 +89,9 @@ def create_app(
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         async with AsyncExitStack() as stack:
             name = "" if model is None else model.name
-            orchestrator = await stack.enter_async_context(Orchestrator(model, settings=settings, adopts=adopts))
+            orchestrator = await stack.enter_async_context(
+                Orchestrator(model, settings=settings, adopts=adopts, named_interceptors=named_interceptors)
+            )
             found = orchestrator.settings
             client = connect_async(found)
             stack.push_async_callback(client.aclose)

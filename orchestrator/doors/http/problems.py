@@ -30,7 +30,7 @@ from toolfleet.errors import (
 )
 from toolfleet.misspelt import what_is_wrong
 from toolfleet.orchestrator.api import OrchestratorClosed, RunExists
-from toolfleet.orchestrator.options import InvalidOption
+from toolfleet.orchestrator.run.terms import InvalidOption
 from toolfleet.wire import Refused
 
 MEDIA_TYPE: Final = "application/problem+json"

@@ -13,13 +13,11 @@ from toolfleet.calls import Effect, Failed, Returned, Submitted
 from toolfleet.catalog import Announcement
 from toolfleet.messages import Message
 from toolfleet.orchestrator.run.states import State
+from toolfleet.orchestrator.run.terms import LONGEST_S, AskedTerms, Patience
 from toolfleet.orchestrator.store.run_store import Head
 from toolfleet.tool import ToolSpec
 
-YEAR_S = 366 * 24 * 3600
-
-Seconds = Annotated[float, Field(gt=0, le=YEAR_S, allow_inf_nan=False)]
-Patience = Annotated[float, Field(ge=0, le=YEAR_S, allow_inf_nan=False)]
+Seconds = Annotated[float, Field(gt=0, le=LONGEST_S, allow_inf_nan=False)]
 Json = dict[str, Any]
 
 
@@ -29,11 +27,11 @@ class Asked(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
 
-class RunRequest(Asked):
-    """A run to begin: a question, or a conversation that ends with one."""
+class RunRequest(AskedTerms):
+    """A run to begin: a question, or a conversation that ends with one, and every option that a run has."""
 
     model_config = ConfigDict(
-        extra="forbid",
+        defer_build=False,
         json_schema_extra={
             "examples": [
                 {"question": "What is the square root of 2?"},
@@ -50,17 +48,8 @@ class RunRequest(Asked):
     )
 
     question: Annotated[str, Field(min_length=1)] | None = None
-    messages: Annotated[list[Message], Field(min_length=1)] | None = None
+    messages: Annotated[tuple[Message, ...], Field(min_length=1)] | None = None
     model: str | None = Field(default=None, description="Which orchestrators work on it; this one's model by default.")
-    tools: list[str] | None = Field(default=None, description="Names to offer; all that live workers serve by default.")
-    slow: Literal["wait", "handle"] = Field(
-        default="wait", description="Wait for slow calls, or give the model a handle and go on."
-    )
-    patience_s: Patience | None = Field(default=None, description="How long a call may take before it counts as slow.")
-    context: Json = Field(default_factory=dict, description="Your own JSON: handed to tools, hidden from the model.")
-    max_turns: Annotated[int, Field(ge=1, le=10_000)] | None = None
-    timeout_s: Seconds | None = None
-    keep_s: Seconds | None = Field(default=None, description="How long the run is kept once it has ended.")
     stream: bool = Field(default=False, description="Answer with the run's events, as they happen.")
 
 

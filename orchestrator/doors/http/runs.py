@@ -31,7 +31,7 @@ from toolfleet.orchestrator.doors.http.records import (
 )
 from toolfleet.orchestrator.doors.http.sse import EventStream
 from toolfleet.orchestrator.doors.http.tail import ENTRY_ID, Frame, Listener, event_bytes
-from toolfleet.orchestrator.options import RunOptions
+from toolfleet.orchestrator.options import RunOptions, options_given
 from toolfleet.orchestrator.run.events import Approval
 from toolfleet.orchestrator.run.states import State
 from toolfleet.orchestrator.run.updates import CallProgressed, Event, TextArrived
@@ -160,9 +160,9 @@ async def go_on(run_id: str, asked: GoOnRequest, grant: Runner, door: Through) -
     """Let a run that has ended go on, with more messages."""
     run = await _seen(door, run_id, grant)
     if not grant.may_call_all:
-        if run.tools is None:
+        if run.terms.tools is None:
             raise Problem(HTTPStatus.FORBIDDEN, "the run may use tools that this key does not include")
-        for tool in run.tools:
+        for tool in run.terms.tools:
             must_be_callable(grant, tool)
     messages = asked.question or tuple(asked.messages or ())
     if asked.question and asked.messages:
@@ -205,17 +205,11 @@ def _question(asked: RunRequest) -> str | Sequence[Message]:
 
 
 async def _options(asked: RunRequest, grant: Grant, door: Door, request: Request) -> RunOptions:
-    return RunOptions(
-        tools=await tools_for(grant, asked.tools, door),
-        slow=asked.slow,
-        patience_s=asked.patience_s,
-        context=asked.context,
-        max_turns=asked.max_turns,
-        timeout_s=asked.timeout_s,
-        keep_s=asked.keep_s,
-        tenant=grant.tenant,
-        run_id=getattr(request.state, "derived_id", None),
-    )
+    options = options_given(asked)
+    options["tools"] = await tools_for(grant, asked.tools, door)
+    options["tenant"] = grant.tenant
+    options["run_id"] = getattr(request.state, "derived_id", None)
+    return options
 
 
 async def tools_for(grant: Grant, named: Sequence[str] | None, door: Door) -> Sequence[str] | None:
@@ -231,7 +225,7 @@ async def tools_for(grant: Grant, named: Sequence[str] | None, door: Door) -> Se
 
 async def _seen(door: Door, run_id: str, grant: Grant) -> Run:
     run = await door.orchestrator.get(run_id)
-    if run.tenant != grant.tenant:
+    if run.terms.tenant != grant.tenant:
         await door.must_see(run_id, grant)
     return run
 

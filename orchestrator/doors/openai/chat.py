@@ -28,14 +28,15 @@ from toolfleet.orchestrator.doors.openai.hidden_turns import with_hidden_turns
 from toolfleet.orchestrator.doors.openai.model_list import must_be_asked_here
 from toolfleet.orchestrator.doors.openai.openai_records import (
     ChatRequest,
-    FleetOptions,
     chunk,
     data_line,
     tool_calls_of,
     usage_of,
 )
-from toolfleet.orchestrator.options import RunOptions
+from toolfleet.orchestrator.models.chat_fields import answer_schema
+from toolfleet.orchestrator.options import RunOptions, options_given
 from toolfleet.orchestrator.run.states import State
+from toolfleet.orchestrator.run.terms import AskedTerms
 from toolfleet.orchestrator.run.updates import CallsRequested, Event, RunBegan, RunEnded, TextArrived
 from toolfleet.orchestrator.run.value import Run
 from toolfleet.tool import ToolSpec
@@ -75,7 +76,8 @@ async def complete(asked: ChatRequest, grant: Runner, door: Through, request: Re
         with_usage = bool(asked.stream_options and asked.stream_options.include_usage)
         events = door.orchestrator.stream(messages, **options)
         first = await anext(events)  # what keeps a run from beginning is told by a status, not in a stream
-        return EventStream(door, _streamed(door, first, events, with_usage=with_usage))
+        is_checked = options.get("output_schema") is not None
+        return EventStream(door, _streamed(door, first, events, with_usage=with_usage, is_checked=is_checked))
     run = await unless_left(request, door.orchestrator.run(messages, **options))
     must_have_worked(run)
     return Response(orjson.dumps(_completion(run)), media_type="application/json")
@@ -84,28 +86,30 @@ async def complete(asked: ChatRequest, grant: Runner, door: Through, request: Re
 async def options_of(
     door: Door,
     grant: Grant,
-    asked: FleetOptions,
+    asked: AskedTerms,
     *,
     client_tools: tuple[ToolSpec, ...],
     model_options: dict[str, Any],
 ) -> RunOptions:
-    """How the run of a request is run. Raises Problem."""
-    tools: Sequence[str] | None = ()
+    """How the run of a request is run; what OpenAI has a field for counts before our own member. Raises Problem."""
+    options = options_given(asked)
+    model_options = {**asked.model_options, **model_options}
+    options["client_tools"] = _joined(client_tools, asked.client_tools)
     if model_options.get("tool_choice") == "none":
         del model_options["tool_choice"]
-        client_tools = ()
+        options["tools"] = options["client_tools"] = ()
     else:
-        tools = await tools_for(grant, asked.tools, door)
-    return RunOptions(
-        tools=tools,
-        client_tools=client_tools,
-        model_options=model_options,
-        context=asked.context,
-        patience_s=asked.patience_s,
-        timeout_s=asked.timeout_s,
-        max_turns=asked.max_turns,
-        tenant=grant.tenant,
-    )
+        options["tools"] = await tools_for(grant, asked.tools, door)
+    options["model_options"] = model_options
+    if asked.output_schema is None:
+        options["output_schema"] = answer_schema(model_options)
+    options["tenant"] = grant.tenant
+    return options
+
+
+def _joined(first: Sequence[ToolSpec], more: Sequence[ToolSpec]) -> tuple[ToolSpec, ...]:
+    names = {spec.name for spec in first}
+    return (*first, *(spec for spec in more if spec.name not in names))
 
 
 def must_have_worked(run: Run) -> None:
@@ -115,7 +119,9 @@ def must_have_worked(run: Run) -> None:
 
 
 def said_in(run: Run) -> str:
-    """All that the model said in the run's turns, as a stream of it reads."""
+    """All that the model said in the run's turns, as a stream of it reads; of an answer with a schema, only that."""
+    if run.terms.output_schema is not None:
+        return run.answer or ""
     replies = [message for message in run.messages if isinstance(message, AssistantMessage)]
     return BETWEEN_TURNS.join(reply.content for reply in replies[len(replies) - run.turn :] if reply.content)
 
@@ -137,7 +143,7 @@ def _completion(run: Run) -> dict[str, Any]:
 
 
 async def _streamed(
-    door: Door, first: Event, events: AsyncGenerator[Event, None], *, with_usage: bool
+    door: Door, first: Event, events: AsyncGenerator[Event, None], *, with_usage: bool, is_checked: bool
 ) -> AsyncGenerator[bytes, None]:
     run_id = first.run_id if isinstance(first, RunBegan) else ""
 
@@ -146,7 +152,7 @@ async def _streamed(
 
     yield piece({"role": "assistant", "content": ""})
     async with aclosing(events):
-        async for text in _texts(events):
+        async for text in _texts(events, is_checked=is_checked):
             if isinstance(text, str):
                 yield piece({"content": text})
             else:
@@ -164,15 +170,20 @@ async def _streamed(
     yield DONE
 
 
-async def _texts(events: AsyncIterator[Event]) -> AsyncIterator[str | Run]:
-    """The model's text as it comes, turns apart from one another, and the run at last."""
+async def _texts(events: AsyncIterator[Event], *, is_checked: bool) -> AsyncIterator[str | Run]:
+    """The model's text as it comes, turns apart from one another, and the run at last.
+
+    An answer with a schema comes whole at the end: what does not fit is asked for again, and must not be read.
+    """
     said, is_new_turn = False, False
     async for event in events:
         match event:
-            case TextArrived():
+            case TextArrived() if not is_checked:
                 yield BETWEEN_TURNS + event.text if said and is_new_turn else event.text
                 said, is_new_turn = True, False
             case CallsRequested():
                 is_new_turn = True
             case RunEnded():
+                if is_checked and event.run.answer:
+                    yield event.run.answer
                 yield event.run

@@ -42,7 +42,7 @@ async def _origin(door: Door, grant: Grant, message: AssistantMessage) -> Run | 
         run = await door.orchestrator.get(run_id)
     except RunNotFound:
         return None
-    return run if run.tenant == grant.tenant and run.handed_over else None
+    return run if run.terms.tenant == grant.tenant and run.handed_over else None
 
 
 def _turns(run: Run) -> list[Message]:

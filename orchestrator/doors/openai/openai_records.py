@@ -9,29 +9,16 @@ import json
 import time
 from collections.abc import Sequence
 from http import HTTPStatus
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from toolfleet.messages import AssistantMessage, Message, RequestedCall, SystemMessage, ToolMessage, Usage, UserMessage
 from toolfleet.orchestrator.doors.http.problems import Problem
+from toolfleet.orchestrator.models.chat_fields import passed_on
 from toolfleet.orchestrator.run.events import CallRecord
+from toolfleet.orchestrator.run.terms import AskedTerms
 from toolfleet.tool import ToolSpec
-
-PASSED_ON: Final = (
-    "temperature",
-    "top_p",
-    "max_tokens",
-    "max_completion_tokens",
-    "stop",
-    "seed",
-    "presence_penalty",
-    "frequency_penalty",
-    "reasoning_effort",
-    "response_format",
-    "tool_choice",
-)
-"""What goes to the model as it came."""
 
 
 class Lenient(BaseModel):
@@ -86,18 +73,6 @@ class StreamOptions(Lenient):
     include_usage: bool | None = None
 
 
-class FleetOptions(BaseModel):
-    """This project's own member of a request: how the fleet's tools are used."""
-
-    model_config = ConfigDict(extra="forbid")
-
-    tools: list[str] | None = Field(default=None, description="Names of the fleet's tools to offer; all by default.")
-    context: dict[str, Any] = Field(default_factory=dict)
-    patience_s: Annotated[float, Field(ge=0, le=1e7, allow_inf_nan=False)] | None = None
-    timeout_s: Annotated[float, Field(gt=0, le=1e7, allow_inf_nan=False)] | None = None
-    max_turns: Annotated[int, Field(ge=1, le=10_000)] | None = None
-
-
 class ChatRequest(Lenient):
     """`POST /v1/chat/completions`."""
 
@@ -120,12 +95,13 @@ class ChatRequest(Lenient):
     stream: bool | None = None
     stream_options: StreamOptions | None = None
     n: Literal[1] | None = None
-    toolfleet: FleetOptions = FleetOptions()
+    toolfleet: AskedTerms = Field(
+        default=AskedTerms(), description="This project's own member: every option that a run has."
+    )
 
     def model_options(self) -> dict[str, Any]:
         """What goes on to the model."""
-        sent = {**(self.model_extra or {}), "tool_choice": self.tool_choice}
-        return {name: sent[name] for name in PASSED_ON if sent.get(name) is not None}
+        return passed_on({**(self.model_extra or {}), "tool_choice": self.tool_choice})
 
     def client_tools(self) -> tuple[ToolSpec, ...]:
         """The client's tools as the model is to see them."""

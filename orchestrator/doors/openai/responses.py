@@ -26,7 +26,6 @@ from toolfleet.orchestrator.doors.openai.chat import options_of
 from toolfleet.orchestrator.doors.openai.hidden_turns import with_hidden_turns
 from toolfleet.orchestrator.doors.openai.model_list import must_be_asked_here
 from toolfleet.orchestrator.doors.openai.openai_records import (
-    FleetOptions,
     Function,
     Lenient,
     handed_over_id,
@@ -34,6 +33,7 @@ from toolfleet.orchestrator.doors.openai.openai_records import (
     text_of,
 )
 from toolfleet.orchestrator.run.states import State
+from toolfleet.orchestrator.run.terms import AskedTerms
 from toolfleet.orchestrator.run.value import Run
 
 PREFIX: Final = "resp_"
@@ -94,7 +94,9 @@ class ResponseRequest(Lenient):
     stream: Literal[False] | None = None
     previous_response_id: str | None = None
     max_output_tokens: Annotated[int, Field(ge=1)] | None = None
-    toolfleet: FleetOptions = FleetOptions()
+    toolfleet: AskedTerms = Field(
+        default=AskedTerms(), description="This project's own member: every option that a run has."
+    )
 
     def model_options(self) -> dict[str, Any]:
         """What goes on to the model."""
@@ -167,7 +169,7 @@ async def _run(door: Door, grant: Grant, response_id: str) -> Run:
         run = await door.orchestrator.get(response_id.removeprefix(PREFIX))
     except RunNotFound:
         raise missing from None
-    if run.tenant != grant.tenant:
+    if run.terms.tenant != grant.tenant:
         raise missing
     return run
 
@@ -244,7 +246,7 @@ def _answer(run: Run, *, background: bool = False) -> Response:
         "output": _output(run) if is_over else [],
         "parallel_tool_calls": True,
         "previous_response_id": None,
-        "temperature": run.model_options.get("temperature"),
+        "temperature": run.terms.model_options.get("temperature"),
         "tool_choice": "auto",
         "tools": [
             {
@@ -254,9 +256,9 @@ def _answer(run: Run, *, background: bool = False) -> Response:
                 "parameters": spec.input_schema,
                 "strict": False,
             }
-            for spec in run.client_tools
+            for spec in run.terms.client_tools
         ],
-        "top_p": run.model_options.get("top_p"),
+        "top_p": run.terms.model_options.get("top_p"),
         "usage": {
             "input_tokens": run.usage.input_tokens,
             "input_tokens_details": {"cached_tokens": 0},

@@ -15,22 +15,17 @@ import redis.asyncio
 from pydantic import Field
 
 from toolfleet import paging
-from toolfleet.arguments.parsing import BadArguments
 from toolfleet.calls import Failed, FailureKind, Returned
 from toolfleet.connections import translating
-from toolfleet.errors import CallerError
+from toolfleet.errors import ArtifactNotFound, BadArguments, Refused
 from toolfleet.settings import Settings
 from toolfleet.tool import tool
-from toolfleet.wire import Refused, Seal
+from toolfleet.wire import Seal
 
 TEXT: Final = "text/plain; charset=utf-8"
 MAX_PAGE_CHARS: Final = 20_000
 
 _HASH_CHARS: Final = 64
-
-
-class ArtifactNotFound(CallerError):
-    """This run was given no artifact with this id, or it is kept no longer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +132,7 @@ class Artifacts:
 
 
 async def _found(text: str, searched: str, offset: int) -> str:
-    shown: list[paging.Place] = []
+    shown: list[paging.Passage] = []
     for window in paging.places(text, searched, offset):
         shown += window
         if len(shown) > paging.MAX_MATCHES:

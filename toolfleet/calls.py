@@ -99,7 +99,7 @@ class Attempt(Record):
     ended_unix_s: float
 
 
-class Result(Record):
+class ResultRecord(Record):
     """What results share. Two that say the same are equal, whichever worker has said it."""
 
     attempt: Attempt | None = Field(default=None, exclude_if=lambda attempt: attempt is None, repr=False)
@@ -113,7 +113,7 @@ class Result(Record):
         return hash((type(self), *(value for name, value in self.__dict__.items() if name != "attempt")))
 
 
-class Returned(Result):
+class Returned(ResultRecord):
     """The tool returned. `content` is what the model reads, and `media` if it can; the rest never reaches it.
 
     `artifact` names what `content` is only a preview of, see toolfleet.artifacts.
@@ -151,7 +151,7 @@ class ToolCall(Record):
     """What the tool returned to the call that this one takes back; None for an ordinary call."""
 
 
-class Failed(Result):
+class Failed(ResultRecord):
     """The call ended without a return value. `message` is written for the model to read."""
 
     type: Literal["failed"] = "failed"

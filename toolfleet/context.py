@@ -16,31 +16,15 @@ from pydantic import ConfigDict, TypeAdapter
 from pydantic_core import PydanticSerializationError, to_json
 
 from toolfleet.calls import Progress, ToolCall
-from toolfleet.errors import CallerError
+from toolfleet.errors import BadCheckpoint, MissingFromContext, NoCallback, NoContext
 from toolfleet.messages import Message
 from toolfleet.misspelt import exact
 
 log = logging.getLogger("toolfleet.context")
 
 
-class NoContext(CallerError):
-    """`current_context()` was asked outside a tool call."""
-
-
-class MissingFromContext(CallerError):
-    """A tool wants a value that the caller did not put into the call's context."""
-
-
 MAX_CHECKPOINT_BYTES: Final = 65_536
 """A checkpoint says where to go on; what has been made so far belongs into a store of the tool's own."""
-
-
-class NoCallback(CallerError):
-    """A tool asked for its callback's address, but nobody has said where the HTTP API is."""
-
-
-class BadCheckpoint(CallerError):
-    """A tool's checkpoint has no JSON form, or is larger than MAX_CHECKPOINT_BYTES."""
 
 
 def _unkept(_context: Context, _checkpoint: bytes) -> None:

@@ -16,7 +16,7 @@ import orjson
 from pydantic import Field, ValidationError
 
 from toolfleet.arguments import complaints
-from toolfleet.arguments.parsing import Reader
+from toolfleet.arguments.parsing import ArgumentReader
 from toolfleet.arguments.reading import TypedReader
 from toolfleet.calls import Effect, Record
 from toolfleet.context import FromHistory
@@ -109,7 +109,7 @@ class Declaration:
     """
 
     spec: ToolSpec
-    reader: Reader
+    reader: ArgumentReader
     injections: tuple[tuple[str, Injection], ...] = ()
     positional_only: tuple[str, ...] = ()
     whole: str | None = None

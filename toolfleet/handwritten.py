@@ -15,9 +15,9 @@ from pydantic_core import from_json
 
 from toolfleet import masks
 from toolfleet.arguments import complaints
-from toolfleet.arguments.parsing import BadArguments, NotAnObject, not_json
+from toolfleet.arguments.parsing import NotAnObject, not_json
 from toolfleet.declaration import Declaration, Options, spec_of, wants_history
-from toolfleet.errors import InvalidTool
+from toolfleet.errors import BadArguments, InvalidTool
 from toolfleet.signature import injections_of
 from toolfleet.tool import Tool
 

@@ -14,7 +14,7 @@ from pydantic import ValidationError
 from pydantic_core import PydanticSerializationError, from_json
 
 from toolfleet.calls import TOOL_RESULT, Failed, JobRecord, Progress, Returned, Submitted, ToolCall
-from toolfleet.errors import ToolfleetError
+from toolfleet.errors import Refused
 from toolfleet.settings import Settings
 
 MAC_HEX_CHARS: Final = 64
@@ -24,10 +24,6 @@ _JOB, _CHECKPOINT = b"toolfleet.job\0", b"toolfleet.checkpoint\0"
 _GRANT = b"toolfleet.artifact-grant\0"
 _MEMBER = b"toolfleet.member\0"
 _CALLBACK, _API_KEY = b"toolfleet.callback\0", b"toolfleet.api-key\0"
-
-
-class Refused(ToolfleetError):
-    """An envelope that must not be executed or believed; the text is the reason, for counters and dead letters."""
 
 
 class Trust(NamedTuple):

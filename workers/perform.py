@@ -21,11 +21,12 @@ from toolfleet.callbacks import callbacks
 from toolfleet.calls import Effect, Failed, FailureKind, JobRecord, NotDone, Returned, Submitted, ToolCall
 from toolfleet.connections import connect_async
 from toolfleet.context import Context
-from toolfleet.interceptors import Interceptor
+from toolfleet.errors import Refused
+from toolfleet.interceptors import ToolInterceptor
 from toolfleet.points import Point, reached
 from toolfleet.settings import Settings
 from toolfleet.tool import Tool
-from toolfleet.wire import Refused, Seal
+from toolfleet.wire import Seal
 from toolfleet.workers.delivery import unwanted
 from toolfleet.workers.delivery.admit import Ended, Unbelievable, Unresolved, admit, can_be_reconciled
 from toolfleet.workers.delivery.checkpoints import Checkpoints, LoopCheckpoints, ThreadCheckpoints, opened
@@ -82,7 +83,7 @@ class Performer:
         settings: Settings,
         tools: Mapping[str, Tool[..., Any]],
         threads: Executor | None,
-        interceptors: tuple[Interceptor, ...] = (),
+        interceptors: tuple[ToolInterceptor, ...] = (),
     ) -> None:
         """`interceptors` stand around every tool; without `threads`, blocking tools run on the loop."""
         self._interceptors = interceptors

@@ -18,9 +18,10 @@ import structlog
 
 from toolfleet.calls import Failed, FailureKind, Progress, ToolCall, ToolResult, run_of
 from toolfleet.connections import translating
+from toolfleet.errors import Refused
 from toolfleet.orchestrator.fleet.alarms import Alarms
 from toolfleet.settings import Settings
-from toolfleet.wire import Refused, Seal
+from toolfleet.wire import Seal
 
 log = structlog.get_logger("toolfleet.orchestrator")
 

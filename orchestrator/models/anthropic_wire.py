@@ -67,7 +67,7 @@ class BlockDelta(ForeignRecord):
     stop_reason: str | None = None
 
 
-class TokenCount(ForeignRecord):
+class MessagesTokenCount(ForeignRecord):
     """Usage; what was read from or written to the cache is input too."""
 
     input_tokens: int | None = None
@@ -88,7 +88,7 @@ class WholeMessage(ForeignRecord):
     model: str | None = None
     content: list[Block] | None = None
     stop_reason: str | None = None
-    usage: TokenCount | None = None
+    usage: MessagesTokenCount | None = None
 
 
 class StreamEvent(ForeignRecord):
@@ -99,7 +99,7 @@ class StreamEvent(ForeignRecord):
     message: WholeMessage | None = None
     content_block: Block | None = None
     delta: BlockDelta | None = None
-    usage: TokenCount | None = None
+    usage: MessagesTokenCount | None = None
     error: Any = None
 
 

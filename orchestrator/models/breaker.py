@@ -23,7 +23,7 @@ from toolfleet.orchestrator.models.protocol import FinishReason, ModelEvent, Rep
 log = structlog.get_logger(__name__)
 
 
-class State(StrEnum):
+class CircuitState(StrEnum):
     """Closed lets every reply through, open none, probing only the one that is under way."""
 
     CLOSED = "closed"
@@ -31,7 +31,7 @@ class State(StrEnum):
     PROBING = "probing"
 
 
-class Event(StrEnum):
+class CircuitEvent(StrEnum):
     """What becomes of replies. A probe's events have their own names: the others began before the circuit opened."""
 
     ANSWERED = "answered"
@@ -45,22 +45,22 @@ class Event(StrEnum):
     """Cancelled by its caller before anything came."""
 
 
-TRANSITIONS: Final[dict[State, dict[Event, State]]] = {
-    State.CLOSED: {
-        Event.ANSWERED: State.CLOSED,
-        Event.FAILED: State.CLOSED,  # or open, when it was one too many: see `Circuit.on`
+TRANSITIONS: Final[dict[CircuitState, dict[CircuitEvent, CircuitState]]] = {
+    CircuitState.CLOSED: {
+        CircuitEvent.ANSWERED: CircuitState.CLOSED,
+        CircuitEvent.FAILED: CircuitState.CLOSED,  # or open, when it was one too many: see `Circuit.on`
     },
-    State.OPEN: {
-        Event.ANSWERED: State.CLOSED,
-        Event.FAILED: State.OPEN,
-        Event.TRIED_AGAIN: State.PROBING,
+    CircuitState.OPEN: {
+        CircuitEvent.ANSWERED: CircuitState.CLOSED,
+        CircuitEvent.FAILED: CircuitState.OPEN,
+        CircuitEvent.TRIED_AGAIN: CircuitState.PROBING,
     },
-    State.PROBING: {
-        Event.ANSWERED: State.CLOSED,
-        Event.FAILED: State.PROBING,
-        Event.PROBE_BEGAN: State.CLOSED,
-        Event.PROBE_FAILED: State.OPEN,
-        Event.PROBE_GIVEN_UP: State.OPEN,
+    CircuitState.PROBING: {
+        CircuitEvent.ANSWERED: CircuitState.CLOSED,
+        CircuitEvent.FAILED: CircuitState.PROBING,
+        CircuitEvent.PROBE_BEGAN: CircuitState.CLOSED,
+        CircuitEvent.PROBE_FAILED: CircuitState.OPEN,
+        CircuitEvent.PROBE_GIVEN_UP: CircuitState.OPEN,
     },
 }
 
@@ -69,31 +69,31 @@ TRANSITIONS: Final[dict[State, dict[Event, State]]] = {
 class Circuit:
     """A breaker's state as a value. Times are those of one monotonic clock, in seconds."""
 
-    state: State = State.CLOSED
+    state: CircuitState = CircuitState.CLOSED
     failures: int = 0
     """In a row, while closed."""
     open_until_s: float = 0.0
 
-    def on(self, event: Event, now_s: float, *, opens_after: int, open_s: float) -> Circuit:
+    def on(self, event: CircuitEvent, now_s: float, *, opens_after: int, open_s: float) -> Circuit:
         """The circuit after an event. Raises KeyError for one that cannot happen in its state: a bug."""
         after = replace(self, state=TRANSITIONS[self.state][event])
         match event:
-            case Event.ANSWERED:
+            case CircuitEvent.ANSWERED:
                 return Circuit()
-            case Event.PROBE_BEGAN:
+            case CircuitEvent.PROBE_BEGAN:
                 # On trial: should this very reply fail after all, the circuit opens again at once.
                 return replace(after, failures=opens_after - 1)
-            case Event.PROBE_FAILED:
+            case CircuitEvent.PROBE_FAILED:
                 return replace(after, failures=self.failures + 1, open_until_s=now_s + open_s)
-            case Event.FAILED if after.state is State.CLOSED:
+            case CircuitEvent.FAILED if after.state is CircuitState.CLOSED:
                 after = replace(after, failures=self.failures + 1)
                 one_too_many = after.failures >= opens_after
-                return replace(after, state=State.OPEN, open_until_s=now_s + open_s) if one_too_many else after
+                return replace(after, state=CircuitState.OPEN, open_until_s=now_s + open_s) if one_too_many else after
         return after
 
     def may_ask(self, now_s: float) -> bool:
         """Whether a reply may be asked for now."""
-        return self.state is State.CLOSED or (self.state is State.OPEN and now_s >= self.open_until_s)
+        return self.state is CircuitState.CLOSED or (self.state is CircuitState.OPEN and now_s >= self.open_until_s)
 
 
 class Breaker:
@@ -118,36 +118,36 @@ class Breaker:
         """
         if not self.circuit.may_ask(self._clock()):
             raise ModelUnreachable(self._refusal())
-        if self.circuit.state is State.CLOSED:
+        if self.circuit.state is CircuitState.CLOSED:
             return 0
         self._probes += 1
-        self._move(Event.TRIED_AGAIN)
+        self._move(CircuitEvent.TRIED_AGAIN)
         return self._probes
 
     def began(self, probe: int) -> None:
         """The reply's first event has come."""
         if self._is_under_way(probe):
-            self._move(Event.PROBE_BEGAN)
+            self._move(CircuitEvent.PROBE_BEGAN)
 
     def answered(self) -> None:
         """A reply has come to its end."""
-        self._move(Event.ANSWERED)
+        self._move(CircuitEvent.ANSWERED)
 
     def failed(self, probe: int, reason: str) -> None:
         """A reply has failed for good."""
         self._last_failure = reason
-        self._move(Event.PROBE_FAILED if self._is_under_way(probe) else Event.FAILED)
+        self._move(CircuitEvent.PROBE_FAILED if self._is_under_way(probe) else CircuitEvent.FAILED)
 
     def given_up(self, probe: int) -> None:
         """The caller of a reply has gone away, which tells nothing; but a probe must not keep the others waiting."""
         if self._is_under_way(probe):
-            self._move(Event.PROBE_GIVEN_UP)
+            self._move(CircuitEvent.PROBE_GIVEN_UP)
 
     def _is_under_way(self, probe: int) -> bool:
         """Whether the circuit waits for this probe; another reply's answer may have closed it before."""
-        return self.circuit.state is State.PROBING and probe == self._probes
+        return self.circuit.state is CircuitState.PROBING and probe == self._probes
 
-    def _move(self, event: Event) -> None:
+    def _move(self, event: CircuitEvent) -> None:
         if not self._opens_after:
             return
         before = self.circuit
@@ -159,7 +159,7 @@ class Breaker:
         return f"{self._name} is not asked {self._when()}; the last failure: {self._last_failure}"
 
     def _when(self) -> str:
-        if self.circuit.state is State.PROBING:
+        if self.circuit.state is CircuitState.PROBING:
             return "while one reply tries whether it works again"
         left_s = max(0.0, self.circuit.open_until_s - self._clock())
         at = datetime.now(UTC) + timedelta(seconds=left_s)

@@ -89,18 +89,18 @@ class Choice(ForeignRecord):
     finish_reason: str | None = None
 
 
-class TokenCount(ForeignRecord):
+class ChatTokenCount(ForeignRecord):
     """Usage as the server counts it."""
 
     prompt_tokens: int | None = None
     completion_tokens: int | None = None
 
 
-class Completion(ForeignRecord):
+class ChatCompletion(ForeignRecord):
     """A chunk of a stream, or a whole reply."""
 
     choices: list[Choice] | None = None
-    usage: TokenCount | None = None
+    usage: ChatTokenCount | None = None
     model: str | None = None
     error: Any = None
 
@@ -128,9 +128,9 @@ class OpenAIStreamReader:
         if data.strip() == DONE:
             self.over = True
             return ()
-        return self.take(Completion.read(data, self._address)) if data.strip() else ()
+        return self.take(ChatCompletion.read(data, self._address)) if data.strip() else ()
 
-    def take(self, completion: Completion) -> Sequence[ModelEvent]:
+    def take(self, completion: ChatCompletion) -> Sequence[ModelEvent]:
         """Take one chunk, or a whole reply as if it were one."""
         if completion.error:
             raise fault_in_stream(completion.error, self._address)
@@ -154,7 +154,7 @@ class OpenAIStreamReader:
         reason = self._finish_reason or ""
         return self._assembly.end(_FINISH_REASONS.get(reason, reason))
 
-    def _note_facts(self, completion: Completion) -> None:
+    def _note_facts(self, completion: ChatCompletion) -> None:
         self._assembly.model = completion.model or self._assembly.model
         if completion.usage is not None:
             self._assembly.usage = Usage(
@@ -241,7 +241,7 @@ class OpenAIWire:
 
     def read_whole(self, body: bytes, assembly: ReplyAssembly, address: str) -> Sequence[ModelEvent]:
         """A reply that came in one piece."""
-        completion = Completion.read(body, address)
+        completion = ChatCompletion.read(body, address)
         reader = OpenAIStreamReader(assembly, address)
         events = reader.take(completion)
         if not completion.choices:

@@ -12,9 +12,10 @@ from pydantic_core import ErrorDetails, ValidationError
 
 from toolfleet import masks
 from toolfleet.arguments import complaints
-from toolfleet.arguments.parsing import BadArguments, NotAnObject, not_json
+from toolfleet.arguments.parsing import NotAnObject, not_json
 from toolfleet.arguments.repair import decoded
 from toolfleet.arguments.strictness import strict_validator
+from toolfleet.errors import BadArguments
 from toolfleet.signature import Signature
 
 

@@ -14,7 +14,7 @@ from pydantic_core import PydanticSerializationError, to_jsonable_python
 from toolfleet import masks
 from toolfleet.calls import Effect, Returned
 from toolfleet.errors import InvalidTool
-from toolfleet.interceptors.protocol import Call, Proceed
+from toolfleet.interceptors.protocol import Proceed, ToolInvocation
 from toolfleet.misspelt import exact
 
 MAX_ENTRIES: Final = 10_000
@@ -70,7 +70,7 @@ class Cache:
         self._context = tuple(sorted(context))
         self._store = store or MemoryStore()
 
-    async def __call__(self, call: Call, proceed: Proceed, /) -> Any:
+    async def __call__(self, call: ToolInvocation, proceed: Proceed, /) -> Any:
         """The kept result, or a new one."""
         digest = self._digest(call)
         if digest is None:
@@ -84,7 +84,7 @@ class Cache:
             await self._store.put(digest, result, self._ttl_s)
         return result
 
-    def _digest(self, call: Call) -> str | None:
+    def _digest(self, call: ToolInvocation) -> str | None:
         """What stands for the question; None when it must be asked anew. One digest for one question, on any worker."""
         if call.spec.effect is not Effect.READ_ONLY or masks.has_secrets(call.spec.input_schema):
             return None

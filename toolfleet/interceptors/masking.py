@@ -12,7 +12,7 @@ from pydantic import SecretBytes, SecretStr
 from toolfleet import masks
 from toolfleet.calls import Failed, Returned
 from toolfleet.errors import InvalidTool, ToolError
-from toolfleet.interceptors.protocol import Call, Proceed
+from toolfleet.interceptors.protocol import Proceed, ToolInvocation
 from toolfleet.masks import MASK
 from toolfleet.misspelt import exact
 
@@ -50,7 +50,7 @@ class Mask:
         except re.error as error:
             raise InvalidTool(f"Mask: one of {wanted} is no regular expression: {error}") from None
 
-    async def __call__(self, call: Call, proceed: Proceed, /) -> Any:
+    async def __call__(self, call: ToolInvocation, proceed: Proceed, /) -> Any:
         """The result, or the error, without secrets. `call.attributes` is masked too."""
         long_enough = {text for text in _secrets_of(call) if len(text) >= MIN_SECRET_CHARS}
         own = sorted(long_enough, key=len, reverse=True)  # one may be a part of another
@@ -94,7 +94,7 @@ class Mask:
                 return value
 
 
-def _secrets_of(call: Call) -> Iterator[str]:
+def _secrets_of(call: ToolInvocation) -> Iterator[str]:
     """The texts that the call's secret arguments consist of."""
     if not masks.has_secrets(call.spec.input_schema):
         return

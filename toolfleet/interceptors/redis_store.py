@@ -12,11 +12,11 @@ import redis.asyncio
 
 from toolfleet.calls import Returned
 from toolfleet.connections import connect_async
-from toolfleet.errors import OperatorError
+from toolfleet.errors import OperatorError, Refused
 from toolfleet.local.finding import running_redis
 from toolfleet.misspelt import exact
 from toolfleet.settings import Settings, read_settings
-from toolfleet.wire import Refused, Seal
+from toolfleet.wire import Seal
 
 log = logging.getLogger("toolfleet.interceptors")
 

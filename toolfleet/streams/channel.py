@@ -21,7 +21,7 @@ from kombu.transport.redis import SentinelChannel
 from toolfleet.streams import scripts
 from toolfleet.streams.addresses import address_of, sentinel_pool
 from toolfleet.streams.claiming import claim
-from toolfleet.streams.entries import Delivery, Malformed, StreamMessage, tag_of
+from toolfleet.streams.entries import DeliveredEntry, Malformed, StreamMessage, tag_of
 from toolfleet.streams.holdings import Holdings, holdings_of
 from toolfleet.streams.names import GROUP, RETURNED, consumer_name, home_of
 from toolfleet.streams.qos import StreamQoS
@@ -63,7 +63,7 @@ class StreamChannel(StreamQueues):
 
     def __init__(self, connection: Any, **kwargs: Any) -> None:
         self._receivers: dict[str, Receiver] = {}
-        self._inbox: deque[Delivery] = deque()
+        self._inbox: deque[DeliveredEntry] = deque()
         self._queue_of: dict[str, str] = {}
         self._read: Read | None = None
         self._read_client_id: tuple[Any, int] | None = None
@@ -167,7 +167,7 @@ class StreamChannel(StreamQueues):
         self._deliver_inbox()
         return True
 
-    def _receive_read(self) -> list[Delivery]:
+    def _receive_read(self) -> list[DeliveredEntry]:
         """The reply of the read on its way. Redis's refusals are logged and waited out; lost connections raise."""
         read, self._read = self._read, None
         connection = self.client.connection
@@ -189,7 +189,7 @@ class StreamChannel(StreamQueues):
             return self._still_ours(deliveries)
         return deliveries
 
-    def _claimed(self, deliveries: list[Delivery]) -> list[Delivery]:
+    def _claimed(self, deliveries: list[DeliveredEntry]) -> list[DeliveredEntry]:
         kept, copies = claim(self.commands, self.keys, deliveries)
         if copies:
             self.holdings.acks.extend(tag_of(copy.stream, copy.entry_id) for copy in copies)
@@ -204,7 +204,7 @@ class StreamChannel(StreamQueues):
             logger.warning("reading rests for %g s, Redis refused it: %s", PAUSE_AFTER_REFUSAL_S, refusal)
             self._paused_until_s = monotonic() + PAUSE_AFTER_REFUSAL_S
 
-    def _still_ours(self, deliveries: list[Delivery]) -> list[Delivery]:
+    def _still_ours(self, deliveries: list[DeliveredEntry]) -> list[DeliveredEntry]:
         """After a stall of this process: what the reply delivered and nobody has taken over meanwhile."""
         with self.commands.pipeline(transaction=False) as pipeline:
             for delivery in deliveries:
@@ -219,7 +219,7 @@ class StreamChannel(StreamQueues):
             self._deliver(inbox.popleft())
         self.settle_soon()
 
-    def _deliver(self, delivery: Delivery) -> None:
+    def _deliver(self, delivery: DeliveredEntry) -> None:
         receiver = self._receivers.get(self._queue_of[delivery.stream])
         if receiver is None or not self.qos.can_consume():
             self.holdings.parked.append((tag_of(delivery.stream, delivery.entry_id), True))
@@ -229,7 +229,7 @@ class StreamChannel(StreamQueues):
             self._note(message, no_ack=receiver.no_ack)
             receiver.callback(message)
 
-    def _decoded(self, delivery: Delivery) -> StreamMessage | None:
+    def _decoded(self, delivery: DeliveredEntry) -> StreamMessage | None:
         try:
             # One delivery beyond the cap goes out, so that its receiver can tell whoever waits that it was given up.
             if delivery.deliveries > self.max_deliveries + 1:

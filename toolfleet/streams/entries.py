@@ -27,7 +27,7 @@ class Malformed(ValueError):
     """An entry that no worker may be given; the text says why, and is the same for all entries of one kind."""
 
 
-class Delivery(NamedTuple):
+class DeliveredEntry(NamedTuple):
     """One entry as it was read. `deliveries` is 1 the first time."""
 
     stream: str
@@ -41,7 +41,7 @@ class StreamMessage(virtual.Message):  # type: ignore[misc]  # kombu ships no ty
     """A message from a stream, or (made in the inherited way) from a fanout exchange."""
 
     @classmethod
-    def from_delivery(cls, channel: Any, delivery: Delivery, consumer: str, max_bytes: int) -> Self:
+    def from_delivery(cls, channel: Any, delivery: DeliveredEntry, consumer: str, max_bytes: int) -> Self:
         """Check and decode an entry. Raises Malformed."""
         body, headers, properties = _parts(delivery.fields, max_bytes)
         decoded = _decoded(body, headers)
@@ -97,7 +97,7 @@ def origin_of(fields: Fields) -> tuple[str, int]:
         raise Malformed("it does not say where it came from") from None
 
 
-def claim_of(delivery: Delivery) -> tuple[str, int, str] | None:
+def claim_of(delivery: DeliveredEntry) -> tuple[str, int, str] | None:
     """Call id, seconds and claimant of an unclaimed delivery's claim; None when there is nothing to claim."""
     fields = delivery.fields
     if delivery.claimed or b"claim" not in fields:

@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 
 from toolfleet.keys import Keys
 from toolfleet.streams import scripts
-from toolfleet.streams.entries import Delivery, Fields
+from toolfleet.streams.entries import DeliveredEntry, Fields
 from toolfleet.streams.names import GROUP, RETURNED, home_of
 
 FETCH_EVERY_S: Final = 1.0
@@ -75,25 +75,25 @@ class Reader:
             *(self._keys.scheduled(queue) for queue in queues if home_of(queue) is None),
         ]
 
-    def deliveries(self, read: Read, reply: Any) -> list[Delivery]:
+    def deliveries(self, read: Read, reply: Any) -> list[DeliveredEntry]:
         """What a reply delivers; remembers what to read next."""
         return self._blocked(read, reply) if read.per_stream else self.fetched(read, reply)
 
-    def fetched(self, read: Read, reply: Any) -> list[Delivery]:
+    def fetched(self, read: Read, reply: Any) -> list[DeliveredEntry]:
         """What a reply of the fetch script delivers."""
         self._next_due_ms, entries = reply
         self._fetch = len(entries) >= read.budget
         return [
-            Delivery(read.streams[position - 1], entry_id.decode(), deliveries, bool(claimed), fields)
+            DeliveredEntry(read.streams[position - 1], entry_id.decode(), deliveries, bool(claimed), fields)
             for position, entry_id, deliveries, claimed, fields in entries
         ]
 
-    def _blocked(self, read: Read, reply: Any) -> list[Delivery]:
+    def _blocked(self, read: Read, reply: Any) -> list[DeliveredEntry]:
         by_stream = _by_stream(reply)
         # Nothing for a whole wait, or as much as was asked for: there may be more, or returned and scheduled ones.
         self._fetch = not by_stream or any(len(entries) >= read.per_stream for entries in by_stream.values())
         return [
-            Delivery(stream, entry_id.decode(), 1, False, fields)
+            DeliveredEntry(stream, entry_id.decode(), 1, False, fields)
             for stream in read.streams
             for entry_id, fields in by_stream.get(stream, ())
         ]

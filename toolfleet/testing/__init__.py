@@ -9,7 +9,7 @@ from __future__ import annotations
 from toolfleet.points import Point
 from toolfleet.testing.fates import clock_offset, kill_at, stop_at
 from toolfleet.testing.faulty_network import Proxy
-from toolfleet.testing.faulty_server import Server
-from toolfleet.testing.mortal_fleet import LocalFleet
+from toolfleet.testing.faulty_server import FaultyServer
+from toolfleet.testing.mortal_fleet import MortalFleet
 
-__all__ = ["LocalFleet", "Point", "Proxy", "Server", "clock_offset", "kill_at", "stop_at"]
+__all__ = ["FaultyServer", "MortalFleet", "Point", "Proxy", "clock_offset", "kill_at", "stop_at"]

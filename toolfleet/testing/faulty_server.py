@@ -28,7 +28,7 @@ POLL_S: Final = 0.01
 TMPFS_MB: Final = 64
 
 
-class Server:
+class FaultyServer:
     """A server with an append-only file, as it is to be run where nothing may be lost: on disk before it answers.
 
     A context manager. `url` is a Unix socket; `port_url` the same server on loopback, for a `Proxy`. Both stay the

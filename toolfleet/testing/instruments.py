@@ -1,6 +1,6 @@
 """Imported by a process that is to suffer: reads its fate from the environment and arranges it. Importing it acts.
 
-A worker imports it by `--instrument toolfleet.testing.instruments`, which `toolfleet.testing.LocalFleet` adds.
+A worker imports it by `--instrument toolfleet.testing.instruments`, which `toolfleet.testing.MortalFleet` adds.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ from toolfleet.workers.celery.task_events import STARTED_AFTER_S, announce_long_
 log = structlog.get_logger("toolfleet.workers")
 
 
-class UnknownTool(ToolTask):
+class UnknownToolTask(ToolTask):
     """Stands in for any tool that is not here. Admission ends its calls before anything could run."""
 
     name = "toolfleet.unknown_tool"
@@ -60,7 +60,7 @@ def handler(consumer: Any) -> Callable[[Any], None]:
     receivers = {
         name: receiver(task, consumer) for name, task in consumer.app.tasks.items() if isinstance(task, ToolTask)
     }
-    unknown = receivers[UnknownTool.name]
+    unknown = receivers[UnknownToolTask.name]
 
     def on_message(message: Any) -> None:
         name = message.headers.get("task") if message.headers else None

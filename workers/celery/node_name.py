@@ -17,7 +17,7 @@ import redis
 import structlog
 
 from toolfleet.connections import connect, translating
-from toolfleet.errors import OperatorError
+from toolfleet.errors import NameTaken
 from toolfleet.keys import NODE_TTL_S
 from toolfleet.settings import Settings
 
@@ -41,10 +41,6 @@ LET_GO: Final = """
 -- KEYS: the name; ARGV: its holder
 if redis.call('GET', KEYS[1]) == ARGV[1] then redis.call('DEL', KEYS[1]) end
 """
-
-
-class NameTaken(OperatorError):
-    """A live worker has this name."""
 
 
 def generated_name(pool: str) -> str:

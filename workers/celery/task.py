@@ -15,8 +15,9 @@ from celery.signals import worker_process_init
 
 from toolfleet.calls import Effect, Failed, FailureKind
 from toolfleet.connections import connect
+from toolfleet.errors import Refused
 from toolfleet.tool import Tool
-from toolfleet.wire import Refused, Seal
+from toolfleet.wire import Seal
 from toolfleet.workers.celery.request import KILL_MARGIN_S, ToolRequest
 from toolfleet.workers.delivery.message import Delivery
 from toolfleet.workers.delivery.settle import Settlement, settle_now

@@ -9,7 +9,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from toolfleet.calls import Effect, Failed, FailureKind, ToolCall
-from toolfleet.wire import Refused, Seal
+from toolfleet.errors import Refused
+from toolfleet.wire import Seal
 from toolfleet.workers.delivery.message import Delivery
 from toolfleet.workers.tool.failures import crashed, expired, in_doubt
 

@@ -18,11 +18,12 @@ import stamina
 import structlog
 
 from toolfleet.calls import Attempt, JobRecord, Submitted
+from toolfleet.errors import Refused
 from toolfleet.jobs import ends_unix_ms, state_of
 from toolfleet.keys import DEAD_LETTERS_MAX, REPLIES_MAX, REPLIES_TTL_S, RESULT_TTL_S
 from toolfleet.settings import Settings
 from toolfleet.streams import GROUP, RETURNED
-from toolfleet.wire import Refused, Seal
+from toolfleet.wire import Seal
 from toolfleet.workers.delivery.message import Delivery
 from toolfleet.workers.delivery.settle import Outcome
 from toolfleet.workers.jobs.decide import Claimed, End, Verdict

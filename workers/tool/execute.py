@@ -18,12 +18,12 @@ from typing import Any
 
 import structlog
 
-from toolfleet.arguments.parsing import DEFAULT_LIMITS, Arguments, BadArguments, Limits
-from toolfleet.calls import Failed, FailureKind, NotDone, Returned, Submitted, ToolCall, undone_id
+from toolfleet.arguments.parsing import DEFAULT_LIMITS, ArgumentLimits, Arguments
+from toolfleet.calls import Failed, FailureKind, NotDone, Returned, Submitted, ToolCall, ToolResult, undone_id
 from toolfleet.context import Context, within
-from toolfleet.errors import ToolError
+from toolfleet.errors import BadArguments, ToolError
 from toolfleet.hooks import HookName
-from toolfleet.interceptors import Interceptor, Result
+from toolfleet.interceptors import ToolInterceptor
 from toolfleet.tool import Tool
 from toolfleet.workers.tool.failures import still_in_doubt
 from toolfleet.workers.tool.interceptors import intercepted, with_attributes
@@ -38,8 +38,8 @@ async def execute(
     context: Context,
     *,
     threads: Executor | None,
-    limits: Limits = DEFAULT_LIMITS,
-    interceptors: tuple[Interceptor, ...] = (),
+    limits: ArgumentLimits = DEFAULT_LIMITS,
+    interceptors: tuple[ToolInterceptor, ...] = (),
 ) -> Returned | Failed | Submitted:
     """Run one call to its end, through `interceptors` and the tool's own.
 
@@ -164,12 +164,12 @@ def _raised(error: BaseException) -> str:
 
 
 async def _through(
-    chain: tuple[Interceptor, ...],
+    chain: tuple[ToolInterceptor, ...],
     tool: Tool[..., Any],
     arguments: Arguments,
     context: Context,
     threads: Executor | None,
-) -> Result:
+) -> ToolResult:
     async def invoke(values: Mapping[str, Any]) -> Any:
         return await _invoke(tool, replace(arguments, values=dict(values)), context, threads)
 

@@ -20,8 +20,9 @@ from pydantic import Field
 
 from toolfleet.calls import Record
 from toolfleet.connections import translating
+from toolfleet.errors import Refused
 from toolfleet.settings import Settings
-from toolfleet.wire import Refused, Seal
+from toolfleet.wire import Seal
 
 PREFIX: Final = "tf_"
 KEY_BYTES: Final = 32

@@ -41,7 +41,7 @@ _VERBATIM = re.compile(r"`([^`]*)`")
 _JSON = json.JSONDecoder()
 
 
-class Tickets(StrEnum):
+class OpenTickets(StrEnum):
     """What a step does with open tickets."""
 
     FETCH = "fetch"
@@ -49,7 +49,7 @@ class Tickets(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class CallStep:
     """A call as the program writes it."""
 
     name: str
@@ -67,9 +67,9 @@ class Say:
 class Step:
     """What goes into one reply (a step that fetches may take several)."""
 
-    calls: tuple[Call, ...] = ()
+    calls: tuple[CallStep, ...] = ()
     text: str = ""
-    tickets: Tickets | None = None
+    tickets: OpenTickets | None = None
 
 
 def reply(conversation: Conversation) -> AssistantMessage | None:
@@ -92,16 +92,16 @@ def parsed(text: str) -> list[Step]:
         match token:
             case "then":
                 steps.append(Step())
-            case Call():
+            case CallStep():
                 steps[-1] = Step((*last.calls, token), last.text, last.tickets)
             case Say():
                 steps[-1] = Step(last.calls, last.text + token.text, last.tickets)
             case _:
-                steps[-1] = Step(last.calls, last.text, Tickets(token))
+                steps[-1] = Step(last.calls, last.text, OpenTickets(token))
     return [step for step in steps if step != Step()]
 
 
-def _tokens(text: str) -> Iterator[Call | Say | str]:
+def _tokens(text: str) -> Iterator[CallStep | Say | str]:
     position = 0
     while found := _WORD.search(text, position):
         position = found.end()
@@ -118,15 +118,15 @@ def _tokens(text: str) -> Iterator[Call | Say | str]:
                 yield word
 
 
-def _call_at(text: str, position: int) -> tuple[Call | None, int]:
+def _call_at(text: str, position: int) -> tuple[CallStep | None, int]:
     """The call whose name begins at `position`, and where to read on. Without arguments it is ordinary prose."""
     name = _NAME.match(text, position)
     if name is None:
         return None, position
     if verbatim := _VERBATIM.match(text, name.end()):
-        return Call(name[1], verbatim[1]), verbatim.end()
+        return CallStep(name[1], verbatim[1]), verbatim.end()
     arguments, end = _json_at(text, name.end())
-    return (None, position) if arguments is None else (Call(name[1], arguments), end)
+    return (None, position) if arguments is None else (CallStep(name[1], arguments), end)
 
 
 def _json_at(text: str, position: int) -> tuple[str | None, int]:
@@ -151,12 +151,12 @@ def _due(steps: Sequence[Step], rounds: Sequence[Round], conversation: Conversat
                 named = [(conversation.wire_name(call.name), call.arguments) for call in step.calls]
                 return asking(*named, text=step.text)
             done += 1
-        if step.tickets is Tickets.FETCH:
+        if step.tickets is OpenTickets.FETCH:
             done = _after(rounds, done, TASK_RESULT)
             tickets = open_tickets(rounds[:done])
             if tickets and done == len(rounds) < MAX_FETCHES:
                 return fetching(tickets)
-        if step.tickets is Tickets.CANCEL:
+        if step.tickets is OpenTickets.CANCEL:
             tickets = open_tickets(rounds[:done])
             if tickets and done == len(rounds):
                 return cancelling(tickets)

@@ -19,7 +19,8 @@ from celery.concurrency.base import BasePool, apply_target
 from kombu.asynchronous import Hub
 
 from toolfleet.workers.celery.request import ToolRequest
-from toolfleet.workers.perform import Ending, Interruption, Performer
+from toolfleet.workers.perform.endings import Ending, Interruption
+from toolfleet.workers.perform.performer import Performer
 
 log = structlog.get_logger("toolfleet.workers")
 

@@ -19,7 +19,7 @@ from toolfleet.calls import Effect, FailureKind
 from toolfleet.workers.delivery import unwanted
 from toolfleet.workers.delivery.admit import can_be_reconciled
 from toolfleet.workers.delivery.message import Delivery
-from toolfleet.workers.perform import Ending
+from toolfleet.workers.perform.endings import Ending
 from toolfleet.workers.tool import child_processes as family
 
 logger = get_logger(__name__)

@@ -21,7 +21,7 @@ from toolfleet.wire import Seal
 from toolfleet.workers.celery.request import KILL_MARGIN_S, ToolRequest
 from toolfleet.workers.delivery.message import Delivery
 from toolfleet.workers.delivery.settle import Settlement, settle_now
-from toolfleet.workers.perform import Performer
+from toolfleet.workers.perform.performer import Performer
 from toolfleet.workers.tool.failures import in_doubt
 
 log = structlog.get_logger("toolfleet.workers")

@@ -127,11 +127,11 @@ class Artifacts:
             what = f"artifact {kept.artifact} is {kept.media_type}, {len(kept.data)} bytes, and no text to read"
             return Failed(kind=FailureKind.ERROR, message=what)
         if asked["search"]:
-            return Returned(content=await _found(text, asked["search"], asked["offset"]))
+            return Returned(content=await _find(text, asked["search"], asked["offset"]))
         return Returned(content=paging.page(text, asked["offset"], asked["limit"]))
 
 
-async def _found(text: str, searched: str, offset: int) -> str:
+async def _find(text: str, searched: str, offset: int) -> str:
     shown: list[paging.Passage] = []
     for window in paging.places(text, searched, offset):
         shown += window

@@ -163,11 +163,11 @@ class Tool(Generic[P, R]):
         positional = (*self._receiver, *[values.pop(name) for name in declaration.positional_only])
         call = functools.partial(cast("Callable[..., Any]", self._function), *positional, **values)
         if self.is_async:
-            return self._awaited_within(context, call)
+            return self._await_within(context, call)
         with within(context):
             return self._converted(call())
 
-    async def _awaited_within(self, context: Context, call: Callable[[], Any]) -> Any:
+    async def _await_within(self, context: Context, call: Callable[[], Any]) -> Any:
         with within(context):
             return self._converted(await call())
 

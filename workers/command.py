@@ -28,7 +28,7 @@ from toolfleet.settings import Settings
 from toolfleet.tool import Tool
 from toolfleet.workers.app import modules_from_environment, worker_app
 from toolfleet.workers.celery.joining import join
-from toolfleet.workers.celery.node_name import generated_name, held_name
+from toolfleet.workers.celery.node_name import generated_name, hold_name
 from toolfleet.workers.celery.pool import TOOL_THREAD
 from toolfleet.workers.modules import not_served, tools_of
 from toolfleet.workers.pool_presets import POOLS, Pool, pool_for
@@ -111,7 +111,7 @@ def worker(
         if settings.broker_url:
             _reach_broker(celery, settings.broker_url)
         node = f"{name or generated_name(pool)}@{os.uname().nodename}"
-        with held_name(celery, settings, node):
+        with hold_name(celery, settings, node):
             _say_when_ready(node, pool, served, tools, settings)
             code = _serve(celery, chosen, served, node, log_level, events=events)
     raise typer.Exit(code)

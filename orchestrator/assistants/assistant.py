@@ -163,11 +163,11 @@ def _method(method: FunctionType, orchestrator: Orchestrator, memory: _Memory, o
     def events(*args: Any, **kwargs: Any) -> AsyncGenerator[Event, None]:
         bound = signature.bind(*args, **kwargs)
         bound.apply_defaults()
-        return _asked(orchestrator, question, memory, bound.arguments, own)
+        return _run_method(orchestrator, question, memory, bound.arguments, own)
 
     @functools.wraps(method)
     async def answered(*args: Any, **kwargs: Any) -> Any:
-        run = await _ended(events(*args, **kwargs))
+        run = await _wait_for_end(events(*args, **kwargs))
         said = run.answer or "" if answer is str else run.answer_as(answer)
         return said if kind is None else Result(said, run.calls, run.usage, run.run_id)
 
@@ -204,7 +204,7 @@ def _answer_of(method: Callable[..., Any], question: Question) -> tuple[Any, Any
     return kind, answer
 
 
-async def _asked(
+async def _run_method(
     orchestrator: Orchestrator,
     question: Question,
     memory: _Memory,
@@ -226,13 +226,13 @@ async def _asked(
     place = await orchestrator.conversations.newest(memory.name, conversation_id, tenant=options.get("tenant", ""))
     is_begun = False
     while not is_begun:
-        earlier = await _ended_at(orchestrator, place)
+        earlier = await _wait_at(orchestrator, place)
         place = place.next
         said = messages if earlier is None else _behind(earlier, messages, memory)
         state = {} if earlier is None else earlier.values
         own: RunOptions = {**asked, "state": {**(asked.get("state") or {}), **state}}
         try:
-            async with aclosing(_begun(orchestrator, place, said, own)) as events:
+            async with aclosing(_begin(orchestrator, place, said, own)) as events:
                 async for event in events:
                     is_begun = True
                     yield event
@@ -240,7 +240,7 @@ async def _asked(
             continue  # somebody else has said something meanwhile: that goes before
 
 
-async def _begun(
+async def _begin(
     orchestrator: Orchestrator, place: Place, messages: tuple[Message, ...], options: RunOptions
 ) -> AsyncGenerator[Event, None]:
     """The run at a place of a conversation. Raises RunExists when it was begun by somebody else."""
@@ -258,7 +258,7 @@ def _behind(earlier: Run, messages: tuple[Message, ...], memory: _Memory) -> tup
     return (*instructions, *remembered(earlier, memory.limit), *messages[len(instructions) :])
 
 
-async def _ended_at(orchestrator: Orchestrator, place: Place) -> Run | None:
+async def _wait_at(orchestrator: Orchestrator, place: Place) -> Run | None:
     """The run at a place once it has ended; None if there is none, or no longer."""
     try:
         return await orchestrator.wait(place.run_id) if place.number else None
@@ -266,12 +266,12 @@ async def _ended_at(orchestrator: Orchestrator, place: Place) -> Run | None:
         return None
 
 
-async def _ended(events: AsyncGenerator[Event, None]) -> Run:
+async def _wait_for_end(events: AsyncGenerator[Event, None]) -> Run:
     """The run at its end. Raises RunFailed."""
     async with aclosing(events):
         async for event in events:
             if isinstance(event, RunEnded):
-                return _done(event.run)
+                return _require_done(event.run)
     raise AssertionError("the last event of a run is its end")
 
 
@@ -287,12 +287,12 @@ async def _text(events: AsyncGenerator[Event, None]) -> AsyncGenerator[str, None
                 case CallsRequested():
                     is_said = False
                 case RunEnded():
-                    answer = _done(event.run).answer
+                    answer = _require_done(event.run).answer
                     if answer and not is_said:
                         yield answer
 
 
-def _done(run: Run) -> Run:
+def _require_done(run: Run) -> Run:
     if run.state is not State.DONE:
         raise RunFailed(run)
     return run

@@ -135,14 +135,14 @@ class KeptThoughts:
     def before_text(self) -> None:
         """Text begins: what was thought so far goes before it."""
         if self._waiting:
-            self._assembly.keep({THINKING: self._taken()})
+            self._assembly.keep({THINKING: self._take()})
 
     def before_call(self, position: int) -> None:
         """A call begins: what was thought so far goes before it."""
         if self._waiting:
-            self._assembly.keep_with_call(position, {THINKING: self._taken()})
+            self._assembly.keep_with_call(position, {THINKING: self._take()})
 
-    def _taken(self) -> list[JsonValue]:
+    def _take(self) -> list[JsonValue]:
         taken, self._waiting = self._waiting, []
         return taken
 

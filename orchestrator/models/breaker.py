@@ -1,6 +1,6 @@
 """The circuit breaker: a model that has failed again and again is left alone for a while, then tried by one reply.
 
-Pure but for `guarded` at the end, which reports what becomes of a stream of events. Written here because the breakers
+Pure but for `through_breaker` at the end, which reports what becomes of a stream of events. Written here because the breakers
 on PyPI (purgatory, circuitbreaker, aiobreaker, pybreaker; looked at in 2026) guard a function or a block: when half
 open they let every waiting call through, or count a cancelled one as a failure, and a stream that has begun tells them
 nothing. It knows neither HTTP nor attempts: a reply has failed when its retries are used up.
@@ -129,16 +129,16 @@ class Breaker:
         if self._is_under_way(probe):
             self._move(CircuitEvent.PROBE_BEGAN)
 
-    def answered(self) -> None:
+    def note_answer(self) -> None:
         """A reply has come to its end."""
         self._move(CircuitEvent.ANSWERED)
 
-    def failed(self, probe: int, reason: str) -> None:
+    def note_failure(self, probe: int, reason: str) -> None:
         """A reply has failed for good."""
         self._last_failure = reason
         self._move(CircuitEvent.PROBE_FAILED if self._is_under_way(probe) else CircuitEvent.FAILED)
 
-    def given_up(self, probe: int) -> None:
+    def note_given_up(self, probe: int) -> None:
         """The caller of a reply has gone away, which tells nothing; but a probe must not keep the others waiting."""
         if self._is_under_way(probe):
             self._move(CircuitEvent.PROBE_GIVEN_UP)
@@ -166,7 +166,7 @@ class Breaker:
         return f"before {at:%H:%M:%S} UTC (in {left_s:.0f} s), since {self.circuit.failures} replies in a row failed"
 
 
-async def guarded(
+async def through_breaker(
     ask: Callable[[], AsyncGenerator[ModelEvent, None]], breaker: Breaker
 ) -> AsyncGenerator[ModelEvent, None]:
     """The events of one reply, if its model may be asked; what becomes of it is told to the breaker.
@@ -186,17 +186,17 @@ async def guarded(
                     _tell_end(breaker, probe, event)
                 yield event
     except ModelRefused:
-        breaker.answered()
+        breaker.note_answer()
         raise
     except (ModelUnreachable, ModelReplyInvalid) as error:
-        breaker.failed(probe, str(error))
+        breaker.note_failure(probe, str(error))
         raise
     finally:
-        breaker.given_up(probe)  # of no effect if it has ended in any of the ways above
+        breaker.note_given_up(probe)  # of no effect if it has ended in any of the ways above
 
 
 def _tell_end(breaker: Breaker, probe: int, reply: ReplyComplete) -> None:
     if reply.finish_reason == FinishReason.INTERRUPTED:
-        breaker.failed(probe, "its reply was broken off in the middle")
+        breaker.note_failure(probe, "its reply was broken off in the middle")
     else:
-        breaker.answered()
+        breaker.note_answer()

@@ -20,12 +20,12 @@ from httpx_sse import EventSource, ServerSentEvent
 from toolfleet.errors import ModelError, ModelReplyInvalid
 from toolfleet.messages import AssistantMessage, Message
 from toolfleet.orchestrator.models.assembly import ReplyAssembly
-from toolfleet.orchestrator.models.breaker import Breaker, guarded
+from toolfleet.orchestrator.models.breaker import Breaker, through_breaker
 from toolfleet.orchestrator.models.faults import TryAgain
 from toolfleet.orchestrator.models.http import CONNECTION_ERRORS, Endpoint, HttpOptions
 from toolfleet.orchestrator.models.names import NameMap
 from toolfleet.orchestrator.models.protocol import ModelEvent, OfferedTool
-from toolfleet.orchestrator.models.retries import retried
+from toolfleet.orchestrator.models.retries import with_retries
 
 EVENT_STREAM = "text/event-stream"
 JSON = "application/json"
@@ -131,7 +131,7 @@ class HttpChatModel:
         names = NameMap(tool.name for tool in tools)
         taken_ids = frozenset(_call_ids(messages))
         ask = partial(self._ask_once, body, names, taken_ids)
-        async with aclosing(guarded(lambda: retried(ask, self._http), self._breaker)) as events:
+        async with aclosing(through_breaker(lambda: with_retries(ask, self._http), self._breaker)) as events:
             async for event in events:
                 yield event
 

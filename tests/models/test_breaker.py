@@ -90,11 +90,11 @@ class Replies:
             return
         self.under_way.remove(probe)
         if step == "fails":
-            self.breaker.failed(probe, "x")
+            self.breaker.note_failure(probe, "x")
         elif step == "answers":
-            self.breaker.answered()
+            self.breaker.note_answer()
         else:
-            self.breaker.given_up(probe)
+            self.breaker.note_given_up(probe)
 
 
 @given(st.lists(STEPS, max_size=60))

@@ -38,7 +38,7 @@ class RedisStore:
     async def get(self, digest: str) -> Returned | None:
         """The result that the fleet itself kept under this digest."""
         try:
-            client, seal, settings = self._connected()
+            client, seal, settings = self._connect()
             sealed: Any = await client.get(settings.keys.cached(digest))
             result = None if sealed is None else seal.open_result(sealed, f"cached.{digest}")
         except (redis.RedisError, OperatorError, Refused) as error:
@@ -49,7 +49,7 @@ class RedisStore:
     async def put(self, digest: str, result: Returned, ttl_s: float) -> None:
         """Keep a result."""
         try:
-            client, seal, settings = self._connected()
+            client, seal, settings = self._connect()
             sealed = seal.close_result(result, f"cached.{digest}")
             if len(sealed) > MAX_BYTES:
                 return
@@ -57,8 +57,8 @@ class RedisStore:
         except (redis.RedisError, OperatorError) as error:
             log.warning("result_not_cached: %s", error)
 
-    def _connected(self) -> tuple[redis.asyncio.Redis, Seal, Settings]:
-        settings = self._settings = self._settings or _found()
+    def _connect(self) -> tuple[redis.asyncio.Redis, Seal, Settings]:
+        settings = self._settings = self._settings or _find_settings()
         seal = self._seal = self._seal or Seal(settings)
         loop = asyncio.get_running_loop()
         if loop not in self._clients:
@@ -66,7 +66,7 @@ class RedisStore:
         return self._clients[loop], seal, settings
 
 
-def _found() -> Settings:
+def _find_settings() -> Settings:
     """Those of the fleet that runs. Its server stays without us: whoever performs a call is its user."""
     with running_redis(read_settings()) as settings:
         return settings

@@ -107,12 +107,12 @@ class StreamChannel(StreamQueues):
         fetch = self.commands.register_script(scripts.FETCH)
         arguments = self._reader.fetch_command(streams, [queue], 1)[3 + len(streams) :]
         reader = Reader(self.keys, self.priority_steps, self.holdings.consumer)
-        deliveries = reader.fetched(Read(streams, 1, 0, monotonic()), fetch(keys=streams, args=arguments))
+        deliveries = reader.take_fetched(Read(streams, 1, 0, monotonic()), fetch(keys=streams, args=arguments))
         if not deliveries:
             return None
         if not no_ack:
             self._look_after(queue, streams)
-        message = self._decoded(deliveries[0])
+        message = self._decode_or_bury(deliveries[0])
         if message is not None:
             self._note(message, no_ack=no_ack)
         self.settle()
@@ -184,12 +184,12 @@ class StreamChannel(StreamQueues):
             self._flush_brpop_reauth()
         if read is None:
             return []
-        deliveries = self._claimed(self._reader.deliveries(read, reply))
+        deliveries = self._claim(self._reader.deliveries(read, reply))
         if deliveries and monotonic() - read.sent_s > self.brpop_timeout + LATE_REPLY_S:
             return self._still_ours(deliveries)
         return deliveries
 
-    def _claimed(self, deliveries: list[DeliveredEntry]) -> list[DeliveredEntry]:
+    def _claim(self, deliveries: list[DeliveredEntry]) -> list[DeliveredEntry]:
         kept, copies = claim(self.commands, self.keys, deliveries)
         if copies:
             self.holdings.acks.extend(tag_of(copy.stream, copy.entry_id) for copy in copies)
@@ -224,12 +224,12 @@ class StreamChannel(StreamQueues):
         if receiver is None or not self.qos.can_consume():
             self.holdings.parked.append((tag_of(delivery.stream, delivery.entry_id), True))
             return
-        message = self._decoded(delivery)
+        message = self._decode_or_bury(delivery)
         if message is not None:
             self._note(message, no_ack=receiver.no_ack)
             receiver.callback(message)
 
-    def _decoded(self, delivery: DeliveredEntry) -> StreamMessage | None:
+    def _decode_or_bury(self, delivery: DeliveredEntry) -> StreamMessage | None:
         try:
             # One delivery beyond the cap goes out, so that its receiver can tell whoever waits that it was given up.
             if delivery.deliveries > self.max_deliveries + 1:
@@ -270,7 +270,7 @@ class StreamChannel(StreamQueues):
             return
         if self.connection.cycle.evented:
             self._starved |= urgent
-            self.credit_returned()
+            self.wake_for_credit()
         elif not self._inbox:
             self.settle()
 
@@ -285,7 +285,7 @@ class StreamChannel(StreamQueues):
         except redis.ResponseError as refusal:
             self._heal(refusal)
 
-    def credit_returned(self) -> None:
+    def wake_for_credit(self) -> None:
         """Wake the event loop if it sleeps without a read on its way."""
         if self._starved and self.connection is not None:
             self._starved = False

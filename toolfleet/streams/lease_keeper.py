@@ -112,14 +112,14 @@ class LeaseKeeper:
     def _sweep_queue(self, queue: str, streams: list[str]) -> None:
         orders, now = self._orders, time.monotonic()
         arguments = [orders["group"], orders["returned"], orders["consumer"], orders["lease_prefix"]]
-        arguments += [orders["sweeper_prefix"] + queue, orders["term_ms"], *self._condemned(now)]
+        arguments += [orders["sweeper_prefix"] + queue, orders["term_ms"], *self._condemn(now)]
         for name in self._sweep(keys=streams, args=arguments):
             suspect = name.decode()
             since, seen = self._missing_since.get(suspect, (now, now))
             # Only what was missing at every look counts: a pause of Redis, or of this process, starts the clock again.
             self._missing_since[suspect] = (since if now - seen <= 3 * orders["sweep_every_s"] else now, now)
 
-    def _condemned(self, now: float) -> list[str]:
+    def _condemn(self, now: float) -> list[str]:
         fresh_s = 3 * self._orders["sweep_every_s"]
         self._missing_since = {
             name: (since, seen) for name, (since, seen) in self._missing_since.items() if now - seen <= fresh_s

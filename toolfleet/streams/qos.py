@@ -73,7 +73,7 @@ class StreamQoS(virtual.QoS):  # type: ignore[misc]  # kombu ships no types
         if self.held.pop(delivery_tag, None) is None:
             self.holdings.orphans.pop(delivery_tag, None)
         self.holdings.started.discard(delivery_tag)
-        self.channel.credit_returned()
+        self.channel.wake_for_credit()
 
     def reject(self, delivery_tag: str, requeue: bool = False) -> None:  # noqa: FBT001  # kombu's signature
         """Give a message to another worker, with this delivery counted; or to the dead letters."""

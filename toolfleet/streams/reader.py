@@ -77,9 +77,9 @@ class Reader:
 
     def deliveries(self, read: Read, reply: Any) -> list[DeliveredEntry]:
         """What a reply delivers; remembers what to read next."""
-        return self._blocked(read, reply) if read.per_stream else self.fetched(read, reply)
+        return self._take_waited(read, reply) if read.per_stream else self.take_fetched(read, reply)
 
-    def fetched(self, read: Read, reply: Any) -> list[DeliveredEntry]:
+    def take_fetched(self, read: Read, reply: Any) -> list[DeliveredEntry]:
         """What a reply of the fetch script delivers."""
         self._next_due_ms, entries = reply
         self._fetch = len(entries) >= read.budget
@@ -88,7 +88,7 @@ class Reader:
             for position, entry_id, deliveries, claimed, fields in entries
         ]
 
-    def _blocked(self, read: Read, reply: Any) -> list[DeliveredEntry]:
+    def _take_waited(self, read: Read, reply: Any) -> list[DeliveredEntry]:
         by_stream = _by_stream(reply)
         # Nothing for a whole wait, or as much as was asked for: there may be more, or returned and scheduled ones.
         self._fetch = not by_stream or any(len(entries) >= read.per_stream for entries in by_stream.values())

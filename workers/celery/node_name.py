@@ -49,7 +49,7 @@ def generated_name(pool: str) -> str:
 
 
 @contextmanager
-def held_name(celery: Any, settings: Settings, node: str) -> Iterator[None]:
+def hold_name(celery: Any, settings: Settings, node: str) -> Iterator[None]:
     """Hold the name `worker@host` to the end of the block. Raises NameTaken, StoreUnreachable.
 
     That of a worker which was killed is waited for, NODE_TTL_S at most.

@@ -70,8 +70,8 @@ class Forwarder:
                 if can_run and not lanes:
                     return Passed.NOT
                 if delivery.stream:
-                    return await self._moved(delivery, call, lanes, can_run=can_run)
-        return Passed.NOT if can_run else await _held_back(delivery, call, is_served=bool(lanes))
+                    return await self._move(delivery, call, lanes, can_run=can_run)
+        return Passed.NOT if can_run else await _hold_back(delivery, call, is_served=bool(lanes))
 
     async def _live_workers(self) -> list[Announcement]:
         if time.monotonic() - self._looked_s >= LOOK_AGAIN_S:
@@ -79,7 +79,7 @@ class Forwarder:
             self._looked_s = time.monotonic()
         return self._workers
 
-    async def _moved(self, delivery: Delivery, call: ToolCall, lanes: Mapping[str, int], *, can_run: bool) -> Passed:
+    async def _move(self, delivery: Delivery, call: ToolCall, lanes: Mapping[str, int], *, can_run: bool) -> Passed:
         name, _, level = delivery.stream.removeprefix(self._keys.queue("", 0).removesuffix(":0")).rpartition(":")
         home, priority = home_of(name) or name, Priority(int(level))
         keys = [delivery.stream, self._keys.scheduled(home)]
@@ -91,7 +91,7 @@ class Forwarder:
         return Passed(await self._forward(keys=keys, args=[*arguments, int(call.deadline_unix_s * 1000)]))
 
 
-async def _held_back(delivery: Delivery, call: ToolCall, *, is_served: bool) -> Passed:
+async def _hold_back(delivery: Delivery, call: ToolCall, *, is_served: bool) -> Passed:
     """On a broker without lanes: whether the message should go to the end of its queue, after a moment."""
     now_unix_s = time.time()
     pause_s = PASS_AGAIN_S if is_served else LOOK_AGAIN_S

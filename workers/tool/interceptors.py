@@ -20,7 +20,7 @@ from toolfleet.toolbox import resolve
 from toolfleet.workers.tool.results import record_of
 
 
-async def intercepted(
+async def run_through(
     chain: Sequence[ToolInterceptor],
     tool: Tool[..., Any],
     arguments: Mapping[str, Any],

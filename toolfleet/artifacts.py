@@ -86,7 +86,7 @@ class Artifacts:
         await self._client.set(self._keys.artifact_grant(run_id, artifact), sealed, ex=self._keep_s)
 
     async def fetch(self, artifact: str, *, run_id: str) -> Artifact:
-        """The whole of it, which is then kept for as long again. Raises ArtifactNotFound.
+        """Return the whole of it, which is then kept for as long again. Raises ArtifactNotFound.
 
         Whose run it is, the caller has checked.
         """

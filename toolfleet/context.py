@@ -28,16 +28,16 @@ MAX_CHECKPOINT_BYTES: Final = 65_536
 
 
 def _unkept(_context: Context, _checkpoint: bytes) -> None:
-    """Checkpoints of a call that no worker runs."""
+    """Drop the checkpoints of a call that no worker runs."""
 
 
 def without_address(_call_id: str, _expires_unix_s: int) -> str:
-    """Where nobody has said what the address of the HTTP API is. Raises NoCallback."""
+    """Raise NoCallback, in a process to which nobody has told the address of the HTTP API."""
     raise NoCallback("no address of the HTTP API is known: set TOOLFLEET_PUBLIC_URL where the workers run")
 
 
 def _unheard(_progress: Progress) -> None:
-    """Progress of a call that nobody watches."""
+    """Drop the progress of a call that nobody watches."""
 
 
 def _never() -> bool:
@@ -84,7 +84,7 @@ class Context:
         last_checkpoint: Any = None,
         address_of: Callable[[str, int], str] = without_address,
     ) -> Context:
-        """The context of a call; `attempt` is the call's own unless the delivery knows better."""
+        """Return the context of a call; `attempt` is the call's own unless the delivery knows better."""
         return cls(
             call_id=call.call_id,
             run_id=call.run_id,
@@ -167,7 +167,7 @@ _current: Final[ContextVar[Context]] = ContextVar("toolfleet_context")
 
 
 def current_context() -> Context:
-    """The context of the call that is running here. Raises NoContext where no tool runs.
+    """Return the context of the call that is running here. Raises NoContext where no tool runs.
 
     Works in a tool, in what it awaits, and in threads that it starts with `contextvars.copy_context()`, as
     `asyncio.to_thread` does.
@@ -204,7 +204,7 @@ class FromContext:
     key: str
 
     def take(self, context: Context) -> Any:
-        """The value in the context. Raises MissingFromContext."""
+        """Return the value in the context. Raises MissingFromContext."""
         try:
             return context.context[self.key]
         except KeyError:
@@ -238,7 +238,7 @@ class FromHistory:
     """Marks the parameter that is the conversation so far."""
 
     def take(self, context: Context) -> tuple[Message, ...]:
-        """What was said before the reply that asked for the call; nothing for a call that no model asked for."""
+        """Return what was said before the reply that asked for the call; nothing for a call that no model asked for."""
         return _MESSAGES.validate_python(context.context.get(HISTORY, ()))
 
 

@@ -37,7 +37,7 @@ def preview(text: str, artifact: str, max_bytes: int) -> str:
 
 
 def page(text: str, offset: int, limit: int) -> str:
-    """The `limit` characters from `offset` on, with where they stand and where the next ones begin."""
+    """Return the `limit` characters from `offset` on, with where they stand and where the next ones begin."""
     if offset >= len(text):
         return f"[there is nothing at offset {offset}: the result has {len(text)} characters]"
     end = min(offset + limit, len(text))
@@ -67,7 +67,7 @@ def places(text: str, searched: str, offset: int) -> Iterator[list[Passage]]:
 
 
 def found(text: str, searched: str, shown: list[Passage], more_at: int | None) -> str:
-    """The places that were found, each with what surrounds it; `more_at`: the offset to go on searching from."""
+    """Return the places that were found, each with what surrounds it; `more_at`: the offset to go on searching from."""
     if not shown:
         return f"[{searched!r} was not found]"
     parts = [f"at {place.start}: {_around(text, place)}" for place in shown]

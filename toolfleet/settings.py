@@ -194,7 +194,7 @@ class Settings(BaseSettings):
         return self
 
     def as_environment(self) -> dict[str, str]:
-        """The variables that give another process these settings; they hold the secrets."""
+        """Return the variables that give another process these settings; they hold the secrets."""
         values = {
             name: value.get_secret_value() if isinstance(value, SecretStr) else str(value)
             # Not `self` as pairs: what a cached property has computed would be among them.
@@ -250,7 +250,7 @@ def read_settings(**overrides: object) -> Settings:
 
 
 def new_secret() -> str:
-    """A fresh secret for a local fleet."""
+    """Return a fresh secret for a local fleet."""
     return stdlib_secrets.token_hex(32)
 
 

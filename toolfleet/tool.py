@@ -75,7 +75,7 @@ class Tool(Generic[P, R]):
     @overload
     def __get__(self: Tool[Concatenate[S, Q], R], instance: S, owner: type | None = None) -> Tool[Q, R]: ...
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
-        """The tool of a class, bound to an instance as a method is."""
+        """Return the tool of a class, bound to an instance as a method is."""
         return self.bound_to(instance) if self._is_method and instance is not None else self
 
     def bound_to(self, receiver: object) -> Tool[..., R]:
@@ -85,7 +85,7 @@ class Tool(Generic[P, R]):
         return bound
 
     def is_same_as(self, other: Tool[..., Any]) -> bool:
-        """Whether both are one function of one object."""
+        """Return whether both are one function of one object."""
         mine, its = (self._function, *self._receiver), (other._function, *other._receiver)
         return list(map(id, mine)) == list(map(id, its))
 

@@ -44,7 +44,7 @@ class Fleet:
 def worker_app(
     settings: Settings, tools: Mapping[str, Tool[..., Any]], interceptors: tuple[ToolInterceptor, ...] = ()
 ) -> Celery:
-    """A Celery app that serves these tools, each call through these interceptors first."""
+    """Return a Celery app that serves these tools, each call through these interceptors first."""
     # At debug level Celery's pools log the whole message of each call, and so a tool's secrets.
     logging.getLogger("celery.pool").setLevel(logging.INFO)
     app = celery_app(settings)
@@ -59,7 +59,7 @@ def worker_app(
 
 
 def modules_from_environment() -> list[str]:
-    """The names in TOOLFLEET_TOOLS."""
+    """Return the names in TOOLFLEET_TOOLS."""
     return [name for name in os.environ.get(MODULES_VARIABLE, "").replace(" ", "").split(",") if name]
 
 

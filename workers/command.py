@@ -38,16 +38,20 @@ BROKER_WITHIN_S = 5.0
 
 
 class Kind(StrEnum):
-    """How a pool runs calls: the keys of `pools.KINDS`."""
+    """How a pool runs calls: the keys of `pool_presets.KINDS`."""
 
     ASYNCIO = "asyncio"
+    """Coroutines on one event loop; blocking tools run on threads beside it."""
     PREFORK = "prefork"
+    """Child processes, one call at a time in each."""
     THREADS = "threads"
+    """Threads of one process, one call at a time in each."""
     SOLO = "solo"
+    """The worker's own thread, one call at a time."""
 
 
 class LogLevel(StrEnum):
-    """What a worker finds worth a line."""
+    """The least severe messages that a worker logs."""
 
     DEBUG = "debug"
     INFO = "info"
@@ -131,7 +135,7 @@ def _reach_broker(celery: Any, url: str) -> None:
 
 
 def queues_of(words: str | None, pool: str) -> list[str]:
-    """The queues that were asked for, or the pool's. Raises BadParameter when no queue is named."""
+    """Return the queues that were asked for, or the pool's. Raises BadParameter when no queue is named."""
     if not pool.strip():
         raise typer.BadParameter("names no pool", param_hint="'--pool'")
     queues = [pool] if words is None else [word.strip() for word in words.split(",") if word.strip()]
@@ -143,7 +147,7 @@ def queues_of(words: str | None, pool: str) -> list[str]:
 def _say_when_ready(
     name: str, pool: str, queues: Sequence[str], tools: Mapping[str, Tool[..., Any]], settings: Settings
 ) -> None:
-    """One line once calls are taken; not again after a connection was lost."""
+    """Print one line when the first calls can be taken, and none after a connection was lost and made again."""
     count = sum(tool.spec.queue in queues for tool in tools.values())
 
     @worker_ready.connect(weak=False)  # type: ignore[untyped-decorator]  # celery ships no types
@@ -178,7 +182,7 @@ def _serve(celery: Any, pool: Pool, queues: Sequence[str], name: str, log_level:
 
 
 def main() -> None:
-    """The command's entry point."""
+    """Run the command. Errors raised on purpose are one line on standard error and an exit status."""
     try:
         app(prog_name="toolfleet worker")
     except ToolfleetError as error:

@@ -73,7 +73,7 @@ def assistant(
     remembers: int | None = None,
     **options: Unpack[AskOptions],
 ) -> P:
-    """An object of the given class each of whose public methods asks `orchestrator`.
+    """Return an object of the given class each of whose public methods asks `orchestrator`.
 
     What a method asks is said by `@asks` and `@system`, or its docstring; what comes back, by its return annotation:
     text, any type that pydantic knows, `Result` of either, or (from `def`, not `async def`) an AsyncIterator of `str`
@@ -104,7 +104,7 @@ def agent_of(
     tools: Sequence[object] | None = None,
     max_turns: int | None = None,
 ) -> Agent:
-    """A method of an assistant as a tool of others: its parameters are what a model fills in.
+    """Return a method of an assistant as a tool of others: its parameters are what a model fills in.
 
     Pass it to `Orchestrator(agents=…)`. Its description is the docstring, unless that is the template. A run of its own
     sees nothing of its caller's conversation. Raises InvalidAssistant.
@@ -145,14 +145,14 @@ async def forget(
 
 @dataclass(frozen=True, slots=True)
 class _Memory:
-    """Under which name an assistant's conversations are kept, and how many messages go before a new one."""
+    """The name that an assistant's conversations are kept under, and how many messages go before a new one."""
 
     name: str
     limit: int | None
 
 
 def _method(method: FunctionType, orchestrator: Orchestrator, memory: _Memory, options: RunOptions) -> Any:
-    """What takes the method's place."""
+    """Return the function that takes the method's place."""
     question = read_question(method)
     kind, answer = _answer_of(method, question)
     own = cast("RunOptions", {**options, **({} if question.tools is None else {"tools": question.tools})})
@@ -179,7 +179,7 @@ def _method(method: FunctionType, orchestrator: Orchestrator, memory: _Memory, o
 
 
 def _answer_of(method: Callable[..., Any], question: Question) -> tuple[Any, Any]:
-    """What a method gives (None: its answer; Result; pieces of text, `str`; Event), and the type of the answer.
+    """Return what a method gives (None: its answer; Result; pieces of text, `str`; Event), and the type of the answer.
 
     Raises InvalidAssistant.
     """
@@ -211,7 +211,7 @@ async def _run_method(
     arguments: Mapping[str, Any],
     options: RunOptions,
 ) -> AsyncGenerator[Event, None]:
-    """The events of the run that a call of a method is."""
+    """Begin the run that a call of a method stands for. Yields its events."""
     context = dict(options.get("context") or {}) | {key: arguments[name] for name, key in question.context.items()}
     conversation_id = arguments[question.conversation] if question.conversation else None
     if conversation_id:
@@ -243,7 +243,7 @@ async def _run_method(
 async def _begin(
     orchestrator: Orchestrator, place: Place, messages: tuple[Message, ...], options: RunOptions
 ) -> AsyncGenerator[Event, None]:
-    """The run at a place of a conversation. Raises RunExists when it was begun by somebody else."""
+    """Begin the run at a place of a conversation. Yields its events; raises RunExists if somebody else has begun it."""
     options["run_id"] = place.run_id
     async with aclosing(orchestrator.stream(messages, **options)) as events:
         async for event in events:
@@ -259,7 +259,7 @@ def _behind(earlier: Run, messages: tuple[Message, ...], memory: _Memory) -> tup
 
 
 async def _wait_at(orchestrator: Orchestrator, place: Place) -> Run | None:
-    """The run at a place once it has ended; None if there is none, or no longer."""
+    """Wait for the end of the run at a place. Returns None if there is none, or no longer."""
     try:
         return await orchestrator.wait(place.run_id) if place.number else None
     except RunNotFound:
@@ -267,7 +267,7 @@ async def _wait_at(orchestrator: Orchestrator, place: Place) -> Run | None:
 
 
 async def _wait_for_end(events: AsyncGenerator[Event, None]) -> Run:
-    """The run at its end. Raises RunFailed."""
+    """Wait for the end of a run. Raises RunFailed if it has no answer."""
     async with aclosing(events):
         async for event in events:
             if isinstance(event, RunEnded):
@@ -276,7 +276,7 @@ async def _wait_for_end(events: AsyncGenerator[Event, None]) -> Run:
 
 
 async def _text(events: AsyncGenerator[Event, None]) -> AsyncGenerator[str, None]:
-    """The model's text as it comes; the answer at its end where nothing came. Raises RunFailed."""
+    """Yield the model's text as it comes; the answer at its end where nothing came. Raises RunFailed."""
     is_said = False
     async with aclosing(events):
         async for event in events:

@@ -1,6 +1,6 @@
 """The circuit breaker: a model that has failed again and again is left alone for a while, then tried by one reply.
 
-Pure but for `through_breaker` at the end, which reports what becomes of a stream of events. Written here because the breakers
+Pure but for `through_breaker` at the end, which reports what becomes of a stream of events. Written here because those
 on PyPI (purgatory, circuitbreaker, aiobreaker, pybreaker; looked at in 2026) guard a function or a block: when half
 open they let every waiting call through, or count a cancelled one as a failure, and a stream that has begun tells them
 nothing. It knows neither HTTP nor attempts: a reply has failed when its retries are used up.
@@ -24,23 +24,29 @@ log = structlog.get_logger(__name__)
 
 
 class CircuitState(StrEnum):
-    """Closed lets every reply through, open none, probing only the one that is under way."""
+    """Whether replies may be asked for."""
 
     CLOSED = "closed"
+    """Every reply may be asked for."""
     OPEN = "open"
+    """No reply may be asked for until the pause is over."""
     PROBING = "probing"
+    """One reply is under way, which decides; no other may be asked for."""
 
 
 class CircuitEvent(StrEnum):
     """What becomes of replies. A probe's events have their own names: the others began before the circuit opened."""
 
     ANSWERED = "answered"
+    """A reply has come to its end."""
     FAILED = "failed"
+    """A reply has failed, after its retries."""
     TRIED_AGAIN = "tried_again"
     """A reply has been let through after the pause."""
     PROBE_BEGAN = "probe_began"
     """The first event of the probe's reply: the model is back, though the reply may take minutes."""
     PROBE_FAILED = "probe_failed"
+    """The probe has failed, after its retries."""
     PROBE_GIVEN_UP = "probe_given_up"
     """Cancelled by its caller before anything came."""
 
@@ -75,7 +81,7 @@ class Circuit:
     open_until_s: float = 0.0
 
     def on(self, event: CircuitEvent, now_s: float, *, opens_after: int, open_s: float) -> Circuit:
-        """The circuit after an event. Raises KeyError for one that cannot happen in its state: a bug."""
+        """Return the circuit after an event. Raises KeyError for one that cannot happen in its state: a bug."""
         after = replace(self, state=TRANSITIONS[self.state][event])
         match event:
             case CircuitEvent.ANSWERED:
@@ -92,7 +98,7 @@ class Circuit:
         return after
 
     def may_ask(self, now_s: float) -> bool:
-        """Whether a reply may be asked for now."""
+        """Return whether a reply may be asked for now."""
         return self.state is CircuitState.CLOSED or (self.state is CircuitState.OPEN and now_s >= self.open_until_s)
 
 
@@ -112,7 +118,7 @@ class Breaker:
         return f"Breaker({self._name!r}, {self.circuit})"
 
     def admit(self) -> int:
-        """The number of the probe that the reply about to be asked for is; 0 if it is none.
+        """Return the number of the probe that the reply about to be asked for is; 0 if it is none.
 
         Raises ModelUnreachable if no reply may be asked for now.
         """
@@ -125,26 +131,26 @@ class Breaker:
         return self._probes
 
     def began(self, probe: int) -> None:
-        """The reply's first event has come."""
+        """Note that the first event of a reply has come."""
         if self._is_under_way(probe):
             self._move(CircuitEvent.PROBE_BEGAN)
 
     def note_answer(self) -> None:
-        """A reply has come to its end."""
+        """Note that a reply has come to its end."""
         self._move(CircuitEvent.ANSWERED)
 
     def note_failure(self, probe: int, reason: str) -> None:
-        """A reply has failed for good."""
+        """Note that a reply has failed, after its retries."""
         self._last_failure = reason
         self._move(CircuitEvent.PROBE_FAILED if self._is_under_way(probe) else CircuitEvent.FAILED)
 
     def note_given_up(self, probe: int) -> None:
-        """The caller of a reply has gone away, which tells nothing; but a probe must not keep the others waiting."""
+        """Note that the caller of a reply went away: no news of the model, but a probe must not keep others waiting."""
         if self._is_under_way(probe):
             self._move(CircuitEvent.PROBE_GIVEN_UP)
 
     def _is_under_way(self, probe: int) -> bool:
-        """Whether the circuit waits for this probe; another reply's answer may have closed it before."""
+        """Return whether the circuit waits for this probe; another reply's answer may have closed it before."""
         return self.circuit.state is CircuitState.PROBING and probe == self._probes
 
     def _move(self, event: CircuitEvent) -> None:
@@ -169,7 +175,7 @@ class Breaker:
 async def through_breaker(
     ask: Callable[[], AsyncGenerator[ModelEvent, None]], breaker: Breaker
 ) -> AsyncGenerator[ModelEvent, None]:
-    """The events of one reply, if its model may be asked; what becomes of it is told to the breaker.
+    """Yield the events of one reply, if its model may be asked; what becomes of it is told to the breaker.
 
     A refusal (4xx) says nothing against the model, but proves a probe's point. Raises ModelUnreachable at once while
     the circuit is open, and whatever the reply itself raises.

@@ -53,7 +53,7 @@ class StreamReader(Protocol):
         ...
 
     def end(self) -> Sequence[ModelEvent]:
-        """The events that only the end of the stream brings; `ReplyComplete` is the last one."""
+        """Return the events that only the end of the stream brings; `ReplyComplete` is the last one."""
         ...
 
 
@@ -72,11 +72,11 @@ class WireFormat(Protocol):
         ...
 
     def reader(self, assembly: ReplyAssembly, address: str) -> StreamReader:
-        """A reader for one streamed reply; `address` names the server in errors."""
+        """Return a reader for one streamed reply; `address` names the server in errors."""
         ...
 
     def read_whole(self, body: bytes, assembly: ReplyAssembly, address: str) -> Sequence[ModelEvent]:
-        """All events of a reply that came in one piece. Raises ModelReplyInvalid."""
+        """Return all events of a reply that came in one piece. Raises ModelReplyInvalid."""
         ...
 
 
@@ -168,7 +168,7 @@ class HttpChatModel:
             yield event
 
     async def _read_whole(self, response: httpx.Response, assembly: ReplyAssembly) -> Sequence[ModelEvent]:
-        """A reply in one piece: asked for, or from a server that does not stream."""
+        """Return a reply in one piece: asked for, or from a server that does not stream."""
         address = self._endpoint.address
         body = await response.aread()
         if _media_type(response) != JSON:
@@ -185,7 +185,7 @@ class HttpChatModel:
 async def _read_stream(
     server_events: AsyncIterator[ServerSentEvent], reader: StreamReader
 ) -> AsyncGenerator[ModelEvent, None]:
-    """The reply's events up to the end of the stream. A connection lost after the reply's end is no loss."""
+    """Yield the reply's events up to the end of the stream. A connection lost after the reply's end is no loss."""
     try:
         async for server_event in server_events:
             for event in reader.feed(server_event.data):

@@ -27,7 +27,7 @@ log = structlog.get_logger(__name__)
 async def with_retries(
     ask: Callable[[], AsyncGenerator[ModelEvent, None]], options: HttpOptions
 ) -> AsyncGenerator[ModelEvent, None]:
-    """The events of the first attempt that does not end in `TryAgain`.
+    """Yield the events of the first attempt that does not end in `TryAgain`.
 
     A model asked twice does not say the same thing twice, so a second attempt's deltas cannot be spliced onto the
     first's. Instead `Restarted` tells the reader to forget what it has shown. Calls need no such event: an attempt
@@ -59,7 +59,7 @@ async def with_retries(
 
 
 def wait_before_next_s(attempt: int, retry_after_s: float | None, options: HttpOptions, chance: float) -> float | None:
-    """Seconds until the attempt after this one (counted from 1); None if there is to be none.
+    """Return the seconds until the attempt after this one (counted from 1); None if there is to be none.
 
     The server's own wish if it has one, else doubling from `first_wait_s` to `max_wait_s`. `chance` (0 to 1) spreads
     the waits: over the upper half of a doubled one, over a fifth after a wish.

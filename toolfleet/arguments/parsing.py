@@ -54,7 +54,7 @@ class ArgumentReader(Protocol):
         """The name of the tool."""
 
     def read(self, text: str) -> dict[str, Any]:
-        """The typed arguments by parameter name. Raises NotAnObject or BadArguments."""
+        """Return the typed arguments by parameter name. Raises NotAnObject or BadArguments."""
 
     def check(self, values: Mapping[str, Any]) -> dict[str, Any]:
         """Typed arguments by parameter name, checked once more. Raises BadArguments."""
@@ -85,7 +85,7 @@ def read_arguments(raw: str, reader: ArgumentReader, limits: ArgumentLimits = DE
 
 
 def not_json(reason: str) -> NotAnObject:
-    """What a parser says, in words that help a model."""
+    """Return what a parser says, in words that help a model."""
     if "number out of range" in reason:
         return NotAnObject(f"a number of more than {MAX_DIGITS} digits, which no tool takes; a string may hold it")
     return NotAnObject(f"not valid JSON: {reason}")

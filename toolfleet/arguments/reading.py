@@ -36,7 +36,7 @@ class TypedReader:
         self._defaults = {name: field.default for field, name in zip(fields, self._names, strict=True)}
 
     def read(self, text: str) -> dict[str, Any]:
-        """The typed arguments by parameter name. Raises NotAnObject or BadArguments."""
+        """Return the typed arguments by parameter name. Raises NotAnObject or BadArguments."""
         try:
             filled = self._validate(text)
         except ValidationError as error:

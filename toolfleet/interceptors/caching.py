@@ -25,7 +25,7 @@ class ResultStore(Protocol):
     """Where results are kept: `MemoryStore`, or for a whole fleet `toolfleet.interceptors.redis_store.RedisStore`."""
 
     async def get(self, digest: str) -> Returned | None:
-        """The result under this digest, unless its time is over."""
+        """Return the result under this digest, unless its time is over."""
 
     async def put(self, digest: str, result: Returned, ttl_s: float) -> None:
         """Keep a result for a while."""
@@ -40,7 +40,7 @@ class MemoryStore:
         self._kept: OrderedDict[str, tuple[float, Returned]] = OrderedDict()
 
     async def get(self, digest: str) -> Returned | None:
-        """The result, unless its time is over or too many came after it."""
+        """Return the result, unless its time is over or too many came after it."""
         until, result = self._kept.get(digest, (0.0, None))
         return result if time.monotonic() < until else None
 
@@ -71,7 +71,7 @@ class Cache:
         self._store = store or MemoryStore()
 
     async def __call__(self, call: ToolInvocation, proceed: Proceed, /) -> Any:
-        """The kept result, or a new one."""
+        """Return the kept result, or a new one."""
         digest = self._digest(call)
         if digest is None:
             return await proceed(call)

@@ -35,7 +35,7 @@ class ToolPermission:
         self._check = check
 
     async def __call__(self, call: ToolInvocation, proceed: Proceed, /) -> Any:
-        """The result, or Failed(denied) with the reason."""
+        """Return the result, or Failed(denied) with the reason."""
         reason = self._reason_against(call)
         if reason is None:
             return await proceed(call)
@@ -62,7 +62,7 @@ class TimeLimit:
         self._limit_s = limit_s
 
     async def __call__(self, call: ToolInvocation, proceed: Proceed, /) -> Any:
-        """The result, or Failed(timed_out)."""
+        """Return the result, or Failed(timed_out)."""
         clock = asyncio.timeout(self._limit_s)
         try:
             async with clock:
@@ -86,7 +86,7 @@ class ConcurrencyLimit:
         self._rooms: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore] = WeakKeyDictionary()
 
     async def __call__(self, call: ToolInvocation, proceed: Proceed, /) -> Any:
-        """The result, once there was room."""
+        """Return the result, once there was room."""
         room = self._rooms.setdefault(asyncio.get_running_loop(), asyncio.Semaphore(self._calls))
         async with room:
             return await proceed(call)

@@ -36,7 +36,7 @@ class RedisStore:
         self._clients: WeakKeyDictionary[asyncio.AbstractEventLoop, redis.asyncio.Redis] = WeakKeyDictionary()
 
     async def get(self, digest: str) -> Returned | None:
-        """The result that the fleet itself kept under this digest."""
+        """Return the result that the fleet itself kept under this digest."""
         try:
             client, seal, settings = self._connect()
             sealed: Any = await client.get(settings.keys.cached(digest))
@@ -67,6 +67,6 @@ class RedisStore:
 
 
 def _find_settings() -> Settings:
-    """Those of the fleet that runs. Its server stays without us: whoever performs a call is its user."""
+    """Return the settings of the fleet that runs. Its server stays up without us: who performs a call uses it."""
     with running_redis(read_settings()) as settings:
         return settings

@@ -47,7 +47,7 @@ class Retry:
         self._max_wait_s = max_wait_s
 
     async def __call__(self, call: ToolInvocation, proceed: Proceed, /) -> Any:
-        """The first result that is no error of `on`. Raises the last such error, or any other one at once."""
+        """Return the first result that is no error of `on`. Raises the last such error, or any other one at once."""
         context = call.context
         while True:
             try:

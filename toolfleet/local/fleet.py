@@ -137,7 +137,7 @@ class LocalFleet:
         return {queue: tools for queue, tools in unserved.items() if queue in self._pools}
 
     def _unserved(self) -> dict[str, list[str]]:
-        """The tools that the announced workers have loaded and nobody serves, by queue."""
+        """Return the tools that the announced workers have loaded and nobody serves, by queue."""
         keys = self.settings.keys
         with translating(self.settings), connect(self.settings) as client:
             names = [name.decode() for name in client.zrange(keys.workers(), 0, -1)]
@@ -222,7 +222,7 @@ _OPTION_NAMES: Final = Settings.model_fields.keys() | keywords(LocalFleet.__init
 
 
 def _check(settings: Settings) -> Settings:
-    """The same settings, if their URLs can be used. Raises InvalidSettings."""
+    """Return the same settings, if their URLs can be used. Raises InvalidSettings."""
     stream_url(settings.redis_url)
     check_broker_url(settings.celery_broker_url)
     if not settings.redis_url.startswith("sentinel://"):

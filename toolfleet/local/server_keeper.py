@@ -172,7 +172,7 @@ def serve(door: socket.socket, users: list[socket.socket], url: str, server: Kep
 
 
 def take_lock(directory: Path) -> int | None:
-    """The descriptor that locks the directory, or None if another keeper or its server has it."""
+    """Return the descriptor that locks the directory, or None if another keeper or its server has it."""
     lock = os.open(directory / LOCK, os.O_RDWR | os.O_CREAT, 0o600)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -215,7 +215,7 @@ def say(user: socket.socket, **facts: object) -> None:
 
 
 def ask(address: str) -> bytes:
-    """The first word of the server's answer to PING; empty if it does not answer."""
+    """Return the first word of the server's answer to PING; empty if it does not answer."""
     with socket.socket(socket.AF_UNIX) as client, suppress(OSError):
         client.settimeout(1.0)
         client.connect(address)

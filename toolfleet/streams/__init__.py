@@ -86,7 +86,7 @@ SCHEMES: Final = ("streams", "streamss", "streams+socket", "streams-sentinel")
 
 
 def check_broker_url(url: str) -> str:
-    """The same URL if kombu knows its scheme. Raises InvalidSettings with the schemes that work."""
+    """Return the same URL if kombu knows its scheme. Raises InvalidSettings with the schemes that work."""
     scheme = urlsplit(url).scheme
     if scheme in SCHEMES or scheme.partition("+")[0] in TRANSPORT_ALIASES:
         return url

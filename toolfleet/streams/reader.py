@@ -42,7 +42,7 @@ class Reader:
         self._next_due_ms = -1
 
     def streams(self, queues: Iterable[str]) -> list[str]:
-        """The streams of these queues, level by level."""
+        """Return the streams of these queues, level by level."""
         names = list(queues)
         return [self._keys.queue(queue, level) for level in self._levels for queue in names]
 
@@ -51,7 +51,7 @@ class Reader:
         self._fetch = True
 
     def next_read(self, queues: Sequence[str], budget: int, now_s: float, wait_ms: int) -> tuple[Read, list[str | int]]:
-        """The next read and its command."""
+        """Return the next read and its command."""
         streams = self.streams(queues)
         if self._fetch or now_s - self._fetched_s >= FETCH_EVERY_S:
             self._fetched_s = now_s
@@ -64,7 +64,7 @@ class Reader:
         return Read(streams, budget, count, now_s), command
 
     def fetch_command(self, streams: Sequence[str], queues: Sequence[str], budget: int) -> list[str | int]:
-        """The call of the fetch script."""
+        """Return the call of the fetch script."""
         return [
             "EVALSHA",
             scripts.FETCH_SHA,
@@ -76,11 +76,11 @@ class Reader:
         ]
 
     def deliveries(self, read: Read, reply: Any) -> list[DeliveredEntry]:
-        """What a reply delivers; remembers what to read next."""
+        """Return what a reply delivers; remembers what to read next."""
         return self._take_waited(read, reply) if read.per_stream else self.take_fetched(read, reply)
 
     def take_fetched(self, read: Read, reply: Any) -> list[DeliveredEntry]:
-        """What a reply of the fetch script delivers."""
+        """Return what a reply of the fetch script delivers."""
         self._next_due_ms, entries = reply
         self._fetch = len(entries) >= read.budget
         return [

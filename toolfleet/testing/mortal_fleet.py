@@ -27,7 +27,7 @@ class MortalFleet(local.LocalFleet):
     """
 
     def alive(self, pool: str | None = None) -> list[WorkerProcess]:
-        """The workers of a pool, or of all, whose process runs; a frozen one runs too."""
+        """Return the workers of a pool, or of all, whose process runs; a frozen one runs too."""
         return [worker for worker in self.workers if worker.is_running and pool in {None, worker.pool}]
 
     def kill_worker(

@@ -92,7 +92,7 @@ class Announcer:
             self._client.zrem(self._keys.spec(tool), variant)
 
     def find_changed(self) -> dict[str, list[str]]:
-        """The tools of which live workers serve another version, and those workers."""
+        """Return the tools of which other live workers serve another version, with those workers."""
         mine = {spec.name: spec for spec in self._announcement.tools}
         others: dict[str, list[str]] = {}
         for worker in self._read_others():
@@ -114,7 +114,7 @@ class Announcer:
         return position, variant
 
     def _find_servers(self, tool: str, variant: str) -> tuple[str, ...]:
-        """The other live workers that serve a tool just so."""
+        """Return the other live workers that serve a tool just so."""
         return tuple(
             worker.worker
             for worker in self._read_others()

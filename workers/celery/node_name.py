@@ -44,7 +44,7 @@ if redis.call('GET', KEYS[1]) == ARGV[1] then redis.call('DEL', KEYS[1]) end
 
 
 def generated_name(pool: str) -> str:
-    """A name that no other worker has, in containers with the same hostname and process number neither."""
+    """Return a name that no other worker has, in containers with the same hostname and process number neither."""
     return f"{pool}-{os.getpid()}-{secrets.token_hex(2)}"
 
 

@@ -68,7 +68,7 @@ class ToolTask(Task):  # type: ignore[misc]  # celery ships no types
 
 
 def tool_task(tool: Tool[..., Any]) -> ToolTask:
-    """The Celery task of a tool."""
+    """Return the Celery task of a tool."""
     attributes = {
         "name": tool.spec.name,
         "tool_name": tool.spec.name,
@@ -103,13 +103,13 @@ def _runner() -> asyncio.Runner:
     """This thread's event loop; it lives as long as the thread, and so does the connection on it."""
     if not hasattr(_local, "runner"):
         _local.runner = asyncio.Runner()
-    return _local.runner  # type: ignore[no-any-return]
+    return _local.runner  # type: ignore[no-any-return]  # attributes of a threading.local are Any
 
 
 def _performer(app: Any) -> Performer:
     if not hasattr(_local, "performer"):
         _local.performer = _runner().run(_open_performer(app))
-    return _local.performer  # type: ignore[no-any-return]
+    return _local.performer  # type: ignore[no-any-return]  # as above
 
 
 async def _open_performer(app: Any) -> Performer:
@@ -117,7 +117,7 @@ async def _open_performer(app: Any) -> Performer:
     return Performer(fleet.settings, fleet.tools, threads=None, interceptors=fleet.interceptors)
 
 
-@worker_process_init.connect  # type: ignore[untyped-decorator]
+@worker_process_init.connect  # type: ignore[untyped-decorator]  # celery ships no types
 def _forget_the_parents_loop(**_: Any) -> None:
     # A forked child must not use the loop and the connection that its parent may have opened.
     _local.__dict__.clear()

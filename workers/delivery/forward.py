@@ -40,6 +40,7 @@ class Passed(IntEnum):
     LOST = 0
     """Another worker owned it already."""
     TO_A_LANE = 1
+    """It is in a lane whose readers can run it."""
     BACK = 2
     """It waits, and will be in the queue again."""
     NOT = 3
@@ -92,7 +93,7 @@ class Forwarder:
 
 
 async def _hold_back(delivery: Delivery, call: ToolCall, *, is_served: bool) -> Passed:
-    """On a broker without lanes: whether the message should go to the end of its queue, after a moment."""
+    """On a broker without lanes, wait a moment. Returns whether the message should go to the end of its queue."""
     now_unix_s = time.time()
     pause_s = PASS_AGAIN_S if is_served else LOOK_AGAIN_S
     waits_since_s = delivery.passed_unix_s or now_unix_s

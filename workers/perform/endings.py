@@ -40,7 +40,7 @@ class Interruption(StrEnum):
 
 
 def ending_of(result: Returned | Failed | Submitted) -> Ending:
-    """The ending of a delivery whose call was settled with this result."""
+    """Return the ending of a delivery whose call was settled with this result."""
     if not isinstance(result, Failed):
         return Ending.SETTLED
     return Ending.CANCELLED if result.kind is FailureKind.CANCELLED else Ending.FAILED

@@ -156,7 +156,7 @@ def _never() -> bool:
 def _after_interruption(
     delivery: Delivery, call: ToolCall, tool: Tool[..., Any], interruption: asyncio.CancelledError
 ) -> Failed | Ending:
-    """The result of a call that was cancelled, or its ending when it is to be delivered again."""
+    """Return the result of a call that was cancelled, or its ending when it is to be delivered again."""
     if Interruption.SHUTDOWN not in interruption.args:
         return Failed(kind=FailureKind.CANCELLED, message=f"{call.tool} was cancelled while it ran.")
     if delivery.effect(tool.spec.effect).repeatable:

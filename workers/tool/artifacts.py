@@ -35,7 +35,7 @@ class Fitting:
         self._max_media_bytes = settings.max_inline_media_bytes
 
     def is_needed(self, result: Returned | Failed | Submitted) -> bool:
-        """Whether any of it is too large."""
+        """Return whether any of it is too large."""
         if isinstance(result, Returned) and any(self._is_too_large(part) for part in result.media):
             return True
         return is_larger(result, self._max_result_bytes)

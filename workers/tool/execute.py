@@ -141,7 +141,7 @@ async def compensate(
 async def _ask(
     tool: Tool[..., Any], hook: HookName, given: tuple[object, ...], context: Context, threads: Executor | None
 ) -> Any:
-    """What one of the tool's hooks returns, called as the tool itself is."""
+    """Return what one of the tool's hooks returns, called as the tool itself is."""
     function = tool.hooks.get(hook)
     if function is None:
         raise LookupError(f"{tool.spec.name} has no {hook} function")
@@ -189,7 +189,7 @@ async def _invoke(tool: Tool[..., Any], arguments: Any, context: Context, thread
 
 
 async def _on_thread(function: Callable[..., Any], argument: Any, context: Context, threads: Executor) -> Any:
-    """A thread cannot be stopped, so the tool is told through its context that nobody waits any more."""
+    """Run a function on a thread. Nothing can stop it: when it is cancelled, its context says that nobody waits."""
     given_up = threading.Event()
     context = replace(context, is_cancelled=given_up.is_set)
     # The thread sees the call's own context variables, `current_context()` among them.
@@ -207,7 +207,7 @@ def _limit_s(call: ToolCall, tool: Tool[..., Any], now_unix_s: float) -> float:
 
 
 def _is_asked_to_cancel() -> bool:
-    """Whether this task was cancelled, rather than the tool having raised CancelledError of its own."""
+    """Return whether this task was cancelled, rather than the tool having raised CancelledError of its own."""
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0
 

@@ -27,7 +27,7 @@ async def run_through(
     context: Context,
     invoke: Callable[[Mapping[str, Any]], Awaitable[Any]],
 ) -> ToolResult:
-    """The result of `invoke(arguments)` after the whole chain. Raises what the tool or an interceptor raises.
+    """Return the result of `invoke(arguments)` after the whole chain. Raises what the tool or an interceptor raises.
 
     Arguments that an interceptor changed are checked before anything further in sees them.
     """
@@ -60,7 +60,7 @@ def with_attributes(result: ToolResult, context: Context) -> ToolResult:
 
 
 def interceptors_of(names: Sequence[str]) -> tuple[ToolInterceptor, ...]:
-    """The interceptors at `module:name`, in this order. Raises ToolModuleError, InvalidSettings."""
+    """Return the interceptors at `module:name`, in this order. Raises ToolModuleError, InvalidSettings."""
     return tuple(_interceptor(name) for name in names)
 
 

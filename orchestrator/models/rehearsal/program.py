@@ -45,7 +45,9 @@ class OpenTickets(StrEnum):
     """What a step does with open tickets."""
 
     FETCH = "fetch"
+    """Wait for the results of all open tickets."""
     CANCEL = "cancel"
+    """Cancel all open tickets."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,19 +75,19 @@ class Step:
 
 
 def reply(conversation: Conversation) -> AssistantMessage | None:
-    """The program's next reply; None if no user message holds a program."""
+    """Return the program's next reply; None if no user message holds a program."""
     start = conversation.last_question(lambda text: any(step.calls for step in parsed(text)))
     if start is None:
         return None
     question = conversation.messages[start]
-    assert isinstance(question, UserMessage)  # noqa: S101 - last_question finds nothing else
+    assert isinstance(question, UserMessage)  # noqa: S101  # last_question finds nothing else
     rounds = conversation.rounds_since(start)
     due = _due(parsed(question.content), rounds, conversation)
     return due or _answer(rounds, conversation.said_since(start))
 
 
 def parsed(text: str) -> list[Step]:
-    """The steps of a program; empty for a text without any."""
+    """Return the steps of a program; empty for a text without any."""
     steps = [Step()]
     for token in _tokens(text):
         last = steps[-1]
@@ -119,7 +121,7 @@ def _tokens(text: str) -> Iterator[CallStep | Say | str]:
 
 
 def _call_at(text: str, position: int) -> tuple[CallStep | None, int]:
-    """The call whose name begins at `position`, and where to read on. Without arguments it is ordinary prose."""
+    """Return the call whose name begins at `position`, and where to read on. Without arguments it is ordinary prose."""
     name = _NAME.match(text, position)
     if name is None:
         return None, position
@@ -130,7 +132,7 @@ def _call_at(text: str, position: int) -> tuple[CallStep | None, int]:
 
 
 def _json_at(text: str, position: int) -> tuple[str | None, int]:
-    """The JSON text that begins at `position`, exactly as it is written, and its end."""
+    """Return the JSON text that begins at `position`, exactly as it is written, and its end."""
     try:
         _, end = _JSON.raw_decode(text, position)
     except ValueError:
@@ -143,7 +145,7 @@ def _skip_space(text: str, position: int) -> int:
 
 
 def _due(steps: Sequence[Step], rounds: Sequence[Round], conversation: Conversation) -> AssistantMessage | None:
-    """The reply of the first step that is not done; None when all are."""
+    """Return the reply of the first step that is not done; None when all are."""
     done = 0
     for step in steps:
         if step.calls or step.text:
@@ -165,7 +167,7 @@ def _due(steps: Sequence[Step], rounds: Sequence[Round], conversation: Conversat
 
 
 def _after(rounds: Sequence[Round], done: int, name: str) -> int:
-    """The number of rounds done once those that only call `name` are over."""
+    """Return the number of rounds done once those that only call `name` are over."""
     while done < len(rounds) and rounds[done].asks_only_for(name):
         done += 1
     return done

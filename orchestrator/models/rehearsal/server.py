@@ -171,7 +171,7 @@ class RehearsalServer:
 
 
 def _chunks_before(fault: Hang | CutStream | ErrorInStream | Drip | None) -> int | None:
-    """How much of the reply is sent before the fault; None for all of it."""
+    """Return how much of the reply is sent before the fault; None for all of it."""
     match fault:
         case None:
             return None

@@ -112,7 +112,7 @@ async def test_json_that_is_no_reply_is_invalid(ask, body):
 
 
 async def test_a_stream_of_garbage_is_invalid(ask):
-    with pytest.raises(ModelReplyInvalid, match="usable Completion"):
+    with pytest.raises(ModelReplyInvalid, match="usable ChatCompletion"):
         await ask([Garbage("data: {broken\n\n", "text/event-stream")])
 
 

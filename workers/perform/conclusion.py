@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 import redis.asyncio
 
-from toolfleet.calls import Failed, JobRecord, Returned, Submitted, ToolCall
+from toolfleet.calls import Failed, FailureKind, JobRecord, Returned, Submitted, ToolCall
 from toolfleet.points import Point, reached
 from toolfleet.settings import Settings
 from toolfleet.tool import Tool
@@ -22,7 +22,7 @@ from toolfleet.workers.delivery.message import Delivery
 from toolfleet.workers.delivery.settle import Outcome, Settlement, Settler
 from toolfleet.workers.jobs.decide import job_of
 from toolfleet.workers.jobs.schedule import submit
-from toolfleet.workers.perform.endings import Ending, ending_of
+from toolfleet.workers.perform.endings import Ending
 from toolfleet.workers.tool.artifacts import Fitting
 
 T = TypeVar("T")
@@ -57,7 +57,7 @@ class Conclusion:
         outcome, result = await self._settle(delivery, call, result)
         reached(Point.SETTLED, call.call_id)
         self._checkpoints.end(call.call_id, settled=outcome is not Outcome.LATE)
-        return Ending.TAKEN_OVER if outcome is Outcome.LATE else ending_of(result)
+        return Ending.TAKEN_OVER if outcome is Outcome.LATE else _ending_of(result)
 
     async def _settle(
         self, delivery: Delivery, call: ToolCall, result: Returned | Failed | Submitted
@@ -82,3 +82,10 @@ async def _finish(work: asyncio.Future[T]) -> T:
         with suppress(asyncio.CancelledError):
             await asyncio.shield(work)
     return work.result()
+
+
+def _ending_of(result: Returned | Failed | Submitted) -> Ending:
+    """Return the ending of a delivery whose call was settled with this result."""
+    if not isinstance(result, Failed):
+        return Ending.SETTLED
+    return Ending.CANCELLED if result.kind is FailureKind.CANCELLED else Ending.FAILED

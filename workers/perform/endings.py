@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from enum import StrEnum
 
-from toolfleet.calls import Failed, FailureKind, Returned, Submitted
-
 
 class Ending(StrEnum):
     """What became of a delivery."""
@@ -37,10 +35,3 @@ class Interruption(StrEnum):
     """Somebody no longer wants the call."""
     SHUTDOWN = "shutdown"
     """This worker stops."""
-
-
-def ending_of(result: Returned | Failed | Submitted) -> Ending:
-    """Return the ending of a delivery whose call was settled with this result."""
-    if not isinstance(result, Failed):
-        return Ending.SETTLED
-    return Ending.CANCELLED if result.kind is FailureKind.CANCELLED else Ending.FAILED

@@ -1,9 +1,8 @@
-# The public names, and where they live. `Interceptor` and `Permission` are the orchestrator's; those around a tool on
-# its worker are in toolfleet.interceptors.
+# The public names, and where they live. `Interceptor` and `Permission` stand around the runs of an orchestrator; those
+# around a tool on its worker (`ToolInterceptor`, `ToolPermission`, `Retry` and others) are in toolfleet.interceptors.
 
 from .arguments.parsing import (
     Arguments as Arguments,
-    BadArguments as BadArguments,
 )
 from .calls import (
     Effect as Effect,
@@ -24,6 +23,7 @@ from .context import (
 )
 from .errors import (
     AmbiguousId as AmbiguousId,
+    BadArguments as BadArguments,
     BrokerUnreachable as BrokerUnreachable,
     CallerError as CallerError,
     DuplicateTool as DuplicateTool,

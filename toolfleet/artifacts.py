@@ -15,21 +15,16 @@ import redis.asyncio
 from pydantic import Field
 
 from toolfleet import paging
-from toolfleet.arguments.parsing import BadArguments
 from toolfleet.calls import Failed, FailureKind, Returned
-from toolfleet.errors import CallerError
+from toolfleet.errors import ArtifactNotFound, BadArguments, Refused
 from toolfleet.settings import Settings
 from toolfleet.tool import tool
-from toolfleet.wire import Refused, Seal
+from toolfleet.wire import Seal
 
 TEXT: Final = "text/plain; charset=utf-8"
 MAX_PAGE_CHARS: Final = 20_000
 
 _HASH_CHARS: Final = 64
-
-
-class ArtifactNotFound(CallerError):
-    """This run was given no artifact with this id, or it is kept no longer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +84,7 @@ class Artifacts:
         await self._client.set(self._keys.artifact_grant(run_id, artifact), sealed, ex=self._keep_s)
 
     async def fetch(self, artifact: str, *, run_id: str) -> Artifact:
-        """The whole of it, which is then kept for as long again. Raises ArtifactNotFound.
+        """Return the whole of it, which is then kept for as long again. Raises ArtifactNotFound.
 
         Whose run it is, the caller has checked.
         """
@@ -129,12 +124,12 @@ class Artifacts:
             what = f"artifact {kept.artifact} is {kept.media_type}, {len(kept.data)} bytes, and no text to read"
             return Failed(kind=FailureKind.ERROR, message=what)
         if asked["search"]:
-            return Returned(content=await _found(text, asked["search"], asked["offset"]))
+            return Returned(content=await _find(text, asked["search"], asked["offset"]))
         return Returned(content=paging.page(text, asked["offset"], asked["limit"]))
 
 
-async def _found(text: str, searched: str, offset: int) -> str:
-    shown: list[paging.Place] = []
+async def _find(text: str, searched: str, offset: int) -> str:
+    shown: list[paging.Passage] = []
     for window in paging.places(text, searched, offset):
         shown += window
         if len(shown) > paging.MAX_MATCHES:

@@ -29,7 +29,7 @@ class EagerConnection(Connection):  # type: ignore[misc]  # kombu ships no types
 
 
 def celery_app(settings: Settings) -> Celery:
-    """A Celery app for this fleet, with no tasks yet. Nothing is connected until it is used."""
+    """Return a Celery app for this fleet, with no tasks yet. Nothing is connected until it is used."""
     app = Celery("toolfleet", broker=check_broker_url(settings.celery_broker_url), set_as_current=False)
     app.conf.update(_rules(settings))
     app.amqp.Connection = EagerConnection
@@ -37,7 +37,7 @@ def celery_app(settings: Settings) -> Celery:
 
 
 def tool_queue(name: str) -> Queue:
-    """A queue reached by its own name, without an exchange of ours in between."""
+    """Return a queue reached by its own name, without an exchange of ours in between."""
     return Queue(name, exchange="", routing_key=name)
 
 

@@ -39,7 +39,9 @@ class Effect(StrEnum):
     """What a repeat of a call would do."""
 
     READ_ONLY = "read_only"
+    """The call changes nothing, so it may be repeated."""
     IDEMPOTENT = "idempotent"
+    """A repeat with the same arguments has no further effect, so the call may be repeated."""
     ONCE = "once"
     """Neither: a repeat could do harm. The default, as in MCP's tool annotations."""
 
@@ -53,17 +55,27 @@ class FailureKind(StrEnum):
     """Why a call has no return value."""
 
     BAD_ARGUMENTS = "bad_arguments"
+    """The arguments do not fit the tool's declaration; the tool did not run."""
     UNKNOWN_TOOL = "unknown_tool"
-    REFUSED = "refused"
+    """The run was not offered this tool, or no live worker serves it; nothing ran."""
     DENIED = "denied"
+    """A person, a permission or an interceptor decided against the call."""
     ERROR = "error"
+    """The tool raised, or returned what has no JSON form."""
     TIMED_OUT = "timed_out"
+    """The tool took longer than its limit or its deadline allowed, and nobody waits for it any more."""
     EXPIRED = "expired"
+    """The deadline passed before the tool began, or before a result came back."""
     CRASHED = "crashed"
+    """The worker was lost in each of the deliveries that a call is allowed."""
     CANCELLED = "cancelled"
+    """The call was cancelled, before it began or while it ran."""
     IN_DOUBT = "in_doubt"
+    """The tool was interrupted: its effect may or may not have happened, and it was not run again."""
     LIMIT = "limit"
+    """A limit of the run or of the fleet stood against the call; nothing ran."""
     ROLLED_BACK = "rolled_back"
+    """The call succeeded and was taken back, because another call of its batch failed."""
 
 
 class MediaPart(Record):
@@ -87,7 +99,7 @@ class MediaPart(Record):
 
 
 class Attempt(Record):
-    """The delivery that a call has ended with: which worker had it, the how-manieth it was, and from when to when.
+    """The delivery that a call has ended with: which worker had it, its delivery count, and from when to when.
 
     `worker` is empty where another system did the work. A call that was never started, because it had expired for
     instance, began and ended at the same moment.
@@ -99,13 +111,13 @@ class Attempt(Record):
     ended_unix_s: float
 
 
-class Result(Record):
+class ResultRecord(Record):
     """What results share. Two that say the same are equal, whichever worker has said it."""
 
     attempt: Attempt | None = Field(default=None, exclude_if=lambda attempt: attempt is None, repr=False)
 
     def __eq__(self, other: object) -> bool:
-        """Whether both say the same."""
+        """Return whether both say the same."""
         return type(self) is type(other) and self.__dict__ | {"attempt": None} == other.__dict__ | {"attempt": None}
 
     def __hash__(self) -> int:
@@ -113,7 +125,7 @@ class Result(Record):
         return hash((type(self), *(value for name, value in self.__dict__.items() if name != "attempt")))
 
 
-class Returned(Result):
+class Returned(ResultRecord):
     """The tool returned. `content` is what the model reads, and `media` if it can; the rest never reaches it.
 
     `artifact` names what `content` is only a preview of, see toolfleet.artifacts.
@@ -151,7 +163,7 @@ class ToolCall(Record):
     """What the tool returned to the call that this one takes back; None for an ordinary call."""
 
 
-class Failed(Result):
+class Failed(ResultRecord):
     """The call ended without a return value. `message` is written for the model to read."""
 
     type: Literal["failed"] = "failed"
@@ -211,20 +223,20 @@ TOOL_RESULT: TypeAdapter[Returned | Failed | Submitted] = TypeAdapter(ToolResult
 
 
 def call_id(run_id: str, turn: int, position: int) -> str:
-    """The one join key of a call; also its Celery task id."""
+    """Return the one join key of a call; also its Celery task id."""
     return f"{run_id}.{turn}.{position}"
 
 
 def undo_id(call_id: str) -> str:
-    """The id of the call that takes back what another one has done: of the same run, and one for each call."""
+    """Return the id of the call that takes back what another one has done: of the same run, and one for each call."""
     return f"{call_id}{_UNDO}"
 
 
 def undone_id(undo_id: str) -> str:
-    """The call that is taken back."""
+    """Return the call that is taken back."""
     return undo_id.removesuffix(_UNDO)
 
 
 def run_of(call_id: str) -> str:
-    """The run that a call belongs to."""
+    """Return the run that a call belongs to."""
     return call_id.rsplit(".", 2)[0]

@@ -57,13 +57,13 @@ class LiveWorkers:
 
 
 def offered_by(workers: Iterable[Announcement]) -> dict[str, ToolSpec]:
-    """What models are offered: every tool that is served, as the worker that was started last declares it."""
+    """Return the tools to offer to models: all that are served, as the worker that was started last declares them."""
     by_age = sorted(workers, key=lambda worker: (worker.started_unix_s, worker.worker))
     return {spec.name: spec for worker in by_age for spec in worker.tools}
 
 
 def nobody_serves(tool: str, workers: Sequence[Announcement]) -> str:
-    """Why a tool that a live worker has loaded is not served, and the remedy; "" if none has loaded it."""
+    """Return why a tool that a live worker has loaded is not served, and the remedy; "" if none has loaded it."""
     for worker in workers:
         queue = worker.not_served.get(tool)
         if queue is not None:
@@ -73,5 +73,5 @@ def nobody_serves(tool: str, workers: Sequence[Announcement]) -> str:
 
 
 def command(queue: str, modules: Iterable[str]) -> str:
-    """The command that starts a worker of a queue with these modules."""
+    """Return the command that starts a worker of a queue with these modules."""
     return f"`toolfleet worker --pool {queue} {' '.join(f'--import {module}' for module in modules)}`"

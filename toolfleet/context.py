@@ -16,44 +16,28 @@ from pydantic import ConfigDict, TypeAdapter
 from pydantic_core import PydanticSerializationError, to_json
 
 from toolfleet.calls import Progress, ToolCall
-from toolfleet.errors import CallerError
+from toolfleet.errors import BadCheckpoint, MissingFromContext, NoCallback, NoContext
 from toolfleet.messages import Message
 from toolfleet.misspelt import exact
 
 log = logging.getLogger("toolfleet.context")
 
 
-class NoContext(CallerError):
-    """`current_context()` was asked outside a tool call."""
-
-
-class MissingFromContext(CallerError):
-    """A tool wants a value that the caller did not put into the call's context."""
-
-
 MAX_CHECKPOINT_BYTES: Final = 65_536
 """A checkpoint says where to go on; what has been made so far belongs into a store of the tool's own."""
 
 
-class NoCallback(CallerError):
-    """A tool asked for its callback's address, but nobody has said where the HTTP API is."""
-
-
-class BadCheckpoint(CallerError):
-    """A tool's checkpoint has no JSON form, or is larger than MAX_CHECKPOINT_BYTES."""
-
-
 def _unkept(_context: Context, _checkpoint: bytes) -> None:
-    """Checkpoints of a call that no worker runs."""
+    """Drop the checkpoints of a call that no worker runs."""
 
 
 def without_address(_call_id: str, _expires_unix_s: int) -> str:
-    """Where nobody has said what the address of the HTTP API is. Raises NoCallback."""
+    """Raise NoCallback, in a process to which nobody has told the address of the HTTP API."""
     raise NoCallback("no address of the HTTP API is known: set TOOLFLEET_PUBLIC_URL where the workers run")
 
 
 def _unheard(_progress: Progress) -> None:
-    """Progress of a call that nobody watches."""
+    """Drop the progress of a call that nobody watches."""
 
 
 def _never() -> bool:
@@ -100,7 +84,7 @@ class Context:
         last_checkpoint: Any = None,
         address_of: Callable[[str, int], str] = without_address,
     ) -> Context:
-        """The context of a call; `attempt` is the call's own unless the delivery knows better."""
+        """Return the context of a call; `attempt` is the call's own unless the delivery knows better."""
         return cls(
             call_id=call.call_id,
             run_id=call.run_id,
@@ -183,7 +167,7 @@ _current: Final[ContextVar[Context]] = ContextVar("toolfleet_context")
 
 
 def current_context() -> Context:
-    """The context of the call that is running here. Raises NoContext where no tool runs.
+    """Return the context of the call that is running here. Raises NoContext where no tool runs.
 
     Works in a tool, in what it awaits, and in threads that it starts with `contextvars.copy_context()`, as
     `asyncio.to_thread` does.
@@ -220,7 +204,7 @@ class FromContext:
     key: str
 
     def take(self, context: Context) -> Any:
-        """The value in the context. Raises MissingFromContext."""
+        """Return the value in the context. Raises MissingFromContext."""
         try:
             return context.context[self.key]
         except KeyError:
@@ -254,7 +238,7 @@ class FromHistory:
     """Marks the parameter that is the conversation so far."""
 
     def take(self, context: Context) -> tuple[Message, ...]:
-        """What was said before the reply that asked for the call; nothing for a call that no model asked for."""
+        """Return what was said before the reply that asked for the call; nothing for a call that no model asked for."""
         return _MESSAGES.validate_python(context.context.get(HISTORY, ()))
 
 

@@ -16,7 +16,7 @@ import orjson
 from pydantic import Field, ValidationError
 
 from toolfleet.arguments import complaints
-from toolfleet.arguments.parsing import Reader
+from toolfleet.arguments.parsing import ArgumentReader
 from toolfleet.arguments.reading import TypedReader
 from toolfleet.calls import Effect, Record
 from toolfleet.context import FromHistory
@@ -93,7 +93,7 @@ class Options:
         return Effect.IDEMPOTENT if self.idempotent else Effect.ONCE
 
     def queue_of(self, *, is_async: bool) -> str:
-        """The queue that was asked for, or else the pool that suits the function."""
+        """Return the queue that was asked for, or else the pool that suits the function."""
         if self.queue:
             return self.queue
         if self.long_running:
@@ -109,7 +109,7 @@ class Declaration:
     """
 
     spec: ToolSpec
-    reader: Reader
+    reader: ArgumentReader
     injections: tuple[tuple[str, Injection], ...] = ()
     positional_only: tuple[str, ...] = ()
     whole: str | None = None
@@ -143,12 +143,12 @@ def declare(function: Callable[..., Any], options: Options, local_names: Mapping
 
 
 def wants_history(injections: Iterable[tuple[str, Injection]]) -> bool:
-    """Whether one of these parameters is the conversation so far."""
+    """Return whether one of these parameters is the conversation so far."""
     return any(isinstance(injection, FromHistory) for _, injection in injections)
 
 
 def spec_of(name: str, options: Options, *, is_async: bool, **described: Any) -> ToolSpec:
-    """The spec of a tool with these options. Raises InvalidTool for values that mean nothing."""
+    """Return the spec of a tool with these options. Raises InvalidTool for values that mean nothing."""
     if not name.strip() or not name.isprintable() or len(name) > MAX_NAME_CHARS:
         raise InvalidTool(f"{name[:80]!r} is no name for a tool: 1 to {MAX_NAME_CHARS} printable characters are")
     if options.retries < 0:

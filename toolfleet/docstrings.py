@@ -44,5 +44,5 @@ def documentation(function: Callable[..., Any]) -> Documentation:
 
 
 def words(name: str) -> str:
-    """A name as words: "get_weather" and "getWeather" are "get weather"."""
+    """Return a name as words: "get_weather" and "getWeather" are "get weather"."""
     return " ".join(part if part.isupper() else part.lower() for part in _SEAM.split(name) if part)

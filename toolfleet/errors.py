@@ -1,25 +1,46 @@
 """Every error this project raises, sorted by who must act on it.
 
-The model acts on a `Failed` record (see `toolfleet.calls`), never on an exception. The other three families live here:
-the caller's, the operator's and ours. Each message names the thing and the remedy.
+The model acts on a `Failed` record (see `toolfleet.calls`), never on an exception, so its family holds what a worker
+turns into such a record. The caller, the operator and this project act on the others. Each message names the thing and
+the remedy. An exception that only its own module raises and catches stands in that module.
 """
 
 from __future__ import annotations
+
+from collections.abc import Iterable
 
 
 class ToolfleetError(Exception):
     """The root of all errors raised on purpose."""
 
 
-# --- for the author of a tool, to speak to the model ---------------------------------------------------------------
+# --- the model acts: a worker turns these into a `Failed` record ----------------------------------------------------
 
 
 class ToolError(ToolfleetError):
-    """Raised by a tool to tell the model what went wrong; its text is shown to the model as it is."""
+    """A tool raises this to tell the model what went wrong. The model reads its text as it is."""
+
+
+class BadArguments(ToolfleetError):
+    """The arguments of a call cannot be used. The text is written for the model, which may try again.
+
+    `parameters` are the top-level ones that do not fit.
+    """
+
+    def __init__(self, tool: str, complaint: str, parameters: Iterable[str] = ()) -> None:
+        super().__init__(f"bad arguments for {tool}: {complaint}")
+        self.parameters = frozenset(parameters)
 
 
 class UnconvertibleValue(ToolfleetError):
     """The tool has run, and the converter that its author gave it could do nothing with what it returned."""
+
+
+# --- the receiver acts: it does not believe what it has read ---------------------------------------------------------
+
+
+class Refused(ToolfleetError):
+    """An envelope must not be executed or believed. The text is the reason, for counters and dead letters."""
 
 
 # --- the caller acts ------------------------------------------------------------------------------------------------
@@ -63,6 +84,30 @@ class AmbiguousId(CallerError):
 
 class HandleNotFound(CallerError):
     """No handle with this id belongs to this run."""
+
+
+class ArtifactNotFound(CallerError):
+    """The run was never given an artifact with this id, or the artifact is kept no longer."""
+
+
+class InvalidMedia(CallerError):
+    """A `Media` was made from something that is not bytes, or with a media type that is not one."""
+
+
+class NoContext(CallerError):
+    """`current_context()` was called outside a tool call."""
+
+
+class MissingFromContext(CallerError):
+    """A tool wants a value that the caller did not put into the call's context."""
+
+
+class NoCallback(CallerError):
+    """A tool asked for its callback's address, but no setting says where the HTTP API is."""
+
+
+class BadCheckpoint(CallerError):
+    """A tool's checkpoint has no JSON form, or is larger than `toolfleet.context.MAX_CHECKPOINT_BYTES`."""
 
 
 class InvalidSettings(CallerError):
@@ -110,6 +155,10 @@ class PortInUse(OperatorError):
 
 class WorkerNotReady(OperatorError):
     """A worker process ended, or did not announce its tools in time."""
+
+
+class NameTaken(OperatorError):
+    """A live worker already has the name that another one was to be started under."""
 
 
 class ModelError(OperatorError):

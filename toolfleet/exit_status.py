@@ -9,7 +9,7 @@ from toolfleet.errors import InvalidSettings, ToolfleetError
 
 
 class ExitStatus(IntEnum):
-    """What holds for every command."""
+    """The exit statuses, the same for every command."""
 
     DONE = 0
     """Done; also a service that was told to stop, and has stopped in order."""
@@ -30,5 +30,5 @@ class ExitStatus(IntEnum):
 
 
 def status_of(error: ToolfleetError) -> ExitStatus:
-    """How a command ends that says this error."""
+    """Return the exit status of a command that ends with this error."""
     return ExitStatus.CONFIGURATION if isinstance(error, InvalidSettings) else ExitStatus.FAILED

@@ -15,9 +15,9 @@ from pydantic_core import from_json
 
 from toolfleet import masks
 from toolfleet.arguments import complaints
-from toolfleet.arguments.parsing import BadArguments, NotAnObject, not_json
+from toolfleet.arguments.parsing import NotAnObject, not_json
 from toolfleet.declaration import Declaration, Options, spec_of, wants_history
-from toolfleet.errors import InvalidTool
+from toolfleet.errors import BadArguments, InvalidTool
 from toolfleet.signature import injections_of
 from toolfleet.tool import Tool
 
@@ -26,7 +26,7 @@ SCHEMA_NAMES: Final = ("input_schema", "inputSchema", "parameters")
 
 
 def hand_written(spec: Mapping[str, Any], handler: Callable[..., Any]) -> Tool[..., Any]:
-    """A tool from `{"name", "description", "input_schema", …options of @tool}`.
+    """Return a tool from `{"name", "description", "input_schema", …options of @tool}`.
 
     The handler takes all arguments as one dict, and a `Context` if it has a parameter for one. Raises InvalidTool.
     """
@@ -75,7 +75,7 @@ class SchemaReader:
         self._known = tuple(schema.get("properties", ()))
 
     def read(self, text: str) -> dict[str, Any]:
-        """The arguments as the model sent them. Raises NotAnObject or BadArguments."""
+        """Return the arguments as the model sent them. Raises NotAnObject or BadArguments."""
         try:
             arguments = from_json(text, allow_inf_nan=False)
         except ValueError as error:
@@ -86,7 +86,7 @@ class SchemaReader:
         return self.check(arguments)
 
     def check(self, values: Mapping[str, Any]) -> dict[str, Any]:
-        """The same arguments, if they fit the schema. Raises BadArguments."""
+        """Return the same arguments, if they fit the schema. Raises BadArguments."""
         arguments = dict(values)
         shown = masks.masked(arguments, self._schema) if masks.has_secrets(self._schema) else arguments
         errors = list(self._validator.iter_errors(arguments))
@@ -122,7 +122,7 @@ class SchemaReader:
 
 
 def _at(arguments: Any, path: list[str | int]) -> Any:
-    """The value at a path; where a mask took the place of all that was there, the mask."""
+    """Return the value at a path; where a mask took the place of all that was there, the mask."""
     for step in path:
         if arguments == masks.MASK:
             break

@@ -31,5 +31,5 @@ class Hooks:
         return function
 
     def get(self, name: HookName) -> Callable[..., Any] | None:
-        """The hook, None if the tool has none."""
+        """Return the hook, None if the tool has none."""
         return self._functions.get(name)

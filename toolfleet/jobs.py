@@ -51,17 +51,18 @@ class JobStatus(NamedTuple):
 
 
 class Completion(IntEnum):
-    """What became of a result from outside."""
+    """What became of a result that another system sent."""
 
     UNKNOWN = 0
     """No such job, and no such result."""
     COMPLETED = 1
+    """The result has ended the call."""
     ALREADY = 2
     """The call had a result; this one was dropped."""
 
 
 class CancelRequest(IntEnum):
-    """What became of a wish to cancel."""
+    """What became of a cancel request."""
 
     UNKNOWN = 0
     """No such job: the call never submitted one, or it has ended."""

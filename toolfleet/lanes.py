@@ -18,13 +18,13 @@ from toolfleet.tool import ToolSpec
 
 
 def lane_of(queue: str, specs: Iterable[ToolSpec]) -> str:
-    """The lane of a worker that serves these tools of a queue."""
+    """Return the lane of a worker that serves these tools of a queue."""
     served = sorted(f"{spec.contract} {spec.name}" for spec in specs)
     return lane_name(queue, hashlib.sha256("\n".join(served).encode()).hexdigest()[:12])
 
 
 def lanes_with(workers: Iterable[Announcement], tool: str, contract: str = "") -> Counter[str]:
-    """The lanes whose readers serve a tool, with how many calls those take at a time; "" for readers of none.
+    """Return the lanes whose readers serve a tool, with how many calls those take at a time; "" for readers of none.
 
     `contract`: only under this one.
     """
@@ -45,7 +45,7 @@ class Routes:
 
     @classmethod
     def of(cls, workers: Sequence[Announcement]) -> Routes:
-        """The routes in a fleet of these workers."""
+        """Return the routes in a fleet of these workers."""
         consumers = Counter(queue for worker in workers for queue in worker.queues)
         lanes: defaultdict[tuple[str, str], dict[str, Counter[str]]] = defaultdict(dict)
         serving = Counter[tuple[str, str]]()
@@ -64,7 +64,7 @@ class Routes:
         )
 
     def lane(self, spec: ToolSpec) -> str:
-        """The lane for a call that was offered with this spec; "" for the queue itself.
+        """Return the lane for a call that was offered with this spec; "" for the queue itself.
 
         Lanes of the very contract come first, and are taken as often as their readers have room.
         """
@@ -75,5 +75,5 @@ class Routes:
 
 
 def chosen(slots: Mapping[str, int]) -> str:
-    """One of these lanes, each as often as its readers have room."""
+    """Return one of these lanes by chance, each with the weight of its readers' room."""
     return random.choices(list(slots), list(slots.values()))[0]

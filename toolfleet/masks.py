@@ -33,7 +33,7 @@ class Secret:
 
 
 def mask_arguments(text: str, input_schema: Schema) -> str:
-    """A model's arguments as JSON text, with "***" for the values of secret parameters.
+    """Return a model's arguments as JSON text, with "***" for the values of secret parameters.
 
     Text of a tool without secrets comes back as it is; what cannot be read for a tool with secrets is masked wholly.
     """
@@ -44,7 +44,7 @@ def mask_arguments(text: str, input_schema: Schema) -> str:
 
 
 def masked(value: Any, input_schema: Schema) -> Any:
-    """The same for arguments that are read already. Changes nothing in place."""
+    """Return arguments that are read already with their secrets masked. Changes nothing in place."""
     return _masked(value, [input_schema], input_schema)
 
 
@@ -105,7 +105,7 @@ _REST: Final = ("additionalProperties", "unevaluatedProperties", "items", "uneva
 
 
 def _parts(schema: Schema, root: Schema, seen: set[int]) -> Iterator[Schema]:
-    """All schemas that may describe the same value: references followed, alternatives side by side."""
+    """Yield all schemas that may describe the same value: references followed, alternatives side by side."""
     if id(schema) in seen:
         return
     seen.add(id(schema))
@@ -168,7 +168,7 @@ def _reaches_secret(schema: Schema, root: Schema, seen: set[int]) -> bool:
 
 
 def _resolved(reference: str, root: Schema) -> Schema:
-    """What a reference inside the schema points at. What cannot be found may be anything, a secret included."""
+    """Return what a reference inside the schema points at. What cannot be found may be anything, a secret included."""
     here: Any = root
     if reference != "#" and not reference.startswith("#/"):
         return {"writeOnly": True}
@@ -179,7 +179,7 @@ def _resolved(reference: str, root: Schema) -> Schema:
 
 
 def _schemas(candidates: Any) -> Iterator[Schema]:
-    """Those that are schemas with something to say: not `true`, `false`, or a stranger's mistake."""
+    """Yield those that are schemas with something to say: not `true`, `false`, or a stranger's mistake."""
     if candidates is not None and not isinstance(candidates, str | bytes | Mapping):
         yield from (each for each in candidates if isinstance(each, Mapping))
 

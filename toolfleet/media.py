@@ -8,13 +8,9 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from toolfleet.calls import MediaPart
-from toolfleet.errors import CallerError
+from toolfleet.errors import InvalidMedia
 
 _TYPE: Final = re.compile(r"[a-z]+/[a-z0-9][a-z0-9.+-]*")
-
-
-class InvalidMedia(CallerError):
-    """A `Media` that is no bytes, or whose media type is none."""
 
 
 @dataclass(frozen=True, slots=True)

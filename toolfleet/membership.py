@@ -21,19 +21,19 @@ REMEDY: Final = (
 
 
 def strangers(members: Proofs, seal: Seal) -> list[str]:
-    """Those that would not run our calls, or whose results we would not believe."""
+    """Return those that would not run our calls, or whose results we would not believe."""
     return sorted(name for name, proofs in members.items() if not seal.trust(name, proofs).is_mutual)
 
 
 def complaint(names: Iterable[str]) -> str:
-    """What is said of strangers."""
+    """Return what is said of strangers."""
     *most, last = names
     who = f"{', '.join(most)} and {last} use" if most else f"{last} uses"
     return f"{who} another TOOLFLEET_SECRET than this process: {REMEDY}"
 
 
 def must_be_ours(workers: Proofs, seal: Seal) -> list[str]:
-    """The strangers among the live workers. Raises OtherSecret when there is nobody else."""
+    """Return the strangers among the live workers. Raises OtherSecret when there is nobody else."""
     names = strangers(workers, seal)
     if names and len(names) == len(workers):
         raise OtherSecret(complaint(names))

@@ -84,7 +84,7 @@ class Usage(Record):
     output_tokens: int = 0
 
     def __add__(self, other: Usage) -> Usage:
-        """The sum of two turns."""
+        """Return the sum of two turns."""
         return Usage(
             input_tokens=self.input_tokens + other.input_tokens,
             output_tokens=self.output_tokens + other.output_tokens,

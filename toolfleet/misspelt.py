@@ -22,7 +22,7 @@ FORBIDDEN: Final = "extra_forbidden"
 
 
 def nearest(name: str, legal: Iterable[str], *, at_most: int = 1) -> list[str]:
-    """The legal names that look most like this one, the likeliest first; none when none does."""
+    """Return the legal names that look most like this one, the likeliest first; none when none does."""
     return difflib.get_close_matches(name, sorted(legal), n=at_most)
 
 
@@ -72,7 +72,7 @@ def _checked(function: Callable[..., Any], more: Iterable[type], where: str) -> 
 
 
 def what_is_wrong(error: Mapping[str, Any], model: type[BaseModel]) -> str:
-    """What one of pydantic's errors says; of a field that the model does not have, the nearest that it has."""
+    """Return what one of pydantic's errors says; of a field that the model does not have, the nearest that it has."""
     if error["type"] != FORBIDDEN:
         return str(error["msg"]).removeprefix("Value error, ")
     *place, name = error["loc"]
@@ -80,7 +80,7 @@ def what_is_wrong(error: Mapping[str, Any], model: type[BaseModel]) -> str:
 
 
 def complaints(error: ValidationError, model: type[BaseModel]) -> list[str]:
-    """All that is wrong with a value for this model, one by one."""
+    """Return all that is wrong with a value for this model, one by one."""
     return [
         f"{'.'.join(map(str, each['loc'])) or 'all of it'}: {what_is_wrong(each, model)}"
         for each in error.errors(include_url=False, include_context=False)
@@ -88,7 +88,7 @@ def complaints(error: ValidationError, model: type[BaseModel]) -> list[str]:
 
 
 def _names_at(place: Iterable[str | int], model: type[BaseModel]) -> list[str]:
-    """The names that are legal at a place, if the models tell: where there may be several, they do not."""
+    """Return the names that are legal at a place, if the models tell: where there may be several, they do not."""
     for step in place:
         if isinstance(step, int):
             continue
@@ -107,7 +107,7 @@ def _models_of(annotation: Any) -> list[type[BaseModel]]:
 
 
 def keywords(function: Callable[..., Any]) -> frozenset[str]:
-    """The names that a function takes as keywords of its own."""
+    """Return the names that a function takes as keywords of its own."""
     kinds = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
     parameters = inspect.signature(function).parameters.values()
     return frozenset(each.name for each in parameters if each.kind in kinds and each.name != "self")

@@ -37,7 +37,7 @@ def preview(text: str, artifact: str, max_bytes: int) -> str:
 
 
 def page(text: str, offset: int, limit: int) -> str:
-    """The `limit` characters from `offset` on, with where they stand and where the next ones begin."""
+    """Return the `limit` characters from `offset` on, with where they stand and where the next ones begin."""
     if offset >= len(text):
         return f"[there is nothing at offset {offset}: the result has {len(text)} characters]"
     end = min(offset + limit, len(text))
@@ -46,28 +46,28 @@ def page(text: str, offset: int, limit: int) -> str:
     return f"{text[offset:end]}\n{where}{following}"
 
 
-class Place(NamedTuple):
+class Passage(NamedTuple):
     """Where something was found."""
 
     start: int
     end: int
 
 
-def places(text: str, searched: str, offset: int) -> Iterator[list[Place]]:
+def places(text: str, searched: str, offset: int) -> Iterator[list[Passage]]:
     """Where `searched` begins at `offset` or later, in any case: a list for each window, so that others get a turn."""
     pattern = re.compile(re.escape(searched), re.IGNORECASE)
     while offset < len(text):
         stop = offset + WINDOW_CHARS
         # As much further as a match may reach that begins in this window.
         found = pattern.finditer(text, offset, min(len(text), stop + len(searched) - 1))
-        window = [Place(*match.span()) for match in found if match.start() < stop]
+        window = [Passage(*match.span()) for match in found if match.start() < stop]
         # A match that reaches beyond the window must not be begun again inside itself.
         offset = max(stop, window[-1].end if window else stop)
         yield window
 
 
-def found(text: str, searched: str, shown: list[Place], more_at: int | None) -> str:
-    """The places that were found, each with what surrounds it; `more_at`: the offset to go on searching from."""
+def found(text: str, searched: str, shown: list[Passage], more_at: int | None) -> str:
+    """Return the places that were found, each with what surrounds it; `more_at`: the offset to go on searching from."""
     if not shown:
         return f"[{searched!r} was not found]"
     parts = [f"at {place.start}: {_around(text, place)}" for place in shown]
@@ -75,7 +75,7 @@ def found(text: str, searched: str, shown: list[Place], more_at: int | None) -> 
     return "\n".join([*parts, f"[{len(shown)} place{'s' if len(shown) > 1 else ''} shown, {after}]"])
 
 
-def _around(text: str, place: Place) -> str:
+def _around(text: str, place: Passage) -> str:
     start, end = max(0, place.start - CONTEXT_CHARS), min(len(text), place.end + CONTEXT_CHARS)
     before, after = "…" if start else "", "…" if end < len(text) else ""
     return f"{before}{text[start:end]}{after}"

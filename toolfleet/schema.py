@@ -47,7 +47,7 @@ def _closed(schema: JsonSchemaValue) -> JsonSchemaValue:
 
 
 def input_schema(model: type[BaseModel]) -> dict[str, Any]:
-    """The schema of a tool's arguments. Raises InvalidTool when a type has no JSON Schema."""
+    """Return the schema of a tool's arguments. Raises InvalidTool when a type has no JSON Schema."""
     try:
         schema = model.model_json_schema(schema_generator=ArgumentsSchema)
     except PydanticInvalidForJsonSchema as error:
@@ -58,7 +58,7 @@ def input_schema(model: type[BaseModel]) -> dict[str, Any]:
 
 
 def output_schema(returns: Any) -> dict[str, Any] | None:
-    """The schema of what a tool returns; None where nothing definite is declared."""
+    """Return the schema of what a tool returns; None where nothing definite is declared."""
     if returns in (Any, None, type(None), object) or _is_result(returns):
         return None
     try:
@@ -68,7 +68,7 @@ def output_schema(returns: Any) -> dict[str, Any] | None:
 
 
 def _is_result(returns: Any) -> bool:
-    """Whether a tool may answer with a result record, whose content is any text."""
+    """Return whether a tool may answer with a result record, whose content is any text."""
     if get_origin(returns) in (Union, types.UnionType, Annotated):
         return any(_is_result(part) for part in get_args(returns))
     return returns in (Returned, Failed, Submitted)

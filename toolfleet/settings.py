@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 from pydantic import Field, SecretStr, ValidationError, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
-from toolfleet.arguments.parsing import MAX_BYTES, MAX_DEPTH, MAX_ELEMENTS, Limits
+from toolfleet.arguments.parsing import MAX_BYTES, MAX_DEPTH, MAX_ELEMENTS, ArgumentLimits
 from toolfleet.errors import InvalidSettings
 from toolfleet.keys import Keys
 from toolfleet.misspelt import check_options
@@ -194,7 +194,7 @@ class Settings(BaseSettings):
         return self
 
     def as_environment(self) -> dict[str, str]:
-        """The variables that give another process these settings; they hold the secrets."""
+        """Return the variables that give another process these settings; they hold the secrets."""
         values = {
             name: value.get_secret_value() if isinstance(value, SecretStr) else str(value)
             # Not `self` as pairs: what a cached property has computed would be among them.
@@ -228,9 +228,9 @@ class Settings(BaseSettings):
         return [name for name in self.interceptors.replace(" ", "").split(",") if name]
 
     @property
-    def argument_limits(self) -> Limits:
+    def argument_limits(self) -> ArgumentLimits:
         """The limits on what a model wrote for one call."""
-        return Limits(self.max_argument_bytes, self.max_argument_depth, self.max_argument_elements)
+        return ArgumentLimits(self.max_argument_bytes, self.max_argument_depth, self.max_argument_elements)
 
     @property
     def celery_broker_url(self) -> str:
@@ -250,7 +250,7 @@ def read_settings(**overrides: object) -> Settings:
 
 
 def new_secret() -> str:
-    """A fresh secret for a local fleet."""
+    """Return a fresh secret for a local fleet."""
     return stdlib_secrets.token_hex(32)
 
 

@@ -28,7 +28,7 @@ class Injection(Protocol):
     """Knows how to take a parameter's value from the context of the call."""
 
     def take(self, context: Context) -> Any:
-        """The value to pass."""
+        """Return the value to pass."""
 
 
 class _TheContext:
@@ -85,13 +85,13 @@ def read_signature(
 
 
 def injections_of(function: Callable[..., Any]) -> tuple[tuple[str, Injection], ...]:
-    """The parameters of a function that the model never sees, and what to put there. Raises NotYetDefined."""
+    """Return the parameters of a function that the model never sees, and what to put there. Raises NotYetDefined."""
     annotated = ((name, _injection(hint)) for name, hint in _hints(function, {}).items() if name != "return")
     return tuple((name, injection) for name, injection in annotated if injection is not None)
 
 
 def is_method(function: Callable[..., Any]) -> bool:
-    """Whether a function was written in a class body to be called on an instance or a class."""
+    """Return whether a function was written in a class body to be called on an instance or a class."""
     scope, _, _ = getattr(function, "__qualname__", "").rpartition(".")
     first = next(iter(inspect.signature(function).parameters.values()), None)
     in_class_body = bool(scope) and not scope.endswith("<locals>")
@@ -117,7 +117,7 @@ def _hints(function: Callable[..., Any], local_names: Mapping[str, Any]) -> dict
 
 
 def _injection(annotation: Any) -> Injection | None:
-    """What to inject for an annotation, if it is one that the model never sees."""
+    """Return what to inject for an annotation, if it is one that the model never sees."""
     if get_origin(annotation) is Annotated:
         plain, *metadata = get_args(annotation)
         return next((mark for mark in metadata if isinstance(mark, INJECTED)), None) or _injection(plain)
@@ -127,7 +127,7 @@ def _injection(annotation: Any) -> Injection | None:
 
 
 def _field(parameter: inspect.Parameter, annotation: Any, documented: str | None) -> tuple[Any, Any]:
-    """The field of a parameter. What stands at the annotation counts for more than the docstring."""
+    """Return the field of a parameter. What stands at the annotation counts for more than the docstring."""
     metadata = get_args(annotation)[1:] if get_origin(annotation) is Annotated else ()
     declared = [item for item in (*metadata, parameter.default) if isinstance(item, FieldInfo)]
     texts = [item for item in metadata if isinstance(item, str)]

@@ -17,7 +17,7 @@ STREAM_SCHEMES: Final = {
 
 
 def stream_url(redis_url: str) -> str:
-    """The broker URL for the server of a Redis URL. Raises InvalidSettings when the scheme is not known.
+    """Return the broker URL for the server of a Redis URL. Raises InvalidSettings when the scheme is not known.
 
     Several sentinels (`sentinel://a:26379,b:26379/service?db=0`) become kombu's form, one URL each; the service's name
     travels in the transport options (see `sentinel_service`).
@@ -35,7 +35,7 @@ def stream_url(redis_url: str) -> str:
 
 
 def sentinel_service(redis_url: str) -> str | None:
-    """The service that the sentinels watch, or None when the URL names no sentinel."""
+    """Return the service that the sentinels watch, or None when the URL names no sentinel."""
     url = urlsplit(redis_url)
     return (url.path.strip("/") or "mymaster") if url.scheme == "sentinel" else None
 

@@ -15,13 +15,13 @@ from dataclasses import fields, replace
 from types import FrameType
 from typing import Any, Concatenate, Final, Generic, Literal, ParamSpec, TypeVar, cast, overload
 
-from toolfleet.arguments.parsing import DEFAULT_LIMITS, Arguments, Limits, read_arguments
+from toolfleet.arguments.parsing import DEFAULT_LIMITS, ArgumentLimits, Arguments, read_arguments
 from toolfleet.calls import Effect, Failed, Returned, Submitted
 from toolfleet.context import Context, within
 from toolfleet.declaration import Declaration, Options, ToolSpec, declare
 from toolfleet.errors import InvalidTool, UnconvertibleValue
 from toolfleet.hooks import Hooks
-from toolfleet.interceptors.protocol import Interceptor
+from toolfleet.interceptors.protocol import ToolInterceptor
 from toolfleet.misspelt import check_options
 from toolfleet.signature import NotYetDefined, is_method
 
@@ -52,8 +52,8 @@ class Tool(Generic[P, R]):
         self.retries = options.retries
         self.retry_on = options.retry_on
         # Innermost, so that what stands around the tool sees one call, however often it is tried.
-        self.interceptors: tuple[Interceptor, ...] = (
-            *cast("tuple[Interceptor, ...]", options.interceptors),
+        self.interceptors: tuple[ToolInterceptor, ...] = (
+            *cast("tuple[ToolInterceptor, ...]", options.interceptors),
             *_retrying(options),
         )
         self._convert = options.convert
@@ -75,7 +75,7 @@ class Tool(Generic[P, R]):
     @overload
     def __get__(self: Tool[Concatenate[S, Q], R], instance: S, owner: type | None = None) -> Tool[Q, R]: ...
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
-        """The tool of a class, bound to an instance as a method is."""
+        """Return the tool of a class, bound to an instance as a method is."""
         return self.bound_to(instance) if self._is_method and instance is not None else self
 
     def bound_to(self, receiver: object) -> Tool[..., R]:
@@ -85,7 +85,7 @@ class Tool(Generic[P, R]):
         return bound
 
     def is_same_as(self, other: Tool[..., Any]) -> bool:
-        """Whether both are one function of one object."""
+        """Return whether both are one function of one object."""
         mine, its = (self._function, *self._receiver), (other._function, *other._receiver)
         return list(map(id, mine)) == list(map(id, its))
 
@@ -140,7 +140,7 @@ class Tool(Generic[P, R]):
         """Whether the function is declared to return None."""
         return self._declared().returns_nothing
 
-    def bind(self, arguments: str, limits: Limits = DEFAULT_LIMITS) -> Arguments:
+    def bind(self, arguments: str, limits: ArgumentLimits = DEFAULT_LIMITS) -> Arguments:
         """Read the arguments that a model wrote. Raises BadArguments, whose text is for the model."""
         return read_arguments(arguments, self._declared().reader, limits)
 
@@ -163,11 +163,11 @@ class Tool(Generic[P, R]):
         positional = (*self._receiver, *[values.pop(name) for name in declaration.positional_only])
         call = functools.partial(cast("Callable[..., Any]", self._function), *positional, **values)
         if self.is_async:
-            return self._awaited_within(context, call)
+            return self._await_within(context, call)
         with within(context):
             return self._converted(call())
 
-    async def _awaited_within(self, context: Context, call: Callable[[], Any]) -> Any:
+    async def _await_within(self, context: Context, call: Callable[[], Any]) -> Any:
         with within(context):
             return self._converted(await call())
 
@@ -226,7 +226,7 @@ def tool(
     extra: Literal["forbid", "ignore"] = "forbid",
     tags: tuple[str, ...] = (),
     convert: Callable[[Any], str | Returned] | None = None,
-    interceptors: Sequence[Interceptor] = (),
+    interceptors: Sequence[ToolInterceptor] = (),
 ) -> Callable[[Callable[P, R]], Tool[P, R]]: ...
 def tool(function: Any = None, /, *, retry_on: Any = (), interceptors: Any = (), **options: Any) -> Any:
     """Declare a function, a method or a static method as a tool.
@@ -261,7 +261,7 @@ def _make_tool(function: Any, *, options: Options, defined_in: FrameType) -> Too
     return Tool(function, options, lambda: declare(function, options, local_names))
 
 
-def _retrying(options: Options) -> tuple[Interceptor, ...]:
+def _retrying(options: Options) -> tuple[ToolInterceptor, ...]:
     if options.retries <= 0:
         return ()
     from toolfleet.interceptors.retrying import Retry  # noqa: PLC0415  # loads asyncio, for those tools alone

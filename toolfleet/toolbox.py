@@ -40,7 +40,7 @@ def by_name(tools: Iterable[Tool[..., Any]]) -> dict[str, Tool[..., Any]]:
 
 
 def tools_in(source: object) -> list[Tool[..., Any]]:
-    """The tools of a module, of an instance (its methods, bound), or of a class (its static and class methods).
+    """Return the tools of a module, of an instance (its methods, bound), or of a class (its static and class methods).
 
     A tool is its own source. Raises NoToolsFound.
     """
@@ -67,7 +67,7 @@ def _in_object(source: object) -> list[Tool[..., Any]]:
 
 
 def _bound(member: object, source: object, cls: type) -> Tool[..., Any] | None:
-    """The tool that a class member is, bound to what Python would bind it to."""
+    """Return the tool that a class member is, bound to what Python would bind it to."""
     match member:
         case staticmethod(__func__=Tool() as static):
             return static

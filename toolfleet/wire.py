@@ -14,7 +14,7 @@ from pydantic import ValidationError
 from pydantic_core import PydanticSerializationError, from_json
 
 from toolfleet.calls import TOOL_RESULT, Failed, JobRecord, Progress, Returned, Submitted, ToolCall
-from toolfleet.errors import ToolfleetError
+from toolfleet.errors import Refused
 from toolfleet.settings import Settings
 
 MAC_HEX_CHARS: Final = 64
@@ -24,10 +24,6 @@ _JOB, _CHECKPOINT = b"toolfleet.job\0", b"toolfleet.checkpoint\0"
 _GRANT = b"toolfleet.artifact-grant\0"
 _MEMBER = b"toolfleet.member\0"
 _CALLBACK, _API_KEY = b"toolfleet.callback\0", b"toolfleet.api-key\0"
-
-
-class Refused(ToolfleetError):
-    """An envelope that must not be executed or believed; the text is the reason, for counters and dead letters."""
 
 
 class Trust(NamedTuple):
@@ -73,7 +69,7 @@ class Seal:
         return text, self._sign(_CALL, text.encode())
 
     def open_call(self, text: object, mac: object) -> ToolCall:
-        """The call in a signed text. Raises Refused with the reason."""
+        """Return the call in a signed text. Raises Refused with the reason."""
         if not isinstance(text, str) or not isinstance(mac, str):
             raise Refused("not an envelope")
         if len(text) > self._max_bytes:
@@ -85,12 +81,12 @@ class Seal:
             raise Refused("wrong version or shape") from None
 
     def close_result(self, result: Returned | Failed | Submitted, call_id: str) -> bytes:
-        """The result of a call as bytes for Redis: MAC, then JSON. The MAC covers the call id too."""
+        """Return the result of a call as bytes for Redis: MAC, then JSON. The MAC covers the call id too."""
         text = result.__pydantic_serializer__.to_json(result)
         return self._sign(_RESULT + call_id.encode() + b"\0", text).encode() + text
 
     def open_result(self, sealed: bytes, call_id: str) -> Returned | Failed | Submitted:
-        """The result in sealed bytes. Raises Refused when it is not the fleet's, or not this call's."""
+        """Return the result in sealed bytes. Raises Refused when it is not the fleet's, or not this call's."""
         return self._open(sealed, _RESULT + call_id.encode() + b"\0", TOOL_RESULT.validate_json)
 
     def close_progress(self, progress: Progress, call_id: str) -> bytes:
@@ -99,28 +95,28 @@ class Seal:
         return self._sign(_PROGRESS + call_id.encode() + b"\0", text).encode() + text
 
     def open_progress(self, sealed: bytes, call_id: str) -> Progress:
-        """The progress in sealed bytes. Raises Refused."""
+        """Return the progress in sealed bytes. Raises Refused."""
         return self._open(sealed, _PROGRESS + call_id.encode() + b"\0", Progress.model_validate_json)
 
     def close_job(self, job: JobRecord, call_id: str) -> bytes:
-        """The job that a call waits for as bytes for Redis, sealed like a result."""
+        """Return the job that a call waits for as bytes for Redis, sealed like a result."""
         text = job.model_dump_json().encode()
         return self._sign(_JOB + call_id.encode() + b"\0", text).encode() + text
 
     def open_job(self, sealed: bytes, call_id: str) -> JobRecord:
-        """The job in sealed bytes. Raises Refused."""
+        """Return the job in sealed bytes. Raises Refused."""
         return self._open(sealed, _JOB + call_id.encode() + b"\0", JobRecord.model_validate_json)
 
     def close_checkpoint(self, text: bytes, call_id: str) -> bytes:
-        """A checkpoint, already JSON, as bytes for Redis, sealed like a result."""
+        """Return a checkpoint, already JSON, as bytes for Redis, sealed like a result."""
         return self._sign(_CHECKPOINT + call_id.encode() + b"\0", text).encode() + text
 
     def open_checkpoint(self, sealed: bytes, call_id: str) -> Any:
-        """The data of a checkpoint in sealed bytes. Raises Refused."""
+        """Return the data of a checkpoint in sealed bytes. Raises Refused."""
         return self._open(sealed, _CHECKPOINT + call_id.encode() + b"\0", from_json)
 
     def sign_callback(self, call_id: str, expires_unix_s: int) -> str:
-        """What proves to the API that the fleet itself gave out this callback."""
+        """Return what proves to the API that the fleet itself gave out this callback."""
         return self._sign(_CALLBACK + call_id.encode() + b"\0", str(expires_unix_s).encode())
 
     def check_callback(self, call_id: str, expires_unix_s: int, mac: str) -> None:
@@ -132,11 +128,11 @@ class Seal:
         return self._sign(_API_KEY + digest.encode() + b"\0", text).encode() + text
 
     def open_api_key(self, sealed: bytes, digest: str) -> Any:
-        """What an API key allows, as JSON values. Raises Refused."""
+        """Return what an API key allows, as JSON values. Raises Refused."""
         return self._open(sealed, _API_KEY + digest.encode() + b"\0", from_json)
 
     def proofs(self, member: str) -> tuple[str, ...]:
-        """What shows others that this member of the fleet has their secret: with the one it signs with first.
+        """Return what shows others that this member of the fleet has their secret: with the one it signs with first.
 
         Bound to the member, so that nothing can be prepared or compared; whoever reads them could read a signed call.
         """
@@ -148,11 +144,11 @@ class Seal:
         return Trust(believes=_is_among(proofs[:1], own), is_believed=_is_among(own[:1], proofs))
 
     def close_grant(self, text: bytes, run_id: str, artifact: str) -> bytes:
-        """What a run may know of an artifact as bytes for Redis, sealed like a result, for this run only."""
+        """Return what a run may know of an artifact as bytes for Redis, sealed like a result, for this run only."""
         return self._sign(_GRANT + f"{run_id}\0{artifact}\0".encode(), text).encode() + text
 
     def open_grant(self, sealed: bytes, run_id: str, artifact: str) -> bytes:
-        """The same in sealed bytes. Raises Refused."""
+        """Return the same in sealed bytes. Raises Refused."""
         return self._open(sealed, _GRANT + f"{run_id}\0{artifact}\0".encode(), bytes)
 
     def _open(self, sealed: bytes, purpose: bytes, parse: Callable[[bytes], T]) -> T:

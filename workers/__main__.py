@@ -7,7 +7,7 @@ import signal
 from types import FrameType
 
 
-def _stopped_unbegun(_number: int, _frame: FrameType | None) -> None:
+def _stop_before_begun(_number: int, _frame: FrameType | None) -> None:
     os.write(2, b"toolfleet: stopped\n")
     os._exit(128 + signal.SIGINT)
 
@@ -15,7 +15,7 @@ def _stopped_unbegun(_number: int, _frame: FrameType | None) -> None:
 def _main() -> None:
     has_ctrl_c = signal.getsignal(signal.SIGINT) is signal.default_int_handler
     if has_ctrl_c:
-        signal.signal(signal.SIGINT, _stopped_unbegun)
+        signal.signal(signal.SIGINT, _stop_before_begun)
     # `toolfleet worker` keeps it from us until now.
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     from toolfleet.workers.command import main  # noqa: PLC0415  # takes a second

@@ -14,13 +14,13 @@ from typing import Any, Final
 from celery import Celery
 
 from toolfleet.broker import celery_app, tool_queue
-from toolfleet.interceptors import Interceptor
+from toolfleet.interceptors import ToolInterceptor
 from toolfleet.settings import Settings, read_settings
 from toolfleet.tool import Tool
 from toolfleet.toolbox import load_tools
 from toolfleet.workers.celery.announce import AnnounceTools
 from toolfleet.workers.celery.drain import LetCallsEnd
-from toolfleet.workers.celery.intake import TakeIn, UnknownTool
+from toolfleet.workers.celery.intake import TakeIn, UnknownToolTask
 from toolfleet.workers.celery.lost_children import NoticeLostChildren
 from toolfleet.workers.celery.poll_jobs import PollJobs
 from toolfleet.workers.celery.reading_lanes import ReadLanes
@@ -38,13 +38,13 @@ class Fleet:
 
     settings: Settings
     tools: Mapping[str, Tool[..., Any]]
-    interceptors: tuple[Interceptor, ...] = ()
+    interceptors: tuple[ToolInterceptor, ...] = ()
 
 
 def worker_app(
-    settings: Settings, tools: Mapping[str, Tool[..., Any]], interceptors: tuple[Interceptor, ...] = ()
+    settings: Settings, tools: Mapping[str, Tool[..., Any]], interceptors: tuple[ToolInterceptor, ...] = ()
 ) -> Celery:
-    """A Celery app that serves these tools, each call through these interceptors first."""
+    """Return a Celery app that serves these tools, each call through these interceptors first."""
     # At debug level Celery's pools log the whole message of each call, and so a tool's secrets.
     logging.getLogger("celery.pool").setLevel(logging.INFO)
     app = celery_app(settings)
@@ -53,13 +53,13 @@ def worker_app(
     for tool in tools.values():
         app.register_task(tool_task(tool))
         app.amqp.queues.add(tool_queue(tool.spec.queue))
-    app.register_task(UnknownTool())
+    app.register_task(UnknownToolTask())
     app.steps["consumer"].update({AnnounceTools, LetCallsEnd, NoticeLostChildren, PollJobs, ReadLanes, TakeIn})
     return app
 
 
 def modules_from_environment() -> list[str]:
-    """The names in TOOLFLEET_TOOLS."""
+    """Return the names in TOOLFLEET_TOOLS."""
     return [name for name in os.environ.get(MODULES_VARIABLE, "").replace(" ", "").split(",") if name]
 
 

@@ -28,7 +28,7 @@ from toolfleet.settings import Settings
 from toolfleet.tool import Tool
 from toolfleet.workers.app import modules_from_environment, worker_app
 from toolfleet.workers.celery.joining import join
-from toolfleet.workers.celery.node_name import generated_name, held_name
+from toolfleet.workers.celery.node_name import generated_name, hold_name
 from toolfleet.workers.celery.pool import TOOL_THREAD
 from toolfleet.workers.modules import not_served, tools_of
 from toolfleet.workers.pool_presets import POOLS, Pool, pool_for
@@ -38,16 +38,20 @@ BROKER_WITHIN_S = 5.0
 
 
 class Kind(StrEnum):
-    """How a pool runs calls: the keys of `pools.KINDS`."""
+    """How a pool runs calls: the keys of `pool_presets.KINDS`."""
 
     ASYNCIO = "asyncio"
+    """Coroutines on one event loop; blocking tools run on threads beside it."""
     PREFORK = "prefork"
+    """Child processes, one call at a time in each."""
     THREADS = "threads"
+    """Threads of one process, one call at a time in each."""
     SOLO = "solo"
+    """The worker's own thread, one call at a time."""
 
 
 class LogLevel(StrEnum):
-    """What a worker finds worth a line."""
+    """The least severe messages that a worker logs."""
 
     DEBUG = "debug"
     INFO = "info"
@@ -111,7 +115,7 @@ def worker(
         if settings.broker_url:
             _reach_broker(celery, settings.broker_url)
         node = f"{name or generated_name(pool)}@{os.uname().nodename}"
-        with held_name(celery, settings, node):
+        with hold_name(celery, settings, node):
             _say_when_ready(node, pool, served, tools, settings)
             code = _serve(celery, chosen, served, node, log_level, events=events)
     raise typer.Exit(code)
@@ -131,7 +135,7 @@ def _reach_broker(celery: Any, url: str) -> None:
 
 
 def queues_of(words: str | None, pool: str) -> list[str]:
-    """The queues that were asked for, or the pool's. Raises BadParameter when no queue is named."""
+    """Return the queues that were asked for, or the pool's. Raises BadParameter when no queue is named."""
     if not pool.strip():
         raise typer.BadParameter("names no pool", param_hint="'--pool'")
     queues = [pool] if words is None else [word.strip() for word in words.split(",") if word.strip()]
@@ -143,7 +147,7 @@ def queues_of(words: str | None, pool: str) -> list[str]:
 def _say_when_ready(
     name: str, pool: str, queues: Sequence[str], tools: Mapping[str, Tool[..., Any]], settings: Settings
 ) -> None:
-    """One line once calls are taken; not again after a connection was lost."""
+    """Print one line when the first calls can be taken, and none after a connection was lost and made again."""
     count = sum(tool.spec.queue in queues for tool in tools.values())
 
     @worker_ready.connect(weak=False)  # type: ignore[untyped-decorator]  # celery ships no types
@@ -178,7 +182,7 @@ def _serve(celery: Any, pool: Pool, queues: Sequence[str], name: str, log_level:
 
 
 def main() -> None:
-    """The command's entry point."""
+    """Run the command. Errors raised on purpose are one line on standard error and an exit status."""
     try:
         app(prog_name="toolfleet worker")
     except ToolfleetError as error:

@@ -20,7 +20,7 @@ _LOADERS: Final = frozenset({toolbox.__file__, importlib.__file__})
 
 
 def tools_of(names: Sequence[str]) -> dict[str, Tool[..., Any]]:
-    """The tools of these modules, which may lie in the current folder, as with `celery --app`.
+    """Return the tools of these modules, which may lie in the current folder, as with `celery --app`.
 
     Raises ToolModuleError with the file and line that broke, NoToolsFound, DuplicateTool.
     """
@@ -34,7 +34,7 @@ def tools_of(names: Sequence[str]) -> dict[str, Tool[..., Any]]:
 
 
 def not_served(tools: Iterable[Tool[..., Any]], queues: Collection[str], modules: Sequence[str]) -> list[str]:
-    """A line for each queue of these tools that a worker does not consume: what is left out, and who would serve it."""
+    """Return a line for each queue of these tools that is not among `queues`, with the command that would serve it."""
     others: defaultdict[str, list[str]] = defaultdict(list)
     for tool in tools:
         if tool.spec.queue not in queues:
@@ -47,7 +47,7 @@ def not_served(tools: Iterable[Tool[..., Any]], queues: Collection[str], modules
 
 
 def _place(error: BaseException | None) -> str:
-    """The file and line that raised; for a module that is not there, where it was looked for."""
+    """Return the file and line that raised; for a module that is not there, where it was looked for."""
     if isinstance(error, SyntaxError) and error.filename:
         return f"{error.filename}:{error.lineno}"
     frames = traceback.extract_tb(error.__traceback__ if error else None)

@@ -31,7 +31,7 @@ POOLS: Final = {
 
 
 def pool_for(name: str, *, kind: str | None, concurrency: int | None) -> Pool:
-    """The pool of a name (a queue of the user's own is served like `io`), with what was asked for otherwise."""
+    """Return the pool of a name (a queue of the user's own is served like `io`), with what was asked for otherwise."""
     pool = POOLS.get(name, POOLS["io"])
     if kind is not None:
         if kind not in KINDS:

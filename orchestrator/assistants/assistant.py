@@ -73,7 +73,7 @@ def assistant(
     remembers: int | None = None,
     **options: Unpack[AskOptions],
 ) -> P:
-    """An object of the given class each of whose public methods asks `orchestrator`.
+    """Return an object of the given class each of whose public methods asks `orchestrator`.
 
     What a method asks is said by `@asks` and `@system`, or its docstring; what comes back, by its return annotation:
     text, any type that pydantic knows, `Result` of either, or (from `def`, not `async def`) an AsyncIterator of `str`
@@ -104,7 +104,7 @@ def agent_of(
     tools: Sequence[object] | None = None,
     max_turns: int | None = None,
 ) -> Agent:
-    """A method of an assistant as a tool of others: its parameters are what a model fills in.
+    """Return a method of an assistant as a tool of others: its parameters are what a model fills in.
 
     Pass it to `Orchestrator(agents=…)`. Its description is the docstring, unless that is the template. A run of its own
     sees nothing of its caller's conversation. Raises InvalidAssistant.
@@ -145,14 +145,14 @@ async def forget(
 
 @dataclass(frozen=True, slots=True)
 class _Memory:
-    """Under which name an assistant's conversations are kept, and how many messages go before a new one."""
+    """The name that an assistant's conversations are kept under, and how many messages go before a new one."""
 
     name: str
     limit: int | None
 
 
 def _method(method: FunctionType, orchestrator: Orchestrator, memory: _Memory, options: RunOptions) -> Any:
-    """What takes the method's place."""
+    """Return the function that takes the method's place."""
     question = read_question(method)
     kind, answer = _answer_of(method, question)
     own = cast("RunOptions", {**options, **({} if question.tools is None else {"tools": question.tools})})
@@ -163,11 +163,11 @@ def _method(method: FunctionType, orchestrator: Orchestrator, memory: _Memory, o
     def events(*args: Any, **kwargs: Any) -> AsyncGenerator[Event, None]:
         bound = signature.bind(*args, **kwargs)
         bound.apply_defaults()
-        return _asked(orchestrator, question, memory, bound.arguments, own)
+        return _run_method(orchestrator, question, memory, bound.arguments, own)
 
     @functools.wraps(method)
     async def answered(*args: Any, **kwargs: Any) -> Any:
-        run = await _ended(events(*args, **kwargs))
+        run = await _wait_for_end(events(*args, **kwargs))
         said = run.answer or "" if answer is str else run.answer_as(answer)
         return said if kind is None else Result(said, run.calls, run.usage, run.run_id)
 
@@ -179,7 +179,7 @@ def _method(method: FunctionType, orchestrator: Orchestrator, memory: _Memory, o
 
 
 def _answer_of(method: Callable[..., Any], question: Question) -> tuple[Any, Any]:
-    """What a method gives (None: its answer; Result; pieces of text, `str`; Event), and the type of the answer.
+    """Return what a method gives (None: its answer; Result; pieces of text, `str`; Event), and the type of the answer.
 
     Raises InvalidAssistant.
     """
@@ -204,14 +204,14 @@ def _answer_of(method: Callable[..., Any], question: Question) -> tuple[Any, Any
     return kind, answer
 
 
-async def _asked(
+async def _run_method(
     orchestrator: Orchestrator,
     question: Question,
     memory: _Memory,
     arguments: Mapping[str, Any],
     options: RunOptions,
 ) -> AsyncGenerator[Event, None]:
-    """The events of the run that a call of a method is."""
+    """Begin the run that a call of a method stands for. Yields its events."""
     context = dict(options.get("context") or {}) | {key: arguments[name] for name, key in question.context.items()}
     conversation_id = arguments[question.conversation] if question.conversation else None
     if conversation_id:
@@ -226,13 +226,13 @@ async def _asked(
     place = await orchestrator.conversations.newest(memory.name, conversation_id, tenant=options.get("tenant", ""))
     is_begun = False
     while not is_begun:
-        earlier = await _ended_at(orchestrator, place)
+        earlier = await _wait_at(orchestrator, place)
         place = place.next
         said = messages if earlier is None else _behind(earlier, messages, memory)
         state = {} if earlier is None else earlier.values
         own: RunOptions = {**asked, "state": {**(asked.get("state") or {}), **state}}
         try:
-            async with aclosing(_begun(orchestrator, place, said, own)) as events:
+            async with aclosing(_begin(orchestrator, place, said, own)) as events:
                 async for event in events:
                     is_begun = True
                     yield event
@@ -240,10 +240,10 @@ async def _asked(
             continue  # somebody else has said something meanwhile: that goes before
 
 
-async def _begun(
+async def _begin(
     orchestrator: Orchestrator, place: Place, messages: tuple[Message, ...], options: RunOptions
 ) -> AsyncGenerator[Event, None]:
-    """The run at a place of a conversation. Raises RunExists when it was begun by somebody else."""
+    """Begin the run at a place of a conversation. Yields its events; raises RunExists if somebody else has begun it."""
     options["run_id"] = place.run_id
     async with aclosing(orchestrator.stream(messages, **options)) as events:
         async for event in events:
@@ -258,25 +258,25 @@ def _behind(earlier: Run, messages: tuple[Message, ...], memory: _Memory) -> tup
     return (*instructions, *remembered(earlier, memory.limit), *messages[len(instructions) :])
 
 
-async def _ended_at(orchestrator: Orchestrator, place: Place) -> Run | None:
-    """The run at a place once it has ended; None if there is none, or no longer."""
+async def _wait_at(orchestrator: Orchestrator, place: Place) -> Run | None:
+    """Wait for the end of the run at a place. Returns None if there is none, or no longer."""
     try:
         return await orchestrator.wait(place.run_id) if place.number else None
     except RunNotFound:
         return None
 
 
-async def _ended(events: AsyncGenerator[Event, None]) -> Run:
-    """The run at its end. Raises RunFailed."""
+async def _wait_for_end(events: AsyncGenerator[Event, None]) -> Run:
+    """Wait for the end of a run. Raises RunFailed if it has no answer."""
     async with aclosing(events):
         async for event in events:
             if isinstance(event, RunEnded):
-                return _done(event.run)
+                return _require_done(event.run)
     raise AssertionError("the last event of a run is its end")
 
 
 async def _text(events: AsyncGenerator[Event, None]) -> AsyncGenerator[str, None]:
-    """The model's text as it comes; the answer at its end where nothing came. Raises RunFailed."""
+    """Yield the model's text as it comes; the answer at its end where nothing came. Raises RunFailed."""
     is_said = False
     async with aclosing(events):
         async for event in events:
@@ -287,12 +287,12 @@ async def _text(events: AsyncGenerator[Event, None]) -> AsyncGenerator[str, None
                 case CallsRequested():
                     is_said = False
                 case RunEnded():
-                    answer = _done(event.run).answer
+                    answer = _require_done(event.run).answer
                     if answer and not is_said:
                         yield answer
 
 
-def _done(run: Run) -> Run:
+def _require_done(run: Run) -> Run:
     if run.state is not State.DONE:
         raise RunFailed(run)
     return run

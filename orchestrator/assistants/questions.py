@@ -54,7 +54,7 @@ def asks(template: str = "", *, tools: Sequence[object] | None = None) -> Callab
 
 
 def system(template: str) -> Callable[[D], D]:
-    """The instructions of a method, or of all methods of a class that have none of their own."""
+    """Return the instructions of a method, or of all methods of a class that have none of their own."""
 
     def marked(declared: D) -> D:
         if inspect.isclass(declared):
@@ -84,14 +84,14 @@ class Question:
     """The parameters that go into the run's context, and their keys there."""
 
     def messages(self, arguments: Mapping[str, Any]) -> tuple[Message, ...]:
-        """What the model is told."""
+        """Return what the model is told."""
         asked = UserMessage(content=self._filled(self.template, arguments))
         if not self.instructions:
             return (asked,)
         return SystemMessage(content=self._filled(self.instructions, arguments)), asked
 
     def messages_for(self, given: Any) -> tuple[Message, ...]:
-        """The same for arguments that a model has written, in an instance of the signature's model."""
+        """Return the messages for arguments that a model has written, in an instance of the signature's model."""
         values = (getattr(given, field) for field in type(given).model_fields)
         return self.messages(dict(zip(self.signature.names, values, strict=True)))
 
@@ -105,7 +105,7 @@ class Question:
 
 
 def read_question(method: Callable[..., Any]) -> Question:
-    """What a method asks. Raises InvalidAssistant."""
+    """Return what a method asks. Raises InvalidAssistant."""
     documented = documentation(method)
     signature = _signature(method)
     template = _template(method, signature.names)
@@ -125,7 +125,7 @@ def read_question(method: Callable[..., Any]) -> Question:
 
 
 def names_of(tools: Sequence[object]) -> tuple[str, ...]:
-    """The names of tools given by name, as tools, as agents, or as classes or objects with tools as methods.
+    """Return the names of tools given by name, as tools, as agents, or as classes or objects with tools as methods.
 
     Raises InvalidAssistant for what is none of these.
     """
@@ -148,7 +148,7 @@ def _names(tool: object) -> Iterator[str]:
 
 
 def _specs_in(members: Iterable[object]) -> Iterator[str]:
-    """The names of those members that are tools, as they are, static, or of a class."""
+    """Return the names of those members that are tools, as they are, static, or of a class."""
     unwrapped = (getattr(member, "__func__", member) for member in members)
     return (member.spec.name for member in unwrapped if isinstance(member, Tool))
 

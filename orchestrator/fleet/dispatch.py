@@ -15,7 +15,7 @@ import structlog
 
 from toolfleet.batcher import Batcher
 from toolfleet.calls import Failed, FailureKind, ToolCall
-from toolfleet.errors import BrokerUnreachable
+from toolfleet.errors import BrokerUnreachable, Refused
 from toolfleet.orchestrator.fleet.catalog import Catalog
 from toolfleet.orchestrator.fleet.envelopes import task_message
 from toolfleet.orchestrator.fleet.gather import Gatherer
@@ -24,7 +24,7 @@ from toolfleet.outages import while_it_may_be_away
 from toolfleet.streams import Priority
 from toolfleet.streams.direct import TaskMessage
 from toolfleet.tool import ToolSpec
-from toolfleet.wire import Refused, Seal
+from toolfleet.wire import Seal
 
 log = structlog.get_logger("toolfleet.orchestrator")
 

@@ -17,10 +17,11 @@ import redis.asyncio
 import structlog
 
 from toolfleet.calls import Failed, FailureKind, Progress, ToolCall, ToolResult, run_of
+from toolfleet.errors import Refused
 from toolfleet.orchestrator.fleet.alarms import Alarms
 from toolfleet.redis_clients import COMMAND_FAILED
 from toolfleet.settings import Settings
-from toolfleet.wire import Refused, Seal
+from toolfleet.wire import Seal
 
 log = structlog.get_logger("toolfleet.orchestrator")
 

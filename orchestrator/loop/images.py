@@ -5,8 +5,9 @@ from __future__ import annotations
 import base64
 from collections.abc import Sequence
 
-from toolfleet.artifacts import ArtifactNotFound, Artifacts
+from toolfleet.artifacts import Artifacts
 from toolfleet.calls import MediaPart
+from toolfleet.errors import ArtifactNotFound
 from toolfleet.messages import Message, ToolMessage
 from toolfleet.orchestrator.models.sight import is_image
 

@@ -21,6 +21,7 @@ from toolfleet.errors import (
     BrokerUnreachable,
     HandleNotFound,
     ModelReplyInvalid,
+    Refused,
     StoreUnreachable,
     ToolfleetError,
 )
@@ -71,7 +72,7 @@ from toolfleet.orchestrator.tools.interceptors import Interceptors
 from toolfleet.orchestrator.tools.offer import Offering
 from toolfleet.points import Point, reached
 from toolfleet.tool import ToolSpec
-from toolfleet.wire import Refused, Seal
+from toolfleet.wire import Seal
 
 log = structlog.get_logger("toolfleet.orchestrator")
 

@@ -67,7 +67,7 @@ class BlockDelta(ForeignRecord):
     stop_reason: str | None = None
 
 
-class TokenCount(ForeignRecord):
+class MessagesTokenCount(ForeignRecord):
     """Usage; what was read from or written to the cache is input too."""
 
     input_tokens: int | None = None
@@ -88,7 +88,7 @@ class WholeMessage(ForeignRecord):
     model: str | None = None
     content: list[Block] | None = None
     stop_reason: str | None = None
-    usage: TokenCount | None = None
+    usage: MessagesTokenCount | None = None
 
 
 class StreamEvent(ForeignRecord):
@@ -99,7 +99,7 @@ class StreamEvent(ForeignRecord):
     message: WholeMessage | None = None
     content_block: Block | None = None
     delta: BlockDelta | None = None
-    usage: TokenCount | None = None
+    usage: MessagesTokenCount | None = None
     error: Any = None
 
 
@@ -135,14 +135,14 @@ class KeptThoughts:
     def before_text(self) -> None:
         """Text begins: what was thought so far goes before it."""
         if self._waiting:
-            self._assembly.keep({THINKING: self._taken()})
+            self._assembly.keep({THINKING: self._take()})
 
     def before_call(self, position: int) -> None:
         """A call begins: what was thought so far goes before it."""
         if self._waiting:
-            self._assembly.keep_with_call(position, {THINKING: self._taken()})
+            self._assembly.keep_with_call(position, {THINKING: self._take()})
 
-    def _taken(self) -> list[JsonValue]:
+    def _take(self) -> list[JsonValue]:
         taken, self._waiting = self._waiting, []
         return taken
 
@@ -183,7 +183,7 @@ class AnthropicStreamReader:
         return ()
 
     def end(self) -> Sequence[ModelEvent]:
-        """The stream is over."""
+        """Return the events that only the end of the stream brings."""
         return self._assembly.end(_finish_reason(self._stop_reason))
 
     def _note_facts(self, event: StreamEvent) -> None:
@@ -245,7 +245,7 @@ class AnthropicWire:
     def request(
         self, model: str, messages: Sequence[Message], tools: Sequence[OfferedTool], *, stream: bool, provider: str
     ) -> dict[str, Any]:
-        """The request's body; `max_tokens` is not optional here."""
+        """Return the request's body; `max_tokens` is not optional here."""
         turns = encoded(messages, provider, sees=self._sees)
         body: dict[str, Any] = {"model": model, "max_tokens": self._max_tokens, "messages": turns}
         system = "\n\n".join(message.content for message in messages if isinstance(message, SystemMessage))
@@ -258,11 +258,11 @@ class AnthropicWire:
         return body
 
     def reader(self, assembly: ReplyAssembly, address: str) -> AnthropicStreamReader:
-        """A reader for one stream."""
+        """Return a reader for one stream."""
         return AnthropicStreamReader(assembly, address)
 
     def read_whole(self, body: bytes, assembly: ReplyAssembly, address: str) -> Sequence[ModelEvent]:
-        """A reply that came in one piece."""
+        """Return a reply that came in one piece."""
         message = WholeMessage.read(body, address)
         if message.content is None:
             raise ModelReplyInvalid(f"{address} answered without content")
@@ -299,7 +299,7 @@ def _finish_reason(stop_reason: str | None) -> str:
 
 
 def encoded(messages: Sequence[Message], provider: str, *, sees: bool = True) -> list[dict[str, Any]]:
-    """The messages without the system's, neighbours of one role joined.
+    """Return the messages without the system's, neighbours of one role joined.
 
     So all results of a batch stand in one user message right after the calls, as the API demands, and what the user
     said next follows them in the same message.
@@ -333,7 +333,7 @@ def _thoughts(record: AssistantMessage | RequestedCall, provider: str) -> list[d
 
 
 def _text_block(text: str) -> list[dict[str, Any]]:
-    """The API refuses blocks without visible text."""
+    """Return the API refuses blocks without visible text."""
     return [{"type": "text", "text": text}] if text.strip() else []
 
 

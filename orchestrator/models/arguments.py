@@ -12,7 +12,7 @@ MALFORMED = "malformed_arguments"
 
 
 def as_object(arguments: str) -> dict[str, Any]:
-    """The arguments as an object. Text that is none is shown under one key: the model should see its mistake."""
+    """Return the arguments as an object. Text that is none is shown under one key: the model should see its mistake."""
     if not arguments.strip():
         return {}
     try:

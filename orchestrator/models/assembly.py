@@ -22,7 +22,7 @@ from toolfleet.orchestrator.models.protocol import (
 
 
 def new_call_id() -> str:
-    """An id for a call that came without one: unique in the conversation, legal at every provider."""
+    """Return an id for a call that came without one: unique in the conversation, legal at every provider."""
     return f"call_{secrets.token_hex(12)}"
 
 
@@ -92,7 +92,7 @@ class ReplyAssembly:
         self._calls[position].extras |= extras
 
     def open_call(self, call_id: str | None, wire_name: str) -> int:
-        """A further call begins; its position. A missing id, or one used before, is replaced by a new one."""
+        """Return a further call begins; its position. A missing id, or one used before, is replaced by a new one."""
         if self._calls and self._calls[-1].arguments.text == EMPTY_OBJECT:
             self._calls[-1].ended = True
         self._calls.append(_OpenCall(self._unique_id(call_id), self._names.to_catalog(wire_name)))
@@ -107,7 +107,7 @@ class ReplyAssembly:
         return tuple(self._hand_out())
 
     def end_call(self, position: int) -> Sequence[ModelEvent]:
-        """The provider says that this call is complete."""
+        """Note that the provider calls this call complete. Returns the calls that may be handed out now."""
         self._calls[position].ended = True
         return tuple(self._hand_out())
 
@@ -116,7 +116,7 @@ class ReplyAssembly:
         return self._calls[position].arguments.closed_once
 
     def end(self, finish_reason: str) -> Sequence[ModelEvent]:
-        """The reply is complete, and with it every call."""
+        """Complete the reply, and with it every call."""
         for call in self._calls:
             call.ended = True
         events = list(self._hand_out())
@@ -125,7 +125,7 @@ class ReplyAssembly:
         return (*events, self._complete(finish_reason or FinishReason.STOP))
 
     def interrupted(self) -> ReplyComplete:
-        """The reply as far as it can be relied on: the text so far and the calls handed out."""
+        """Return the reply as far as it can be relied on: the text so far and the calls handed out."""
         return self._complete(FinishReason.INTERRUPTED)
 
     def _complete(self, finish_reason: str) -> ReplyComplete:
@@ -135,7 +135,7 @@ class ReplyAssembly:
         return ReplyComplete(message, self.usage, self.model, str(finish_reason))
 
     def _hand_out(self) -> Iterable[ModelEvent]:
-        """The calls that became complete. One waits for those before it, so that its position is final."""
+        """Return the calls that became complete. One waits for those before it, so that its position is final."""
         while self._handed_out < len(self._calls) and self._calls[self._handed_out].ended:
             yield CallComplete(self._handed_out, self._calls[self._handed_out].requested(self._provider))
             self._handed_out += 1

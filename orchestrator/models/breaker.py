@@ -1,6 +1,6 @@
 """The circuit breaker: a model that has failed again and again is left alone for a while, then tried by one reply.
 
-Pure but for `guarded` at the end, which reports what becomes of a stream of events. Written here because the breakers
+Pure but for `through_breaker` at the end, which reports what becomes of a stream of events. Written here because those
 on PyPI (purgatory, circuitbreaker, aiobreaker, pybreaker; looked at in 2026) guard a function or a block: when half
 open they let every waiting call through, or count a cancelled one as a failure, and a stream that has begun tells them
 nothing. It knows neither HTTP nor attempts: a reply has failed when its retries are used up.
@@ -23,44 +23,50 @@ from toolfleet.orchestrator.models.protocol import FinishReason, ModelEvent, Rep
 log = structlog.get_logger(__name__)
 
 
-class State(StrEnum):
-    """Closed lets every reply through, open none, probing only the one that is under way."""
+class CircuitState(StrEnum):
+    """Whether replies may be asked for."""
 
     CLOSED = "closed"
+    """Every reply may be asked for."""
     OPEN = "open"
+    """No reply may be asked for until the pause is over."""
     PROBING = "probing"
+    """One reply is under way, which decides; no other may be asked for."""
 
 
-class Event(StrEnum):
+class CircuitEvent(StrEnum):
     """What becomes of replies. A probe's events have their own names: the others began before the circuit opened."""
 
     ANSWERED = "answered"
+    """A reply has come to its end."""
     FAILED = "failed"
+    """A reply has failed, after its retries."""
     TRIED_AGAIN = "tried_again"
     """A reply has been let through after the pause."""
     PROBE_BEGAN = "probe_began"
     """The first event of the probe's reply: the model is back, though the reply may take minutes."""
     PROBE_FAILED = "probe_failed"
+    """The probe has failed, after its retries."""
     PROBE_GIVEN_UP = "probe_given_up"
     """Cancelled by its caller before anything came."""
 
 
-TRANSITIONS: Final[dict[State, dict[Event, State]]] = {
-    State.CLOSED: {
-        Event.ANSWERED: State.CLOSED,
-        Event.FAILED: State.CLOSED,  # or open, when it was one too many: see `Circuit.on`
+TRANSITIONS: Final[dict[CircuitState, dict[CircuitEvent, CircuitState]]] = {
+    CircuitState.CLOSED: {
+        CircuitEvent.ANSWERED: CircuitState.CLOSED,
+        CircuitEvent.FAILED: CircuitState.CLOSED,  # or open, when it was one too many: see `Circuit.on`
     },
-    State.OPEN: {
-        Event.ANSWERED: State.CLOSED,
-        Event.FAILED: State.OPEN,
-        Event.TRIED_AGAIN: State.PROBING,
+    CircuitState.OPEN: {
+        CircuitEvent.ANSWERED: CircuitState.CLOSED,
+        CircuitEvent.FAILED: CircuitState.OPEN,
+        CircuitEvent.TRIED_AGAIN: CircuitState.PROBING,
     },
-    State.PROBING: {
-        Event.ANSWERED: State.CLOSED,
-        Event.FAILED: State.PROBING,
-        Event.PROBE_BEGAN: State.CLOSED,
-        Event.PROBE_FAILED: State.OPEN,
-        Event.PROBE_GIVEN_UP: State.OPEN,
+    CircuitState.PROBING: {
+        CircuitEvent.ANSWERED: CircuitState.CLOSED,
+        CircuitEvent.FAILED: CircuitState.PROBING,
+        CircuitEvent.PROBE_BEGAN: CircuitState.CLOSED,
+        CircuitEvent.PROBE_FAILED: CircuitState.OPEN,
+        CircuitEvent.PROBE_GIVEN_UP: CircuitState.OPEN,
     },
 }
 
@@ -69,31 +75,31 @@ TRANSITIONS: Final[dict[State, dict[Event, State]]] = {
 class Circuit:
     """A breaker's state as a value. Times are those of one monotonic clock, in seconds."""
 
-    state: State = State.CLOSED
+    state: CircuitState = CircuitState.CLOSED
     failures: int = 0
     """In a row, while closed."""
     open_until_s: float = 0.0
 
-    def on(self, event: Event, now_s: float, *, opens_after: int, open_s: float) -> Circuit:
-        """The circuit after an event. Raises KeyError for one that cannot happen in its state: a bug."""
+    def on(self, event: CircuitEvent, now_s: float, *, opens_after: int, open_s: float) -> Circuit:
+        """Return the circuit after an event. Raises KeyError for one that cannot happen in its state: a bug."""
         after = replace(self, state=TRANSITIONS[self.state][event])
         match event:
-            case Event.ANSWERED:
+            case CircuitEvent.ANSWERED:
                 return Circuit()
-            case Event.PROBE_BEGAN:
+            case CircuitEvent.PROBE_BEGAN:
                 # On trial: should this very reply fail after all, the circuit opens again at once.
                 return replace(after, failures=opens_after - 1)
-            case Event.PROBE_FAILED:
+            case CircuitEvent.PROBE_FAILED:
                 return replace(after, failures=self.failures + 1, open_until_s=now_s + open_s)
-            case Event.FAILED if after.state is State.CLOSED:
+            case CircuitEvent.FAILED if after.state is CircuitState.CLOSED:
                 after = replace(after, failures=self.failures + 1)
                 one_too_many = after.failures >= opens_after
-                return replace(after, state=State.OPEN, open_until_s=now_s + open_s) if one_too_many else after
+                return replace(after, state=CircuitState.OPEN, open_until_s=now_s + open_s) if one_too_many else after
         return after
 
     def may_ask(self, now_s: float) -> bool:
-        """Whether a reply may be asked for now."""
-        return self.state is State.CLOSED or (self.state is State.OPEN and now_s >= self.open_until_s)
+        """Return whether a reply may be asked for now."""
+        return self.state is CircuitState.CLOSED or (self.state is CircuitState.OPEN and now_s >= self.open_until_s)
 
 
 class Breaker:
@@ -112,42 +118,42 @@ class Breaker:
         return f"Breaker({self._name!r}, {self.circuit})"
 
     def admit(self) -> int:
-        """The number of the probe that the reply about to be asked for is; 0 if it is none.
+        """Return the number of the probe that the reply about to be asked for is; 0 if it is none.
 
         Raises ModelUnreachable if no reply may be asked for now.
         """
         if not self.circuit.may_ask(self._clock()):
             raise ModelUnreachable(self._refusal())
-        if self.circuit.state is State.CLOSED:
+        if self.circuit.state is CircuitState.CLOSED:
             return 0
         self._probes += 1
-        self._move(Event.TRIED_AGAIN)
+        self._move(CircuitEvent.TRIED_AGAIN)
         return self._probes
 
     def began(self, probe: int) -> None:
-        """The reply's first event has come."""
+        """Note that the first event of a reply has come."""
         if self._is_under_way(probe):
-            self._move(Event.PROBE_BEGAN)
+            self._move(CircuitEvent.PROBE_BEGAN)
 
-    def answered(self) -> None:
-        """A reply has come to its end."""
-        self._move(Event.ANSWERED)
+    def note_answer(self) -> None:
+        """Note that a reply has come to its end."""
+        self._move(CircuitEvent.ANSWERED)
 
-    def failed(self, probe: int, reason: str) -> None:
-        """A reply has failed for good."""
+    def note_failure(self, probe: int, reason: str) -> None:
+        """Note that a reply has failed, after its retries."""
         self._last_failure = reason
-        self._move(Event.PROBE_FAILED if self._is_under_way(probe) else Event.FAILED)
+        self._move(CircuitEvent.PROBE_FAILED if self._is_under_way(probe) else CircuitEvent.FAILED)
 
-    def given_up(self, probe: int) -> None:
-        """The caller of a reply has gone away, which tells nothing; but a probe must not keep the others waiting."""
+    def note_given_up(self, probe: int) -> None:
+        """Note that the caller of a reply went away: no news of the model, but a probe must not keep others waiting."""
         if self._is_under_way(probe):
-            self._move(Event.PROBE_GIVEN_UP)
+            self._move(CircuitEvent.PROBE_GIVEN_UP)
 
     def _is_under_way(self, probe: int) -> bool:
-        """Whether the circuit waits for this probe; another reply's answer may have closed it before."""
-        return self.circuit.state is State.PROBING and probe == self._probes
+        """Return whether the circuit waits for this probe; another reply's answer may have closed it before."""
+        return self.circuit.state is CircuitState.PROBING and probe == self._probes
 
-    def _move(self, event: Event) -> None:
+    def _move(self, event: CircuitEvent) -> None:
         if not self._opens_after:
             return
         before = self.circuit
@@ -159,17 +165,17 @@ class Breaker:
         return f"{self._name} is not asked {self._when()}; the last failure: {self._last_failure}"
 
     def _when(self) -> str:
-        if self.circuit.state is State.PROBING:
+        if self.circuit.state is CircuitState.PROBING:
             return "while one reply tries whether it works again"
         left_s = max(0.0, self.circuit.open_until_s - self._clock())
         at = datetime.now(UTC) + timedelta(seconds=left_s)
         return f"before {at:%H:%M:%S} UTC (in {left_s:.0f} s), since {self.circuit.failures} replies in a row failed"
 
 
-async def guarded(
+async def through_breaker(
     ask: Callable[[], AsyncGenerator[ModelEvent, None]], breaker: Breaker
 ) -> AsyncGenerator[ModelEvent, None]:
-    """The events of one reply, if its model may be asked; what becomes of it is told to the breaker.
+    """Yield the events of one reply, if its model may be asked; what becomes of it is told to the breaker.
 
     A refusal (4xx) says nothing against the model, but proves a probe's point. Raises ModelUnreachable at once while
     the circuit is open, and whatever the reply itself raises.
@@ -186,17 +192,17 @@ async def guarded(
                     _tell_end(breaker, probe, event)
                 yield event
     except ModelRefused:
-        breaker.answered()
+        breaker.note_answer()
         raise
     except (ModelUnreachable, ModelReplyInvalid) as error:
-        breaker.failed(probe, str(error))
+        breaker.note_failure(probe, str(error))
         raise
     finally:
-        breaker.given_up(probe)  # of no effect if it has ended in any of the ways above
+        breaker.note_given_up(probe)  # of no effect if it has ended in any of the ways above
 
 
 def _tell_end(breaker: Breaker, probe: int, reply: ReplyComplete) -> None:
     if reply.finish_reason == FinishReason.INTERRUPTED:
-        breaker.failed(probe, "its reply was broken off in the middle")
+        breaker.note_failure(probe, "its reply was broken off in the middle")
     else:
-        breaker.answered()
+        breaker.note_answer()

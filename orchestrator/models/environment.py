@@ -68,14 +68,14 @@ def model_from_environment(
 
 
 def _provider(variables: Mapping[str, str]) -> str:
-    """Who is asked when nobody named a model."""
+    """Return the provider that is asked when nobody named a model."""
     if _reaches_openai(variables):
         return OPENAI
     return ANTHROPIC if variables.get("ANTHROPIC_API_KEY") else REHEARSAL
 
 
 def _chosen(name: str, variables: Mapping[str, str]) -> tuple[str, str]:
-    """The provider and the model that a name means. Raises InvalidSettings."""
+    """Return the provider and the model that a name means. Raises InvalidSettings."""
     provider, colon, rest = name.partition(":")
     if name in {REHEARSAL, REHEARSAL_MODEL}:
         return REHEARSAL, ""

@@ -51,7 +51,7 @@ class Complaint:
 
 
 def fault_of(answer: ServerReply, address: str, key_variable: str, model_variable: str) -> ModelError:
-    """The error for an answer other than 200, with the server's own message and what to do about it."""
+    """Return the error for an answer other than 200, with the server's own message and what to do about it."""
     complaint = complaint_in(answer.body)
     said = f"{address} answered {_status_text(answer.status)}: {complaint.message}"
     if {complaint.type, complaint.code} & _OUT_OF_QUOTA:
@@ -64,7 +64,7 @@ def fault_of(answer: ServerReply, address: str, key_variable: str, model_variabl
 
 
 def fault_in_stream(error: Any, address: str) -> ModelError:
-    """The error for a complaint that arrives as an event of a stream that had begun with status 200."""
+    """Return the error for a complaint that arrives as an event of a stream that had begun with status 200."""
     complaint = complaint_in(orjson.dumps({"error": error}).decode())
     said = f"{address} broke off its reply: {complaint.message}"
     if complaint.code.isdigit():
@@ -91,7 +91,7 @@ def retry_after_s(header: str | None, now: datetime) -> float | None:
 
 
 def complaint_in(body: str) -> Complaint:
-    """What the server says went wrong, in whichever of the usual shapes it says it."""
+    """Return what the server says went wrong, in whichever of the usual shapes it says it."""
     try:
         payload = orjson.loads(body)
     except orjson.JSONDecodeError:

@@ -20,7 +20,7 @@ class ForeignRecord(BaseModel):
 
     @classmethod
     def read(cls, data: str | bytes, address: str) -> Self:
-        """The record in `data`. Raises ModelReplyInvalid, naming the first thing that does not fit."""
+        """Return the record in `data`. Raises ModelReplyInvalid, naming the first thing that does not fit."""
         try:
             return cls.model_validate_json(data)
         except ValidationError as error:

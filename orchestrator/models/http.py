@@ -79,7 +79,7 @@ class Credentials:
     model_variable: str
 
     def headers(self) -> dict[str, str]:
-        """The header that carries the key; nothing without one (local servers need none)."""
+        """Return the header that carries the key; nothing without one (local servers need none)."""
         return {} if self.key is None else {self.header: self.prefix + self.key.get_secret_value()}
 
     def without_key(self, text: str) -> str:
@@ -89,7 +89,7 @@ class Credentials:
 
 
 def secret(key: str | None, variable: str) -> SecretStr | None:
-    """A key as it may stand in a header, without the blanks that copying adds; None if there is none.
+    """Return a key as it may stand in a header, without the blanks that copying adds; None if there is none.
 
     Raises InvalidSettings, without showing the key, for one that no header can carry.
     """
@@ -187,7 +187,7 @@ class BoundedStream(httpx.AsyncByteStream):
     """A response body that ends in an error when it grows too large or takes too long."""
 
     def __init__(self, response: httpx.Response, deadline: float, max_bytes: int) -> None:
-        assert isinstance(response.stream, httpx.AsyncByteStream)  # noqa: S101 - an AsyncClient has no other
+        assert isinstance(response.stream, httpx.AsyncByteStream)  # noqa: S101  # an AsyncClient has no other
         self._stream = response.stream
         self._deadline = deadline
         self._max_bytes = max_bytes
@@ -211,7 +211,7 @@ class BoundedStream(httpx.AsyncByteStream):
 
 
 def open_client(base_url: str, options: HttpOptions) -> httpx.AsyncClient:
-    """A client on aiohttp's connections, which carry several times more requests per second than httpx's own."""
+    """Return a client on aiohttp's connections, which carry several times more requests per second than httpx's own."""
     context = httpx.create_ssl_context()
     # A proxy from the environment is for the outside world; it could not reach this machine's own servers.
     use_proxies = urlsplit(base_url).hostname not in _LOOPBACK_HOSTS
@@ -242,7 +242,7 @@ async def _hang_up(response: httpx.Response) -> None:
 
 
 def _cause(error: Exception) -> str:
-    """The innermost reason; httpx-aiohttp maps several causes to one exception type, so the type says little."""
+    """Return the innermost reason; httpx-aiohttp maps several causes to one exception type, so the type says little."""
     reason = error.__cause__ or error
     # One line: aiohttp draws a little arrow under the byte that it could not read.
     return " ".join(str(reason).split()) or type(reason).__name__

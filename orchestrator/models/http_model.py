@@ -20,12 +20,12 @@ from httpx_sse import EventSource, ServerSentEvent
 from toolfleet.errors import ModelError, ModelReplyInvalid
 from toolfleet.messages import AssistantMessage, Message
 from toolfleet.orchestrator.models.assembly import ReplyAssembly
-from toolfleet.orchestrator.models.breaker import Breaker, guarded
+from toolfleet.orchestrator.models.breaker import Breaker, through_breaker
 from toolfleet.orchestrator.models.faults import TryAgain
 from toolfleet.orchestrator.models.http import CONNECTION_ERRORS, Endpoint, HttpOptions
 from toolfleet.orchestrator.models.names import NameMap
 from toolfleet.orchestrator.models.protocol import ModelEvent, OfferedTool
-from toolfleet.orchestrator.models.retries import retried
+from toolfleet.orchestrator.models.retries import with_retries
 
 EVENT_STREAM = "text/event-stream"
 JSON = "application/json"
@@ -53,7 +53,7 @@ class StreamReader(Protocol):
         ...
 
     def end(self) -> Sequence[ModelEvent]:
-        """The events that only the end of the stream brings; `ReplyComplete` is the last one."""
+        """Return the events that only the end of the stream brings; `ReplyComplete` is the last one."""
         ...
 
 
@@ -72,11 +72,11 @@ class WireFormat(Protocol):
         ...
 
     def reader(self, assembly: ReplyAssembly, address: str) -> StreamReader:
-        """A reader for one streamed reply; `address` names the server in errors."""
+        """Return a reader for one streamed reply; `address` names the server in errors."""
         ...
 
     def read_whole(self, body: bytes, assembly: ReplyAssembly, address: str) -> Sequence[ModelEvent]:
-        """All events of a reply that came in one piece. Raises ModelReplyInvalid."""
+        """Return all events of a reply that came in one piece. Raises ModelReplyInvalid."""
         ...
 
 
@@ -131,7 +131,7 @@ class HttpChatModel:
         names = NameMap(tool.name for tool in tools)
         taken_ids = frozenset(_call_ids(messages))
         ask = partial(self._ask_once, body, names, taken_ids)
-        async with aclosing(guarded(lambda: retried(ask, self._http), self._breaker)) as events:
+        async with aclosing(through_breaker(lambda: with_retries(ask, self._http), self._breaker)) as events:
             async for event in events:
                 yield event
 
@@ -168,7 +168,7 @@ class HttpChatModel:
             yield event
 
     async def _read_whole(self, response: httpx.Response, assembly: ReplyAssembly) -> Sequence[ModelEvent]:
-        """A reply in one piece: asked for, or from a server that does not stream."""
+        """Return a reply in one piece: asked for, or from a server that does not stream."""
         address = self._endpoint.address
         body = await response.aread()
         if _media_type(response) != JSON:
@@ -185,7 +185,7 @@ class HttpChatModel:
 async def _read_stream(
     server_events: AsyncIterator[ServerSentEvent], reader: StreamReader
 ) -> AsyncGenerator[ModelEvent, None]:
-    """The reply's events up to the end of the stream. A connection lost after the reply's end is no loss."""
+    """Yield the reply's events up to the end of the stream. A connection lost after the reply's end is no loss."""
     try:
         async for server_event in server_events:
             for event in reader.feed(server_event.data):

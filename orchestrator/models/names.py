@@ -19,7 +19,7 @@ _ID_DIGEST_LENGTH = 24
 
 
 def legal_name(name: str) -> str:
-    """The name that OpenAI, Anthropic and Google all accept for this tool; `name` itself if it is one.
+    """Return the name that OpenAI, Anthropic and Google all accept for this tool; `name` itself if it is one.
 
     The tail is kept when it is too long (what tells two long names apart is mostly at the end), and a digest of the
     whole name keeps two names apart that look alike once their illegal characters are gone.
@@ -51,5 +51,5 @@ class NameMap:
         self._catalog_name = {legal_name(name): name for name in catalog_names}
 
     def to_catalog(self, wire_name: str) -> str:
-        """The catalog name behind a wire name; a name that was never offered comes back unchanged."""
+        """Return the catalog name behind a wire name; a name that was never offered comes back unchanged."""
         return self._catalog_name.get(wire_name, wire_name)

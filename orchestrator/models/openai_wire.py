@@ -89,18 +89,18 @@ class Choice(ForeignRecord):
     finish_reason: str | None = None
 
 
-class TokenCount(ForeignRecord):
+class ChatTokenCount(ForeignRecord):
     """Usage as the server counts it."""
 
     prompt_tokens: int | None = None
     completion_tokens: int | None = None
 
 
-class Completion(ForeignRecord):
+class ChatCompletion(ForeignRecord):
     """A chunk of a stream, or a whole reply."""
 
     choices: list[Choice] | None = None
-    usage: TokenCount | None = None
+    usage: ChatTokenCount | None = None
     model: str | None = None
     error: Any = None
 
@@ -128,9 +128,9 @@ class OpenAIStreamReader:
         if data.strip() == DONE:
             self.over = True
             return ()
-        return self.take(Completion.read(data, self._address)) if data.strip() else ()
+        return self.take(ChatCompletion.read(data, self._address)) if data.strip() else ()
 
-    def take(self, completion: Completion) -> Sequence[ModelEvent]:
+    def take(self, completion: ChatCompletion) -> Sequence[ModelEvent]:
         """Take one chunk, or a whole reply as if it were one."""
         if completion.error:
             raise fault_in_stream(completion.error, self._address)
@@ -150,11 +150,11 @@ class OpenAIStreamReader:
         return events
 
     def end(self) -> Sequence[ModelEvent]:
-        """The stream is over."""
+        """Return the events that only the end of the stream brings."""
         reason = self._finish_reason or ""
         return self._assembly.end(_FINISH_REASONS.get(reason, reason))
 
-    def _note_facts(self, completion: Completion) -> None:
+    def _note_facts(self, completion: ChatCompletion) -> None:
         self._assembly.model = completion.model or self._assembly.model
         if completion.usage is not None:
             self._assembly.usage = Usage(
@@ -168,7 +168,7 @@ class OpenAIStreamReader:
             self._assembly.keep({REASONING: reasoning})
 
     def _position(self, piece: CallPiece) -> int:
-        """The position of the call that this piece belongs to; opens one if it is the first of its call."""
+        """Return the position of the call that this piece belongs to; opens one if it is the first of its call."""
         position = self._continued(piece)
         if position is None or self._is_another(position, piece):
             position = self._assembly.open_call(piece.id, piece.function.name or "")
@@ -180,7 +180,7 @@ class OpenAIStreamReader:
         return position
 
     def _continued(self, piece: CallPiece) -> int | None:
-        """The call that the piece's index points to; without one, the call with its id, else the last call."""
+        """Return the call that the piece's index points to; without one, the call with its id, else the last call."""
         if piece.index is not None:
             return self._position_of_index.get(piece.index)
         if piece.id:
@@ -189,7 +189,7 @@ class OpenAIStreamReader:
         return self._last
 
     def _is_another(self, position: int, piece: CallPiece) -> bool:
-        """Whether the piece begins a new call although its index or id has been seen.
+        """Return whether the piece begins a new call although its index or id has been seen.
 
         Some servers give index 0, or one id, to every call. A piece with a name whose id is new, or that follows
         complete arguments, cannot continue the old one.
@@ -212,7 +212,7 @@ class OpenAIWire:
     def request(
         self, model: str, messages: Sequence[Message], tools: Sequence[OfferedTool], *, stream: bool, provider: str
     ) -> dict[str, Any]:
-        """The request's body."""
+        """Return the request's body."""
         body: dict[str, Any] = {"model": model, "messages": list(self._encoded(messages, provider))}
         if tools:
             body["tools"] = [encoded_tool(tool) for tool in tools]
@@ -236,12 +236,12 @@ class OpenAIWire:
             yield {"role": "user", "content": images}
 
     def reader(self, assembly: ReplyAssembly, address: str) -> OpenAIStreamReader:
-        """A reader for one stream."""
+        """Return a reader for one stream."""
         return OpenAIStreamReader(assembly, address)
 
     def read_whole(self, body: bytes, assembly: ReplyAssembly, address: str) -> Sequence[ModelEvent]:
-        """A reply that came in one piece."""
-        completion = Completion.read(body, address)
+        """Return a reply that came in one piece."""
+        completion = ChatCompletion.read(body, address)
         reader = OpenAIStreamReader(assembly, address)
         events = reader.take(completion)
         if not completion.choices:
@@ -253,7 +253,7 @@ class OpenAIWire:
 
 
 def encoded(message: Message, provider: str) -> dict[str, Any]:
-    """One message in the format of a request to `provider`."""
+    """Return one message in the format of a request to `provider`."""
     match message:
         case AssistantMessage():
             return _encoded_assistant(message, provider)
@@ -265,7 +265,7 @@ def encoded(message: Message, provider: str) -> dict[str, Any]:
 
 
 def encoded_tool(tool: OfferedTool) -> dict[str, Any]:
-    """One tool on offer."""
+    """Return one tool on offer."""
     function = {"name": legal_name(tool.name), "description": tool.description, "parameters": tool.input_schema}
     return {"type": "function", "function": function}
 

@@ -38,10 +38,13 @@ class FinishReason(StrEnum):
     """Why a reply ended, in one vocabulary for all providers. A reason not known here is passed on as it came."""
 
     STOP = "stop"
+    """The model had said what it wanted to say."""
     TOOL_CALLS = "tool_calls"
+    """The model asks for tool calls."""
     LENGTH = "length"
     """The provider's output limit cut the reply: the arguments of its last call may be incomplete."""
     CONTENT_FILTER = "content_filter"
+    """The provider withheld the reply, or the rest of it."""
     INTERRUPTED = "interrupted"
     """The connection broke after a call had been handed out; the reply keeps the calls that were complete."""
 

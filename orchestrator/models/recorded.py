@@ -38,7 +38,7 @@ class FunctionModel:
         *,
         extra_body: Mapping[str, Any] | None = None,  # noqa: ARG002  # the protocol's
     ) -> AsyncGenerator[ModelEvent, None]:
-        """The function's reply, in one piece."""
+        """Yield the function's reply, in one piece."""
         said = self._function(messages)
         reason = FinishReason.TOOL_CALLS if said.tool_calls else FinishReason.STOP
         yield ReplyComplete(message=said, usage=Usage(), model=self.name, finish_reason=reason)
@@ -68,7 +68,7 @@ class RecordedModel:
         *,
         extra_body: Mapping[str, Any] | None = None,
     ) -> AsyncGenerator[ModelEvent, None]:
-        """The recorded reply, in one piece; a new one as it comes from the model."""
+        """Yield the recorded reply, in one piece; a new one as it comes from the model."""
         conversation = hashlib.sha256(_MESSAGES.dump_json(messages)).hexdigest()
         if conversation not in self._replies:
             if self._model is None:

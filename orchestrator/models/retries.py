@@ -24,10 +24,10 @@ LATEST = 1.2
 log = structlog.get_logger(__name__)
 
 
-async def retried(
+async def with_retries(
     ask: Callable[[], AsyncGenerator[ModelEvent, None]], options: HttpOptions
 ) -> AsyncGenerator[ModelEvent, None]:
-    """The events of the first attempt that does not end in `TryAgain`.
+    """Yield the events of the first attempt that does not end in `TryAgain`.
 
     A model asked twice does not say the same thing twice, so a second attempt's deltas cannot be spliced onto the
     first's. Instead `Restarted` tells the reader to forget what it has shown. Calls need no such event: an attempt
@@ -51,7 +51,7 @@ async def retried(
         except TryAgain as fault:
             wait_s = wait_before_next_s(attempt, fault.retry_after_s, options, random.random())
             if wait_s is None or clock() + wait_s > give_up_at:
-                raise ModelUnreachable(_asked(fault, attempt)) from fault
+                raise ModelUnreachable(_with_attempts(fault, attempt)) from fault
             log.warning("model.asked_again", attempt=attempt, wait_s=round(wait_s, 3), error=str(fault))
         else:
             return
@@ -59,7 +59,7 @@ async def retried(
 
 
 def wait_before_next_s(attempt: int, retry_after_s: float | None, options: HttpOptions, chance: float) -> float | None:
-    """Seconds until the attempt after this one (counted from 1); None if there is to be none.
+    """Return the seconds until the attempt after this one (counted from 1); None if there is to be none.
 
     The server's own wish if it has one, else doubling from `first_wait_s` to `max_wait_s`. `chance` (0 to 1) spreads
     the waits: over the upper half of a doubled one, over a fifth after a wish.
@@ -73,5 +73,5 @@ def wait_before_next_s(attempt: int, retry_after_s: float | None, options: HttpO
     return doubled * (1 + chance) / 2
 
 
-def _asked(fault: TryAgain, attempts: int) -> str:
+def _with_attempts(fault: TryAgain, attempts: int) -> str:
     return f"{fault} (asked {attempts} times)" if attempts > 1 else str(fault)

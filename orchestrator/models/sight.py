@@ -14,10 +14,10 @@ MAX_IMAGE_BYTES: Final = 3_750_000
 
 
 def is_image(part: MediaPart) -> bool:
-    """Whether models that see can take it."""
+    """Return whether models that see can take it."""
     return part.media_type in IMAGES and part.size_bytes <= MAX_IMAGE_BYTES
 
 
 def images_of(message: ToolMessage) -> list[MediaPart]:
-    """Those of its media that are at hand and can be shown; of the others the text says what they are."""
+    """Return those of its media that are at hand and can be shown; of the others the text says what they are."""
     return [part for part in message.media if part.data and is_image(part)]

@@ -18,7 +18,7 @@ import orjson
 import redis.asyncio
 
 from toolfleet.calls import Failed, FailureKind, Returned, Submitted, ToolCall
-from toolfleet.errors import CallerError
+from toolfleet.errors import CallerError, Refused
 from toolfleet.orchestrator.fleet.catalog import Catalog
 from toolfleet.orchestrator.fleet.envelopes import task_message
 from toolfleet.orchestrator.fleet.publishers import Publisher
@@ -26,7 +26,7 @@ from toolfleet.settings import Settings
 from toolfleet.streams import Priority
 from toolfleet.streams.direct import TaskMessage
 from toolfleet.tool import ToolSpec
-from toolfleet.wire import Refused, Seal
+from toolfleet.wire import Seal
 
 _PAGE: Final = 100
 """Entries in one read; each may hold a text of 64 KiB."""

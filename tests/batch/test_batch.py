@@ -11,7 +11,7 @@ from toolfleet.messages import UserMessage
 from toolfleet.orchestrator import Orchestrator
 from toolfleet.orchestrator.batch import Asked, Manner, opened_input, read_lines
 from toolfleet.orchestrator.models import REHEARSAL_MODEL, OpenAIChat
-from toolfleet.orchestrator.models.rehearsal import Status
+from toolfleet.orchestrator.models.rehearsal import ErrorStatus
 from toolfleet.orchestrator.run.events import RunStarted
 from toolfleet.orchestrator.run.terms import RunTerms
 
@@ -107,7 +107,7 @@ async def test_openai_lines_come_out_as_openai_writes_them(desk: Desk) -> None:
 
 async def test_runs_that_failed_go_on_where_that_is_wanted_and_the_others_are_left(desk: Desk) -> None:
     desk.write("in.jsonl", map(rooted, range(6)))
-    desk.server._faults.extend([Status(400, "no"), Status(400, "no")])
+    desk.server._faults.extend([ErrorStatus(400, "no"), ErrorStatus(400, "no")])
     first = await desk.batch_here("in.jsonl", "out.jsonl", batch_id="retried")
     failed = [line for line in desk.read("out.jsonl") if line["state"] == "failed"]
     assert (first.ok, first.failed, len(failed)) == (4, 2, 2)

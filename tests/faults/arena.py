@@ -22,7 +22,7 @@ from toolfleet.connections import connect_async
 from toolfleet.errors import ToolfleetError
 from toolfleet.orchestrator import Orchestrator
 from toolfleet.settings import Settings, new_secret
-from toolfleet.testing import LocalFleet, Server
+from toolfleet.testing import FaultyServer, MortalFleet
 
 HERE = Path(__file__).parent
 
@@ -73,7 +73,7 @@ def fault(
 class Arena:
     """The surroundings of faults, shared by all that leave them in order."""
 
-    def __init__(self, server: Server, fleet: LocalFleet, ledger: Path, form: Form, seed: str) -> None:
+    def __init__(self, server: FaultyServer, fleet: MortalFleet, ledger: Path, form: Form, seed: str) -> None:
         self.server = server
         self.fleet = fleet
         self.ledger = ledger
@@ -85,11 +85,11 @@ class Arena:
     async def open(cls, stand: str, ledger: Path, form: Form, seed: str) -> AsyncIterator[Self]:
         """A server with a fleet of one worker for each pool that faults need."""
         async with AsyncExitStack() as stack:
-            server = Server(fsync="everysec", small_disk=True) if stand == "small disk" else Server()
+            server = FaultyServer(fsync="everysec", small_disk=True) if stand == "small disk" else FaultyServer()
             await asyncio.to_thread(server.__enter__)
             stack.push_async_callback(asyncio.to_thread, server.__exit__)
             path = os.pathsep.join(filter(None, [str(HERE), os.environ.get("PYTHONPATH")]))
-            fleet = LocalFleet(
+            fleet = MortalFleet(
                 ["fault_tools"],
                 pools={"io": 1, "cpu": 1},
                 redis_url=server.url,

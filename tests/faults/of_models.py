@@ -15,7 +15,7 @@ from tests.faults.load import UNFINISHED_AFTER_S
 from tests.faults.of_orchestrators import note_run
 from toolfleet.orchestrator import Orchestrator
 from toolfleet.orchestrator.models import REHEARSAL_MODEL, HttpOptions, OpenAIChat, RehearsalServer
-from toolfleet.orchestrator.models.rehearsal.faults import CutStream, Dialect, Fault, Hang, Status
+from toolfleet.orchestrator.models.rehearsal.faults import CutStream, Dialect, ErrorStatus, Fault, Hang
 from toolfleet.orchestrator.run.states import State
 
 REFUSES_FOR_S = {Form.ONCE: 1.0, Form.SHORT: 5.0, Form.LONG: 30.0}
@@ -81,7 +81,7 @@ async def model_is_busy(arena: Arena, times: int) -> None:
         async def refuse() -> None:
             while (left_s := over_s - time.monotonic()) > 0:
                 server._faults.clear()
-                server._faults.extend([Status(429, retry_after=str(math.ceil(left_s)))] * 100)
+                server._faults.extend([ErrorStatus(429, retry_after=str(math.ceil(left_s)))] * 100)
                 await asyncio.sleep(0.05)
             server._faults.clear()
 

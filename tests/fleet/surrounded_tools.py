@@ -9,7 +9,16 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from toolfleet import Context, Failed, FailureKind, Media, Returned, Secret, ToolError, current_context, tool
-from toolfleet.interceptors import Cache, Call, ConcurrencyLimit, Mask, Permission, Proceed, Retry, TimeLimit
+from toolfleet.interceptors import (
+    Cache,
+    ConcurrencyLimit,
+    Mask,
+    Proceed,
+    Retry,
+    TimeLimit,
+    ToolInvocation,
+    ToolPermission,
+)
 from toolfleet.interceptors.redis_store import RedisStore
 
 PNG = b"\x89PNG\r\n\x1a\n" + bytes(range(256))
@@ -97,11 +106,11 @@ async def lines(count: int) -> str:
 # --- interceptors ----------------------------------------------------------------------------------------------------
 
 
-def _note(call: Call, what: str) -> None:
+def _note(call: ToolInvocation, what: str) -> None:
     call.attributes.setdefault("seen", []).append(what)
 
 
-async def watch(call: Call, proceed: Proceed) -> Any:
+async def watch(call: ToolInvocation, proceed: Proceed) -> Any:
     """For the whole worker."""
     _note(call, f"worker>{call.tool}")
     assert current_context() is call.context
@@ -111,26 +120,26 @@ async def watch(call: Call, proceed: Proceed) -> Any:
     return result
 
 
-async def _inner(call: Call, proceed: Proceed) -> Any:
+async def _inner(call: ToolInvocation, proceed: Proceed) -> Any:
     _note(call, "tool>")
     result = await proceed(call)
     _note(call, "tool<")
     return result
 
 
-async def _doubling(call: Call, proceed: Proceed) -> Any:
+async def _doubling(call: ToolInvocation, proceed: Proceed) -> Any:
     return await proceed(call.with_arguments(n=call.arguments["n"] * 2))
 
 
-async def _spoiling(call: Call, proceed: Proceed) -> Any:
+async def _spoiling(call: ToolInvocation, proceed: Proceed) -> Any:
     return await proceed(call.with_arguments(n="many", m=1))
 
 
-async def _short(call: Call, proceed: Proceed) -> Any:
+async def _short(call: ToolInvocation, proceed: Proceed) -> Any:
     return {"instead": call.arguments["n"]}
 
 
-async def _politely(call: Call, proceed: Proceed) -> Any:
+async def _politely(call: ToolInvocation, proceed: Proceed) -> Any:
     try:
         return await proceed(call)
     except ValueError as error:
@@ -221,11 +230,11 @@ def _write(path: str, line: str) -> None:
 # --- the ones that are shipped ---------------------------------------------------------------------------------------
 
 
-def _only_acme(call: Call) -> str | None:
+def _only_acme(call: ToolInvocation) -> str | None:
     return None if call.context.context.get("tenant") == "acme" else "only acme may"
 
 
-@tool(interceptors=[Permission(check=_only_acme)])
+@tool(interceptors=[ToolPermission(check=_only_acme)])
 async def guarded() -> str:
     """For one tenant."""
     return "welcome"

@@ -8,7 +8,8 @@ from fleets import asking, fleet_of
 from pydantic import BaseModel
 
 from toolfleet.calls import FailureKind, Returned
-from toolfleet.context import Context, NoCallback
+from toolfleet.context import Context
+from toolfleet.errors import NoCallback
 from toolfleet.messages import AssistantMessage, RequestedCall, ToolMessage, UserMessage
 from toolfleet.orchestrator import Limits, Orchestrator
 from toolfleet.orchestrator.run.states import State

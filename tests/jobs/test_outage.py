@@ -6,12 +6,12 @@ import pytest
 
 from toolfleet.calls import Returned
 from toolfleet.local.fleet import LocalFleet
-from toolfleet.testing.faulty_server import Server
+from toolfleet.testing.faulty_server import FaultyServer
 
 
 @pytest.fixture(scope="module")
 def server():
-    with Server() as server:
+    with FaultyServer() as server:
         yield server
 
 

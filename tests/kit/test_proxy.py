@@ -6,12 +6,12 @@ import pytest
 import redis
 import redis.asyncio
 
-from toolfleet.testing import Proxy, Server
+from toolfleet.testing import FaultyServer, Proxy
 
 
 @pytest.fixture(scope="module")
 def server():
-    with Server() as running:
+    with FaultyServer() as running:
         yield running
 
 

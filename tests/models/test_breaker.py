@@ -13,8 +13,8 @@ from hypothesis import given, strategies as st
 from toolfleet.errors import ModelRefused, ModelReplyInvalid, ModelUnreachable
 from toolfleet.messages import UserMessage
 from toolfleet.orchestrator.models import REHEARSAL_MODEL, FallbackModel, OpenAIChat, RehearsalServer, reply
-from toolfleet.orchestrator.models.breaker import TRANSITIONS, Breaker, Circuit, Event, State
-from toolfleet.orchestrator.models.rehearsal import CutStream, Garbage, Hang, Status
+from toolfleet.orchestrator.models.breaker import TRANSITIONS, Breaker, Circuit, CircuitEvent, CircuitState
+from toolfleet.orchestrator.models.rehearsal import CutStream, ErrorStatus, Garbage, Hang
 
 HELLO = [UserMessage(content="Who are you?")]
 OPENS_AFTER, OPEN_S = 3, 10.0
@@ -27,16 +27,18 @@ def after(circuit, *events, now_s=0.0):
 
 
 def test_every_state_has_a_row_that_leads_to_states():
-    assert set(TRANSITIONS) == set(State)
-    assert {state for row in TRANSITIONS.values() for state in row.values()} == set(State)
+    assert set(TRANSITIONS) == set(CircuitState)
+    assert {state for row in TRANSITIONS.values() for state in row.values()} == set(CircuitState)
 
 
 def test_an_event_that_cannot_happen_is_a_bug():
     with pytest.raises(KeyError):
-        after(Circuit(), Event.TRIED_AGAIN)
+        after(Circuit(), CircuitEvent.TRIED_AGAIN)
 
 
-@given(st.lists(st.sampled_from(sorted(Event)), max_size=40), st.lists(st.floats(0, 30), min_size=40, max_size=40))
+@given(
+    st.lists(st.sampled_from(sorted(CircuitEvent)), max_size=40), st.lists(st.floats(0, 30), min_size=40, max_size=40)
+)
 def test_whatever_happens_the_circuit_is_closed_or_names_when_it_is_tried_again(events, pauses):
     circuit, now_s = Circuit(), 0.0
     for event, pause_s in zip(events, pauses, strict=False):
@@ -44,13 +46,13 @@ def test_whatever_happens_the_circuit_is_closed_or_names_when_it_is_tried_again(
         if event not in TRANSITIONS[circuit.state]:
             continue
         circuit = after(circuit, event, now_s=now_s)
-        if circuit.state is State.CLOSED:
+        if circuit.state is CircuitState.CLOSED:
             assert circuit.failures < OPENS_AFTER
             assert circuit.may_ask(now_s)
-        if circuit.state is State.OPEN:
+        if circuit.state is CircuitState.OPEN:
             assert circuit.open_until_s <= now_s + OPEN_S
             assert circuit.may_ask(circuit.open_until_s)
-        if event is Event.ANSWERED:
+        if event is CircuitEvent.ANSWERED:
             assert circuit == Circuit()
 
 
@@ -77,9 +79,9 @@ class Replies:
         try:
             self.under_way.append(self.breaker.admit())
         except ModelUnreachable:
-            assert was is not State.CLOSED
+            assert was is not CircuitState.CLOSED
         else:
-            assert was is not State.PROBING
+            assert was is not CircuitState.PROBING
 
     def become(self, step, which):
         probe = self.under_way[which % len(self.under_way)]
@@ -88,11 +90,11 @@ class Replies:
             return
         self.under_way.remove(probe)
         if step == "fails":
-            self.breaker.failed(probe, "x")
+            self.breaker.note_failure(probe, "x")
         elif step == "answers":
-            self.breaker.answered()
+            self.breaker.note_answer()
         else:
-            self.breaker.given_up(probe)
+            self.breaker.note_given_up(probe)
 
 
 @given(st.lists(STEPS, max_size=60))
@@ -105,7 +107,7 @@ def test_whatever_becomes_of_replies_nobody_waits_for_a_probe_that_is_not_under_
             replies.ask()
         elif replies.under_way:
             replies.become(step, which)
-        if replies.breaker.circuit.state is State.PROBING:
+        if replies.breaker.circuit.state is CircuitState.PROBING:
             assert replies.breaker._probes in replies.under_way
 
 
@@ -138,7 +140,14 @@ async def fails(model, kind=ModelUnreachable):
 
 @pytest.mark.parametrize(
     "fault",
-    [Status(503), Status(429, "slow down", retry_after="3600"), CutStream(0), CutStream(3), Hang(), Garbage()],
+    [
+        ErrorStatus(503),
+        ErrorStatus(429, "slow down", retry_after="3600"),
+        CutStream(0),
+        CutStream(3),
+        Hang(),
+        Garbage(),
+    ],
     ids=repr,
 )
 async def test_a_model_that_fails_in_a_row_is_not_asked_any_more(opened, fault):
@@ -152,21 +161,21 @@ async def test_a_model_that_fails_in_a_row_is_not_asked_any_more(opened, fault):
 
 
 async def test_requests_that_are_refused_say_nothing_against_the_model(opened):
-    server, model = await opened(*[Status(400, type="invalid_request_error")] * 5)
+    server, model = await opened(*[ErrorStatus(400, type="invalid_request_error")] * 5)
     for _ in range(5):
         await fails(model, ModelRefused)
     assert server.request_count == 5
 
 
 async def test_failures_that_are_not_in_a_row_leave_the_model_alone(opened):
-    _, model = await opened(Status(503))
+    _, model = await opened(ErrorStatus(503))
     await fails(model)
     await reply(model, HELLO)
     assert model._breaker.circuit == Circuit()
 
 
 async def test_a_rate_limit_that_passes_within_the_retries_is_no_failure(opened):
-    busy = Status(429, retry_after="0")
+    busy = ErrorStatus(429, retry_after="0")
     server, model = await opened(*[busy] * 6, attempts=7)
     await reply(model, HELLO)
     assert server.request_count == 7
@@ -174,7 +183,7 @@ async def test_a_rate_limit_that_passes_within_the_retries_is_no_failure(opened)
 
 
 async def test_the_next_model_takes_over_at_once(opened):
-    first_server, first = await opened(*[Status(503)] * 9)
+    first_server, first = await opened(*[ErrorStatus(503)] * 9)
     second_server, second = await opened()
     model = FallbackModel([first, second])
     for _ in range(5):
@@ -183,7 +192,7 @@ async def test_the_next_model_takes_over_at_once(opened):
 
 
 async def test_after_the_pause_one_reply_tries_and_the_others_follow_it(opened):
-    server, model = await opened(Status(503), Status(503), open_s=0.05)
+    server, model = await opened(ErrorStatus(503), ErrorStatus(503), open_s=0.05)
     for _ in range(2):
         await fails(model)
     await until_it_may_be_asked(model)
@@ -195,18 +204,18 @@ async def test_after_the_pause_one_reply_tries_and_the_others_follow_it(opened):
 
 
 async def test_a_probe_that_fails_opens_the_circuit_again(opened):
-    server, model = await opened(*[Status(503)] * 3, open_s=0.05)
+    server, model = await opened(*[ErrorStatus(503)] * 3, open_s=0.05)
     for _ in range(2):
         await fails(model)
     await until_it_may_be_asked(model)
     await fails(model)
-    assert model._breaker.circuit.state is State.OPEN
+    assert model._breaker.circuit.state is CircuitState.OPEN
     assert server.request_count == 3
 
 
 @pytest.mark.parametrize("fault", [Hang(), None], ids=["before its first event", "after its first event"])
 async def test_a_probe_whose_caller_goes_away_does_not_block_the_others(opened, fault):
-    _, model = await opened(Status(503), Status(503), *([fault] if fault else []), open_s=0.05)
+    _, model = await opened(ErrorStatus(503), ErrorStatus(503), *([fault] if fault else []), open_s=0.05)
     for _ in range(2):
         await fails(model)
     await until_it_may_be_asked(model)
@@ -227,7 +236,7 @@ async def first_event(model):
 
 
 async def test_a_breaker_that_is_switched_off_never_opens(opened):
-    server, model = await opened(*[Status(503)] * 9, opens_after=0)
+    server, model = await opened(*[ErrorStatus(503)] * 9, opens_after=0)
     for _ in range(9):
         await fails(model)
     assert server.request_count == 9

@@ -21,11 +21,11 @@ from toolfleet.orchestrator.models import (
     TextDelta,
     reply,
 )
-from toolfleet.orchestrator.models.rehearsal import CutStream, Drip, ErrorInStream, Garbage, Hang, Status
+from toolfleet.orchestrator.models.rehearsal import CutStream, Drip, ErrorInStream, ErrorStatus, Garbage, Hang
 
 HELLO = [UserMessage(content="Who are you?")]
 TWO_CALLS = [UserMessage(content='call add {"a": 1} and call add {"a": 2}')]
-BUSY = Status(429, "too many requests", retry_after="0", type="rate_limit_error")
+BUSY = ErrorStatus(429, "too many requests", retry_after="0", type="rate_limit_error")
 
 
 @pytest.fixture
@@ -51,7 +51,7 @@ async def test_a_busy_server_is_asked_again(ask):
 
 @pytest.mark.parametrize("code", [408, 409, 429, 500, 502, 503, 529])
 async def test_a_status_that_may_pass_is_asked_again(ask, code):
-    _, asked = await ask([Status(code)])
+    _, asked = await ask([ErrorStatus(code)])
     assert asked == 2
 
 
@@ -75,17 +75,17 @@ async def test_a_server_that_asks_for_too_much_patience_is_given_up_at_once(ask)
 
 async def test_attempts_run_out(ask, quick):
     with pytest.raises(ModelUnreachable, match=r"503 .*told to fail.*asked 3 times"):
-        await ask([Status(503)] * 9, http=replace(quick, attempts=3))
+        await ask([ErrorStatus(503)] * 9, http=replace(quick, attempts=3))
 
 
 async def test_time_for_further_attempts_runs_out(ask, quick):
     with pytest.raises(ModelUnreachable, match="503"):
-        await ask([Status(503)], http=replace(quick, retry_for_s=0.001))
+        await ask([ErrorStatus(503)], http=replace(quick, retry_for_s=0.001))
 
 
 async def test_an_exhausted_quota_is_not_asked_again(ask):
     with pytest.raises(ModelRefused, match="quota"):
-        await ask([Status(429, "You exceeded your current quota", type="insufficient_quota")])
+        await ask([ErrorStatus(429, "You exceeded your current quota", type="insufficient_quota")])
 
 
 async def test_a_wrong_key_is_refused_by_name_and_never_repeated(ask):
@@ -112,7 +112,7 @@ async def test_json_that_is_no_reply_is_invalid(ask, body):
 
 
 async def test_a_stream_of_garbage_is_invalid(ask):
-    with pytest.raises(ModelReplyInvalid, match="usable Completion"):
+    with pytest.raises(ModelReplyInvalid, match="usable ChatCompletion"):
         await ask([Garbage("data: {broken\n\n", "text/event-stream")])
 
 
@@ -306,7 +306,7 @@ async def two_servers(quick):
 
 
 async def test_the_next_model_answers_when_the_first_fails(two_servers, events_of):
-    model, (_, second) = await two_servers([Status(503)])
+    model, (_, second) = await two_servers([ErrorStatus(503)])
     events = await events_of(model, HELLO)
     assert "rehearsal model" in events[-1].message.content
     assert second.request_count == 1
@@ -326,13 +326,15 @@ async def test_a_model_that_handed_out_a_call_is_not_replaced(two_servers, event
 
 
 async def test_when_all_models_fail_every_reason_is_told(two_servers):
-    model, _ = await two_servers([Status(503)], [Status(400, "no such parameter", type="invalid_request_error")])
+    model, _ = await two_servers(
+        [ErrorStatus(503)], [ErrorStatus(400, "no such parameter", type="invalid_request_error")]
+    )
     with pytest.raises(ModelUnreachable, match=r"503.*no such parameter"):
         await reply(model, HELLO)
 
 
 async def test_when_all_models_refuse_the_request_is_refused(two_servers):
-    model, _ = await two_servers([Status(400)], [Status(422)])
+    model, _ = await two_servers([ErrorStatus(400)], [ErrorStatus(422)])
     with pytest.raises(ModelRefused):
         await reply(model, HELLO)
 

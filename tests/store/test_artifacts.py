@@ -6,9 +6,10 @@ import re
 
 import pytest
 
-from toolfleet.artifacts import ArtifactNotFound, Artifacts
+from toolfleet.artifacts import Artifacts
 from toolfleet.calls import FailureKind
 from toolfleet.connections import connect_async
+from toolfleet.errors import ArtifactNotFound
 
 TEXT = "\n".join(f"line {n}: {'Needle' if n % 100 == 50 else 'hay'}" for n in range(20_000))
 

@@ -9,14 +9,14 @@ from toolfleet.batcher import Batcher
 from toolfleet.connections import connect, connect_async
 from toolfleet.errors import StoreRefuses, StoreUnreachable
 from toolfleet.settings import read_settings
-from toolfleet.testing import Server
+from toolfleet.testing import FaultyServer
 
 PASSWORD = "not-for-logs"
 
 
 @pytest.fixture(scope="module")
 def server():
-    with Server() as running:
+    with FaultyServer() as running:
         yield running
 
 

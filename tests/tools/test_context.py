@@ -10,7 +10,8 @@ import pytest
 
 from toolfleet import Context, ConversationId, FromContext, Progress, current_context, tool
 from toolfleet.calls import ToolCall
-from toolfleet.context import MAX_CHECKPOINT_BYTES, BadCheckpoint, MissingFromContext, NoContext
+from toolfleet.context import MAX_CHECKPOINT_BYTES
+from toolfleet.errors import BadCheckpoint, MissingFromContext, NoContext
 
 
 def context(**more) -> Context:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from toolfleet import BadArguments, tool
-from toolfleet.arguments.parsing import MAX_BYTES, MAX_DEPTH, MAX_DIGITS, MAX_ELEMENTS, Limits
+from toolfleet.arguments.parsing import MAX_BYTES, MAX_DEPTH, MAX_DIGITS, MAX_ELEMENTS, ArgumentLimits
 from toolfleet.arguments.repair import MAX_GUESS_CHARS
 from toolfleet.handwritten import hand_written
 
@@ -52,7 +52,7 @@ def test_the_size_is_limited():
         anything.bind(json.dumps({"a": "x" * MAX_BYTES}))
 
 
-SMALL = Limits(max_bytes=300, max_depth=3, max_elements=5)
+SMALL = ArgumentLimits(max_bytes=300, max_depth=3, max_elements=5)
 
 
 @pytest.mark.parametrize(

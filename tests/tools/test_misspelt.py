@@ -9,7 +9,7 @@ import pytest
 
 from toolfleet import Context, FromContext, Returned, Submitted, tool
 from toolfleet.errors import CallerError, InvalidSettings, UnknownOption
-from toolfleet.interceptors import Cache, ConcurrencyLimit, Mask, Permission, Retry, TimeLimit
+from toolfleet.interceptors import Cache, ConcurrencyLimit, Mask, Retry, TimeLimit, ToolPermission
 from toolfleet.local.fleet import LocalFleet
 from toolfleet.messages import UserMessage
 from toolfleet.orchestrator import Agent, Limits, Orchestrator, agent_of, asks, assistant, forget, sync
@@ -18,7 +18,7 @@ from toolfleet.orchestrator.doors.http.app import create_app
 from toolfleet.orchestrator.models import AnthropicMessages, FallbackModel, HttpOptions, OpenAIChat
 from toolfleet.orchestrator.tools.interceptors import Emulation, OnFailure
 from toolfleet.settings import Settings, read_settings
-from toolfleet.testing import LocalFleet as MortalFleet
+from toolfleet.testing import MortalFleet
 
 fleet = Orchestrator()
 
@@ -45,7 +45,7 @@ ENTRIES = {
     "Limits": (Limits, {"call": 3}, "calls"),
     "LocalFleet": (lambda **o: LocalFleet(["m"], **o), {"pool": {}}, "pools"),
     "LocalFleet_setting": (lambda **o: LocalFleet(["m"], **o), {"lease": 3}, "lease_s"),
-    "LocalFleet_of_tests": (lambda **o: MortalFleet(["m"], **o), {"lease": 3}, "lease_s"),
+    "MortalFleet": (lambda **o: MortalFleet(["m"], **o), {"lease": 3}, "lease_s"),
     "tool": (tool, {"readonly": True}, "read_only"),
     "tool_of_a_function": (lambda **o: tool(lambda: 1, **o), {"time_out_s": 1}, "timeout_s"),
     "Settings": (Settings, {"redis": "x"}, "redis_url"),
@@ -55,7 +55,7 @@ ENTRIES = {
     "ConcurrencyLimit": (ConcurrencyLimit, {"call": 3}, "calls"),
     "Mask": (Mask, {"pattern": ()}, "patterns"),
     "Retry": (Retry, {"retry": 3}, "retries"),
-    "Permission": (Permission, {"allowed": ()}, None),
+    "ToolPermission": (ToolPermission, {"allowed": ()}, None),
     "OnFailure": (OnFailure, {"messages": 1}, None),
     "Emulation": (Emulation, {"modell": 1}, "model"),
     "OpenAIChat": (lambda **o: OpenAIChat("m", **o), {"base_urls": "x"}, "base_url"),

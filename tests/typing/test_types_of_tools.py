@@ -5,7 +5,7 @@ from typing import Any, assert_type
 
 from toolfleet import Context, Returned, Tool, tool
 from toolfleet.calls import ToolCall
-from toolfleet.interceptors import Call, Proceed, Retry
+from toolfleet.interceptors import Proceed, Retry, ToolInvocation
 
 
 @tool
@@ -18,7 +18,7 @@ async def fetch(url: str, ctx: Context | None = None) -> str:
     return url
 
 
-async def watch(call: Call, proceed: Proceed) -> Any:
+async def watch(call: ToolInvocation, proceed: Proceed) -> Any:
     return await proceed(call)
 
 

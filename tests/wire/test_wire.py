@@ -2,8 +2,9 @@ import pytest
 from hypothesis import given, strategies as st
 
 from toolfleet.calls import Failed, FailureKind, Progress, Returned, ToolCall
+from toolfleet.errors import Refused
 from toolfleet.settings import Settings
-from toolfleet.wire import MAC_HEX_CHARS, Refused, Seal
+from toolfleet.wire import MAC_HEX_CHARS, Seal
 
 OLD, NEW = "an-old-secret-of-the-fleet", "a-new-secret-of-the-fleet"
 

@@ -8,7 +8,7 @@ import pytest
 from toolfleet import Context, Returned, ToolError, tool
 from toolfleet.calls import Effect, ToolCall
 from toolfleet.errors import InvalidSettings, InvalidTool, ToolModuleError
-from toolfleet.interceptors import Cache, ConcurrencyLimit, Mask, MemoryStore, Permission, Retry, TimeLimit
+from toolfleet.interceptors import Cache, ConcurrencyLimit, Mask, MemoryStore, Retry, TimeLimit, ToolPermission
 from toolfleet.settings import Settings
 from toolfleet.workers.tool.execute import execute
 from toolfleet.workers.tool.interceptors import interceptors_of
@@ -57,7 +57,7 @@ def test_P1_a_tool_refuses_what_is_no_interceptor(stranger):
         lambda: ConcurrencyLimit(0),
         lambda: Cache(0),
         lambda: Cache(1, context="tenant"),
-        lambda: Permission(allow="tool"),
+        lambda: ToolPermission(allow="tool"),
         lambda: Mask(["("]),
     ],
 )
@@ -171,10 +171,10 @@ async def test_P2_names_decide_who_may_run():
     @tool
     async def ls() -> None: ...
 
-    guard = Permission(allow=["ls", "rm"], deny={"rm": "not here"})
+    guard = ToolPermission(allow=["ls", "rm"], deny={"rm": "not here"})
     assert (await run(ls, "{}", guard)).content == "Done"
     assert (await run(rm, "{}", guard)).message == "rm was not allowed: not here"
-    assert "not among the tools" in (await run(rm, "{}", Permission(allow=["ls"]))).message
+    assert "not among the tools" in (await run(rm, "{}", ToolPermission(allow=["ls"]))).message
 
 
 async def test_P2_a_cache_in_memory_forgets_the_oldest():

@@ -19,7 +19,7 @@ MAX_VALUE_CHARS: Final = 80
 
 
 def path(location: Iterable[str | int]) -> str:
-    """A place in the arguments as a model writes it: `stops[0].city`."""
+    """Return a place in the arguments as a model writes it: `stops[0].city`."""
     text = ""
     for step in location:
         text += f"[{step}]" if isinstance(step, int) else f".{step}" if text else step
@@ -27,18 +27,18 @@ def path(location: Iterable[str | int]) -> str:
 
 
 def shown(value: Any) -> str:
-    """A value as the model wrote it, cut to a recognisable length."""
+    """Return a value as the model wrote it, cut to a recognisable length."""
     text = json.dumps(value, ensure_ascii=False, default=str)
     return text if len(text) <= MAX_VALUE_CHARS else f"{text[:MAX_VALUE_CHARS]}…"
 
 
 def missing(location: Sequence[str | int]) -> str:
-    """A required parameter that is not there."""
+    """Return the complaint about a required parameter that is not there."""
     return f"required parameter {path(location)!r} is missing"
 
 
 def unknown(location: Sequence[str | int], legal: Sequence[str]) -> str:
-    """An argument that the tool does not have; `legal` names those beside it, as far as known."""
+    """Return the complaint about an unknown argument; `legal` names those beside it, as far as known."""
     text = f"unknown argument {path(location)!r}"
     if close := nearest(str(location[-1]), legal):
         return f"{text} (did you mean {close[0]!r}?)"
@@ -46,7 +46,7 @@ def unknown(location: Sequence[str | int], legal: Sequence[str]) -> str:
 
 
 def unfit(location: Sequence[str | int], value: Any, reason: str) -> str:
-    """A value that does not fit its parameter."""
+    """Return a value that does not fit its parameter."""
     return f"parameter {path(location)!r} is {shown(value)}: {reason[:1].lower()}{reason[1:]}"
 
 

@@ -1,18 +1,19 @@
 """The JSON text that a model wrote -> the arguments that a tool is called with.
 
-Owns the limits and the order: strict reading first, repair only when that fails. What is legal, a `Reader` knows.
+Owns the limits and the order: strict reading first, repair only when that fails.
+An `ArgumentReader` knows what is legal.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple, Protocol
 
 from toolfleet.arguments.repair import decoded, recover
-from toolfleet.errors import ToolfleetError
+from toolfleet.errors import BadArguments
 
 MAX_BYTES: Final = 1_048_576
 """A model's longest reply is a few hundred thousand characters; a message of more is not a model's."""
@@ -30,22 +31,11 @@ MAX_DIGITS: Final = 4300
 _STRING: Final = re.compile(r'"(?:[^"\\]++|\\.)*+(?:"|\\?\Z)', re.DOTALL)
 
 
-class BadArguments(ToolfleetError):
-    """The arguments of a call cannot be used; the text is written for the model, which may try again.
-
-    `parameters` are the top-level ones that do not fit.
-    """
-
-    def __init__(self, tool: str, complaint: str, parameters: Iterable[str] = ()) -> None:
-        super().__init__(f"bad arguments for {tool}: {complaint}")
-        self.parameters = frozenset(parameters)
-
-
 class NotAnObject(Exception):  # not an error yet: repair may still find the object
     """Raised by a Reader for text that is not one JSON object; says why."""
 
 
-class Limits(NamedTuple):
+class ArgumentLimits(NamedTuple):
     """What is taken from a model. Checked before anything is parsed."""
 
     max_bytes: int = MAX_BYTES
@@ -53,10 +43,10 @@ class Limits(NamedTuple):
     max_elements: int = MAX_ELEMENTS
 
 
-DEFAULT_LIMITS: Final = Limits()
+DEFAULT_LIMITS: Final = ArgumentLimits()
 
 
-class Reader(Protocol):
+class ArgumentReader(Protocol):
     """Reads JSON text against one tool's declaration."""
 
     @property
@@ -64,7 +54,7 @@ class Reader(Protocol):
         """The name of the tool."""
 
     def read(self, text: str) -> dict[str, Any]:
-        """The typed arguments by parameter name. Raises NotAnObject or BadArguments."""
+        """Return the typed arguments by parameter name. Raises NotAnObject or BadArguments."""
 
     def check(self, values: Mapping[str, Any]) -> dict[str, Any]:
         """Typed arguments by parameter name, checked once more. Raises BadArguments."""
@@ -80,7 +70,7 @@ class Arguments:
     """Whether `raw` was not usable as it stood."""
 
 
-def read_arguments(raw: str, reader: Reader, limits: Limits = DEFAULT_LIMITS) -> Arguments:
+def read_arguments(raw: str, reader: ArgumentReader, limits: ArgumentLimits = DEFAULT_LIMITS) -> Arguments:
     """Read what the model wrote. Nothing at all and `null` count as no arguments. Raises BadArguments."""
     text = raw.strip()
     if not text or text == "null":
@@ -95,13 +85,13 @@ def read_arguments(raw: str, reader: Reader, limits: Limits = DEFAULT_LIMITS) ->
 
 
 def not_json(reason: str) -> NotAnObject:
-    """What a parser says, in words that help a model."""
+    """Return what a parser says, in words that help a model."""
     if "number out of range" in reason:
         return NotAnObject(f"a number of more than {MAX_DIGITS} digits, which no tool takes; a string may hold it")
     return NotAnObject(f"not valid JSON: {reason}")
 
 
-def _read_repaired(text: str, reader: Reader, reason: NotAnObject, limits: Limits) -> dict[str, Any]:
+def _read_repaired(text: str, reader: ArgumentReader, reason: NotAnObject, limits: ArgumentLimits) -> dict[str, Any]:
     repaired = recover(text)
     hopeless = BadArguments(reader.tool, f"{reason}. Send the arguments as one JSON object.")
     if repaired is None:
@@ -115,7 +105,7 @@ def _read_repaired(text: str, reader: Reader, reason: NotAnObject, limits: Limit
         return _read_unwrapped(repaired, reader, refused, limits)
 
 
-def _read_unwrapped(text: str, reader: Reader, refused: BadArguments, limits: Limits) -> dict[str, Any]:
+def _read_unwrapped(text: str, reader: ArgumentReader, refused: BadArguments, limits: ArgumentLimits) -> dict[str, Any]:
     """Try again with JSON that was sent as a string where an object or a list is wanted; else raise `refused`."""
     arguments = decoded(text)
     unwrapped = {
@@ -131,7 +121,7 @@ def _read_unwrapped(text: str, reader: Reader, refused: BadArguments, limits: Li
         raise refused from None
 
 
-def _structure_in(value: Any, limits: Limits) -> dict[str, Any] | list[Any] | None:
+def _structure_in(value: Any, limits: ArgumentLimits) -> dict[str, Any] | list[Any] | None:
     if not isinstance(value, str) or not value.lstrip().startswith(("{", "[")):
         return None
     try:
@@ -145,7 +135,7 @@ def _structure_in(value: Any, limits: Limits) -> dict[str, Any] | list[Any] | No
 # --- limits ----------------------------------------------------------------------------------------------------------
 
 
-def _check_limits(text: str, tool: str, limits: Limits) -> None:
+def _check_limits(text: str, tool: str, limits: ArgumentLimits) -> None:
     """Refuse what would cost more to parse than any honest call. Raises BadArguments."""
     max_bytes, max_depth, max_elements = limits
     # No text has more brackets or commas than characters, and none more than four bytes to a character.

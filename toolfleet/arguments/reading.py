@@ -12,9 +12,10 @@ from pydantic_core import ErrorDetails, ValidationError
 
 from toolfleet import masks
 from toolfleet.arguments import complaints
-from toolfleet.arguments.parsing import BadArguments, NotAnObject, not_json
+from toolfleet.arguments.parsing import NotAnObject, not_json
 from toolfleet.arguments.repair import decoded
 from toolfleet.arguments.strictness import strict_validator
+from toolfleet.errors import BadArguments
 from toolfleet.signature import Signature
 
 
@@ -35,7 +36,7 @@ class TypedReader:
         self._defaults = {name: field.default for field, name in zip(fields, self._names, strict=True)}
 
     def read(self, text: str) -> dict[str, Any]:
-        """The typed arguments by parameter name. Raises NotAnObject or BadArguments."""
+        """Return the typed arguments by parameter name. Raises NotAnObject or BadArguments."""
         try:
             filled = self._validate(text)
         except ValidationError as error:

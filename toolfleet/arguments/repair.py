@@ -29,7 +29,7 @@ _DECODER: Final = json.JSONDecoder(strict=False)
 
 
 def recover(text: str) -> str | None:
-    """The one JSON object that `text` contains, as strict JSON, or None when there is none or more than one.
+    """Return the one JSON object that `text` contains, as strict JSON, or None when there is none or more than one.
 
     Handles text around the object, doubly encoded JSON, missing closing brackets, trailing commas, comments, bare or
     single quotes. A string that never ends is refused: it may be half of a file about to be written.
@@ -43,7 +43,7 @@ def recover(text: str) -> str | None:
 
 
 def decoded(text: str) -> Any:
-    """The value of one strict JSON text, control characters in strings allowed. Raises ValueError."""
+    """Return the value of one strict JSON text, control characters in strings allowed. Raises ValueError."""
     return _DECODER.decode(text)
 
 
@@ -122,7 +122,7 @@ def _drop_comma(pieces: list[str]) -> None:
 
 
 def _guess(text: str) -> dict[str, Any] | None:
-    """What json-repair reads, unless it had to invent a value."""
+    """Return what json-repair reads, unless it had to invent a value."""
     if len(text) > MAX_GUESS_CHARS or text.count("(") > MAX_PARENTHESES or text.endswith(":"):
         return None
     import json_repair  # noqa: PLC0415  # few texts need it, and every module with tools would load it

@@ -24,7 +24,7 @@ _OBJECTS: Final = frozenset({"model", "dataclass", "typed-dict"})
 
 
 def strict_validator(model: type[BaseModel], *, extra: Literal["forbid", "ignore"]) -> SchemaValidator:
-    """A validator of `model` for JSON that a language model wrote.
+    """Return a validator of `model` for JSON that a language model wrote.
 
     Numbers may be written as strings, and a string as a number, because nothing is lost. `"true"` is no boolean and
     `true` no number; a float is an integer only while it names exactly one; NaN and infinity are refused; the strings
@@ -38,7 +38,7 @@ def strict_validator(model: type[BaseModel], *, extra: Literal["forbid", "ignore
 
 
 def _tightened(node: Any, extra: str) -> Any:
-    """A copy of a schema node, tightened. The original belongs to the author's classes and stays as it is."""
+    """Return a copy of a schema node, tightened. The original belongs to the author's classes and stays as it is."""
     if isinstance(node, list | tuple):
         return type(node)(_tightened(item, extra) for item in node)
     if not isinstance(node, dict):

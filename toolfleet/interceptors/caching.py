@@ -14,7 +14,7 @@ from pydantic_core import PydanticSerializationError, to_jsonable_python
 from toolfleet import masks
 from toolfleet.calls import Effect, Returned
 from toolfleet.errors import InvalidTool
-from toolfleet.interceptors.protocol import Call, Proceed
+from toolfleet.interceptors.protocol import Proceed, ToolInvocation
 from toolfleet.misspelt import exact
 
 MAX_ENTRIES: Final = 10_000
@@ -25,7 +25,7 @@ class ResultStore(Protocol):
     """Where results are kept: `MemoryStore`, or for a whole fleet `RedisStore`."""
 
     async def get(self, digest: str) -> Returned | None:
-        """The result under this digest, unless its time is over."""
+        """Return the result under this digest, unless its time is over."""
 
     async def put(self, digest: str, result: Returned, ttl_s: float) -> None:
         """Keep a result for a while."""
@@ -40,7 +40,7 @@ class MemoryStore:
         self._kept: OrderedDict[str, tuple[float, Returned]] = OrderedDict()
 
     async def get(self, digest: str) -> Returned | None:
-        """The result, unless its time is over or too many came after it."""
+        """Return the result, unless its time is over or too many came after it."""
         until, result = self._kept.get(digest, (0.0, None))
         return result if time.monotonic() < until else None
 
@@ -70,8 +70,8 @@ class Cache:
         self._context = tuple(sorted(context))
         self._store = store or MemoryStore()
 
-    async def __call__(self, call: Call, proceed: Proceed, /) -> Any:
-        """The kept result, or a new one."""
+    async def __call__(self, call: ToolInvocation, proceed: Proceed, /) -> Any:
+        """Return the kept result, or a new one."""
         digest = self._digest(call)
         if digest is None:
             return await proceed(call)
@@ -84,7 +84,7 @@ class Cache:
             await self._store.put(digest, result, self._ttl_s)
         return result
 
-    def _digest(self, call: Call) -> str | None:
+    def _digest(self, call: ToolInvocation) -> str | None:
         """What stands for the question; None when it must be asked anew. One digest for one question, on any worker."""
         if call.spec.effect is not Effect.READ_ONLY or masks.has_secrets(call.spec.input_schema):
             return None

@@ -9,12 +9,12 @@ from weakref import WeakKeyDictionary
 
 from toolfleet.calls import Failed, FailureKind
 from toolfleet.errors import InvalidTool
-from toolfleet.interceptors.protocol import Call, Proceed
+from toolfleet.interceptors.protocol import Proceed, ToolInvocation
 from toolfleet.misspelt import exact
 
 
 @exact()
-class Permission:
+class ToolPermission:
     """Lets a call through, or tells the model why not.
 
     `allow`: the only tools that may run (None: all). `deny`: tools that may not, with the reason. `check` looks at the
@@ -26,7 +26,7 @@ class Permission:
         *,
         allow: Collection[str] | None = None,
         deny: Mapping[str, str] | None = None,
-        check: Callable[[Call], str | None] | None = None,
+        check: Callable[[ToolInvocation], str | None] | None = None,
     ) -> None:
         if isinstance(allow, str):
             raise InvalidTool(f"Permission(allow={allow!r}): pass a collection of names")
@@ -34,14 +34,14 @@ class Permission:
         self._deny = dict(deny or {})
         self._check = check
 
-    async def __call__(self, call: Call, proceed: Proceed, /) -> Any:
-        """The result, or Failed(denied) with the reason."""
+    async def __call__(self, call: ToolInvocation, proceed: Proceed, /) -> Any:
+        """Return the result, or Failed(denied) with the reason."""
         reason = self._reason_against(call)
         if reason is None:
             return await proceed(call)
         return Failed(kind=FailureKind.DENIED, message=f"{call.tool} was not allowed: {reason}")
 
-    def _reason_against(self, call: Call) -> str | None:
+    def _reason_against(self, call: ToolInvocation) -> str | None:
         if call.tool in self._deny:
             return self._deny[call.tool] or "it is denied on this worker"
         if self._allow is not None and call.tool not in self._allow:
@@ -61,8 +61,8 @@ class TimeLimit:
             raise InvalidTool(f"TimeLimit({limit_s:g}) would end every call; give it more than 0 seconds")
         self._limit_s = limit_s
 
-    async def __call__(self, call: Call, proceed: Proceed, /) -> Any:
-        """The result, or Failed(timed_out)."""
+    async def __call__(self, call: ToolInvocation, proceed: Proceed, /) -> Any:
+        """Return the result, or Failed(timed_out)."""
         clock = asyncio.timeout(self._limit_s)
         try:
             async with clock:
@@ -85,8 +85,8 @@ class ConcurrencyLimit:
         # A worker of threads has a loop for each; a semaphore belongs to one.
         self._rooms: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore] = WeakKeyDictionary()
 
-    async def __call__(self, call: Call, proceed: Proceed, /) -> Any:
-        """The result, once there was room."""
+    async def __call__(self, call: ToolInvocation, proceed: Proceed, /) -> Any:
+        """Return the result, once there was room."""
         room = self._rooms.setdefault(asyncio.get_running_loop(), asyncio.Semaphore(self._calls))
         async with room:
             return await proceed(call)

@@ -12,7 +12,7 @@ from pydantic import SecretBytes, SecretStr
 from toolfleet import masks
 from toolfleet.calls import Failed, Returned
 from toolfleet.errors import InvalidTool, ToolError
-from toolfleet.interceptors.protocol import Call, Proceed
+from toolfleet.interceptors.protocol import Proceed, ToolInvocation
 from toolfleet.masks import MASK
 from toolfleet.misspelt import exact
 
@@ -50,8 +50,8 @@ class Mask:
         except re.error as error:
             raise InvalidTool(f"Mask: one of {wanted} is no regular expression: {error}") from None
 
-    async def __call__(self, call: Call, proceed: Proceed, /) -> Any:
-        """The result, or the error, without secrets. `call.attributes` is masked too."""
+    async def __call__(self, call: ToolInvocation, proceed: Proceed, /) -> Any:
+        """Return the result, or the error, without secrets. `call.attributes` is masked too."""
         long_enough = {text for text in _secrets_of(call) if len(text) >= MIN_SECRET_CHARS}
         own = sorted(long_enough, key=len, reverse=True)  # one may be a part of another
         try:
@@ -94,8 +94,8 @@ class Mask:
                 return value
 
 
-def _secrets_of(call: Call) -> Iterator[str]:
-    """The texts that the call's secret arguments consist of."""
+def _secrets_of(call: ToolInvocation) -> Iterator[str]:
+    """Yield the texts that the call's secret arguments consist of."""
     if not masks.has_secrets(call.spec.input_schema):
         return
     marked = masks.masked(dict(call.arguments), call.spec.input_schema)
@@ -104,7 +104,7 @@ def _secrets_of(call: Call) -> Iterator[str]:
 
 
 def _hidden(value: Any, marked: Any) -> Iterator[str]:
-    """The texts in `value` that are masked in `marked`."""
+    """Yield the texts in `value` that are masked in `marked`."""
     match value, marked:
         case (dict() | Mapping(), dict()):
             for name in value:
@@ -117,7 +117,7 @@ def _hidden(value: Any, marked: Any) -> Iterator[str]:
 
 
 def _texts(value: Any) -> Iterator[str]:
-    """The texts that a secret consists of."""
+    """Yield the texts that a secret consists of."""
     if isinstance(value, SecretStr | SecretBytes):
         value = value.get_secret_value()
     match value:

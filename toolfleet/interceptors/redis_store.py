@@ -12,11 +12,11 @@ import redis.asyncio
 
 from toolfleet.calls import Returned
 from toolfleet.connections import connect_async
-from toolfleet.errors import OperatorError
+from toolfleet.errors import OperatorError, Refused
 from toolfleet.local.finding import running_redis
 from toolfleet.misspelt import exact
 from toolfleet.settings import Settings, read_settings
-from toolfleet.wire import Refused, Seal
+from toolfleet.wire import Seal
 
 log = logging.getLogger("toolfleet.interceptors")
 
@@ -36,9 +36,9 @@ class RedisStore:
         self._clients: WeakKeyDictionary[asyncio.AbstractEventLoop, redis.asyncio.Redis] = WeakKeyDictionary()
 
     async def get(self, digest: str) -> Returned | None:
-        """The result that the fleet itself kept under this digest."""
+        """Return the result that the fleet itself kept under this digest."""
         try:
-            client, seal, settings = self._connected()
+            client, seal, settings = self._connect()
             sealed: Any = await client.get(settings.keys.cached(digest))
             result = None if sealed is None else seal.open_result(sealed, f"cached.{digest}")
         except (redis.RedisError, OperatorError, Refused) as error:
@@ -49,7 +49,7 @@ class RedisStore:
     async def put(self, digest: str, result: Returned, ttl_s: float) -> None:
         """Keep a result."""
         try:
-            client, seal, settings = self._connected()
+            client, seal, settings = self._connect()
             sealed = seal.close_result(result, f"cached.{digest}")
             if len(sealed) > MAX_BYTES:
                 return
@@ -57,8 +57,8 @@ class RedisStore:
         except (redis.RedisError, OperatorError) as error:
             log.warning("result_not_cached: %s", error)
 
-    def _connected(self) -> tuple[redis.asyncio.Redis, Seal, Settings]:
-        settings = self._settings = self._settings or _found()
+    def _connect(self) -> tuple[redis.asyncio.Redis, Seal, Settings]:
+        settings = self._settings = self._settings or _find_settings()
         seal = self._seal = self._seal or Seal(settings)
         loop = asyncio.get_running_loop()
         if loop not in self._clients:
@@ -66,7 +66,7 @@ class RedisStore:
         return self._clients[loop], seal, settings
 
 
-def _found() -> Settings:
-    """Those of the fleet that runs. Its server stays without us: whoever performs a call is its user."""
+def _find_settings() -> Settings:
+    """Return the settings of the fleet that runs. Its server stays up without us: who performs a call uses it."""
     with running_redis(read_settings()) as settings:
         return settings

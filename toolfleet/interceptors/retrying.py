@@ -10,9 +10,8 @@ import logging
 import random
 from typing import Any, Final
 
-from toolfleet.arguments.parsing import BadArguments
-from toolfleet.errors import InvalidTool, ToolError, UnconvertibleValue
-from toolfleet.interceptors.protocol import Call, Proceed
+from toolfleet.errors import BadArguments, InvalidTool, ToolError, UnconvertibleValue
+from toolfleet.interceptors.protocol import Proceed, ToolInvocation
 from toolfleet.misspelt import exact
 
 log = logging.getLogger("toolfleet.interceptors")
@@ -47,8 +46,8 @@ class Retry:
         self._wait_s = wait_s
         self._max_wait_s = max_wait_s
 
-    async def __call__(self, call: Call, proceed: Proceed, /) -> Any:
-        """The first result that is no error of `on`. Raises the last such error, or any other one at once."""
+    async def __call__(self, call: ToolInvocation, proceed: Proceed, /) -> Any:
+        """Return the first result that is no error of `on`. Raises the last such error, or any other one at once."""
         context = call.context
         while True:
             try:

@@ -204,7 +204,7 @@ def _join(directory: Path, timeout_s: float) -> Membership | None:
 
 
 def _knock(sockets: Path) -> socket.socket | None:
-    """A connection to the keeper that runs; None if there is none."""
+    """Return a connection to the keeper that runs; None if there is none."""
     connection = socket.socket(socket.AF_UNIX)
     try:
         connection.connect(str(sockets / KEEPER_SOCKET))
@@ -215,7 +215,7 @@ def _knock(sockets: Path) -> socket.socket | None:
 
 
 def _order_keeper(layout: Layout, *, temporary: bool) -> socket.socket:
-    """A connection to a new keeper, which detaches itself from this process."""
+    """Return a connection to a new keeper, which detaches itself from this process."""
     ours, theirs = socket.socketpair()
     with theirs, (layout.directory / LOG).open("ab") as log, ExitStack() as unless_ordered:
         unless_ordered.enter_context(ours)
@@ -243,7 +243,7 @@ def _order_keeper(layout: Layout, *, temporary: bool) -> socket.socket:
 
 
 def _listen(connection: socket.socket, directory: Path, timeout_s: float) -> dict[str, str]:
-    """What the keeper says, which is once the server answers; nothing if it ends without a word."""
+    """Return what the keeper says, which is once the server answers; nothing if it ends without a word."""
     connection.settimeout(timeout_s)
     try:
         with connection.makefile("rb") as lines:
@@ -274,7 +274,7 @@ def _unanswered(directory: Path) -> str:
 
 
 def _log_of(directory: Path) -> str:
-    """The end of the server's log, for a message."""
+    """Return the end of the server's log, for a message."""
     try:
         lines = (directory / LOG).read_text(errors="replace").splitlines()
     except OSError:

@@ -137,7 +137,7 @@ class LocalFleet:
         return {queue: tools for queue, tools in unserved.items() if queue in self._pools}
 
     def _unserved(self) -> dict[str, list[str]]:
-        """The tools that the announced workers have loaded and nobody serves, by queue."""
+        """Return the tools that the announced workers have loaded and nobody serves, by queue."""
         keys = self.settings.keys
         with connect(self.settings) as client:
             names = [name.decode() for name in client.zrange(keys.workers(), 0, -1)]
@@ -172,8 +172,8 @@ class LocalFleet:
 
     def _settings(self, stack: ExitStack) -> Settings:
         if self._redis_url:
-            return _checked(read_settings(redis_url=self._redis_url, **self._overrides))
-        _checked(read_settings(redis_url=NOT_STARTED_YET, **self._overrides))
+            return _check(read_settings(redis_url=self._redis_url, **self._overrides))
+        _check(read_settings(redis_url=NOT_STARTED_YET, **self._overrides))
         server = EmbeddedServer(data_dir=self._data_dir, temporary=self._data_dir is None)
         settings = read_settings(redis_url=stack.enter_context(server).url, **self._overrides)
         if settings.secret.get_secret_value():
@@ -201,19 +201,19 @@ def redis_or_embedded(**overrides: object) -> Iterator[Settings]:
     """
     settings = read_settings(**overrides)
     if settings.names_redis:
-        with connect(_checked(settings)) as client:
+        with connect(_check(settings)) as client:
             client.ping()
         yield settings
         return
     with EmbeddedServer() as server:
-        yield _checked(read_settings(redis_url=server.url, **overrides))
+        yield _check(read_settings(redis_url=server.url, **overrides))
 
 
 _OPTION_NAMES: Final = Settings.model_fields.keys() | keywords(LocalFleet.__init__)
 
 
-def _checked(settings: Settings) -> Settings:
-    """The same settings, if their URLs can be used. Raises InvalidSettings."""
+def _check(settings: Settings) -> Settings:
+    """Return the same settings, if their URLs can be used. Raises InvalidSettings."""
     stream_url(settings.redis_url)
     check_broker_url(settings.celery_broker_url)
     if not settings.redis_url.startswith("sentinel://"):

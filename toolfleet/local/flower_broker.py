@@ -28,7 +28,7 @@ class StreamsBroker:
         self._settings = settings
 
     async def queues(self, names: Iterable[str]) -> list[dict[str, Any]]:
-        """A row for each queue: messages in all, ready for a worker, and unacknowledged.
+        """Return a row for each queue: messages in all, ready for a worker, and unacknowledged.
 
         All of them count those that are not due yet, which are neither.
         """
@@ -52,7 +52,7 @@ class StreamsBroker:
 
 
 async def _in_hand(client: redis.asyncio.Redis, stream: str) -> int:
-    """What workers have of a stream; what was handed back is nobody's."""
+    """Return what workers have of a stream; what was handed back is nobody's."""
     try:
         pending = await client.xpending(stream, GROUP)
     except redis.ResponseError:

@@ -45,7 +45,7 @@ LOG_MAX_BYTES = 8 * 1024 * 1024
 PR_SET_PDEATHSIG = 1
 
 
-class Refused(Exception):
+class ServerRefused(Exception):
     """The server cannot be kept; the text says why."""
 
 
@@ -65,7 +65,7 @@ class Orders:
     temporary: bool
 
 
-class Server:
+class KeptServer:
     """The server's process, and the lock on its directory, which it inherits.
 
     Should the keeper be killed, the directory stays locked until the server is gone too: two never write one file.
@@ -94,9 +94,9 @@ class Server:
         give_up = time.monotonic() + ANSWER_WITHIN_S
         while (reply := ask(self._orders.address)) != b"+PONG":
             if self._process.poll() is not None:
-                raise Refused(f"the server ended with exit code {self._process.returncode}")
+                raise ServerRefused(f"the server ended with exit code {self._process.returncode}")
             if reply != b"-LOADING" and time.monotonic() > give_up:
-                raise Refused(f"the server did not answer within {ANSWER_WITHIN_S:g} seconds")
+                raise ServerRefused(f"the server did not answer within {ANSWER_WITHIN_S:g} seconds")
             time.sleep(0.01)
 
     def start_again_if_dead(self) -> None:
@@ -127,7 +127,7 @@ def main() -> None:
     users = [socket.socket(fileno=orders.channel)]
     try:
         keep(orders, users)
-    except (Refused, OSError) as error:
+    except (ServerRefused, OSError) as error:
         say(users[0], failed=str(error))
     # `users` still holds the last one's socket: it closes with this process, when all is done.
 
@@ -140,7 +140,7 @@ def keep(orders: Orders, users: list[socket.socket]) -> None:
         say(users[0], busy=True)
         return
     empty_a_long_log()
-    with listening(Path(orders.door), directory) as door, Server(orders, lock) as server:
+    with listening(Path(orders.door), directory) as door, KeptServer(orders, lock) as server:
         server.wait_until_it_answers()
         with suppress(SystemExit):
             serve(door, users, orders.url, server)
@@ -148,7 +148,7 @@ def keep(orders: Orders, users: list[socket.socket]) -> None:
         shutil.rmtree(directory, ignore_errors=True)
 
 
-def serve(door: socket.socket, users: list[socket.socket], url: str, server: Server) -> None:
+def serve(door: socket.socket, users: list[socket.socket], url: str, server: KeptServer) -> None:
     """Let users in and out; return when the last one has left, whose socket stays in `users`."""
     with selectors.DefaultSelector() as selector:
         selector.register(door, selectors.EVENT_READ)
@@ -172,7 +172,7 @@ def serve(door: socket.socket, users: list[socket.socket], url: str, server: Ser
 
 
 def take_lock(directory: Path) -> int | None:
-    """The descriptor that locks the directory, or None if another keeper or its server has it."""
+    """Return the descriptor that locks the directory, or None if another keeper or its server has it."""
     lock = os.open(directory / LOCK, os.O_RDWR | os.O_CREAT, 0o600)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -215,7 +215,7 @@ def say(user: socket.socket, **facts: object) -> None:
 
 
 def ask(address: str) -> bytes:
-    """The first word of the server's answer to PING; empty if it does not answer."""
+    """Return the first word of the server's answer to PING; empty if it does not answer."""
     with socket.socket(socket.AF_UNIX) as client, suppress(OSError):
         client.settimeout(1.0)
         client.connect(address)

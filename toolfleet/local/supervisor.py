@@ -50,7 +50,7 @@ class Supervisor:
         self._due: list[tuple[float, str]] = []
 
     def look(self) -> tuple[list[WorkerProcess], list[WorkerProcess]]:
-        """The workers that have ended since the last look, and those that were started in their place just now.
+        """Return the workers that have ended since the last look, and those that were started in their place just now.
 
         Raises WorkerNotReady when a pool's workers keep dying.
         """

@@ -47,7 +47,7 @@ class WorkerProcess:
         return self.process.poll() is None
 
     def ending(self) -> str:
-        """How the process ended and what it said last: in one line if the worker itself knew the reason."""
+        """Return how the process ended and what it said last: in one line if the worker itself knew the reason."""
         code = self.process.poll()
         last_line = self.log_tail().rpartition("\n")[2]
         if last_line.startswith(CLEAR_LINE):
@@ -56,7 +56,7 @@ class WorkerProcess:
         return "\n".join(filter(None, [f"worker {self.name} {how}", self.log_tail()]))
 
     def log_tail(self) -> str:
-        """The last lines that the worker logged."""
+        """Return the last lines that the worker logged."""
         lines = self.log_path.read_text(errors="replace").rstrip().splitlines()
         return "\n".join(lines[-LOG_TAIL_LINES:])
 

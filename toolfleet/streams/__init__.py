@@ -1,6 +1,53 @@
 """A kombu transport on Redis Streams: batches in, batches out, leases, priorities, dead letters.
 
 Importing this package makes its URL schemes known to kombu. What other parts of the project need is exported here.
+
+The rules of the transport
+--------------------------
+
+A queue has one stream for each priority level, and a sorted set for messages that are not due yet. All streams have one
+consumer group, `workers`. A *consumer* is one worker process. Redis keeps for each entry that the group has read (a
+*pending* entry) which consumer has it, and how often it was delivered. So a message is always in one of these states:
+
+    state      where it is                       what leads out of it
+    scheduled  in the queue's sorted set         its time comes: fetch.lua -> new
+    new        in a stream, not read yet         a worker reads it: fetch.lua, or a waiting XREADGROUP -> held
+                                                 nobody reads its lane: retire_lane.lua -> new, in the queue
+                                                 the queue is purged: purge.lua -> gone
+    held       pending, with a worker            its result is stored (workers/delivery/settle.py) -> gone
+                                                 it is acknowledged: XACK and XDEL -> gone
+                                                 the worker gives it back: park.lua -> returned
+                                                 it is for another worker: forward.lua -> new or scheduled, elsewhere
+                                                 it cannot be handled: bury.lua -> dead letter
+                                                 it is a copy of a claimed call: fetch.lua, or XACK and XDEL -> gone
+                                                 the worker stops: leave.lua -> returned
+                                                 the process dies: leave.lua or sweep.lua -> returned
+    returned   pending, with `@returned`         a worker takes it, before all that is new: fetch.lua -> held
+                                                 its last holder settles it after all -> gone
+                                                 nobody reads its lane: retire_lane.lua -> new, in the queue
+                                                 the queue is purged: purge.lua -> gone
+
+There is no state in between. A read makes an entry pending in the same command, so no message is ever only in the
+memory of a worker, and nothing but the scripts above takes it out again.
+
+`@returned` is a consumer that no process is. Redis Streams cannot make a pending entry new again, and an entry that was
+deleted and added once more would lose its delivery count. So what is given back goes to this consumer, which keeps
+count and order. It has no lease and is never swept.
+
+*Delivery count.* Each read of an entry adds one. A delivery counts if the tool may have begun: `park.lua` takes one off
+again for a message that never came to a start, `forward.lua` for one that only passed through. A message that moves to
+another stream is a new entry with a new id; it carries the id of its first entry (`first`) and the deliveries that
+count (`earlier`), so that its claim and its history go with it.
+
+*Claim.* A call whose effect must happen once is claimed for its first entry's id as it is read (`claim:{call_id}`). A
+pending entry tells of a second delivery of one message; the claim tells of a second message for one call.
+
+*Lease.* A worker lives as long as its lease does: `lease:{consumer}`, which a companion process sets to `alive` on
+every heartbeat (`lease_keeper.py`). When the worker ends in any way, its companion runs `leave.lua`, which sets the
+lease to `gone` and returns all that the worker held. When the companion is lost too (a lost machine), the key expires.
+Another worker's companion then finds a consumer without a lease, and after it has been missing at each look for a
+while, returns what it held (`sweep.lua`). A lapsed lease alone takes nothing away: whoever still holds the pending
+entry may settle.
 """
 
 from __future__ import annotations
@@ -39,7 +86,7 @@ SCHEMES: Final = ("streams", "streamss", "streams+socket", "streams-sentinel")
 
 
 def check_broker_url(url: str) -> str:
-    """The same URL if kombu knows its scheme. Raises InvalidSettings with the schemes that work."""
+    """Return the same URL if kombu knows its scheme. Raises InvalidSettings with the schemes that work."""
     scheme = urlsplit(url).scheme
     if scheme in SCHEMES or scheme.partition("+")[0] in TRANSPORT_ALIASES:
         return url

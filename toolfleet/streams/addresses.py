@@ -12,7 +12,7 @@ _NOT_FOR_OTHERS: Final = frozenset({"connection_class", "max_connections", "sock
 
 
 def address_of(channel: Any) -> dict[str, Any]:
-    """What another process needs to reach the channel's server, as JSON values."""
+    """Return what another process needs to reach the channel's server, as JSON values."""
     parameters = channel._connparams()
     if "credential_provider" in parameters:
         raise NotImplementedError("the stream transport's workers need a password: a credential provider is not enough")
@@ -28,7 +28,7 @@ def address_of(channel: Any) -> dict[str, Any]:
 
 
 def sentinel_pool(channel: Any, parameters: dict[str, Any]) -> tuple[redis.sentinel.Sentinel, Any]:
-    """A Sentinel and a pool of connections to the master it names."""
+    """Return a Sentinel and a pool of connections to the master it names."""
     service = getattr(channel, "master_name", None)
     if not service:
         raise ValueError("the transport option `master_name` must say which service the sentinels watch")

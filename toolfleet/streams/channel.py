@@ -21,7 +21,7 @@ from kombu.transport.redis import SentinelChannel
 from toolfleet.streams import scripts
 from toolfleet.streams.addresses import address_of, sentinel_pool
 from toolfleet.streams.claiming import claim
-from toolfleet.streams.entries import Delivery, Malformed, StreamMessage, tag_of
+from toolfleet.streams.entries import DeliveredEntry, Malformed, StreamMessage, tag_of
 from toolfleet.streams.holdings import Holdings, holdings_of
 from toolfleet.streams.names import GROUP, RETURNED, consumer_name, home_of
 from toolfleet.streams.qos import StreamQoS
@@ -41,14 +41,14 @@ PAUSE_AFTER_REFUSAL_S: Final = 1.0
 
 
 class Receiver(NamedTuple):
-    """Who gets a queue's messages."""
+    """The consumer callback of a queue."""
 
     callback: Callable[[StreamMessage], object]
     no_ack: bool
 
 
 class StreamChannel(StreamQueues):
-    """Queues on Redis Streams, and consumers that nobody outlives unnoticed."""
+    """A kombu channel that consumes from Redis Streams under a lease, so that its end is noticed by others."""
 
     QoS = StreamQoS
 
@@ -63,7 +63,7 @@ class StreamChannel(StreamQueues):
 
     def __init__(self, connection: Any, **kwargs: Any) -> None:
         self._receivers: dict[str, Receiver] = {}
-        self._inbox: deque[Delivery] = deque()
+        self._inbox: deque[DeliveredEntry] = deque()
         self._queue_of: dict[str, str] = {}
         self._read: Read | None = None
         self._read_client_id: tuple[Any, int] | None = None
@@ -102,17 +102,17 @@ class StreamChannel(StreamQueues):
             self._look_after(queue, streams)
 
     def basic_get(self, queue: str, no_ack: bool = False, **_: Any) -> StreamMessage | None:  # noqa: FBT001  # kombu's signature
-        """One message, or None when there is none."""
+        """Return one message, or None when there is none."""
         streams = self.streams(queue)
         fetch = self.commands.register_script(scripts.FETCH)
         arguments = self._reader.fetch_command(streams, [queue], 1)[3 + len(streams) :]
         reader = Reader(self.keys, self.priority_steps, self.holdings.consumer)
-        deliveries = reader.fetched(Read(streams, 1, 0, monotonic()), fetch(keys=streams, args=arguments))
+        deliveries = reader.take_fetched(Read(streams, 1, 0, monotonic()), fetch(keys=streams, args=arguments))
         if not deliveries:
             return None
         if not no_ack:
             self._look_after(queue, streams)
-        message = self._decoded(deliveries[0])
+        message = self._decode_or_bury(deliveries[0])
         if message is not None:
             self._note(message, no_ack=no_ack)
         self.settle()
@@ -167,8 +167,8 @@ class StreamChannel(StreamQueues):
         self._deliver_inbox()
         return True
 
-    def _receive_read(self) -> list[Delivery]:
-        """The reply of the read on its way. Redis's refusals are logged and waited out; lost connections raise."""
+    def _receive_read(self) -> list[DeliveredEntry]:
+        """Return what the read under way delivers. Redis's refusals are logged; lost connections raise."""
         read, self._read = self._read, None
         connection = self.client.connection
         try:
@@ -184,12 +184,12 @@ class StreamChannel(StreamQueues):
             self._flush_brpop_reauth()
         if read is None:
             return []
-        deliveries = self._claimed(self._reader.deliveries(read, reply))
+        deliveries = self._claim(self._reader.deliveries(read, reply))
         if deliveries and monotonic() - read.sent_s > self.brpop_timeout + LATE_REPLY_S:
             return self._still_ours(deliveries)
         return deliveries
 
-    def _claimed(self, deliveries: list[Delivery]) -> list[Delivery]:
+    def _claim(self, deliveries: list[DeliveredEntry]) -> list[DeliveredEntry]:
         kept, copies = claim(self.commands, self.keys, deliveries)
         if copies:
             self.holdings.acks.extend(tag_of(copy.stream, copy.entry_id) for copy in copies)
@@ -204,8 +204,8 @@ class StreamChannel(StreamQueues):
             logger.warning("reading rests for %g s, Redis refused it: %s", PAUSE_AFTER_REFUSAL_S, refusal)
             self._paused_until_s = monotonic() + PAUSE_AFTER_REFUSAL_S
 
-    def _still_ours(self, deliveries: list[Delivery]) -> list[Delivery]:
-        """After a stall of this process: what the reply delivered and nobody has taken over meanwhile."""
+    def _still_ours(self, deliveries: list[DeliveredEntry]) -> list[DeliveredEntry]:
+        """Return those that are still pending with this process: during a stall others may have taken them over."""
         with self.commands.pipeline(transaction=False) as pipeline:
             for delivery in deliveries:
                 at = delivery.entry_id
@@ -219,17 +219,17 @@ class StreamChannel(StreamQueues):
             self._deliver(inbox.popleft())
         self.settle_soon()
 
-    def _deliver(self, delivery: Delivery) -> None:
+    def _deliver(self, delivery: DeliveredEntry) -> None:
         receiver = self._receivers.get(self._queue_of[delivery.stream])
         if receiver is None or not self.qos.can_consume():
             self.holdings.parked.append((tag_of(delivery.stream, delivery.entry_id), True))
             return
-        message = self._decoded(delivery)
+        message = self._decode_or_bury(delivery)
         if message is not None:
             self._note(message, no_ack=receiver.no_ack)
             receiver.callback(message)
 
-    def _decoded(self, delivery: Delivery) -> StreamMessage | None:
+    def _decode_or_bury(self, delivery: DeliveredEntry) -> StreamMessage | None:
         try:
             # One delivery beyond the cap goes out, so that its receiver can tell whoever waits that it was given up.
             if delivery.deliveries > self.max_deliveries + 1:
@@ -249,11 +249,11 @@ class StreamChannel(StreamQueues):
     # --- settling, and looking after what is held ---------------------------------------------------------------
 
     def expect_credit(self) -> None:
-        """Before the event loop sends reads: from here on, credit that returns must wake it."""
+        """Wake the event loop when credit returns from here on. Called before the loop sends reads."""
         self._starved = True
 
     def tick(self) -> None:
-        """Once per turn of the event loop, after it has sent the next read."""
+        """Settle what waits. Called once per turn of the event loop, after it has sent the next read."""
         if self._in_poll:
             self._starved = False
         now_s = monotonic()
@@ -262,7 +262,7 @@ class StreamChannel(StreamQueues):
         self.settle()
 
     def settle_soon(self, *, urgent: bool = False) -> None:
-        """Something waits in the holdings: an event loop sends it at its next tick, without one it goes now.
+        """Send what waits in the holdings: an event loop at its next tick, at once where there is no loop.
 
         After this channel has closed, the process's next channel sends it.
         """
@@ -270,7 +270,7 @@ class StreamChannel(StreamQueues):
             return
         if self.connection.cycle.evented:
             self._starved |= urgent
-            self.credit_returned()
+            self.wake_for_credit()
         elif not self._inbox:
             self.settle()
 
@@ -285,7 +285,7 @@ class StreamChannel(StreamQueues):
         except redis.ResponseError as refusal:
             self._heal(refusal)
 
-    def credit_returned(self) -> None:
+    def wake_for_credit(self) -> None:
         """Wake the event loop if it sleeps without a read on its way."""
         if self._starved and self.connection is not None:
             self._starved = False
@@ -326,7 +326,7 @@ class StreamChannel(StreamQueues):
         )
 
     def _leave_lanes(self) -> None:
-        """What waits in the lanes that this channel has read is for their other readers, or for the queue."""
+        """Stop reading lanes. What waits in them is for their other readers, or goes to the queue."""
         lanes = [queue for queue in dict.fromkeys(self._queue_of.values()) if home_of(queue)]
         if lanes:
             self.holdings.keeper.leave_lanes()
@@ -337,7 +337,7 @@ class StreamChannel(StreamQueues):
                 logger.debug("a sweep will empty lane %s: %s", lane, refusal)
 
     def _look_after_holdings(self, now_s: float) -> None:
-        """Replace a lost companion, hand back what nobody here can run any more."""
+        """Replace a lost companion, and hand back what nobody here can run any more."""
         self._looked_after_s = now_s
         self.holdings.keeper.ensure()
         if self.holdings.orphans:
@@ -346,7 +346,7 @@ class StreamChannel(StreamQueues):
             self._find_lost_replies(now_s)
 
     def _find_lost_replies(self, now_s: float) -> None:
-        """Between two reads: hand back what Redis has delivered to this process and nobody here has seen."""
+        """Hand back what Redis has delivered to this process and nobody here has seen. Called between two reads."""
         self._lost_sought_s = now_s
         tags = [tag for stream in self._queue_of for tag in self._pending_for_long(stream)]
         self.holdings.parked.extend((tag, True) for tag in tags if not self.holdings.knows(tag))
@@ -412,7 +412,7 @@ class StreamChannel(StreamQueues):
 
 
 class SentinelStreamChannel(StreamChannel, SentinelChannel):  # type: ignore[misc]  # kombu ships no types
-    """The same, on the master that Redis Sentinel names."""
+    """A stream channel on the master that Redis Sentinel names."""
 
     from_transport_options = (
         *StreamChannel.from_transport_options,

@@ -7,10 +7,12 @@ from collections.abc import Sequence
 import redis
 
 from toolfleet.keys import Keys
-from toolfleet.streams.entries import Delivery, claim_of
+from toolfleet.streams.entries import DeliveredEntry, claim_of
 
 
-def claim(client: redis.Redis, keys: Keys, deliveries: Sequence[Delivery]) -> tuple[list[Delivery], list[Delivery]]:
+def claim(
+    client: redis.Redis, keys: Keys, deliveries: Sequence[DeliveredEntry]
+) -> tuple[list[DeliveredEntry], list[DeliveredEntry]]:
     """Claim the calls among these deliveries. Returns those that may go on, in order, and the copies of other messages.
 
     A call whose claim could not be written goes on unclaimed: its worker claims it, or finds that it cannot.

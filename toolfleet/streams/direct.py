@@ -54,13 +54,13 @@ class DirectPublisher:
         await (self._publish_in_lanes if with_lanes else self._publish)(args=arguments)
 
     def _lane(self, message: TaskMessage) -> tuple[str, str]:
-        """Who reads a message's lane, and its stream."""
+        """Return who reads a message's lane, and its stream."""
         if not message.lane:
             return "", ""
         return self._keys.lane(message.lane), self._keys.queue(message.lane, message.priority)
 
     def _place(self, queue: str, priority: Priority) -> tuple[str, bytes]:
-        """The stream of a queue's level, and the properties that all of its messages have."""
+        """Return the stream of a queue's level, and the properties that all of its messages have."""
         place = self._places.get((queue, priority))
         if place is None:
             delivery_info = {"exchange": "", "routing_key": queue}

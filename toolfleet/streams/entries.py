@@ -27,7 +27,7 @@ class Malformed(ValueError):
     """An entry that no worker may be given; the text says why, and is the same for all entries of one kind."""
 
 
-class Delivery(NamedTuple):
+class DeliveredEntry(NamedTuple):
     """One entry as it was read. `deliveries` is 1 the first time."""
 
     stream: str
@@ -41,7 +41,7 @@ class StreamMessage(virtual.Message):  # type: ignore[misc]  # kombu ships no ty
     """A message from a stream, or (made in the inherited way) from a fanout exchange."""
 
     @classmethod
-    def from_delivery(cls, channel: Any, delivery: Delivery, consumer: str, max_bytes: int) -> Self:
+    def from_delivery(cls, channel: Any, delivery: DeliveredEntry, consumer: str, max_bytes: int) -> Self:
         """Check and decode an entry. Raises Malformed."""
         body, headers, properties = _parts(delivery.fields, max_bytes)
         decoded = _decoded(body, headers)
@@ -75,7 +75,7 @@ class StreamMessage(virtual.Message):  # type: ignore[misc]  # kombu ships no ty
 
 
 def tag_of(stream: str, entry_id: str) -> str:
-    """The delivery tag of an entry: the same in each of its deliveries."""
+    """Return the delivery tag of an entry: the same in each of its deliveries."""
     return f"{stream}|{entry_id}"
 
 
@@ -86,7 +86,7 @@ def entry_of(tag: str) -> tuple[str, str]:
 
 
 def origin_of(fields: Fields) -> tuple[str, int]:
-    """The first entry's id of a message that was carried here ("" otherwise), and its earlier deliveries.
+    """Return the first entry's id of a message that was carried here ("" otherwise), and its earlier deliveries.
 
     Raises Malformed.
     """
@@ -97,7 +97,7 @@ def origin_of(fields: Fields) -> tuple[str, int]:
         raise Malformed("it does not say where it came from") from None
 
 
-def claim_of(delivery: Delivery) -> tuple[str, int, str] | None:
+def claim_of(delivery: DeliveredEntry) -> tuple[str, int, str] | None:
     """Call id, seconds and claimant of an unclaimed delivery's claim; None when there is nothing to claim."""
     fields = delivery.fields
     if delivery.claimed or b"claim" not in fields:
@@ -112,7 +112,7 @@ def claim_of(delivery: Delivery) -> tuple[str, int, str] | None:
 
 
 def encode(message: Mapping[str, Any], headers: Mapping[str, Any], max_bytes: int) -> list[str | bytes]:
-    """The fields of an entry, flat, as XADD takes them.
+    """Return the fields of an entry, flat, as XADD takes them.
 
     Raises ContentDisallowed for anything but plain JSON, ValueError for what is larger than `max_bytes`.
     """
@@ -132,7 +132,7 @@ def dumps(value: Any) -> bytes:
     try:
         return orjson.dumps(value)
     except TypeError:
-        return kombu_json.dumps(value).encode()  # type: ignore[no-any-return]
+        return kombu_json.dumps(value).encode()  # type: ignore[no-any-return]  # kombu ships no types
 
 
 _RECREATED: Final = frozenset({"body_encoding", "delivery_tag"})
@@ -173,7 +173,7 @@ def _parts(fields: Fields, max_bytes: int) -> tuple[bytes, dict[str, Any], dict[
 
 
 def _decoded(body: bytes, headers: dict[str, Any]) -> Any:
-    """The parsed body, for kombu to find when it is asked for; None leaves kombu to parse its typed values."""
+    """Return the parsed body, for kombu to find when it is asked for; None leaves kombu to parse its typed values."""
     try:
         decoded = orjson.loads(body)
     except orjson.JSONDecodeError:

@@ -68,7 +68,7 @@ class Holdings:
             logger.warning("message %s goes to the dead letters, as others may for the same reason: %s", tag, reason)
 
     def knows(self, tag: str) -> bool:
-        """Whether some part of this process has the message, or has something to say about it."""
+        """Return whether some part of this process has the message, or has something to say about it."""
         return tag in self.orphans or any(tag in qos.held for qos in self.receiving) or tag in self._spoken_of()
 
     def abandoned(self) -> list[str]:
@@ -77,7 +77,7 @@ class Holdings:
         return [tag for tag, message in self.orphans.items() if message() is None and tag not in running]
 
     def running(self) -> set[str]:
-        """Tags of the messages whose work has begun, as the pool or Celery knows."""
+        """Return the tags of the messages whose work has begun, as the pool or Celery knows."""
         celery_state = sys.modules.get("celery.worker.state")
         if celery_state is None:
             return set(self.started)

@@ -40,7 +40,7 @@ class Lanes:
             pass
 
     def of(self, client: redis.Redis, queue: str) -> list[str]:
-        """The lanes of a queue, by name; a lane has none."""
+        """Return the lanes of a queue, by name; a lane has none."""
         names = cast("set[bytes]", client.smembers(self._keys.lanes(queue)))
         return sorted(name.decode() for name in names)
 

@@ -89,7 +89,7 @@ class LeaseKeeper:
             self._retire(lane)
 
     def _lanes_of_others(self) -> list[str]:
-        """The lanes of this worker's queues that it does not read: their last reader may be gone."""
+        """Return the lanes of this worker's queues that it does not read: their last reader may be gone."""
         prefix = self._orders["lanes_prefix"]
         known: list[Any] = [name for queue in self._queues for name in self._client.smembers(prefix + queue)]
         return [lane for lane in (name.decode() for name in known) if lane not in self._reading]
@@ -112,14 +112,14 @@ class LeaseKeeper:
     def _sweep_queue(self, queue: str, streams: list[str]) -> None:
         orders, now = self._orders, time.monotonic()
         arguments = [orders["group"], orders["returned"], orders["consumer"], orders["lease_prefix"]]
-        arguments += [orders["sweeper_prefix"] + queue, orders["term_ms"], *self._condemned(now)]
+        arguments += [orders["sweeper_prefix"] + queue, orders["term_ms"], *self._condemn(now)]
         for name in self._sweep(keys=streams, args=arguments):
             suspect = name.decode()
             since, seen = self._missing_since.get(suspect, (now, now))
             # Only what was missing at every look counts: a pause of Redis, or of this process, starts the clock again.
             self._missing_since[suspect] = (since if now - seen <= 3 * orders["sweep_every_s"] else now, now)
 
-    def _condemned(self, now: float) -> list[str]:
+    def _condemn(self, now: float) -> list[str]:
         fresh_s = 3 * self._orders["sweep_every_s"]
         self._missing_since = {
             name: (since, seen) for name, (since, seen) in self._missing_since.items() if now - seen <= fresh_s
@@ -127,7 +127,7 @@ class LeaseKeeper:
         return [name for name, (since, seen) in self._missing_since.items() if seen - since >= self._orders["grace_s"]]
 
     def _attempt(self, action: Callable[[], None]) -> bool:
-        """Whether it was done. An outage of Redis is waited out, with pauses that grow to a second."""
+        """Return whether it was done. An outage of Redis is waited out, with pauses that grow to a second."""
         try:
             action()
         except (redis.RedisError, OSError):
@@ -156,7 +156,7 @@ class LeaseKeeper:
 
 
 def connect(address: dict[str, Any]) -> redis.Redis:
-    """A client for the address that the worker itself uses."""
+    """Return a client for the address that the worker itself uses."""
     options = dict(address["options"], socket_timeout=2.0)
     if address["kind"] == "sentinel":
         sentinels = [tuple(host) for host in address["sentinels"]]
@@ -171,7 +171,7 @@ def connect(address: dict[str, Any]) -> redis.Redis:
 
 
 def orders_from(descriptor: int) -> Callable[[float], dict[str, Any] | None]:
-    """A function that waits for the next JSON line, and raises EOFError when the writer is gone."""
+    """Return a function that waits for the next JSON line, and raises EOFError when the writer is gone."""
     selector = selectors.DefaultSelector()
     selector.register(descriptor, selectors.EVENT_READ)
     buffer = bytearray()

@@ -24,13 +24,13 @@ _LANE: Final = re.compile(r"(?P<home>.+)\.lane-[0-9a-f]{12}")
 
 
 def lane_name(queue: str, digest: str) -> str:
-    """The lane of a queue for the consumers that share `digest`, 12 hexadecimal digits."""
+    """Return the lane of a queue for the consumers that share `digest`, 12 hexadecimal digits."""
     return f"{queue}.lane-{digest}"
 
 
 @lru_cache
 def home_of(name: str) -> str | None:
-    """The queue that a lane belongs to; None for what is no lane."""
+    """Return the queue that a lane belongs to; None for what is no lane."""
     match = _LANE.fullmatch(name)
     return match["home"] if match else None
 
@@ -39,8 +39,11 @@ class Priority(IntEnum):
     """Levels of a queue; a lower one is always served first, as in kombu's Redis transport."""
 
     INTERACTIVE = 0
+    """Somebody waits for the answer."""
     NORMAL = 3
+    """The default."""
     BATCH = 6
+    """Work that may wait for all other."""
 
 
 class _ProcessName:

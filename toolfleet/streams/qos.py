@@ -39,11 +39,11 @@ class StreamQoS(virtual.QoS):  # type: ignore[misc]  # kombu ships no types
         return self.holdings.started
 
     def can_consume(self) -> bool:
-        """Whether at least one more message may be delivered."""
+        """Return whether at least one more message may be delivered."""
         return not self.prefetch_count or len(self.held) < self.prefetch_count
 
     def credit(self) -> int:
-        """How many messages the next read may deliver."""
+        """Return how many messages the next read may deliver."""
         if "can_consume" in self.__dict__:  # Celery's worker_disable_prefetch replaces it: one at a time, then
             return 1
         if not self.prefetch_count:
@@ -51,11 +51,11 @@ class StreamQoS(virtual.QoS):  # type: ignore[misc]  # kombu ships no types
         return max(1, min(self.prefetch_count - len(self.held), MAX_READ))
 
     def append(self, message: Any, delivery_tag: str) -> None:
-        """Note a delivery."""
+        """Hold a delivered message until it is settled."""
         self.held[delivery_tag] = weakref.ref(message)
 
     def get(self, delivery_tag: str) -> Any:
-        """The delivered message. Raises KeyError when it is settled or gone."""
+        """Return the delivered message. Raises KeyError when it is settled or gone."""
         message = self.held[delivery_tag]()
         if message is None:
             raise KeyError(delivery_tag)
@@ -73,7 +73,7 @@ class StreamQoS(virtual.QoS):  # type: ignore[misc]  # kombu ships no types
         if self.held.pop(delivery_tag, None) is None:
             self.holdings.orphans.pop(delivery_tag, None)
         self.holdings.started.discard(delivery_tag)
-        self.channel.credit_returned()
+        self.channel.wake_for_credit()
 
     def reject(self, delivery_tag: str, requeue: bool = False) -> None:  # noqa: FBT001  # kombu's signature
         """Give a message to another worker, with this delivery counted; or to the dead letters."""
@@ -95,7 +95,7 @@ class StreamQoS(virtual.QoS):  # type: ignore[misc]  # kombu ships no types
         self.channel.settle_soon(urgent=True)
 
     def hand_back_unstarted(self) -> None:
-        """At a clean end: hand back all that is held, except what runs; that can still be acknowledged."""
+        """Hand back all that is held at a clean end, except what runs, which can still be acknowledged."""
         running = self.holdings.running()
         self.hand_back(tag for tag in self.held if tag not in running)
         self.orphan()
@@ -109,7 +109,7 @@ class StreamQoS(virtual.QoS):  # type: ignore[misc]  # kombu ships no types
         self.hand_back(tag for tag, message in self.held.items() if message() is None and tag not in running)
 
     def orphan(self) -> None:
-        """The channel ends while its messages are still at work: they stay this process's, under no channel."""
+        """Let the channel end while its messages are still at work. They stay this process's, under no channel."""
         self.holdings.orphans.update(self.held)
         self.held.clear()
 
@@ -119,7 +119,7 @@ class StreamQoS(virtual.QoS):  # type: ignore[misc]  # kombu ships no types
         return []
 
     def restore_unacked_once(self, stderr: Any = None) -> None:
-        """Nothing: the channel has decided about its messages before kombu asks."""
+        """Do nothing: the channel has decided about its messages before kombu asks."""
 
     def restore_visible(self, *_: Any, **__: Any) -> None:
-        """Nothing: leases tell which worker is gone, not a timeout."""
+        """Do nothing: leases tell which worker is gone, not a timeout."""

@@ -60,7 +60,7 @@ class StreamQueues(Channel):  # type: ignore[misc]  # kombu ships no types
         self.lanes = Lanes(self.keys, self.priority_steps)
 
     def streams(self, queue: str) -> list[str]:
-        """The streams of a queue, the most urgent first."""
+        """Return the streams of a queue, the most urgent first."""
         return [self.keys.queue(queue, level) for level in self.priority_steps]
 
     # --- publishing ---------------------------------------------------------------------------------------------
@@ -72,7 +72,7 @@ class StreamQueues(Channel):  # type: ignore[misc]  # kombu ships no types
             message["properties"]["delivery_info"].update(exchange=exchange, routing_key=routing_key)
 
     def create_publish_batch(self, max_size: int) -> StreamPublishBatch:
-        """What `Producer.batch()` fills: one round trip for up to `max_size` messages."""
+        """Return what `Producer.batch()` fills: one round trip for up to `max_size` messages."""
         return StreamPublishBatch(self, max_size)
 
     def _put(self, queue: str, message: dict[str, Any], _publish_batch: Any = None, **_: Any) -> None:
@@ -118,7 +118,7 @@ class StreamQueues(Channel):  # type: ignore[misc]  # kombu ships no types
         super().exchange_declare(exchange, type, **kwargs)
 
     def _size(self, queue: str) -> int:
-        """Messages that a worker could take now, from the queue or a lane of it.
+        """Return how many messages a worker could take now, from the queue or a lane of it.
 
         Not those being worked on, not those that are not due.
         """

@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 
 from toolfleet.keys import Keys
 from toolfleet.streams import scripts
-from toolfleet.streams.entries import Delivery, Fields
+from toolfleet.streams.entries import DeliveredEntry, Fields
 from toolfleet.streams.names import GROUP, RETURNED, home_of
 
 FETCH_EVERY_S: Final = 1.0
@@ -42,7 +42,7 @@ class Reader:
         self._next_due_ms = -1
 
     def streams(self, queues: Iterable[str]) -> list[str]:
-        """The streams of these queues, level by level."""
+        """Return the streams of these queues, level by level."""
         names = list(queues)
         return [self._keys.queue(queue, level) for level in self._levels for queue in names]
 
@@ -51,7 +51,7 @@ class Reader:
         self._fetch = True
 
     def next_read(self, queues: Sequence[str], budget: int, now_s: float, wait_ms: int) -> tuple[Read, list[str | int]]:
-        """The next read and its command."""
+        """Return the next read and its command."""
         streams = self.streams(queues)
         if self._fetch or now_s - self._fetched_s >= FETCH_EVERY_S:
             self._fetched_s = now_s
@@ -64,7 +64,7 @@ class Reader:
         return Read(streams, budget, count, now_s), command
 
     def fetch_command(self, streams: Sequence[str], queues: Sequence[str], budget: int) -> list[str | int]:
-        """The call of the fetch script."""
+        """Return the call of the fetch script."""
         return [
             "EVALSHA",
             scripts.FETCH_SHA,
@@ -75,25 +75,25 @@ class Reader:
             *(self._keys.scheduled(queue) for queue in queues if home_of(queue) is None),
         ]
 
-    def deliveries(self, read: Read, reply: Any) -> list[Delivery]:
-        """What a reply delivers; remembers what to read next."""
-        return self._blocked(read, reply) if read.per_stream else self.fetched(read, reply)
+    def deliveries(self, read: Read, reply: Any) -> list[DeliveredEntry]:
+        """Return what a reply delivers; remembers what to read next."""
+        return self._take_waited(read, reply) if read.per_stream else self.take_fetched(read, reply)
 
-    def fetched(self, read: Read, reply: Any) -> list[Delivery]:
-        """What a reply of the fetch script delivers."""
+    def take_fetched(self, read: Read, reply: Any) -> list[DeliveredEntry]:
+        """Return what a reply of the fetch script delivers."""
         self._next_due_ms, entries = reply
         self._fetch = len(entries) >= read.budget
         return [
-            Delivery(read.streams[position - 1], entry_id.decode(), deliveries, bool(claimed), fields)
+            DeliveredEntry(read.streams[position - 1], entry_id.decode(), deliveries, bool(claimed), fields)
             for position, entry_id, deliveries, claimed, fields in entries
         ]
 
-    def _blocked(self, read: Read, reply: Any) -> list[Delivery]:
+    def _take_waited(self, read: Read, reply: Any) -> list[DeliveredEntry]:
         by_stream = _by_stream(reply)
         # Nothing for a whole wait, or as much as was asked for: there may be more, or returned and scheduled ones.
         self._fetch = not by_stream or any(len(entries) >= read.per_stream for entries in by_stream.values())
         return [
-            Delivery(stream, entry_id.decode(), 1, False, fields)
+            DeliveredEntry(stream, entry_id.decode(), 1, False, fields)
             for stream in read.streams
             for entry_id, fields in by_stream.get(stream, ())
         ]

@@ -25,10 +25,10 @@ def due_unix_s(headers: Mapping[str, Any]) -> float | None:
 
 
 def without_eta(headers: Mapping[str, Any]) -> dict[str, Any]:
-    """The same headers for a message that waits in Redis."""
+    """Return the same headers for a message that waits in Redis."""
     return {**headers, "eta": None}
 
 
 def scheduled_member(stream: str, fields: Sequence[str | bytes]) -> bytes:
-    """A waiting message as the fetch script unpacks it: its stream, then the entry's fields."""
+    """Return a waiting message as the fetch script unpacks it: its stream, then the entry's fields."""
     return orjson.dumps([stream, *(field if isinstance(field, str) else field.decode() for field in fields)])

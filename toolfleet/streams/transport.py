@@ -34,7 +34,7 @@ class StreamPoller(MultiChannelPoller):  # type: ignore[misc]  # kombu ships no 
             channel.tick()
 
     def maybe_restore_messages(self) -> None:
-        """Nothing: leases tell which worker is gone."""
+        """Do nothing: leases tell which worker is gone."""
 
 
 class Transport(RedisTransport):  # type: ignore[misc]  # kombu ships no types

@@ -10,16 +10,16 @@ from __future__ import annotations
 from toolfleet.points import Point
 from toolfleet.testing.fates import clock_offset, kill_at, stop_at
 from toolfleet.testing.faulty_network import Proxy
-from toolfleet.testing.faulty_server import Server
+from toolfleet.testing.faulty_server import FaultyServer
 from toolfleet.testing.lone_tool import RecordingContext, call, context
-from toolfleet.testing.mortal_fleet import LocalFleet
+from toolfleet.testing.mortal_fleet import MortalFleet
 
 __all__ = [
-    "LocalFleet",
+    "FaultyServer",
+    "MortalFleet",
     "Point",
     "Proxy",
     "RecordingContext",
-    "Server",
     "call",
     "clock_offset",
     "context",

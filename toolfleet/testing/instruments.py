@@ -1,6 +1,6 @@
 """Imported by a process that is to suffer: reads its fate from the environment and arranges it. Importing it acts.
 
-A worker imports it by `--instrument toolfleet.testing.instruments`, which `toolfleet.testing.LocalFleet` adds.
+A worker imports it by `--instrument toolfleet.testing.instruments`, which `toolfleet.testing.MortalFleet` adds.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from toolfleet.testing.fates import CLOCK_VARIABLE, KILL_VARIABLE, STOP_VARIABLE
 
 
 def fatal_hook(fates: dict[Fate, signal.Signals]) -> Hook:
-    """A hook that sends this process the signal of each fate whose time has come; each comes once."""
+    """Return a hook that sends this process the signal of each fate whose time has come; each comes once."""
     arrivals: Counter[Fate] = Counter()
 
     def hook(point: Point, subject_id: str) -> None:

@@ -15,7 +15,7 @@ from pydantic_core import from_json, to_json
 
 from toolfleet.calls import Failed, Progress, Returned, Submitted, ToolCall
 from toolfleet.context import Context, without_address
-from toolfleet.interceptors import Interceptor
+from toolfleet.interceptors import ToolInterceptor
 from toolfleet.misspelt import exact
 from toolfleet.tool import Tool
 from toolfleet.workers.tool.execute import execute
@@ -73,7 +73,7 @@ async def call(
     arguments: str | Mapping[str, Any],
     ctx: Context | None = None,
     *,
-    interceptors: Sequence[Interceptor] = (),
+    interceptors: Sequence[ToolInterceptor] = (),
 ) -> Returned | Failed | Submitted:
     """What a model's call of `tool` comes to: arguments are read, repaired and checked, errors become results.
 

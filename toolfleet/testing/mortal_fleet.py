@@ -20,14 +20,14 @@ WITHIN_S: Final = 60.0
 POLL_S: Final = 0.02
 
 
-class LocalFleet(local.LocalFleet):
+class MortalFleet(local.LocalFleet):
     """As `toolfleet.local.fleet.LocalFleet`, for tests of what happens when a worker is lost.
 
-    `workers` holds those that were not killed here. Use a short lease: `LocalFleet([...], lease_s=3, heartbeat_s=0.5)`.
+    `workers` holds those that were not killed here. Use a short lease: `MortalFleet([...], lease_s=3)`.
     """
 
     def alive(self, pool: str | None = None) -> list[WorkerProcess]:
-        """The workers of a pool, or of all, whose process runs; a frozen one runs too."""
+        """Return the workers of a pool, or of all, whose process runs; a frozen one runs too."""
         return [worker for worker in self.workers if worker.is_running and pool in {None, worker.pool}]
 
     def kill_worker(

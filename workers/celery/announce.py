@@ -65,16 +65,16 @@ class Announcer:
                 return None
             tool = self._announcement.tools[position].name
             source = variant.decode().partition(" ")[2]
-            if workers := self._serving(tool, variant.decode()):
+            if workers := self._find_servers(tool, variant.decode()):
                 return Clash(tool, self._announcement.sources[tool], source, workers)
             # Its last worker is gone. If another one comes this moment, it will say so again.
             self._client.zrem(self._keys.spec(tool), variant)
 
-    def changed(self) -> dict[str, list[str]]:
-        """The tools of which live workers serve another version, and those workers."""
+    def find_changed(self) -> dict[str, list[str]]:
+        """Return the tools of which other live workers serve another version, with those workers."""
         mine = {spec.name: spec for spec in self._announcement.tools}
         others: dict[str, list[str]] = {}
-        for worker in self._others():
+        for worker in self._read_others():
             for spec in worker.tools:
                 if spec.name in mine and spec != mine[spec.name]:
                     others.setdefault(spec.name, []).append(worker.worker)
@@ -92,16 +92,16 @@ class Announcer:
         )
         return position, variant
 
-    def _serving(self, tool: str, variant: str) -> tuple[str, ...]:
-        """The other live workers that serve a tool just so."""
+    def _find_servers(self, tool: str, variant: str) -> tuple[str, ...]:
+        """Return the other live workers that serve a tool just so."""
         return tuple(
             worker.worker
-            for worker in self._others()
+            for worker in self._read_others()
             for spec in worker.tools
             if spec.name == tool and _variant(spec, worker.sources.get(tool, "")) == variant
         )
 
-    def _others(self) -> list[Announcement]:
+    def _read_others(self) -> list[Announcement]:
         server_unix_s, _ = self._client.time()
         oldest = server_unix_s - ANNOUNCEMENT_TTL_S
         names = cast("list[bytes]", self._client.zrangebyscore(self._keys.workers(), oldest, "+inf"))
@@ -170,7 +170,7 @@ class AnnounceTools(bootsteps.StartStopStep):  # type: ignore[misc]  # celery sh
             return
         try:
             clash = self._announcer.announce()
-            changed = {} if clash or self._has_told else self._announcer.changed()
+            changed = {} if clash or self._has_told else self._announcer.find_changed()
         except COMMAND_FAILED as error:
             log.warning("not_announced", error=str(error))
             consumer.timer.call_after(ANNOUNCE_AGAIN_S, self._again, (consumer,))

@@ -24,12 +24,12 @@ log = structlog.get_logger("toolfleet.workers")
 
 
 class LetCallsEnd(bootsteps.StartStopStep):  # type: ignore[misc]  # celery ships no types
-    """Takes nothing new, and sees what runs to its end or to the end of the grace period."""
+    """A worker that stops takes no new calls, and lets running ones end within the grace period."""
 
     requires = ("celery.worker.consumer.tasks:Tasks",)
 
     def stop(self, consumer: Any) -> None:
-        """At the worker's end only: a lost connection, after which Celery stops its steps too, ends no call."""
+        """Let calls end when the worker stops. A lost connection, at which Celery stops its steps too, ends none."""
         if consumer.blueprint.state != bootsteps.CLOSE:
             return
         if consumer.task_consumer:
@@ -46,7 +46,7 @@ class LetCallsEnd(bootsteps.StartStopStep):  # type: ignore[misc]  # celery ship
 
 
 def _kill_busy_processes(pool: Any) -> None:
-    """Processes still at a call after the grace period; what becomes of their calls is decided as for any lost one."""
+    """Kill the processes still at a call after the grace period. Their calls are treated as those of a lost worker."""
     if not pool_kills(pool):
         return  # the asyncio pool keeps the grace itself, threads cannot be ended
     for request in tuple(state.active_requests):

@@ -23,8 +23,8 @@ from toolfleet.workers.celery.task_events import STARTED_AFTER_S, announce_long_
 log = structlog.get_logger("toolfleet.workers")
 
 
-class UnknownTool(ToolTask):
-    """Stands in for any tool that is not here. Admission ends its calls before anything could run."""
+class UnknownToolTask(ToolTask):
+    """A task in the place of any tool that is not served here. Admission ends its calls before anything runs."""
 
     name = "toolfleet.unknown_tool"
     effect = Effect.READ_ONLY
@@ -38,14 +38,14 @@ class TakeIn(bootsteps.StartStopStep):  # type: ignore[misc]  # celery ships no 
     _timer: Any = None
 
     def start(self, consumer: Any) -> None:
-        """Before the first message is read."""
+        """Install the handler before the first message is read."""
         consumer.create_task_handler = lambda: handler(consumer)
         self._stop_timer()
         if consumer.event_dispatcher and consumer.event_dispatcher.enabled and hasattr(consumer.pool, "perform"):
             self._timer = consumer.timer.call_repeatedly(STARTED_AFTER_S, announce_long_calls)
 
     def stop(self, consumer: Any) -> None:
-        """The next connection begins anew."""
+        """Stop the timer. The next connection starts another one."""
         del consumer
         self._stop_timer()
 
@@ -56,11 +56,11 @@ class TakeIn(bootsteps.StartStopStep):  # type: ignore[misc]  # celery ships no 
 
 
 def handler(consumer: Any) -> Callable[[Any], None]:
-    """What is called with every message: tool calls are taken in, nothing else is."""
+    """Return the function that Celery's consumer calls with every message. It takes in tool calls and nothing else."""
     receivers = {
         name: receiver(task, consumer) for name, task in consumer.app.tasks.items() if isinstance(task, ToolTask)
     }
-    unknown = receivers[UnknownTool.name]
+    unknown = receivers[UnknownToolTask.name]
 
     def on_message(message: Any) -> None:
         name = message.headers.get("task") if message.headers else None
@@ -75,7 +75,7 @@ def handler(consumer: Any) -> Callable[[Any], None]:
 
 
 def receiver(task: ToolTask, consumer: Any) -> Callable[[Any], None]:
-    """Takes in the calls of one tool."""
+    """Return the function that turns a message into a request of this tool and starts it on the pool."""
     pool, eventer, revoked = consumer.pool, consumer.event_dispatcher, consumer.controller.state.revoked
     starts_at_once = hasattr(pool, "perform")
     callbacks: Iterable[Callable[[ToolRequest], None]] = consumer.on_task_message
@@ -98,7 +98,7 @@ def receiver(task: ToolTask, consumer: Any) -> Callable[[Any], None]:
 
 
 def strategy(task: ToolTask, app: Any, consumer: Any) -> Callable[..., None]:
-    """Celery's own way in (`Task.Strategy`), for a consumer without the step above."""
+    """Return the handler that Celery asks for (`Task.Strategy`) where a consumer runs without the step above."""
     del app
     receive = receiver(task, consumer)
 

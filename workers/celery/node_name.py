@@ -16,7 +16,7 @@ from typing import Any, Final
 import structlog
 
 from toolfleet.connections import connect
-from toolfleet.errors import OperatorError
+from toolfleet.errors import NameTaken
 from toolfleet.keys import NODE_TTL_S
 from toolfleet.redis_clients import COMMAND_FAILED
 from toolfleet.scripts import lua
@@ -34,17 +34,13 @@ HOLD: Final = lua(__package__, "hold_name")
 LET_GO: Final = lua(__package__, "let_go_of_name")
 
 
-class NameTaken(OperatorError):
-    """A live worker has this name."""
-
-
 def generated_name(pool: str) -> str:
-    """A name that no other worker has, in containers with the same hostname and process number neither."""
+    """Return a name that no other worker has, in containers with the same hostname and process number neither."""
     return f"{pool}-{os.getpid()}-{secrets.token_hex(2)}"
 
 
 @contextmanager
-def held_name(celery: Any, settings: Settings, node: str) -> Iterator[None]:
+def hold_name(celery: Any, settings: Settings, node: str) -> Iterator[None]:
     """Hold the name `worker@host` to the end of the block. Raises NameTaken, StoreUnreachable.
 
     That of a worker which was killed is waited for, NODE_TTL_S at most.

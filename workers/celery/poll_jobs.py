@@ -38,7 +38,7 @@ class PollJobs(bootsteps.StartStopStep):  # type: ignore[misc]  # celery ships n
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def start(self, consumer: Any) -> None:
-        """Begin, if this worker would be given calls of a tool that has a function for its jobs."""
+        """Begin to poll if this worker serves a tool that has a function for its jobs."""
         fleet = consumer.app.toolfleet
         queues = {queue.name for queue in consumer.task_consumer.queues}
         tools = {name: tool for name, tool in tools_with_jobs(fleet.tools).items() if tool.spec.queue in queues}
@@ -50,11 +50,11 @@ class PollJobs(bootsteps.StartStopStep):  # type: ignore[misc]  # celery ships n
         self._poller = begun.result()
 
     def stop(self, consumer: Any) -> None:
-        """At the worker's end only, as calls do."""
+        """End polling when the worker stops, and not when its connection is lost."""
         if consumer.blueprint.state != bootsteps.CLOSE or self._poller is None:
             return
         assert self._loop is not None  # noqa: S101  # they are set together
-        assert self._threads is not None  # noqa: S101
+        assert self._threads is not None  # noqa: S101  # as above
         closed = asyncio.run_coroutine_threadsafe(self._poller.aclose(), self._loop)
         try:
             closed.result(CLOSE_WITHIN_S)

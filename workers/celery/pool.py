@@ -19,7 +19,8 @@ from celery.concurrency.base import BasePool, apply_target
 from kombu.asynchronous import Hub
 
 from toolfleet.workers.celery.request import ToolRequest
-from toolfleet.workers.perform import Ending, Interruption, Performer
+from toolfleet.workers.perform.endings import Ending, Interruption
+from toolfleet.workers.perform.performer import Performer
 
 log = structlog.get_logger("toolfleet.workers")
 
@@ -61,7 +62,7 @@ class AsyncioPool(BasePool):  # type: ignore[misc]  # celery ships no types
         running.wait()
 
     def register_with_event_loop(self, loop: Hub) -> None:
-        """Celery's event loop: it hears of ended calls."""
+        """Take Celery's event loop, which is told of ended calls."""
         self._hub = loop
 
     def perform(self, request: ToolRequest) -> None:
@@ -93,7 +94,7 @@ class AsyncioPool(BasePool):  # type: ignore[misc]  # celery ships no types
         self._threads.submit(apply_target, target, args, kwargs, callback, accept_callback)
 
     def on_stop(self) -> None:
-        """Let running calls end for the grace period, then hand back or end what is left. A second time, nothing."""
+        """Let running calls end for the grace period, then hand back or end the others. May be called again."""
         if not self._thread.is_alive():
             return
         asyncio.run_coroutine_threadsafe(self._drain(self._settings.shutdown_grace_s), self._loop).result()
@@ -103,7 +104,7 @@ class AsyncioPool(BasePool):  # type: ignore[misc]  # celery ships no types
         self._report_ended()
 
     def on_terminate(self) -> None:
-        """As `on_stop`, without grace."""
+        """End running calls at once, without a grace period."""
         if self._thread.is_alive():
             asyncio.run_coroutine_threadsafe(self._drain(0), self._loop).result()
 
@@ -202,4 +203,4 @@ def _new_event_loop() -> asyncio.AbstractEventLoop:
         import uvloop  # noqa: PLC0415  # an optional speed-up: the extra [fast]
     except ImportError:
         return asyncio.new_event_loop()
-    return uvloop.new_event_loop()  # type: ignore[no-any-return]
+    return uvloop.new_event_loop()  # type: ignore[no-any-return]  # Any where the extra is not installed

@@ -17,31 +17,31 @@ from toolfleet.tool import ToolSpec
 
 
 class ReadLanes(bootsteps.StartStopStep):  # type: ignore[misc]  # celery ships no types
-    """Adds the lanes to what is consumed."""
+    """A step that adds a worker's lanes to the queues that it consumes."""
 
     requires = ("celery.worker.consumer.tasks:Tasks",)
 
     def start(self, consumer: Any) -> None:
-        """Before the first message is read, on each connection."""
+        """Add the lanes on each connection, before the first message is read."""
         for lane in lanes_read(consumer).values():
             consumer.app.amqp.queues.add(tool_queue(lane))
             consumer.task_consumer.add_queue(tool_queue(lane))
 
 
 def queues_consumed(consumer: Any) -> tuple[str, ...]:
-    """The names of a worker's queues, without lanes."""
+    """Return the names of a worker's queues, without lanes."""
     return tuple(sorted(queue.name for queue in consumer.task_consumer.queues if home_of(queue.name) is None))
 
 
 def specs_served(consumer: Any) -> tuple[ToolSpec, ...]:
-    """What a worker would be given: a tool of another queue is another worker's to serve."""
+    """Return what a worker would be given: a tool of another queue is another worker's to serve."""
     queues = queues_consumed(consumer)
     specs = (tool.spec for _, tool in sorted(consumer.app.toolfleet.tools.items()))
     return tuple(spec for spec in specs if spec.queue in queues)
 
 
 def lanes_read(consumer: Any) -> Mapping[str, str]:
-    """A worker's lane on each queue of which it serves a tool."""
+    """Return a worker's lane on each queue of which it serves a tool."""
     if consumer.app.toolfleet.settings.broker_url:
         return {}
     specs = specs_served(consumer)

@@ -19,7 +19,7 @@ from toolfleet.calls import Effect, FailureKind
 from toolfleet.workers.delivery import unwanted
 from toolfleet.workers.delivery.admit import can_be_reconciled
 from toolfleet.workers.delivery.message import Delivery
-from toolfleet.workers.perform import Ending
+from toolfleet.workers.perform.endings import Ending
 from toolfleet.workers.tool import child_processes as family
 
 logger = get_logger(__name__)
@@ -70,7 +70,7 @@ class ToolRequest(Request):  # type: ignore[misc]  # celery ships no types
 
     @property
     def _request_dict(self) -> dict[str, Any]:
-        """Delivery facts ride to the child processes in the request's own dict."""
+        """What child processes are told of the request: the message's headers and where it was delivered."""
         return {**self._message.headers, "hostname": self._hostname, "delivery_info": self._delivery_info}
 
     @property
@@ -267,7 +267,7 @@ class ToolRequest(Request):  # type: ignore[misc]  # celery ships no types
         return self._consumer.connection_errors
 
     def on_success(self, failed__retval__runtime: tuple[bool, Any, float], **_: Any) -> None:
-        """A child process or thread has performed the call, or failed to."""
+        """Take the outcome from the child process or thread that performed the call, or failed to."""
         failed, ending, runtime_s = failed__retval__runtime
         if failed:
             self.on_failure(ending)
@@ -276,7 +276,7 @@ class ToolRequest(Request):  # type: ignore[misc]  # celery ships no types
             self.on_ended(Ending(ending.strip("'")), runtime_s)
 
     def on_failure(self, exc_info: Any, send_failed_event: bool = True, return_ok: bool = False) -> None:  # noqa: ARG002, FBT001  # Celery's signature
-        """The process that ran the call is gone, or could not perform it: repeat what may be, ask or doubt the rest."""
+        """Deal with a call whose process is gone: repeat it if harmless, else reconcile it or end it in doubt."""
         state.task_ready(self)
         if self.acknowledged:
             return  # revoked or timed out: it has its result
@@ -299,7 +299,7 @@ class ToolRequest(Request):  # type: ignore[misc]  # celery ships no types
         self.send_event("task-rejected", requeued=True)
 
     def on_timeout(self, soft: bool, timeout: float) -> None:  # noqa: ARG002, FBT001  # Celery's signature
-        """A child process is killed for taking too long. billiard says so twice."""
+        """Settle a call whose process is being killed for taking too long. billiard reports that twice."""
         if soft or self.acknowledged:
             return
         state.task_ready(self)
@@ -316,12 +316,12 @@ class ToolRequest(Request):  # type: ignore[misc]  # celery ships no types
 
 
 def pool_kills(pool: Any) -> bool:
-    """Whether a pool runs calls in processes of their own, which can be killed."""
+    """Return whether a pool runs calls in processes of their own, which can be killed."""
     return getattr(pool.terminate_job, "__func__", None) is not BasePool.terminate_job
 
 
 def _deadline_unix_s(text: object) -> float:
-    """The deadline in an envelope that nobody has checked yet. If it is not believable, nothing will run."""
+    """Return the deadline in an envelope that nobody has checked yet. If it is not believable, nothing will run."""
     try:
         return float(orjson.loads(text)["deadline_unix_s"])  # type: ignore[arg-type]  # anything may be in it
     except (TypeError, ValueError, LookupError):

@@ -15,12 +15,13 @@ from celery.signals import worker_process_init
 
 from toolfleet.calls import Effect, Failed, FailureKind
 from toolfleet.connections import connect
+from toolfleet.errors import Refused
 from toolfleet.tool import Tool
-from toolfleet.wire import Refused, Seal
+from toolfleet.wire import Seal
 from toolfleet.workers.celery.request import KILL_MARGIN_S, ToolRequest
 from toolfleet.workers.delivery.message import Delivery
 from toolfleet.workers.delivery.settle import Settlement, settle_now
-from toolfleet.workers.perform import Performer
+from toolfleet.workers.perform.performer import Performer
 from toolfleet.workers.tool.failures import in_doubt
 
 log = structlog.get_logger("toolfleet.workers")
@@ -67,7 +68,7 @@ class ToolTask(Task):  # type: ignore[misc]  # celery ships no types
 
 
 def tool_task(tool: Tool[..., Any]) -> ToolTask:
-    """The Celery task of a tool."""
+    """Return the Celery task of a tool."""
     attributes = {
         "name": tool.spec.name,
         "tool_name": tool.spec.name,
@@ -102,13 +103,13 @@ def _runner() -> asyncio.Runner:
     """This thread's event loop; it lives as long as the thread, and so does the connection on it."""
     if not hasattr(_local, "runner"):
         _local.runner = asyncio.Runner()
-    return _local.runner  # type: ignore[no-any-return]
+    return _local.runner  # type: ignore[no-any-return]  # attributes of a threading.local are Any
 
 
 def _performer(app: Any) -> Performer:
     if not hasattr(_local, "performer"):
         _local.performer = _runner().run(_open_performer(app))
-    return _local.performer  # type: ignore[no-any-return]
+    return _local.performer  # type: ignore[no-any-return]  # as above
 
 
 async def _open_performer(app: Any) -> Performer:
@@ -116,7 +117,7 @@ async def _open_performer(app: Any) -> Performer:
     return Performer(fleet.settings, fleet.tools, threads=None, interceptors=fleet.interceptors)
 
 
-@worker_process_init.connect  # type: ignore[untyped-decorator]
+@worker_process_init.connect  # type: ignore[untyped-decorator]  # celery ships no types
 def _forget_the_parents_loop(**_: Any) -> None:
     # A forked child must not use the loop and the connection that its parent may have opened.
     _local.__dict__.clear()

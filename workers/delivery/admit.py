@@ -9,22 +9,23 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from toolfleet.calls import Effect, Failed, FailureKind, ToolCall
-from toolfleet.wire import Refused, Seal
+from toolfleet.errors import Refused
+from toolfleet.wire import Seal
 from toolfleet.workers.delivery.message import Delivery
 from toolfleet.workers.tool.failures import crashed, expired, in_doubt
 
 
 class Admitted(NamedTuple):
-    """Start it. `must_claim`: only after this delivery has been written down as the one that may have the effect."""
+    """The call may start. With `must_claim` it starts only once this delivery holds the claim of the call."""
 
     call: ToolCall
     must_claim: bool
 
 
 class Unresolved(NamedTuple):
-    """An earlier delivery may have had the effect: ask the tool's `reconcile`, and start it only if that says not done.
+    """An earlier delivery may have had the effect. The call starts only if the tool's `reconcile` says not done.
 
-    `must_claim` as in `Admitted`, before anything is asked.
+    `must_claim` is as in `Admitted`, and holds before anything is asked.
     """
 
     call: ToolCall
@@ -32,7 +33,7 @@ class Unresolved(NamedTuple):
 
 
 class Ended(NamedTuple):
-    """Do not start it; this is its result."""
+    """The call must not start. It ends with this result."""
 
     call: ToolCall
     result: Failed
@@ -40,7 +41,7 @@ class Ended(NamedTuple):
 
 
 class Unbelievable(NamedTuple):
-    """Nobody's call: to the dead letters with the reason, no result."""
+    """The message is nobody's call. It goes to the dead letters with the reason, and there is no result."""
 
     reason: str
 
@@ -78,7 +79,7 @@ def admit(
 
 
 def can_be_reconciled(delivery: Delivery) -> bool:
-    """Whether a further delivery means that the worker before is lost.
+    """Return whether a further delivery means that the worker before is lost.
 
     Only Redis Streams have leases. Elsewhere the first attempt may still be at work, and "not done" would be no news.
     """

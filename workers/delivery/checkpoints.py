@@ -16,10 +16,11 @@ import structlog
 
 from toolfleet.connections import connect
 from toolfleet.context import Context
+from toolfleet.errors import Refused
 from toolfleet.keys import CLAIM_GRACE_S, Keys
 from toolfleet.redis_clients import COMMAND_FAILED
 from toolfleet.settings import Settings
-from toolfleet.wire import Refused, Seal
+from toolfleet.wire import Seal
 
 log = structlog.get_logger("toolfleet.workers")
 

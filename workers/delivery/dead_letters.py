@@ -51,7 +51,7 @@ async def bury(
 
 
 def _shown(text: str, input_schema: Mapping[str, Any] | None) -> str:
-    """An envelope, whoever wrote it, without the secrets in its arguments."""
+    """Return an envelope, whoever wrote it, without the secrets in its arguments."""
     if input_schema is None or not has_secrets(input_schema):
         return text
     try:

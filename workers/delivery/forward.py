@@ -39,6 +39,7 @@ class Passed(IntEnum):
     LOST = 0
     """Another worker owned it already."""
     TO_A_LANE = 1
+    """It is in a lane whose readers can run it."""
     BACK = 2
     """It waits, and will be in the queue again."""
     NOT = 3
@@ -68,12 +69,12 @@ class Forwarder:
                 lanes = lanes_with(workers, call.tool)
             if can_run and not lanes:
                 return lanes, Passed.NOT
-            return lanes, await self._moved(delivery, call, lanes, can_run=can_run) if delivery.stream else None
+            return lanes, await self._move(delivery, call, lanes, can_run=can_run) if delivery.stream else None
 
         lanes, passed = await until_redis_is_back(look)
         if passed is not None:
             return passed
-        return Passed.NOT if can_run else await _held_back(delivery, call, is_served=bool(lanes))
+        return Passed.NOT if can_run else await _hold_back(delivery, call, is_served=bool(lanes))
 
     async def _live_workers(self) -> list[Announcement]:
         if time.monotonic() - self._looked_s >= LOOK_AGAIN_S:
@@ -81,7 +82,7 @@ class Forwarder:
             self._looked_s = time.monotonic()
         return self._workers
 
-    async def _moved(self, delivery: Delivery, call: ToolCall, lanes: Mapping[str, int], *, can_run: bool) -> Passed:
+    async def _move(self, delivery: Delivery, call: ToolCall, lanes: Mapping[str, int], *, can_run: bool) -> Passed:
         name, _, level = delivery.stream.removeprefix(self._keys.queue("", 0).removesuffix(":0")).rpartition(":")
         home, priority = home_of(name) or name, Priority(int(level))
         keys = [delivery.stream, self._keys.scheduled(home)]
@@ -93,8 +94,8 @@ class Forwarder:
         return Passed(await self._forward(keys=keys, args=[*arguments, int(call.deadline_unix_s * 1000)]))
 
 
-async def _held_back(delivery: Delivery, call: ToolCall, *, is_served: bool) -> Passed:
-    """On a broker without lanes: whether the message should go to the end of its queue, after a moment."""
+async def _hold_back(delivery: Delivery, call: ToolCall, *, is_served: bool) -> Passed:
+    """On a broker without lanes, wait a moment. Returns whether the message should go to the end of its queue."""
     now_unix_s = time.time()
     pause_s = PASS_AGAIN_S if is_served else LOOK_AGAIN_S
     waits_since_s = delivery.passed_unix_s or now_unix_s

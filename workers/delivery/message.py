@@ -16,13 +16,12 @@ AT_ONCE_S: Final = 1.0
 
 
 class Delivery(NamedTuple):
-    """Who delivered what, for the how-manieth time.
+    """One delivery of a task message, with its delivery count.
 
     `stream`, `entry_id` and `consumer` locate the pending entry on Redis Streams; they are empty on other brokers.
-    `claimed` says that the transport has claimed the call for this very delivery. It is begun as soon as it is here.
-    `first_id` is the entry in which a
-    call was sent that has been carried to another stream since. What was `sent_once` has an effect that must not happen
-    twice, by the spec that it was sent with, whose `contract` this is.
+    `claimed` says that the transport has claimed the call for this very delivery. `first_id` is the entry in which the
+    call was sent, if it was carried to another stream since. `sent_once` says that the call was sent as one with an
+    effect that must not happen twice; `contract` is that of the spec that it was sent with.
     """
 
     task_id: str
@@ -68,11 +67,11 @@ class Delivery(NamedTuple):
         )
 
     def effect(self, declared: Effect) -> Effect:
-        """What a repeat would do, by the tool as it is here and as the call was sent: releases may change it."""
+        """Return what a repeat would do, by the tool as it is here and as the call was sent: releases may change it."""
         return Effect.ONCE if self.sent_once else declared
 
     def came_at_once(self, now_unix_s: float) -> bool:
-        """Whether it hardly waited in its queue, as far as clocks agree. Only Redis Streams can tell."""
+        """Return whether it hardly waited in its queue, as far as clocks agree. Only Redis Streams can tell."""
         sent_ms, _, _ = (self.first_id or self.entry_id).partition("-")
         return sent_ms.isdigit() and abs(now_unix_s - int(sent_ms) / 1000) < AT_ONCE_S
 

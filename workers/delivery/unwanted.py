@@ -10,15 +10,15 @@ _unwanted: set[str] = set()
 
 
 def give_up(call_id: str) -> None:
-    """The call has been settled without its tool."""
+    """Note that the call has been settled without its tool."""
     _unwanted.add(call_id)
 
 
 def is_given_up(call_id: str) -> bool:
-    """Whether the tool of this call may stop."""
+    """Return whether the tool of this call may stop."""
     return call_id in _unwanted
 
 
 def forget(call_id: str) -> None:
-    """The tool has come to its end."""
+    """Forget a call whose tool has come to its end."""
     _unwanted.discard(call_id)

@@ -29,7 +29,9 @@ class Deed(StrEnum):
     """What is done about a job that is due."""
 
     POLL = "poll"
+    """Ask the other system how the job stands."""
     CANCEL = "cancel"
+    """Tell the other system to stop, because the call was cancelled."""
     EXPIRE = "expire"
     """Cancel it because its deadline has passed."""
 

@@ -18,6 +18,7 @@ import structlog
 
 from toolfleet.batcher import Batcher
 from toolfleet.calls import Attempt, JobRecord, Submitted
+from toolfleet.errors import Refused
 from toolfleet.jobs import ends_unix_ms, state_of
 from toolfleet.keys import DEAD_LETTERS_MAX
 from toolfleet.outages import until_redis_is_back
@@ -25,7 +26,7 @@ from toolfleet.replies import CLOCK, TELL
 from toolfleet.scripts import lua
 from toolfleet.settings import Settings
 from toolfleet.streams import GROUP, RETURNED
-from toolfleet.wire import Refused, Seal
+from toolfleet.wire import Seal
 from toolfleet.workers.delivery.message import Delivery
 from toolfleet.workers.delivery.settle import Outcome
 from toolfleet.workers.jobs.decide import Claimed, End, Verdict

@@ -17,7 +17,7 @@ from pydantic import Field, field_validator
 from typing_extensions import TypedDict
 
 from toolfleet import ToolError, tool
-from toolfleet.workers.packs.net.fetch import Fetched, Limits, Request, fetch
+from toolfleet.workers.packs.net.fetch import Fetched, FetchLimits, Request, fetch
 from toolfleet.workers.packs.net.gate import Allowed, Gate
 from toolfleet.workers.packs.pack_settings import PackSettings, Seconds, Words, for_pack, read_pack_settings
 
@@ -149,7 +149,7 @@ class Http:
         return Page(url=fetched.url, text=text, cut=cut or fetched.cut)
 
     async def _fetch(self, request: Request, max_redirects: int) -> Fetched:
-        limits = Limits(self._settings.timeout_s, self._settings.max_bytes, max_redirects)
+        limits = FetchLimits(self._settings.timeout_s, self._settings.max_bytes, max_redirects)
         return await fetch(request, limits, self._gate)
 
     def _answer(self, fetched: Fetched) -> Answer:

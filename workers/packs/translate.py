@@ -15,7 +15,7 @@ from pydantic import Field, SecretStr
 from typing_extensions import TypedDict
 
 from toolfleet import ToolError, tool
-from toolfleet.workers.packs.net.fetch import Limits, Request, fetch
+from toolfleet.workers.packs.net.fetch import FetchLimits, Request, fetch
 from toolfleet.workers.packs.pack_settings import PackSettings, Seconds, for_pack, read_pack_settings
 
 FORM: Final = "application/x-www-form-urlencoded"
@@ -107,7 +107,7 @@ class Translator:
         fields = {"q": text, "from": source, "to": target, "appid": settings.app_id, "salt": salt}
         fields["sign"] = signature(settings.app_id, text, salt, settings.key.get_secret_value())
         request = Request("POST", settings.url, {"content-type": FORM}, urlencode(fields).encode())
-        fetched = await fetch(request, Limits(settings.timeout_s, settings.max_bytes), gate=None)
+        fetched = await fetch(request, FetchLimits(settings.timeout_s, settings.max_bytes), gate=None)
         try:
             answer = json.loads(fetched.text)
         except ValueError:

@@ -15,7 +15,7 @@ from pydantic import Field, SecretStr
 from typing_extensions import TypedDict
 
 from toolfleet import ToolError, tool
-from toolfleet.workers.packs.net.fetch import Limits, Request, fetch
+from toolfleet.workers.packs.net.fetch import FetchLimits, Request, fetch
 from toolfleet.workers.packs.pack_settings import PackSettings, Seconds, for_pack, read_pack_settings
 
 
@@ -131,7 +131,7 @@ class Weather:
         if settings.language:
             query["lang"] = settings.language
         url = str(URL(f"{settings.base_url.rstrip('/')}/{path}", params=query))
-        fetched = await fetch(Request("GET", url), Limits(settings.timeout_s, settings.max_bytes), gate=None)
+        fetched = await fetch(Request("GET", url), FetchLimits(settings.timeout_s, settings.max_bytes), gate=None)
         if fetched.cut:
             raise ToolError("the weather service answered more than can be read")
         try:

@@ -1,4 +1,4 @@
-"""Makes results fit: what is too large to travel in one is kept as an artifact, and the result says where.
+"""Makes results fit: what is too large to travel in a result is kept as an artifact, and the result names it.
 
 Knows the limits and `toolfleet.artifacts`, and nothing of delivery.
 """
@@ -39,21 +39,21 @@ class Fitting:
         self._max_media_bytes = settings.max_inline_media_bytes
 
     def is_needed(self, result: Returned | Failed | Submitted) -> bool:
-        """Whether any of it is too large."""
+        """Return whether any of it is too large."""
         if isinstance(result, Returned) and any(self._is_too_large(part) for part in result.media):
             return True
         return is_larger(result, self._max_result_bytes)
 
-    async def fitted(self, result: Returned | Failed | Submitted, call: ToolCall) -> Returned | Failed | Submitted:
-        """The result, with a preview and a reference in the place of what was too large."""
+    async def fit(self, result: Returned | Failed | Submitted, call: ToolCall) -> Returned | Failed | Submitted:
+        """Keep what is too large. Returns the result with a preview and a reference in its place."""
         if not isinstance(result, Returned):
             return result
-        media = [await self._fitted(part, call) if self._is_too_large(part) else part for part in result.media]
+        media = [await self._fit_part(part, call) if self._is_too_large(part) else part for part in result.media]
         if media:
             result = result.model_copy(update={"media": tuple(media)})
         if not is_larger(result, self._max_result_bytes):
             return result
-        artifact = await self._kept(result.content.encode(), call)
+        artifact = await self._keep(result.content.encode(), call)
         if artifact is None:
             return cut(result, self._max_result_bytes)
         shown = preview(result.content, artifact, self._max_result_bytes)
@@ -62,15 +62,15 @@ class Fitting:
     def _is_too_large(self, part: MediaPart) -> bool:
         return len(part.data) * 3 > self._max_media_bytes * 4
 
-    async def _fitted(self, part: MediaPart, call: ToolCall) -> MediaPart:
+    async def _fit_part(self, part: MediaPart, call: ToolCall) -> MediaPart:
         try:
             data = base64.b64decode(part.data, validate=True)
         except binascii.Error:
             data = b""  # a tool's own work; there is nothing to keep
-        artifact = await self._kept(data, call, part.media_type) if data else None
+        artifact = await self._keep(data, call, part.media_type) if data else None
         return part.model_copy(update={"data": "", "artifact": artifact})
 
-    async def _kept(self, data: bytes, call: ToolCall, media_type: str | None = None) -> str | None:
+    async def _keep(self, data: bytes, call: ToolCall, media_type: str | None = None) -> str | None:
         named = {} if media_type is None else {"media_type": media_type}
 
         async def keep() -> str | None:

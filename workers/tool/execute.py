@@ -18,15 +18,15 @@ from typing import Any
 
 import structlog
 
-from toolfleet.arguments.parsing import DEFAULT_LIMITS, Arguments, BadArguments, Limits
-from toolfleet.calls import Failed, FailureKind, NotDone, Returned, Submitted, ToolCall, undone_id
+from toolfleet.arguments.parsing import DEFAULT_LIMITS, ArgumentLimits, Arguments
+from toolfleet.calls import Failed, FailureKind, NotDone, Returned, Submitted, ToolCall, ToolResult, undone_id
 from toolfleet.context import Context, within
-from toolfleet.errors import ToolError
+from toolfleet.errors import BadArguments, ToolError
 from toolfleet.hooks import HookName
-from toolfleet.interceptors import Interceptor, Result
+from toolfleet.interceptors import ToolInterceptor
 from toolfleet.tool import Tool
 from toolfleet.workers.tool.failures import still_in_doubt
-from toolfleet.workers.tool.interceptors import intercepted, with_attributes
+from toolfleet.workers.tool.interceptors import run_through, with_attributes
 from toolfleet.workers.tool.results import encodable, failure_of, record_of
 
 log = structlog.get_logger("toolfleet.workers")
@@ -38,8 +38,8 @@ async def execute(
     context: Context,
     *,
     threads: Executor | None,
-    limits: Limits = DEFAULT_LIMITS,
-    interceptors: tuple[Interceptor, ...] = (),
+    limits: ArgumentLimits = DEFAULT_LIMITS,
+    interceptors: tuple[ToolInterceptor, ...] = (),
 ) -> Returned | Failed | Submitted:
     """Run one call to its end, through `interceptors` and the tool's own.
 
@@ -53,7 +53,7 @@ async def execute(
         arguments = tool.bind(call.arguments, limits)
         async with clock:
             if interceptors or tool.interceptors:
-                value = await _through((*interceptors, *tool.interceptors), tool, arguments, context, threads)
+                value = await _invoke_through((*interceptors, *tool.interceptors), tool, arguments, context, threads)
             else:
                 value = await _invoke(tool, arguments, context, threads)
         result = record_of(value, returns_nothing=tool.returns_nothing)
@@ -63,13 +63,13 @@ async def execute(
     except ToolError as error:
         return _tried(failure_of(error), context)
     except TimeoutError as error:
-        return _timed_out(tool, limit_s) if clock.expired() else _broken(call, error)
+        return _timed_out(tool, limit_s) if clock.expired() else _report_broken(call, error)
     except asyncio.CancelledError as error:
-        if _asked_to_cancel():
+        if _is_asked_to_cancel():
             raise
-        return _broken(call, error)
+        return _report_broken(call, error)
     except BaseException as error:  # noqa: BLE001  # a tool may raise anything, SystemExit and MemoryError included
-        return _tried(_broken(call, error), context)
+        return _tried(_report_broken(call, error), context)
 
 
 async def reconcile(
@@ -85,13 +85,15 @@ async def reconcile(
             answer = await _ask(tool, "reconcile", (call,), context, threads)
         return _verdict(call, answer)
     except TimeoutError as error:
-        return _undecided(call, "gave no answer before the deadline" if clock.expired() else _raised(error), error)
+        return _report_undecided(
+            call, "gave no answer before the deadline" if clock.expired() else _raised(error), error
+        )
     except asyncio.CancelledError as error:
-        if _asked_to_cancel():
+        if _is_asked_to_cancel():
             raise
-        return _undecided(call, _raised(error), error)
+        return _report_undecided(call, _raised(error), error)
     except BaseException as error:  # noqa: BLE001  # the author's function too may raise anything
-        return _undecided(call, _raised(error), error)
+        return _report_undecided(call, _raised(error), error)
 
 
 def _verdict(call: ToolCall, answer: object) -> Returned | Failed | NotDone:
@@ -102,9 +104,11 @@ def _verdict(call: ToolCall, answer: object) -> Returned | Failed | NotDone:
             return Failed(kind=kind, message=encodable(message))
         case Returned():
             settled = record_of(answer)
-            return settled if isinstance(settled, Returned) else _undecided(call, "returned what has no JSON form")
+            return (
+                settled if isinstance(settled, Returned) else _report_undecided(call, "returned what has no JSON form")
+            )
         case _:
-            return _undecided(call, f"returned a {type(answer).__name__}, not Returned, Failed or NotDone")
+            return _report_undecided(call, f"returned a {type(answer).__name__}, not Returned, Failed or NotDone")
 
 
 async def compensate(
@@ -122,13 +126,13 @@ async def compensate(
             answer = await _ask(tool, "compensate", (done, call.undoes), context, threads)
         result = record_of(answer, returns_nothing=True)
     except TimeoutError as error:
-        return _timed_out(tool, limit_s) if clock.expired() else _broken(call, error)
+        return _timed_out(tool, limit_s) if clock.expired() else _report_broken(call, error)
     except asyncio.CancelledError as error:
-        if _asked_to_cancel():
+        if _is_asked_to_cancel():
             raise
-        return _broken(call, error)
+        return _report_broken(call, error)
     except BaseException as error:  # noqa: BLE001  # the author's function too may raise anything
-        return _broken(call, error)
+        return _report_broken(call, error)
     if isinstance(result, Submitted):
         return Failed(kind=FailureKind.ERROR, message=f"the compensate function of {call.tool} returned Submitted")
     return result
@@ -137,7 +141,7 @@ async def compensate(
 async def _ask(
     tool: Tool[..., Any], hook: HookName, given: tuple[object, ...], context: Context, threads: Executor | None
 ) -> Any:
-    """What one of the tool's hooks returns, called as the tool itself is."""
+    """Return what one of the tool's hooks returns, called as the tool itself is."""
     function = tool.hooks.get(hook)
     if function is None:
         raise LookupError(f"{tool.spec.name} has no {hook} function")
@@ -152,7 +156,7 @@ async def _ask(
     return ask(given, context) if threads is None else await _on_thread(ask, given, context, threads)
 
 
-def _undecided(call: ToolCall, reason: str, error: BaseException | None = None) -> Failed:
+def _report_undecided(call: ToolCall, reason: str, error: BaseException | None = None) -> Failed:
     log.warning(
         "reconcile_undecided", call_id=call.call_id, run_id=call.run_id, tool=call.tool, reason=reason, exc_info=error
     )
@@ -163,17 +167,17 @@ def _raised(error: BaseException) -> str:
     return f"raised {type(error).__name__}: {failure_of(error).message}"
 
 
-async def _through(
-    chain: tuple[Interceptor, ...],
+async def _invoke_through(
+    chain: tuple[ToolInterceptor, ...],
     tool: Tool[..., Any],
     arguments: Arguments,
     context: Context,
     threads: Executor | None,
-) -> Result:
+) -> ToolResult:
     async def invoke(values: Mapping[str, Any]) -> Any:
         return await _invoke(tool, replace(arguments, values=dict(values)), context, threads)
 
-    return await intercepted(chain, tool, arguments.values, context, invoke)
+    return await run_through(chain, tool, arguments.values, context, invoke)
 
 
 async def _invoke(tool: Tool[..., Any], arguments: Any, context: Context, threads: Executor | None) -> Any:
@@ -185,7 +189,7 @@ async def _invoke(tool: Tool[..., Any], arguments: Any, context: Context, thread
 
 
 async def _on_thread(function: Callable[..., Any], argument: Any, context: Context, threads: Executor) -> Any:
-    """A thread cannot be stopped, so the tool is told through its context that nobody waits any more."""
+    """Run a function on a thread. Nothing can stop it: when it is cancelled, its context says that nobody waits."""
     given_up = threading.Event()
     context = replace(context, is_cancelled=given_up.is_set)
     # The thread sees the call's own context variables, `current_context()` among them.
@@ -202,8 +206,8 @@ def _limit_s(call: ToolCall, tool: Tool[..., Any], now_unix_s: float) -> float:
     return left_s if tool.spec.timeout_s is None else min(left_s, tool.spec.timeout_s)
 
 
-def _asked_to_cancel() -> bool:
-    """Whether this task was cancelled, rather than the tool having raised CancelledError of its own."""
+def _is_asked_to_cancel() -> bool:
+    """Return whether this task was cancelled, rather than the tool having raised CancelledError of its own."""
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0
 
@@ -220,6 +224,6 @@ def _tried(failure: Failed, context: Context) -> Failed:
     return failure.model_copy(update={"message": f"{failure.message} (tried {context.tries} times)"})
 
 
-def _broken(call: ToolCall, error: BaseException) -> Failed:
+def _report_broken(call: ToolCall, error: BaseException) -> Failed:
     log.warning("tool_raised", call_id=call.call_id, run_id=call.run_id, tool=call.tool, exc_info=error)
     return failure_of(error)

@@ -6,7 +6,7 @@ from toolfleet.calls import Failed, FailureKind
 
 
 def in_doubt(tool: str) -> Failed:
-    """The worker was lost after it may have started."""
+    """The worker was lost when the tool may already have started."""
     return Failed(
         kind=FailureKind.IN_DOUBT,
         message=f"{tool} was interrupted: its effect may or may not have happened, and it was not run again. "
@@ -15,7 +15,7 @@ def in_doubt(tool: str) -> Failed:
 
 
 def still_in_doubt(tool: str, reason: str) -> Failed:
-    """As `in_doubt`, and the tool's own reconcile function could not tell either."""
+    """The worker was lost as in `in_doubt`, and the tool's own reconcile function could not tell either."""
     return Failed(
         kind=FailureKind.IN_DOUBT,
         message=f"{tool} was interrupted: its effect may or may not have happened, and it was not run again, because "
@@ -24,12 +24,12 @@ def still_in_doubt(tool: str, reason: str) -> Failed:
 
 
 def cancelled_unstarted(tool: str) -> Failed:
-    """Nobody wanted it any more when it came up."""
+    """The call was cancelled before it started."""
     return Failed(kind=FailureKind.CANCELLED, message=f"{tool} was cancelled before it started.")
 
 
 def crashed(tool: str, attempts: int) -> Failed:
-    """Every worker that tried was lost."""
+    """Every worker that tried to run the call was lost."""
     return Failed(
         kind=FailureKind.CRASHED,
         message=f"{tool} crashed: the worker was lost in each of {attempts} attempts. Do not repeat the same call.",
@@ -37,5 +37,5 @@ def crashed(tool: str, attempts: int) -> Failed:
 
 
 def expired(tool: str) -> Failed:
-    """The deadline passed before it began."""
+    """The deadline passed before the call began."""
     return Failed(kind=FailureKind.EXPIRED, message=f"{tool} did not start before its deadline; it has had no effect.")

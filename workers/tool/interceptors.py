@@ -11,31 +11,31 @@ from typing import Any, cast
 
 from pydantic_core import PydanticSerializationError, to_jsonable_python
 
-from toolfleet.calls import Failed, Returned, Submitted
+from toolfleet.calls import Failed, Returned, Submitted, ToolResult
 from toolfleet.context import Context, within
 from toolfleet.errors import InvalidSettings
-from toolfleet.interceptors import Call, Interceptor, Result
+from toolfleet.interceptors import ToolInterceptor, ToolInvocation
 from toolfleet.tool import Tool
 from toolfleet.toolbox import resolve
 from toolfleet.workers.tool.results import record_of
 
 
-async def intercepted(
-    chain: Sequence[Interceptor],
+async def run_through(
+    chain: Sequence[ToolInterceptor],
     tool: Tool[..., Any],
     arguments: Mapping[str, Any],
     context: Context,
     invoke: Callable[[Mapping[str, Any]], Awaitable[Any]],
-) -> Result:
-    """The result of `invoke(arguments)` after the whole chain. Raises what the tool or an interceptor raises.
+) -> ToolResult:
+    """Return the result of `invoke(arguments)` after the whole chain. Raises what the tool or an interceptor raises.
 
     Arguments that an interceptor changed are checked before anything further in sees them.
     """
 
-    async def step(position: int, checked: Mapping[str, Any], call: Call) -> Result:
+    async def step(position: int, checked: Mapping[str, Any], call: ToolInvocation) -> ToolResult:
         if call.arguments is not checked:
             checked = MappingProxyType(tool.check(call.arguments))
-            call = Call(call.spec, checked, call.context)
+            call = ToolInvocation(call.spec, checked, call.context)
         if position == len(chain):
             return record_of(await invoke(checked), returns_nothing=tool.returns_nothing)
         answer = await chain[position](call, lambda call: step(position + 1, checked, call))
@@ -43,10 +43,10 @@ async def intercepted(
 
     begun = MappingProxyType(arguments)
     with within(context):
-        return record_of(await step(0, begun, Call(tool.spec, begun, context)))
+        return record_of(await step(0, begun, ToolInvocation(tool.spec, begun, context)))
 
 
-def with_attributes(result: Result, context: Context) -> Result:
+def with_attributes(result: ToolResult, context: Context) -> ToolResult:
     """The result with what interceptors and the tool put into `ctx.attributes`; what has no JSON form stays here."""
     if not context.attributes or not isinstance(result, Returned):
         return result
@@ -59,15 +59,15 @@ def with_attributes(result: Result, context: Context) -> Result:
     return result.model_copy(update={"attributes": shared | result.attributes})
 
 
-def interceptors_of(names: Sequence[str]) -> tuple[Interceptor, ...]:
-    """The interceptors at `module:name`, in this order. Raises ToolModuleError, InvalidSettings."""
+def interceptors_of(names: Sequence[str]) -> tuple[ToolInterceptor, ...]:
+    """Return the interceptors at `module:name`, in this order. Raises ToolModuleError, InvalidSettings."""
     return tuple(_interceptor(name) for name in names)
 
 
-def _interceptor(name: str) -> Interceptor:
+def _interceptor(name: str) -> ToolInterceptor:
     found = resolve(name, "an interceptor") if ":" in name else None
     if not callable(found) or isinstance(found, type | Tool):
         raise InvalidSettings(
             f"{name!r} is no interceptor: name an async function, or an object with __call__, as module:name"
         )
-    return cast("Interceptor", found)
+    return cast("ToolInterceptor", found)

@@ -17,7 +17,7 @@ DONE: Final = "Done"
 
 
 def record_of(value: object, *, returns_nothing: bool = False) -> Returned | Failed | Submitted:
-    """The result record of a returned value, however large. What has no JSON form is a failure."""
+    """Return the result record of a returned value, however large. What has no JSON form is a failure."""
     try:
         return _record_of(value, returns_nothing=returns_nothing)
     except (PydanticSerializationError, ValueError, RecursionError) as error:
@@ -26,7 +26,7 @@ def record_of(value: object, *, returns_nothing: bool = False) -> Returned | Fai
 
 
 def to_result(value: object, *, returns_nothing: bool, max_bytes: int) -> Returned | Failed | Submitted:
-    """The same; text longer than `max_bytes` is cut, and says so."""
+    """Return what `record_of` does, with text longer than `max_bytes` cut, which the text says."""
     record = record_of(value, returns_nothing=returns_nothing)
     return cut(record, max_bytes) if is_larger(record, max_bytes) else record
 
@@ -59,7 +59,7 @@ def _structured(value: object) -> Returned:
 
 
 def _with_media(parts: list[object] | tuple[object, ...]) -> Returned:
-    """Text that says what is where, and the media beside it, both in the order given."""
+    """Return the media, and a text that says what is where. Both are in the order given."""
     media: list[MediaPart] = []
     texts: list[str] = []
     for each in parts:
@@ -77,14 +77,14 @@ def _as_json(value: object) -> str:
 
 
 def is_larger(result: Returned | Failed | Submitted, max_bytes: int) -> bool:
-    """Whether what the model would read is more than `max_bytes`."""
+    """Return whether what the model would read is more than `max_bytes`."""
     if not isinstance(result, Returned) or len(result.content) <= max_bytes // 4:
         return False  # even four-byte characters fit
     return len(result.content.encode()) > max_bytes
 
 
 def cut(result: Returned | Failed | Submitted, max_bytes: int) -> Returned | Failed | Submitted:
-    """The result with its text cut to `max_bytes`, which it says."""
+    """Return the result with its text cut to `max_bytes`, which it says."""
     if not isinstance(result, Returned):
         return result
     encoded = result.content.encode()
@@ -94,7 +94,7 @@ def cut(result: Returned | Failed | Submitted, max_bytes: int) -> Returned | Fai
 
 
 def failure_of(error: BaseException, *, max_chars: int = 4000) -> Failed:
-    """What the model reads when a tool raised: its message without a traceback."""
+    """Return what the model reads when a tool raised: its message without a traceback."""
     try:
         text = encodable(str(error).strip()[:max_chars])
     except Exception:  # noqa: BLE001  # an exception of the tool's own making may fail at that too
@@ -103,5 +103,5 @@ def failure_of(error: BaseException, *, max_chars: int = 4000) -> Failed:
 
 
 def encodable(text: str) -> str:
-    """The text with half surrogate pairs replaced, which file names and cut strings have and JSON has not."""
+    """Return the text with half surrogate pairs replaced, which file names and cut strings have and JSON has not."""
     return text if text.isascii() else text.encode("utf-8", "replace").decode()

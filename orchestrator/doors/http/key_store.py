@@ -19,9 +19,10 @@ import redis.asyncio
 from pydantic import Field
 
 from toolfleet.calls import Record
+from toolfleet.errors import Refused
 from toolfleet.scripts import lua
 from toolfleet.settings import Settings
-from toolfleet.wire import Refused, Seal
+from toolfleet.wire import Seal
 
 PREFIX: Final = "tf_"
 KEY_BYTES: Final = 32

@@ -22,6 +22,7 @@ from toolfleet.errors import (
     CallerError,
     HandleNotFound,
     ModelError,
+    Refused,
     RunNotFound,
     RunNotOpen,
     StoreUnreachable,
@@ -31,7 +32,6 @@ from toolfleet.errors import (
 from toolfleet.misspelt import what_is_wrong
 from toolfleet.orchestrator.api import OrchestratorClosed, RunExists
 from toolfleet.orchestrator.run.terms import InvalidOption
-from toolfleet.wire import Refused
 
 MEDIA_TYPE: Final = "application/problem+json"
 OPENAI_PATHS: Final = ("/v1/chat/", "/v1/responses", "/v1/models")

@@ -9,10 +9,10 @@ from toolfleet.orchestrator.models.rehearsal.faults import (
     Dialect,
     Drip,
     ErrorInStream,
+    ErrorStatus,
     Fault,
     Garbage,
     Hang,
-    Status,
 )
 from toolfleet.orchestrator.models.rehearsal.model import rehearsal_model
 from toolfleet.orchestrator.models.rehearsal.planner import plan
@@ -25,11 +25,11 @@ __all__ = [
     "Dialect",
     "Drip",
     "ErrorInStream",
+    "ErrorStatus",
     "Fault",
     "Garbage",
     "Hang",
     "RehearsalServer",
-    "Status",
     "plan",
     "rehearsal_model",
 ]

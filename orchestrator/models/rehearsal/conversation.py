@@ -27,13 +27,13 @@ class Round:
     results: Mapping[str, str]
 
     def answered(self) -> Iterator[tuple[RequestedCall, str]]:
-        """The calls that have a result, with it."""
+        """Yield the calls that have a result, with it."""
         for call in self.reply.tool_calls:
             if call.id in self.results:
                 yield call, self.results[call.id]
 
     def asks_only_for(self, name: str) -> bool:
-        """Whether all its calls are of this tool."""
+        """Return whether all its calls are of this tool."""
         return all(call.name == name for call in self.reply.tool_calls)
 
 
@@ -45,15 +45,15 @@ class Conversation:
         self.tools = {tool.name: tool for tool in tools}
 
     def offers(self, *names: str) -> bool:
-        """Whether all of these tools may be called."""
+        """Return whether all of these tools may be called."""
         return all(self.wire_name(name) in self.tools for name in names)
 
     def wire_name(self, name: str) -> str:
-        """The offered name of a tool that the user calls by its catalog name; `name` itself if none fits."""
+        """Return the offered name of a tool that the user calls by its catalog name; `name` itself if none fits."""
         return legal_name(name) if name not in self.tools and legal_name(name) in self.tools else name
 
     def last_question(self, is_meant: Callable[[str], bool]) -> int | None:
-        """The index of the last user message for which `is_meant` holds."""
+        """Return the index of the last user message for which `is_meant` holds."""
         return next(
             (
                 index
@@ -64,7 +64,7 @@ class Conversation:
         )
 
     def rounds_since(self, index: int) -> list[Round]:
-        """The rounds of calls after the message at `index`, in order."""
+        """Return the rounds of calls after the message at `index`, in order."""
         rounds: list[Round] = []
         results: dict[str, str] = {}
         for message in self.messages[index + 1 :]:
@@ -76,7 +76,7 @@ class Conversation:
         return rounds
 
     def said_since(self, index: int) -> list[str]:
-        """What came in as user messages after the message at `index`."""
+        """Return what came in as user messages after the message at `index`."""
         return [message.content for message in self.messages[index + 1 :] if isinstance(message, UserMessage)]
 
 
@@ -95,13 +95,13 @@ def open_tickets(rounds: Sequence[Round]) -> list[str]:
 
 
 def as_json_object(text: str) -> dict[str, Any]:
-    """The JSON object in `text`; empty if there is none."""
+    """Return the JSON object in `text`; empty if there is none."""
     value = as_json(text)
     return value if isinstance(value, dict) else {}
 
 
 def as_json(text: str) -> Any:
-    """The JSON value in `text`; None if there is none."""
+    """Return the JSON value in `text`; None if there is none."""
     try:
         return json.loads(text)
     except ValueError:
@@ -109,7 +109,7 @@ def as_json(text: str) -> Any:
 
 
 def asking(*calls: tuple[str, Mapping[str, Any] | str], text: str = "") -> AssistantMessage:
-    """A reply with these calls, by name and arguments (an object, or text to be sent as it is)."""
+    """Return a reply with these calls, by name and arguments (an object, or text to be sent as it is)."""
     requested = [
         RequestedCall(id=f"{position}", name=name, arguments=_arguments_text(arguments))
         for position, (name, arguments) in enumerate(calls)
@@ -118,12 +118,12 @@ def asking(*calls: tuple[str, Mapping[str, Any] | str], text: str = "") -> Assis
 
 
 def fetching(tickets: Sequence[str], *, timeout_ms: int = 30_000) -> AssistantMessage:
-    """A reply that waits for the results of these tickets."""
+    """Return a reply that waits for the results of these tickets."""
     return asking(*((TASK_RESULT, {"task_id": id_, "block": True, "timeout_ms": timeout_ms}) for id_ in tickets))
 
 
 def cancelling(tickets: Sequence[str]) -> AssistantMessage:
-    """A reply that cancels these tickets."""
+    """Return a reply that cancels these tickets."""
     return asking(*((TASK_CANCEL, {"task_id": id_}) for id_ in tickets))
 
 

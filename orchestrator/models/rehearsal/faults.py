@@ -10,7 +10,7 @@ from typing import Literal
 
 
 @dataclass(frozen=True, slots=True)
-class Status:
+class ErrorStatus:
     """An answer with this status instead of a reply."""
 
     code: int
@@ -57,7 +57,7 @@ class Drip:
     pause_s: float
 
 
-Fault = Status | Garbage | Hang | CutStream | ErrorInStream | Drip
+Fault = ErrorStatus | Garbage | Hang | CutStream | ErrorInStream | Drip
 
 
 @dataclass(frozen=True, slots=True)

@@ -42,7 +42,7 @@ class Analysis:
 
 
 def reply(conversation: Conversation) -> AssistantMessage | None:
-    """The next reply; None if the question is another one or the tools are not on offer."""
+    """Return the next reply; None if the question is another one or the tools are not on offer."""
     start = conversation.last_question(lambda text: "standard library" in text.lower())
     if start is None or not conversation.offers(LIST_MODULES, ANALYSE_MODULE):
         return None
@@ -62,7 +62,7 @@ def reply(conversation: Conversation) -> AssistantMessage | None:
 def _analyses_due(
     modules: Sequence[str], rounds: Sequence[Round], conversation: Conversation
 ) -> AssistantMessage | None:
-    """One reply with every analysis that has not been asked for, and the index."""
+    """Return one reply with every analysis that has not been asked for, and the index."""
     analyses = [call for call, _ in _answered(rounds) if call.name == ANALYSE_MODULE]
     asked = {as_json_object(call.arguments).get("module") for call in analyses}
     calls: list[tuple[str, dict[str, Any]]] = [
@@ -119,14 +119,14 @@ def _identifiers(index: dict[str, Any]) -> str:
 
 
 def _objects(rounds: Sequence[Round]) -> Iterator[dict[str, Any]]:
-    """Every JSON object among the results; of a finished task, the object that it returned."""
+    """Yield every JSON object among the results; of a finished task, the object that it returned."""
     for call, content in _answered(rounds):
         answer = as_json_object(content)
         yield _returned(answer) if call.name == TASK_RESULT else answer
 
 
 def _returned(answer: dict[str, Any]) -> dict[str, Any]:
-    """What a task returned: under `result` or `content`, as an object or as its text; or the answer itself."""
+    """Return what a task returned: under `result` or `content`, as an object or as its text; or the answer itself."""
     for key in ("result", "content"):
         value = answer.get(key)
         returned = as_json(value) if isinstance(value, str) else value

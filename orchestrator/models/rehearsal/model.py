@@ -38,7 +38,7 @@ class RehearsalModel:
         extra_body: Mapping[str, Any] | None = None,
     ) -> AsyncGenerator[ModelEvent, None]:
         """Ask for one reply; see `ChatModel.stream`. Raises PortInUse when no loopback port is free."""
-        model = await self._started()
+        model = await self._start_once()
         async with aclosing(model.stream(messages, tools, extra_body=extra_body)) as events:
             async for event in events:
                 yield event
@@ -48,7 +48,7 @@ class RehearsalModel:
         self._asked = None
         await self._exit.aclose()
 
-    async def _started(self) -> ChatModel:
+    async def _start_once(self) -> ChatModel:
         async with self._starting:
             if self._asked is None:
                 server = await self._exit.enter_async_context(RehearsalServer())

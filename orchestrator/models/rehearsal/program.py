@@ -41,15 +41,17 @@ _VERBATIM = re.compile(r"`([^`]*)`")
 _JSON = json.JSONDecoder()
 
 
-class Tickets(StrEnum):
+class OpenTickets(StrEnum):
     """What a step does with open tickets."""
 
     FETCH = "fetch"
+    """Wait for the results of all open tickets."""
     CANCEL = "cancel"
+    """Cancel all open tickets."""
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class CallStep:
     """A call as the program writes it."""
 
     name: str
@@ -67,41 +69,41 @@ class Say:
 class Step:
     """What goes into one reply (a step that fetches may take several)."""
 
-    calls: tuple[Call, ...] = ()
+    calls: tuple[CallStep, ...] = ()
     text: str = ""
-    tickets: Tickets | None = None
+    tickets: OpenTickets | None = None
 
 
 def reply(conversation: Conversation) -> AssistantMessage | None:
-    """The program's next reply; None if no user message holds a program."""
+    """Return the program's next reply; None if no user message holds a program."""
     start = conversation.last_question(lambda text: any(step.calls for step in parsed(text)))
     if start is None:
         return None
     question = conversation.messages[start]
-    assert isinstance(question, UserMessage)  # noqa: S101 - last_question finds nothing else
+    assert isinstance(question, UserMessage)  # noqa: S101  # last_question finds nothing else
     rounds = conversation.rounds_since(start)
     due = _due(parsed(question.content), rounds, conversation)
     return due or _answer(rounds, conversation.said_since(start))
 
 
 def parsed(text: str) -> list[Step]:
-    """The steps of a program; empty for a text without any."""
+    """Return the steps of a program; empty for a text without any."""
     steps = [Step()]
     for token in _tokens(text):
         last = steps[-1]
         match token:
             case "then":
                 steps.append(Step())
-            case Call():
+            case CallStep():
                 steps[-1] = Step((*last.calls, token), last.text, last.tickets)
             case Say():
                 steps[-1] = Step(last.calls, last.text + token.text, last.tickets)
             case _:
-                steps[-1] = Step(last.calls, last.text, Tickets(token))
+                steps[-1] = Step(last.calls, last.text, OpenTickets(token))
     return [step for step in steps if step != Step()]
 
 
-def _tokens(text: str) -> Iterator[Call | Say | str]:
+def _tokens(text: str) -> Iterator[CallStep | Say | str]:
     position = 0
     while found := _WORD.search(text, position):
         position = found.end()
@@ -118,19 +120,19 @@ def _tokens(text: str) -> Iterator[Call | Say | str]:
                 yield word
 
 
-def _call_at(text: str, position: int) -> tuple[Call | None, int]:
-    """The call whose name begins at `position`, and where to read on. Without arguments it is ordinary prose."""
+def _call_at(text: str, position: int) -> tuple[CallStep | None, int]:
+    """Return the call whose name begins at `position`, and where to read on. Without arguments it is ordinary prose."""
     name = _NAME.match(text, position)
     if name is None:
         return None, position
     if verbatim := _VERBATIM.match(text, name.end()):
-        return Call(name[1], verbatim[1]), verbatim.end()
+        return CallStep(name[1], verbatim[1]), verbatim.end()
     arguments, end = _json_at(text, name.end())
-    return (None, position) if arguments is None else (Call(name[1], arguments), end)
+    return (None, position) if arguments is None else (CallStep(name[1], arguments), end)
 
 
 def _json_at(text: str, position: int) -> tuple[str | None, int]:
-    """The JSON text that begins at `position`, exactly as it is written, and its end."""
+    """Return the JSON text that begins at `position`, exactly as it is written, and its end."""
     try:
         _, end = _JSON.raw_decode(text, position)
     except ValueError:
@@ -143,7 +145,7 @@ def _skip_space(text: str, position: int) -> int:
 
 
 def _due(steps: Sequence[Step], rounds: Sequence[Round], conversation: Conversation) -> AssistantMessage | None:
-    """The reply of the first step that is not done; None when all are."""
+    """Return the reply of the first step that is not done; None when all are."""
     done = 0
     for step in steps:
         if step.calls or step.text:
@@ -151,12 +153,12 @@ def _due(steps: Sequence[Step], rounds: Sequence[Round], conversation: Conversat
                 named = [(conversation.wire_name(call.name), call.arguments) for call in step.calls]
                 return asking(*named, text=step.text)
             done += 1
-        if step.tickets is Tickets.FETCH:
+        if step.tickets is OpenTickets.FETCH:
             done = _after(rounds, done, TASK_RESULT)
             tickets = open_tickets(rounds[:done])
             if tickets and done == len(rounds) < MAX_FETCHES:
                 return fetching(tickets)
-        if step.tickets is Tickets.CANCEL:
+        if step.tickets is OpenTickets.CANCEL:
             tickets = open_tickets(rounds[:done])
             if tickets and done == len(rounds):
                 return cancelling(tickets)
@@ -165,7 +167,7 @@ def _due(steps: Sequence[Step], rounds: Sequence[Round], conversation: Conversat
 
 
 def _after(rounds: Sequence[Round], done: int, name: str) -> int:
-    """The number of rounds done once those that only call `name` are over."""
+    """Return the number of rounds done once those that only call `name` are over."""
     while done < len(rounds) and rounds[done].asks_only_for(name):
         done += 1
     return done

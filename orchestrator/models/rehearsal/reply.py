@@ -17,7 +17,7 @@ from toolfleet.orchestrator.models.rehearsal.request import signed
 
 REHEARSAL_MODEL = "toolfleet-rehearsal"
 CHARACTERS_PER_TOKEN = 4
-TOKEN_COUNT_NOTE = "rehearsal: a token is counted for every 4 characters"  # noqa: S105 - tokens of text, no secret
+TOKEN_COUNT_NOTE = "rehearsal: a token is counted for every 4 characters"  # noqa: S105  # tokens of text, no secret
 PIECE_LENGTH = 24
 
 
@@ -34,7 +34,7 @@ class Reply:
         }
 
     def whole(self) -> dict[str, Any]:
-        """The reply in one piece."""
+        """Return the reply in one piece."""
         message: dict[str, Any] = {"role": "assistant", "content": self._message.content or None}
         if self._message.tool_calls:
             message["tool_calls"] = [self._whole_call(position) for position in range(len(self._message.tool_calls))]
@@ -42,7 +42,7 @@ class Reply:
         return self._envelope("chat.completion", [choice]) | {"usage": self._usage}
 
     def chunks(self, *, with_usage: bool) -> Iterator[dict[str, Any]]:
-        """The reply as the chunks of a stream."""
+        """Yield the reply as the chunks of a stream."""
         yield self._chunk({"role": "assistant", "content": None if self._message.tool_calls else ""})
         for piece in _pieces(self._message.content):
             yield self._chunk({"content": piece})
@@ -76,7 +76,7 @@ class Reply:
         return (delta for deltas in zip_longest(*per_call) for delta in deltas if delta is not None)
 
     def _deltas_of(self, position: int) -> Iterator[dict[str, Any]]:
-        """One call: its head, then its arguments in pieces."""
+        """Yield one call: its head, then its arguments in pieces."""
         arguments = self._message.tool_calls[position].arguments
         if self._dialect.arguments == "object":
             yield self._indexed(position, self._whole_call(position))

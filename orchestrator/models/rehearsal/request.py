@@ -79,7 +79,7 @@ class WireTool:
 
 
 def offered_tools(request: CompletionRequest) -> list[WireTool]:
-    """The tools on offer. Raises RequestRefused for a name that OpenAI would not take."""
+    """Return the tools on offer. Raises RequestRefused for a name that OpenAI would not take."""
     for position, tool in enumerate(request.tools):
         if not _LEGAL_NAME.fullmatch(tool.function.name):
             raise RequestRefused(
@@ -90,7 +90,7 @@ def offered_tools(request: CompletionRequest) -> list[WireTool]:
 
 
 def conversation(request: CompletionRequest) -> list[Message]:
-    """The messages. Raises RequestRefused where calls and results do not match, or arguments are not JSON."""
+    """Return the messages. Raises RequestRefused where calls and results do not match, or arguments are not JSON."""
     messages: list[Message] = []
     unanswered: dict[str, str] = {}
     for message in request.messages:
@@ -111,7 +111,7 @@ def refuse_unsigned(request: CompletionRequest) -> None:
 
 
 def signed(name: str, call_id: str) -> dict[str, Any]:
-    """The signature of a call, in the form and place of Gemini's."""
+    """Return the signature of a call, in the form and place of Gemini's."""
     signature = hashlib.sha256(f"{name} {call_id}".encode()).hexdigest()
     return {"google": {"thought_signature": signature}}
 

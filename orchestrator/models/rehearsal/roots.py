@@ -20,12 +20,12 @@ _NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
 
 
 def reply(conversation: Conversation) -> AssistantMessage | None:
-    """The next reply; None if the question is another one or the tools are not on offer."""
+    """Return the next reply; None if the question is another one or the tools are not on offer."""
     start = conversation.last_question(lambda text: _QUESTION.search(text) is not None)
     if start is None or not conversation.offers(SQUARE_ROOT):
         return None
     question = conversation.messages[start]
-    assert isinstance(question, UserMessage)  # noqa: S101 - last_question finds nothing else
+    assert isinstance(question, UserMessage)  # noqa: S101  # last_question finds nothing else
     asked = _QUESTION.search(question.content)
     numbers = _numbers_in(asked["numbers"]) if asked else []
     if asked is None or not numbers:
@@ -60,7 +60,7 @@ def _root(number: float, rounds: Sequence[Round], conversation: Conversation) ->
 
 
 def _arguments(tool: OfferedTool, numbers: Sequence[int | float]) -> dict[str, Any]:
-    """The numbers under the schema's names: all in the one parameter if that is a list, else one in each."""
+    """Return the numbers under the schema's names: all in the one parameter if that is a list, else one in each."""
     properties: Mapping[str, Mapping[str, Any]] = tool.input_schema.get("properties", {})
     first = next(iter(properties), "x")
     if properties.get(first, {}).get("type") == "array":

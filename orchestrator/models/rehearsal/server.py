@@ -23,10 +23,10 @@ from toolfleet.orchestrator.models.rehearsal.faults import (
     Dialect,
     Drip,
     ErrorInStream,
+    ErrorStatus,
     Fault,
     Garbage,
     Hang,
-    Status,
 )
 from toolfleet.orchestrator.models.rehearsal.planner import plan
 from toolfleet.orchestrator.models.rehearsal.reply import REHEARSAL_MODEL, Reply
@@ -103,20 +103,20 @@ class RehearsalServer:
     async def _complete(self, request: web.Request) -> web.StreamResponse:
         body = await request.read()
         self.request_count += 1
-        self.requests.append(_recorded(body))
+        self.requests.append(_parse_recorded(body))
         fault = self._faults.popleft() if self._faults else None
         match fault:
-            case Status():
-                return _failed(fault)
+            case ErrorStatus():
+                return _error_response(fault)
             case Garbage():
                 return web.Response(text=fault.body, content_type=fault.media_type)
             case Hang(after_chunks=None):
                 await self._closing.wait()
-                return _failed(Status(HTTPStatus.SERVICE_UNAVAILABLE))
+                return _error_response(ErrorStatus(HTTPStatus.SERVICE_UNAVAILABLE))
         if request.headers.get("authorization") != f"Bearer {self._api_key}":
             # Repeats the key, as some servers do, so that the client's care is put to the test.
             said = f"Incorrect API key provided: {request.headers.get('authorization', '')}."
-            return _failed(Status(HTTPStatus.UNAUTHORIZED, said, type="invalid_request_error"))
+            return _error_response(ErrorStatus(HTTPStatus.UNAUTHORIZED, said, type="invalid_request_error"))
         return await self._reply(request, body, fault)
 
     async def _reply(
@@ -128,10 +128,10 @@ class RehearsalServer:
             if self._dialect.signs_calls:
                 refuse_unsigned(asked)
         except (ValidationError, RequestRefused) as error:
-            return _failed(Status(HTTPStatus.BAD_REQUEST, str(error), type="invalid_request_error"))
+            return _error_response(ErrorStatus(HTTPStatus.BAD_REQUEST, str(error), type="invalid_request_error"))
         if asked.model != REHEARSAL_MODEL:
             said = f"The model '{asked.model}' does not exist; this server has {REHEARSAL_MODEL}."
-            return _failed(Status(HTTPStatus.NOT_FOUND, said, type="invalid_request_error"))
+            return _error_response(ErrorStatus(HTTPStatus.NOT_FOUND, said, type="invalid_request_error"))
         reply = Reply(planned, body, self._dialect)
         if not (asked.stream and self._dialect.streams):
             return web.json_response(body=orjson.dumps(reply.whole()))
@@ -171,7 +171,7 @@ class RehearsalServer:
 
 
 def _chunks_before(fault: Hang | CutStream | ErrorInStream | Drip | None) -> int | None:
-    """How much of the reply is sent before the fault; None for all of it."""
+    """Return how much of the reply is sent before the fault; None for all of it."""
     match fault:
         case None:
             return None
@@ -185,13 +185,13 @@ def _server_event(data: bytes) -> bytes:
     return b"data: " + data + b"\n\n"
 
 
-def _failed(status: Status) -> web.Response:
+def _error_response(status: ErrorStatus) -> web.Response:
     headers = {} if status.retry_after is None else {"retry-after": status.retry_after}
     error = {"message": status.message, "type": status.type, "param": None, "code": None}
     return web.json_response({"error": error}, status=status.code, headers=headers)
 
 
-def _recorded(body: bytes) -> dict[str, Any]:
+def _parse_recorded(body: bytes) -> dict[str, Any]:
     try:
         recorded: dict[str, Any] = orjson.loads(body)
     except orjson.JSONDecodeError:

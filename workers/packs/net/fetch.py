@@ -33,7 +33,7 @@ USER_AGENT: Final = "toolfleet"
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class FetchLimits:
     """What one exchange may take. Redirects count into the time."""
 
     timeout_s: float
@@ -91,7 +91,7 @@ class Fetched:
         return self.media_type_line.partition(";")[0].strip().lower()
 
 
-async def fetch(request: Request, limits: Limits, gate: Gate | None) -> Fetched:
+async def fetch(request: Request, limits: FetchLimits, gate: Gate | None) -> Fetched:
     """Send a request and read the answer. Without a gate any address may be reached: for URLs of the operator's own.
 
     Raises ToolError, whose text names the host and never the rest of the URL, nor a header.

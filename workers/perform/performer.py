@@ -1,0 +1,142 @@
+"""One delivered call from admission to settlement: the column that every pool runs.
+
+Knows Redis through its parts (claims, runs, conclusion, dead letters) and nothing of Celery's pools or messages.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from concurrent.futures import Executor
+from typing import Any
+
+from toolfleet.calls import Effect, Failed, FailureKind, ToolCall
+from toolfleet.connections import connect_async
+from toolfleet.errors import Refused
+from toolfleet.interceptors import ToolInterceptor
+from toolfleet.points import Point, reached
+from toolfleet.settings import Settings
+from toolfleet.tool import Tool
+from toolfleet.wire import Seal
+from toolfleet.workers.delivery.admit import Admitted, Decision, Ended, Unbelievable, Unresolved, admit
+from toolfleet.workers.delivery.checkpoints import Checkpoints, LoopCheckpoints, ThreadCheckpoints
+from toolfleet.workers.delivery.claims import Claimer
+from toolfleet.workers.delivery.dead_letters import bury
+from toolfleet.workers.delivery.forward import UNSERVED_FOR_S, Forwarder, Passed
+from toolfleet.workers.delivery.message import Delivery
+from toolfleet.workers.delivery.progress import LoopReporter, ProgressReporter, ThreadReporter
+from toolfleet.workers.perform.conclusion import Conclusion
+from toolfleet.workers.perform.endings import Ending
+from toolfleet.workers.perform.tool_run import ToolRuns
+
+
+class Performer:
+    """Performs calls on one event loop. Create it on that loop."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        tools: Mapping[str, Tool[..., Any]],
+        threads: Executor | None,
+        interceptors: tuple[ToolInterceptor, ...] = (),
+    ) -> None:
+        """`interceptors` stand around every tool; without `threads`, blocking tools run on the loop."""
+        self._settings = settings
+        self._tools = tools
+        self._seal = Seal(settings)
+        self._client = connect_async(settings)
+        self._claimer = Claimer(self._client, settings.keys)
+        self._forwarder = Forwarder(self._client, settings.keys)
+        self._checkpoints: Checkpoints
+        progress: ProgressReporter
+        # A blocking tool without a thread of its own blocks this loop, and nothing could be sent from it meanwhile.
+        if threads:
+            progress = LoopReporter(self._client, settings.keys, self._seal)
+            self._checkpoints = LoopCheckpoints(self._client, settings.keys, self._seal)
+        else:
+            progress = ThreadReporter(settings, self._seal)
+            self._checkpoints = ThreadCheckpoints(settings, self._seal)
+        self._runs = ToolRuns(
+            self._client,
+            settings,
+            self._seal,
+            progress,
+            self._checkpoints,
+            threads=threads,
+            interceptors=interceptors,
+        )
+        self._conclusion = Conclusion(self._client, settings, tools, self._seal, self._checkpoints)
+
+    async def perform(self, delivery: Delivery) -> Ending:
+        """See one delivery to its end. Returns how it ended; raises nothing of the tool's."""
+        reached(Point.RECEIVED, delivery.task_id)
+        tool = self._tools.get(delivery.task)
+        if tool is None or delivery.contract not in ("", tool.spec.contract):
+            passed_on = await self._pass_on(delivery, can_run=tool is not None)
+            if passed_on is not None:
+                return passed_on
+        decision = self._admit(delivery, tool)
+        if tool is None or isinstance(decision, Ended | Unbelievable):
+            return await self._end(delivery, decision)
+        if decision.must_claim and not await self._claimer.claim(delivery, decision.call):
+            return Ending.BURIED
+        outcome = await self._runs.run(delivery, decision, tool)
+        if isinstance(outcome, Ending):
+            return outcome
+        return await self._conclusion.conclude(delivery, decision.call, outcome)
+
+    async def aclose(self) -> None:
+        """Close the connection; what is still running fails."""
+        await self._checkpoints.aclose()
+        await self._client.aclose()
+
+    def _admit(self, delivery: Delivery, tool: Tool[..., Any] | None) -> Decision:
+        return admit(
+            delivery,
+            delivery.effect(tool.spec.effect if tool else Effect.READ_ONLY),
+            self._seal,
+            now_unix_s=time.time(),
+            max_deliveries=self._settings.max_deliveries,
+            reconciles=tool is not None and tool.hooks.get("reconcile") is not None,
+        )
+
+    async def _pass_on(self, delivery: Delivery, *, can_run: bool) -> Ending | None:
+        """Pass a call on that is another worker's to run. Returns None for one that must be dealt with here."""
+        try:
+            call = self._seal.open_call(delivery.text, delivery.mac)
+        except Refused:
+            return None
+        if (call.call_id, call.tool) != (delivery.task_id, delivery.task):
+            return None
+        match await self._forwarder.pass_on(delivery, call, can_run=can_run):
+            case Passed.NOT:
+                return None
+            case Passed.LOST:
+                return Ending.TAKEN_OVER
+            case _:
+                return Ending.PASSED_ON
+
+    async def _end(self, delivery: Delivery, decision: Decision) -> Ending:
+        """End a delivery whose call must not start here: it cannot be believed, it is too late, or nobody serves it."""
+        match decision:
+            case Unbelievable(reason=reason):
+                await self._bury(delivery, reason)
+                return Ending.BURIED
+            case Ended(call=call, result=result, dead_letter=dead_letter):
+                if dead_letter:
+                    await self._bury(delivery, result.kind)
+                return await self._conclusion.conclude(delivery, call, result)
+            case Admitted(call=call) | Unresolved(call=call):
+                return await self._conclusion.conclude(delivery, call, self._unknown(call))
+
+    async def _bury(self, delivery: Delivery, reason: str) -> None:
+        tool = self._tools.get(delivery.task)
+        await bury(self._client, self._settings.keys, delivery, reason, tool.spec.input_schema if tool else None)
+
+    def _unknown(self, call: ToolCall) -> Failed:
+        known = ", ".join(sorted(self._tools)) or "none"
+        return Failed(
+            kind=FailureKind.UNKNOWN_TOOL,
+            message=f"no live worker serves {call.tool}, and none came within {UNSERVED_FOR_S:g} s or before the "
+            f"call's deadline. The worker that gave it up has: {known}",
+        )

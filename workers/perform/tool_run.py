@@ -1,0 +1,167 @@
+"""The tool's part of a delivery: what an earlier attempt has left, the context, the run itself, and its interruption.
+
+Says what came of it as a result or, when this worker must not settle the call, as an `Ending`. Settles nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from concurrent.futures import Executor
+from functools import partial
+from typing import Any
+
+import redis.asyncio
+
+from toolfleet.callbacks import callbacks
+from toolfleet.calls import Failed, FailureKind, NotDone, Returned, Submitted, ToolCall
+from toolfleet.context import Context
+from toolfleet.interceptors import ToolInterceptor
+from toolfleet.outages import until_redis_is_back
+from toolfleet.points import Point, reached
+from toolfleet.settings import Settings
+from toolfleet.tool import Tool
+from toolfleet.wire import Seal
+from toolfleet.workers.delivery import unwanted
+from toolfleet.workers.delivery.admit import Admitted, Unresolved, can_be_reconciled
+from toolfleet.workers.delivery.checkpoints import Checkpoints, opened
+from toolfleet.workers.delivery.claims import is_still_ours
+from toolfleet.workers.delivery.message import Delivery
+from toolfleet.workers.delivery.progress import ProgressReporter
+from toolfleet.workers.perform.endings import Ending, Interruption
+from toolfleet.workers.tool.execute import compensate, execute, reconcile
+from toolfleet.workers.tool.failures import cancelled_unstarted, in_doubt
+
+
+class ToolRuns:
+    """Runs the tools of one event loop."""
+
+    def __init__(
+        self,
+        client: redis.asyncio.Redis,
+        settings: Settings,
+        seal: Seal,
+        progress: ProgressReporter,
+        checkpoints: Checkpoints,
+        *,
+        threads: Executor | None,
+        interceptors: tuple[ToolInterceptor, ...],
+    ) -> None:
+        self._client = client
+        self._keys = settings.keys
+        self._limits = settings.argument_limits
+        self._seal = seal
+        self._address_of = callbacks(settings, seal)
+        self._progress = progress
+        self._checkpoints = checkpoints
+        self._threads = threads
+        self._interceptors = interceptors
+
+    async def run(
+        self, delivery: Delivery, decision: Admitted | Unresolved, tool: Tool[..., Any]
+    ) -> Returned | Failed | Submitted | Ending:
+        """Run an admitted call, or find out first what became of its earlier attempt."""
+        if isinstance(decision, Unresolved):
+            return await self._resolve(delivery, decision.call, tool)
+        return await self._start(delivery, decision.call, tool)
+
+    async def _resolve(
+        self, delivery: Delivery, call: ToolCall, tool: Tool[..., Any]
+    ) -> Returned | Failed | Submitted | Ending:
+        """Return what became of the call's earlier attempt, or run the call if that attempt had no effect.
+
+        The pending entry stays the fence. If this worker is lost too, the next one asks again.
+        """
+        _, checkpoint = await self._read_leftovers(call)
+        context = Context.of(call, attempt=delivery.deliveries, last_checkpoint=checkpoint)
+        try:
+            answer = await reconcile(call, tool, context, threads=self._threads)
+        except asyncio.CancelledError as interruption:
+            if Interruption.SHUTDOWN in interruption.args:
+                return Ending.HANDED_BACK  # uncounted, but the earlier delivery still counts: the next one asks too
+            return in_doubt(call.tool)
+        if not isinstance(answer, NotDone):
+            return answer
+        if not await is_still_ours(self._client, delivery):
+            # Frozen while it asked: another worker may have asked since, and begun.
+            return Ending.TAKEN_OVER
+        return await self._start(delivery, call, tool)
+
+    async def _start(
+        self, delivery: Delivery, call: ToolCall, tool: Tool[..., Any]
+    ) -> Returned | Failed | Submitted | Ending:
+        checkpoint = None
+        # A worker that stopped in order has handed back its calls uncounted; only long ones are worth the look then.
+        # What came up at once was not cancelled before this worker could hear of it.
+        if tool.spec.long_running or delivery.deliveries > 1 or not delivery.came_at_once(time.time()):
+            is_cancelled, checkpoint = await self._read_leftovers(call)
+            if is_cancelled:
+                return cancelled_unstarted(tool.spec.name)
+        reached(Point.CLAIMED, call.call_id)
+        context = self._context(delivery, call, checkpoint)
+        if tool.spec.long_running:
+            context.progress(0.0)  # whoever asks with its handle learns that it runs
+        try:
+            result = await self._call(call, tool, context)
+        except asyncio.CancelledError as interruption:
+            ended = _after_interruption(delivery, call, tool, interruption)
+            if isinstance(ended, Ending):
+                self._checkpoints.leave(call.call_id)
+                return ended
+            result = ended
+        reached(Point.EFFECT_DONE, call.call_id)
+        return result
+
+    def _context(self, delivery: Delivery, call: ToolCall, checkpoint: Any) -> Context:
+        # On a loop of its own a tool is cancelled by its coroutine or its process; only on a thread must it look.
+        is_cancelled: Callable[[], bool] = _never if self._threads else partial(unwanted.is_given_up, call.call_id)
+        return Context.of(
+            call,
+            attempt=delivery.deliveries,
+            report=self._progress.of(call),
+            is_cancelled=is_cancelled,
+            keep=self._checkpoints.keep,
+            last_checkpoint=checkpoint,
+            address_of=self._address_of,
+        )
+
+    async def _call(self, call: ToolCall, tool: Tool[..., Any], context: Context) -> Returned | Failed | Submitted:
+        if call.undoes is not None:
+            return await compensate(call, tool, context, threads=self._threads)
+        return await execute(
+            call, tool, context, threads=self._threads, limits=self._limits, interceptors=self._interceptors
+        )
+
+    async def _read_leftovers(self, call: ToolCall) -> tuple[bool, Any]:
+        """Return whether the call was cancelled before it came here, and the checkpoint of an earlier attempt.
+
+        A worker that was not there yet has not heard of a cancelled handle otherwise.
+        """
+        keys = [self._keys.cancelled(call.call_id), self._keys.checkpoint(call.call_id)]
+
+        async def read() -> list[Any]:
+            found: list[Any] = await self._client.mget(keys)
+            return found
+
+        mark, sealed = await until_redis_is_back(read)
+        if sealed is not None:
+            self._checkpoints.found(call.call_id)
+        return mark is not None, opened(self._seal, sealed, call.call_id)
+
+
+def _never() -> bool:
+    return False
+
+
+def _after_interruption(
+    delivery: Delivery, call: ToolCall, tool: Tool[..., Any], interruption: asyncio.CancelledError
+) -> Failed | Ending:
+    """Return the result of a call that was cancelled, or its ending when it is to be delivered again."""
+    if Interruption.SHUTDOWN not in interruption.args:
+        return Failed(kind=FailureKind.CANCELLED, message=f"{call.tool} was cancelled while it ran.")
+    if delivery.effect(tool.spec.effect).repeatable:
+        return Ending.HANDED_BACK
+    if call.undoes is None and tool.hooks.get("reconcile") and can_be_reconciled(delivery):
+        return Ending.LEFT_OPEN
+    return in_doubt(call.tool)

@@ -56,6 +56,7 @@ from .run.updates import (
     CallSubmitted as CallSubmitted,
     RunBegan as RunBegan,
     RunEnded as RunEnded,
+    RunUpdate as RunUpdate,
     TextArrived as TextArrived,
 )
 from .run.value import (

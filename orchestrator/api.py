@@ -22,13 +22,13 @@ from toolfleet.errors import CallerError, RunNotFound, RunNotOpen, StoreUnreacha
 from toolfleet.messages import AssistantMessage, Message, ToolMessage
 from toolfleet.misspelt import exact
 from toolfleet.orchestrator.calls.group import OnUnknownTool
-from toolfleet.orchestrator.fleet.cancel import Unwanted
+from toolfleet.orchestrator.fleet.cancel import CancelRequest
 from toolfleet.orchestrator.models.protocol import ChatModel
 from toolfleet.orchestrator.options import BatchOptions, RunOptions, conversation, run_started
 from toolfleet.orchestrator.run.events import Approval, ApprovalGiven, RunResumed, RunStarted, RunStopped
 from toolfleet.orchestrator.run.states import State
 from toolfleet.orchestrator.run.transcript import last_reply, tool_messages
-from toolfleet.orchestrator.run.updates import Event, RunBegan, RunEnded
+from toolfleet.orchestrator.run.updates import RunBegan, RunEnded, RunUpdate
 from toolfleet.orchestrator.run.value import Run
 from toolfleet.orchestrator.status.handles import Status
 from toolfleet.orchestrator.status.overview import AWAITING_APPROVAL, QUEUED, CallStanding
@@ -195,12 +195,12 @@ class Orchestrator:
     @exact(RunOptions)
     async def stream(
         self, question: str | Sequence[Message], **options: Unpack[RunOptions]
-    ) -> AsyncGenerator[Event, None]:
+    ) -> AsyncGenerator[RunUpdate, None]:
         """As `run`, with everything that happens on the way; `RunEnded` comes last.
 
         Raises RunExists for a `run_id` that is stored already: its beginning is missed.
         """
-        events: asyncio.Queue[Event | None] = asyncio.Queue()
+        events: asyncio.Queue[RunUpdate | None] = asyncio.Queue()
         run_id, is_new = await self._begin(question, options, emit=events.put_nowait)
         if not is_new:
             raise RunExists(f"run {run_id} is stored already: `wait` for it, or choose another run_id")
@@ -225,7 +225,7 @@ class Orchestrator:
         self,
         question: str | Sequence[Message],
         *,
-        on_event: Callable[[Event], None] | None = None,
+        on_event: Callable[[RunUpdate], None] | None = None,
         **options: Unpack[RunOptions],
     ) -> str:
         """Begin a run and return its id at once; with a `run_id` that is stored already, do nothing else.
@@ -280,7 +280,7 @@ class Orchestrator:
             with suppress(RunNotFound, RunNotOpen):
                 await self.cancel(call.call_id, reason)  # an agent's run has its call's id
         await self._canceller.cancel(
-            [Unwanted(call.call_id, call.tool, call.deadline_unix_s or time.time()) for call in under_way]
+            [CancelRequest(call.call_id, call.tool, call.deadline_unix_s or time.time()) for call in under_way]
         )
         return run
 
@@ -318,13 +318,13 @@ class Orchestrator:
         if standing.state == AWAITING_APPROVAL:
             raise RunNotOpen(f"call {call_id_} waits for approval: toolfleet runs deny {call_id_}")
         deadline_unix_s = standing.deadline_unix_s or time.time() + self._settings.long_call_timeout_s
-        unwanted = Unwanted(call_id_, standing.tool or "the call", deadline_unix_s)
+        unwanted = CancelRequest(call_id_, standing.tool or "the call", deadline_unix_s)
         await self._canceller.cancel([unwanted])
         standing = await self._overview.until_over(call_id_, within_s=CANCEL_WAIT_S)
         if standing.state == QUEUED:
             # No worker has it, nor will one say so soon. Its owner finds the stored result when it is told to look.
             await self._canceller.end_unstarted([unwanted])
-            await self._store.poke(run_of(call_id_))
+            await self._store.notify(run_of(call_id_))
             standing = await self._overview.until_over(call_id_, within_s=CANCEL_WAIT_S)
         return standing
 
@@ -339,7 +339,7 @@ class Orchestrator:
         patience_s: float | None = None,
         context: Mapping[str, Any] | None = None,
         timeout_s: float | None = None,
-        on_event: Callable[[Event], None] | None = None,
+        on_event: Callable[[RunUpdate], None] | None = None,
         tenant: str = "",
     ) -> Returned | Failed | Submitted:
         """One call of a tool: its result or, when it takes longer than `patience_s`, a handle for what goes on.
@@ -419,7 +419,7 @@ class Orchestrator:
         question: str | Sequence[Message],
         options: RunOptions,
         *,
-        emit: Callable[[Event], None] | None = None,
+        emit: Callable[[RunUpdate], None] | None = None,
     ) -> tuple[str, bool]:
         if self._model is None:
             raise CallerError(

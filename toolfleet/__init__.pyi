@@ -104,6 +104,7 @@ from .orchestrator import (
     RunExists as RunExists,
     RunFailed as RunFailed,
     RunOptions as RunOptions,
+    RunUpdate as RunUpdate,
     State as State,
     TextArrived as TextArrived,
     ToolProvider as ToolProvider,

@@ -23,7 +23,7 @@ from toolfleet.orchestrator.fleet.gather import Barrier, Gatherer
 from toolfleet.orchestrator.run.compensation import taken_back, to_take_back
 from toolfleet.orchestrator.run.events import CallRecord, Slow
 from toolfleet.orchestrator.run.refusals import unknown_tool
-from toolfleet.orchestrator.run.updates import CallAwaitsApproval, CallEnded, CallProgressed, CallStarted, Event
+from toolfleet.orchestrator.run.updates import CallAwaitsApproval, CallEnded, CallProgressed, CallStarted, RunUpdate
 from toolfleet.orchestrator.status.handles import OWN_QUEUE, Tasks
 from toolfleet.orchestrator.store.secret_arguments import Vault
 from toolfleet.orchestrator.tools.agents import Agents
@@ -33,7 +33,7 @@ from toolfleet.settings import Settings
 from toolfleet.streams import Priority
 from toolfleet.tool import ToolSpec
 
-Emit = Callable[[Event], None]
+Emit = Callable[[RunUpdate], None]
 
 OnUnknownTool = Literal["tell", "raise"] | Callable[[CallRecord], Awaitable[Returned | Failed]]
 """What becomes of a call of a tool that nobody offered: the model is told, the run fails, or your own answer."""

@@ -22,7 +22,7 @@ from toolfleet.orchestrator.loop.turn import TurnLoop
 from toolfleet.orchestrator.run.events import RunStarted
 from toolfleet.orchestrator.run.updates import CallEnded, CallProgressed, RunEnded
 from toolfleet.orchestrator.run.value import Run
-from toolfleet.orchestrator.store.journal import Journal, LostRun, RunEnded as EndedByOthers
+from toolfleet.orchestrator.store.journal import Journal, LostRun, RunIsOver
 from toolfleet.orchestrator.store.run_store import RunStore
 
 log = structlog.get_logger("toolfleet.orchestrator")
@@ -190,7 +190,7 @@ class Runs:
             journal = live.journal = await self._journal(live)
             if self.loop is not None and not journal.run.state.is_terminal:
                 await self.loop.drive(journal, live.emit)
-        except EndedByOthers:
+        except RunIsOver:
             pass
         except (LostRun, RunNotFound) as lost:
             if isinstance(lost, LostRun):  # a single call has no run, and its result is no news of one
@@ -212,7 +212,7 @@ class Runs:
             owner = await self.store.owner(live.run_id)
         if owner != self.orchestrator_id and not stored.run.state.is_terminal:
             if owner:
-                await self.store.poke(live.run_id)  # what woke us was meant for them
+                await self.store.notify(live.run_id)  # what woke us was meant for them
             raise LostRun(f"run {live.run_id} is owned by {owner or 'nobody'}")
         return Journal(self.store, stored, self.orchestrator_id)
 

@@ -27,7 +27,7 @@ from toolfleet.errors import (
 from toolfleet.masks import has_secrets
 from toolfleet.messages import AssistantMessage, Message, RequestedCall, ToolMessage
 from toolfleet.orchestrator.calls.group import Batch, Calls, Emit, Sending
-from toolfleet.orchestrator.fleet.cancel import Canceller, Unwanted
+from toolfleet.orchestrator.fleet.cancel import Canceller, CancelRequest
 from toolfleet.orchestrator.fleet.gather import DEADLINE_GRACE_S, Gatherer, never_came_back
 from toolfleet.orchestrator.loop.early import EarlyCalls
 from toolfleet.orchestrator.loop.images import Showing
@@ -63,7 +63,7 @@ from toolfleet.orchestrator.run.updates import (
 )
 from toolfleet.orchestrator.run.value import Run
 from toolfleet.orchestrator.status.handles import Handles, Status
-from toolfleet.orchestrator.store.journal import Journal, LostRun, Overtaken, RunEnded
+from toolfleet.orchestrator.store.journal import Journal, LostRun, Overtaken, RunIsOver
 from toolfleet.orchestrator.store.run_store import RunStore
 from toolfleet.orchestrator.store.secret_arguments import Vault
 from toolfleet.orchestrator.tools.builtin import TASK_RESULT
@@ -120,7 +120,7 @@ class TurnLoop:
     async def drive(self, journal: Journal, emit: Emit | None) -> None:
         """Take turns until the run has ended or rests until something is back. Whatever fails, a run says why.
 
-        Raises LostRun and RunEnded when the run is not ours to go on with, StoreUnreachable and BrokerUnreachable when
+        Raises LostRun and RunIsOver when the run is not ours to go on with, StoreUnreachable and BrokerUnreachable when
         it has to be read again later.
         """
         try:
@@ -130,7 +130,7 @@ class TurnLoop:
                         return
                 except Overtaken as news:
                     log.info("run_overtaken", run_id=journal.run.run_id, reason=str(news))
-        except (LostRun, RunEnded, StoreUnreachable, BrokerUnreachable):
+        except (LostRun, RunIsOver, StoreUnreachable, BrokerUnreachable):
             raise
         except ToolfleetError as error:
             await self._stop(journal, str(error))
@@ -411,7 +411,10 @@ class TurnLoop:
 
     async def _cancel(self, run: Run) -> None:
         await self._canceller.cancel(
-            [Unwanted(call.call_id, call.tool, call.deadline_unix_s or time.time()) for call in run.calls_under_way]
+            [
+                CancelRequest(call.call_id, call.tool, call.deadline_unix_s or time.time())
+                for call in run.calls_under_way
+            ]
         )
 
 

@@ -22,9 +22,9 @@ from toolfleet.orchestrator.run.events import (
     CallsParked,
     CallsSent,
     CallsStreamed,
-    Happening,
     ModelReplied,
     RunAdopted,
+    RunEvent,
     RunResumed,
     RunStarted,
     RunStopped,
@@ -91,7 +91,7 @@ class Run(Record):
         """A run that has just begun."""
         return cls(**{name: getattr(event, name) for name in RunStarted.model_fields if name != "type"})
 
-    def on(self, event: Happening) -> Run:  # noqa: C901, PLR0911  # one line for each kind of event
+    def on(self, event: RunEvent) -> Run:  # noqa: C901, PLR0911  # one line for each kind of event
         """The run after an event. Raises IllegalTransition when it cannot have happened now."""
         match event:
             case ModelReplied():

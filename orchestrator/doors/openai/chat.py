@@ -36,7 +36,7 @@ from toolfleet.orchestrator.doors.openai.openai_records import (
 )
 from toolfleet.orchestrator.options import RunOptions
 from toolfleet.orchestrator.run.states import State
-from toolfleet.orchestrator.run.updates import CallsRequested, Event, RunBegan, RunEnded, TextArrived
+from toolfleet.orchestrator.run.updates import CallsRequested, RunBegan, RunEnded, RunUpdate, TextArrived
 from toolfleet.orchestrator.run.value import Run
 from toolfleet.tool import ToolSpec
 
@@ -137,7 +137,7 @@ def _completion(run: Run) -> dict[str, Any]:
 
 
 async def _streamed(
-    door: Door, first: Event, events: AsyncGenerator[Event, None], *, with_usage: bool
+    door: Door, first: RunUpdate, events: AsyncGenerator[RunUpdate, None], *, with_usage: bool
 ) -> AsyncGenerator[bytes, None]:
     run_id = first.run_id if isinstance(first, RunBegan) else ""
 
@@ -164,7 +164,7 @@ async def _streamed(
     yield DONE
 
 
-async def _texts(events: AsyncIterator[Event]) -> AsyncIterator[str | Run]:
+async def _texts(events: AsyncIterator[RunUpdate]) -> AsyncIterator[str | Run]:
     """The model's text as it comes, turns apart from one another, and the run at last."""
     said, is_new_turn = False, False
     async for event in events:

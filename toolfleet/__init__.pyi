@@ -87,6 +87,7 @@ from .orchestrator import (
     InvalidAssistant as InvalidAssistant,
     Limits as Limits,
     ModelEvent as ModelEvent,
+    NotOpen as NotOpen,
     OfferedTool as OfferedTool,
     OnFailure as OnFailure,
     OpenAIChat as OpenAIChat,

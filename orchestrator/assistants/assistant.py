@@ -19,7 +19,7 @@ from pydantic.errors import PydanticSchemaGenerationError, PydanticUserError
 from toolfleet.errors import RunNotFound, ToolfleetError
 from toolfleet.messages import Message, SystemMessage, Usage
 from toolfleet.misspelt import exact
-from toolfleet.orchestrator.api import Orchestrator, RunExists
+from toolfleet.orchestrator.api import Orchestrator
 from toolfleet.orchestrator.assistants.questions import (
     InvalidAssistant,
     Question,
@@ -28,6 +28,7 @@ from toolfleet.orchestrator.assistants.questions import (
     read_question,
     system,
 )
+from toolfleet.orchestrator.loop.control import RunExists
 from toolfleet.orchestrator.options import AskOptions, RunOptions
 from toolfleet.orchestrator.run.events import CallRecord
 from toolfleet.orchestrator.run.states import State

@@ -72,7 +72,7 @@ class Agent:
 
 
 class Agents:
-    """The agents of an orchestrator. `begin` stores a run and works on it, unless it is stored already."""
+    """The agents of an orchestrator, by name."""
 
     def __init__(self, agents: Iterable[Agent], *, model: str, max_turns: int, max_depth: int) -> None:
         """Raises DuplicateTool for two of one name, InvalidTool for a name or an input that means nothing."""
@@ -87,7 +87,6 @@ class Agents:
         self._max_turns = max_turns
         self._max_depth = max_depth
         self.specs: Mapping[str, ToolSpec] = {name: agent.spec for name, agent in self._agents.items()}
-        self.begin: Callable[[RunStarted], Awaitable[bool]]
 
     def __contains__(self, name: str) -> bool:
         return name in self._agents
@@ -98,8 +97,13 @@ class Agents:
             return dict(self.specs) if depth == 0 else {}
         return {name: self.specs[name] for name in names if name in self.specs}
 
-    async def start(self, call: ToolCall, *, depth: int, tenant: str = "") -> Failed | None:
-        """Start the run of a call; its result comes as that of any call. A Failed when there is nothing to start."""
+    async def start(
+        self, call: ToolCall, *, begin: Callable[[RunStarted], Awaitable[bool]], depth: int, tenant: str = ""
+    ) -> Failed | None:
+        """Start the run of a call with `begin`; its result comes as that of any call. A Failed when it may not start.
+
+        `begin` stores a run and works on it, unless it is stored already.
+        """
         agent = self._agents[call.tool]
         if depth >= self._max_depth:
             message = f"{call.tool} was not started: {self._max_depth} runs stand above it already (max_depth)."
@@ -108,7 +112,7 @@ class Agents:
             messages = agent.messages(call.arguments)
         except ValidationError as error:
             return bad_arguments(call.tool, error)
-        await self.begin(
+        await begin(
             RunStarted(
                 run_id=call.call_id,
                 messages=messages,

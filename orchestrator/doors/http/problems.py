@@ -29,7 +29,7 @@ from toolfleet.errors import (
     UnknownTool,
 )
 from toolfleet.misspelt import what_is_wrong
-from toolfleet.orchestrator.api import OrchestratorClosed, RunExists
+from toolfleet.orchestrator.loop.control import OrchestratorClosed, RunExists
 from toolfleet.orchestrator.options import InvalidOption
 from toolfleet.wire import Refused
 

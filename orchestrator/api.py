@@ -1,7 +1,7 @@
 """The library's front door: an `Orchestrator` that runs conversations, streams them, or performs one batch of calls.
 
-Arguments in, one line of delegation out. It is open or it is not: its services are one value, built on entry and given up
-on exit, and whatever needs them raises NotOpen where there are none.
+Arguments in, one line of delegation out. It is open or it is not: its services are one value, built on entry and given
+up on exit, and whatever needs them raises NotOpen where there are none.
 """
 
 from __future__ import annotations
@@ -121,8 +121,8 @@ class Orchestrator:
     def _services(self) -> Services:
         if self._opened is None:
             raise NotOpen(
-                "this Orchestrator is not open: use it inside `async with Orchestrator(…) as orchestrator:`; without an "
-                "event loop, use `run_sync` or `toolfleet.sync.do`, which open it"
+                "this Orchestrator is not open: use it inside `async with Orchestrator(…) as orchestrator:`; without "
+                "an event loop, use `run_sync` or `toolfleet.sync.do`, which open it"
             )
         return self._opened
 

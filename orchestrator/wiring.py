@@ -119,7 +119,7 @@ class _Parts:
 
 
 async def find_redis(stack: AsyncExitStack, settings: Settings) -> Settings:
-    """Name in the settings the Redis that is found, unless they name one; `stack` lets it go. Raises StoreUnreachable."""
+    """Name the Redis that is found, unless the settings name one; `stack` lets it go. Raises StoreUnreachable."""
     if settings.names_redis:
         return settings
     finding = running_redis(settings)

@@ -78,7 +78,7 @@ def assistant(
 
     What a method asks is said by `@asks` and `@system`, or its docstring; what comes back, by its return annotation:
     text, any type that pydantic knows, `Result` of either, or (from `def`, not `async def`) an AsyncIterator of `str`
-    or of `RunUpdate`. A parameter of type `ConversationId` names the conversation, whose earlier messages go before, the
+    or `RunUpdate`. A parameter of type `ConversationId` names the conversation, whose earlier messages go before, the
     last `remembers` of them if that is given; `name` (the class's, unless given) keeps those of other assistants apart.
 
     `tools` are names, tools, agents, or classes and objects with tools as methods; None for all of the fleet. Methods

@@ -1,4 +1,4 @@
-"""Answers to calls that no worker is asked: refused ones, built-in tools, tools of interceptors, searches, unknown tools."""
+"""Answers to calls that no worker is asked: refused, built-in, of an interceptor, a search, or of an unknown tool."""
 
 from __future__ import annotations
 

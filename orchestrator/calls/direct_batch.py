@@ -48,7 +48,7 @@ class DirectBatches:
         return [results[record.call_id] for record in records]
 
     async def complete(self, messages: Sequence[Message], options: BatchOptions) -> tuple[Message, ...]:
-        """Make those calls of a conversation's last reply that it does not answer; the conversation with all answers."""
+        """Make the calls of a conversation's last reply that it does not answer; the conversation with all answers."""
         reply, answers = last_reply(messages)
         fresh = iter(await self.messages(reply, messages, options))
         asked = [answers.get(call.id) or next(fresh) for call in reply.tool_calls]

@@ -1,4 +1,4 @@
-"""Calls shown to the interceptors of their scope, on the way out and on the way back. A scope without any pays nothing."""
+"""Calls shown to the interceptors of their scope, on the way out and on the way back. Without any, nothing is paid."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""What has become of the calls of one reply, and what that means for their run. Pure: the loop only does what is said here.
+"""What has become of the calls of one reply, and what that means for their run. Pure: the loop only acts on it.
 
-Each call of a group ends in one of three ways: with a result, as slow (its patience is used up and it goes on by itself),
-or waiting for a person. So three events may follow: `CallsBack` for the first, a handle or `CallsParked` for the others.
+Each call of a group ends in one of three ways: with a result, as slow (its patience is used up and it goes on by
+itself), or waiting for a person. What has a result is written down as `CallsBack`; when only the others are left, the
+run rests with `CallsParked`, unless its model is given handles for them and goes on.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Who is asked about a call: a worker, an agent, a person first, or nobody but this orchestrator. Decides, and sends nothing."""
+"""Who is asked about a call: a worker, an agent, a person first, or only this orchestrator. Decides, sends nothing."""
 
 from __future__ import annotations
 

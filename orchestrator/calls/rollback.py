@@ -1,7 +1,7 @@
 """All or nothing: what the calls of a group have done is taken back when one of them has failed.
 
-Decided in `run/compensation.py`, done here. A compensation is a call with one id, derived from that of the call which it
-takes back, and so it runs once: an orchestrator that was lost in the midst of a rollback costs nothing.
+Decided in `run/compensation.py`, done here. A compensation is a call with an id of its own, derived from that of the
+call which it takes back, and so it runs once: an orchestrator that was lost in the midst of a rollback costs nothing.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The terms on which a call is sent: its deadline, its patience, and what goes with it. Reads the clock, and nothing else."""
+"""The terms on which a call is sent: its deadline, its patience, and what goes with it. Reads the clock, no more."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """One reply of the model: asked for, heard piece by piece, and stored before anything it asks for is done.
 
-What is complete of a reply may be sent before the rest has come (`early.py`). From that moment the reply is never asked for
-again: another one could ask for other calls than those that have run.
+What is complete of a reply may be sent before the rest has come (`early.py`). From that moment the reply is never asked
+for again: another one could ask for other calls than those that have run.
 """
 
 from __future__ import annotations

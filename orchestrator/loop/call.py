@@ -1,7 +1,7 @@
 """The calls of one reply, as a column: send, record, wait, roll back, record, rest.
 
-Every line acts; what an outcome means for the run is decided in `calls/outcome.py`. A run that was interrupted anywhere in
-here goes through the same lines again: what was sent is only waited for, what was recorded is not owed any more.
+Every line acts; what an outcome means for the run is decided in `calls/outcome.py`. A run that was interrupted in the
+midst goes through the same lines again: what was sent is only waited for, what was recorded is not owed any more.
 """
 
 from __future__ import annotations

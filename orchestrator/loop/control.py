@@ -1,4 +1,4 @@
-"""What callers ask of runs: to begin one, to wait for it or look on, to end it, resume it, or decide about a call of it.
+"""What callers ask of runs: to begin one, wait for it, look on, end it, resume it, or decide about a call of it.
 
 Any orchestrator may be asked about any run; who works on it hears of what was written. Takes no turns.
 """

@@ -1,8 +1,8 @@
 """The runs of this orchestrator: begun, adopted, driven, woken, handed over.
 
 A run has one task while it does something and none while it rests: then it has, unless somebody waits for it here, no
-entry in any table but the gatherer's. News of a run that has a task never starts a second one; the task looks again before
-it ends. Knows when a run is worked on, never how.
+entry in any table but the gatherer's. News of a run that has a task never starts a second one; the task looks again
+before it ends. Knows when a run is worked on, never how.
 """
 
 from __future__ import annotations

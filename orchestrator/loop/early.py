@@ -45,7 +45,7 @@ class EarlyCalls:
             self._task = asyncio.create_task(self._send_later())
 
     async def finish(self) -> None:
-        """End the sending: what is under way is seen through, the rest goes with the whole reply. Raises what that raised."""
+        """End the sending: see through what is under way, and leave the rest to the reply. Raises what that raised."""
         if self._task is None:
             return
         # A write that is cut off may have been stored all the same, and the next one would not fit.

@@ -1,8 +1,8 @@
 """What a run does that has rested: look what is back of its slow calls, take that up, or rest on.
 
-A run rests in one of two states. PARKED: its model waits for results, and goes on with those that are there. WAITING: its
-model has answered without them; they are delivered all at once, exactly once, before the run may end. Whichever it is,
-the calls are watched before the store is read, so that no result is missed, and a resting run costs no task.
+A run rests in one of two states. PARKED: its model waits for results, and is asked again once all of them are there.
+WAITING: its model has answered without them; they are delivered together, exactly once, before the run may end.
+Whichever it is, the calls are watched before the store is read, so that no result is missed.
 """
 
 from __future__ import annotations

@@ -2,9 +2,8 @@
 
 from . import sync as sync
 from .api import (
+    NotOpen as NotOpen,
     Orchestrator as Orchestrator,
-    OrchestratorClosed as OrchestratorClosed,
-    RunExists as RunExists,
 )
 from .assistants.assistant import (
     InvalidAssistant as InvalidAssistant,
@@ -15,6 +14,10 @@ from .assistants.assistant import (
     assistant as assistant,
     forget as forget,
     system as system,
+)
+from .loop.control import (
+    OrchestratorClosed as OrchestratorClosed,
+    RunExists as RunExists,
 )
 from .models import (
     REHEARSAL_MODEL as REHEARSAL_MODEL,
@@ -56,9 +59,9 @@ from .run.updates import (
     CallsRequested as CallsRequested,
     CallStarted as CallStarted,
     CallSubmitted as CallSubmitted,
-    Event as Event,
     RunBegan as RunBegan,
     RunEnded as RunEnded,
+    RunUpdate as RunUpdate,
     TextArrived as TextArrived,
 )
 from .run.value import (

@@ -18,7 +18,7 @@ from toolfleet.orchestrator.run.limits import Limits
 from toolfleet.orchestrator.run.shared_state import Strategy
 from toolfleet.orchestrator.run.terms import AskedTerms, InvalidOption, PriorityName, RunTerms, Slow
 from toolfleet.orchestrator.run.transcript import repaired
-from toolfleet.orchestrator.run.updates import Event
+from toolfleet.orchestrator.run.updates import RunUpdate
 from toolfleet.streams import Priority
 from toolfleet.tool import ToolSpec
 
@@ -96,7 +96,7 @@ class BatchOptions(TypedDict, total=False):
     """When a call fails, take back what the others have done, where their tools know how."""
     approved: Collection[str]
     """The ids of calls that need approval and have it."""
-    on_event: Callable[[Event], None] | None
+    on_event: Callable[[RunUpdate], None] | None
     """Hears what happens. It must not block."""
 
 

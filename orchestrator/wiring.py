@@ -1,6 +1,8 @@
-"""The parts of an orchestrator, put together in the order in which they need one another, and taken apart in reverse.
+"""The services of an open orchestrator: built once, in the order in which they need one another, closed in reverse.
 
-The only file that knows all of them. Decides nothing.
+Nothing is set afterwards: each service gets what it needs when it is made. Two of them need each other only while they
+work, so that one hands itself over then: runs begin the runs of agents (`RunAtWork.begin`), and the reader of the reply
+stream is made last, with the runs as its listener. The only file that knows all services. Decides nothing.
 """
 
 from __future__ import annotations
@@ -10,20 +12,32 @@ from collections.abc import Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 
+import redis.asyncio
+
 from toolfleet.artifacts import Artifacts
 from toolfleet.broker import celery_app
 from toolfleet.connections import connect_async
 from toolfleet.local.finding import running_redis
-from toolfleet.orchestrator.calls.direct_batch import Batches
-from toolfleet.orchestrator.calls.direct_call import SingleCalls
-from toolfleet.orchestrator.calls.group import Calls, OnUnknownTool
+from toolfleet.orchestrator.calls.answers import Answers, OnUnknownTool
+from toolfleet.orchestrator.calls.direct_batch import DirectBatches
+from toolfleet.orchestrator.calls.direct_call import DirectCalls
+from toolfleet.orchestrator.calls.direct_cancel import DirectCancel
+from toolfleet.orchestrator.calls.placement import Placement
+from toolfleet.orchestrator.calls.services import CallServices
+from toolfleet.orchestrator.calls.terms import CallTerms
 from toolfleet.orchestrator.fleet.cancel import Canceller
 from toolfleet.orchestrator.fleet.catalog import Catalog
 from toolfleet.orchestrator.fleet.dispatch import Dispatcher
 from toolfleet.orchestrator.fleet.gather import Gatherer
 from toolfleet.orchestrator.fleet.publishers import publisher_for
+from toolfleet.orchestrator.fleet.replies import ReplyReader
+from toolfleet.orchestrator.loop.ask import Asking
+from toolfleet.orchestrator.loop.call import Calling
+from toolfleet.orchestrator.loop.control import RunControl
 from toolfleet.orchestrator.loop.driver import Runs
-from toolfleet.orchestrator.loop.images import Showing
+from toolfleet.orchestrator.loop.images import KeptImages
+from toolfleet.orchestrator.loop.rest import Resting
+from toolfleet.orchestrator.loop.scopes import Scopes
 from toolfleet.orchestrator.loop.turn import TurnLoop
 from toolfleet.orchestrator.models.protocol import ChatModel
 from toolfleet.orchestrator.status.handles import Handles
@@ -41,8 +55,8 @@ from toolfleet.wire import Seal
 
 
 @dataclass(frozen=True, slots=True)
-class Wishes:
-    """What whoever makes an orchestrator wants of it; the words are those of `Orchestrator`."""
+class Config:
+    """What an orchestrator was made with; the words are those of `Orchestrator`."""
 
     model: ChatModel | None
     agents: Agents
@@ -53,25 +67,59 @@ class Wishes:
     needs_approval: Callable[[RequestedToolCall], bool] | None
     adopts: bool
 
+    @property
+    def model_name(self) -> str | None:
+        """What its model is called, and so which runs it can go on with."""
+        return None if self.model is None else self.model.name
+
 
 @dataclass(frozen=True, slots=True)
-class Parts:
+class Services:
     """What an open orchestrator works with."""
 
     catalog: Catalog
     conversations: Conversations
     dispatcher: Dispatcher
     runs: Runs
+    control: RunControl
     store: RunStore
-    offering: Offering
     overview: Overview
     canceller: Canceller
-    single_calls: SingleCalls
-    batches: Batches
+    direct_calls: DirectCalls
+    direct_batches: DirectBatches
+    direct_cancel: DirectCancel
 
 
-async def found_redis(stack: AsyncExitStack, settings: Settings) -> Settings:
-    """`settings` with the Redis that they name or that is found, which `stack` lets go. Raises StoreUnreachable."""
+@dataclass(frozen=True, slots=True)
+class _Connected:
+    """What every part is made of."""
+
+    settings: Settings
+    seal: Seal
+    orchestrator_id: str
+    config: Config
+    client: redis.asyncio.Redis
+    """For reads that wait on the server."""
+    shared: redis.asyncio.Redis
+    """For everything else, by any number of runs at once."""
+    catalog: Catalog
+
+
+@dataclass(frozen=True, slots=True)
+class _Parts:
+    """What both runs and direct calls are made with."""
+
+    calls: CallServices
+    offering: Offering
+    store: RunStore
+    handles: Handles
+    built_in: BuiltIn
+    canceller: Canceller
+    artifacts: Artifacts
+
+
+async def find_redis(stack: AsyncExitStack, settings: Settings) -> Settings:
+    """Name the Redis that is found, unless the settings name one; `stack` lets it go. Raises StoreUnreachable."""
     if settings.names_redis:
         return settings
     finding = running_redis(settings)
@@ -82,10 +130,43 @@ async def found_redis(stack: AsyncExitStack, settings: Settings) -> Settings:
     return found
 
 
-async def assemble(
-    stack: AsyncExitStack, settings: Settings, seal: Seal, orchestrator_id: str, wishes: Wishes
-) -> Parts:
-    """Connect, and build every part; `stack` closes them, and the model. Raises StoreUnreachable, OtherSecret."""
+async def open_services(
+    stack: AsyncExitStack, settings: Settings, seal: Seal, orchestrator_id: str, config: Config
+) -> Services:
+    """Connect, and build every service; `stack` closes them, and the model. Raises StoreUnreachable, OtherSecret."""
+    base = await _connect(stack, settings, seal, orchestrator_id, config)
+    parts = _build_parts(stack, base)
+    runs = Runs(parts.store, parts.calls.gatherer, orchestrator_id, _build_loop(stack, base, parts))
+    await _begin_to_work(stack, base, parts, runs)
+    overview = Overview(base.shared, settings, seal)
+    return Services(
+        catalog=base.catalog,
+        conversations=Conversations(base.shared, settings),
+        dispatcher=parts.calls.dispatcher,
+        runs=runs,
+        control=RunControl(
+            config.model_name,
+            settings.max_turns,
+            runs=runs,
+            store=parts.store,
+            catalog=base.catalog,
+            offering=parts.offering,
+            agents=config.agents,
+            interceptors=config.interceptors,
+            canceller=parts.canceller,
+        ),
+        store=parts.store,
+        overview=overview,
+        canceller=parts.canceller,
+        direct_calls=DirectCalls(base.catalog, parts.calls, parts.handles, parts.built_in),
+        direct_batches=DirectBatches(base.catalog, parts.calls, config.interceptors),
+        direct_cancel=DirectCancel(settings, overview, parts.canceller, parts.store),
+    )
+
+
+async def _connect(
+    stack: AsyncExitStack, settings: Settings, seal: Seal, orchestrator_id: str, config: Config
+) -> _Connected:
     client = connect_async(settings)
     stack.push_async_callback(client.aclose)
     shared = connect_async(settings, shared_by_many=True)
@@ -93,76 +174,69 @@ async def assemble(
     catalog = Catalog(client, settings)
     # Before it takes a lease: with another secret it would adopt runs and fail them.
     await catalog.check_secret()
-    app = celery_app(settings)
-    gatherer = Gatherer(client, settings, seal, orchestrator_id)
-    gatherer.start()
-    stack.push_async_callback(gatherer.aclose)
-    catalog = Catalog(client, settings)
-    dispatcher = Dispatcher(publisher_for(settings, client, app), seal, gatherer, catalog)
-    stack.push_async_callback(dispatcher.aclose)
+    return _Connected(settings, seal, orchestrator_id, config, client, shared, catalog)
 
-    vault, artifacts = Vault(shared, settings), Artifacts(shared, settings)
-    store = RunStore(shared, settings, seal, blocking_client=client)
-    handles = Handles(shared, settings, seal, gatherer)
+
+def _build_parts(stack: AsyncExitStack, base: _Connected) -> _Parts:
+    settings, seal, config, shared = base.settings, base.seal, base.config, base.shared
+    app = celery_app(settings)
+    gatherer = Gatherer(base.client, settings, seal, base.orchestrator_id)
+    stack.push_async_callback(gatherer.aclose)
+    dispatcher = Dispatcher(publisher_for(settings, base.client, app), seal, gatherer, base.catalog)
+    stack.push_async_callback(dispatcher.aclose)
+    handles, artifacts = Handles(shared, settings, seal, gatherer), Artifacts(shared, settings)
     canceller = Canceller(shared, settings, seal, app)
     built_in = BuiltIn(handles, canceller, artifacts)
-    calls = Calls(
-        settings,
-        orchestrator_id,
+    calls = CallServices(
+        placement=Placement(config.agents, config.needs_approval),
+        terms=CallTerms(settings, base.orchestrator_id, config.agents),
+        answers=Answers(built_in, config.on_unknown_tool),
         dispatcher=dispatcher,
         gatherer=gatherer,
-        built_in=built_in,
-        agents=wishes.agents,
-        vault=vault,
-        on_unknown_tool=wishes.on_unknown_tool,
-        needs_approval=wishes.needs_approval,
+        vault=Vault(shared, settings),
     )
     offering = Offering(
-        catalog,
-        wishes.agents,
+        base.catalog,
+        config.agents,
         max_offered=settings.max_offered_tools,
-        provider=wishes.tool_provider,
-        resolve=wishes.resolve_tool,
-        interceptors=wishes.interceptors,
+        provider=config.tool_provider,
+        resolve=config.resolve_tool,
+        interceptors=config.interceptors,
     )
-    loop = None
-    if wishes.model is not None:
-        stack.push_async_callback(wishes.model.aclose)
-        loop = TurnLoop(
-            wishes.model,
-            offering=offering,
-            interceptors=wishes.interceptors,
-            calls=calls,
-            handles=handles,
-            store=store,
-            gatherer=gatherer,
-            vault=vault,
-            canceller=canceller,
-            seal=seal,
-            showing=Showing(artifacts),
-        )
-    runs = gatherer.listener = Runs(store, gatherer, orchestrator_id, loop)
-    wishes.agents.begin = runs.begin
+    store = RunStore(shared, settings, seal, blocking_client=base.client)
+    return _Parts(calls, offering, store, handles, built_in, canceller, artifacts)
+
+
+def _build_loop(stack: AsyncExitStack, base: _Connected, parts: _Parts) -> TurnLoop | None:
+    """What takes turns; None without a model."""
+    model = base.config.model
+    if model is None:
+        return None
+    stack.push_async_callback(model.aclose)
+    scopes = Scopes(parts.offering, base.config.interceptors)
+    return TurnLoop(
+        Asking(model, parts.offering, scopes, parts.calls, KeptImages(parts.artifacts)),
+        Calling(scopes, parts.calls, parts.handles),
+        Resting(scopes, parts.calls, parts.handles, parts.store, base.seal),
+        parts.canceller,
+    )
+
+
+async def _begin_to_work(stack: AsyncExitStack, base: _Connected, parts: _Parts, runs: Runs) -> None:
+    """Listen for results, then take over runs: from here on, others know of this orchestrator."""
+    replies = ReplyReader(
+        base.client, base.settings, base.seal, base.orchestrator_id, gatherer=parts.calls.gatherer, listener=runs
+    )
+    replies.start()
+    stack.push_async_callback(replies.aclose)
     leases = Leases(
-        client,
-        settings,
-        orchestrator_id,
-        model=wishes.model.name if wishes.model is not None and wishes.adopts else None,
-        on_adopted=runs.adopted,
+        base.client,
+        base.settings,
+        base.orchestrator_id,
+        model=base.config.model_name if base.config.adopts else None,
+        on_adopted=runs.work_on_adopted,
     )
     await leases.start()
     # Closed in reverse: the runs at work reach a stored state first, then all of them are given up.
     stack.push_async_callback(leases.aclose)
     stack.push_async_callback(runs.aclose)
-    return Parts(
-        catalog=catalog,
-        conversations=Conversations(shared, settings),
-        dispatcher=dispatcher,
-        runs=runs,
-        store=store,
-        offering=offering,
-        overview=Overview(shared, settings, seal),
-        canceller=canceller,
-        single_calls=SingleCalls(catalog, calls, handles, built_in),
-        batches=Batches(catalog, calls, wishes.interceptors),
-    )

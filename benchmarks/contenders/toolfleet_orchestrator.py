@@ -15,7 +15,7 @@ from benchmarks.contender import ARGUMENT, Command, Task, Workload
 from toolfleet.messages import AssistantMessage, RequestedCall, ToolMessage
 from toolfleet.orchestrator import Orchestrator
 from toolfleet.orchestrator.doors.cli.running_flower import door_at, running_flower
-from toolfleet.orchestrator.run.updates import CallEnded, Event
+from toolfleet.orchestrator.run.updates import CallEnded, RunUpdate
 from toolfleet.settings import Settings
 
 ARGUMENTS = orjson.dumps(ARGUMENT).decode()
@@ -45,7 +45,7 @@ class MessageBatch:
         """See `Batch`."""
         return [orjson.loads(message.content) for message in await self._messages]
 
-    def _hear(self, event: Event) -> None:
+    def _hear(self, event: RunUpdate) -> None:
         if isinstance(event, CallEnded):
             self._first.set()
 

@@ -15,7 +15,7 @@ from toolfleet.calls import Failed, FailureKind
 from toolfleet.errors import ToolfleetError
 from toolfleet.messages import AssistantMessage, RequestedCall, ToolMessage
 from toolfleet.orchestrator.api import Orchestrator
-from toolfleet.orchestrator.run.updates import CallEnded, CallStarted, Event
+from toolfleet.orchestrator.run.updates import CallEnded, CallStarted, RunUpdate
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ class Asking:
         under_way: set[str] = set()
         kinds: list[FailureKind] = []
 
-        def hear(event: Event) -> None:
+        def hear(event: RunUpdate) -> None:
             if isinstance(event, CallStarted):
                 under_way.add(event.call_id)
             elif isinstance(event, CallEnded):

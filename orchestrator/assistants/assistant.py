@@ -19,7 +19,7 @@ from pydantic.errors import PydanticSchemaGenerationError, PydanticUserError
 from toolfleet.errors import RunNotFound, ToolfleetError
 from toolfleet.messages import Message, SystemMessage, Usage
 from toolfleet.misspelt import exact
-from toolfleet.orchestrator.api import Orchestrator, RunExists
+from toolfleet.orchestrator.api import Orchestrator
 from toolfleet.orchestrator.assistants.questions import (
     InvalidAssistant,
     Question,
@@ -28,10 +28,11 @@ from toolfleet.orchestrator.assistants.questions import (
     read_question,
     system,
 )
+from toolfleet.orchestrator.loop.control import RunExists
 from toolfleet.orchestrator.options import AskOptions, RunOptions
 from toolfleet.orchestrator.run.events import CallRecord
 from toolfleet.orchestrator.run.states import State
-from toolfleet.orchestrator.run.updates import CallsRequested, Event, RunBegan, RunEnded, TextArrived
+from toolfleet.orchestrator.run.updates import CallsRequested, RunBegan, RunEnded, RunUpdate, TextArrived
 from toolfleet.orchestrator.run.value import Run
 from toolfleet.orchestrator.store.conversations import Place, remembered
 from toolfleet.orchestrator.tools.agents import Agent
@@ -77,7 +78,7 @@ def assistant(
 
     What a method asks is said by `@asks` and `@system`, or its docstring; what comes back, by its return annotation:
     text, any type that pydantic knows, `Result` of either, or (from `def`, not `async def`) an AsyncIterator of `str`
-    or of `Event`. A parameter of type `ConversationId` names the conversation, whose earlier messages go before, the
+    or `RunUpdate`. A parameter of type `ConversationId` names the conversation, whose earlier messages go before, the
     last `remembers` of them if that is given; `name` (the class's, unless given) keeps those of other assistants apart.
 
     `tools` are names, tools, agents, or classes and objects with tools as methods; None for all of the fleet. Methods
@@ -160,7 +161,7 @@ def _method(method: FunctionType, orchestrator: Orchestrator, memory: _Memory, o
         own["output_type"] = answer
     signature = inspect.signature(method)
 
-    def events(*args: Any, **kwargs: Any) -> AsyncGenerator[Event, None]:
+    def events(*args: Any, **kwargs: Any) -> AsyncGenerator[RunUpdate, None]:
         bound = signature.bind(*args, **kwargs)
         bound.apply_defaults()
         return _run_method(orchestrator, question, memory, bound.arguments, own)
@@ -175,11 +176,11 @@ def _method(method: FunctionType, orchestrator: Orchestrator, memory: _Memory, o
     def streamed(*args: Any, **kwargs: Any) -> AsyncIterator[Any]:
         return _text(events(*args, **kwargs)) if kind is str else events(*args, **kwargs)
 
-    return streamed if kind in (str, Event) else answered
+    return streamed if kind in (str, RunUpdate) else answered
 
 
 def _answer_of(method: Callable[..., Any], question: Question) -> tuple[Any, Any]:
-    """Return what a method gives (None: its answer; Result; pieces of text, `str`; Event), and the type of the answer.
+    """Return what a method gives (None: its answer; Result; pieces of text, `str`; RunUpdate), and the answer's type.
 
     Raises InvalidAssistant.
     """
@@ -187,8 +188,8 @@ def _answer_of(method: Callable[..., Any], question: Question) -> tuple[Any, Any
     origin, where = get_origin(returns), method.__qualname__
     if origin in _STREAMS:
         kind = get_args(returns)[0]
-        if kind not in (str, Event):
-            raise InvalidAssistant(f"{where}: an AsyncIterator is one of str or of Event, not of {kind}")
+        if kind not in (str, RunUpdate):
+            raise InvalidAssistant(f"{where}: an AsyncIterator is one of str or of RunUpdate, not of {kind}")
         if inspect.iscoroutinefunction(method):
             raise InvalidAssistant(f"{where}: write `def`, because what comes back is iterated and not awaited")
         return kind, str
@@ -210,7 +211,7 @@ async def _run_method(
     memory: _Memory,
     arguments: Mapping[str, Any],
     options: RunOptions,
-) -> AsyncGenerator[Event, None]:
+) -> AsyncGenerator[RunUpdate, None]:
     """Begin the run that a call of a method stands for. Yields its events."""
     context = dict(options.get("context") or {}) | {key: arguments[name] for name, key in question.context.items()}
     conversation_id = arguments[question.conversation] if question.conversation else None
@@ -242,7 +243,7 @@ async def _run_method(
 
 async def _begin(
     orchestrator: Orchestrator, place: Place, messages: tuple[Message, ...], options: RunOptions
-) -> AsyncGenerator[Event, None]:
+) -> AsyncGenerator[RunUpdate, None]:
     """Begin the run at a place of a conversation. Yields its events; raises RunExists if somebody else has begun it."""
     options["run_id"] = place.run_id
     async with aclosing(orchestrator.stream(messages, **options)) as events:
@@ -266,7 +267,7 @@ async def _wait_at(orchestrator: Orchestrator, place: Place) -> Run | None:
         return None
 
 
-async def _wait_for_end(events: AsyncGenerator[Event, None]) -> Run:
+async def _wait_for_end(events: AsyncGenerator[RunUpdate, None]) -> Run:
     """Wait for the end of a run. Raises RunFailed if it has no answer."""
     async with aclosing(events):
         async for event in events:
@@ -275,7 +276,7 @@ async def _wait_for_end(events: AsyncGenerator[Event, None]) -> Run:
     raise AssertionError("the last event of a run is its end")
 
 
-async def _text(events: AsyncGenerator[Event, None]) -> AsyncGenerator[str, None]:
+async def _text(events: AsyncGenerator[RunUpdate, None]) -> AsyncGenerator[str, None]:
     """Yield the model's text as it comes; the answer at its end where nothing came. Raises RunFailed."""
     is_said = False
     async with aclosing(events):

@@ -1,4 +1,4 @@
-"""Batches of calls for callers with a loop of their own: sent, waited for to the last one, never parked.
+"""Groups of calls for callers with a loop of their own: sent, waited for to the last one, never parked.
 
 Knows no run: what it sends is stored nowhere but in its results.
 """
@@ -7,69 +7,103 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
 
-from toolfleet.calls import Failed, Returned, Submitted, call_id
-from toolfleet.messages import AssistantMessage, Message
-from toolfleet.orchestrator.calls.group import Batch, Calls
+from toolfleet.calls import Failed, Returned, Submitted, ToolResult, call_id
+from toolfleet.messages import AssistantMessage, Message, ToolMessage
+from toolfleet.orchestrator.calls.group import CallGroup
+from toolfleet.orchestrator.calls.rollback import roll_back
+from toolfleet.orchestrator.calls.scope import CallScope
+from toolfleet.orchestrator.calls.services import CallServices
 from toolfleet.orchestrator.fleet.catalog import Catalog
 from toolfleet.orchestrator.options import BatchOptions
 from toolfleet.orchestrator.run.events import Approval, CallRecord
 from toolfleet.orchestrator.run.refusals import denied
-from toolfleet.orchestrator.run.transcript import answered_ids
+from toolfleet.orchestrator.run.transcript import answered_ids, last_reply, tool_messages
 from toolfleet.orchestrator.tools.interceptors import Interceptors
 from toolfleet.streams import Priority
 
 
-class Batches:
-    """Performs the calls of one assistant message at a time."""
+@dataclass(frozen=True, slots=True)
+class DirectBatches:
+    """Makes the calls of one assistant message at a time."""
 
-    def __init__(self, catalog: Catalog, calls: Calls, interceptors: Interceptors) -> None:
-        self._catalog = catalog
-        self._calls = calls
-        self._interceptors = interceptors
+    catalog: Catalog
+    services: CallServices
+    interceptors: Interceptors
 
-    async def execute(
+    async def messages(
         self, message: AssistantMessage, history: Sequence[Message], options: BatchOptions
-    ) -> tuple[list[CallRecord], dict[str, Returned | Failed | Submitted]]:
-        """The calls that were made, in the message's order, and their results by call id."""
+    ) -> list[ToolMessage]:
+        """Make the calls; one ToolMessage for each that was made, in the message's order."""
+        records, results = await self._execute(message, history, options)
+        return list(tool_messages(records, results))
+
+    async def results(
+        self, message: AssistantMessage, history: Sequence[Message], options: BatchOptions
+    ) -> list[Returned | Failed | Submitted]:
+        """Make the calls; the result of each that was made, in the message's order."""
+        records, results = await self._execute(message, history, options)
+        return [results[record.call_id] for record in records]
+
+    async def complete(self, messages: Sequence[Message], options: BatchOptions) -> tuple[Message, ...]:
+        """Make the calls of a conversation's last reply that it does not answer; the conversation with all answers."""
+        reply, answers = last_reply(messages)
+        fresh = iter(await self.messages(reply, messages, options))
+        asked = [answers.get(call.id) or next(fresh) for call in reply.tool_calls]
+        return (*messages[: len(messages) - len(answers)], *asked)
+
+    async def _execute(
+        self, message: AssistantMessage, history: Sequence[Message], options: BatchOptions
+    ) -> tuple[list[CallRecord], dict[str, ToolResult]]:
+        """Make the calls of a message that history does not answer; their records, and their results by call id."""
         run_id = secrets.token_hex(8)
-        answered = answered_ids(message, history)
-        timeout_s, approved = options.get("timeout_s"), options.get("approved", ())
-        records = [
-            CallRecord(
-                call_id=call_id(run_id, 1, position),
-                turn=1,
-                requested_id=request.id,
-                tool=request.name,
-                arguments=request.arguments,
-                approval=Approval(granted=True) if request.id in approved else None,
-            )
-            for position, request in enumerate(message.tool_calls)
-            if request.id not in answered
-        ]
-        batch = Batch(
+        records = _records(run_id, message, answered_ids(message, history), options.get("approved", ()))
+        scope = await self._scope(run_id, message, history, options)
+        with CallGroup(self.services, records, scope, patient=True) as group:
+            await group.send()
+            outcome = await group.wait()
+        if options.get("compensate"):
+            outcome = await roll_back(self.services, records, outcome, scope)
+        self.services.forget(outcome.results)
+        unapproved = {
+            record.call_id: denied(record.tool, "it needs approval, and its id is not in `approved`")
+            for record in records
+            if record.call_id in group.awaiting_approval
+        }
+        return records, {**outcome.results, **unapproved}
+
+    async def _scope(
+        self, run_id: str, message: AssistantMessage, history: Sequence[Message], options: BatchOptions
+    ) -> CallScope:
+        timeout_s = options.get("timeout_s")
+        return CallScope(
             run_id=run_id,
-            offered=await self._catalog.choose(options.get("tools")),
+            offered=await self.catalog.choose(options.get("tools")),
             emit=options.get("on_event"),
-            interceptors=self._interceptors.chosen(()),
+            interceptors=self.interceptors.chosen(()),
             context=dict(options.get("context") or {}),
+            # As a tool of a run sees it: without the reply that asks for it.
             history=history[: history.index(message)] if message in history else history,
             deadline_unix_s=None if timeout_s is None else time.time() + timeout_s,
             priority=options.get("priority", Priority.NORMAL),
         )
-        sending = await self._calls.send(records, batch, patient=True)
-        try:
-            gathered = await self._calls.gather(sending)
-        finally:
-            self._calls.give_up(sending)
-        results = gathered.results
-        if options.get("compensate"):
-            results = await self._calls.compensated(records, results, batch)
-        self._calls.recorded(results)
-        unapproved = {
-            record.call_id: denied(record.tool, "it needs approval, and its id is not in `approved`")
-            for record in records
-            if record.call_id in sending.awaiting_approval
-        }
-        return records, results | unapproved
+
+
+def _records(
+    run_id: str, message: AssistantMessage, answered: Collection[str], approved: Collection[str]
+) -> list[CallRecord]:
+    """The calls that are to be made, each with an id by its place in the message."""
+    return [
+        CallRecord(
+            call_id=call_id(run_id, 1, position),
+            turn=1,
+            requested_id=request.id,
+            tool=request.name,
+            arguments=request.arguments,
+            approval=Approval(granted=True) if request.id in approved else None,
+        )
+        for position, request in enumerate(message.tool_calls)
+        if request.id not in answered
+    ]

@@ -13,9 +13,11 @@ from typing import Any
 
 import orjson
 
-from toolfleet.calls import Failed, Returned, Submitted, call_id
+from toolfleet.calls import Failed, Returned, Submitted, call_id, run_of
 from toolfleet.errors import HandleNotFound
-from toolfleet.orchestrator.calls.group import Batch, Calls, Emit
+from toolfleet.orchestrator.calls.group import CallGroup
+from toolfleet.orchestrator.calls.scope import CallScope, Emit
+from toolfleet.orchestrator.calls.services import CallServices
 from toolfleet.orchestrator.fleet.catalog import Catalog
 from toolfleet.orchestrator.run.events import Approval, CallRecord
 from toolfleet.orchestrator.run.terms import RunTerms
@@ -25,11 +27,11 @@ from toolfleet.orchestrator.tools.builtin import BuiltIn
 
 
 @dataclass(frozen=True, slots=True)
-class SingleCalls:
+class DirectCalls:
     """Makes single calls, and answers about those that became tasks."""
 
     catalog: Catalog
-    calls: Calls
+    services: CallServices
     handles: Handles
     built_in: BuiltIn
 
@@ -47,53 +49,53 @@ class SingleCalls:
         """The call's result or, once its patience is used up, its handle. See Orchestrator.call."""
         if patience_s is not None or timeout_s is not None:
             RunTerms.of({"patience_s": patience_s, "timeout_s": timeout_s})
-        offered = await self.catalog.choose([tool])
-        run_id = secrets.token_hex(8)
-        record = CallRecord(
-            call_id=call_id(run_id, 1, 0),
-            turn=1,
-            requested_id="",
-            tool=tool,
-            arguments=arguments if isinstance(arguments, str) else orjson.dumps(dict(arguments)).decode(),
-            # Whoever asks for a single call is the person whose approval a model's call would wait for.
-            approval=Approval(granted=True),
-        )
-        batch = Batch(
-            run_id=run_id,
-            offered=offered,
+        record = _record(tool, arguments)
+        scope = CallScope(
+            run_id=run_of(record.call_id),
+            offered=await self.catalog.choose([tool]),
             emit=on_event,
             patience_s=patience_s,
             context=dict(context or {}),
             deadline_unix_s=None if timeout_s is None else time.time() + timeout_s,
         )
-        sending = await self.calls.send([record], batch)
-        try:
-            gathered = await self.calls.gather(sending)
-        finally:
-            self.calls.give_up(sending)
-        self.calls.recorded(gathered.results)
-        if gathered.slow:
-            sent = record.model_copy(update={"deadline_unix_s": sending.deadlines_unix_s[record.call_id]})
-            return await self.handles.submit(
-                sent, run_id, queue=offered[tool].queue, priority=batch.priority, principal=tenant
-            )
-        return gathered.results[record.call_id]
+        with CallGroup(self.services, [record], scope) as group:
+            await group.send()
+            outcome = await group.wait()
+        self.services.forget(outcome.results)
+        if not outcome.slow:
+            return outcome.results[record.call_id]
+        sent = record.model_copy(update={"deadline_unix_s": group.deadlines_unix_s[record.call_id]})
+        return await self.handles.submit(
+            sent, scope.run_id, queue=scope.offered[tool].queue, priority=scope.priority, principal=tenant
+        )
 
     async def status(self, handle: str, *, wait_s: float, tenant: str | None = None) -> Status:
         """How the handle's call stands, after waiting for its result. Raises HandleNotFound."""
-        record = await self._record(handle, tenant)
+        record = await self._record_of(handle, tenant)
         return await self.handles.status(handle, record.run_id, wait_s=wait_s)
 
     async def cancel(self, handle: str, *, tenant: str | None = None) -> Status:
         """Cancel the handle's call; how it has ended. Raises HandleNotFound."""
-        record = await self._record(handle, tenant)
+        record = await self._record_of(handle, tenant)
         [status] = await self.built_in.cancel([handle], record.run_id)
         return status
 
-    async def _record(self, handle: str, tenant: str | None) -> HandleRecord:
+    async def _record_of(self, handle: str, tenant: str | None) -> HandleRecord:
         record = await self.handles.record(handle)
         if record is None or tenant not in {None, record.principal}:
             raise HandleNotFound(
                 "no task has this handle: it is wrong, or its call ended longer ago than results are kept"
             )
         return record
+
+
+def _record(tool: str, arguments: Mapping[str, Any] | str) -> CallRecord:
+    return CallRecord(
+        call_id=call_id(secrets.token_hex(8), 1, 0),
+        turn=1,
+        requested_id="",
+        tool=tool,
+        arguments=arguments if isinstance(arguments, str) else orjson.dumps(dict(arguments)).decode(),
+        # Whoever asks for a single call is the person whose approval a model's call would wait for.
+        approval=Approval(granted=True),
+    )

@@ -23,7 +23,7 @@ REVOKE_AT_ONCE: Final = 500
 """Ids in one broadcast."""
 
 
-class Unwanted(NamedTuple):
+class CancelRequest(NamedTuple):
     """A call to cancel."""
 
     call_id: str
@@ -41,7 +41,7 @@ class Canceller:
         self._app = app
         self._broadcasting = asyncio.Lock()
 
-    async def cancel(self, calls: Sequence[Unwanted]) -> None:
+    async def cancel(self, calls: Sequence[CancelRequest]) -> None:
         """Tell whoever has these calls, or will get them. Returns when they were told. Raises StoreUnreachable."""
         if not calls:
             return
@@ -55,7 +55,7 @@ class Canceller:
             async with self._broadcasting:
                 await asyncio.to_thread(self._app.control.revoke, ids[start : start + REVOKE_AT_ONCE], terminate=True)
 
-    async def end_unstarted(self, calls: Iterable[Unwanted]) -> None:
+    async def end_unstarted(self, calls: Iterable[CancelRequest]) -> None:
         """Give marked calls that wait in a queue their result, unless they have one: they will never start."""
         pipeline = self._client.pipeline(transaction=False)
         for call in calls:
@@ -64,7 +64,7 @@ class Canceller:
             pipeline.set(self._settings.keys.result(call.call_id), sealed, ex=RESULT_TTL_S, nx=True)
         await pipeline.execute()
 
-    async def _mark(self, calls: Iterable[Unwanted]) -> None:
+    async def _mark(self, calls: Iterable[CancelRequest]) -> None:
         """Workers that are not there yet, or were busy when the broadcast came, find the mark."""
         pipeline = self._client.pipeline(transaction=False)
         for call in calls:

@@ -1,7 +1,8 @@
-"""The runs of this orchestrator: begun, adopted, driven, woken, handed over. One task for each that does something.
+"""The runs of this orchestrator: begun, adopted, driven, woken, handed over.
 
-A run that rests has no task and, unless somebody waits for it here, no entry in any table but the gatherer's. Knows
-when a run is worked on, never how.
+A run has one task while it does something and none while it rests: then it has, unless somebody waits for it here, no
+entry in any table but the gatherer's. News of a run that has a task never starts a second one; the task looks again
+before it ends. Knows when a run is worked on, never how.
 """
 
 from __future__ import annotations
@@ -16,13 +17,14 @@ import structlog
 
 from toolfleet.calls import Progress, ToolResult
 from toolfleet.errors import BrokerUnreachable, RunNotFound, StoreUnreachable
-from toolfleet.orchestrator.calls.group import Emit
+from toolfleet.orchestrator.calls.scope import Emit
 from toolfleet.orchestrator.fleet.gather import Gatherer
+from toolfleet.orchestrator.loop.at_work import RunAtWork
 from toolfleet.orchestrator.loop.turn import TurnLoop
 from toolfleet.orchestrator.run.events import RunStarted
 from toolfleet.orchestrator.run.updates import CallEnded, CallProgressed, RunEnded
 from toolfleet.orchestrator.run.value import Run
-from toolfleet.orchestrator.store.journal import Journal, LostRun, RunEnded as EndedByOthers
+from toolfleet.orchestrator.store.journal import Journal, LostRun, RunIsOver
 from toolfleet.orchestrator.store.run_store import RunStore
 
 log = structlog.get_logger("toolfleet.orchestrator")
@@ -49,12 +51,15 @@ class _Live:
     journal: Journal | None = None
     task: asyncio.Task[None] | None = None
     is_asked_again: bool = False
-    """There is news that the task may not have seen."""
+    """Whether there is news that the task may not have seen."""
 
 
 @dataclass(slots=True)
 class Runs:
-    """Works on runs. Create it on the loop; `loop` is None where no model is: then runs are only looked at."""
+    """Works on runs. Create it on the loop; `loop` is None where no model is: then runs are only looked at.
+
+    It is the `Listener` of the reply stream: what is back wakes the run that rests until then.
+    """
 
     store: RunStore
     gatherer: Gatherer
@@ -62,7 +67,7 @@ class Runs:
     loop: TurnLoop | None
     adopted_so_far: int = 0
     _live: dict[str, _Live] = field(default_factory=dict)
-    _errands: set[asyncio.Task[None]] = field(default_factory=set)
+    _background: set[asyncio.Task[None]] = field(default_factory=set)
     _reading: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(MAX_READING))
     _closing: bool = False
 
@@ -78,7 +83,7 @@ class Runs:
         return True
 
     async def _work_on_unheard(self, run_id: str) -> None:
-        """A run that we have stored without hearing so, because Redis went away, is ours, and nobody works on it."""
+        """Work on a run that we have stored without hearing so, because Redis went away: nobody else would."""
         if run_id not in self._live and await self.store.owner(run_id) == self.orchestrator_id:
             self._wake(run_id)
 
@@ -91,8 +96,8 @@ class Runs:
             live.ended = asyncio.get_running_loop().create_future()
         return live.ended
 
-    def adopted(self, run_ids: Sequence[str]) -> None:
-        """These runs are ours now."""
+    def work_on_adopted(self, run_ids: Sequence[str]) -> None:
+        """Start working on runs that this orchestrator has just adopted."""
         self.adopted_so_far += len(run_ids)
         for run_id in run_ids:
             self._wake(run_id)
@@ -106,23 +111,23 @@ class Runs:
         """Let every run finish its step, for a moment; whoever waits for one here hears that it goes on elsewhere."""
         self._closing = True
         if self.loop is not None:
-            self.loop.is_draining = True
+            self.loop.drain()
         tasks = [live.task for live in self._live.values() if live.task is not None]
         if tasks:
             _, late = await asyncio.wait(tasks, timeout=DRAIN_S)
             for task in late:
                 task.cancel()
             await asyncio.gather(*late, return_exceptions=True)
-        if self._errands:
-            await asyncio.wait(self._errands, timeout=DRAIN_S)
+        if self._background:
+            await asyncio.wait(self._background, timeout=DRAIN_S)
         for live in self._live.values():
             if live.ended is not None and not live.ended.done():
                 live.ended.cancel()
 
-    # --- news, from the gatherer --------------------------------------------------------------------------------
+    # --- news, from the reply stream --------------------------------------------------------------------------------
 
-    def call_back(self, run_id: str, call_id: str, result: ToolResult) -> None:
-        """A call that its run does not wait for is back."""
+    def hear_result(self, run_id: str, call_id: str, result: ToolResult) -> None:
+        """Wake the run of a slow call that is back."""
         live = self._live.get(run_id)
         run = live.journal.run if live is not None and live.journal is not None else None
         # A run that waits for it tells of it when it takes it up.
@@ -130,8 +135,8 @@ class Runs:
             live.emit(CallEnded(run_id=run_id, call_id=call_id, tool=_tool_of(run, call_id), result=result))
         self._wake(run_id)
 
-    def call_progressed(self, run_id: str, call_id: str, progress: Progress) -> None:
-        """A call of a resting run has come further."""
+    def hear_progress(self, run_id: str, call_id: str, progress: Progress) -> None:
+        """Say how far a call of a resting run has come."""
         live = self._live.get(run_id)
         if live is None or live.emit is None or live.journal is None:
             return
@@ -142,14 +147,15 @@ class Runs:
             )
         )
 
-    def poked(self, run_id: str) -> None:
-        """Somebody else has written to a run, or its time has come."""
+    def notify(self, run_id: str) -> None:
+        """Look at a run again: somebody else has written to it, or its time has come."""
         live = self._live.get(run_id)
         if live is None or live.task is None:
             self._wake(run_id)
         else:
             live.is_asked_again = True
-            self.run_errand(self._interrupt_if_over(live))
+            # Its task may wait for a call or for its model, and would see the news only after that.
+            self.run_in_background(self._interrupt_if_over(live))
 
     # --- work ---------------------------------------------------------------------------------------------------
 
@@ -171,38 +177,38 @@ class Runs:
             while True:
                 live.is_asked_again = False
                 try:
-                    over = await self._driven(live)
+                    is_over = await self._drive(live)
                 except (StoreUnreachable, BrokerUnreachable) as error:
                     # The store says what is owed once it can be read again; nothing needs to be undone.
                     log.warning("run_interrupted", run_id=live.run_id, error=str(error))
                     await asyncio.sleep(READ_AGAIN_S)
                     continue
-                if over or not live.is_asked_again or self._closing:
+                if is_over or not live.is_asked_again or self._closing:
                     return
         finally:
             live.task = None
             if live.ended is None and live.emit is None:
                 self._live.pop(live.run_id, None)
 
-    async def _driven(self, live: _Live) -> bool:
-        """One drive, as far as it goes. Whether the run is over for us."""
+    async def _drive(self, live: _Live) -> bool:
+        """Drive the run as far as it goes now. Whether it is over for us."""
         try:
-            journal = live.journal = await self._journal(live)
+            journal = live.journal = await self._open_journal(live)
             if self.loop is not None and not journal.run.state.is_terminal:
-                await self.loop.drive(journal, live.emit)
-        except EndedByOthers:
+                await self.loop.drive(RunAtWork(journal, live.emit, self.begin))
+        except RunIsOver:
             pass
         except (LostRun, RunNotFound) as lost:
             if isinstance(lost, LostRun):  # a single call has no run, and its result is no news of one
                 log.info("run_lost", run_id=live.run_id, reason=str(lost))
-            self.run_errand(self._follow(live))
+            self.run_in_background(self._follow(live))
             return True
         if not journal.run.state.is_terminal:
             return False
         self._end(live, journal.run)
         return True
 
-    async def _journal(self, live: _Live) -> Journal:
+    async def _open_journal(self, live: _Live) -> Journal:
         """The run as it is stored now. Raises LostRun when it is another orchestrator's, RunNotFound."""
         if live.fresh is not None:
             journal, live.fresh = live.fresh, None
@@ -212,7 +218,7 @@ class Runs:
             owner = await self.store.owner(live.run_id)
         if owner != self.orchestrator_id and not stored.run.state.is_terminal:
             if owner:
-                await self.store.poke(live.run_id)  # what woke us was meant for them
+                await self.store.notify(live.run_id)  # what has woken us was meant for them
             raise LostRun(f"run {live.run_id} is owned by {owner or 'nobody'}")
         return Journal(self.store, stored, self.orchestrator_id)
 
@@ -238,7 +244,7 @@ class Runs:
                     await self._follow(live)
 
     async def _follow(self, live: _Live) -> None:
-        """Whoever waits here for a run that goes on elsewhere hears of its end."""
+        """Tell whoever waits here for a run that goes on elsewhere how it has ended."""
         if live.emit is None and live.ended is None:
             return
         try:
@@ -248,11 +254,11 @@ class Runs:
                 live.ended.set_exception(gone)
             self._live.pop(live.run_id, None)
 
-    def run_errand(self, errand: Coroutine[Any, Any, None]) -> None:
-        """Do something beside; it is waited for, for a moment, when this orchestrator stops."""
-        task = asyncio.create_task(errand)
-        self._errands.add(task)
-        task.add_done_callback(self._errands.discard)
+    def run_in_background(self, work: Coroutine[Any, Any, None]) -> None:
+        """Do something beside the runs; it is waited for, for a moment, when this orchestrator stops."""
+        task = asyncio.create_task(work)
+        self._background.add(task)
+        task.add_done_callback(self._background.discard)
 
 
 def _tool_of(run: Run, call_id: str) -> str:

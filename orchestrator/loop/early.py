@@ -12,40 +12,43 @@ from contextlib import suppress
 from typing import Final
 
 from toolfleet.messages import AssistantMessage, RequestedCall
-from toolfleet.orchestrator.calls.group import Batch, Calls
-from toolfleet.orchestrator.run.events import CallsSent, CallsStreamed
+from toolfleet.orchestrator.calls.early import send_early
+from toolfleet.orchestrator.calls.scope import CallScope
+from toolfleet.orchestrator.calls.services import CallServices
+from toolfleet.orchestrator.run.events import CallsStreamed
 from toolfleet.orchestrator.store.journal import Journal
 
 WAIT_S: Final = 0.05
 """How long a reply may go on after a complete call before the call is sent without waiting for the rest."""
 
-Keep = Callable[[AssistantMessage], Awaitable[tuple[AssistantMessage, tuple[str, ...]]]]
-"""Masks the secrets of a reply's calls, and says which they were."""
+MaskSecrets = Callable[[AssistantMessage], Awaitable[tuple[AssistantMessage, tuple[str, ...]]]]
+"""Makes a reply fit to be stored, and says which of its calls had secrets."""
 
 
 class EarlyCalls:
     """The calls of one reply, as they become complete. `finish` it before the reply itself is written down."""
 
-    def __init__(self, journal: Journal, calls: Calls, batch: Batch, keep: Keep) -> None:
+    def __init__(self, journal: Journal, services: CallServices, scope: CallScope, mask: MaskSecrets) -> None:
         self._journal = journal
-        self._calls = calls
-        self._batch = batch
-        self._keep = keep
+        self._services = services
+        self._scope = scope
+        self._mask = mask
         self._complete: list[RequestedCall] = []
         self._written = 0
         self._is_writing = False
         self._task: asyncio.Task[None] | None = None
 
     def add(self, call: RequestedCall) -> None:
-        """The next call of the reply is complete."""
+        """Take the next complete call of the reply, to be sent unless the reply ends at once."""
         self._complete.append(call)
         if self._task is None:
             self._task = asyncio.create_task(self._send_later())
 
     async def finish(self) -> None:
-        """The reply is over: what is being sent is seen through, the rest is left to it. Raises what that raised."""
+        """End the sending: see through what is under way, and leave the rest to the reply. Raises what that raised."""
         if self._task is None:
             return
+        # A write that is cut off may have been stored all the same, and the next one would not fit.
         if not self._is_writing:
             self._task.cancel()
         with suppress(asyncio.CancelledError):
@@ -61,10 +64,10 @@ class EarlyCalls:
         self._task = None
 
     async def _send(self, complete: Sequence[RequestedCall]) -> None:
-        message, masked = await self._keep(AssistantMessage(tool_calls=tuple(complete)))
+        message, masked = await self._mask(AssistantMessage(tool_calls=tuple(complete)))
+        # Stored before it is sent: whoever takes over must know of every call that may have an effect.
         run = await self._journal.append(CallsStreamed(message=message, masked=masked))
         fresh = run.streamed[self._written :]
         self._written = len(complete)
-        deadlines_unix_s, direct = await self._calls.send_early(fresh, self._batch)
-        if deadlines_unix_s:
-            await self._journal.append(CallsSent(deadlines_unix_s=deadlines_unix_s, direct=direct))
+        if sent := await send_early(self._services, fresh, self._scope):
+            await self._journal.append(sent)

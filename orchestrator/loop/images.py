@@ -12,25 +12,25 @@ from toolfleet.messages import Message, ToolMessage
 from toolfleet.orchestrator.models.sight import is_image
 
 
-class Showing:
-    """Shows the artifacts of one fleet."""
+class KeptImages:
+    """The images of one fleet's results that are kept as artifacts."""
 
     def __init__(self, artifacts: Artifacts) -> None:
         self._artifacts = artifacts
 
-    async def shown(self, messages: Sequence[Message], run_id: str) -> Sequence[Message]:
-        """The messages with the images that are kept elsewhere. What is gone stays a text. Raises StoreUnreachable."""
+    async def put_back(self, messages: Sequence[Message], run_id: str) -> Sequence[Message]:
+        """Put kept images into messages, for a model to see; one that is gone stays a text. Raises StoreUnreachable."""
         answers = (message for message in messages if isinstance(message, ToolMessage))
         if not any(_is_kept(part) for answer in answers for part in answer.media):
             return messages
         return [
-            message.model_copy(update={"media": tuple([await self._part(part, run_id) for part in message.media])})
+            message.model_copy(update={"media": tuple([await self._with_data(part, run_id) for part in message.media])})
             if isinstance(message, ToolMessage) and message.media
             else message
             for message in messages
         ]
 
-    async def _part(self, part: MediaPart, run_id: str) -> MediaPart:
+    async def _with_data(self, part: MediaPart, run_id: str) -> MediaPart:
         if not _is_kept(part) or part.artifact is None:
             return part
         try:

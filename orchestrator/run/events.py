@@ -171,7 +171,7 @@ class RunStopped(Record):
     reason: str
 
 
-Happening = (
+RunEvent = (
     ModelReplied
     | CallsStreamed
     | CallsSent
@@ -186,6 +186,6 @@ Happening = (
 )
 """What can happen to a run that has started."""
 
-RUN_EVENT: Final[TypeAdapter[RunStarted | Happening]] = TypeAdapter(
-    Annotated[RunStarted | Happening, Field(discriminator="type")]
+RUN_EVENT: Final[TypeAdapter[RunStarted | RunEvent]] = TypeAdapter(
+    Annotated[RunStarted | RunEvent, Field(discriminator="type")]
 )

@@ -102,7 +102,7 @@ class RunEnded(Record):
     run: Run
 
 
-Event = (
+RunUpdate = (
     RunBegan
     | TextArrived
     | CallArgumentsArrived

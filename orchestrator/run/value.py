@@ -22,9 +22,9 @@ from toolfleet.orchestrator.run.events import (
     CallsParked,
     CallsSent,
     CallsStreamed,
-    Happening,
     ModelReplied,
     RunAdopted,
+    RunEvent,
     RunResumed,
     RunStarted,
     RunStopped,
@@ -79,7 +79,7 @@ class Run(Record):
         beginning = {name: getattr(event, name) for name in RunStarted.model_fields if name != "type"}
         return cls(**beginning, values=event.terms.state)
 
-    def on(self, event: Happening) -> Run:  # noqa: C901, PLR0911  # one line for each kind of event
+    def on(self, event: RunEvent) -> Run:  # noqa: C901, PLR0911  # one line for each kind of event
         """The run after an event. Raises IllegalTransition when it cannot have happened now."""
         match event:
             case ModelReplied():

@@ -8,7 +8,7 @@ from __future__ import annotations
 import structlog
 
 from toolfleet.errors import IllegalTransition, RunNotOpen, StoreUnreachable, ToolfleetError
-from toolfleet.orchestrator.run.events import ApprovalGiven, Happening, RunAdopted
+from toolfleet.orchestrator.run.events import ApprovalGiven, RunAdopted, RunEvent
 from toolfleet.orchestrator.run.value import Run
 from toolfleet.orchestrator.store.run_store import Entry, RunStore, Stored, folded
 from toolfleet.outages import while_it_may_be_away
@@ -23,7 +23,7 @@ class LostRun(ToolfleetError):
     """The run is no longer ours to work on: another orchestrator owns it, or it was deleted."""
 
 
-class RunEnded(ToolfleetError):
+class RunIsOver(ToolfleetError):
     """Somebody else has ended the run while we worked on it."""
 
 
@@ -42,10 +42,10 @@ class Journal:
         self._is_in_doubt = False
         """Whether an attempt at the last write failed, so that it may have been stored."""
 
-    async def append(self, event: Happening) -> Run:
+    async def append(self, event: RunEvent) -> Run:
         """Write an event down; the run after it. Waits for Redis up to a minute.
 
-        Raises RunEnded, LostRun or Overtaken when others were first, IllegalTransition when the event cannot have
+        Raises RunIsOver, LostRun or Overtaken when others were first, IllegalTransition when the event cannot have
         happened, StoreUnreachable.
         """
         run = self.run.on(event)
@@ -54,7 +54,7 @@ class Journal:
             if self._is_in_doubt and newer[0].event == event:
                 return self.run  # an attempt of ours had succeeded unheard
             if self.run.state.is_terminal:
-                raise RunEnded(f"run {self.run.run_id} is {self.run.state}: {self.run.reason}")
+                raise RunIsOver(f"run {self.run.run_id} is {self.run.state}: {self.run.reason}")
             try:
                 run = self.run.on(event)
             except IllegalTransition as error:
@@ -62,7 +62,7 @@ class Journal:
         self.run, self._last_id = run, entry_id
         return run
 
-    async def _appended(self, run: Run, event: Happening) -> str | None:
+    async def _appended(self, run: Run, event: RunEvent) -> str | None:
         self._is_in_doubt = False
 
         async def write() -> str | None:
@@ -90,7 +90,7 @@ class Journal:
             raise LostRun(f"run {self.run.run_id} was taken over by {owners[-1]}")
 
 
-async def write_from_outside(store: RunStore, run_id: str, event: Happening) -> Run:
+async def write_from_outside(store: RunStore, run_id: str, event: RunEvent) -> Run:
     """Add an event to a run that somebody else may own, and tell the owner; the run after it.
 
     Raises RunNotOpen when it cannot happen now, RunNotFound, StoreUnreachable.
@@ -108,7 +108,7 @@ async def write_from_outside(store: RunStore, run_id: str, event: Happening) -> 
             return run
 
 
-def _cannot(event: Happening, run: Run) -> str:
+def _cannot(event: RunEvent, run: Run) -> str:
     """Why an event from outside cannot happen to the run as it stands."""
     if isinstance(event, ApprovalGiven):
         waiting = [call.call_id for call in run.awaiting_approval]

@@ -21,7 +21,7 @@ import redis.asyncio
 
 from toolfleet.errors import AmbiguousId, RunNotFound, StoreUnreachable
 from toolfleet.messages import Message, UserMessage
-from toolfleet.orchestrator.run.events import RUN_EVENT, Happening, RunAdopted, RunResumed, RunStarted
+from toolfleet.orchestrator.run.events import RUN_EVENT, RunAdopted, RunEvent, RunResumed, RunStarted
 from toolfleet.orchestrator.run.outcome import result_for_parent
 from toolfleet.orchestrator.run.states import State
 from toolfleet.orchestrator.run.value import Run
@@ -52,7 +52,7 @@ class Entry(NamedTuple):
     """One stored event, and where it stands."""
 
     id: str
-    event: RunStarted | Happening
+    event: RunStarted | RunEvent
 
 
 class Head(NamedTuple):
@@ -114,7 +114,7 @@ class RunStore:
         last_id = await self._write(run, started, FIRST, owner=owner, may_be_adopted=not owner, head=head)
         return Stored(run, last_id) if last_id else None
 
-    async def append(self, run: Run, event: Happening, *, follows: str) -> str | None:
+    async def append(self, run: Run, event: RunEvent, *, follows: str) -> str | None:
         """Store an event, `run` being what it leads to. Its entry's id, or None when it follows an older entry.
 
         Raises StoreUnreachable; then the event may be stored or not, and nothing that follows from it may be done.
@@ -280,7 +280,7 @@ class RunStore:
         deleted, *_ = await pipeline.execute()
         return bool(deleted)
 
-    async def poke(self, run_id: str) -> None:
+    async def notify(self, run_id: str) -> None:
         """Tell the run's owner that somebody else has written to it. Raises StoreUnreachable."""
         await self.tell(await self.owner(run_id), run_id)
 
@@ -292,7 +292,7 @@ class RunStore:
     async def _write(
         self,
         run: Run,
-        event: RunStarted | Happening,
+        event: RunStarted | RunEvent,
         follows: str,
         *,
         owner: str = "",

@@ -74,7 +74,7 @@ class Agent:
 
 
 class Agents:
-    """The agents of an orchestrator. `begin` stores a run and works on it, unless it is stored already."""
+    """The agents of an orchestrator, by name."""
 
     def __init__(self, agents: Iterable[Agent], *, model: str, max_turns: int, max_depth: int) -> None:
         """Raises DuplicateTool for two of one name, InvalidTool for a name or an input that means nothing."""
@@ -89,7 +89,6 @@ class Agents:
         self._max_turns = max_turns
         self._max_depth = max_depth
         self.specs: Mapping[str, ToolSpec] = {name: agent.spec for name, agent in self._agents.items()}
-        self.begin: Callable[[RunStarted], Awaitable[bool]]
 
     def __contains__(self, name: str) -> bool:
         return name in self._agents
@@ -101,11 +100,18 @@ class Agents:
         return {name: self.specs[name] for name in names if name in self.specs}
 
     async def start(
-        self, call: ToolCall, *, depth: int, tenant: str = "", priority: Priority = Priority.NORMAL
+        self,
+        call: ToolCall,
+        *,
+        begin: Callable[[RunStarted], Awaitable[bool]],
+        depth: int,
+        tenant: str = "",
+        priority: Priority = Priority.NORMAL,
     ) -> Failed | None:
-        """Start the run of a call; its result comes as that of any call. A Failed when there is nothing to start.
+        """Start the run of a call with `begin`; its result comes as that of any call. A Failed when it may not start.
 
-        It is its caller's tenant's, with its caller's context and priority; everything else the agent says itself.
+        `begin` stores a run and works on it, unless it is stored already. The run has its caller's tenant, context and
+        priority; everything else the agent says itself.
         """
         agent = self._agents[call.tool]
         if depth >= self._max_depth:
@@ -115,7 +121,7 @@ class Agents:
             messages = agent.messages(call.arguments)
         except ValidationError as error:
             return bad_arguments(call.tool, error)
-        await self.begin(
+        await begin(
             RunStarted(
                 run_id=call.call_id,
                 messages=messages,

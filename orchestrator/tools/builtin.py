@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from toolfleet.artifacts import READ_RESULT, Artifacts
 from toolfleet.calls import Effect, Failed, Returned
-from toolfleet.orchestrator.fleet.cancel import Canceller, Unwanted
+from toolfleet.orchestrator.fleet.cancel import Canceller, CancelRequest
 from toolfleet.orchestrator.run.refusals import bad_arguments
 from toolfleet.orchestrator.run.value import Run
 from toolfleet.orchestrator.status.call_reader import OWN_QUEUE
@@ -146,24 +146,24 @@ class BuiltIn:
     async def cancel(self, handles: Sequence[str], run_id: str, tasks: Tasks = NO_TASKS) -> list[Status]:
         """Cancel tasks of a run; how each has ended, or stands if it does not end soon. Raises StoreUnreachable."""
         statuses = await self._statuses(handles, run_id, tasks)
-        unwanted = {}
+        requests = {}
         for status in statuses:
             record = None if status.is_terminal else await self._handles.find(status.task_id, run_id, tasks)
             if record is not None:
-                unwanted[status.task_id] = Unwanted(record.call_id, record.tool, record.deadline_unix_s)
-        if not unwanted:
+                requests[status.task_id] = CancelRequest(record.call_id, record.tool, record.deadline_unix_s)
+        if not requests:
             return statuses
-        await self._canceller.cancel(list(unwanted.values()))
+        await self._canceller.cancel(list(requests.values()))
         # Who is seen in the queue after it was marked will never start.
         statuses = await self._statuses(handles, run_id, tasks)
         await self._canceller.end_unstarted(
-            unwanted[each.task_id]
+            requests[each.task_id]
             for each in statuses
             if each.state is CallState.QUEUED and each.queue_position is not None
         )
-        await self._handles.wait(list(unwanted), run_id, wait_s=CANCEL_WAIT_S, until_all=True, tasks=tasks)
+        await self._handles.wait(list(requests), run_id, wait_s=CANCEL_WAIT_S, until_all=True, tasks=tasks)
         statuses = await self._statuses(handles, run_id, tasks)
-        never_begun = [unwanted[each.task_id] for each in statuses if each.state is CallState.QUEUED]
+        never_begun = [requests[each.task_id] for each in statuses if each.state is CallState.QUEUED]
         if not never_begun:
             return statuses
         await self._canceller.end_unstarted(never_begun)

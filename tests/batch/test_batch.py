@@ -158,7 +158,7 @@ async def test_a_run_whose_beginning_was_stored_unheard_is_worked_on(desk: Desk)
             run_id="unheard", messages=(UserMessage(content=ROOT),), model=REHEARSAL_MODEL, terms=RunTerms(max_turns=5)
         )
         # As when Redis is lost between a write and its answer: stored as ours, and nobody here knows.
-        assert await orchestrator._store.begin(started, owner=orchestrator.orchestrator_id)
+        assert await orchestrator._services.store.begin(started, owner=orchestrator.orchestrator_id)
         run = await orchestrator.run(ROOT, run_id="unheard")
     assert (run.state, len(run.calls)) == ("done", 1)
 

@@ -8,7 +8,7 @@ from toolfleet import Run, RunOptions
 
 PAGE = Path(__file__).parents[2] / "docs" / "coming-from.md"
 OURS = (toolfleet,)
-ELSEWHERE = {"Annotated", "AsyncIterator", "Enum", "Event", "Field", "JSON", "Literal", "None", "Protocol", "Schema"}
+ELSEWHERE = {"Annotated", "AsyncIterator", "Enum", "Field", "JSON", "Literal", "None", "Protocol", "Schema"}
 
 
 def right_hand_side():

@@ -15,7 +15,7 @@ from tests.faults.judge import IN_DOUBT, RETURNED, UNASKED, Ask
 from toolfleet.errors import ToolfleetError
 from toolfleet.messages import AssistantMessage, RequestedCall
 from toolfleet.orchestrator import Orchestrator
-from toolfleet.orchestrator.run.updates import CallEnded, CallStarted, Event
+from toolfleet.orchestrator.run.updates import CallEnded, CallStarted, RunUpdate
 
 MIXED = ("once", "again")
 IN_PROCESSES = ("once_in_process", "again_in_process")
@@ -66,7 +66,7 @@ class Load:
         by_arguments = {ask.arguments: ask for ask in asks}
         by_call_id: dict[str, Ask] = {}
 
-        def hear(event: Event) -> None:
+        def hear(event: RunUpdate) -> None:
             match event:
                 case CallStarted():
                     ask = by_call_id[event.call_id] = by_arguments[event.arguments]

@@ -78,12 +78,12 @@ async def test_P6_an_input_model_is_what_the_parent_fills_in_and_the_child_reads
     agent = Agent("expert", "Knows.", input=Question, tools=[])
     model = WrittenModel()
     async with Orchestrator(model=model, agents=[agent], settings=fleet.settings) as it:
-        [spec] = [each for name, each in it._agents.specs.items() if name == "expert"]
-        assert spec.input_schema["required"] == ["subject"]
-        refused = await it._agents.start(call_of("expert", '{"depth": 2}'), depth=0)
+        agents, begin = it._config.agents, it._services.runs.begin
+        assert agents.specs["expert"].input_schema["required"] == ["subject"]
+        refused = await agents.start(call_of("expert", '{"depth": 2}'), begin=begin, depth=0)
         assert refused.kind is FailureKind.BAD_ARGUMENTS
         assert "subject" in refused.message
-        assert await it._agents.start(call_of("expert", '{"subject": "rivers"}'), depth=0) is None
+        assert await agents.start(call_of("expert", '{"subject": "rivers"}'), begin=begin, depth=0) is None
         child = await it.wait("p.1.0")
         await it.delete("p.1.0")
     assert json.loads(child.messages[0].content) == {"subject": "rivers", "depth": 1}

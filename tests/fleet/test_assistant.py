@@ -29,7 +29,7 @@ from toolfleet.orchestrator import (
     system,
 )
 from toolfleet.orchestrator.models import REHEARSAL_MODEL, OpenAIChat, RehearsalServer
-from toolfleet.orchestrator.run.updates import CallEnded, Event, RunBegan, RunEnded
+from toolfleet.orchestrator.run.updates import CallEnded, RunBegan, RunEnded, RunUpdate
 
 
 class City(BaseModel):
@@ -72,7 +72,7 @@ class Clerk(Protocol):
 
     def pieces(self, text: str) -> AsyncIterator[str]: ...
 
-    def events(self, text: str) -> AsyncIterator[Event]: ...
+    def events(self, text: str) -> AsyncIterator[RunUpdate]: ...
 
     @asks(tools=["echo", Arithmetic])
     async def calculate(self, text: str) -> str: ...

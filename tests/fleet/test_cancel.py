@@ -13,7 +13,7 @@ from stages import stage_of_its_own
 from toolfleet.broker import celery_app
 from toolfleet.connections import connect_async
 from toolfleet.orchestrator import Orchestrator
-from toolfleet.orchestrator.fleet.cancel import Unwanted
+from toolfleet.orchestrator.fleet.cancel import CancelRequest
 from toolfleet.streams import Priority
 from toolfleet.workers.delivery.message import AT_ONCE_S
 
@@ -163,7 +163,7 @@ async def test_a_call_cancelled_in_its_queue_never_starts_on_a_worker_that_comes
     answer = asyncio.create_task(orchestrator.execute(asking(("play_once", {"stage": stage.path}))))
     call_id = await queued_call(fleet)
     await asyncio.sleep(AT_ONCE_S)  # what is meant is a call that has waited
-    await orchestrator._canceller.cancel([Unwanted(call_id, "play_once", time.time() + 60)])
+    await orchestrator._services.canceller.cancel([CancelRequest(call_id, "play_once", time.time() + 60)])
     await asyncio.to_thread(replenish, fleet, io=1)
     [message] = await answer
     assert message.content == "play_once was cancelled before it started."

@@ -83,7 +83,7 @@ async def test_a_reply_that_ends_at_once_costs_no_extra_entry(fleet):
     model.pen.put_nowait("end")
     async with Orchestrator(model=model, settings=fleet.settings) as orchestrator:
         run = await orchestrator.run("?")
-        entries = await orchestrator._store.entries(run.run_id)
+        entries = await orchestrator._services.store.entries(run.run_id)
     assert not [entry for entry in entries if isinstance(entry.event, CallsStreamed)]
 
 
@@ -97,7 +97,9 @@ async def test_what_was_sent_of_a_reply_that_nobody_finished_is_the_reply(fleet,
     async with Orchestrator(model=second_model, settings=fleet.settings) as second:
         actor.returns("kept")
         run = await asyncio.wait_for(second.wait(run_id), WAIT_S)
-        replies = [entry for entry in await second._store.entries(run_id) if isinstance(entry.event, ModelReplied)]
+        replies = [
+            entry for entry in await second._services.store.entries(run_id) if isinstance(entry.event, ModelReplied)
+        ]
     assert (run.state, answers(run)) == (State.DONE, ["kept"])
     assert len(stage.actors) == 1
     assert (second_model.asked, len(replies)) == (1, 2)
@@ -127,7 +129,7 @@ async def test_calls_that_need_approval_or_hold_secrets_wait_for_the_whole_reply
                 await asyncio.sleep(0.01)
         run = await orchestrator.get(run_id)
         assert [call.tool for call in run.calls_under_way] == ["echo"]
-        assert "open-sesame" not in repr(await orchestrator._store.entries(run_id))
+        assert "open-sesame" not in repr(await orchestrator._services.store.entries(run_id))
         model.pen.put_nowait("end")
         run = await orchestrator.wait(run_id)
     assert answers(run) == ["11 letters, 1 times", "plain"]

@@ -13,7 +13,7 @@ from toolfleet.connections import connect_async
 from toolfleet.errors import CallerError, RunNotFound, UnknownTool
 from toolfleet.messages import AssistantMessage, ToolMessage, UserMessage
 from toolfleet.orchestrator import Orchestrator
-from toolfleet.orchestrator.api import OrchestratorClosed
+from toolfleet.orchestrator.loop.control import OrchestratorClosed
 from toolfleet.orchestrator.models.rehearsal.faults import Dialect
 from toolfleet.orchestrator.run.states import State
 from toolfleet.orchestrator.run.updates import CallEnded, CallsRequested, CallStarted, RunBegan, RunEnded, TextArrived

@@ -28,13 +28,13 @@ async def test_calls_come_back(fleet):
 async def test_a_tool_with_an_effect_runs_once_though_its_message_comes_twice(fleet, tmp_path):
     path = tmp_path / "effects"
     async with Orchestrator(settings=fleet.settings) as orchestrator:
-        publish = orchestrator._dispatcher._publisher.publish
+        publish = orchestrator._services.dispatcher._publisher.publish
 
         async def twice(messages):
             await publish(messages)
             await publish(messages)
 
-        orchestrator._dispatcher._publisher.publish = twice
+        orchestrator._services.dispatcher._publisher.publish = twice
         [message] = await orchestrator.execute(asking(("write_line", {"path": str(path), "seconds": 0.2})))
         await orchestrator.execute(asking(("echo", {"value": "both copies are through"})))
     assert message.content == "written"

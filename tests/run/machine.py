@@ -13,9 +13,9 @@ from toolfleet.orchestrator.run.events import (
     CallsParked,
     CallsSent,
     CallsStreamed,
-    Happening,
     ModelReplied,
     RunAdopted,
+    RunEvent,
     RunResumed,
     RunStarted,
     RunStopped,
@@ -67,7 +67,7 @@ def decided(call_id: str, *, granted: bool) -> ApprovalGiven:
     return ApprovalGiven(call_id=call_id, approval=Approval(granted=granted, reason="because"))
 
 
-STOPS: dict[str, Happening] = {
+STOPS: dict[str, RunEvent] = {
     "failed": RunStopped(state="failed", reason="broken"),
     "cancelled": RunStopped(state="cancelled", reason="unwanted"),
 }

@@ -14,7 +14,7 @@ from toolfleet.errors import RunNotFound
 from toolfleet.local.embedded_server import EmbeddedServer
 from toolfleet.orchestrator.run.states import State
 from toolfleet.orchestrator.run.value import Run
-from toolfleet.orchestrator.store.journal import Journal, LostRun, Overtaken, RunEnded, write_from_outside
+from toolfleet.orchestrator.store.journal import Journal, LostRun, Overtaken, RunIsOver, write_from_outside
 from toolfleet.orchestrator.store.leases import Leases
 from toolfleet.orchestrator.store.run_store import RunStore
 from toolfleet.settings import Settings
@@ -97,7 +97,7 @@ class StoreMachine(RuleBasedStateMachine):
         is_current = journal.run == self.run and name == self.owner and not journal.run.state.is_terminal
         try:
             self.runner.run(journal.append(event))
-        except (LostRun, RunEnded, Overtaken):
+        except (LostRun, RunIsOver, Overtaken):
             assert not is_current
             del self.journals[name]
         else:

@@ -5,7 +5,7 @@ from typing import Protocol, assert_type
 
 from toolfleet import ConversationId
 from toolfleet.orchestrator import Agent, Orchestrator, Result, agent_of, asks, assistant, system
-from toolfleet.orchestrator.run.updates import Event
+from toolfleet.orchestrator.run.updates import RunUpdate
 
 
 @system("You are brief.")
@@ -17,14 +17,14 @@ class Clerk(Protocol):
 
     def pieces(self, text: str) -> AsyncIterator[str]: ...
 
-    def events(self, talk: ConversationId, text: str) -> AsyncIterator[Event]: ...
+    def events(self, talk: ConversationId, text: str) -> AsyncIterator[RunUpdate]: ...
 
 
 def test_an_assistant_is_what_its_protocol_says() -> None:
     clerk = assistant(Clerk, Orchestrator(), tools=["add"], max_turns=3)
     assert_type(clerk, Clerk)
     assert_type(clerk.pieces("x"), AsyncIterator[str])
-    assert_type(clerk.events("talk", "x"), AsyncIterator[Event])
+    assert_type(clerk.events("talk", "x"), AsyncIterator[RunUpdate])
     assert_type(agent_of(Clerk.count), Agent)
 
 

@@ -24,8 +24,8 @@ from toolfleet.orchestrator.run.updates import (
     CallAwaitsApproval,
     CallsRequested,
     CallStarted,
-    Event,
     RunEnded,
+    RunUpdate,
     TextArrived,
 )
 
@@ -43,7 +43,7 @@ async def deciding(
     paused: Callable[[], AbstractContextManager[None]],
     *,
     elsewhere: Mapping[str, str],
-) -> AsyncIterator[Callable[[Event], None]]:
+) -> AsyncIterator[Callable[[RunUpdate], None]]:
     """What to call with each event of the run. `elsewhere`: the environment in which other commands find its fleet."""
     if not (console.is_terminal and sys.stdin.isatty()):
         yield Telling(console, elsewhere).heed
@@ -62,7 +62,7 @@ class Telling:
         self._console = console
         self._prefix = "".join(f"{name}={value} " for name, value in elsewhere.items())
 
-    def heed(self, event: Event) -> None:
+    def heed(self, event: RunUpdate) -> None:
         """Tell of a call that waits."""
         if isinstance(event, CallAwaitsApproval):
             asked = one_line(event.arguments, ARGUMENTS_CHARACTERS)
@@ -85,7 +85,7 @@ class Asking:
         self._asked: asyncio.Task[Approval | None] | None = None
         self._asked_id = ""
 
-    def heed(self, event: Event) -> None:
+    def heed(self, event: RunUpdate) -> None:
         """Ask about a call that waits; ask no longer about one that was decided elsewhere."""
         match event:
             case CallAwaitsApproval():

@@ -15,9 +15,9 @@ from toolfleet.orchestrator.run.events import (
     CallsParked,
     CallsSent,
     CallsStreamed,
-    Happening,
     ModelReplied,
     RunAdopted,
+    RunEvent,
     RunResumed,
     RunStarted,
     RunStopped,
@@ -28,14 +28,14 @@ from toolfleet.orchestrator.status.call_state import result_state
 TEXT_CHARACTERS = 120
 
 
-def narrated(event: RunStarted | Happening) -> str:
+def narrated(event: RunStarted | RunEvent) -> str:
     """What the event says, in one line."""
     name = event.type.replace("_", " ")
     told = _told(event)
     return harmless(f"{name}: {told}" if told else name)
 
 
-def _told(event: RunStarted | Happening) -> str:  # noqa: PLR0911, C901  # one line for each kind of event
+def _told(event: RunStarted | RunEvent) -> str:  # noqa: PLR0911, C901  # one line for each kind of event
     match event:
         case RunStarted():
             asked = [message.content for message in event.messages if isinstance(message, UserMessage)]

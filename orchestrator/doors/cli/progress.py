@@ -20,8 +20,8 @@ from toolfleet.orchestrator.run.updates import (
     CallProgressed,
     CallsRequested,
     CallSubmitted,
-    Event,
     RunEnded,
+    RunUpdate,
     TextArrived,
 )
 from toolfleet.orchestrator.status.call_state import result_state
@@ -44,7 +44,7 @@ NOTE_CHARACTERS: Final = 60
 class Shown:
     """What shows a run: what to call with each event, and how to have the screen for oneself for a while."""
 
-    show: Callable[[Event], None]
+    show: Callable[[RunUpdate], None]
     paused: Callable[[], AbstractContextManager[None]] = nullcontext
 
 
@@ -88,7 +88,7 @@ class Bars:
         self._failed = 0
         self._slow: dict[str, TaskID] = {}
 
-    def show(self, event: Event) -> None:
+    def show(self, event: RunUpdate) -> None:
         """Draw what one event changed."""
         match event:
             case CallsRequested():
@@ -171,7 +171,7 @@ class Lines:
         self._slow: dict[str, float] = {}
         self._shown = 0.0
 
-    def show(self, event: Event) -> None:
+    def show(self, event: RunUpdate) -> None:
         """Print what one event changed, if it is worth a line."""
         match event:
             case CallsRequested():

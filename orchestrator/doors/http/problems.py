@@ -30,7 +30,7 @@ from toolfleet.errors import (
     UnknownTool,
 )
 from toolfleet.misspelt import what_is_wrong
-from toolfleet.orchestrator.api import OrchestratorClosed, RunExists
+from toolfleet.orchestrator.loop.control import OrchestratorClosed, RunExists
 from toolfleet.orchestrator.run.terms import InvalidOption
 
 MEDIA_TYPE: Final = "application/problem+json"

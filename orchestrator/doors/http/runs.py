@@ -34,7 +34,7 @@ from toolfleet.orchestrator.doors.http.tail import ENTRY_ID, Frame, Listener, ev
 from toolfleet.orchestrator.options import RunOptions, options_given
 from toolfleet.orchestrator.run.events import Approval
 from toolfleet.orchestrator.run.states import State
-from toolfleet.orchestrator.run.updates import CallProgressed, Event, TextArrived
+from toolfleet.orchestrator.run.updates import CallProgressed, RunUpdate, TextArrived
 from toolfleet.orchestrator.run.value import Run
 from toolfleet.orchestrator.status.overview import CallStanding
 from toolfleet.orchestrator.store.run_store import FIRST
@@ -187,7 +187,7 @@ class _Live:
     def __init__(self, listener: Listener) -> None:
         self._listener = listener
 
-    def __call__(self, event: Event) -> None:
+    def __call__(self, event: RunUpdate) -> None:
         if isinstance(event, LIVE):
             self._listener.hear(Frame("", event_bytes(event.type, event.model_dump_json().encode())))
 

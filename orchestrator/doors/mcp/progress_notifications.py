@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager, suppress
 import anyio
 from mcp.server.session import ServerSession
 
-from toolfleet.orchestrator.run.updates import CallProgressed, CallStarted, Event
+from toolfleet.orchestrator.run.updates import CallProgressed, CallStarted, RunUpdate
 
 _GONE = (anyio.ClosedResourceError, anyio.BrokenResourceError)
 
@@ -24,7 +24,7 @@ class Observed:
         self._told = -1.0
         self._news = asyncio.Event()
 
-    def event(self, event: Event) -> None:
+    def event(self, event: RunUpdate) -> None:
         """Something happened to the call."""
         if isinstance(event, CallStarted):
             self.call_id = event.call_id

@@ -37,7 +37,7 @@ from toolfleet.orchestrator.models.chat_fields import answer_schema
 from toolfleet.orchestrator.options import RunOptions, options_given
 from toolfleet.orchestrator.run.states import State
 from toolfleet.orchestrator.run.terms import AskedTerms
-from toolfleet.orchestrator.run.updates import CallsRequested, Event, RunBegan, RunEnded, TextArrived
+from toolfleet.orchestrator.run.updates import CallsRequested, RunBegan, RunEnded, RunUpdate, TextArrived
 from toolfleet.orchestrator.run.value import Run
 from toolfleet.tool import ToolSpec
 
@@ -143,7 +143,7 @@ def _completion(run: Run) -> dict[str, Any]:
 
 
 async def _streamed(
-    door: Door, first: Event, events: AsyncGenerator[Event, None], *, with_usage: bool, is_checked: bool
+    door: Door, first: RunUpdate, events: AsyncGenerator[RunUpdate, None], *, with_usage: bool, is_checked: bool
 ) -> AsyncGenerator[bytes, None]:
     run_id = first.run_id if isinstance(first, RunBegan) else ""
 
@@ -170,7 +170,7 @@ async def _streamed(
     yield DONE
 
 
-async def _texts(events: AsyncIterator[Event], *, is_checked: bool) -> AsyncIterator[str | Run]:
+async def _texts(events: AsyncIterator[RunUpdate], *, is_checked: bool) -> AsyncIterator[str | Run]:
     """The model's text as it comes, turns apart from one another, and the run at last.
 
     An answer with a schema comes whole at the end: what does not fit is asked for again, and must not be read.

@@ -1,0 +1,51 @@
+"""Answers to calls that no worker is asked: refused, built-in, of an interceptor, a search, or of an unknown tool."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Literal
+
+from toolfleet.calls import Failed, Returned, Submitted, ToolResult
+from toolfleet.errors import UnknownTool
+from toolfleet.orchestrator.calls.interception import as_intercepted
+from toolfleet.orchestrator.calls.scope import CallScope
+from toolfleet.orchestrator.run.events import CallRecord
+from toolfleet.orchestrator.run.refusals import unknown_tool
+from toolfleet.orchestrator.tools.builtin import BUILT_IN, BuiltIn
+from toolfleet.orchestrator.tools.interceptors import owner_of
+
+OnUnknownTool = Literal["tell", "raise"] | Callable[[CallRecord], Awaitable[Returned | Failed]]
+"""What becomes of a call of a tool that nobody offered: the model is told, the run fails, or your own answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answers:
+    """Answers calls in this process."""
+
+    built_in: BuiltIn
+    on_unknown_tool: OnUnknownTool = "tell"
+
+    async def answer(
+        self, call: CallRecord, scope: CallScope, fetched: dict[str, ToolResult]
+    ) -> Returned | Failed | Submitted:
+        """Answer one call; late results that it asks for are put into `fetched`. Raises UnknownTool if so wished."""
+        if call.refusal is not None:
+            return call.refusal
+        if call.tool not in scope.offered:
+            return await self._answer_unknown(call, scope)
+        if call.tool in BUILT_IN:
+            return await self.built_in.answer(call.tool, call.arguments, scope.run_id, fetched.__setitem__, scope.tasks)
+        if (owner := owner_of(scope.interceptors, call.tool)) is not None:
+            return await owner.answer(as_intercepted(call, scope, call.arguments))
+        if scope.search is not None:
+            return await scope.search(call.arguments)
+        return await self._answer_unknown(call, scope)
+
+    async def _answer_unknown(self, call: CallRecord, scope: CallScope) -> Returned | Failed:
+        failure = unknown_tool(call.tool, scope.offered)
+        if self.on_unknown_tool == "tell":
+            return failure
+        if self.on_unknown_tool == "raise":
+            raise UnknownTool(failure.message)
+        return await self.on_unknown_tool(call)

@@ -1,0 +1,56 @@
+"""Calls shown to the interceptors of their scope, on the way out and on the way back. Without any, nothing is paid."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping, Sequence
+
+from toolfleet.calls import Failed, Returned, ToolResult
+from toolfleet.orchestrator.calls.scope import CallScope
+from toolfleet.orchestrator.run.events import CallRecord
+from toolfleet.orchestrator.tools.interceptors import RequestedToolCall, after_all, before_all
+
+
+def as_intercepted(record: CallRecord, scope: CallScope, arguments: str) -> RequestedToolCall:
+    """The call as an interceptor, or a policy of approval, sees it."""
+    return RequestedToolCall(
+        call_id=record.call_id,
+        run_id=scope.run_id,
+        tool=record.tool,
+        arguments=arguments,
+        spec=scope.offered[record.tool],
+        context=scope.context,
+    )
+
+
+async def intercept_calls(
+    records: Sequence[CallRecord], scope: CallScope, arguments: Mapping[str, str]
+) -> tuple[dict[str, str], dict[str, Returned | Failed]]:
+    """Show calls to the interceptors before they are sent.
+
+    Returns the arguments to send, and the results of the calls that an interceptor has answered itself.
+    """
+    changed, answers = dict(arguments), dict[str, Returned | Failed]()
+    seen = [as_intercepted(record, scope, arguments.get(record.call_id, record.arguments)) for record in records]
+    # Side by side: an interceptor may ask a model, and the calls of one reply do not wait for each other.
+    outcomes = await asyncio.gather(*(before_all(scope.interceptors, call) for call in seen))
+    for call, outcome in zip(seen, outcomes, strict=True):
+        if isinstance(outcome, RequestedToolCall):
+            changed[call.call_id] = outcome.arguments
+        else:
+            answers[call.call_id] = outcome
+    return changed, answers
+
+
+async def intercept_results(
+    records: Iterable[CallRecord], results: Mapping[str, ToolResult], scope: CallScope
+) -> dict[str, ToolResult]:
+    """Show results to the interceptors before they are recorded; the results as they want them."""
+    changed = dict(results)
+    for record in records if scope.interceptors else ():
+        result = results.get(record.call_id)
+        # A handle is no result, and a tool that nobody offers any more has no spec to show.
+        if isinstance(result, Returned | Failed) and record.tool in scope.offered:
+            said = await after_all(scope.interceptors, as_intercepted(record, scope, record.arguments), result)
+            changed[record.call_id] = said.model_copy(update={"attempt": result.attempt})
+    return changed

@@ -1,0 +1,61 @@
+"""What has become of the calls of one reply, and what that means for their run. Pure: the loop only acts on it.
+
+Each call of a group ends in one of three ways: with a result, as slow (its patience is used up and it goes on by
+itself), or waiting for a person. What has a result is written down as `CallsBack`; when only the others are left, the
+run rests with `CallsParked`, unless its model is given handles for them and goes on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+
+from toolfleet.calls import Submitted, ToolResult
+from toolfleet.orchestrator.run.events import CallRecord, CallsBack, CallsParked, CallsSent
+from toolfleet.orchestrator.run.states import State
+from toolfleet.orchestrator.run.value import Run
+
+
+@dataclass(frozen=True, slots=True)
+class GroupOutcome:
+    """How the calls of a group ended, by call id."""
+
+    results: Mapping[str, ToolResult]
+    fetched: Mapping[str, ToolResult]
+    """Late results of earlier calls that the model asked for in this group."""
+    slow: frozenset[str]
+    """The calls that go on by themselves."""
+
+
+def what_was_sent(
+    run: Run, deadlines_unix_s: Mapping[str, float], direct: Collection[str], awaiting_approval: Iterable[str]
+) -> CallsSent | None:
+    """What must be written down of a group that was sent just now; None when nothing of it is new."""
+    asked_before = {call.call_id for call in run.calls_owed if call.awaits_approval}
+    undecided = tuple(call_id for call_id in awaiting_approval if call_id not in asked_before)
+    if not deadlines_unix_s and not undecided:
+        return None
+    return CallsSent(deadlines_unix_s=dict(deadlines_unix_s), direct=tuple(direct), awaiting_approval=undecided)
+
+
+def what_came_back(run: Run, outcome: GroupOutcome, handed_out: Mapping[str, Submitted]) -> CallsBack | None:
+    """What must be written down of a group that was waited for; None when nothing of it is back."""
+    # A run that goes on with handles gives them to its model as results; any other waits for the results themselves.
+    results = {**outcome.results, **(handed_out if run.terms.slow == "handle" else {})}
+    if not results and not outcome.fetched:
+        return None
+    return CallsBack(results=results, messages=run.messages_with(results), fetched=dict(outcome.fetched))
+
+
+def how_it_rests(run: Run, handed_out: Mapping[str, Submitted]) -> CallsParked | None:
+    """What must be written down before the run rests; None while it has something to do."""
+    # A decision may have come with the results: its call is to be sent, or refused, before the run rests.
+    if run.state is not State.CALLING or run.only_callers_calls_left or run.calls_to_send:
+        return None
+    handles = {} if run.terms.slow == "handle" else {call_id: each.handle for call_id, each in handed_out.items()}
+    return CallsParked(handles=handles)
+
+
+def masked_and_back(calls: Iterable[CallRecord], results: Collection[str]) -> list[str]:
+    """The calls whose secrets nobody needs any more."""
+    return [call.call_id for call in calls if call.is_masked and call.call_id in results]

@@ -1,0 +1,98 @@
+"""What the calls of one reply share, and who hears of them. Sends nothing, and decides nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from toolfleet.calls import Failed, Progress, Returned, ToolCall, ToolResult
+from toolfleet.masks import mask_arguments
+from toolfleet.messages import Message
+from toolfleet.orchestrator.run.events import CallRecord, RunStarted
+from toolfleet.orchestrator.run.terms import Slow
+from toolfleet.orchestrator.run.updates import CallAwaitsApproval, CallEnded, CallProgressed, CallStarted, RunUpdate
+from toolfleet.orchestrator.status.handles import Tasks
+from toolfleet.orchestrator.tools.interceptors import Interceptor
+from toolfleet.streams import Priority
+from toolfleet.tool import ToolSpec
+
+Emit = Callable[[RunUpdate], None]
+"""Hears what happens to a run while it happens. It must not block."""
+
+BeginRun = Callable[[RunStarted], Awaitable[bool]]
+"""Stores a run and works on it. Whether it is new: one that is stored already is left as it is."""
+
+
+@dataclass(frozen=True, slots=True)
+class CallScope:
+    """What the calls of one reply, or of one caller, share. A value: the calls themselves are a `CallGroup`."""
+
+    run_id: str
+    offered: Mapping[str, ToolSpec]
+    emit: Emit | None = None
+    """Told of what happens to the calls; None: nobody looks, and no update is made."""
+    begin: BeginRun | None = None
+    """Begins the run of an agent that is called; None where no agent can be."""
+    slow: Slow = "wait"
+    patience_s: float | None = None
+    """How long its calls may take before they count as slow; None: what each tool says."""
+    context: Mapping[str, Any] = field(default_factory=dict)
+    deadline_unix_s: float | None = None
+    interceptors: Sequence[Interceptor] = ()
+    search: Callable[[str], Awaitable[Returned | Failed]] | None = None
+    """Answers a call of `search_tools`."""
+    values: Mapping[str, Any] = field(default_factory=dict)
+    """What the run's tools share."""
+    history: Sequence[Message] = ()
+    """The conversation so far, for tools that want it."""
+    depth: int = 0
+    """How many runs stand above this one."""
+    tenant: str = ""
+    """The tenant whose calls they are."""
+    priority: Priority = Priority.NORMAL
+    tasks: Tasks = field(default_factory=dict)
+    """The run's earlier calls that became tasks, for the built-in tools."""
+
+    def tell_start(self, call: ToolCall, spec: ToolSpec) -> None:
+        """Say that a call is on its way. Whoever looks sees no secrets."""
+        if self.emit:
+            self.emit(
+                CallStarted(
+                    run_id=self.run_id,
+                    call_id=call.call_id,
+                    tool=call.tool,
+                    arguments=mask_arguments(call.arguments, spec.input_schema),
+                    long_running=spec.long_running,
+                )
+            )
+
+    def tell_waiting(self, call: CallRecord) -> None:
+        """Say that a person has to decide about a call. Whoever looks sees no secrets."""
+        if self.emit:
+            self.emit(
+                CallAwaitsApproval(
+                    run_id=self.run_id,
+                    call_id=call.call_id,
+                    tool=call.tool,
+                    arguments=mask_arguments(call.arguments, self.offered[call.tool].input_schema),
+                )
+            )
+
+    def tell_progress(self, call: ToolCall, progress: Progress) -> None:
+        """Say how far a call has come."""
+        if self.emit:
+            self.emit(
+                CallProgressed(
+                    run_id=self.run_id,
+                    call_id=call.call_id,
+                    tool=call.tool,
+                    fraction=progress.fraction,
+                    message=progress.message,
+                )
+            )
+
+    def tell_end(self, call: ToolCall, result: ToolResult) -> None:
+        """Say that a call has its result."""
+        if self.emit:
+            self.emit(CallEnded(run_id=self.run_id, call_id=call.call_id, tool=call.tool, result=result))

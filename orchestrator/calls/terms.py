@@ -1,0 +1,59 @@
+"""The terms on which a call is sent: its deadline, its patience, and what goes with it. Reads the clock, no more."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import Any
+
+from toolfleet.calls import ToolCall
+from toolfleet.context import HISTORY
+from toolfleet.orchestrator.calls.scope import CallScope
+from toolfleet.orchestrator.run.events import CallRecord
+from toolfleet.orchestrator.tools.agents import Agents
+from toolfleet.settings import Settings
+from toolfleet.tool import ToolSpec
+
+
+@dataclass(frozen=True, slots=True)
+class CallTerms:
+    """Makes what is sent of what was asked for."""
+
+    settings: Settings
+    orchestrator_id: str
+    agents: Agents
+
+    def tool_call(self, record: CallRecord, spec: ToolSpec | None, scope: CallScope, arguments: str) -> ToolCall:
+        """The call as its worker gets it. Without a spec only what was sent before can be waited for."""
+        return ToolCall(
+            call_id=record.call_id,
+            run_id=scope.run_id,
+            tool=spec.name if spec else record.tool,
+            arguments=arguments,
+            # A call that was sent keeps its deadline, whoever waits for it now.
+            deadline_unix_s=record.deadline_unix_s or self._deadline_unix_s(spec, scope),
+            reply_to=self.orchestrator_id,
+            context=_context(spec, scope),
+            state=dict(scope.values),
+        )
+
+    def patience_s(self, record: CallRecord, spec: ToolSpec | None, scope: CallScope) -> float:
+        """How long the call may take before it counts as slow: as its caller, its tool or the settings say."""
+        if record.handle or (spec and spec.long_running):
+            return 0.0
+        asked = (scope.patience_s, spec.patience_s if spec else None, self.settings.patience_s)
+        return next(patience_s for patience_s in asked if patience_s is not None)
+
+    def _deadline_unix_s(self, spec: ToolSpec | None, scope: CallScope) -> float:
+        # An agent takes turns of its own, and each of them may make calls.
+        is_long = spec is not None and (spec.long_running or spec.name in self.agents)
+        timeout_s = self.settings.long_call_timeout_s if is_long else self.settings.call_timeout_s
+        deadline_unix_s = time.time() + max(timeout_s, (spec and spec.timeout_s) or 0)
+        return min(deadline_unix_s, scope.deadline_unix_s or deadline_unix_s)
+
+
+def _context(spec: ToolSpec | None, scope: CallScope) -> dict[str, Any]:
+    """What goes with a call: the caller's own, and the conversation for a tool that wants it."""
+    if spec is None or not spec.wants_history:
+        return dict(scope.context)
+    return {**scope.context, HISTORY: [message.model_dump(mode="json") for message in scope.history]}

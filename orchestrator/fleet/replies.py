@@ -1,0 +1,163 @@
+"""The reply stream of one orchestrator: what workers push is read here and handed to whoever waits for it.
+
+A push may be lost, so every few seconds the results of calls that have been open for a while are looked up in the store
+as well. Decides nothing about a call: an expected one is the gatherer's, any other is told to the listener.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterable, Mapping
+from typing import Any, Final, Protocol
+
+import redis
+import redis.asyncio
+import structlog
+
+from toolfleet.calls import Progress, ToolResult, run_of
+from toolfleet.errors import Refused
+from toolfleet.orchestrator.fleet.gather import Gatherer
+from toolfleet.redis_clients import COMMAND_FAILED
+from toolfleet.settings import Settings
+from toolfleet.wire import Seal
+
+log = structlog.get_logger("toolfleet.orchestrator")
+
+BLOCK_MS: Final = 5000
+"""How long one read waits on the server; only sets how often an idle orchestrator says hello."""
+
+READ_COUNT: Final = 1000
+"""How many replies are read at once."""
+
+TRIM_EVERY_S: Final = 1.0
+"""How long the reply stream of a quiet orchestrator keeps what was heard."""
+
+SWEEP_S: Final = 2.0
+"""How long a result can be missed when its push was lost."""
+
+RECONNECT_WAIT_S: Final = 0.2
+"""How long a reader waits before it asks a server again that has just failed."""
+
+CANCEL_AGAIN_S: Final = 0.5
+"""How long a reader may take to stop before it is cancelled once more."""
+
+
+class Listener(Protocol):
+    """Hears of calls that no group waits for: those of runs that rest, or that go on without them."""
+
+    def hear_result(self, run_id: str, call_id: str, result: ToolResult) -> None:
+        """Take the result of a watched call; it is in the store too."""
+        ...
+
+    def hear_progress(self, run_id: str, call_id: str, progress: Progress) -> None:
+        """Take how far a watched call has come."""
+        ...
+
+    def notify(self, run_id: str) -> None:
+        """Look at the run again: somebody else has written to it, or its time has come."""
+        ...
+
+
+class ReplyReader:
+    """Reads replies, from `start` until `aclose`."""
+
+    def __init__(
+        self,
+        client: redis.asyncio.Redis,
+        settings: Settings,
+        seal: Seal,
+        orchestrator_id: str,
+        *,
+        gatherer: Gatherer,
+        listener: Listener,
+    ) -> None:
+        self._client = client
+        self._seal = seal
+        self._replies = settings.keys.replies(orchestrator_id)
+        self._gatherer = gatherer
+        self._listener = listener
+        self._tasks: list[asyncio.Task[None]] = []
+        self._closing = False
+
+    def start(self) -> None:
+        """Begin to read. What was pushed earlier is still in the stream, and is read first."""
+        self._tasks = [asyncio.create_task(self._read_forever()), asyncio.create_task(self._sweep_forever())]
+
+    async def aclose(self) -> None:
+        """Stop reading."""
+        self._closing = True
+        for task in self._tasks:
+            task.cancel()
+        # redis-py can lose a cancellation that comes together with a reply, hence the flag and the second attempt.
+        while self._tasks:
+            _, pending = await asyncio.wait(self._tasks, timeout=CANCEL_AGAIN_S)
+            self._tasks = list(pending)
+            for task in pending:
+                task.cancel()
+
+    async def _read_forever(self) -> None:
+        last_id, heard, trimmed_s = b"0", 0, time.monotonic()
+        while not self._closing:
+            try:
+                reply = await self._client.xread({self._replies: last_id}, count=READ_COUNT, block=BLOCK_MS)
+                for _, entries in _streams(reply):
+                    for entry_id, fields in entries:
+                        last_id = entry_id
+                        self._hear(fields)
+                    heard += len(entries)
+                if heard and (heard >= READ_COUNT or time.monotonic() - trimmed_s > TRIM_EVERY_S):
+                    # What was heard is settled in the store too; the stream need not keep it.
+                    await self._client.xtrim(self._replies, minid=_after(last_id), approximate=False)
+                    heard, trimmed_s = 0, time.monotonic()
+            except COMMAND_FAILED as error:
+                log.warning("replies_unreadable", error=str(error))
+                await asyncio.sleep(RECONNECT_WAIT_S)
+
+    def _hear(self, fields: Mapping[bytes, bytes]) -> None:
+        if b"run" in fields:
+            self._listener.notify(fields[b"run"].decode())
+            return
+        call_id = fields.get(b"c", b"").decode()
+        try:
+            if not self._gatherer.hear(call_id, fields):
+                self._hear_unexpected(call_id, fields)
+        except Refused as refusal:
+            # Whoever can write to Redis can push here; a call waits on for the result that its worker signed.
+            log.warning("reply_refused", call_id=call_id, reason=str(refusal))
+
+    def _hear_unexpected(self, call_id: str, fields: Mapping[bytes, bytes]) -> None:
+        run_id = self._gatherer.watched_for(call_id)
+        if b"r" in fields:
+            result = self._seal.open_result(fields[b"r"], call_id)
+            self._gatherer.end_watch(call_id, result)
+            if run_id is not None:
+                self._listener.hear_result(run_id, call_id, result)
+            else:
+                # One that the sweep found first, or that nobody waits for any more; or its run is another's by now.
+                self._listener.notify(run_of(call_id))
+        elif b"p" in fields and run_id is not None:
+            self._listener.hear_progress(run_id, call_id, self._seal.open_progress(fields[b"p"], call_id))
+
+    async def _sweep_forever(self) -> None:
+        while not self._closing:
+            await asyncio.sleep(SWEEP_S)
+            try:
+                await self._gatherer.drop_forgotten()
+                await self._gatherer.look_up_older(SWEEP_S)
+                for run_id in self._gatherer.due(time.time()):
+                    self._listener.notify(run_id)
+            except COMMAND_FAILED as error:
+                log.warning("results_unreadable", error=str(error))
+
+
+def _streams(reply: Any) -> Iterable[tuple[bytes, list[tuple[bytes, dict[bytes, bytes]]]]]:
+    """XREAD's reply in either protocol version: RESP3 sends a map, RESP2 a list of pairs."""
+    if isinstance(reply, dict):
+        return ((name, entries[0] if len(entries) == 1 else entries) for name, entries in reply.items())
+    return reply or ()
+
+
+def _after(entry_id: bytes) -> str:
+    milliseconds, _, sequence = entry_id.decode().partition("-")
+    return f"{milliseconds}-{int(sequence) + 1}"

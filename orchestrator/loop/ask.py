@@ -1,0 +1,204 @@
+"""One reply of the model: asked for, heard piece by piece, and stored before anything it asks for is done.
+
+What is complete of a reply may be sent before the rest has come (`early.py`). From that moment the reply is never asked
+for again: another one could ask for other calls than those that have run.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass
+from functools import partial
+from typing import Final
+
+import structlog
+
+from toolfleet.errors import ModelReplyInvalid, ToolfleetError
+from toolfleet.masks import has_secrets
+from toolfleet.messages import AssistantMessage, Message, RequestedCall
+from toolfleet.orchestrator.calls.services import CallServices
+from toolfleet.orchestrator.loop.at_work import RunAtWork
+from toolfleet.orchestrator.loop.early import EarlyCalls
+from toolfleet.orchestrator.loop.images import KeptImages
+from toolfleet.orchestrator.loop.scopes import Scopes
+from toolfleet.orchestrator.models.protocol import (
+    CallComplete,
+    CallDelta,
+    ChatModel,
+    FinishReason,
+    ModelEvent,
+    ReplyComplete,
+    Restarted,
+    TextDelta,
+)
+from toolfleet.orchestrator.run.events import ModelReplied
+from toolfleet.orchestrator.run.limits import TIMED_OUT
+from toolfleet.orchestrator.run.structured import instruction, problem_with
+from toolfleet.orchestrator.run.updates import CallArgumentsArrived, CallsRequested, TextArrived
+from toolfleet.orchestrator.run.value import Run
+from toolfleet.orchestrator.tools.offer import Offering
+from toolfleet.points import Point, reached
+from toolfleet.tool import ToolSpec
+
+log = structlog.get_logger("toolfleet.orchestrator")
+
+MAX_REPAIRS: Final = 1
+"""How often a model is asked again for an answer that fits its schema."""
+
+
+class AnswerUnfit(ToolfleetError):
+    """The model did not give its answer in the form that was asked for, twice."""
+
+
+class RunTimedOut(ToolfleetError):
+    """The run's own deadline has passed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asking:
+    """Asks one model for replies."""
+
+    model: ChatModel
+    offering: Offering
+    scopes: Scopes
+    services: CallServices
+    images: KeptImages
+
+    async def ask(self, work: RunAtWork) -> None:
+        """Store one reply of the model. Raises RunTimedOut, AnswerUnfit, and what the model raises."""
+        if work.run.streamed:
+            await self._take_half_a_reply(work)
+            return
+        offered, choice = await self.offering.for_model(work.run)
+        reply = await self._hear_reply(work, offered)
+        reached(Point.REPLY_RECEIVED, work.run.run_id)
+        run = await self._record_reply(work, reply, offered, choice)
+        reached(Point.REPLY_STORED, run.run_id)
+        if run.calls_owed and work.emit:
+            work.emit(CallsRequested(run_id=run.run_id, turn=run.turn, calls=len(run.calls_owed)))
+
+    async def _take_half_a_reply(self, work: RunAtWork) -> None:
+        """Store what was sent of a reply whose rest nobody has: that is the reply."""
+        streamed = work.run.streamed
+        calls = tuple(
+            RequestedCall(id=call.requested_id, name=call.tool, arguments=call.arguments) for call in streamed
+        )
+        masked = tuple(call.call_id for call in streamed if call.is_masked)
+        await work.journal.append(ModelReplied(message=AssistantMessage(tool_calls=calls), masked=masked))
+
+    async def _hear_reply(self, work: RunAtWork, offered: Mapping[str, ToolSpec]) -> ReplyComplete:
+        """The reply, once it is whole and nothing is being sent for it any more."""
+        mask = partial(self._mask_secrets, work.run, offered)
+        early = EarlyCalls(work.journal, self.services, self.scopes.for_early_calls(work, offered), mask)
+        try:
+            return await self._listen(work, offered, early)
+        finally:
+            # Before the reply is stored: of two writers only one can be right about the entry that comes before.
+            await early.finish()
+
+    async def _record_reply(
+        self,
+        work: RunAtWork,
+        reply: ReplyComplete,
+        offered: Mapping[str, ToolSpec],
+        choice: tuple[str, ...] | None,
+    ) -> Run:
+        said, masked = await self._mask_secrets(work.run, offered, reply.message)
+        return await work.journal.append(
+            ModelReplied(
+                message=said,
+                masked=masked,
+                offered=choice,
+                problem=_problem_with_answer(work.run, said),
+                usage=reply.usage,
+                cut_off=reply.finish_reason == FinishReason.LENGTH,
+            )
+        )
+
+    async def _mask_secrets(
+        self, run: Run, offered: Mapping[str, ToolSpec], message: AssistantMessage
+    ) -> tuple[AssistantMessage, tuple[str, ...]]:
+        """A reply as it may be stored: each call with an id of its own, secrets kept elsewhere."""
+        return await self.services.vault.keep(_with_distinct_ids(message), run.run_id, run.turn + 1, offered)
+
+    async def _listen(self, work: RunAtWork, offered: Mapping[str, ToolSpec], early: EarlyCalls) -> ReplyComplete:
+        run = work.run
+        left_s = None if run.deadline_unix_s is None else run.deadline_unix_s - time.time()
+        clock = asyncio.timeout(left_s)
+        try:
+            messages = await self.images.put_back(_messages_for_model(run), run.run_id)
+            async with clock, aclosing(self._stream(run, messages, offered)) as events:
+                async for event in events:
+                    if isinstance(event, ReplyComplete):
+                        return event
+                    _pass_on(event, work, offered, early)
+        except TimeoutError:
+            # The model may raise TimeoutError of its own, which says nothing about the run's deadline.
+            if clock.expired():
+                raise RunTimedOut(TIMED_OUT) from None
+            raise
+        raise ModelReplyInvalid(f"{self.model.name} ended its reply without completing it")
+
+    def _stream(
+        self, run: Run, messages: Sequence[Message], offered: Mapping[str, ToolSpec]
+    ) -> AsyncGenerator[ModelEvent, None]:
+        # A model that must call a tool in each turn never answers: `tool_choice` is for the first turn only.
+        asked = run.terms.model_options
+        options = {name: value for name, value in asked.items() if name != "tool_choice" or run.turn == 0}
+        if not options:
+            return self.model.stream(messages, list(offered.values()))
+        return self.model.stream(messages, list(offered.values()), extra_body=options)
+
+
+def _pass_on(event: ModelEvent, work: RunAtWork, offered: Mapping[str, ToolSpec], early: EarlyCalls) -> None:
+    """Tell whoever looks on of a piece of the reply, and send a call that is complete."""
+    if isinstance(event, TextDelta) and work.emit:
+        work.emit(TextArrived(run_id=work.run.run_id, text=event.text))
+    elif isinstance(event, CallDelta) and work.emit:
+        work.emit(_arguments_arrived(work.run, event, offered))
+    elif isinstance(event, CallComplete):
+        early.add(event.call)
+    elif isinstance(event, Restarted):
+        log.info("reply_restarted", run_id=work.run.run_id, attempt=event.attempt)
+
+
+def _arguments_arrived(run: Run, delta: CallDelta, offered: Mapping[str, ToolSpec]) -> CallArgumentsArrived:
+    """For whoever looks: half a secret could not be masked, so of tools that have secrets no piece is shown."""
+    is_secret = delta.name in offered and has_secrets(offered[delta.name].input_schema)
+    return CallArgumentsArrived(
+        run_id=run.run_id,
+        index=delta.index,
+        requested_id=delta.id,
+        tool=delta.name,
+        arguments_delta="" if is_secret else delta.arguments_delta,
+    )
+
+
+def _messages_for_model(run: Run) -> Sequence[Message]:
+    """What the model is told: the conversation, and in which form it must answer."""
+    return run.messages if run.terms.output_schema is None else (*run.messages, instruction(run.terms.output_schema))
+
+
+def _problem_with_answer(run: Run, said: AssistantMessage) -> str | None:
+    """What is wrong with an answer that must fit a schema. Raises AnswerUnfit when it was so before."""
+    if run.terms.output_schema is None or said.tool_calls:
+        return None
+    problem = problem_with(said.content, run.terms.output_schema)
+    if problem is not None and run.repairs >= MAX_REPAIRS:
+        raise AnswerUnfit(problem)
+    return problem
+
+
+def _with_distinct_ids(message: AssistantMessage) -> AssistantMessage:
+    """The reply with every call's id its own: some providers double or omit them, and answers are paired by id."""
+    seen: set[str] = set()
+    calls = []
+    for position, call in enumerate(message.tool_calls):
+        if not call.id or call.id in seen:
+            call = call.model_copy(update={"id": f"{call.id or 'call'}-{position}"})  # noqa: PLW2901
+        seen.add(call.id)
+        calls.append(call)
+    return message.model_copy(update={"tool_calls": tuple(calls)})

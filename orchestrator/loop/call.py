@@ -1,0 +1,97 @@
+"""The calls of one reply, as a column: send, record, wait, roll back, record, rest.
+
+Every line acts; what an outcome means for the run is decided in `calls/outcome.py`. A run that was interrupted in the
+midst goes through the same lines again: what was sent is only waited for, what was recorded is not owed any more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from toolfleet.calls import Submitted
+from toolfleet.orchestrator.calls.group import CallGroup
+from toolfleet.orchestrator.calls.outcome import (
+    GroupOutcome,
+    how_it_rests,
+    masked_and_back,
+    what_came_back,
+    what_was_sent,
+)
+from toolfleet.orchestrator.calls.rollback import roll_back
+from toolfleet.orchestrator.calls.scope import CallScope
+from toolfleet.orchestrator.calls.services import CallServices
+from toolfleet.orchestrator.loop.at_work import RunAtWork
+from toolfleet.orchestrator.loop.scopes import Scopes
+from toolfleet.orchestrator.run.updates import CallSubmitted
+from toolfleet.orchestrator.status.handles import Handles
+from toolfleet.points import Point, reached
+
+
+@dataclass(frozen=True, slots=True)
+class Calling:
+    """Makes the calls that models ask for."""
+
+    scopes: Scopes
+    services: CallServices
+    handles: Handles
+
+    async def call(self, work: RunAtWork) -> None:
+        """Make the calls of the last reply, and wait for them as long as their patience lasts.
+
+        Raises BrokerUnreachable, StoreUnreachable, UnknownTool, and what an interceptor raises.
+        """
+        scope = await self.scopes.for_calls(work)
+        owed = [call for call in work.run.calls_owed if not work.run.is_callers(call)]
+        with CallGroup(self.services, owed, scope, patient=work.run.terms.compensate) as group:
+            await group.send()
+            await self._record_sent(work, group, scope)
+            outcome = await group.wait()
+        reached(Point.GATHERED, work.run.run_id)
+        if work.run.terms.compensate:
+            outcome = await roll_back(self.services, owed, outcome, scope)
+        handed_out = await self._hand_out(work, outcome.slow, scope)
+        await self._record_outcome(work, outcome, handed_out)
+        if rest := how_it_rests(work.run, handed_out):
+            await work.journal.append(rest)
+
+    async def _record_sent(self, work: RunAtWork, group: CallGroup, scope: CallScope) -> None:
+        """Write down what was sent: an orchestrator that takes over waits for these calls, and sends them no more."""
+        sent = what_was_sent(work.run, group.deadlines_unix_s, group.direct, group.awaiting_approval)
+        # Calls that could not be sent are not written down as sent; `wait` raises what has stopped them.
+        if sent is None or not await group.reach_queues():
+            return
+        reached(Point.DISPATCHED, work.run.run_id)
+        run = await work.journal.append(sent)
+        # Now, not before: whoever hears of it may decide at once.
+        for call in run.awaiting_approval:
+            if call.call_id in sent.awaiting_approval:
+                scope.tell_waiting(call)
+
+    async def _record_outcome(self, work: RunAtWork, outcome: GroupOutcome, handed_out: dict[str, Submitted]) -> None:
+        run = work.run
+        if run.terms.slow == "handle":
+            # Watch before it is written down: a result that landed between the two would wake nobody.
+            self.services.gatherer.watch(run.run_id, handed_out)
+        back = what_came_back(run, outcome, handed_out)
+        if back is None:
+            return
+        await work.journal.append(back)
+        # Only what is written down may be dropped: until then Redis has the only copy.
+        self.services.forget({**outcome.results, **outcome.fetched})
+        await self.services.vault.forget(masked_and_back(run.calls, back.results))
+
+    async def _hand_out(self, work: RunAtWork, call_ids: Iterable[str], scope: CallScope) -> dict[str, Submitted]:
+        """Give each slow call a handle, the one it has or a new one."""
+        run, by_id = work.run, {call.call_id: call for call in work.run.calls_owed}
+        handed_out = {}
+        for call_id in call_ids:
+            call = by_id[call_id]
+            spec = scope.offered.get(call.tool)
+            submitted = await self.handles.submit(
+                call, run.run_id, queue=spec.queue if spec else "", priority=scope.priority, principal=run.terms.tenant
+            )
+            handed_out[call_id] = submitted
+            if scope.emit and not call.handle:
+                scope.emit(CallSubmitted(run_id=run.run_id, call_id=call_id, tool=call.tool, handle=submitted.handle))
+        return handed_out

@@ -1,0 +1,186 @@
+"""What callers ask of runs: to begin one, wait for it, look on, end it, resume it, or decide about a call of it.
+
+Any orchestrator may be asked about any run; who works on it hears of what was written. Takes no turns.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+
+import structlog
+
+from toolfleet.calls import run_of
+from toolfleet.errors import CallerError, RunNotFound, RunNotOpen, StoreUnreachable
+from toolfleet.messages import Message
+from toolfleet.orchestrator.calls.scope import Emit
+from toolfleet.orchestrator.fleet.cancel import Canceller, CancelRequest
+from toolfleet.orchestrator.fleet.catalog import Catalog
+from toolfleet.orchestrator.loop.driver import Runs
+from toolfleet.orchestrator.options import RunOptions, conversation, run_started
+from toolfleet.orchestrator.run.events import Approval, ApprovalGiven, RunResumed, RunStarted, RunStopped
+from toolfleet.orchestrator.run.updates import RunBegan, RunEnded, RunUpdate
+from toolfleet.orchestrator.run.value import Run
+from toolfleet.orchestrator.store.journal import write_from_outside
+from toolfleet.orchestrator.store.run_store import RunStore
+from toolfleet.orchestrator.tools.agents import Agents
+from toolfleet.orchestrator.tools.interceptors import Interceptors, contributed
+from toolfleet.orchestrator.tools.offer import Offering
+
+log = structlog.get_logger("toolfleet.orchestrator")
+
+
+class OrchestratorClosed(CallerError):
+    """A run was still going on when its orchestrator was closed: another one with its model goes on with it."""
+
+
+class RunExists(CallerError):
+    """A run with this id is stored already."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunControl:
+    """Does what callers ask of runs; each method is that of `Orchestrator` with the same name."""
+
+    model: str | None
+    """The name of this orchestrator's model."""
+    default_max_turns: int
+    runs: Runs
+    store: RunStore
+    catalog: Catalog
+    offering: Offering
+    agents: Agents
+    interceptors: Interceptors
+    canceller: Canceller
+
+    # --- begin --------------------------------------------------------------------------------------------------
+
+    async def run(self, question: str | Sequence[Message], options: RunOptions) -> Run:
+        """Begin a run and wait for its end; whoever stops waiting cancels it."""
+        run_id, is_new = await self._begin(question, options)
+        try:
+            return await self.wait(run_id)
+        except asyncio.CancelledError:
+            if is_new:
+                self.runs.run_in_background(self._abandon(run_id))
+            raise
+
+    async def stream(self, question: str | Sequence[Message], options: RunOptions) -> AsyncGenerator[RunUpdate, None]:
+        """Begin a run; everything that happens on the way, `RunEnded` last. Raises RunExists, OrchestratorClosed."""
+        updates: asyncio.Queue[RunUpdate | None] = asyncio.Queue()
+        run_id, is_new = await self._begin(question, options, updates.put_nowait)
+        if not is_new:
+            raise RunExists(f"run {run_id} is stored already: `wait` for it, or choose another run_id")
+        self._end_with_run(updates, run_id)
+        is_over = False
+        try:
+            yield RunBegan(run_id=run_id)
+            while update := await updates.get():
+                is_over = isinstance(update, RunEnded)
+                yield update
+                if is_over:
+                    return
+            raise _closed(run_id)
+        finally:
+            if not is_over:
+                self.runs.run_in_background(self._abandon(run_id))
+
+    async def start(self, question: str | Sequence[Message], options: RunOptions, on_event: Emit | None) -> str:
+        """Begin a run here, or leave it as it is when its id is stored already; its id."""
+        run_id, _ = await self._begin(question, options, on_event)
+        return run_id
+
+    async def submit(self, question: str | Sequence[Message], options: RunOptions, *, model: str) -> str:
+        """Store a run for whichever orchestrator has this model; its id."""
+        started = await self._started(question, options, model, is_elsewhere=True)
+        await self.store.begin(started)
+        return started.run_id
+
+    # --- wait ---------------------------------------------------------------------------------------------------
+
+    async def wait(self, run_id: str) -> Run:
+        """Any run once it has ended, wherever it goes on. Raises RunNotFound, OrchestratorClosed."""
+        ended = self.runs.end_of(run_id)
+        if ended is None:
+            return await self.store.end_of(run_id)
+        try:
+            # Shielded: others may wait for the same end.
+            return await asyncio.shield(ended)
+        except asyncio.CancelledError:
+            if ended.cancelled():
+                raise _closed(run_id) from None
+            raise
+
+    def _end_with_run(self, updates: asyncio.Queue[RunUpdate | None], run_id: str) -> None:
+        """Close the queue when the run is no longer worked on here, however that comes."""
+        ended = self.runs.end_of(run_id)
+        if ended is not None:
+            ended.add_done_callback(lambda _: updates.put_nowait(None))
+
+    # --- change -------------------------------------------------------------------------------------------------
+
+    async def cancel(self, run_id: str, reason: str) -> Run:
+        """End a run now, and cancel what is under way for it. Raises RunNotOpen, RunNotFound."""
+        under_way = (await self.store.load(run_id)).run.calls_under_way
+        # Written first: a run that heard of a cancelled call before would go on with that as a result.
+        run = await write_from_outside(self.store, run_id, RunStopped(state="cancelled", reason=reason))
+        for call in under_way:
+            with suppress(RunNotFound, RunNotOpen):
+                await self.cancel(call.call_id, reason)  # an agent's run has its call's id
+        now = time.time()
+        await self.canceller.cancel(
+            [CancelRequest(call.call_id, call.tool, call.deadline_unix_s or now) for call in under_way]
+        )
+        return run
+
+    async def resume(self, run_id: str, messages: str | Sequence[Message]) -> Run:
+        """Let a run that has ended go on. Raises RunNotOpen, RunNotFound."""
+        added = conversation(messages) if messages else ()
+        return await write_from_outside(self.store, run_id, RunResumed(messages=added))
+
+    async def approve(self, call_id: str, approval: Approval) -> Run:
+        """Decide about a call. Raises RunNotOpen for one that does not wait for approval, RunNotFound."""
+        return await write_from_outside(self.store, run_of(call_id), ApprovalGiven(call_id=call_id, approval=approval))
+
+    async def _abandon(self, run_id: str) -> None:
+        try:
+            await self.cancel(run_id, "nobody waits for it any more")
+        except (RunNotOpen, RunNotFound):
+            pass  # it has ended meanwhile
+        except StoreUnreachable as error:
+            log.warning("run_not_cancelled", run_id=run_id, error=str(error))
+
+    async def _begin(
+        self, question: str | Sequence[Message], options: RunOptions, emit: Callable[[RunUpdate], None] | None = None
+    ) -> tuple[str, bool]:
+        if self.model is None:
+            raise CallerError(
+                "this Orchestrator has no model: pass one, such as `model_from_environment() or rehearsal_model()` of "
+                "orchestrator.models, or use `call` and `execute` with calls of your own"
+            )
+        started = await self._started(question, options, self.model)
+        return started.run_id, await self.runs.begin(started, emit)
+
+    async def _started(
+        self, question: str | Sequence[Message], options: RunOptions, model: str, *, is_elsewhere: bool = False
+    ) -> RunStarted:
+        """The first event of a run that can be begun: every tool it asks for is served."""
+        messages = conversation(question)
+        if options.get("tools") is None:
+            chosen = await self.offering.chosen_at_start(messages, options.get("context") or {})
+            options = {**options, "tools": chosen}
+        started = run_started(messages, options, model=model, default_max_turns=self.default_max_turns)
+        tools = started.terms.tools
+        # Of interceptors elsewhere nothing is known here: a run that names one which is not there fails, and says so.
+        own = contributed(self.interceptors.chosen(() if is_elsewhere else started.terms.interceptors))
+        served = None if tools is None else [name for name in tools if name not in self.agents and name not in own]
+        # Now, and not at the first turn: whoever asks for a tool that nobody serves should hear of it at once.
+        await self.catalog.choose(served)
+        return started
+
+
+def _closed(run_id: str) -> OrchestratorClosed:
+    return OrchestratorClosed(f"run {run_id} did not end before its orchestrator was closed")

@@ -1,0 +1,157 @@
+"""What a run does that has rested: look what is back of its slow calls, take that up, or rest on.
+
+A run rests in one of two states. PARKED: its model waits for results, and is asked again once all of them are there.
+WAITING: its model has answered without them; they are delivered together, exactly once, before the run may end.
+Whichever it is, the calls are watched before the store is read, so that no result is missed.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import orjson
+import structlog
+
+from toolfleet.calls import Submitted, ToolResult
+from toolfleet.errors import HandleNotFound, Refused
+from toolfleet.messages import AssistantMessage, Message, RequestedCall, ToolMessage
+from toolfleet.orchestrator.calls.interception import intercept_results
+from toolfleet.orchestrator.calls.outcome import masked_and_back
+from toolfleet.orchestrator.calls.services import CallServices
+from toolfleet.orchestrator.fleet.gather import DEADLINE_GRACE_S, never_came_back
+from toolfleet.orchestrator.loop.at_work import RunAtWork
+from toolfleet.orchestrator.loop.scopes import Scopes
+from toolfleet.orchestrator.run.events import CallRecord, CallsBack, SlowResultDelivered
+from toolfleet.orchestrator.run.updates import CallEnded
+from toolfleet.orchestrator.run.value import Run
+from toolfleet.orchestrator.status.handles import Handles, Status
+from toolfleet.orchestrator.store.run_store import RunStore
+from toolfleet.orchestrator.tools.builtin import TASK_RESULT
+from toolfleet.points import Point, reached
+from toolfleet.wire import Seal
+
+log = structlog.get_logger("toolfleet.orchestrator")
+
+KEEP_LATE_S: Final = 24 * 3600
+"""How much longer than the last open call a result is kept that came before it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Resting:
+    """Takes up what resting runs wait for."""
+
+    scopes: Scopes
+    services: CallServices
+    handles: Handles
+    store: RunStore
+    seal: Seal
+
+    # --- parked: the model waits ----------------------------------------------------------------------------------
+
+    async def collect(self, work: RunAtWork) -> bool:
+        """Record what is back of the slow calls. Whether the run goes on; otherwise it is watched, and rests."""
+        run = work.run
+        under_way = {call.call_id: call for call in run.calls_owed if call.deadline_unix_s is not None}
+        # Watch before reading: a result that landed between the two would be missed.
+        self.services.gatherer.watch(run.run_id, under_way, until_unix_s=_next_look_unix_s(run))
+        results = await self._stored_results(under_way)
+        if not results:
+            reached(Point.PARKED, run.run_id)
+            return False
+        self.services.gatherer.unwatch(run.run_id, under_way)
+        results = await intercept_results(under_way.values(), results, await self.scopes.for_late_results(run))
+        if work.emit:
+            for call_id, result in results.items():
+                tool = under_way[call_id].tool
+                work.emit(CallEnded(run_id=run.run_id, call_id=call_id, tool=tool, result=result))
+        await work.journal.append(CallsBack(results=results, messages=run.messages_with(results)))
+        self.services.forget(results)
+        await self.services.vault.forget(masked_and_back(under_way.values(), results))
+        return True
+
+    async def _stored_results(self, calls: Mapping[str, CallRecord]) -> dict[str, ToolResult]:
+        """The results that are stored, and those of calls whose deadline has passed without one."""
+        results: dict[str, ToolResult] = {}
+        stored = await self.store.results(list(calls))
+        for (call_id, call), sealed in zip(calls.items(), stored, strict=True):
+            result = None if sealed is None else self._open(sealed, call_id)
+            if result is not None:
+                results[call_id] = result
+            elif time.time() > (call.deadline_unix_s or 0) + DEADLINE_GRACE_S:
+                results[call_id] = never_came_back(call.tool)
+        return results
+
+    def _open(self, sealed: bytes, call_id: str) -> ToolResult | None:
+        try:
+            return self.seal.open_result(sealed, call_id)
+        except Refused as refusal:
+            # Not a worker's word. The call waits on for one, and expires without.
+            log.warning("result_refused", call_id=call_id, reason=str(refusal))
+            return None
+
+    # --- waiting: the model has answered ----------------------------------------------------------------------------
+
+    async def deliver(self, work: RunAtWork) -> bool:
+        """Deliver the results that the model did not fetch. Whether the run goes on; otherwise it rests.
+
+        Raises HandleNotFound when one of them is gone.
+        """
+        run = work.run
+        open_calls = run.open_slow_calls
+        ids = [call.call_id for call in open_calls]
+        # Watch before reading, as above.
+        self.services.gatherer.watch(run.run_id, ids, until_unix_s=_next_look_unix_s(run))
+        statuses = [await self.handles.status(_handle(call), run.run_id, tasks=run.tasks) for call in open_calls]
+        if not all(status.is_terminal for status in statuses):
+            await self._keep_early_results(open_calls, statuses)
+            return False
+        self.services.gatherer.unwatch(run.run_id, ids)
+        messages = [
+            message for call, status in zip(open_calls, statuses, strict=True) for message in _late(call, status)
+        ]
+        results = await intercept_results(
+            open_calls, _results(open_calls, statuses), await self.scopes.for_late_results(run)
+        )
+        await work.journal.append(SlowResultDelivered(results=results, messages=tuple(messages)))
+        self.services.forget(results)
+        return True
+
+    async def _keep_early_results(self, calls: Sequence[CallRecord], statuses: Sequence[Status]) -> None:
+        """Keep what is back until the last of the calls is: results have a time to live of their own."""
+        back = [call.call_id for call, status in zip(calls, statuses, strict=True) if status.is_terminal]
+        await self.store.keep_results(back, max(call.deadline_unix_s or 0 for call in calls) + KEEP_LATE_S)
+
+
+def _next_look_unix_s(run: Run) -> float | None:
+    """When a resting run must be looked at although nothing has come back."""
+    deadlines = [call.deadline_unix_s for call in run.calls_under_way if call.deadline_unix_s is not None]
+    if run.awaiting_approval and run.deadline_unix_s is not None:
+        deadlines.append(run.deadline_unix_s)
+    return min(deadlines, default=None)
+
+
+def _results(calls: Sequence[CallRecord], statuses: Sequence[Status]) -> dict[str, ToolResult]:
+    """The results of calls that have all ended, by call id. Raises HandleNotFound for one whose result is gone."""
+    results: dict[str, ToolResult] = {}
+    for call, status in zip(calls, statuses, strict=True):
+        if status.result is None:
+            raise HandleNotFound(f"task {_handle(call)} of {call.tool} is gone: {status.message}")
+        results[call.call_id] = status.result
+    return results
+
+
+def _handle(call: CallRecord) -> str:
+    return call.result.handle if isinstance(call.result, Submitted) else call.handle
+
+
+def _late(call: CallRecord, status: Status) -> list[Message]:
+    """A late result as if the model had asked for it: the request that it did not make, and the answer."""
+    fetch_id = f"{call.requested_id}-late"
+    arguments = orjson.dumps({"task_id": status.task_id}).decode()
+    return [
+        AssistantMessage(tool_calls=(RequestedCall(id=fetch_id, name=TASK_RESULT, arguments=arguments),)),
+        ToolMessage(tool_call_id=fetch_id, name=TASK_RESULT, content=status.for_model()),
+    ]

@@ -1,0 +1,88 @@
+"""What the calls of a run's reply share, for each occasion on which calls are made. Asks the clock, and nobody else."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Final
+
+from toolfleet.orchestrator.calls.scope import CallScope
+from toolfleet.orchestrator.loop.at_work import RunAtWork
+from toolfleet.orchestrator.run.states import State
+from toolfleet.orchestrator.run.value import Run
+from toolfleet.orchestrator.tools.interceptors import Interceptors
+from toolfleet.orchestrator.tools.offer import Offering
+from toolfleet.tool import ToolSpec
+
+EARLY_ROOM: Final = 20
+"""How far from a limit on calls a run must be for calls to go before it is known how many its reply asks for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scopes:
+    """Makes scopes for runs. Raises UnknownInterceptor for a run that names one which is not here."""
+
+    offering: Offering
+    interceptors: Interceptors
+
+    async def for_calls(self, work: RunAtWork) -> CallScope:
+        """The scope of the calls that the last reply asks for. Raises UnknownTool."""
+        return self._scope(work, await self.offering.for_calls(work.run))
+
+    def for_early_calls(self, work: RunAtWork, offered: Mapping[str, ToolSpec]) -> CallScope:
+        """The scope of calls that are sent before their reply is whole."""
+        return self._scope(work, _sendable_early(work.run, offered))
+
+    async def for_late_results(self, run: Run) -> CallScope:
+        """What interceptors are told of a call that is back after its run has rested."""
+        chain = self.interceptors.chosen(run.terms.interceptors)
+        # Without interceptors nobody looks at the specs, and a worker that has them need not be there.
+        offered = await self.offering.for_calls(run) if chain else {}
+        return CallScope(run_id=run.run_id, offered=offered, context=run.terms.context, interceptors=chain)
+
+    def _scope(self, work: RunAtWork, offered: Mapping[str, ToolSpec]) -> CallScope:
+        run = work.run
+        return CallScope(
+            run_id=run.run_id,
+            offered=offered,
+            emit=work.emit,
+            begin=work.begin,
+            interceptors=self.interceptors.chosen(run.terms.interceptors),
+            search=partial(self.offering.search, run),
+            slow=run.terms.slow,
+            patience_s=run.terms.patience_s,
+            context=run.terms.context,
+            deadline_unix_s=_turn_ends_unix_s(run),
+            values=run.values,
+            # Without the reply itself: calls may be sent before the last of it has come.
+            history=run.messages[:-1] if run.state is State.CALLING else run.messages,
+            tasks=run.tasks if run.terms.slow == "handle" else {},
+            depth=run.depth,
+            tenant=run.terms.tenant,
+            priority=run.terms.priority,
+        )
+
+
+def _sendable_early(run: Run, offered: Mapping[str, ToolSpec]) -> dict[str, ToolSpec]:
+    """The tools whose calls may go before the reply is whole: not the caller's own, and none near a limit."""
+    limits, recent = run.terms.limits, run.recent_calls
+    if limits.calls is not None and len(recent) + EARLY_ROOM > limits.calls:
+        return {}
+    asked = Counter(call.tool for call in recent)
+    return {
+        name: spec
+        for name, spec in offered.items()
+        if (limits.calls_per_tool is None or asked[name] + EARLY_ROOM <= limits.calls_per_tool)
+        and all(name != own.name for own in run.terms.client_tools)
+    }
+
+
+def _turn_ends_unix_s(run: Run) -> float | None:
+    """When calls that are sent now expire at the latest."""
+    ends = [] if run.deadline_unix_s is None else [run.deadline_unix_s]
+    if run.terms.turn_timeout_s is not None:
+        ends.append(time.time() + run.terms.turn_timeout_s)
+    return min(ends, default=None)

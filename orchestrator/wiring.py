@@ -18,7 +18,7 @@ from toolfleet.artifacts import Artifacts
 from toolfleet.broker import celery_app
 from toolfleet.connections import connect_async
 from toolfleet.local.finding import running_redis
-from toolfleet.orchestrator.calls.answers import Answers, OnUnknownTool
+from toolfleet.orchestrator.calls.answers import CallAnswers, OnUnknownTool
 from toolfleet.orchestrator.calls.direct_batch import DirectBatches
 from toolfleet.orchestrator.calls.direct_call import DirectCalls
 from toolfleet.orchestrator.calls.direct_cancel import DirectCancel
@@ -190,7 +190,7 @@ def _build_parts(stack: AsyncExitStack, base: _Connected) -> _Parts:
     calls = CallServices(
         placement=Placement(config.agents, config.needs_approval),
         terms=CallTerms(settings, base.orchestrator_id, config.agents),
-        answers=Answers(built_in, config.on_unknown_tool),
+        answers=CallAnswers(built_in, config.on_unknown_tool),
         dispatcher=dispatcher,
         gatherer=gatherer,
         vault=Vault(shared, settings),

@@ -61,7 +61,7 @@ class Completion(IntEnum):
     """The call had a result; this one was dropped."""
 
 
-class CancelRequest(IntEnum):
+class JobCancel(IntEnum):
     """What became of a cancel request."""
 
     UNKNOWN = 0
@@ -107,7 +107,7 @@ async def complete(
     return Completion(outcome)
 
 
-async def request_cancel(client: redis.asyncio.Redis, settings: Settings, seal: Seal, call_id: str) -> CancelRequest:
+async def request_cancel(client: redis.asyncio.Redis, settings: Settings, seal: Seal, call_id: str) -> JobCancel:
     """Have a job cancelled. Returns at once; the call's result says how that went.
 
     Raises StoreUnreachable, and Refused for a forged record.
@@ -115,18 +115,18 @@ async def request_cancel(client: redis.asyncio.Redis, settings: Settings, seal: 
     keys = settings.keys
     job = await status(client, settings, seal, call_id)
     if job is None:
-        return CancelRequest.UNKNOWN
+        return JobCancel.UNKNOWN
     tool = job.record.call.tool
     if not job.record.polled and not job.record.cancellable:
         nobody_told = Failed(kind=FailureKind.CANCELLED, message=f"{tool} was cancelled. {goes_on(None)}")
         completion = await complete(client, settings, seal, call_id, nobody_told)
-        return CancelRequest.ENDED if completion is Completion.COMPLETED else CancelRequest.UNKNOWN
+        return JobCancel.ENDED if completion is Completion.COMPLETED else JobCancel.UNKNOWN
     script = client.register_script(REQUEST_CANCEL)
     asked: int = await script(
         keys=[keys.job(call_id), keys.cancelled(call_id), keys.jobs(tool)],
         args=[call_id, ends_unix_ms(job.record.call.deadline_unix_s)],
     )
-    return CancelRequest(asked)
+    return JobCancel(asked)
 
 
 def state_of(record: JobRecord, text: bytes | None) -> JobState:

@@ -49,6 +49,9 @@ def check_extra(extra: str, modules: Sequence[str], wheel: Wheel, folder: Path, 
         **account.environment,
         "TOOLFLEET_FILES_ROOT": str(folder),
         "TOOLFLEET_MCP_CONFIG": str(folder / "no_servers.json"),
+        "TOOLFLEET_TRANSLATE_APP_ID": "nobody",
+        "TOOLFLEET_TRANSLATE_KEY": "obviously-fake",
+        "TOOLFLEET_WEATHER_KEY": "obviously-fake",
         "TOOLFLEET_SQL_URL": "postgresql://nobody@127.0.0.1:1/nothing",  # which is not connected to on import
     }
     for module in modules:

@@ -19,7 +19,7 @@ from toolfleet.orchestrator.run.updates import CallEnded, CallStarted, RunUpdate
 
 
 @dataclass(frozen=True, slots=True)
-class Asking:
+class FrameworkCalls:
     """How an adapter's calls are made: what the tools are told beside their arguments, and how long they may take."""
 
     orchestrator: Orchestrator

@@ -17,7 +17,7 @@ from pydantic import PrivateAttr
 
 from toolfleet.messages import AssistantMessage, RequestedCall, ToolMessage
 from toolfleet.misspelt import exact
-from toolfleet.orchestrator.adapters.asking import Asking
+from toolfleet.orchestrator.adapters.asking import FrameworkCalls
 from toolfleet.orchestrator.api import Orchestrator
 from toolfleet.orchestrator.models.names import NameMap, legal_name
 from toolfleet.orchestrator.sync import NotHere
@@ -42,7 +42,7 @@ async def fleet_tools(
     They are awaited on the orchestrator's loop, or called from other threads. Tools that require approval are denied:
     ask in your graph, and let FleetToolNode run them. Raises UnknownTool, StoreUnreachable.
     """
-    asking = Asking(orchestrator, context or {}, timeout_s)
+    asking = FrameworkCalls(orchestrator, context or {}, timeout_s)
     loop = asyncio.get_running_loop()
     return [FleetTool.of(spec, asking, loop) for spec in (await orchestrator.catalog.choose(names)).values()]
 
@@ -51,12 +51,12 @@ class FleetTool(BaseTool):
     """One tool of the fleet. Its arguments go as they are: the worker that knows the tool checks them."""
 
     handle_tool_error: bool = True
-    _asking: Asking = PrivateAttr()
+    _asking: FrameworkCalls = PrivateAttr()
     _loop: asyncio.AbstractEventLoop = PrivateAttr()
     _spec: ToolSpec = PrivateAttr()
 
     @classmethod
-    def of(cls, spec: ToolSpec, asking: Asking, loop: asyncio.AbstractEventLoop) -> FleetTool:
+    def of(cls, spec: ToolSpec, asking: FrameworkCalls, loop: asyncio.AbstractEventLoop) -> FleetTool:
         """The tool of a spec."""
         made = cls(
             name=legal_name(spec.name),
@@ -102,7 +102,7 @@ class FleetToolNode(Runnable[Any, Any]):
         approve: Approve | None = None,
     ) -> None:
         """Call it where the orchestrator's loop runs; `invoke` may come from any other thread."""
-        self._asking = Asking(orchestrator, context or {}, timeout_s)
+        self._asking = FrameworkCalls(orchestrator, context or {}, timeout_s)
         self._messages_key = messages_key
         self._approve = approve
         self._loop = asyncio.get_running_loop()

@@ -9,7 +9,7 @@ from agents import FunctionTool
 from agents.tool_context import ToolContext
 
 from toolfleet.misspelt import exact
-from toolfleet.orchestrator.adapters.asking import Asking
+from toolfleet.orchestrator.adapters.asking import FrameworkCalls
 from toolfleet.orchestrator.api import Orchestrator
 from toolfleet.orchestrator.models.names import legal_name
 from toolfleet.tool import ToolSpec
@@ -28,11 +28,11 @@ async def fleet_tools(
     The calls of one reply run at the same time. Those of tools that require approval interrupt the run, as the SDK has
     it. A failing call's text goes to the model. Raises UnknownTool, StoreUnreachable.
     """
-    asking = Asking(orchestrator, context or {}, timeout_s)
+    asking = FrameworkCalls(orchestrator, context or {}, timeout_s)
     return [_function_tool(spec, asking) for spec in (await orchestrator.catalog.choose(names)).values()]
 
 
-def _function_tool(spec: ToolSpec, asking: Asking) -> FunctionTool:
+def _function_tool(spec: ToolSpec, asking: FrameworkCalls) -> FunctionTool:
     async def perform(_context: ToolContext[Any], arguments: str) -> str:
         # The SDK comes here only with calls that were approved, or need not be.
         answer, _ = await asking.answer(spec.name, arguments, is_approved=True)

@@ -13,7 +13,7 @@ from pydantic_core import SchemaValidator, core_schema
 
 from toolfleet.calls import Effect, FailureKind
 from toolfleet.misspelt import exact
-from toolfleet.orchestrator.adapters.asking import Asking
+from toolfleet.orchestrator.adapters.asking import FrameworkCalls
 from toolfleet.orchestrator.api import Orchestrator
 from toolfleet.orchestrator.models.names import NameMap, legal_name
 from toolfleet.tool import ToolSpec
@@ -40,7 +40,7 @@ class FleetToolset(AbstractToolset[Any]):
         max_retries: int = 2,
         id: str = "toolfleet",  # noqa: A002  # pydantic-ai's name
     ) -> None:
-        self._asking = Asking(orchestrator, context or {}, timeout_s)
+        self._asking = FrameworkCalls(orchestrator, context or {}, timeout_s)
         self._names = names
         self._max_retries = max_retries
         self._id = id

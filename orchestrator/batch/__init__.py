@@ -4,19 +4,19 @@ from toolfleet.orchestrator.batch.identity import Identity
 from toolfleet.orchestrator.batch.input import Input, opened_input
 from toolfleet.orchestrator.batch.lines import read_lines
 from toolfleet.orchestrator.batch.output import Output
-from toolfleet.orchestrator.batch.records import Asked, Refused
+from toolfleet.orchestrator.batch.records import AskedLine, RefusedLine
 from toolfleet.orchestrator.batch.runner import BatchRunner, Manner
 from toolfleet.orchestrator.batch.summary import Prices, Summary, Tally
 
 __all__ = [
-    "Asked",
+    "AskedLine",
     "BatchRunner",
     "Identity",
     "Input",
     "Manner",
     "Output",
     "Prices",
-    "Refused",
+    "RefusedLine",
     "Summary",
     "Tally",
     "opened_input",

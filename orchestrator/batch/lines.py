@@ -13,12 +13,12 @@ import orjson
 
 from toolfleet.orchestrator.batch import openai_format, own_format
 from toolfleet.orchestrator.batch.input import MAX_LINE_BYTES, RawLine
-from toolfleet.orchestrator.batch.records import Asked, Form, Question, Refused, Unreadable
+from toolfleet.orchestrator.batch.records import AskedLine, Form, LineQuestion, RefusedLine, Unreadable
 
 OPENAI_FIELDS: Final = {"custom_id", "body", "url", "method"}
 
 
-def read_lines(lines: Iterable[RawLine], *, model: str | None) -> Iterator[Asked | Refused]:
+def read_lines(lines: Iterable[RawLine], *, model: str | None) -> Iterator[AskedLine | RefusedLine]:
     """Each line as what it asks for, or why it cannot be asked.
 
     `model` is the one that answers; lines in OpenAI's format that name another one are refused, None takes any. Ids
@@ -36,12 +36,12 @@ def read_lines(lines: Iterable[RawLine], *, model: str | None) -> Iterator[Asked
             if (first := first_seen.setdefault(digest, raw.number)) != raw.number:
                 raise Unreadable(f"the id {question.id!r} is doubled; line {first} has it")
         except Unreadable as unreadable:
-            yield Refused(raw.number, _id(fields, form), form, f"line {raw.number}: {unreadable}")
+            yield RefusedLine(raw.number, _id(fields, form), form, f"line {raw.number}: {unreadable}")
         else:
-            yield Asked(raw.number, form, question)
+            yield AskedLine(raw.number, form, question)
 
 
-def _question(fields: dict[str, Any], form: Form, model: str | None) -> Question:
+def _question(fields: dict[str, Any], form: Form, model: str | None) -> LineQuestion:
     if form == "openai":
         return openai_format.read(fields, model=model)
     return own_format.read(fields)

@@ -14,7 +14,7 @@ import orjson
 from pydantic import BaseModel, ConfigDict, StrictStr, ValidationError
 
 from toolfleet.messages import AssistantMessage, Message, RequestedCall, SystemMessage, ToolMessage, UserMessage
-from toolfleet.orchestrator.batch.records import Question, Refused, Unreadable, complaint
+from toolfleet.orchestrator.batch.records import LineQuestion, RefusedLine, Unreadable, complaint
 from toolfleet.orchestrator.models.chat_fields import PASSED_ON, answer_schema, passed_on
 from toolfleet.orchestrator.options import RunOptions, options_given
 from toolfleet.orchestrator.run.states import State
@@ -74,7 +74,7 @@ class _Line(_Foreign):
     body: _Body
 
 
-def read(fields: dict[str, Any], *, model: str | None) -> Question:
+def read(fields: dict[str, Any], *, model: str | None) -> LineQuestion:
     """What the line asks. Without `tools` the model is offered none. Raises Unreadable."""
     if "custom_id" not in fields:
         raise Unreadable('no "custom_id"')
@@ -89,7 +89,9 @@ def read(fields: dict[str, Any], *, model: str | None) -> Question:
     if not line.body.messages:
         raise Unreadable("no messages")
     ignored = sorted(name for name, value in fields["body"].items() if name not in UNDERSTOOD and value is not None)
-    return Question(line.custom_id, _messages(line.body.messages), _options(line.body, fields["body"]), tuple(ignored))
+    return LineQuestion(
+        line.custom_id, _messages(line.body.messages), _options(line.body, fields["body"]), tuple(ignored)
+    )
 
 
 def _options(body: _Body, sent: dict[str, Any]) -> RunOptions:
@@ -177,7 +179,7 @@ def written_unbegun(custom_id: str | int, run_id: str, reason: str) -> bytes:
     return _failed(custom_id, ID_PREFIX + run_id, "run_not_begun", reason)
 
 
-def written_refused(refused: Refused) -> bytes:
+def written_refused(refused: RefusedLine) -> bytes:
     """The output of a line that cannot be asked; always the same for the same line."""
     return _failed(refused.id, f"{REFUSED_PREFIX}{refused.line}", "invalid_line", refused.reason)
 

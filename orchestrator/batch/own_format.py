@@ -12,7 +12,7 @@ from pydantic import StrictInt, StrictStr, ValidationError
 
 from toolfleet.calls import Failed
 from toolfleet.messages import Message, UserMessage
-from toolfleet.orchestrator.batch.records import Question, Refused, Unreadable, complaint
+from toolfleet.orchestrator.batch.records import LineQuestion, RefusedLine, Unreadable, complaint
 from toolfleet.orchestrator.options import options_given
 from toolfleet.orchestrator.run.states import State
 from toolfleet.orchestrator.run.terms import AskedTerms
@@ -27,7 +27,7 @@ class OwnLine(AskedTerms):
     messages: tuple[Message, ...] | None = None
 
 
-def read(fields: dict[str, Any]) -> Question:
+def read(fields: dict[str, Any]) -> LineQuestion:
     """What the line asks. Raises Unreadable."""
     if "id" not in fields:
         raise Unreadable('no "id"')
@@ -40,7 +40,7 @@ def read(fields: dict[str, Any]) -> Question:
     if not (line.question or line.messages):
         raise Unreadable("the question is empty")
     messages = line.messages or (UserMessage(content=line.question or ""),)
-    return Question(line.id, messages, options_given(line))
+    return LineQuestion(line.id, messages, options_given(line))
 
 
 def written(line: int, line_id: str | int, run: Run) -> bytes:
@@ -66,7 +66,7 @@ def written_unbegun(line: int, line_id: str | int, run_id: str, reason: str) -> 
     return orjson.dumps({"id": line_id, "line": line, "run_id": run_id, "state": "failed", "reason": reason})
 
 
-def written_refused(refused: Refused) -> bytes:
+def written_refused(refused: RefusedLine) -> bytes:
     """The output of a line that cannot be asked; always the same for the same line."""
     return orjson.dumps({"id": refused.id, "line": refused.line, "state": "refused", "reason": refused.reason})
 

@@ -20,7 +20,7 @@ class Unreadable(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class LineQuestion:
     """What a line asks: a conversation so far, and how it is to be run."""
 
     id: str | int
@@ -31,16 +31,16 @@ class Question:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class AskedLine:
     """A line that becomes a run."""
 
     line: int
     form: Form
-    question: Question
+    question: LineQuestion
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
+class RefusedLine:
     """A line that does not."""
 
     line: int

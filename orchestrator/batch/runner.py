@@ -24,7 +24,7 @@ from toolfleet.orchestrator.api import Orchestrator
 from toolfleet.orchestrator.batch import openai_format, own_format
 from toolfleet.orchestrator.batch.identity import Identity
 from toolfleet.orchestrator.batch.output import Output
-from toolfleet.orchestrator.batch.records import Asked, Refused
+from toolfleet.orchestrator.batch.records import AskedLine, RefusedLine
 from toolfleet.orchestrator.batch.summary import Tally
 from toolfleet.orchestrator.options import RunOptions
 from toolfleet.orchestrator.run.states import State
@@ -76,7 +76,7 @@ class BatchRunner:
         self.in_hand: set[str] = set()
         """The ids of runs that have begun and are not written."""
 
-    async def run(self, lines: Iterable[Asked | Refused]) -> None:
+    async def run(self, lines: Iterable[AskedLine | RefusedLine]) -> None:
         """Run all lines that are not done. A failing one is a failed line of output.
 
         Whoever stops waiting leaves the runs in hand to the store. Raises StoreUnreachable when Redis stays away.
@@ -105,15 +105,19 @@ class BatchRunner:
             with suppress(CallerError, IllegalTransition):  # it has ended meanwhile
                 await self._orchestrator.cancel(run_id, "the batch was interrupted")
 
-    def _is_done(self, line: Asked | Refused) -> bool:
-        if isinstance(line, Refused):
+    def _is_done(self, line: AskedLine | RefusedLine) -> bool:
+        if isinstance(line, RefusedLine):
             return self._output.holds_line(_refused(line))
         return self._output.holds_run(self._identity.run_id(line.question.id))
 
     async def _do(
-        self, line: Asked | Refused, before: asyncio.Event | None, written: asyncio.Event, slots: asyncio.Semaphore
+        self,
+        line: AskedLine | RefusedLine,
+        before: asyncio.Event | None,
+        written: asyncio.Event,
+        slots: asyncio.Semaphore,
     ) -> None:
-        if isinstance(line, Refused):
+        if isinstance(line, RefusedLine):
             await _passed(before)
             self._output.write(_refused(line), run_id=None)
             self.tally.count_failed(refused=True)
@@ -123,7 +127,7 @@ class BatchRunner:
         written.set()
         slots.release()
 
-    async def _ask(self, line: Asked, before: asyncio.Event | None) -> None:
+    async def _ask(self, line: AskedLine, before: asyncio.Event | None) -> None:
         run_id = self._identity.run_id(line.question.id)
         self.in_hand.add(run_id)
         began_unix_s = time.time()
@@ -142,7 +146,7 @@ class BatchRunner:
         self.tally.ignored.update(line.question.ignored)
         self.in_hand.discard(run_id)
 
-    async def _answered(self, run_id: str, line: Asked, began_unix_s: float) -> Run:
+    async def _answered(self, run_id: str, line: AskedLine, began_unix_s: float) -> Run:
         """The run at its end, begun unless it was. Raises OtherQuestion, UnknownTool, StoreUnreachable."""
         await self._begin(run_id, line)
         run = await self._orchestrator.wait(run_id)
@@ -155,7 +159,7 @@ class BatchRunner:
             run = await self._orchestrator.wait(run_id)
         return run
 
-    async def _begin(self, run_id: str, line: Asked) -> None:
+    async def _begin(self, run_id: str, line: AskedLine) -> None:
         offered = RunOptions(tools=()) if line.form == "openai" else RunOptions()
         options: RunOptions = {**offered, **self._manner.options, **line.question.options, "run_id": run_id}
         tools = options.get("tools")
@@ -178,17 +182,17 @@ async def _passed(before: asyncio.Event | None) -> None:
         await before.wait()
 
 
-def _written(line: Asked, run: Run) -> bytes:
+def _written(line: AskedLine, run: Run) -> bytes:
     if line.form == "openai":
         return openai_format.written(line.question.id, run)
     return own_format.written(line.line, line.question.id, run)
 
 
-def _unbegun(line: Asked, run_id: str, reason: str) -> bytes:
+def _unbegun(line: AskedLine, run_id: str, reason: str) -> bytes:
     if line.form == "openai":
         return openai_format.written_unbegun(line.question.id, run_id, reason)
     return own_format.written_unbegun(line.line, line.question.id, run_id, reason)
 
 
-def _refused(line: Refused) -> bytes:
+def _refused(line: RefusedLine) -> bytes:
     return openai_format.written_refused(line) if line.form == "openai" else own_format.written_refused(line)

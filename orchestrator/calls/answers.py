@@ -20,7 +20,7 @@ OnUnknownTool = Literal["tell", "raise"] | Callable[[CallRecord], Awaitable[Retu
 
 
 @dataclass(frozen=True, slots=True)
-class Answers:
+class CallAnswers:
     """Answers calls in this process."""
 
     built_in: BuiltIn

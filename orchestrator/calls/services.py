@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from toolfleet.calls import Submitted, ToolResult
-from toolfleet.orchestrator.calls.answers import Answers
+from toolfleet.orchestrator.calls.answers import CallAnswers
 from toolfleet.orchestrator.calls.placement import Placement
 from toolfleet.orchestrator.calls.terms import CallTerms
 from toolfleet.orchestrator.fleet.dispatch import Dispatcher
@@ -20,7 +20,7 @@ class CallServices:
 
     placement: Placement
     terms: CallTerms
-    answers: Answers
+    answers: CallAnswers
     dispatcher: Dispatcher
     gatherer: Gatherer
     vault: Vault

@@ -12,12 +12,12 @@ from typing import Any
 from tests.cli.command import ENDS_WITHIN_S, Ended, Terminal
 from toolfleet.orchestrator import Orchestrator
 from toolfleet.orchestrator.batch import (
-    Asked,
+    AskedLine,
     BatchRunner,
     Identity,
     Manner,
     Output,
-    Refused,
+    RefusedLine,
     Tally,
     opened_input,
     read_lines,
@@ -72,7 +72,7 @@ class Desk:
             ):
                 runner = BatchRunner(orchestrator, identity, output, manner, lambda _: watch(runner))
 
-                def read() -> Iterator[Asked | Refused]:
+                def read() -> Iterator[AskedLine | RefusedLine]:
                     for line in read_lines(lines.lines(), model=REHEARSAL_MODEL):
                         watch(runner)
                         yield line

@@ -9,7 +9,7 @@ from typing import Any
 from tests.batch.desk import Desk, rooted
 from toolfleet.messages import UserMessage
 from toolfleet.orchestrator import Orchestrator
-from toolfleet.orchestrator.batch import Asked, Manner, opened_input, read_lines
+from toolfleet.orchestrator.batch import AskedLine, Manner, opened_input, read_lines
 from toolfleet.orchestrator.models import REHEARSAL_MODEL, OpenAIChat
 from toolfleet.orchestrator.models.rehearsal import ErrorStatus
 from toolfleet.orchestrator.run.events import RunStarted
@@ -167,5 +167,5 @@ async def test_the_model_of_openai_lines_is_any_where_that_is_said(desk: Desk) -
     desk.write("in.jsonl", [openai("a", model="gpt-4o")])
     with opened_input(str(desk.path("in.jsonl"))) as source:
         [line] = read_lines(source.lines(), model=None)
-    assert isinstance(line, Asked)
+    assert isinstance(line, AskedLine)
     assert line.question.id == "a"

@@ -10,7 +10,7 @@ from toolfleet.orchestrator.batch import Identity, Output
 from toolfleet.orchestrator.batch.errors import InputUnreadable, InvalidBatchId, OutputUnusable
 from toolfleet.orchestrator.batch.input import MAX_LINE_BYTES, opened_input
 from toolfleet.orchestrator.batch.own_format import written_refused, written_unbegun
-from toolfleet.orchestrator.batch.records import Refused
+from toolfleet.orchestrator.batch.records import RefusedLine
 
 BATCH = Identity.given("batch", model="model")
 
@@ -25,7 +25,7 @@ def path(tmp_path: Path) -> Path:
 
 
 def test_what_is_written_is_held_here_and_after_the_next_start(path: Path) -> None:
-    refused = written_refused(Refused(2, None, "own", "line 2: not JSON"))
+    refused = written_refused(RefusedLine(2, None, "own", "line 2: not JSON"))
     with Output(str(path), BATCH) as output:
         output.write(line_of(1), run_id=BATCH.run_id(1))
         output.write(refused, run_id=None)

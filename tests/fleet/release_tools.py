@@ -1,4 +1,4 @@
-"""Tools in two releases: TOOLFLEET_TEST_RELEASE tells the worker its own. What they did is in a ledger outside."""
+"""Tools in two releases: RELEASE_OF_TOOLS tells the worker its own. What they did is in a ledger outside."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 from toolfleet import tool
 
-IS_NEW = os.environ.get("TOOLFLEET_TEST_RELEASE") == "new"
+IS_NEW = os.environ.get("RELEASE_OF_TOOLS") == "new"
 
 
 async def noted(path: str, line: str) -> str:

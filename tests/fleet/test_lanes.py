@@ -52,7 +52,7 @@ async def test_a_release_that_adds_changes_and_removes_tools_loses_and_doubles_n
         load = Load(orchestrator, path)
         loading = [asyncio.create_task(load.go_on(name)) for name in ("keep", "reword", "widen", "removed", "added")]
         await load.until_answered(200)
-        new = [fleet.start_worker("io", environment={"TOOLFLEET_TEST_RELEASE": "new"}) for _ in range(2)]
+        new = [fleet.start_worker("io", environment={"RELEASE_OF_TOOLS": "new"}) for _ in range(2)]
         await asyncio.to_thread(until_announced, fleet, *new)
         await load.until_answered(400)
         for worker in old:

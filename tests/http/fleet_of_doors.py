@@ -14,8 +14,8 @@ from fastapi import FastAPI
 
 from toolfleet.orchestrator.doors.http.app import create_app
 from toolfleet.orchestrator.doors.http.door import Door
-from toolfleet.orchestrator.doors.http.listening import Server, listening_socket, server_for
-from toolfleet.orchestrator.doors.http.options import HttpOptions
+from toolfleet.orchestrator.doors.http.listening import ApiServer, listening_socket, server_for
+from toolfleet.orchestrator.doors.http.options import ApiOptions
 from toolfleet.orchestrator.models.protocol import ChatModel
 from toolfleet.settings import Settings
 
@@ -28,7 +28,7 @@ class Api:
 
     url: str
     app: FastAPI
-    server: Server
+    server: ApiServer
     client: httpx.AsyncClient
 
     @property
@@ -79,7 +79,7 @@ async def api_of(
     settings: Settings,
     model: ChatModel | None = None,
     *,
-    options: HttpOptions | None = None,
+    options: ApiOptions | None = None,
     send_buffer_bytes: int | None = None,
     **app: Any,
 ) -> AsyncIterator[Api]:

@@ -8,7 +8,7 @@ import pytest
 
 from tests.http.fleet_of_doors import api_of
 from toolfleet.orchestrator.doors.http.key_store import PREFIX, Scope, digest_of
-from toolfleet.orchestrator.doors.http.options import HttpOptions
+from toolfleet.orchestrator.doors.http.options import ApiOptions
 from toolfleet.orchestrator.models import REHEARSAL_MODEL, OpenAIChat, RehearsalServer
 from toolfleet.settings import Settings
 
@@ -124,7 +124,7 @@ async def test_runs_are_seen_by_their_tenant_only(api):
 
 async def test_handles_and_idempotency_keys_belong_to_a_tenant_and_tools_to_a_key(http_fleet, tmp_path):
     settings: Settings = http_fleet.settings.model_copy()
-    async with api_of(settings, options=HttpOptions()) as api:
+    async with api_of(settings, options=ApiOptions()) as api:
         try:
             ours, theirs = await bearer(api, tenant="ours"), await bearer(api, tenant="theirs", tools=("ec*",))
             asked = {"arguments": {"seconds": 60}, "patience_s": 0}
@@ -153,9 +153,9 @@ async def test_handles_and_idempotency_keys_belong_to_a_tenant_and_tools_to_a_ke
 
 
 async def test_an_insecure_server_serves_whoever_comes_and_a_careful_one_nobody_without_a_key(settings):
-    async with api_of(settings, options=HttpOptions(is_insecure=True)) as api:
+    async with api_of(settings, options=ApiOptions(is_insecure=True)) as api:
         assert await status(api, "/v1/runs", headers={"host": "fleet.example"}) == 200
-    async with api_of(settings, options=HttpOptions(needs_keys=True)) as api:
+    async with api_of(settings, options=ApiOptions(needs_keys=True)) as api:
         assert await status(api, "/v1/runs") == 401
         with pytest.raises(httpx.HTTPStatusError):
             (await api.client.get("/v1/tools")).raise_for_status()

@@ -6,8 +6,8 @@ import contextlib
 import pytest
 
 from tests.http.fleet_of_doors import api_of
-from toolfleet.orchestrator.doors.http.options import HttpOptions
-from toolfleet.orchestrator.doors.http.tail import Behind, Frame, Listener
+from toolfleet.orchestrator.doors.http.options import ApiOptions
+from toolfleet.orchestrator.doors.http.tail import Behind, EventListener, Frame
 
 CLIENTS = 1000
 
@@ -21,7 +21,7 @@ async def listening(api, run_id):
 
 
 async def test_a_thousand_idle_listeners_cost_no_more_than_their_connections_and_all_hear(http_fleet, model):
-    async with api_of(http_fleet.settings, model, options=HttpOptions(ping_s=1)) as api:
+    async with api_of(http_fleet.settings, model, options=ApiOptions(ping_s=1)) as api:
         run_id = await api.begin('call wait {"seconds": 90}')
         clients = await asyncio.gather(*(listening(api, run_id) for _ in range(CLIENTS)))
         await asyncio.gather(*(reader.readuntil(b"event: calls_sent") for reader, _ in clients))
@@ -41,7 +41,7 @@ async def test_a_thousand_idle_listeners_cost_no_more_than_their_connections_and
 
 
 async def test_a_listener_that_reads_nothing_is_dropped_and_loses_nothing_by_it(http_fleet, model):
-    options = HttpOptions(send_timeout_s=0.3)
+    options = ApiOptions(send_timeout_s=0.3)
     async with api_of(http_fleet.settings, model, options=options, send_buffer_bytes=4096) as api:
         words = " and ".join('call wordy {"characters": 60000}' for _ in range(3))
         run_id = await api.begin(words)
@@ -64,7 +64,7 @@ async def test_a_listener_that_reads_nothing_is_dropped_and_loses_nothing_by_it(
 
 
 async def test_a_listener_too_far_behind_is_told_so(api):
-    listener = Listener(2)
+    listener = EventListener(2)
     for n in range(3):
         listener.hear(Frame(f"1-{n}", b""))
     with pytest.raises(Behind):

@@ -8,7 +8,7 @@ import pytest
 
 from toolfleet import jobs
 from toolfleet.calls import Failed, FailureKind, Returned
-from toolfleet.jobs import CancelRequest, Completion
+from toolfleet.jobs import Completion, JobCancel
 
 NOTHING = {"job": {}, "due": None}
 
@@ -148,7 +148,7 @@ async def test_without_a_cancel_function_the_deadline_ends_the_call_alone(post, 
 async def test_cancelling_tells_the_other_system(post, system, fleet):
     call = await post.submitted("remote", system=system.url, poll_after_s=30)
     asked = await jobs.request_cancel(post.client, fleet.settings, post.seal, call.call_id)
-    assert asked is CancelRequest.ASKED
+    assert asked is JobCancel.ASKED
     question = await system.asked()
     assert (question.method, question.job) == ("DELETE", system.jobs[0])
     question.answer()
@@ -188,10 +188,10 @@ async def test_cancelling_without_a_function_ends_the_call_and_says_that_the_job
 async def test_cancelling_a_job_that_no_worker_looks_after_ends_it_at_once(post, system, fleet):
     call = await post.submitted("called_back", system=system.url)
     asked = await jobs.request_cancel(post.client, fleet.settings, post.seal, call.call_id)
-    assert (asked, (await post.ended(call)).kind) == (CancelRequest.ENDED, FailureKind.CANCELLED)
+    assert (asked, (await post.ended(call)).kind) == (JobCancel.ENDED, FailureKind.CANCELLED)
     assert await post.left_of(call) == NOTHING
     again = await jobs.request_cancel(post.client, fleet.settings, post.seal, call.call_id)
-    assert again is CancelRequest.UNKNOWN
+    assert again is JobCancel.UNKNOWN
 
 
 # --- completion from outside -----------------------------------------------------------------------------------------

@@ -61,7 +61,7 @@ class FilesSettings(PackSettings):
         return root.resolve()
 
 
-class Entry(TypedDict):
+class FolderEntry(TypedDict):
     """One name in a folder."""
 
     name: str
@@ -69,10 +69,10 @@ class Entry(TypedDict):
     size_bytes: int
 
 
-class Listing(TypedDict):
+class FolderListing(TypedDict):
     """A folder."""
 
-    entries: list[Entry]
+    entries: list[FolderEntry]
     cut: bool
 
 
@@ -107,7 +107,7 @@ class Files:
         self._files = Confined(settings.root)
 
     @tool(read_only=True)
-    def list_files(self, path: str = ".") -> Listing:
+    def list_files(self, path: str = ".") -> FolderListing:
         """List a folder.
 
         Args:
@@ -117,7 +117,7 @@ class Files:
             _refuse_unless_folder(folder, path)
             names = sorted(os.listdir(folder))  # noqa: PTH208  # of a descriptor, not of a path
             kept = names[: self._settings.max_entries]
-            return Listing(entries=list(_entries(folder, kept)), cut=len(names) > len(kept))
+            return FolderListing(entries=list(_entries(folder, kept)), cut=len(names) > len(kept))
 
     @tool(read_only=True)
     def read_file(self, path: str, offset: Annotated[int, Field(ge=0)] = 0) -> FilePage:
@@ -242,11 +242,11 @@ class Files:
         return None
 
 
-def _entries(folder: int, names: list[str]) -> Iterator[Entry]:
+def _entries(folder: int, names: list[str]) -> Iterator[FolderEntry]:
     for name in names:
         with suppress(FileNotFoundError):  # it went away meanwhile
             found = os.stat(name, dir_fd=folder, follow_symlinks=False)
-            yield Entry(name=name, kind=_kind(found.st_mode), size_bytes=found.st_size)
+            yield FolderEntry(name=name, kind=_kind(found.st_mode), size_bytes=found.st_size)
 
 
 def _kind(mode: int) -> Literal["file", "folder", "link", "other"]:

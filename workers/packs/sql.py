@@ -64,7 +64,7 @@ class Rows(TypedDict):
     cut: bool
 
 
-class Column(TypedDict):
+class TableColumn(TypedDict):
     """A column of a table."""
 
     name: str
@@ -78,7 +78,7 @@ class Table(TypedDict):
 
     name: str
     kind: str
-    columns: list[Column]
+    columns: list[TableColumn]
 
 
 class Database(ABC):
@@ -200,9 +200,9 @@ def _only_reading(action: int, *about: str | None) -> int:
     return sqlite3.SQLITE_OK if action in READING else sqlite3.SQLITE_DENY
 
 
-def _columns(connection: sqlite3.Connection, table: str) -> list[Column]:
+def _columns(connection: sqlite3.Connection, table: str) -> list[TableColumn]:
     return [
-        Column(name=name, type=kind, nullable=not not_null, key=bool(key))
+        TableColumn(name=name, type=kind, nullable=not not_null, key=bool(key))
         for name, kind, not_null, key in connection.execute(
             'SELECT name, type, "notnull", pk FROM pragma_table_info(?)', (table,)
         )
@@ -259,7 +259,7 @@ class Postgres(Database):
             table = tables.setdefault(
                 full_name, Table(name=full_name, kind="view" if kind == "view" else "table", columns=[])
             )
-            table["columns"].append(Column(name=column, type=data_type, nullable=nullable, key=key))
+            table["columns"].append(TableColumn(name=column, type=data_type, nullable=nullable, key=key))
         return list(tables.values())
 
     def _asked(self, query: str) -> list[tuple[Any, ...]]:

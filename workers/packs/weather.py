@@ -43,7 +43,7 @@ class WeatherSettings(PackSettings):
     """How far a forecast may go; the plan of the key may allow less."""
 
 
-class Place(TypedDict):
+class WeatherPlace(TypedDict):
     """Where it is, as the service understood the question."""
 
     name: str
@@ -55,7 +55,7 @@ class Place(TypedDict):
 class Now(TypedDict):
     """The weather at a place now."""
 
-    place: Place
+    place: WeatherPlace
     condition: str
     temperature_c: float
     feels_like_c: float
@@ -88,7 +88,7 @@ class Day(TypedDict):
 class Forecast(TypedDict):
     """The days to come at a place."""
 
-    place: Place
+    place: WeatherPlace
     days: list[Day]
 
 
@@ -157,9 +157,11 @@ def _understanding() -> Iterator[None]:
         raise ToolError("the weather service answered in a form that is not known") from None
 
 
-def _place(answer: Any) -> Place:
+def _place(answer: Any) -> WeatherPlace:
     where = answer["location"]
-    return Place(name=where["name"], region=where["region"], country=where["country"], local_time=where["localtime"])
+    return WeatherPlace(
+        name=where["name"], region=where["region"], country=where["country"], local_time=where["localtime"]
+    )
 
 
 def _now(answer: Any) -> Now:

@@ -48,7 +48,7 @@ async def deciding(
     if not (console.is_terminal and sys.stdin.isatty()):
         yield Telling(console, elsewhere).heed
         return
-    asking = Asking(orchestrator, console, paused)
+    asking = ApprovalPrompts(orchestrator, console, paused)
     try:
         yield asking.heed
     finally:
@@ -71,7 +71,7 @@ class Telling:
                 self._console.print(Text(harmless(line)), soft_wrap=True)
 
 
-class Asking:
+class ApprovalPrompts:
     """Asks about one call after the other, while the run goes on with its others."""
 
     def __init__(

@@ -23,7 +23,7 @@ SAY_EVERY_S: Final = 10.0
 def showing_batch(console: Console, *, total: int) -> Iterator[Callable[[Tally], None]]:
     """What to call with the counts, as often as they change."""
     if not console.is_terminal:
-        yield Lines(console, total).show
+        yield BatchLines(console, total).show
         return
     bars = Progress(
         TextColumn("lines"),
@@ -62,7 +62,7 @@ class Pace:
         return ", ".join(parts)
 
 
-class Lines:
+class BatchLines:
     """The same as lines of text."""
 
     def __init__(self, console: Console, total: int) -> None:

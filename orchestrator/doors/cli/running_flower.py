@@ -27,7 +27,7 @@ LOG_TAIL_LINES: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Door:
+class FlowerDoor:
     """Where Flower listens, and the login (user:password) it asks for."""
 
     address: str
@@ -45,7 +45,7 @@ class Door:
         return somebody_listens(self.address, self.port)
 
 
-def door_at(address: str, port: int, *, remedy: str) -> Door:
+def door_at(address: str, port: int, *, remedy: str) -> FlowerDoor:
     """A door that nobody uses yet; its login is that of TOOLFLEET_FLOWER_AUTH, or a fresh one.
 
     Raises PortInUse, which names the remedy, and InvalidSettings.
@@ -53,13 +53,13 @@ def door_at(address: str, port: int, *, remedy: str) -> Door:
     auth = os.environ.get(AUTH_VARIABLE) or f"toolfleet:{secrets.token_urlsafe(9)}"
     if not all(auth.partition(":")):
         raise InvalidSettings(f"{AUTH_VARIABLE} must be user:password")
-    return Door(address, free_port(address, port, who="Flower", remedy=remedy), auth)
+    return FlowerDoor(address, free_port(address, port, who="Flower", remedy=remedy), auth)
 
 
 class RunningFlower:
     """A Flower that was started."""
 
-    def __init__(self, door: Door, process: subprocess.Popen[bytes], log: IO[bytes]) -> None:
+    def __init__(self, door: FlowerDoor, process: subprocess.Popen[bytes], log: IO[bytes]) -> None:
         self.door = door
         self._process = process
         self._log = log
@@ -99,7 +99,7 @@ class RunningFlower:
 
 
 @contextmanager
-def running_flower(door: Door, settings: Settings) -> Iterator[RunningFlower]:
+def running_flower(door: FlowerDoor, settings: Settings) -> Iterator[RunningFlower]:
     """Flower from here to the end of the block. Does not wait until it listens."""
     with tempfile.TemporaryFile() as log, lifeline() as descriptor:
         process = subprocess.Popen(  # noqa: S603  # our own module

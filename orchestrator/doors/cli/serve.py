@@ -18,7 +18,7 @@ from toolfleet.errors import ExtraMissing, InvalidSettings, OperatorError
 from toolfleet.local.fleet import redis_or_embedded
 from toolfleet.local.lifeline import stop_with
 from toolfleet.orchestrator.doors.cli.choosing_model import ModelOption, chosen_model
-from toolfleet.orchestrator.doors.http.options import HttpOptions
+from toolfleet.orchestrator.doors.http.options import ApiOptions
 from toolfleet.orchestrator.fleet.catalog import Catalog
 from toolfleet.orchestrator.models.protocol import ChatModel
 from toolfleet.settings import Settings
@@ -95,7 +95,7 @@ async def _serve(
         bound = listening_socket(host, port)
         stack.callback(bound.close)
         model = await stack.enter_async_context(choice)
-        options = HttpOptions(needs_keys=not (is_here or insecure), is_insecure=insecure)
+        options = ApiOptions(needs_keys=not (is_here or insecure), is_insecure=insecure)
         server = server_for(create_app(settings, model, options=options))
         listening_host = f"[{host}]" if ":" in host else host
         url = f"http://{listening_host}:{bound.getsockname()[1]}"

@@ -27,7 +27,7 @@ from toolfleet.orchestrator.doors.http.door import Door
 from toolfleet.orchestrator.doors.http.idempotency import Idempotency
 from toolfleet.orchestrator.doors.http.key_store import Keyring
 from toolfleet.orchestrator.doors.http.mounted_mcp import mcp_served
-from toolfleet.orchestrator.doors.http.options import HttpOptions
+from toolfleet.orchestrator.doors.http.options import ApiOptions
 from toolfleet.orchestrator.doors.http.problems import (
     MEDIA_TYPE,
     Problem,
@@ -73,7 +73,7 @@ def create_app(
     settings: Settings | None = None,
     model: ChatModel | None = None,
     *,
-    options: HttpOptions | None = None,
+    options: ApiOptions | None = None,
     named_interceptors: Mapping[str, Interceptor] | None = None,
     adopts: bool = True,
 ) -> FastAPI:
@@ -83,7 +83,7 @@ def create_app(
 
     It finds its fleet as `Orchestrator` does, when its lifespan begins.
     """
-    options = options or HttpOptions()
+    options = options or ApiOptions()
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:

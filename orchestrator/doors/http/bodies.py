@@ -16,7 +16,7 @@ from fastapi.routing import APIRoute
 from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from toolfleet.orchestrator.doors.http.options import HttpOptions
+from toolfleet.orchestrator.doors.http.options import ApiOptions
 from toolfleet.orchestrator.doors.http.problems import Problem, answer, path_of
 
 WITH_BODY: Final = frozenset({"POST", "PUT", "PATCH", "DELETE"})
@@ -34,7 +34,7 @@ class ClientLeft(Exception):
 class BoundedBodies:
     """Reads bodies, or refuses them: 413 when too large, 408 when they take too long."""
 
-    def __init__(self, app: ASGIApp, options: HttpOptions) -> None:
+    def __init__(self, app: ASGIApp, options: ApiOptions) -> None:
         self._app = app
         self._options = options
 

@@ -12,7 +12,7 @@ from fastapi import Request
 from toolfleet.errors import RunNotFound
 from toolfleet.orchestrator.api import Orchestrator
 from toolfleet.orchestrator.doors.http.key_store import Grant, Keyring
-from toolfleet.orchestrator.doors.http.options import HttpOptions
+from toolfleet.orchestrator.doors.http.options import ApiOptions
 from toolfleet.orchestrator.doors.http.tail import Tail
 from toolfleet.settings import Settings
 from toolfleet.wire import Seal
@@ -26,7 +26,7 @@ class Door:
     client: redis.asyncio.Redis
     settings: Settings
     seal: Seal
-    options: HttpOptions
+    options: ApiOptions
     keyring: Keyring
     tail: Tail
     model: str = ""

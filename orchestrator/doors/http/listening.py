@@ -27,7 +27,7 @@ KEEP_ALIVE_S: Final = 75
 """Longer than most proxies keep a connection: the server must not be the one that closes it under a request."""
 
 
-class Server(uvicorn.Server):
+class ApiServer(uvicorn.Server):
     """Ends its event streams before it waits for its connections."""
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
@@ -72,9 +72,9 @@ def listening_socket(host: str, port: int) -> socket.socket:
     return bound
 
 
-def server_for(app: FastAPI, *, log_level: str = "warning") -> Server:
+def server_for(app: FastAPI, *, log_level: str = "warning") -> ApiServer:
     """A server that is not started yet; `serve(sockets=[…])` runs it until it is told to stop."""
-    return Server(
+    return ApiServer(
         uvicorn.Config(
             app,
             log_level=log_level,

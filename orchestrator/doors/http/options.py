@@ -9,7 +9,7 @@ from toolfleet.misspelt import exact
 
 @exact()
 @dataclass(frozen=True, slots=True)
-class HttpOptions:
+class ApiOptions:
     """The bounds of one API process. Times are seconds."""
 
     max_body_bytes: int = 4 * 1024 * 1024

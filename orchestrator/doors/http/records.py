@@ -21,7 +21,7 @@ Seconds = Annotated[float, Field(gt=0, le=LONGEST_S, allow_inf_nan=False)]
 Json = dict[str, Any]
 
 
-class Asked(BaseModel):
+class RunBody(BaseModel):
     """What a client sends."""
 
     model_config = ConfigDict(extra="forbid")
@@ -86,7 +86,7 @@ class RunList(BaseModel):
     runs: list[RunSummary]
 
 
-class CancelRequest(Asked):
+class CancelBody(RunBody):
     """Why something is not wanted any more."""
 
     model_config = ConfigDict(extra="forbid", json_schema_extra={"examples": [{"reason": "no longer needed"}]})
@@ -94,7 +94,7 @@ class CancelRequest(Asked):
     reason: Annotated[str, Field(max_length=1000)] = "cancelled by request"
 
 
-class GoOnRequest(Asked):
+class GoOnRequest(RunBody):
     """What a run that has ended goes on with."""
 
     model_config = ConfigDict(
@@ -105,7 +105,7 @@ class GoOnRequest(Asked):
     messages: list[Message] | None = None
 
 
-class ApprovalRequest(Asked):
+class ApprovalRequest(RunBody):
     """A person's decision about one call."""
 
     model_config = ConfigDict(
@@ -146,7 +146,7 @@ class ToolList(BaseModel):
     tools: list[ToolView]
 
 
-class CallRequest(Asked):
+class CallRequest(RunBody):
     """One call of a tool."""
 
     model_config = ConfigDict(
@@ -165,7 +165,7 @@ class CallRequest(Asked):
 CallResult = Annotated[Returned | Failed, Field(discriminator="type")]
 
 
-class CallSubmitted(BaseModel):
+class SubmittedBody(BaseModel):
     """A call that goes on by itself."""
 
     type: Literal["submitted"] = "submitted"
@@ -175,7 +175,7 @@ class CallSubmitted(BaseModel):
     message: str
 
     @classmethod
-    def of(cls, submitted: Submitted) -> CallSubmitted:
+    def of(cls, submitted: Submitted) -> SubmittedBody:
         """The same with its address."""
         return cls(
             handle=submitted.handle,

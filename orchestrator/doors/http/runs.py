@@ -22,7 +22,7 @@ from toolfleet.orchestrator.doors.http.key_store import Grant
 from toolfleet.orchestrator.doors.http.problems import Problem, ProblemDetails
 from toolfleet.orchestrator.doors.http.records import (
     ApprovalRequest,
-    CancelRequest,
+    CancelBody,
     GoOnRequest,
     RunAccepted,
     RunList,
@@ -30,7 +30,7 @@ from toolfleet.orchestrator.doors.http.records import (
     RunSummary,
 )
 from toolfleet.orchestrator.doors.http.sse import EventStream
-from toolfleet.orchestrator.doors.http.tail import ENTRY_ID, Frame, Listener, event_bytes
+from toolfleet.orchestrator.doors.http.tail import ENTRY_ID, EventListener, Frame, event_bytes
 from toolfleet.orchestrator.options import RunOptions, options_given
 from toolfleet.orchestrator.run.events import Approval
 from toolfleet.orchestrator.run.states import State
@@ -148,11 +148,11 @@ async def events(
 
 @router.post("/{run_id}/cancel", response_model=Run, responses=NOT_NOW)
 async def cancel(
-    run_id: str, grant: Runner, door: Through, asked: Annotated[CancelRequest | None, Body()] = None
+    run_id: str, grant: Runner, door: Through, asked: Annotated[CancelBody | None, Body()] = None
 ) -> Response:
     """End a run now, and its open calls on the workers."""
     await door.must_see(run_id, grant)
-    return json_of(await door.orchestrator.cancel(run_id, (asked or CancelRequest()).reason))
+    return json_of(await door.orchestrator.cancel(run_id, (asked or CancelBody()).reason))
 
 
 @router.post("/{run_id}/messages", status_code=HTTPStatus.ACCEPTED, response_model=Run, responses=NOT_NOW)
@@ -184,7 +184,7 @@ async def decide(run_id: str, asked: ApprovalRequest, grant: Runner, door: Throu
 class _Live:
     """Tells one listener what is not stored."""
 
-    def __init__(self, listener: Listener) -> None:
+    def __init__(self, listener: EventListener) -> None:
         self._listener = listener
 
     def __call__(self, event: RunUpdate) -> None:
@@ -192,7 +192,9 @@ class _Live:
             self._listener.hear(Frame("", event_bytes(event.type, event.model_dump_json().encode())))
 
 
-async def _events(door: Door, run_id: str, after: str, listener: Listener | None = None) -> AsyncGenerator[bytes, None]:
+async def _events(
+    door: Door, run_id: str, after: str, listener: EventListener | None = None
+) -> AsyncGenerator[bytes, None]:
     async with aclosing(door.tail.listen(run_id, after=after, listener=listener)) as frames:
         async for frame in frames:
             yield frame.data

@@ -58,7 +58,7 @@ class Behind(Exception):
     """A listener did not take its events for so long that it is dropped."""
 
 
-class Listener:
+class EventListener:
     """One client's place at one run."""
 
     def __init__(self, max_frames: int) -> None:
@@ -84,7 +84,7 @@ class _Watched:
     """One run that somebody listens to."""
 
     last_id: str
-    listeners: set[Listener] = field(default_factory=set)
+    listeners: set[EventListener] = field(default_factory=set)
 
     def hear(self, frame: Frame | None) -> None:
         for listener in self.listeners:
@@ -128,12 +128,12 @@ class Tail:
         """How many listeners there are now."""
         return sum(len(watched.listeners) for watched in self._watched.values())
 
-    def listener(self) -> Listener:
+    def listener(self) -> EventListener:
         """A place to hear events at; also for those that are not stored."""
-        return Listener(self._max_frames)
+        return EventListener(self._max_frames)
 
     async def listen(
-        self, run_id: str, *, after: str = FIRST, listener: Listener | None = None
+        self, run_id: str, *, after: str = FIRST, listener: EventListener | None = None
     ) -> AsyncGenerator[Frame, None]:
         """The events of a run after an entry, stored and to come, until it has ended or is forgotten.
 
@@ -164,7 +164,7 @@ class Tail:
 
     # --- what is listened to ------------------------------------------------------------------------------------
 
-    def _watch(self, run_id: str, last_id: str, listener: Listener) -> None:
+    def _watch(self, run_id: str, last_id: str, listener: EventListener) -> None:
         watched = self._watched.get(run_id)
         if watched is None:
             watched = self._watched[run_id] = _Watched(last_id)
@@ -172,7 +172,7 @@ class Tail:
             self._is_wanted.set()
         watched.listeners.add(listener)
 
-    def _unwatch(self, run_id: str, listener: Listener) -> None:
+    def _unwatch(self, run_id: str, listener: EventListener) -> None:
         watched = self._watched.get(run_id)
         if watched is not None:
             watched.listeners.discard(listener)

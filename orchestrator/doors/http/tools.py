@@ -14,7 +14,7 @@ from toolfleet.orchestrator.doors.http.access import Reader, Runner, must_be_cal
 from toolfleet.orchestrator.doors.http.bodies import JsonRoute
 from toolfleet.orchestrator.doors.http.door import Door
 from toolfleet.orchestrator.doors.http.problems import Problem, ProblemDetails
-from toolfleet.orchestrator.doors.http.records import CallRequest, CallResult, CallSubmitted, ToolList, ToolView
+from toolfleet.orchestrator.doors.http.records import CallRequest, CallResult, SubmittedBody, ToolList, ToolView
 from toolfleet.orchestrator.doors.http.runs import Through, json_of
 
 router = APIRouter(prefix="/v1/tools", tags=["tools"], route_class=JsonRoute)
@@ -24,7 +24,7 @@ CALLED: Final[dict[int | str, dict[str, Any]]] = {
         "description": "What the call came to; a call that failed is `failed` with its reason",
         "content": {"application/json": {"example": {"type": "returned", "content": "4"}}},
     },
-    202: {"model": CallSubmitted, "description": "The call goes on by itself; ask with its handle"},
+    202: {"model": SubmittedBody, "description": "The call goes on by itself; ask with its handle"},
     404: {"model": ProblemDetails, "description": "No live worker serves this tool"},
 }
 
@@ -56,7 +56,7 @@ async def call(
         raise Problem(HTTPStatus.NOT_FOUND, str(error), code="unknown-tool") from error
     if not isinstance(result, Submitted):
         return json_of(result)
-    submitted = CallSubmitted.of(result)
+    submitted = SubmittedBody.of(result)
     headers = {"location": submitted.url, "retry-after": str(int(submitted.poll_after_s))}
     return json_of(submitted, HTTPStatus.ACCEPTED, headers)
 

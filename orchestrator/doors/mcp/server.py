@@ -25,7 +25,7 @@ from toolfleet.orchestrator.doors.mcp.errands import Errands
 from toolfleet.orchestrator.doors.mcp.rpc_errors import protocol_errors
 from toolfleet.orchestrator.doors.mcp.tasks import Context, Tasks, knows_tasks
 from toolfleet.orchestrator.doors.mcp.tickets import Tickets
-from toolfleet.orchestrator.doors.mcp.tool_calls import STATUS_TOOLS, Performer
+from toolfleet.orchestrator.doors.mcp.tool_calls import STATUS_TOOLS, ToolCaller
 from toolfleet.orchestrator.doors.mcp.tool_listing import offered_tool
 
 log = structlog.get_logger("toolfleet.mcp")
@@ -60,7 +60,7 @@ def fleet_server(orchestrator: Orchestrator, caller_of: CallerOf = anybody) -> F
     """The MCP server of an open orchestrator's fleet. Any number may stand beside each other."""
     errands = Errands()
     tickets = Tickets(orchestrator.settings)
-    performer = Performer(orchestrator, tickets, errands)
+    performer = ToolCaller(orchestrator, tickets, errands)
     announcer = _Announcer(orchestrator)
 
     async def list_tools(ctx: Context, _params: types.PaginatedRequestParams | None) -> types.ListToolsResult:

@@ -51,7 +51,7 @@ class UpdateParams(TaskParams):
     input_responses: dict[str, Any] = Field(default_factory=dict)
 
 
-class Task(BaseModel):
+class McpTask(BaseModel):
     """A task as it is told; `result` stands there once it is completed."""
 
     model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True)
@@ -81,7 +81,7 @@ def knows_tasks(ctx: Context) -> bool:
 def created(ticket: Ticket) -> dict[str, Any]:
     """The answer to a call that became a task. Its handle must be stored by now."""
     at = _iso(ticket.created_unix_s)
-    return Task(
+    return McpTask(
         result_type="task",
         task_id=ticket.task_id,
         status="working",
@@ -152,14 +152,14 @@ def status_word(status: Status) -> TaskStatus:
     return "cancelled" if status.state is CallState.CANCELLED else "completed"
 
 
-def _told(ticket: Ticket, status: Status, spec: ToolSpec | None) -> Task:
+def _told(ticket: Ticket, status: Status, spec: ToolSpec | None) -> McpTask:
     word = status_word(status)
     result = None
     if word == "completed" and status.result is not None:
         shown = tool_result(status.result, spec)
         result = shown.model_dump(by_alias=True, mode="json", exclude_none=True)
     now = datetime.now(UTC).timestamp()
-    return Task(
+    return McpTask(
         result_type="complete",
         task_id=ticket.task_id,
         status=word,

@@ -33,7 +33,7 @@ LOOK_EVERY_S: Final = 1.0
 """How often a call that became slow is asked how far it is; its result is pushed."""
 
 
-class TaskArguments(BaseModel):
+class HandleArguments(BaseModel):
     """What names a task to the status tools."""
 
     model_config = ConfigDict(extra="forbid")
@@ -41,7 +41,7 @@ class TaskArguments(BaseModel):
     task_id: str = Field(description="the task_id that the call was answered with")
 
 
-class TaskResultArguments(TaskArguments):
+class HandleResultArguments(HandleArguments):
     """What a model passes to `task_result`."""
 
     block: bool = Field(default=True, description="wait for the result instead of asking again and again")
@@ -58,16 +58,18 @@ STATUS_TOOLS: Final = {
         _status_tool(
             TASK_RESULT,
             "Get the result of a call that was answered with a task_id, or how far it has come.",
-            TaskResultArguments,
+            HandleResultArguments,
             Effect.READ_ONLY,
         ),
-        _status_tool(TASK_CANCEL, "Cancel a call that was answered with a task_id.", TaskArguments, Effect.IDEMPOTENT),
+        _status_tool(
+            TASK_CANCEL, "Cancel a call that was answered with a task_id.", HandleArguments, Effect.IDEMPOTENT
+        ),
     )
 }
 """Offered to clients that know no tasks."""
 
 
-class Performer:
+class ToolCaller:
     """Performs calls."""
 
     def __init__(self, orchestrator: Orchestrator, tickets: Tickets, errands: Errands) -> None:
@@ -136,7 +138,7 @@ class Performer:
     async def _status(self, params: types.CallToolRequestParams, caller: Caller) -> types.CallToolResult:
         of_result = params.name == TASK_RESULT
         try:
-            asked = (TaskResultArguments if of_result else TaskArguments).model_validate(params.arguments or {})
+            asked = (HandleResultArguments if of_result else HandleArguments).model_validate(params.arguments or {})
         except ValidationError as error:
             return tool_result(bad_arguments(params.name, error), None)
         try:
@@ -148,8 +150,8 @@ class Performer:
             return tool_result(status.result, (await self._orchestrator.catalog.offered()).get(status.tool))
         return text_result({**status.shown(), "task_id": ticket.task_id})
 
-    async def _looked_up(self, ticket: Ticket, asked: TaskArguments) -> Status:
-        if not isinstance(asked, TaskResultArguments):
+    async def _looked_up(self, ticket: Ticket, asked: HandleArguments) -> Status:
+        if not isinstance(asked, HandleResultArguments):
             return await self._orchestrator.cancel_task(ticket.handle, tenant=ticket.tenant)
         wait_s = min(asked.timeout_ms / 1000, self._wait_s) if asked.block else 0.0
         return await self._orchestrator.task(ticket.handle, wait_s=wait_s, tenant=ticket.tenant)

@@ -1,4 +1,4 @@
-"""What the HTTP door costs: `python -m benchmarks.http`.
+"""What the HTTP door costs: `python -m benchmarks.http_door`.
 
 One real worker, one real uvicorn in a process of its own; every figure beside a bare one of the same run, and the best
 of several repeats, since the machine is shared.

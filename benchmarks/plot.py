@@ -14,7 +14,7 @@ mpl.use("svg")
 mpl.rcParams.update({"svg.fonttype": "none", "svg.hashsalt": "toolfleet", "font.size": 9})
 
 from matplotlib import pyplot as plt  # noqa: E402  # the backend is chosen above
-from matplotlib.axes import Axes  # noqa: E402
+from matplotlib.axes import Axes  # noqa: E402  # after the choice of a backend
 
 PANELS = {
     "latency_p50_ms": "Latency p50, one in flight (ms)",

@@ -80,7 +80,7 @@ async def warmed_up(stage: Stage, workload: Workload) -> Stage:
 
 async def run(order: TrialOrder) -> None:
     """Take the figures one after the other and write each down at once."""
-    settings = load(order.path).settings  # type: ignore[attr-defined]
+    settings = load(order.path).settings  # type: ignore[attr-defined]  # whatever module is under trial
     async with staged(order) as stage:
         for figure in order.figures:
             write(order, figure, await MEASURES[figure](stage), settings)

@@ -194,7 +194,7 @@ def _background() -> _Background:
 
 
 def _close_at_exit() -> None:
-    global _current  # noqa: PLW0603
+    global _current  # noqa: PLW0603  # one per process is the point
     if _current is not None:
         _current.close()
         _current = None

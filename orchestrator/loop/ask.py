@@ -198,7 +198,7 @@ def _with_distinct_ids(message: AssistantMessage) -> AssistantMessage:
     calls = []
     for position, call in enumerate(message.tool_calls):
         if not call.id or call.id in seen:
-            call = call.model_copy(update={"id": f"{call.id or 'call'}-{position}"})  # noqa: PLW2901
+            call = call.model_copy(update={"id": f"{call.id or 'call'}-{position}"})  # noqa: PLW2901  # the same call, by its own id
         seen.add(call.id)
         calls.append(call)
     return message.model_copy(update={"tool_calls": tuple(calls)})

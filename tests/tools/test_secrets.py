@@ -31,7 +31,7 @@ def secretive(
     password: SecretStr | None = None,
     login: Login | None = None,
     logins: list[Login] = [],  # noqa: B006  # pydantic copies it
-    keys: dict[str, SecretStr] = {},  # noqa: B006
+    keys: dict[str, SecretStr] = {},  # noqa: B006  # what authors write
     pin: Annotated[int, Secret()] = 0,
 ): ...
 

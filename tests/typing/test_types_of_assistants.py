@@ -33,6 +33,6 @@ def test_wrong_uses_are_errors_of_type() -> None:
         assert_type(await clerk.count("x"), int)
         assert_type((await clerk.explain("x")).answer, str)
         await clerk.count(1)  # type: ignore[arg-type]  # the ignore is an error if mypy finds nothing here
-        assistant(Clerk, Orchestrator(), run_id="x")  # type: ignore[call-arg]
+        assistant(Clerk, Orchestrator(), run_id="x")  # type: ignore[call-arg]  # it is refused
 
     assert callable(never_called)

@@ -67,8 +67,8 @@ def test_a_method_loses_self() -> None:
 def test_wrong_calls_are_errors_of_type() -> None:
     def never_called() -> None:
         add("1")  # type: ignore[arg-type]  # the ignore is an error if mypy finds nothing here
-        add(1, c=2)  # type: ignore[call-arg]
-        Counter().count("3")  # type: ignore[arg-type]
-        tool(read_only="yes")  # type: ignore[call-overload]
+        add(1, c=2)  # type: ignore[call-arg]  # it is refused
+        Counter().count("3")  # type: ignore[arg-type]  # it is refused
+        tool(read_only="yes")  # type: ignore[call-overload]  # it is refused
 
     assert callable(never_called)

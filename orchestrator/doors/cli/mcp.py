@@ -57,7 +57,7 @@ def mcp(
 
 async def _serve(settings: Settings, door: socket.socket | None) -> None:
     # What MCP needs is an extra: loaded only by those who open this door.
-    from toolfleet.orchestrator.doors.mcp import mcp_app, serve_stdio  # noqa: PLC0415
+    from toolfleet.orchestrator.doors.mcp import mcp_app, serve_stdio  # noqa: PLC0415  # an extra
 
     async with Orchestrator(settings=settings) as orchestrator:
         if door is None:
@@ -67,7 +67,7 @@ async def _serve(settings: Settings, door: socket.socket | None) -> None:
 
 
 async def _serve_http(app: McpApp, door: socket.socket) -> None:
-    import uvicorn  # noqa: PLC0415
+    import uvicorn  # noqa: PLC0415  # an extra
 
     server = uvicorn.Server(
         uvicorn.Config(app.alone(), log_level="warning", timeout_graceful_shutdown=STOPS_WITHIN_S, access_log=False)

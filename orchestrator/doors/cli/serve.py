@@ -82,9 +82,9 @@ async def _serve(
     insecure: bool,
 ) -> None:
     # The command must start without these, to say that they are missing.
-    from toolfleet.orchestrator.doors.http.access import is_loopback  # noqa: PLC0415
-    from toolfleet.orchestrator.doors.http.app import create_app  # noqa: PLC0415
-    from toolfleet.orchestrator.doors.http.listening import listening_socket, server_for  # noqa: PLC0415
+    from toolfleet.orchestrator.doors.http.access import is_loopback  # noqa: PLC0415  # an extra
+    from toolfleet.orchestrator.doors.http.app import create_app  # noqa: PLC0415  # an extra
+    from toolfleet.orchestrator.doors.http.listening import listening_socket, server_for  # noqa: PLC0415  # an extra
 
     async with aclosing(connect_async(settings)) as client:
         await Catalog(client, settings).check_secret()
@@ -120,7 +120,7 @@ class ApiNotStarted(OperatorError):
 
 async def _must_have_a_key(settings: Settings, host: str) -> None:
     from toolfleet.orchestrator.doors.http.key_store import Keyring  # noqa: PLC0415  # as above
-    from toolfleet.wire import Seal  # noqa: PLC0415
+    from toolfleet.wire import Seal  # noqa: PLC0415  # an extra
 
     async with aclosing(connect_async(settings)) as client:
         if await Keyring(client, settings, Seal(settings)).is_empty():

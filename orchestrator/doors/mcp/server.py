@@ -77,7 +77,7 @@ def fleet_server(orchestrator: Orchestrator, caller_of: CallerOf = anybody) -> F
     async def call_tool(ctx: Context, params: types.CallToolRequestParams) -> types.CallToolResult:
         with protocol_errors():
             # A task's dict passes as it is; the SDK's type knows no extension.
-            return await performer.call(ctx, params, caller_of(ctx.request))  # type: ignore[return-value]
+            return await performer.call(ctx, params, caller_of(ctx.request))  # type: ignore[return-value]  # a task's record, which the SDK's type leaves out
 
     @asynccontextmanager
     async def living(_server: Server[None]) -> AsyncIterator[None]:

@@ -47,8 +47,8 @@ PAGES: Final = [
 
 
 def steps_of(pages: Sequence[Page]) -> pytest.MarkDecorator:
-    """Parametrize a test by every step of these pages, in order; `reader` is the page's."""
-    return pytest.mark.parametrize(("reader", "step"), cases(pages), indirect=["reader"], ids=map(_name, cases(pages)))
+    """Parametrize a test by every step of these pages, in order; the fixture `reader` is the one of `page`."""
+    return pytest.mark.parametrize(("page", "step"), cases(pages), ids=map(_name, cases(pages)))
 
 
 def _name(case: tuple[Page, Block]) -> str:

@@ -7,5 +7,5 @@ from tests.docs.all_pages import PAGES, steps_of
 
 @pytest.mark.timeout(600)  # some steps are half a dozen commands, each of which starts workers
 @steps_of(PAGES[0::3])
-def test_a_page_does_what_it_says(reader, step):
+def test_a_page_does_what_it_says(reader, page, step):
     reader.does(step)

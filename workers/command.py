@@ -14,12 +14,12 @@ from typing import Annotated, Any
 
 import typer
 from celery.platforms import SecurityWarning
-from celery.signals import worker_ready
+from celery.signals import worker_ready, worker_shutting_down
 from kombu.exceptions import OperationalError
 
 from toolfleet.connections import address
 from toolfleet.errors import BrokerUnreachable, InvalidSettings, ToolfleetError
-from toolfleet.exit_status import status_of
+from toolfleet.exit_status import ExitStatus, status_of
 from toolfleet.local.fleet import redis_or_embedded
 from toolfleet.local.lifeline import stop_with
 from toolfleet.local.worker_process import CLEAR_LINE
@@ -177,8 +177,12 @@ def _serve(celery: Any, pool: Pool, queues: Sequence[str], name: str, log_level:
         task_events=events,
         quiet=True,
     )
+    told: list[str] = []
+    worker_shutting_down.connect(lambda how, **_: told.append(how), weak=False)
     serving.start()
-    return int(serving.exitcode or 0)
+    code = int(serving.exitcode or 0)
+    # Celery calls a stop by Ctrl-C a failure, though every call has ended or was handed back.
+    return ExitStatus.DONE if told == ["Warm"] and code == ExitStatus.FAILED else code
 
 
 def main() -> None:

@@ -135,7 +135,7 @@ def test_a_setting_that_cannot_be(terminal: Terminal, variable: str, value: str,
 BAD_OPTIONS = {
     "kind": (("--kind", "quantum"), ["--kind", "'quantum'", "'asyncio', 'prefork', 'threads', 'solo'"]),
     "log_level": (("--log-level", "loud"), ["--log-level", "'loud'", "'debug', 'info', 'warning'"]),
-    "concurrency": (("--concurrency", "0"), ["--concurrency", "x>=1"]),
+    "concurrency": (("--concurrency", "0"), ["--concurrency", "greater than or equal to"]),
     "queues": (("--queues", ","), ["--queues", "names no queue"]),
 }
 

@@ -138,7 +138,7 @@ NONSENSE = {
     "orchestrator": ("orchestrator", "--lifeline", "-1"),
     "serve": ("serve", "--port", "-1"),
     "mcp": ("mcp", "--port", "x"),
-    "flower": ("flower", "--port", "0"),
+    "flower": ("flower", "--port", "-1"),
     "keys": ("keys", "add", "--days", "-1"),
     "keys_rate": ("keys", "add", "--rate", "0"),
     "runs": ("runs", "list", "--limit", "-1"),
@@ -192,4 +192,6 @@ def test_help_is_short_too(terminal: Terminal, words: tuple[str, ...]) -> None:
 def test_a_shell_can_complete_commands(terminal: Terminal) -> None:
     asked = {"_TOOLFLEET_COMPLETE": "complete_bash", "COMP_WORDS": "toolfleet wo", "COMP_CWORD": "1"}
     assert terminal.run(**asked).out.split() == ["worker"]
-    assert "_TOOLFLEET_COMPLETE=complete_bash" in terminal.run("--show-completion", "bash").out
+    # Otherwise typer goes by the shell that has started it, which is that of whoever runs the tests.
+    named = terminal.run("--show-completion", "bash", _TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION="1")
+    assert "_TOOLFLEET_COMPLETE=complete_bash" in named.out

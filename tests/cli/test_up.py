@@ -31,6 +31,7 @@ LOGIN = ("somebody", "some-password")
 
 WAIT_S = 60
 STOPPED = 130
+TERMINATED = 143
 
 AS_BACKGROUND_JOB = ("sh", "-c", 'trap "" INT HUP; exec "$0" "$@"', TOOLFLEET)
 """How a shell without job control starts what `nohup … &` says."""
@@ -195,7 +196,7 @@ def test_as_a_background_job_it_ignores_the_terminal_and_stops_at_sigterm(termin
         read_until(process, "worker: ")  # it lives: it has started another
         process.send_signal(signal.SIGTERM)
         stopped = ended(process)
-    assert (stopped.code, stopped.err) == (STOPPED, "toolfleet: stopped\n")
+    assert (stopped.code, stopped.err) == (TERMINATED, "toolfleet: stopped\n")
     terminal.until_nothing_is_left()
 
 

@@ -164,6 +164,6 @@ async def test_R8_a_cancelled_call_is_not_tried_again(fleet):
         while (await orchestrator.task(submitted.handle)).state == "queued":
             await asyncio.sleep(0.01)
         status = await orchestrator.cancel_task(submitted.handle)
-        assert status.status == "cancelled"
+        assert status.state == "cancelled"
         ended = await orchestrator.task(submitted.handle, wait_s=20)
     assert ended.result.kind is FailureKind.CANCELLED

@@ -23,6 +23,11 @@ from toolfleet.local.worker_process import WorkerProcess, stop_workers
 
 REMEDY: Final = "--reload needs `pip install 'toolfleet[reload]'`"
 
+LOOK_EVERY_MS: Final = 200
+
+WATCHES_WITHIN_S: Final = 10.0
+"""A large package takes a moment; what is saved before that may be missed."""
+
 NEW_ONES_STOP_WITHIN_S: Final = 5.0
 
 
@@ -52,18 +57,19 @@ def places_of(modules: Sequence[str]) -> Places:
 
 @contextmanager
 def watching(modules: Sequence[str]) -> Iterator[threading.Event]:
-    """Set whenever Python files beside the modules change, to the end of the block. Raises InvalidSettings."""
+    """Set whenever Python files beside the modules change, until the end of the block. Raises InvalidSettings."""
     if importlib.util.find_spec("watchfiles") is None:
         raise ExtraMissing(REMEDY)
     places = places_of(modules)
     changed, stop = threading.Event(), threading.Event()
-    threads = [
-        threading.Thread(target=_watch, args=(paths, recursive, changed, stop), daemon=True)
-        for paths, recursive in ((places.packages, True), (places.folders, False))
-        if paths
-    ]
-    for thread in threads:
-        thread.start()
+    threads = []
+    for paths, recursive in ((places.packages, True), (places.folders, False)):
+        if paths:
+            watched = threading.Event()
+            thread = threading.Thread(target=_watch, args=(paths, recursive, changed, stop, watched), daemon=True)
+            thread.start()
+            threads.append(thread)
+            watched.wait(WATCHES_WITHIN_S)
     try:
         yield changed
     finally:
@@ -72,11 +78,28 @@ def watching(modules: Sequence[str]) -> Iterator[threading.Event]:
             thread.join()
 
 
-def _watch(paths: frozenset[Path], recursive: bool, changed: threading.Event, stop: threading.Event) -> None:  # noqa: FBT001  # a thread's arguments
+def _watch(
+    paths: frozenset[Path],
+    recursive: bool,  # noqa: FBT001  # a thread's arguments
+    changed: threading.Event,
+    stop: threading.Event,
+    watched: threading.Event,
+) -> None:
     from watchfiles import PythonFilter, watch  # noqa: PLC0415  # an extra
 
-    for _ in watch(*paths, watch_filter=PythonFilter(), stop_event=stop, recursive=recursive, raise_interrupt=False):
-        changed.set()
+    changes = watch(
+        *paths,
+        watch_filter=PythonFilter(),
+        stop_event=stop,
+        recursive=recursive,
+        raise_interrupt=False,
+        rust_timeout=LOOK_EVERY_MS,
+        yield_on_timeout=True,  # the first one says that it watches
+    )
+    for found in changes:
+        watched.set()
+        if found:
+            changed.set()
 
 
 class Reloader:

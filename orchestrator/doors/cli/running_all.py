@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
@@ -65,6 +66,8 @@ def run_all(plan: Plan, settings: Settings, console: Console, lock: FleetLock) -
     api_port = None if plan.api_port is None else api_port_at(plan.api_port)
     environment = _environment(plan)
     with ExitStack() as stack:
+        # Before the workers import what is watched: no save between the two is missed.
+        changed = stack.enter_context(watching(plan.tools)) if plan.reloads else None
         flower = stack.enter_context(running_flower(door, settings)) if door else None
         fleet = _fleet(plan, settings, environment, events=flower is not None)
         with console.status("starting workers …"):
@@ -88,12 +91,13 @@ def run_all(plan: Plan, settings: Settings, console: Console, lock: FleetLock) -
         _describe_unserved(unserved, console)
         _invite(plan, settings, console)
         supervisors = [Supervisor(fleet), Supervisor(running), *([Supervisor(api)] if api else [])]
-        _keep(plan, fleet, supervisors, console, flower)
+        _keep(fleet, supervisors, console, changed=changed, flower=flower)
 
 
 def run_workers(plan: Plan, settings: Settings, console: Console, *, events: bool) -> None:
     """Run only the plan's workers until Ctrl-C, in a fleet whose other parts run elsewhere."""
     with ExitStack() as stack:
+        changed = stack.enter_context(watching(plan.tools)) if plan.reloads else None
         fleet = _fleet(plan, settings, _environment(plan), events=events)
         with console.status("starting workers …"):
             stack.enter_context(fleet)
@@ -101,7 +105,7 @@ def run_workers(plan: Plan, settings: Settings, console: Console, *, events: boo
         for worker in fleet.workers:
             console.print(_line(worker))
         console.print("\nReady: joined. Ctrl-C stops these workers; the fleet goes on.")
-        _keep(plan, fleet, [Supervisor(fleet)], console)
+        _keep(fleet, [Supervisor(fleet)], console, changed=changed)
 
 
 def _environment(plan: Plan) -> dict[str, str]:
@@ -150,7 +154,6 @@ def _describe_unserved(unserved: Mapping[str, Sequence[str]], console: Console) 
 
 
 def _invite(plan: Plan, settings: Settings, console: Console) -> None:
-    console.print("\nReady. Ctrl-C stops everything.")
     prefix = "" if settings.namespace == DEFAULT_NAMESPACE else f"TOOLFLEET_NAMESPACE={settings.namespace} "
     if plan.are_examples:
         console.print(
@@ -158,6 +161,7 @@ def _invite(plan: Plan, settings: Settings, console: Console) -> None:
         )
     elif prefix:
         console.print(f'In another terminal: {prefix}toolfleet run "…"', markup=False)
+    console.print("\nReady. Ctrl-C stops everything.")
 
 
 def _line(process: WorkerProcess) -> str:
@@ -166,15 +170,15 @@ def _line(process: WorkerProcess) -> str:
 
 
 def _keep(
-    plan: Plan,
     fleet: LocalFleet,
     supervisors: Sequence[Supervisor],
     console: Console,
+    *,
+    changed: threading.Event | None,
     flower: RunningFlower | None = None,
 ) -> None:
-    """Keep the processes alive, and their code as it is on disk if the plan says so, until Ctrl-C."""
+    """Keep the processes alive, and exchange the workers whenever `changed` is set, until Ctrl-C."""
     with ExitStack() as stack:
-        changed = stack.enter_context(watching(plan.tools)) if plan.reloads else None
         reloader = Reloader(fleet, grace_s=fleet.settings.shutdown_grace_s + SHARED_GRACE_MARGIN_S)
         stack.callback(reloader.stop)
         stack.callback(console.print, "Stopping; running calls may end first. Ctrl-C again stops at once.")

@@ -91,6 +91,8 @@ def resolve(name: str, what: str) -> object:
             found = getattr(found, step)
     except (Exception, SystemExit) as error:  # a module may raise anything while it is imported
         text = " ".join(str(error).split())
+        if module_name.endswith(".py"):
+            text += f"; name the module without its ending: {module_name.removesuffix('.py')}"
         raise ToolModuleError(f"cannot load {what} from {name!r}: {type(error).__name__}: {text}") from error
     return found
 

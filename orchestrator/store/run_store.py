@@ -133,7 +133,7 @@ class RunStore:
         """The run as its events tell it. Raises RunNotFound, StoreUnreachable."""
         entries = await self.entries(run_id)
         if not entries or not isinstance(entries[0].event, RunStarted):
-            raise RunNotFound(_not_stored(run_id))
+            raise RunNotFound(not_stored(run_id))
         run = folded(Run.start(entries[0].event), entries[1:])
         return Stored(run, entries[-1].id)
 
@@ -179,7 +179,7 @@ class RunStore:
         reply = self._client.hmget(self._keys.head(run_id), ["state", "tenant"])
         state, tenant = await cast("Awaitable[list[bytes | None]]", reply)
         if state is None:
-            raise RunNotFound(_not_stored(run_id))
+            raise RunNotFound(not_stored(run_id))
         return (tenant or b"").decode()
 
     async def heads(
@@ -226,7 +226,7 @@ class RunStore:
         scan = self._client.zscan_iter(self._keys.runs(), match=pattern, count=SCAN_COUNT)
         found = sorted({cast("bytes", run_id).decode() async for run_id, _ in scan}) if beginning else []
         if not found:
-            raise RunNotFound(_not_stored(beginning))
+            raise RunNotFound(not_stored(beginning))
         first, *others = found
         # Runs below a run have its id and more.
         if not all(other.startswith(f"{first}.") for other in others):
@@ -243,7 +243,7 @@ class RunStore:
                 run = Run.start(entry.event) if isinstance(entry.event, RunStarted) else run and run.on(entry.event)
                 yield entry
             if run is None or not await self._is_stored(run_id):
-                raise RunNotFound(_not_stored(run_id))
+                raise RunNotFound(not_stored(run_id))
             if run.state.is_terminal:
                 return
             await self._blocking_client.xread({self._keys.run(run_id): last_id}, count=1, block=FOLLOW_BLOCK_MS)
@@ -356,30 +356,10 @@ def adoption(orchestrator_id: str) -> bytes:
     return orjson.dumps(RunAdopted(orchestrator_id=orchestrator_id).model_dump())
 
 
-def _not_stored(run_id: str) -> str:
-    return f"no run {run_id} is stored: its id is wrong, or it ended longer ago than runs are kept"
-
-
-def _title(messages: Sequence[Message]) -> str:
-    asked = next((message.content for message in messages if isinstance(message, UserMessage)), "")
-    return " ".join(asked.split())[:TITLE_CHARS]
-
-
-def _head(run_id: str, head: dict[bytes, bytes]) -> Head:
-    text = {name.decode(): value.decode() for name, value in head.items()}
-    return Head(
-        run_id=run_id,
-        state=State(text["state"]),
-        owner=text.get("owner", ""),
-        model=text.get("model", ""),
-        title=text.get("title", ""),
-        turn=int(text.get("turn", 0)),
-        calls=int(text.get("calls", 0)),
-        started_unix_s=int(text.get("started_ms", 0)) / 1000,
-        updated_unix_s=int(text.get("updated_ms", 0)) / 1000,
-        tenant=text.get("tenant", ""),
-        awaiting_approval=int(text.get("awaiting", 0)),
-    )
+def not_stored(run_id: str) -> str:
+    """Why a run is not found, for whoever asks for it."""
+    why = "its id is wrong, it ended longer ago than runs are kept, or it was another fleet's"
+    return f"no run {run_id} is stored here: {why}"
 
 
 def _awaiting(run: Run) -> int:

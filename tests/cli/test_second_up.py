@@ -21,6 +21,7 @@ ROOT = "689706.486532"
 
 RUNS_ALREADY = 75
 STOPPED = 130
+TERMINATED = 143
 
 SMALL = (
     "--tools",
@@ -129,7 +130,7 @@ def test_replacing_stops_the_first_in_order_and_takes_over(terminal: Terminal) -
         assert announced(terminal) == {worker_in(replaced)}
         assert ROOT in Terminal(terminal.folder).run("run", QUESTION).out
         interrupted(second)
-    assert (stopped.code, stopped.err) == (STOPPED, "toolfleet: stopped\n")
+    assert (stopped.code, stopped.err) == (TERMINATED, "toolfleet: stopped\n")
     assert worker_in(said) != worker_in(replaced)
     assert any(f"(pid {first.pid}) to stop" in line for line in replaced)
 

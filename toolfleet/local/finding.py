@@ -49,4 +49,4 @@ def _must_answer(settings: Settings, server: EmbeddedServer) -> None:
             f"no fleet runs here: this user has no embedded server at work (its directory would be "
             f"{server.place}), and no Redis answers at {address(settings.redis_url)} ({error.__cause__}). "
             "Start a fleet with `toolfleet up`, or name its Redis with TOOLFLEET_REDIS_URL or redis_url="
-        ) from error
+        ) from None

@@ -14,6 +14,7 @@ from toolfleet.orchestrator.api import Orchestrator
 from toolfleet.orchestrator.doors.http.key_store import Grant, Keyring
 from toolfleet.orchestrator.doors.http.options import ApiOptions
 from toolfleet.orchestrator.doors.http.tail import Tail
+from toolfleet.orchestrator.store.run_store import not_stored
 from toolfleet.settings import Settings
 from toolfleet.wire import Seal
 
@@ -44,7 +45,7 @@ class Door:
     async def must_see(self, run_id: str, grant: Grant) -> None:
         """Raises RunNotFound for a run of another tenant, as for one that is not there."""
         if await self.orchestrator.tenant_of(run_id) != grant.tenant:
-            raise RunNotFound(f"no run {run_id} is stored: its id is wrong, or it ended longer ago than runs are kept")
+            raise RunNotFound(not_stored(run_id))
 
 
 def door_of(request: Request) -> Door:

@@ -362,6 +362,29 @@ def not_stored(run_id: str) -> str:
     return f"no run {run_id} is stored here: {why}"
 
 
+def _title(messages: Sequence[Message]) -> str:
+    asked = next((message.content for message in messages if isinstance(message, UserMessage)), "")
+    whole = " ".join(asked.split())
+    return whole if len(whole) <= TITLE_CHARS else f"{whole[: TITLE_CHARS - 1]}…"
+
+
+def _head(run_id: str, head: dict[bytes, bytes]) -> Head:
+    text = {name.decode(): value.decode() for name, value in head.items()}
+    return Head(
+        run_id=run_id,
+        state=State(text["state"]),
+        owner=text.get("owner", ""),
+        model=text.get("model", ""),
+        title=text.get("title", ""),
+        turn=int(text.get("turn", 0)),
+        calls=int(text.get("calls", 0)),
+        started_unix_s=int(text.get("started_ms", 0)) / 1000,
+        updated_unix_s=int(text.get("updated_ms", 0)) / 1000,
+        tenant=text.get("tenant", ""),
+        awaiting_approval=int(text.get("awaiting", 0)),
+    )
+
+
 def _awaiting(run: Run) -> int:
     """How many calls wait for a person; looked for only where there can be any."""
     return len(run.awaiting_approval) if run.state in {State.CALLING, State.PARKED} else 0

@@ -63,7 +63,7 @@ async def test_ctrl_c_leaves_the_runs_in_the_store_and_says_how_to_go_on(desk: D
 
     assert ended.code == 0, ended
     assert Counter(line["id"] for line in desk.read("out.jsonl")) == Counter(f"line-{n}" for n in range(LINES))
-    assert "were written before" in ended.err
+    assert "written before" in ended.err
     # It stopped in good order: even the replies that were under way were waited for.
     assert set(desk.asked().values()) == {1}
 

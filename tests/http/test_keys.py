@@ -131,7 +131,7 @@ async def test_handles_and_idempotency_keys_belong_to_a_tenant_and_tools_to_a_ke
             url = (await api.client.post("/v1/tools/wait/call", json=asked, headers=ours)).json()["url"]
             assert (await api.client.get(url, headers=theirs)).status_code == 404
             assert (await api.client.post(f"{url}/cancel", headers=theirs)).status_code == 404
-            assert (await api.client.post(f"{url}/cancel", headers=ours)).json()["status"] == "cancelled"
+            assert (await api.client.post(f"{url}/cancel", headers=ours)).json()["state"] == "cancelled"
             refused = await api.client.post("/v1/tools/wait/call", json=asked, headers=theirs)
             assert (refused.status_code, refused.json()["type"]) == (403, "urn:toolfleet:problem:tool-not-allowed")
             offered = (await api.client.get("/v1/tools", headers=theirs)).json()["tools"]

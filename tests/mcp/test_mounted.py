@@ -23,6 +23,8 @@ async def api(fleet):
     door = listening_socket("127.0.0.1", 0)
     server = server_for(create_app(fleet.settings))
     serving = asyncio.create_task(server.serve(sockets=[door]))
+    while not server.started:  # its socket refuses whoever comes before
+        await asyncio.sleep(0.01)
     try:
         yield f"http://127.0.0.1:{door.getsockname()[1]}"
     finally:

@@ -214,7 +214,8 @@ def test_refusals_of_the_server_end_no_worker(workers, connect, add, client, app
 def test_celerys_tools_work(workers, connect, client, app):
     workers(1)
     control = app.control
-    assert control.inspect(timeout=20, limit=1).ping() == {"w0@test": {"ok": "pong"}}
+    # Asked again: a worker takes tasks a moment before it listens to remote control.
+    until(lambda: control.inspect(timeout=1, limit=1).ping() == {"w0@test": {"ok": "pong"}}, 20)
     with _events(app) as next_event:
         _send(connect(), "tests.hold", "held")
         _send(connect(), "tests.noop", "revoked", "kept")

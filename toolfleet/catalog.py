@@ -56,6 +56,16 @@ class LiveWorkers:
         return list(self._parsed.values())
 
 
+def read_live_workers(client: redis.Redis, keys: Keys) -> list[Announcement]:
+    """Return every live worker, by name, for callers without an event loop. Raises StoreUnreachable."""
+    server_unix_s, _ = client.time()
+    names = cast("list[bytes]", client.zrangebyscore(keys.workers(), server_unix_s - ANNOUNCEMENT_TTL_S, "+inf"))
+    if not names:
+        return []
+    texts = cast("list[bytes | None]", client.mget([keys.worker(name.decode()) for name in sorted(names)]))
+    return [Announcement.model_validate_json(text) for text in texts if text is not None]
+
+
 def offered_by(workers: Iterable[Announcement]) -> dict[str, ToolSpec]:
     """Return the tools to offer to models: all that are served, as the worker that was started last declares them."""
     by_age = sorted(workers, key=lambda worker: (worker.started_unix_s, worker.worker))

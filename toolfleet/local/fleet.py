@@ -19,7 +19,7 @@ from typing import Final, Self
 import redis
 from pydantic import SecretStr
 
-from toolfleet.catalog import Announcement
+from toolfleet.catalog import read_live_workers
 from toolfleet.connections import connect
 from toolfleet.errors import InvalidSettings, NoToolsFound, WorkerNotReady
 from toolfleet.local.embedded_server import EmbeddedServer
@@ -31,6 +31,8 @@ from toolfleet.stream_urls import stream_url
 from toolfleet.streams import check_broker_url
 
 __all__ = ["LocalFleet", "WorkerProcess", "redis_or_embedded"]
+
+REDIS_VARIABLE: Final = "TOOLFLEET_REDIS_URL"
 
 DEFAULT_POOLS: Final = {"io": 1, "cpu": 1, "long": 1}
 
@@ -138,11 +140,8 @@ class LocalFleet:
 
     def _unserved(self) -> dict[str, list[str]]:
         """Return the tools that the announced workers have loaded and nobody serves, by queue."""
-        keys = self.settings.keys
         with connect(self.settings) as client:
-            names = [name.decode() for name in client.zrange(keys.workers(), 0, -1)]
-            texts = client.mget([keys.worker(name) for name in names]) if names else []
-        workers = [Announcement.model_validate_json(text) for text in texts if text is not None]
+            workers = read_live_workers(client, self.settings.keys)
         consumed = {queue for worker in workers for queue in worker.queues}
         loaded = {tool: queue for worker in workers for tool, queue in worker.not_served.items()}
         return {
@@ -190,6 +189,15 @@ class LocalFleet:
 def _node(worker: WorkerProcess) -> bytes:
     """Its name as it is announced."""
     return f"{worker.name}@{os.uname().nodename}".encode()
+
+
+def where_processes_join() -> dict[str, str]:
+    """Return the environment by which processes of this user's fleet find its server.
+
+    Told no address, a process joins the embedded server by itself, which then stays until that process has handed back
+    its calls or runs, even if the one that started it is killed.
+    """
+    return {} if os.environ.get(REDIS_VARIABLE) else {REDIS_VARIABLE: ""}
 
 
 @contextmanager

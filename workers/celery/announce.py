@@ -8,13 +8,13 @@ from __future__ import annotations
 import hashlib
 import os
 import time
-from typing import Any, Final, NamedTuple, cast
+from typing import Any, Final, NamedTuple
 
 import structlog
 from celery import bootsteps
 from celery.exceptions import WorkerShutdown
 
-from toolfleet.catalog import Announcement
+from toolfleet.catalog import Announcement, read_live_workers
 from toolfleet.connections import connect
 from toolfleet.keys import ANNOUNCEMENT_TTL_S, Keys
 from toolfleet.redis_clients import COMMAND_FAILED
@@ -102,12 +102,8 @@ class Announcer:
         )
 
     def _read_others(self) -> list[Announcement]:
-        server_unix_s, _ = self._client.time()
-        oldest = server_unix_s - ANNOUNCEMENT_TTL_S
-        names = cast("list[bytes]", self._client.zrangebyscore(self._keys.workers(), oldest, "+inf"))
-        others = [name.decode() for name in names if name.decode() != self._announcement.worker]
-        announced = self._client.mget([self._keys.worker(name) for name in others]) if others else []
-        return [Announcement.model_validate_json(text) for text in announced if text is not None]
+        mine = self._announcement.worker
+        return [each for each in read_live_workers(self._client, self._keys) if each.worker != mine]
 
     def withdraw(self) -> None:
         """Take the announcement back: no new calls are offered for this worker."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import shlex
 import sys
 import time
@@ -15,7 +14,7 @@ import typer
 from rich.console import Console
 
 from toolfleet.errors import ToolfleetError
-from toolfleet.local.fleet import LocalFleet, redis_or_embedded
+from toolfleet.local.fleet import LocalFleet, redis_or_embedded, where_processes_join
 from toolfleet.orchestrator.api import Orchestrator
 from toolfleet.orchestrator.batch import (
     BatchRunner,
@@ -42,8 +41,6 @@ from toolfleet.streams import Priority
 
 MAX_CONCURRENCY: Final = 1000
 """A model's client holds no more connections."""
-
-REDIS_VARIABLE: Final = "TOOLFLEET_REDIS_URL"
 
 
 class LinesFailed(ToolfleetError):
@@ -211,8 +208,7 @@ def _fleet(modules: list[str], settings: Settings) -> LocalFleet:
     return LocalFleet(
         modules,
         redis_url=settings.redis_url,
-        # As in `up`: told no address, a worker joins the embedded server by itself.
-        environment={} if os.environ.get(REDIS_VARIABLE) else {REDIS_VARIABLE: ""},
+        environment=where_processes_join(),
     )
 
 

@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.text import Text
 
 from toolfleet.errors import NoToolsFound, ToolfleetError
+from toolfleet.local.fleet import REDIS_VARIABLE
 from toolfleet.orchestrator.api import Orchestrator
 from toolfleet.orchestrator.assistants.assistant import RunFailed
 from toolfleet.orchestrator.doors.cli.approving import deciding
@@ -24,7 +25,6 @@ from toolfleet.orchestrator.run.updates import RunBegan, RunEnded
 from toolfleet.orchestrator.run.value import Run
 from toolfleet.settings import Settings
 
-REDIS_VARIABLE: Final = "TOOLFLEET_REDIS_URL"
 SECRET_VARIABLE: Final = "TOOLFLEET_SECRET"  # noqa: S105  # a variable's name
 
 CANCELLED_WITHIN_S: Final = 3.0

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import threading
 import time
 from collections.abc import Mapping, Sequence
@@ -13,7 +12,7 @@ from typing import Final, Self
 from rich.console import Console
 
 from toolfleet.connections import address
-from toolfleet.local.fleet import SHARED_GRACE_MARGIN_S, LocalFleet
+from toolfleet.local.fleet import SHARED_GRACE_MARGIN_S, LocalFleet, where_processes_join
 from toolfleet.local.supervisor import Supervisor
 from toolfleet.local.worker_process import WorkerProcess
 from toolfleet.orchestrator.doors.cli.choosing_model import rehearsal_note
@@ -28,7 +27,6 @@ from toolfleet.settings import Settings
 
 LOOK_EVERY_S: Final = 0.5
 
-REDIS_VARIABLE: Final = "TOOLFLEET_REDIS_URL"
 
 DEFAULT_NAMESPACE: Final = Settings.model_fields["namespace"].default
 
@@ -109,9 +107,7 @@ def run_workers(plan: Plan, settings: Settings, console: Console, *, events: boo
 
 
 def _environment(plan: Plan) -> dict[str, str]:
-    # Told no address, a process joins the embedded server by itself, which then stays until that process has
-    # handed back its calls or runs, even if this one is killed.
-    environment = {} if os.environ.get(REDIS_VARIABLE) else {REDIS_VARIABLE: ""}
+    environment = where_processes_join()
     return environment if plan.named_model is None else {**environment, MODEL_VARIABLE: plan.named_model}
 
 

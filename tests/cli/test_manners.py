@@ -25,6 +25,23 @@ main()
 """
 """The command that gets its Ctrl-C so soon after its first line."""
 
+STOPPED_IN_A_FINALIZER = """
+import os, signal, sys
+from toolfleet.orchestrator.doors.cli import main
+
+class Dropped:
+    def __del__(self):
+        os.kill(os.getpid(), signal.SIGINT)
+        for _ in range(1000):
+            pass
+
+# Delivered to the main thread, wherever that is then.
+signal.signal(signal.SIGUSR1, lambda *_: Dropped() and None)
+sys.argv[0] = 'toolfleet'
+main()
+"""
+"""The command in which SIGUSR1 has the effect of a Ctrl-C that comes while an object is being finalized."""
+
 SERVICES = {
     "worker": ("worker", "--import", ARITHMETIC),
     "orchestrator": ("orchestrator",),
@@ -49,6 +66,17 @@ def test_ctrl_c_in_the_first_second_is_quiet(terminal: Terminal, words: tuple[st
     # An orchestrator that has come up by then stops in order.
     assert stopped.code in {ExitStatus.INTERRUPTED, ExitStatus.DONE}
     assert stopped.code or words[0] == "orchestrator"
+    terminal.until_nothing_is_left()
+
+
+def test_ctrl_c_is_heard_where_python_drops_what_is_raised(terminal: Terminal) -> None:
+    words = ("up", "--tools", ARITHMETIC, "--cpu", "0", "--long", "0", "--orchestrators", "0", "--no-flower", "--no-api")
+    with terminal.start(*words, program=(sys.executable, "-c", STOPPED_IN_A_FINALIZER)) as process:
+        read_until(process, "Ready")
+        process.send_signal(signal.SIGUSR1)
+        stopped = ended(process)
+    assert is_quiet(stopped), stopped
+    assert stopped.code == ExitStatus.INTERRUPTED
     terminal.until_nothing_is_left()
 
 

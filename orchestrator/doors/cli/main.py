@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import signal
 import sys
+import threading
 from importlib import metadata
 from types import FrameType
 from typing import Annotated, Any, Final, NoReturn
@@ -108,6 +109,7 @@ def toolfleet(
 
 def main() -> None:
     """Run the command; `toolfleet.exit_status` says how it ends."""
+    sys.unraisablehook = _hear_what_was_dropped
     # Containers stop us with SIGTERM, a closed terminal with SIGHUP: clean up for them as for Ctrl-C.
     for number in (signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) is not signal.SIG_IGN:  # as under nohup
@@ -142,3 +144,20 @@ def _as_ctrl_c(number: int, _frame: FrameType | None) -> None:
         raise KeyboardInterrupt
     # Through SIGINT's own handler: asyncio has put one there that lets its tasks clean up.
     signal.raise_signal(signal.SIGINT)
+
+
+_HEARD_AGAIN_AFTER_S: Final = 0.05
+
+
+def _hear_what_was_dropped(ignored: sys.UnraisableHookArgs) -> None:
+    """Deliver a signal again if it came in code whose exceptions Python drops: a finalizer, a weak reference's callback.
+
+    It comes from a thread and a moment later, because an exception that is raised in this hook is dropped as well.
+    """
+    if not isinstance(ignored.exc_value, KeyboardInterrupt):
+        sys.__unraisablehook__(ignored)
+        return
+    number = _received.pop() if _received else signal.SIGINT
+    again = threading.Timer(_HEARD_AGAIN_AFTER_S, signal.raise_signal, (number,))
+    again.daemon = True
+    again.start()

@@ -70,8 +70,9 @@ def test_ctrl_c_in_the_first_second_is_quiet(terminal: Terminal, words: tuple[st
 
 
 def test_ctrl_c_is_heard_where_python_drops_what_is_raised(terminal: Terminal) -> None:
-    words = ("up", "--tools", ARITHMETIC, "--cpu", "0", "--long", "0", "--orchestrators", "0", "--no-flower", "--no-api")
-    with terminal.start(*words, program=(sys.executable, "-c", STOPPED_IN_A_FINALIZER)) as process:
+    words = ("up", "--tools", ARITHMETIC, "--cpu", "0", "--long", "0", "--orchestrators", "0", "--no-flower")
+    program = (sys.executable, "-c", STOPPED_IN_A_FINALIZER)
+    with terminal.start(*words, "--no-api", program=program) as process:
         read_until(process, "Ready")
         process.send_signal(signal.SIGUSR1)
         stopped = ended(process)

@@ -150,7 +150,7 @@ _HEARD_AGAIN_AFTER_S: Final = 0.05
 
 
 def _hear_what_was_dropped(ignored: sys.UnraisableHookArgs) -> None:
-    """Deliver a signal again if it came in code whose exceptions Python drops: a finalizer, a weak reference's callback.
+    """Deliver a signal again if it came in code whose exceptions Python drops, such as a finalizer.
 
     It comes from a thread and a moment later, because an exception that is raised in this hook is dropped as well.
     """

@@ -47,6 +47,9 @@ from .errors import (
     UnknownTool as UnknownTool,
     WorkerNotReady as WorkerNotReady,
 )
+from .garbage import (
+    collect_rarely as collect_rarely,
+)
 from .handwritten import (
     hand_written as hand_written,
 )

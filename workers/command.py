@@ -20,6 +20,7 @@ from kombu.exceptions import OperationalError
 from toolfleet.connections import address
 from toolfleet.errors import BrokerUnreachable, InvalidSettings, ToolfleetError
 from toolfleet.exit_status import ExitStatus, status_of
+from toolfleet.garbage import collect_rarely
 from toolfleet.local.fleet import redis_or_embedded
 from toolfleet.local.lifeline import stop_with
 from toolfleet.local.worker_process import CLEAR_LINE
@@ -179,6 +180,7 @@ def _serve(celery: Any, pool: Pool, queues: Sequence[str], name: str, log_level:
     )
     told: list[str] = []
     worker_shutting_down.connect(lambda how, **_: told.append(how), weak=False)
+    collect_rarely()  # before a pool of processes is forked: they share what is there
     serving.start()
     code = int(serving.exitcode or 0)
     # Celery calls a stop by Ctrl-C a failure, though every call has ended or was handed back.

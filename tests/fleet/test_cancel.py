@@ -15,7 +15,6 @@ from toolfleet.connections import connect_async
 from toolfleet.orchestrator import Orchestrator
 from toolfleet.orchestrator.fleet.cancel import CancelRequest
 from toolfleet.streams import Priority
-from toolfleet.workers.delivery.message import AT_ONCE_S
 
 
 @pytest.fixture(scope="module")
@@ -162,7 +161,6 @@ async def test_a_call_cancelled_in_its_queue_never_starts_on_a_worker_that_comes
     kill(worker)
     answer = asyncio.create_task(orchestrator.execute(asking(("play_once", {"stage": stage.path}))))
     call_id = await queued_call(fleet)
-    await asyncio.sleep(AT_ONCE_S)  # what is meant is a call that has waited
     await orchestrator._services.canceller.cancel([CancelRequest(call_id, "play_once", time.time() + 60)])
     await asyncio.to_thread(replenish, fleet, io=1)
     [message] = await answer

@@ -48,9 +48,8 @@ class DirectPublisher:
                 arguments += self._lane(message)
             stream, properties = self._place(message.queue, message.priority)
             headers = message.headers
-            claim = headers.get("claim")
-            arguments += (stream, message.body, orjson.dumps(headers), properties)
-            arguments += (headers["id"], str(claim)) if claim else ("", "")
+            arguments += (stream, message.body, orjson.dumps(headers), properties, headers["id"])
+            arguments.append(str(headers.get("claim") or ""))
         await (self._publish_in_lanes if with_lanes else self._publish)(args=arguments)
 
     def _lane(self, message: TaskMessage) -> tuple[str, str]:

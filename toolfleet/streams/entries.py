@@ -1,10 +1,10 @@
 """Messages as stream entries, there and back.
 
 What comes back from Redis is believed only after it was checked: a malformed entry raises `Malformed`, never anything
-else, so that no entry can end a worker. The keys of an entry: `b` body, `h` headers, `p` properties, and for a call
-that must be claimed `id` and `claim` (seconds), which the fetch script reads without parsing JSON. A message that was
-carried from one stream to another has `first`, the id of its first entry, which stands in its claim, and `earlier`, how
-many of its deliveries before that count.
+else, so that no entry can end a worker. The keys of an entry: `b` body, `h` headers, `p` properties; for a task its
+`id`, and for a call that must be claimed `claim` (seconds): the fetch script reads them without parsing JSON. A message
+that was carried from one stream to another has `first`, the id of its first entry, which stands in its claim, and
+`earlier`, how many of its deliveries before that count.
 """
 
 from __future__ import annotations
@@ -28,13 +28,18 @@ class Malformed(ValueError):
 
 
 class DeliveredEntry(NamedTuple):
-    """One entry as it was read. `deliveries` is 1 the first time."""
+    """One entry as it was read. `deliveries` is 1 the first time.
+
+    `cancelled` says that its call was cancelled before the read, `returned` that another consumer had it before.
+    """
 
     stream: str
     entry_id: str
     deliveries: int
     claimed: bool
     fields: Fields
+    cancelled: bool = False
+    returned: bool = False
 
 
 class StreamMessage(virtual.Message):  # type: ignore[misc]  # kombu ships no types
@@ -52,6 +57,8 @@ class StreamMessage(virtual.Message):  # type: ignore[misc]  # kombu ships no ty
         deliveries = delivery.deliveries + earlier
         headers["deliveries"] = deliveries
         headers["claimed"] = delivery.claimed
+        headers["cancelled"] = delivery.cancelled
+        headers["returned"] = delivery.returned
         delivery_info["stream"] = delivery.stream
         delivery_info["entry_id"] = delivery.entry_id
         delivery_info["consumer"] = consumer
@@ -122,8 +129,10 @@ def encode(message: Mapping[str, Any], headers: Mapping[str, Any], max_bytes: in
         raise ValueError(f"the message has {len(body)} bytes; max_message_bytes allows {max_bytes}")
     properties = {name: value for name, value in message["properties"].items() if name not in _RECREATED}
     fields = ["b", body, "h", dumps(headers), "p", dumps(properties)]
-    if claim := headers.get("claim"):
-        fields += ["id", str(headers["id"]), "claim", str(claim)]
+    if task_id := headers.get("id"):
+        fields += ["id", str(task_id)]
+        if claim := headers.get("claim"):
+            fields += ["claim", str(claim)]
     return fields
 
 

@@ -1,9 +1,9 @@
 """What to read next, and what a reply means. No I/O: commands go out and replies come in through the channel.
 
-Two ways to read. FETCH is a script: exact in its credit, strict in its levels, it claims calls, takes returned and
-scheduled messages, and never waits. BLOCK is a plain XREADGROUP over all streams: it waits, so a lone message arrives
-at once and costs no second round trip. After a FETCH that found less than it may take comes BLOCK; after a BLOCK that
-found more than a little, or nothing for its whole time, comes FETCH.
+Two ways to read. FETCH is a script: exact in its credit, strict in its levels, it claims calls, looks for cancels,
+takes returned and scheduled messages, and never waits. BLOCK is a plain XREADGROUP over all streams: it waits, so a
+lone message arrives at once and costs no second round trip. After a FETCH that found less than it may take comes BLOCK;
+after a BLOCK that found more than a little, or nothing for its whole time, comes FETCH.
 """
 
 from __future__ import annotations
@@ -70,7 +70,8 @@ class Reader:
             scripts.FETCH_SHA,
             len(streams),
             *streams,
-            *(GROUP, self._consumer, RETURNED, budget, self._keys.claim(""), self._keys.counters()),
+            *(GROUP, self._consumer, RETURNED, budget),
+            *(self._keys.claim(""), self._keys.cancelled(""), self._keys.counters()),
             # What is not due yet waits for the queue, never for one of its lanes.
             *(self._keys.scheduled(queue) for queue in queues if home_of(queue) is None),
         ]
@@ -84,8 +85,16 @@ class Reader:
         self._next_due_ms, entries = reply
         self._fetch = len(entries) >= read.budget
         return [
-            DeliveredEntry(read.streams[position - 1], entry_id.decode(), deliveries, bool(claimed), fields)
-            for position, entry_id, deliveries, claimed, fields in entries
+            DeliveredEntry(
+                read.streams[position - 1],
+                entry_id.decode(),
+                deliveries,
+                bool(claimed),
+                fields,
+                bool(cancelled),
+                bool(returned),
+            )
+            for position, entry_id, deliveries, claimed, cancelled, returned, fields in entries
         ]
 
     def _take_waited(self, read: Read, reply: Any) -> list[DeliveredEntry]:

@@ -81,7 +81,7 @@ def tool_task(tool: Tool[..., Any]) -> ToolTask:
     return task
 
 
-_FACTS: Final = ("id", "task", "deliveries", "claimed", "claim", "contract", "passed_unix_s")
+_FACTS: Final = ("id", "task", "deliveries", "claimed", "cancelled", "returned", "claim", "contract", "passed_unix_s")
 
 
 def _headers(request: Any) -> dict[str, Any]:

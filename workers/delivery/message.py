@@ -7,12 +7,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from typing import Any, Final, NamedTuple, Self
+from typing import Any, NamedTuple, Self
 from uuid import uuid4
 
 from toolfleet.calls import Effect
-
-AT_ONCE_S: Final = 1.0
 
 
 class Delivery(NamedTuple):
@@ -20,8 +18,10 @@ class Delivery(NamedTuple):
 
     `stream`, `entry_id` and `consumer` locate the pending entry on Redis Streams; they are empty on other brokers.
     `claimed` says that the transport has claimed the call for this very delivery. `first_id` is the entry in which the
-    call was sent, if it was carried to another stream since. `sent_once` says that the call was sent as one with an
-    effect that must not happen twice; `contract` is that of the spec that it was sent with.
+    call was sent, if it was carried to another stream since. `cancelled` says that the call was cancelled while it
+    waited, `returned` that another worker had it before, whether or not that delivery counts. `sent_once` says that
+    the call was sent as one with an effect that must not happen twice; `contract` is that of the spec that it was sent
+    with.
     """
 
     task_id: str
@@ -33,6 +33,8 @@ class Delivery(NamedTuple):
     consumer: str = ""
     deliveries: int = 1
     claimed: bool = False
+    cancelled: bool = False
+    returned: bool = False
     worker: str = ""
     came_unix_s: float = 0.0
     first_id: str = ""
@@ -58,6 +60,8 @@ class Delivery(NamedTuple):
             consumer=delivery_info.get("consumer", ""),
             deliveries=deliveries,
             claimed=bool(headers.get("claimed")),
+            cancelled=bool(headers.get("cancelled")),
+            returned=bool(headers.get("returned")),
             worker=worker,
             came_unix_s=time.time(),
             first_id=delivery_info.get("first_id", ""),
@@ -70,10 +74,10 @@ class Delivery(NamedTuple):
         """Return what a repeat would do, by the tool as it is here and as the call was sent: releases may change it."""
         return Effect.ONCE if self.sent_once else declared
 
-    def came_at_once(self, now_unix_s: float) -> bool:
-        """Return whether it hardly waited in its queue, as far as clocks agree. Only Redis Streams can tell."""
-        sent_ms, _, _ = (self.first_id or self.entry_id).partition("-")
-        return sent_ms.isdigit() and abs(now_unix_s - int(sent_ms) / 1000) < AT_ONCE_S
+    @property
+    def is_new(self) -> bool:
+        """Whether no worker can have had it before, and the read looked for a cancel. Only Redis Streams can tell."""
+        return bool(self.stream) and self.deliveries == 1 and not (self.returned or self.first_id)
 
     @property
     def claimant(self) -> str:

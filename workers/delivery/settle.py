@@ -62,15 +62,14 @@ class Settlement(NamedTuple):
     @classmethod
     def of(cls, delivery: Delivery, call: ToolCall, result: Returned | Failed | Submitted, seal: Seal) -> Settlement:
         """The settlement of a delivered call, whose result says now which worker it was."""
-        if not isinstance(result, Submitted):
-            result = result.model_copy(update={"attempt": _attempt(delivery)})
+        attempt = None if isinstance(result, Submitted) else _attempt(delivery)
         return cls(
             stream=delivery.stream,
             entry_id=delivery.entry_id,
             consumer=delivery.consumer,
             call_id=call.call_id,
             reply_to=call.reply_to,
-            sealed=seal.close_result(result, call.call_id),
+            sealed=seal.close_result(result, call.call_id, attempt),
         )
 
 

@@ -6,14 +6,14 @@ Says what came of it as a result or, when this worker must not settle the call, 
 from __future__ import annotations
 
 import asyncio
-import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 import redis.asyncio
 
+from toolfleet.batcher import Batcher
 from toolfleet.callbacks import callbacks
 from toolfleet.calls import Failed, FailureKind, NotDone, Returned, Submitted, ToolCall
 from toolfleet.context import Context
@@ -32,6 +32,9 @@ from toolfleet.workers.delivery.progress import ProgressReporter
 from toolfleet.workers.perform.endings import Ending, Interruption
 from toolfleet.workers.tool.execute import compensate, execute, reconcile
 from toolfleet.workers.tool.failures import cancelled_unstarted, in_doubt
+
+MAX_LEFTOVERS: Final = 500
+"""Calls whose leftovers are asked for with one command."""
 
 
 class ToolRuns:
@@ -57,6 +60,8 @@ class ToolRuns:
         self._checkpoints = checkpoints
         self._threads = threads
         self._interceptors = interceptors
+        self._leftovers: Batcher[str, tuple[bytes | None, bytes | None]]
+        self._leftovers = Batcher(self._read_all_leftovers, max_batch=MAX_LEFTOVERS)
 
     async def run(
         self, delivery: Delivery, decision: Admitted | Unresolved, tool: Tool[..., Any]
@@ -91,13 +96,11 @@ class ToolRuns:
     async def _start(
         self, delivery: Delivery, call: ToolCall, tool: Tool[..., Any]
     ) -> Returned | Failed | Submitted | Ending:
-        checkpoint = None
-        # A worker that stopped in order has handed back its calls uncounted; only long ones are worth the look then.
-        # What came up at once was not cancelled before this worker could hear of it.
-        if tool.spec.long_running or delivery.deliveries > 1 or not delivery.came_at_once(time.time()):
+        is_cancelled, checkpoint = delivery.cancelled, None
+        if not delivery.is_new and not is_cancelled:
             is_cancelled, checkpoint = await self._read_leftovers(call)
-            if is_cancelled:
-                return cancelled_unstarted(tool.spec.name)
+        if is_cancelled:
+            return cancelled_unstarted(tool.spec.name)
         reached(Point.CLAIMED, call.call_id)
         context = self._context(delivery, call, checkpoint)
         if tool.spec.long_running:
@@ -138,16 +141,21 @@ class ToolRuns:
 
         A worker that was not there yet has not heard of a cancelled handle otherwise.
         """
-        keys = [self._keys.cancelled(call.call_id), self._keys.checkpoint(call.call_id)]
-
-        async def read() -> list[Any]:
-            found: list[Any] = await self._client.mget(keys)
-            return found
-
-        mark, sealed = await until_redis_is_back(read)
+        mark, sealed = await self._leftovers.add(call.call_id)
         if sealed is not None:
             self._checkpoints.found(call.call_id)
         return mark is not None, opened(self._seal, sealed, call.call_id)
+
+    async def _read_all_leftovers(self, call_ids: Sequence[str]) -> list[tuple[bytes | None, bytes | None]]:
+        marks = [self._keys.cancelled(call_id) for call_id in call_ids]
+        checkpoints = [self._keys.checkpoint(call_id) for call_id in call_ids]
+
+        async def read() -> list[Any]:
+            found: list[Any] = await self._client.mget([*marks, *checkpoints])
+            return found
+
+        found = await until_redis_is_back(read)
+        return list(zip(found[: len(marks)], found[len(marks) :], strict=True))
 
 
 def _never() -> bool:

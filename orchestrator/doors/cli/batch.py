@@ -14,6 +14,7 @@ import typer
 from rich.console import Console
 
 from toolfleet.errors import ToolfleetError
+from toolfleet.garbage import collect_rarely
 from toolfleet.local.fleet import LocalFleet, redis_or_embedded, where_processes_join
 from toolfleet.orchestrator.api import Orchestrator
 from toolfleet.orchestrator.batch import (
@@ -107,6 +108,7 @@ def batch(
             prices=Prices(price_in, price_out),
             cancels=cancel_on_interrupt,
         )
+        collect_rarely()
         try:
             summary = asyncio.run(session.run(settings))
         except (KeyboardInterrupt, ToolfleetError):

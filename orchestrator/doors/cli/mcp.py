@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from toolfleet.errors import ExtraMissing, PortInUse
+from toolfleet.garbage import collect_rarely
 from toolfleet.local.fleet import LocalFleet, redis_or_embedded
 from toolfleet.orchestrator.api import Orchestrator
 from toolfleet.settings import Settings
@@ -60,6 +61,7 @@ async def _serve(settings: Settings, door: socket.socket | None) -> None:
     from toolfleet.orchestrator.doors.mcp import mcp_app, serve_stdio  # noqa: PLC0415  # an extra
 
     async with Orchestrator(settings=settings) as orchestrator:
+        collect_rarely()
         if door is None:
             await serve_stdio(orchestrator)
         else:

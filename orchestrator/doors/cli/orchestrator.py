@@ -18,6 +18,7 @@ from rich.console import Console
 
 from toolfleet.connections import address
 from toolfleet.errors import OperatorError
+from toolfleet.garbage import collect_rarely
 from toolfleet.local.fleet import redis_or_embedded
 from toolfleet.local.lifeline import stop_with
 from toolfleet.orchestrator.api import Orchestrator
@@ -75,6 +76,7 @@ async def _work(settings: Settings, console: Console, named: str | None) -> None
         chosen_model(console, named) as model,
         Orchestrator(model, settings=settings) as orchestrator,
     ):
+        collect_rarely()
         console.print(f"Redis:         {address(settings.redis_url)}", markup=False)
         console.print(f"orchestrator:  {orchestrator.orchestrator_id}", markup=False)
         console.print("Ready. Ctrl-C hands its runs over and stops.")

@@ -15,6 +15,7 @@ from rich.console import Console
 
 from toolfleet.connections import address, connect_async
 from toolfleet.errors import ExtraMissing, InvalidSettings, OperatorError
+from toolfleet.garbage import collect_rarely
 from toolfleet.local.fleet import redis_or_embedded
 from toolfleet.local.lifeline import stop_with
 from toolfleet.orchestrator.doors.cli.choosing_model import ModelOption, chosen_model
@@ -107,6 +108,7 @@ async def _serve(
         serving = asyncio.create_task(server.serve(sockets=[bound]))
         while not (server.started or serving.done()):  # noqa: ASYNC110  # uvicorn says so in no other way
             await asyncio.sleep(0.01)
+        collect_rarely()
         if server.started:
             console.print("Ready. Ctrl-C stops it.")
         await serving

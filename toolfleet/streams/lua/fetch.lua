@@ -1,15 +1,17 @@
--- Delivers up to `budget` messages and claims the calls among them.
+-- Delivers up to `budget` messages, claims the calls among them, and says which were cancelled while they waited.
 -- Levels come strictly in turn, and the queues of one level in the order given; within a stream what was
 -- returned comes before what is new. A message whose call another message has claimed is a copy: dropped, counted.
 --
 -- KEYS  the streams, first to last
--- ARGV  group, consumer, returned, budget, claim prefix, counters, then each queue's scheduled set
--- Reply {milliseconds until the next scheduled message or -1, {{stream's position, id, deliveries, claimed, fields}…}}
+-- ARGV  group, consumer, returned, budget, claim prefix, prefix of the cancel marks, counters, then each queue's
+--       scheduled set
+-- Reply {milliseconds until the next scheduled message or -1,
+--        {{stream's position, id, deliveries, claimed, cancelled, returned, fields}…}}; flags are 0 or 1
 --
 -- Nothing may fail once a message has been delivered: the reply would be lost with it. Hence every `pcall`.
 
 local group, consumer, returned = ARGV[1], ARGV[2], ARGV[3]
-local budget, claim_prefix, counters = tonumber(ARGV[4]), ARGV[5], ARGV[6]
+local budget, claim_prefix, cancel_prefix, counters = tonumber(ARGV[4]), ARGV[5], ARGV[6], ARGV[7]
 local delivered = {}
 
 local function failed(reply)
@@ -33,17 +35,7 @@ local function make_due(scheduled)
 end
 
 -- 1: claimed for this message. 0: nothing to claim, or the claim could not be written. nil: another message has it.
-local function claim(id, fields)
-    local task, ttl_s
-    for i = 1, #fields, 2 do
-        if fields[i] == 'id' then
-            task = fields[i + 1]
-        elseif fields[i] == 'first' then
-            id = fields[i + 1]  -- the message was carried here: its claim is that of its first entry
-        elseif fields[i] == 'claim' then
-            ttl_s = tonumber(fields[i + 1])
-        end
-    end
+local function claim(id, task, ttl_s)
     if not task or not ttl_s or ttl_s < 1 then return 0 end
     local key = claim_prefix .. task
     local set = redis.pcall('SET', key, id, 'NX', 'EX', math.floor(ttl_s))
@@ -55,10 +47,21 @@ local function claim(id, fields)
     return nil
 end
 
-local function deliver(position, id, fields, deliveries)
-    local claimed = claim(id, fields)
+local function deliver(position, id, fields, deliveries, given_back)
+    local first, task, ttl_s = id, nil, nil
+    for i = 1, #fields, 2 do
+        if fields[i] == 'id' then
+            task = fields[i + 1]
+        elseif fields[i] == 'first' then
+            first = fields[i + 1]  -- the message was carried here: its claim is that of its first entry
+        elseif fields[i] == 'claim' then
+            ttl_s = tonumber(fields[i + 1])
+        end
+    end
+    local claimed = claim(first, task, ttl_s)
     if claimed then
-        delivered[#delivered + 1] = {position, id, deliveries, claimed, fields}
+        local cancelled = task and redis.pcall('EXISTS', cancel_prefix .. task) == 1 and 1 or 0
+        delivered[#delivered + 1] = {position, id, deliveries, claimed, cancelled, given_back, fields}
     else
         redis.pcall('XACK', KEYS[position], group, id)
         redis.pcall('XDEL', KEYS[position], id)
@@ -78,7 +81,7 @@ local function take_returned(position)
     local entries = redis.pcall('XCLAIM', stream, group, consumer, 0, unpack(ids))
     if failed(entries) then return end
     for _, entry in ipairs(entries) do
-        if entry and entry[2] then deliver(position, entry[1], entry[2], deliveries[entry[1]] + 1) end
+        if entry and entry[2] then deliver(position, entry[1], entry[2], deliveries[entry[1]] + 1, 1) end
     end
 end
 
@@ -96,12 +99,12 @@ local function take_new(position)
     if failed(reply) then return reply end
     if not reply then return end
     for _, entry in ipairs(reply[1][2]) do
-        deliver(position, entry[1], entry[2], 1)
+        deliver(position, entry[1], entry[2], 1, 0)
     end
 end
 
 local next_due_ms = -1
-for i = 7, #ARGV do
+for i = 8, #ARGV do
     local due_ms = make_due(ARGV[i])
     if due_ms and (next_due_ms < 0 or due_ms < next_due_ms) then next_due_ms = due_ms end
 end

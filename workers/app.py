@@ -26,6 +26,7 @@ from toolfleet.workers.celery.poll_jobs import PollJobs
 from toolfleet.workers.celery.reading_lanes import ReadLanes
 from toolfleet.workers.celery.task import tool_task
 from toolfleet.workers.celery.task_events import BatchingDispatcher
+from toolfleet.workers.pool_presets import PREFORK
 from toolfleet.workers.tool.interceptors import interceptors_of
 
 MODULES_VARIABLE: Final = "TOOLFLEET_TOOLS"
@@ -49,6 +50,7 @@ def worker_app(
     logging.getLogger("celery.pool").setLevel(logging.INFO)
     app = celery_app(settings)
     app.toolfleet = Fleet(settings, tools, interceptors)
+    app.conf.worker_pool = PREFORK  # for `celery --app … worker`, which would take Celery's own
     app.events.dispatcher_cls = BatchingDispatcher
     for tool in tools.values():
         app.register_task(tool_task(tool))

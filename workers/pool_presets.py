@@ -9,8 +9,9 @@ from typing import Final
 from toolfleet.errors import InvalidSettings
 
 ASYNCIO: Final = "toolfleet.workers.celery.pool:AsyncioPool"
+PREFORK: Final = "toolfleet.workers.celery.processes:ProcessPool"
 
-KINDS: Final = {"asyncio": ASYNCIO, "prefork": "prefork", "threads": "threads", "solo": "solo"}
+KINDS: Final = {"asyncio": ASYNCIO, "prefork": PREFORK, "threads": "threads", "solo": "solo"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,9 +25,9 @@ class Pool:
 
 POOLS: Final = {
     "io": Pool(ASYNCIO, concurrency=1000),
-    "cpu": Pool("prefork", concurrency=os.cpu_count() or 2),
+    "cpu": Pool(PREFORK, concurrency=os.cpu_count() or 2),
     # A process per long job: it can be killed, and its leak ends with it.
-    "long": Pool("prefork", concurrency=4),
+    "long": Pool(PREFORK, concurrency=4),
 }
 
 

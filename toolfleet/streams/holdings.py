@@ -5,6 +5,7 @@ A dropped connection changes nothing here. Tasks that were running go on, and ar
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 import threading
@@ -73,6 +74,7 @@ class Holdings:
 
     def abandoned(self) -> list[str]:
         """Orphans that nobody can run any more: Celery drops what waits when a connection is lost."""
+        gc.collect()  # Celery's requests are in reference cycles
         running = self.running()
         return [tag for tag, message in self.orphans.items() if message() is None and tag not in running]
 

@@ -65,6 +65,11 @@ class Settings(BaseSettings):
     shutdown_grace_s: Annotated[float, Field(ge=0)] = 30.0
     """How long a worker that was asked to stop lets running calls end; then it gives them back."""
 
+    blocked_loop_s: Seconds = 120.0
+    """A worker whose event loop a tool blocks for this long is ended; its log has the stack of what blocks it.
+
+    Code that keeps Python's interpreter lock, and so cannot be looked at, has three times as long."""
+
     max_deliveries: Annotated[int, Field(ge=1)] = 5
     """A call that lost this many workers ends as crashed: it probably kills them."""
 

@@ -30,10 +30,10 @@ from toolfleet.tool import Tool
 from toolfleet.workers.app import modules_from_environment, worker_app
 from toolfleet.workers.celery.joining import join
 from toolfleet.workers.celery.node_name import generated_name, hold_name
-from toolfleet.workers.celery.pool import TOOL_THREAD
 from toolfleet.workers.modules import not_served, tools_of
 from toolfleet.workers.pool_presets import POOLS, Pool, pool_for
 from toolfleet.workers.tool.interceptors import interceptors_of
+from toolfleet.workers.tool.threads import TOOL_THREAD
 
 BROKER_WITHIN_S = 5.0
 

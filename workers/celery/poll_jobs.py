@@ -14,8 +14,8 @@ from typing import Any, Final
 import structlog
 from celery import bootsteps
 
-from toolfleet.workers.celery.pool import TOOL_THREAD
 from toolfleet.workers.jobs.poller import GIVE_BACK_WITHIN_S, STOP_WITHIN_S, Poller, tools_with_jobs
+from toolfleet.workers.tool.threads import TOOL_THREAD
 
 log = structlog.get_logger("toolfleet.workers")
 

@@ -7,28 +7,31 @@ from __future__ import annotations
 
 import asyncio
 import os
+import sys
 import threading
 import time
+import traceback
 from collections import deque
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final
 
 import structlog
 from celery.concurrency.base import BasePool, apply_target
+from celery.worker import state
 from kombu.asynchronous import Hub
 
+from toolfleet.exit_status import ExitStatus
 from toolfleet.workers.celery.request import ToolRequest
+from toolfleet.workers.celery.watchdog import Watchdog
 from toolfleet.workers.perform.endings import Ending, Interruption
 from toolfleet.workers.perform.performer import Performer
+from toolfleet.workers.tool.failures import blocked
+from toolfleet.workers.tool.threads import ToolThreads
 
 log = structlog.get_logger("toolfleet.workers")
 
 REPORT_WITHIN_S: Final = 0.005
 """How long Celery may take a call for running that has ended, while there is room for more."""
-
-TOOL_THREAD: Final = "tool"
-"""How the names of the threads of blocking tools begin."""
 
 LET_GO_S: Final = 0.001
 """How long Celery's thread stands aside for a call that arrives at an idle pool."""
@@ -46,7 +49,7 @@ class AsyncioPool(BasePool):  # type: ignore[misc]  # celery ships no types
 
     def on_start(self) -> None:
         """Start the loop's thread. Returns when the loop runs."""
-        self._threads = ThreadPoolExecutor(min(self.limit, MAX_THREADS), thread_name_prefix=TOOL_THREAD)
+        self._threads = ToolThreads(min(self.limit, MAX_THREADS), self._retire)
         self._arrived: deque[ToolRequest] = deque()
         self._ended: deque[tuple[ToolRequest, Ending, float]] = deque()
         # By request, not by id: two messages may bring the same call.
@@ -56,6 +59,8 @@ class AsyncioPool(BasePool):  # type: ignore[misc]  # celery ships no types
         self._started = threading.Event()
         self._settings = self.app.toolfleet.settings
         self._loop = _new_event_loop()
+        self._stops = False
+        self._watchdog = Watchdog(self._loop, self._settings.blocked_loop_s, self._end_blocked)
         running = threading.Event()
         self._thread = threading.Thread(target=self._run_loop, args=(running,), name="tools", daemon=True)
         self._thread.start()
@@ -98,7 +103,8 @@ class AsyncioPool(BasePool):  # type: ignore[misc]  # celery ships no types
         if not self._thread.is_alive():
             return
         asyncio.run_coroutine_threadsafe(self._drain(self._settings.shutdown_grace_s), self._loop).result()
-        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._watchdog.stop()
+        self._loop.call_soon_threadsafe(self._stop)
         self._thread.join()
         self._threads.shutdown(wait=False, cancel_futures=True)
         self._report_ended()
@@ -124,7 +130,8 @@ class AsyncioPool(BasePool):  # type: ignore[misc]  # celery ships no types
             "max-concurrency": self.limit,
             "processes": [os.getpid()],
             "running": len(self._tasks),
-            "max-threads": min(self.limit, MAX_THREADS),
+            "max-threads": self._threads.count,
+            "hanging-threads": self._threads.hanging,
         }
 
     # --- on the loop's thread -----------------------------------------------------------------------------------
@@ -132,15 +139,29 @@ class AsyncioPool(BasePool):  # type: ignore[misc]  # celery ships no types
     def _run_loop(self, running: threading.Event) -> None:
         asyncio.set_event_loop(self._loop)
         self._loop.call_soon(self._open, running)
-        self._loop.run_forever()
+        while not self._stops:
+            self._run_until_it_stops()
         self._loop.run_until_complete(self._performer.aclose())
         self._loop.run_until_complete(self._loop.shutdown_asyncgens())
         self._loop.close()
+
+    def _run_until_it_stops(self) -> None:
+        # Other calls run here too. SystemExit and KeyboardInterrupt come through from tasks and callbacks of a tool's
+        # own; whoever awaits such a task gets them as well.
+        try:
+            self._loop.run_forever()
+        except BaseException as error:  # a tool may raise anything
+            log.warning("tool_left_the_loop", exc_info=error)
+
+    def _stop(self) -> None:
+        self._stops = True
+        self._loop.stop()
 
     def _open(self, running: threading.Event) -> None:
         self._performer = Performer(
             self._settings, self.app.toolfleet.tools, self._threads, self.app.toolfleet.interceptors
         )
+        self._watchdog.start()
         running.set()
 
     def _start_arrived(self) -> None:
@@ -188,6 +209,33 @@ class AsyncioPool(BasePool):  # type: ignore[misc]  # celery ships no types
             task.cancel(Interruption.SHUTDOWN)
         if self._tasks:
             await asyncio.wait(self._tasks.values(), timeout=5)
+
+    # --- on other threads ---------------------------------------------------------------------------------------
+
+    def _end_blocked(self) -> None:
+        """Settle the call that blocks the loop, if it can be told, and end this process: its other calls move."""
+        stack = sys._current_frames().get(self._thread.ident or 0)
+        limit_s = self._settings.blocked_loop_s
+        log.error(
+            "worker_blocked",
+            seconds=limit_s,
+            calls=[request.id for request in tuple(self._tasks)],
+            stack="".join(traceback.format_stack(stack)),
+        )
+        while stack is not None and stack.f_code is not AsyncioPool._perform.__code__:
+            stack = stack.f_back
+        if stack is not None:
+            request: ToolRequest = stack.f_locals["request"]
+            effect = request.delivery.effect(request.task.effect)
+            request.task.settle_from_outside(request, blocked(request.name, limit_s, effect))
+        os._exit(ExitStatus.FAILED)
+
+    def _retire(self) -> None:
+        """Let this worker stop in order, to be replaced: it could run no blocking tool any more."""
+        log.error("worker_out_of_threads", threads=self._threads.count)
+        state.should_stop = ExitStatus.FAILED
+        if self._hub is not None:
+            self._hub.call_soon(self._report_ended)  # to wake it
 
     # --- on Celery's thread -------------------------------------------------------------------------------------
 

@@ -54,6 +54,10 @@ class ToolTask(Task):  # type: ignore[misc]  # celery ships no types
 
     def end_from_outside(self, request: ToolRequest, kind: FailureKind) -> None:
         """Settle a call whose tool cannot: it was revoked, or the process that ran it is gone. Blocks briefly."""
+        self.settle_from_outside(request, _failure(request.name, kind, request.delivery.effect(self.effect)))
+
+    def settle_from_outside(self, request: ToolRequest, failure: Failed) -> None:
+        """Settle a call with this failure, whatever its tool is at. Blocks briefly."""
         settings = self.app.toolfleet.settings
         seal = Seal(settings)
         try:
@@ -61,10 +65,7 @@ class ToolTask(Task):  # type: ignore[misc]  # celery ships no types
         except Refused:
             return  # nobody waits for it
         with connect(settings) as client:
-            settlement = Settlement.of(
-                request.delivery, call, _failure(call.tool, kind, request.delivery.effect(self.effect)), seal
-            )
-            settle_now(client, settings.keys, settlement)
+            settle_now(client, settings.keys, Settlement.of(request.delivery, call, failure, seal))
 
 
 def tool_task(tool: Tool[..., Any]) -> ToolTask:

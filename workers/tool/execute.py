@@ -28,6 +28,7 @@ from toolfleet.tool import Tool
 from toolfleet.workers.tool.failures import still_in_doubt
 from toolfleet.workers.tool.interceptors import run_through, with_attributes
 from toolfleet.workers.tool.results import encodable, failure_of, record_of
+from toolfleet.workers.tool.threads import ToolThreads
 
 log = structlog.get_logger("toolfleet.workers")
 
@@ -63,7 +64,8 @@ async def execute(
     except ToolError as error:
         return _tried(failure_of(error), context)
     except TimeoutError as error:
-        return _timed_out(tool, limit_s) if clock.expired() else _report_broken(call, error)
+        goes_on = threads is not None and not tool.is_async
+        return _timed_out(tool, limit_s, goes_on=goes_on) if clock.expired() else _report_broken(call, error)
     except asyncio.CancelledError as error:
         if _is_asked_to_cancel():
             raise
@@ -126,7 +128,8 @@ async def compensate(
             answer = await _ask(tool, "compensate", (done, call.undoes), context, threads)
         result = record_of(answer, returns_nothing=True)
     except TimeoutError as error:
-        return _timed_out(tool, limit_s) if clock.expired() else _report_broken(call, error)
+        goes_on = threads is not None and not inspect.iscoroutinefunction(tool.hooks.get("compensate"))
+        return _timed_out(tool, limit_s, goes_on=goes_on) if clock.expired() else _report_broken(call, error)
     except asyncio.CancelledError as error:
         if _is_asked_to_cancel():
             raise
@@ -193,12 +196,22 @@ async def _on_thread(function: Callable[..., Any], argument: Any, context: Conte
     given_up = threading.Event()
     context = replace(context, is_cancelled=given_up.is_set)
     # The thread sees the call's own context variables, `current_context()` among them.
-    run = contextvars.copy_context().run
+    running = threads.submit(contextvars.copy_context().run, _without_stop_iteration, function, argument, context)
     try:
-        return await asyncio.get_running_loop().run_in_executor(threads, run, function, argument, context)
+        return await asyncio.wrap_future(running)
     except asyncio.CancelledError:
         given_up.set()
+        if isinstance(threads, ToolThreads) and not running.cancelled():
+            threads.give_up(running)
         raise
+
+
+def _without_stop_iteration(function: Callable[..., Any], argument: Any, context: Context) -> Any:
+    """Call it. No future may hold a StopIteration: whoever waited for it would wait for ever."""
+    try:
+        return function(argument, context)
+    except StopIteration as error:
+        raise RuntimeError("tool failed: StopIteration") from error
 
 
 def _limit_s(call: ToolCall, tool: Tool[..., Any], now_unix_s: float) -> float:
@@ -212,10 +225,13 @@ def _is_asked_to_cancel() -> bool:
     return task is not None and task.cancelling() > 0
 
 
-def _timed_out(tool: Tool[..., Any], limit_s: float) -> Failed:
-    return Failed(
-        kind=FailureKind.TIMED_OUT, message=f"{tool.spec.name} did not finish within {limit_s:.3g} s and was stopped."
-    )
+def _timed_out(tool: Tool[..., Any], limit_s: float, *, goes_on: bool) -> Failed:
+    message = f"{tool.spec.name} did not finish within {limit_s:.3g} s"
+    if not goes_on:
+        return Failed(kind=FailureKind.TIMED_OUT, message=f"{message} and was stopped.")
+    doubt = "." if tool.spec.effect.repeatable else ": its effect may or may not happen."
+    message += f". Its thread cannot be stopped and may still be at work{doubt}"
+    return Failed(kind=FailureKind.TIMED_OUT, message=message)
 
 
 def _tried(failure: Failed, context: Context) -> Failed:

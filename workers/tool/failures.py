@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from toolfleet.calls import Failed, FailureKind
+from toolfleet.calls import Effect, Failed, FailureKind
 
 
 def in_doubt(tool: str) -> Failed:
@@ -21,6 +21,13 @@ def still_in_doubt(tool: str, reason: str) -> Failed:
         message=f"{tool} was interrupted: its effect may or may not have happened, and it was not run again, because "
         f"its reconcile function {reason}. Check before you repeat it.",
     )
+
+
+def blocked(tool: str, limit_s: float, effect: Effect) -> Failed:
+    """The tool kept its worker's event loop to itself, and was ended with the worker."""
+    doubt = "" if effect.repeatable else " Its effect may or may not have happened."
+    message = f"{tool} blocked its worker for {limit_s:g} s and was ended with it.{doubt}"
+    return Failed(kind=FailureKind.TIMED_OUT, message=message)
 
 
 def cancelled_unstarted(tool: str) -> Failed:

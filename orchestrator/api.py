@@ -15,10 +15,10 @@ from typing import Any, Self, Unpack
 
 from toolfleet.calls import Failed, Returned, Submitted
 from toolfleet.connections import address
-from toolfleet.errors import CallerError
 from toolfleet.messages import AssistantMessage, Message, ToolMessage
 from toolfleet.misspelt import exact
 from toolfleet.orchestrator.calls.answers import OnUnknownTool
+from toolfleet.orchestrator.errors import NotOpen
 from toolfleet.orchestrator.fleet.catalog import Catalog
 from toolfleet.orchestrator.models.protocol import ChatModel
 from toolfleet.orchestrator.options import BatchOptions, RunOptions
@@ -37,10 +37,6 @@ from toolfleet.orchestrator.tools.offer import ToolProvider
 from toolfleet.orchestrator.wiring import Config, Services, find_redis, open_services
 from toolfleet.settings import Settings, read_settings
 from toolfleet.wire import Seal
-
-
-class NotOpen(CallerError):
-    """The orchestrator was asked for something before it was opened, or after it was closed."""
 
 
 class Orchestrator:

@@ -11,9 +11,9 @@ import redis.asyncio
 import structlog
 
 from toolfleet.catalog import Announcement, LiveWorkers, nobody_serves, offered_by
-from toolfleet.errors import UnknownTool
 from toolfleet.lanes import Routes
 from toolfleet.membership import complaint, must_be_ours
+from toolfleet.orchestrator.errors import UnknownTool
 from toolfleet.outages import while_it_may_be_away
 from toolfleet.settings import Settings
 from toolfleet.tool import ToolSpec

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import structlog
 
-from toolfleet.errors import IllegalTransition, RunNotOpen, StoreUnreachable, ToolfleetError
+from toolfleet.errors import StoreUnreachable
+from toolfleet.orchestrator.errors import IllegalTransition, LostRun, Overtaken, RunIsOver, RunNotOpen
 from toolfleet.orchestrator.run.events import ApprovalGiven, RunAdopted, RunEvent
 from toolfleet.orchestrator.run.value import Run
 from toolfleet.orchestrator.store.run_store import Entry, RunStore, Stored, folded
@@ -17,18 +18,6 @@ log = structlog.get_logger("toolfleet.orchestrator")
 
 AWAY_MAX_S = 60.0
 """How long one write waits for Redis before its run is left as it stands, to be read again."""
-
-
-class LostRun(ToolfleetError):
-    """The run is no longer ours to work on: another orchestrator owns it, or it was deleted."""
-
-
-class RunIsOver(ToolfleetError):
-    """Somebody else has ended the run while we worked on it."""
-
-
-class Overtaken(ToolfleetError):
-    """Others have taken the run elsewhere, so that our event makes no sense any more: look where it stands."""
 
 
 class Journal:

@@ -19,8 +19,9 @@ from typing import Any, Final, NamedTuple, cast
 import orjson
 import redis.asyncio
 
-from toolfleet.errors import AmbiguousId, RunNotFound, StoreUnreachable
+from toolfleet.errors import StoreUnreachable
 from toolfleet.messages import Message, UserMessage
+from toolfleet.orchestrator.errors import AmbiguousId, RunNotFound
 from toolfleet.orchestrator.run.events import RUN_EVENT, RunAdopted, RunEvent, RunResumed, RunStarted
 from toolfleet.orchestrator.run.outcome import result_for_parent
 from toolfleet.orchestrator.run.states import State

@@ -10,11 +10,11 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from tests.run import machine
 from toolfleet.connections import connect_async
-from toolfleet.errors import RunNotFound
 from toolfleet.local.embedded_server import EmbeddedServer
+from toolfleet.orchestrator.errors import LostRun, Overtaken, RunIsOver, RunNotFound
 from toolfleet.orchestrator.run.states import State
 from toolfleet.orchestrator.run.value import Run
-from toolfleet.orchestrator.store.journal import Journal, LostRun, Overtaken, RunIsOver, write_from_outside
+from toolfleet.orchestrator.store.journal import Journal, write_from_outside
 from toolfleet.orchestrator.store.leases import Leases
 from toolfleet.orchestrator.store.run_store import RunStore
 from toolfleet.settings import Settings

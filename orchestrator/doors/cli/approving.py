@@ -16,9 +16,9 @@ import orjson
 from rich.console import Console
 from rich.text import Text
 
-from toolfleet.errors import RunNotFound, RunNotOpen
 from toolfleet.orchestrator.api import Orchestrator
 from toolfleet.orchestrator.doors.cli.wording import harmless, one_line
+from toolfleet.orchestrator.errors import RunNotFound, RunNotOpen
 from toolfleet.orchestrator.run.events import Approval
 from toolfleet.orchestrator.run.updates import (
     CallAwaitsApproval,

@@ -28,12 +28,12 @@ from toolfleet.orchestrator.batch import (
     opened_input,
     read_lines,
 )
-from toolfleet.orchestrator.batch.errors import OutputUnusable
 from toolfleet.orchestrator.doors.cli.batch_progress import print_summary, showing_batch
 from toolfleet.orchestrator.doors.cli.choosing_model import ModelOption, chosen_model, name_of_model
 from toolfleet.orchestrator.doors.cli.conversation import must_offer_tools
 from toolfleet.orchestrator.doors.cli.run_options import takes_run_options
 from toolfleet.orchestrator.doors.cli.wording import plural
+from toolfleet.orchestrator.errors import OutputUnusable
 from toolfleet.orchestrator.models.protocol import ChatModel
 from toolfleet.orchestrator.options import RunOptions, terms_of
 from toolfleet.settings import Settings

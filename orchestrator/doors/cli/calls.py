@@ -16,7 +16,6 @@ from rich.console import Console
 from rich.text import Text
 
 from toolfleet.calls import Failed, FailureKind, Returned
-from toolfleet.errors import RunNotFound, RunNotOpen
 from toolfleet.jobs import Completion, complete
 from toolfleet.local.fleet import redis_or_embedded
 from toolfleet.orchestrator.api import Orchestrator
@@ -35,6 +34,7 @@ from toolfleet.orchestrator.doors.cli.telling import (
     took,
 )
 from toolfleet.orchestrator.doors.cli.wording import SHOWN_CHARACTERS, harmless, moment, one_line, plural, shortened
+from toolfleet.orchestrator.errors import RunNotFound, RunNotOpen
 from toolfleet.orchestrator.run.states import State
 from toolfleet.orchestrator.status.call_state import CallState
 from toolfleet.orchestrator.status.overview import CallStanding

@@ -13,11 +13,11 @@ import orjson
 import typer
 
 from toolfleet.calls import run_of
-from toolfleet.errors import AmbiguousId, RunNotFound, RunNotOpen
 from toolfleet.local.fleet import redis_or_embedded
 from toolfleet.orchestrator.api import Orchestrator
 from toolfleet.orchestrator.doors.cli.telling import Desk, desk
 from toolfleet.orchestrator.doors.cli.wording import one_line, plural
+from toolfleet.orchestrator.errors import AmbiguousId, RunNotFound, RunNotOpen
 from toolfleet.orchestrator.run.events import Approval, CallRecord
 from toolfleet.settings import Settings
 

@@ -20,8 +20,9 @@ from platformdirs import user_data_path
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from toolfleet.connections import address
-from toolfleet.errors import OperatorError, ServerNotStarted
+from toolfleet.errors import ServerNotStarted
 from toolfleet.orchestrator.doors.cli.wording import moment, span
+from toolfleet.orchestrator.errors import FleetRunsAlready
 from toolfleet.settings import Settings
 
 LOOK_EVERY_S: Final = 0.1
@@ -32,10 +33,6 @@ LEAVES_WITHIN_S: Final = 60.0
 
 CLOCK_MAY_JUMP_S: Final = 60.0
 """The same process's beginning is told differently after the machine's clock was set."""
-
-
-class FleetRunsAlready(OperatorError):
-    """Another `toolfleet up` on this machine runs this fleet."""
 
 
 class FleetRecord(BaseModel):

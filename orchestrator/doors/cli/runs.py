@@ -14,7 +14,6 @@ from typing import Annotated, Any, NamedTuple
 import typer
 from rich.console import Console
 
-from toolfleet.errors import RunNotFound, RunNotOpen
 from toolfleet.local.fleet import redis_or_embedded
 from toolfleet.orchestrator.api import Orchestrator
 from toolfleet.orchestrator.assistants.assistant import RunFailed
@@ -32,6 +31,7 @@ from toolfleet.orchestrator.doors.cli.telling import (
     warn,
 )
 from toolfleet.orchestrator.doors.cli.wording import moment, plural, span
+from toolfleet.orchestrator.errors import RunNotFound, RunNotOpen
 from toolfleet.orchestrator.run.states import State
 from toolfleet.orchestrator.run.value import Run
 from toolfleet.orchestrator.status.overview import RunOverview, unix_s

@@ -20,8 +20,8 @@ import typer
 
 from toolfleet.calls import Failed, Returned
 from toolfleet.connections import connect_async
-from toolfleet.errors import RunNotFound
 from toolfleet.orchestrator.doors.cli.wording import DAY_S, HOUR_S, MINUTE_S, harmless, plural, span
+from toolfleet.orchestrator.errors import RunNotFound
 from toolfleet.orchestrator.status.call_state import CallState
 from toolfleet.orchestrator.status.overview import CallStanding, Overview
 from toolfleet.orchestrator.store.leases import living

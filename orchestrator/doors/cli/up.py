@@ -16,7 +16,8 @@ from toolfleet.local.fleet import redis_or_embedded
 from toolfleet.orchestrator.doors.cli import flower, running_api
 from toolfleet.orchestrator.doors.cli.choosing_model import ModelOption, name_of_model
 from toolfleet.orchestrator.doors.cli.running_all import Plan, run_all, run_workers
-from toolfleet.orchestrator.doors.cli.running_fleet import FleetLock, FleetRunsAlready
+from toolfleet.orchestrator.doors.cli.running_fleet import FleetLock
+from toolfleet.orchestrator.errors import FleetRunsAlready
 from toolfleet.settings import Settings
 
 EXAMPLES: Final = ("toolfleet.workers.packs.stdlib", "toolfleet.workers.packs.arithmetic")

@@ -9,11 +9,11 @@ from typing import cast
 import redis.asyncio
 from fastapi import Request
 
-from toolfleet.errors import RunNotFound
 from toolfleet.orchestrator.api import Orchestrator
 from toolfleet.orchestrator.doors.http.key_store import Grant, Keyring
 from toolfleet.orchestrator.doors.http.options import ApiOptions
 from toolfleet.orchestrator.doors.http.tail import Tail
+from toolfleet.orchestrator.errors import RunNotFound
 from toolfleet.orchestrator.store.run_store import not_stored
 from toolfleet.settings import Settings
 from toolfleet.wire import Seal

@@ -17,21 +17,18 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Scope as AsgiScope
 
-from toolfleet.errors import (
-    BrokerUnreachable,
-    CallerError,
+from toolfleet.errors import BrokerUnreachable, CallerError, InvalidSettings, Refused, StoreUnreachable, ToolfleetError
+from toolfleet.misspelt import what_is_wrong
+from toolfleet.orchestrator.errors import (
     HandleNotFound,
+    InvalidOption,
     ModelError,
-    Refused,
+    OrchestratorClosed,
+    RunExists,
     RunNotFound,
     RunNotOpen,
-    StoreUnreachable,
-    ToolfleetError,
     UnknownTool,
 )
-from toolfleet.misspelt import what_is_wrong
-from toolfleet.orchestrator.loop.control import OrchestratorClosed, RunExists
-from toolfleet.orchestrator.run.terms import InvalidOption
 
 MEDIA_TYPE: Final = "application/problem+json"
 OPENAI_PATHS: Final = ("/v1/chat/", "/v1/responses", "/v1/models")
@@ -44,14 +41,16 @@ STATUSES: Final[tuple[tuple[type[Exception], HTTPStatus], ...]] = (
     (InvalidOption, HTTPStatus.UNPROCESSABLE_ENTITY),
     (UnknownTool, HTTPStatus.UNPROCESSABLE_ENTITY),
     (OrchestratorClosed, HTTPStatus.SERVICE_UNAVAILABLE),
+    # How this server is set up is no fault of the request, and waiting does not mend it.
+    (InvalidSettings, HTTPStatus.INTERNAL_SERVER_ERROR),
     (CallerError, HTTPStatus.BAD_REQUEST),
     (Refused, HTTPStatus.FORBIDDEN),
     (ModelError, HTTPStatus.BAD_GATEWAY),
     (StoreUnreachable, HTTPStatus.SERVICE_UNAVAILABLE),
     (BrokerUnreachable, HTTPStatus.SERVICE_UNAVAILABLE),
-    (ToolfleetError, HTTPStatus.SERVICE_UNAVAILABLE),
+    (ToolfleetError, HTTPStatus.INTERNAL_SERVER_ERROR),
 )
-"""The first that fits counts."""
+"""The first that fits counts. 503 tells a client to come again, so only what may be mended meanwhile has it."""
 
 RENAMED: Final = {
     HTTPStatus.REQUEST_ENTITY_TOO_LARGE: "Content Too Large",

@@ -13,7 +13,6 @@ from pydantic import BaseModel
 from starlette.responses import Response
 
 from toolfleet.calls import run_of
-from toolfleet.errors import RunNotFound, RunNotOpen
 from toolfleet.messages import Message
 from toolfleet.orchestrator.doors.http.access import Reader, Runner, must_be_callable
 from toolfleet.orchestrator.doors.http.bodies import JsonRoute
@@ -31,6 +30,7 @@ from toolfleet.orchestrator.doors.http.records import (
 )
 from toolfleet.orchestrator.doors.http.sse import EventStream
 from toolfleet.orchestrator.doors.http.tail import ENTRY_ID, EventListener, Frame, event_bytes
+from toolfleet.orchestrator.errors import RunNotFound, RunNotOpen
 from toolfleet.orchestrator.options import RunOptions, options_given
 from toolfleet.orchestrator.run.events import Approval
 from toolfleet.orchestrator.run.states import State

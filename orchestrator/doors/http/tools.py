@@ -9,13 +9,13 @@ from fastapi import APIRouter, Body
 from starlette.responses import Response
 
 from toolfleet.calls import Submitted
-from toolfleet.errors import UnknownTool
 from toolfleet.orchestrator.doors.http.access import Reader, Runner, must_be_callable
 from toolfleet.orchestrator.doors.http.bodies import JsonRoute
 from toolfleet.orchestrator.doors.http.door import Door
 from toolfleet.orchestrator.doors.http.problems import Problem, ProblemDetails
 from toolfleet.orchestrator.doors.http.records import CallRequest, CallResult, SubmittedBody, ToolList, ToolView
 from toolfleet.orchestrator.doors.http.runs import Through, json_of
+from toolfleet.orchestrator.errors import UnknownTool
 
 router = APIRouter(prefix="/v1/tools", tags=["tools"], route_class=JsonRoute)
 

@@ -9,7 +9,8 @@ import structlog
 from mcp.shared.exceptions import MCPError
 from mcp_types import INTERNAL_ERROR, INVALID_PARAMS
 
-from toolfleet.errors import CallerError, OperatorError, UnknownTool
+from toolfleet.errors import CallerError, OperatorError
+from toolfleet.orchestrator.errors import UnknownTool
 
 log = structlog.get_logger("toolfleet.mcp")
 

@@ -11,7 +11,7 @@ import time
 from dataclasses import dataclass
 from typing import Final
 
-from toolfleet.errors import HandleNotFound
+from toolfleet.orchestrator.errors import HandleNotFound
 from toolfleet.settings import Settings
 
 _PURPOSE: Final = b"toolfleet.mcp.task\0"

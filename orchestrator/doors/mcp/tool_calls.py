@@ -14,7 +14,7 @@ import mcp_types as types
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from toolfleet.calls import Effect, Submitted
-from toolfleet.errors import HandleNotFound, ToolfleetError
+from toolfleet.errors import ToolfleetError
 from toolfleet.orchestrator.api import Orchestrator
 from toolfleet.orchestrator.doors.mcp.callers import Caller
 from toolfleet.orchestrator.doors.mcp.errands import Errands
@@ -23,6 +23,7 @@ from toolfleet.orchestrator.doors.mcp.rpc_errors import unknown_tool
 from toolfleet.orchestrator.doors.mcp.tasks import Context, created, knows_tasks
 from toolfleet.orchestrator.doors.mcp.tickets import Ticket, Tickets
 from toolfleet.orchestrator.doors.mcp.tool_listing import still_running, text_result, tool_result
+from toolfleet.orchestrator.errors import HandleNotFound
 from toolfleet.orchestrator.models.names import NameMap
 from toolfleet.orchestrator.run.refusals import bad_arguments
 from toolfleet.orchestrator.status.handles import Status

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from toolfleet.errors import RunNotFound
 from toolfleet.messages import AssistantMessage, Message, ToolMessage
 from toolfleet.orchestrator.doors.http.door import Door
 from toolfleet.orchestrator.doors.http.key_store import Grant
 from toolfleet.orchestrator.doors.openai.openai_records import handed_over_id, run_of_handed_over
+from toolfleet.orchestrator.errors import RunNotFound
 from toolfleet.orchestrator.run.value import Run
 
 

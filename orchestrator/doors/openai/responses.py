@@ -13,7 +13,6 @@ from fastapi import APIRouter, Request
 from pydantic import ConfigDict, Field
 from starlette.responses import Response
 
-from toolfleet.errors import RunNotFound, RunNotOpen
 from toolfleet.messages import AssistantMessage, Message, RequestedCall, SystemMessage, ToolMessage, UserMessage
 from toolfleet.orchestrator.doors.http.access import Reader, Runner
 from toolfleet.orchestrator.doors.http.bodies import JsonRoute
@@ -32,6 +31,7 @@ from toolfleet.orchestrator.doors.openai.openai_records import (
     spec_of,
     text_of,
 )
+from toolfleet.orchestrator.errors import RunNotFound, RunNotOpen
 from toolfleet.orchestrator.run.states import State
 from toolfleet.orchestrator.run.terms import AskedTerms
 from toolfleet.orchestrator.run.value import Run

@@ -17,7 +17,8 @@ from toolfleet.orchestrator.assistants.assistant import RunFailed
 from toolfleet.orchestrator.doors.cli.approving import deciding
 from toolfleet.orchestrator.doors.cli.choosing_model import chosen_model, model_name
 from toolfleet.orchestrator.doors.cli.progress import showing_progress
-from toolfleet.orchestrator.doors.cli.telling import desk, warn
+from toolfleet.orchestrator.doors.cli.sessions import open_acting_session
+from toolfleet.orchestrator.doors.cli.telling import warn
 from toolfleet.orchestrator.doors.cli.wording import harmless, plural
 from toolfleet.orchestrator.options import RunOptions
 from toolfleet.orchestrator.run.states import State
@@ -126,10 +127,10 @@ async def _say_how_it_ended(orchestrator: Orchestrator, run_id: str) -> None:
 
 async def _submit(question: str, settings: Settings, options: RunOptions, *, named: str | None) -> str:
     model = await model_name(named)
-    async with desk(settings) as open_desk, Orchestrator(settings=settings) as orchestrator:
+    async with open_acting_session(settings) as (session, orchestrator):
         await must_offer_tools(orchestrator)
         run_id = await orchestrator.submit(question, model=model, **options)
-        await open_desk.warn_unless_somebody_goes_on(model)
+        await session.warn_unless_somebody_goes_on(model)
     return run_id
 
 

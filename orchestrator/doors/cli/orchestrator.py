@@ -22,7 +22,7 @@ from toolfleet.local.fleet import redis_or_embedded
 from toolfleet.local.lifeline import stop_with
 from toolfleet.orchestrator.api import Orchestrator
 from toolfleet.orchestrator.doors.cli.choosing_model import ModelOption, chosen_model
-from toolfleet.orchestrator.doors.cli.telling import desk
+from toolfleet.orchestrator.doors.cli.sessions import open_session
 from toolfleet.orchestrator.store.leases import Living, living
 from toolfleet.settings import Settings
 
@@ -117,8 +117,8 @@ async def _report_until(stop: asyncio.Event, orchestrator: Orchestrator, console
 
 
 async def _checked(settings: Settings) -> str:
-    async with desk(settings) as open_desk:
-        here = [each for each in await living(open_desk.client, settings) if _is_here(each)]
+    async with open_session(settings) as session:
+        here = [each for each in await living(session.client, settings) if _is_here(each)]
     if not here:
         raise NoOrchestrator(
             f"no orchestrator on {socket.gethostname()} holds a lease in Redis at {address(settings.redis_url)}"

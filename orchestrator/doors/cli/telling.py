@@ -1,6 +1,6 @@
-"""What the commands about runs and calls share: a connection to look through, and how facts are written for people.
+"""What the commands about runs and calls share: how facts are written for people and for programs.
 
-Reads and prints; changes nothing in Redis.
+Prints; knows no Redis.
 """
 
 from __future__ import annotations
@@ -8,73 +8,22 @@ from __future__ import annotations
 import re
 import sys
 import time
-from collections.abc import AsyncIterator
-from contextlib import aclosing, asynccontextmanager
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
 
 import orjson
-import redis.asyncio
 import typer
 
 from toolfleet.calls import Failed, Returned
-from toolfleet.connections import connect_async
 from toolfleet.orchestrator.doors.cli.wording import DAY_S, HOUR_S, MINUTE_S, harmless, plural, span
-from toolfleet.orchestrator.errors import RunNotFound
 from toolfleet.orchestrator.status.call_state import CallState
-from toolfleet.orchestrator.status.overview import CallStanding, Overview
-from toolfleet.orchestrator.store.leases import living
-from toolfleet.orchestrator.store.run_store import RunStore
-from toolfleet.settings import Settings
-from toolfleet.wire import Seal
+from toolfleet.orchestrator.status.overview import CallStanding
 
 HANDLE_CHARACTERS: Final = 8
 
 WAITS_FOR_APPROVAL: Final = "waits for approval"
 
 UNITS_S: Final = {"s": 1, "m": MINUTE_S, "h": HOUR_S, "d": DAY_S}
-
-
-@dataclass(frozen=True, slots=True)
-class Desk:
-    """The open connection of one command that looks at runs."""
-
-    client: redis.asyncio.Redis
-    settings: Settings
-    store: RunStore
-    overview: Overview
-
-    async def call_named(self, beginning: str) -> str:
-        """The id of a call whose run's id may be shortened, as long as it begins only one run's.
-
-        A call whose run is not stored is taken as it is named.
-        """
-        run_id, *position = beginning.rsplit(".", 2)
-        if len(position) != 2 or not all(part.isdigit() for part in position):
-            raise typer.BadParameter(f"{beginning} is no call id, which is RUN.TURN.POSITION, for example 3f9c.1.0")
-        try:
-            return ".".join([await self.store.named(run_id), *position])
-        except RunNotFound:
-            return beginning
-
-    async def warn_unless_somebody_goes_on(self, model: str) -> None:
-        """Say on standard error that no orchestrator with this model is there, if none is, and which models are."""
-        there = {each.model for each in await living(self.client, self.settings) if each.model}
-        if model not in there:
-            others = f" (those there have {', '.join(sorted(there))})" if there else ""
-            warn(
-                f"no orchestrator with the model {model} is there now{others}; the run goes on once there is one: "
-                f"toolfleet orchestrator --model {model}"
-            )
-
-
-@asynccontextmanager
-async def desk(settings: Settings) -> AsyncIterator[Desk]:
-    """A connection to look at runs with."""
-    async with aclosing(connect_async(settings)) as client:
-        seal = Seal(settings)
-        yield Desk(client, settings, RunStore(client, settings, seal), Overview(client, settings, seal))
 
 
 def warn(text: str) -> None:

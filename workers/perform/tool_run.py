@@ -25,7 +25,7 @@ from toolfleet.tool import Tool
 from toolfleet.wire import Seal
 from toolfleet.workers.delivery import unwanted
 from toolfleet.workers.delivery.admit import Admitted, Unresolved, can_be_reconciled
-from toolfleet.workers.delivery.checkpoints import Checkpoints, opened
+from toolfleet.workers.delivery.checkpoints import Checkpoints, open_checkpoint
 from toolfleet.workers.delivery.claims import is_still_ours
 from toolfleet.workers.delivery.message import Delivery
 from toolfleet.workers.delivery.progress import ProgressReporter
@@ -146,8 +146,8 @@ class ToolRuns:
 
         mark, sealed = await until_redis_is_back(read)
         if sealed is not None:
-            self._checkpoints.found(call.call_id)
-        return mark is not None, opened(self._seal, sealed, call.call_id)
+            self._checkpoints.note_found(call.call_id)
+        return mark is not None, open_checkpoint(self._seal, sealed, call.call_id)
 
 
 def _never() -> bool:

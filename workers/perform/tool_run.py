@@ -23,7 +23,7 @@ from toolfleet.points import Point, reached
 from toolfleet.settings import Settings
 from toolfleet.tool import Tool
 from toolfleet.wire import Seal
-from toolfleet.workers.delivery import unwanted
+from toolfleet.workers.delivery import cancel_requests
 from toolfleet.workers.delivery.admit import Admitted, Unresolved, can_be_reconciled
 from toolfleet.workers.delivery.checkpoints import Checkpoints, open_checkpoint
 from toolfleet.workers.delivery.claims import is_still_ours
@@ -115,7 +115,9 @@ class ToolRuns:
 
     def _context(self, delivery: Delivery, call: ToolCall, checkpoint: Any) -> Context:
         # On a loop of its own a tool is cancelled by its coroutine or its process; only on a thread must it look.
-        is_cancelled: Callable[[], bool] = _never if self._threads else partial(unwanted.is_given_up, call.call_id)
+        is_cancelled: Callable[[], bool] = (
+            _never if self._threads else partial(cancel_requests.is_cancel_requested, call.call_id)
+        )
         return Context.of(
             call,
             attempt=delivery.deliveries,

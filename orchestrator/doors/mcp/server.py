@@ -20,8 +20,8 @@ from mcp.server.subscriptions import InMemorySubscriptionBus, ListenHandler, Too
 
 from toolfleet.errors import StoreUnreachable
 from toolfleet.orchestrator.api import Orchestrator
+from toolfleet.orchestrator.doors.mcp.background_tasks import BackgroundTasks
 from toolfleet.orchestrator.doors.mcp.callers import CallerOf, anybody
-from toolfleet.orchestrator.doors.mcp.errands import Errands
 from toolfleet.orchestrator.doors.mcp.rpc_errors import protocol_errors
 from toolfleet.orchestrator.doors.mcp.tasks import Context, Tasks, knows_tasks
 from toolfleet.orchestrator.doors.mcp.tickets import Tickets
@@ -58,9 +58,9 @@ class FleetServer(Server[None]):
 
 def fleet_server(orchestrator: Orchestrator, caller_of: CallerOf = anybody) -> FleetServer:
     """The MCP server of an open orchestrator's fleet. Any number may stand beside each other."""
-    errands = Errands()
+    background = BackgroundTasks()
     tickets = Tickets(orchestrator.settings)
-    performer = ToolCaller(orchestrator, tickets, errands)
+    performer = ToolCaller(orchestrator, tickets, background)
     announcer = _Announcer(orchestrator)
 
     async def list_tools(ctx: Context, _params: types.PaginatedRequestParams | None) -> types.ListToolsResult:
@@ -87,7 +87,7 @@ def fleet_server(orchestrator: Orchestrator, caller_of: CallerOf = anybody) -> F
         finally:
             watching.cancel()
             await asyncio.gather(watching, return_exceptions=True)
-            await errands.aclose()
+            await background.aclose()
 
     server = FleetServer(
         "toolfleet",
@@ -101,7 +101,7 @@ def fleet_server(orchestrator: Orchestrator, caller_of: CallerOf = anybody) -> F
         on_subscriptions_listen=announcer.listen,
     )
     server.add_notification_handler("notifications/initialized", types.NotificationParams, announcer.meet)
-    Tasks(orchestrator, tickets, caller_of, errands).serve_on(server)
+    Tasks(orchestrator, tickets, caller_of, background).serve_on(server)
     return server
 
 

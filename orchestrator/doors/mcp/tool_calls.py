@@ -16,8 +16,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from toolfleet.calls import Effect, Submitted
 from toolfleet.errors import ToolfleetError
 from toolfleet.orchestrator.api import Orchestrator
+from toolfleet.orchestrator.doors.mcp.background_tasks import BackgroundTasks
 from toolfleet.orchestrator.doors.mcp.callers import Caller
-from toolfleet.orchestrator.doors.mcp.errands import Errands
 from toolfleet.orchestrator.doors.mcp.progress_notifications import Observed
 from toolfleet.orchestrator.doors.mcp.rpc_errors import unknown_tool
 from toolfleet.orchestrator.doors.mcp.tasks import Context, created, knows_tasks
@@ -73,10 +73,10 @@ STATUS_TOOLS: Final = {
 class ToolCaller:
     """Performs calls."""
 
-    def __init__(self, orchestrator: Orchestrator, tickets: Tickets, errands: Errands) -> None:
+    def __init__(self, orchestrator: Orchestrator, tickets: Tickets, background: BackgroundTasks) -> None:
         self._orchestrator = orchestrator
         self._tickets = tickets
-        self._errands = errands
+        self._background = background
         self._wait_s = orchestrator.settings.mcp_wait_s
 
     async def call(
@@ -97,7 +97,7 @@ class ToolCaller:
                 return await self._answered(spec, params.arguments or {}, caller, observed, with_tasks=with_tasks)
         except asyncio.CancelledError:
             if observed.call_id:
-                self._errands.run(self._cancel(observed.call_id))
+                self._background.run(self._cancel(observed.call_id))
             raise
 
     async def _answered(

@@ -242,7 +242,7 @@ async def _begin(
     async with aclosing(orchestrator.stream(messages, **options)) as events:
         async for event in events:
             if isinstance(event, RunBegan):
-                await orchestrator.conversations.reached(place)
+                await orchestrator.conversations.note_begun(place)
             yield event
 
 

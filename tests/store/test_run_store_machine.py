@@ -57,7 +57,7 @@ class StoreMachine(RuleBasedStateMachine):
         self.accepted = [machine.STARTED]
         self.owner = "a"
         self.journals = {"a": Journal(self.store, stored, "a")}
-        await self.leases["a"]._renewed()
+        await self.leases["a"]._renew()
 
     def teardown(self):
         async def close():
@@ -122,7 +122,7 @@ class StoreMachine(RuleBasedStateMachine):
     @rule(name=st.sampled_from(NAMES))
     def its_owner_gives_it_up(self, name):
         async def given_up():
-            while await self.leases[name]._released(name, is_given_up=True):
+            while await self.leases[name]._release_next_runs(name, is_given_up=True):
                 pass
 
         self.runner.run(given_up())

@@ -96,7 +96,7 @@ def batch(
         if tools:
             with console.status("starting workers …"):
                 settings = stack.enter_context(_fleet(tools, settings)).settings
-        session = _Session(
+        session = _BatchStart(
             lines,
             target,
             console=console,
@@ -122,8 +122,8 @@ def batch(
         )
 
 
-class _Session:
-    """One start of the command, from the model to the summary."""
+class _BatchStart:
+    """One start of the command, from the choice of a model to the summary."""
 
     def __init__(
         self,
@@ -181,7 +181,7 @@ class _Session:
         )
 
     def say_how_to_go_on(self, *, cancelled: bool) -> None:
-        """What an interrupted batch leaves, and how it is taken up again."""
+        """Say what an interrupted batch leaves, and how it is taken up again."""
         if not (self._tally.written or self._tally.done_before or self._in_hand):
             return
         done = self._tally.done_before + self._tally.written
@@ -204,7 +204,7 @@ class _Session:
 
 
 def _fleet(modules: list[str], settings: Settings) -> LocalFleet:
-    """Workers on the server that stays, so that runs under way are still there when the batch is started again."""
+    """Make workers on the server that stays, so that runs under way are still there when the batch is started again."""
     return LocalFleet(
         modules,
         redis_url=settings.redis_url,

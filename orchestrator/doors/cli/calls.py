@@ -43,9 +43,13 @@ class StateUnderWay(StrEnum):
     """The states of the calls that are listed."""
 
     QUEUED = CallState.QUEUED
+    """It waits for a worker."""
     RUNNING = CallState.RUNNING
+    """A worker has it."""
     SUBMITTED = CallState.SUBMITTED
+    """Another system does its work."""
     AWAITING_APPROVAL = CallState.AWAITING_APPROVAL
+    """It waits for a person's decision."""
 
 
 UNFINISHED: Final = frozenset(state for state in State if not state.is_terminal)
@@ -147,7 +151,7 @@ class _Wanted(NamedTuple):
     since_unix_s: float | None
 
     def includes(self, call: CallStanding) -> bool:
-        """Whether the call is one of them."""
+        """Return whether the call is one of them."""
         return (
             call.state.is_under_way
             and (not self.states or call.state in self.states)

@@ -60,7 +60,7 @@ def converse(
 
 
 def _where(settings: Settings) -> dict[str, str]:
-    """How another command finds a private fleet. Its secret was made for it, and is worth nothing when it is gone."""
+    """Return how another command finds a private fleet, whose secret is worth nothing when the fleet is gone."""
     return {REDIS_VARIABLE: settings.redis_url, SECRET_VARIABLE: settings.secret.get_secret_value()}
 
 
@@ -106,7 +106,7 @@ async def _ask(
 
 
 async def must_offer_tools(orchestrator: Orchestrator) -> None:
-    """Raises NoToolsFound when no live worker offers any: the model would answer without, and nobody would know."""
+    """Raise NoToolsFound when no live worker offers a tool: the model would answer without, and nobody would know."""
     if not await orchestrator.catalog.offered():
         raise NoToolsFound(
             "no live worker offers a tool: start some with `toolfleet up`, or name a module with --tools, "
@@ -115,7 +115,7 @@ async def must_offer_tools(orchestrator: Orchestrator) -> None:
 
 
 async def _say_how_it_ended(orchestrator: Orchestrator, run_id: str) -> None:
-    """After Ctrl-C: a run that nobody waits for any more is cancelled, which takes a moment."""
+    """Say how a run ended after Ctrl-C: it is cancelled because nobody waits for it, which takes a moment."""
     try:
         async with asyncio.timeout(CANCELLED_WITHIN_S):
             run = await orchestrator.wait(run_id)

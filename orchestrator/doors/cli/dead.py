@@ -51,7 +51,7 @@ class DeadLetterSession:
     replay: Replay
 
     async def chosen(self, ids: Sequence[str], *, everything: bool, reason: str) -> list[DeadLetter]:
-        """The letters that the command line names."""
+        """Return the letters that the command line names."""
         return await self.letters.newest(reason=reason) if everything else await self.letters.named(ids)
 
 
@@ -213,7 +213,7 @@ async def _replay(
     wait_s: float,
     as_json: bool,
 ) -> bool:
-    """Whether some letter was not replayed."""
+    """Replay letters and print what became of them. Returns whether some letter was not replayed."""
     async with _open_session(settings, timeout_s) as session:
         letters = await session.chosen(ids, everything=everything, reason=reason)
         outcomes = await session.replay.replay(letters, force=force, wait_s=wait_s)
@@ -257,7 +257,7 @@ def _facts(letter: DeadLetter) -> dict[str, Any]:
 
 
 def _envelope(text: str, *, in_full: bool) -> Any:
-    """The call in an envelope, signed or not; as text if it is none."""
+    """Return the call in an envelope, signed or not; the text as it is if there is none."""
     try:
         call = orjson.loads(text)
     except orjson.JSONDecodeError:
@@ -268,7 +268,7 @@ def _envelope(text: str, *, in_full: bool) -> Any:
 
 
 def _raw(name: str, value: str, *, in_full: bool) -> str:
-    """A field of an entry as it came; only headers and properties never hold arguments."""
+    """Return a field of an entry as it came, hidden if it may hold arguments."""
     return value if in_full or name in {"h", "p", "id", "claim"} else HIDDEN
 
 

@@ -55,7 +55,7 @@ def deny(
 
 
 def check_arguments(arguments: str) -> None:
-    """Raises BadParameter for what is no JSON object."""
+    """Raise BadParameter for what is no JSON object."""
     try:
         is_object = isinstance(orjson.loads(arguments), dict)
     except orjson.JSONDecodeError as error:
@@ -67,16 +67,16 @@ def check_arguments(arguments: str) -> None:
 async def _decide(
     session: Session, orchestrator: Orchestrator, named: str, approval: Approval, *, everything: bool
 ) -> None:
-    for call_id in await _meant(session, named, everything=everything):
+    for call_id in await _find_meant(session, named, everything=everything):
         run = await orchestrator.approve(call_id, approval)
         typer.echo(f"call {call_id} {'approved' if approval.granted else 'denied'}; run {run.run_id} goes on")
     await session.warn_unless_somebody_goes_on(run.model)
 
 
-async def _meant(session: Session, named: str, *, everything: bool) -> list[str]:
-    """The ids of the calls to decide about. Raises AmbiguousId, RunNotOpen, RunNotFound."""
+async def _find_meant(session: Session, named: str, *, everything: bool) -> list[str]:
+    """Return the ids of the calls to decide about. Raises AmbiguousId, RunNotOpen, RunNotFound."""
     # A call comes first: the run of an agent, which is below it, has its call's id.
-    call_id = await _waiting_call(session, named)
+    call_id = await _find_waiting_call(session, named)
     if call_id is not None:
         return [call_id]
     run = (await session.store.load(await session.store.named(named))).run
@@ -88,8 +88,8 @@ async def _meant(session: Session, named: str, *, everything: bool) -> list[str]
     return [call.call_id for call in waiting]
 
 
-async def _waiting_call(session: Session, named: str) -> str | None:
-    """The id of the call that is named by its own, whether it waits or not; None for what names a run."""
+async def _find_waiting_call(session: Session, named: str) -> str | None:
+    """Return the id of the call that is named by its own, whether it waits or not; None for what names a run."""
     _, *position = named.rsplit(".", 2)
     if len(position) != 2 or not all(part.isdigit() for part in position):
         return None
@@ -111,7 +111,7 @@ async def _is_run(session: Session, run_id: str) -> bool:
 
 
 def _choice(run_id: str, waiting: Sequence[CallRecord]) -> str:
-    """Which calls there are to choose from."""
+    """Return which calls there are to choose from, as text."""
     lines = [f"  {call.call_id}  {call.tool} {one_line(call.arguments, ARGUMENTS_CHARACTERS)}" for call in waiting]
     return "\n".join(
         [f"{plural(len(waiting), 'call')} of run {run_id} wait for approval: name one, or say --all", *lines]

@@ -170,7 +170,7 @@ async def _list(session: Session, wanted: _Wanted, *, as_json: bool) -> None:
 
 
 def _none_of(wanted: _Wanted) -> str:
-    """What is said where nothing is listed."""
+    """Return what is said where nothing is listed."""
     kinds = [f"are {' or '.join(wanted.states)}"] if wanted.states else []
     kinds += ["wait for approval"] if wanted.awaiting_approval else []
     kinds += [f"began since {moment(wanted.since_unix_s)} UTC"] if wanted.since_unix_s is not None else []

@@ -27,18 +27,18 @@ UNITS_S: Final = {"s": 1, "m": MINUTE_S, "h": HOUR_S, "d": DAY_S}
 
 
 def warn(text: str) -> None:
-    """One line on standard error, which is not an error."""
+    """Print one line on standard error, which is not an error."""
     typer.secho(f"toolfleet: {harmless(text)}", err=True, fg="yellow")
 
 
 def print_json(value: Any) -> None:
-    """One document on standard output."""
+    """Print one JSON document on standard output."""
     sys.stdout.write(orjson.dumps(value).decode() + "\n")
     sys.stdout.flush()
 
 
 def moment_after(text: str) -> float:
-    """The Unix time that `--since` names: so long ago (90s, 30m, 2h, 3d), or a date or time in ISO 8601 (UTC)."""
+    """Return the Unix time that `--since` names: so long ago (90s, 30m, 2h, 3d), or in ISO 8601 (UTC)."""
     if ago := re.fullmatch(r"(\d+(?:\.\d+)?)\s*([smhd])", text.strip()):
         return time.time() - float(ago[1]) * UNITS_S[ago[2]]
     try:
@@ -51,22 +51,22 @@ def moment_after(text: str) -> float:
 
 
 def state_of(call: CallStanding) -> str:
-    """How a call stands, in words."""
+    """Return how a call stands, in words."""
     return WAITS_FOR_APPROVAL if call.state is CallState.AWAITING_APPROVAL else call.state.replace("_", " ")
 
 
 def age(call: CallStanding) -> str:
-    """Since when a call is under way; nothing of one that is not."""
+    """Return for how long a call has been under way; "" for one that is not."""
     return "" if call.age_s is None or call.is_over else span(call.age_s)
 
 
 def took(call: CallStanding) -> str:
-    """How long a call took; nothing where that is not known."""
+    """Return how long a call took; "" where that is not known."""
     return "" if call.took_s is None else span(call.took_s)
 
 
 def deadline(unix_s: float | None) -> str:
-    """How far a deadline is away."""
+    """Return how far away a deadline is."""
     if unix_s is None:
         return ""
     left_s = unix_s - time.time()
@@ -74,7 +74,7 @@ def deadline(unix_s: float | None) -> str:
 
 
 def how_far(call: CallStanding) -> str:
-    """What is known of a call's way so far."""
+    """Return what is known of how far a call has come."""
     known = []
     if call.progress is not None:
         known.append(f"{call.progress.fraction:.0%} {call.progress.message}".rstrip())
@@ -88,7 +88,7 @@ def how_far(call: CallStanding) -> str:
 
 
 def outcome(call: CallStanding) -> str:
-    """What a call came to."""
+    """Return the text of a call's result, "" without one."""
     match call.result:
         case Returned(content=content):
             return content
@@ -99,5 +99,5 @@ def outcome(call: CallStanding) -> str:
 
 
 def call_facts(call: CallStanding) -> dict[str, Any]:
-    """A call for programs."""
+    """Return a call as JSON values, for programs."""
     return call.model_dump(mode="json")

@@ -100,7 +100,7 @@ def _run(plan: Plan, settings: Settings, console: Console, *, joins: bool, repla
 
 
 def _run_as_answered(plan: Plan, settings: Settings, console: Console, error: FleetRunsAlready) -> None:
-    """What the person at the terminal wants, if there is one; otherwise the command ends."""
+    """Do what the person at the terminal wants, if there is one. Otherwise the command ends."""
     if sys.stdin.isatty() and console.is_terminal:
         console.print(str(error), markup=False)
         answer = Prompt.ask("Join it, replace it, or quit?", choices=["join", "replace", "quit"], default="quit")

@@ -17,7 +17,7 @@ log = structlog.get_logger("toolfleet.mcp")
 
 @contextmanager
 def protocol_errors() -> Iterator[None]:
-    """What the client did wrong is said to it; what the operator has to mend is logged, and said without addresses."""
+    """Turn errors of the block into MCP's. What the operator has to mend is logged, and told without addresses."""
     try:
         yield
     except UnknownTool:
@@ -30,5 +30,5 @@ def protocol_errors() -> Iterator[None]:
 
 
 def unknown_tool(name: str) -> MCPError:
-    """The answer to a call of a tool that is not offered."""
+    """Make the answer to a call of a tool that is not offered."""
     return MCPError(INVALID_PARAMS, f"Unknown tool: {name}")

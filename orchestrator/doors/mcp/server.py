@@ -51,13 +51,13 @@ class FleetServer(Server[None]):
         experimental_capabilities: dict[str, dict[str, Any]] | None = None,
         extensions: dict[str, dict[str, Any]] | None = None,
     ) -> InitializationOptions:
-        """As the base class; clients of the handshake era hear of changed tools."""
+        """Return the base class's options, which now tell clients of the handshake era that tools change."""
         options = notification_options or NotificationOptions(tools_changed=True)
         return super().create_initialization_options(options, experimental_capabilities, extensions)
 
 
 def fleet_server(orchestrator: Orchestrator, caller_of: CallerOf = anybody) -> FleetServer:
-    """The MCP server of an open orchestrator's fleet. Any number may stand beside each other."""
+    """Make an MCP server for the fleet of an open orchestrator. There may be any number of them."""
     background = BackgroundTasks()
     tickets = Tickets(orchestrator.settings)
     performer = ToolCaller(orchestrator, tickets, background)
@@ -115,7 +115,7 @@ class _Announcer:
         self.listen = ListenHandler(self._bus)
 
     async def meet(self, ctx: Context, _params: types.NotificationParams) -> None:
-        """A client of the handshake era is there; it hears of changes until its connection closes."""
+        """Take note of a client of the handshake era; it hears of changes until its connection closes."""
         # The SDK hands out no public way to a connection that outlives the request.
         connection = ctx.session._connection
         self._connections.add(connection)

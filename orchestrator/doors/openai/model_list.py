@@ -34,7 +34,7 @@ class ModelList(BaseModel):
 
 @router.get("")
 async def list_models(_grant: Reader, door: Through) -> ModelList:
-    """The model of this server."""
+    """List the model of this server."""
     return ModelList(data=[Model(id=door.model)] if door.model else [])
 
 
@@ -46,7 +46,7 @@ async def show(model: str, _grant: Reader, door: Through) -> Model:
 
 
 def must_be_asked_here(door: Door, model: str) -> None:
-    """Raises Problem for a model that this server does not have."""
+    """Raise Problem for a model that this server does not have."""
     if not door.model or model != door.model:
         here = f"this server has {door.model}" if door.model else "this server has none"
         raise Problem(HTTPStatus.NOT_FOUND, f"there is no model {model!r}: {here}", code="model-not-found")

@@ -40,7 +40,7 @@ async def list_models(_grant: Reader, door: Through) -> ModelList:
 
 @router.get("/{model:path}")
 async def show(model: str, _grant: Reader, door: Through) -> Model:
-    """One model."""
+    """Show one model."""
     must_be_asked_here(door, model)
     return Model(id=model)
 

@@ -2,11 +2,9 @@
 
 from . import sync as sync
 from .api import (
-    NotOpen as NotOpen,
     Orchestrator as Orchestrator,
 )
 from .assistants.assistant import (
-    InvalidAssistant as InvalidAssistant,
     Result as Result,
     RunFailed as RunFailed,
     agent_of as agent_of,
@@ -15,9 +13,20 @@ from .assistants.assistant import (
     forget as forget,
     system as system,
 )
-from .loop.control import (
+from .errors import (
+    AmbiguousId as AmbiguousId,
+    HandleNotFound as HandleNotFound,
+    InvalidAssistant as InvalidAssistant,
+    ModelError as ModelError,
+    ModelRefused as ModelRefused,
+    ModelReplyInvalid as ModelReplyInvalid,
+    ModelUnreachable as ModelUnreachable,
+    NotOpen as NotOpen,
     OrchestratorClosed as OrchestratorClosed,
     RunExists as RunExists,
+    RunNotFound as RunNotFound,
+    RunNotOpen as RunNotOpen,
+    UnknownTool as UnknownTool,
 )
 from .models import (
     REHEARSAL_MODEL as REHEARSAL_MODEL,

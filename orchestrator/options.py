@@ -13,10 +13,11 @@ from typing import Any, Final, TypedDict, cast
 from pydantic import TypeAdapter
 
 from toolfleet.messages import Message, UserMessage
+from toolfleet.orchestrator.errors import InvalidOption
 from toolfleet.orchestrator.run.events import RunStarted
 from toolfleet.orchestrator.run.limits import Limits
 from toolfleet.orchestrator.run.shared_state import Strategy
-from toolfleet.orchestrator.run.terms import AskedTerms, InvalidOption, PriorityName, RunTerms, Slow
+from toolfleet.orchestrator.run.terms import AskedTerms, PriorityName, RunTerms, Slow
 from toolfleet.orchestrator.run.transcript import repaired
 from toolfleet.orchestrator.run.updates import RunUpdate
 from toolfleet.streams import Priority

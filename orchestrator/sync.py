@@ -16,9 +16,10 @@ from contextlib import suppress
 from typing import Any, Final, Protocol, Self, TypeVar, Unpack
 from weakref import WeakKeyDictionary
 
-from toolfleet.errors import CallerError, ToolfleetError
+from toolfleet.errors import ToolfleetError
 from toolfleet.messages import Message
 from toolfleet.misspelt import exact
+from toolfleet.orchestrator.errors import NotHere
 from toolfleet.orchestrator.options import RunOptions
 from toolfleet.orchestrator.run.value import Run
 
@@ -57,10 +58,6 @@ class Runner(Openable, Protocol):
 
 
 Opened = TypeVar("Opened", bound=Openable)
-
-
-class NotHere(CallerError):
-    """The orchestrator cannot be used without `await` in this place."""
 
 
 @exact(RunOptions)

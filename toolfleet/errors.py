@@ -1,8 +1,9 @@
-"""Every error this project raises, sorted by who must act on it.
+"""Every error that the leaf and the workers raise, and the families of all, sorted by who must act on it.
 
 The model acts on a `Failed` record (see `toolfleet.calls`), never on an exception, so its family holds what a worker
-turns into such a record. The caller, the operator and this project act on the others. Each message names the thing and
-the remedy. An exception that only its own module raises and catches stands in that module.
+turns into such a record. The caller and the operator act on the others. Each message names the thing and the remedy.
+The orchestrator's own errors are in `orchestrator/errors.py`; one that only its own module raises and catches stands
+in that module.
 """
 
 from __future__ import annotations
@@ -64,26 +65,6 @@ class NoToolsFound(CallerError):
 
 class ToolModuleError(CallerError):
     """A tool module is missing or raised while it was imported."""
-
-
-class UnknownTool(CallerError):
-    """A run asks for a tool that no live worker announces."""
-
-
-class RunNotFound(CallerError):
-    """No run with this id is stored."""
-
-
-class RunNotOpen(CallerError):
-    """The run, or its call, is not in a state in which it could do what was asked: it has ended, or it has not."""
-
-
-class AmbiguousId(CallerError):
-    """Several runs have ids that begin like this."""
-
-
-class HandleNotFound(CallerError):
-    """No handle with this id belongs to this run."""
 
 
 class ArtifactNotFound(CallerError):
@@ -159,29 +140,3 @@ class WorkerNotReady(OperatorError):
 
 class NameTaken(OperatorError):
     """A live worker already has the name that another one was to be started under."""
-
-
-class ModelError(OperatorError):
-    """The model could not be asked, or its answer could not be used."""
-
-
-class ModelUnreachable(ModelError):
-    """The model's server did not answer, after retries."""
-
-
-class ModelRefused(ModelError):
-    """The model's server refused the request: key, quota, model name or parameters."""
-
-
-class ModelReplyInvalid(ModelError):
-    """The model's server answered something that is not its protocol."""
-
-
-# --- we act ---------------------------------------------------------------------------------------------------------
-
-
-class IllegalTransition(Exception):
-    """A run or call was asked to change in a way its table does not allow: a bug in this project.
-
-    Not a ToolfleetError, so that nobody takes it for one that somebody else should act on.
-    """

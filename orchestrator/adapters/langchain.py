@@ -19,8 +19,8 @@ from toolfleet.messages import AssistantMessage, RequestedCall, ToolMessage
 from toolfleet.misspelt import exact
 from toolfleet.orchestrator.adapters.asking import FrameworkCalls
 from toolfleet.orchestrator.api import Orchestrator
+from toolfleet.orchestrator.errors import NotHere
 from toolfleet.orchestrator.models.names import NameMap, legal_name
-from toolfleet.orchestrator.sync import NotHere
 from toolfleet.tool import ToolSpec
 
 T = TypeVar("T")

@@ -16,19 +16,12 @@ from typing import Any, Final, Generic, TypeVar, Unpack, cast, get_args, get_ori
 from pydantic import TypeAdapter
 from pydantic.errors import PydanticSchemaGenerationError, PydanticUserError
 
-from toolfleet.errors import RunNotFound, ToolfleetError
+from toolfleet.errors import ToolfleetError
 from toolfleet.messages import Message, SystemMessage, Usage
 from toolfleet.misspelt import exact
 from toolfleet.orchestrator.api import Orchestrator
-from toolfleet.orchestrator.assistants.questions import (
-    InvalidAssistant,
-    Question,
-    asks,
-    names_of,
-    read_question,
-    system,
-)
-from toolfleet.orchestrator.loop.control import RunExists
+from toolfleet.orchestrator.assistants.questions import Question, asks, names_of, read_question, system
+from toolfleet.orchestrator.errors import InvalidAssistant, RunExists, RunNotFound
 from toolfleet.orchestrator.options import AskOptions, RunOptions
 from toolfleet.orchestrator.run.events import CallRecord
 from toolfleet.orchestrator.run.states import State
@@ -249,7 +242,7 @@ async def _begin(
     async with aclosing(orchestrator.stream(messages, **options)) as events:
         async for event in events:
             if isinstance(event, RunBegan):
-                await orchestrator.conversations.reached(place)
+                await orchestrator.conversations.note_begun(place)
             yield event
 
 

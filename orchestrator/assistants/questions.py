@@ -16,8 +16,9 @@ from pydantic_core import to_json
 
 from toolfleet.context import ConversationId, FromContext
 from toolfleet.docstrings import documentation, words
-from toolfleet.errors import CallerError, InvalidTool
+from toolfleet.errors import InvalidTool
 from toolfleet.messages import Message, SystemMessage, UserMessage
+from toolfleet.orchestrator.errors import InvalidAssistant
 from toolfleet.orchestrator.tools.agents import Agent
 from toolfleet.signature import NotYetDefined, Signature, read_signature
 from toolfleet.tool import Tool
@@ -32,10 +33,6 @@ _CONVERSATION: Final = get_args(ConversationId)[1]
 _ASKS: Final = "__toolfleet_asks__"
 _TOOLS: Final = "__toolfleet_tools__"
 _SYSTEM: Final = "__toolfleet_system__"
-
-
-class InvalidAssistant(CallerError):
-    """A method's declaration does not say what is to be asked, or what is to come back."""
 
 
 def asks(template: str = "", *, tools: Sequence[object] | None = None) -> Callable[[D], D]:

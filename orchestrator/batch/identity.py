@@ -13,7 +13,7 @@ from typing import Any, Final, Self
 
 import orjson
 
-from toolfleet.orchestrator.batch.errors import InvalidBatchId
+from toolfleet.orchestrator.errors import InvalidBatchId
 
 LEGAL: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
 

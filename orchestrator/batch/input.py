@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, Final, NamedTuple, cast
 
-from toolfleet.orchestrator.batch.errors import InputUnreadable
+from toolfleet.orchestrator.errors import InputUnreadable
 
 MAX_LINE_BYTES: Final = 32 * 1024 * 1024
 """What a model takes is less; a file without line breaks must not fill the memory."""

@@ -18,9 +18,9 @@ from typing import IO, Any, Final, Self
 import orjson
 
 from toolfleet.orchestrator.batch import openai_format, own_format
-from toolfleet.orchestrator.batch.errors import OutputUnusable
 from toolfleet.orchestrator.batch.identity import Identity
 from toolfleet.orchestrator.batch.records import Unreadable
+from toolfleet.orchestrator.errors import OutputUnusable
 
 BEGINNING: Final = b'{"id":'
 """Of every line we write. What begins otherwise was not torn by a crash of ours, and is nothing to cut off."""

@@ -13,19 +13,14 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final
 
-from toolfleet.errors import (
-    BrokerUnreachable,
-    CallerError,
-    IllegalTransition,
-    StoreUnreachable,
-    UnknownTool,
-)
+from toolfleet.errors import BrokerUnreachable, CallerError, StoreUnreachable
 from toolfleet.orchestrator.api import Orchestrator
 from toolfleet.orchestrator.batch import openai_format, own_format
 from toolfleet.orchestrator.batch.identity import Identity
 from toolfleet.orchestrator.batch.output import Output
 from toolfleet.orchestrator.batch.records import AskedLine, RefusedLine
 from toolfleet.orchestrator.batch.summary import Tally
+from toolfleet.orchestrator.errors import IllegalTransition, OtherQuestion, UnknownTool
 from toolfleet.orchestrator.options import RunOptions
 from toolfleet.orchestrator.run.states import State
 from toolfleet.orchestrator.run.value import Run
@@ -33,10 +28,6 @@ from toolfleet.outages import while_it_may_be_away
 
 AWAY_MAX_S: Final = 60.0
 """How long a line waits to be begun: for Redis, and for workers that are restarted."""
-
-
-class OtherQuestion(CallerError):
-    """A run with the id of this line is stored, and was asked something else."""
 
 
 @dataclass(frozen=True, slots=True)

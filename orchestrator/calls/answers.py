@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 from toolfleet.calls import Failed, Returned, Submitted, ToolResult
-from toolfleet.errors import UnknownTool
 from toolfleet.orchestrator.calls.interception import as_intercepted
 from toolfleet.orchestrator.calls.scope import CallScope
+from toolfleet.orchestrator.errors import UnknownTool
 from toolfleet.orchestrator.run.events import CallRecord
 from toolfleet.orchestrator.run.refusals import unknown_tool
 from toolfleet.orchestrator.tools.builtin import BUILT_IN, BuiltIn

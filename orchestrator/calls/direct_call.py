@@ -14,10 +14,10 @@ from typing import Any
 import orjson
 
 from toolfleet.calls import Failed, Returned, Submitted, call_id, run_of
-from toolfleet.errors import HandleNotFound
 from toolfleet.orchestrator.calls.group import CallGroup
 from toolfleet.orchestrator.calls.scope import CallScope, Emit
 from toolfleet.orchestrator.calls.services import CallServices
+from toolfleet.orchestrator.errors import HandleNotFound
 from toolfleet.orchestrator.fleet.catalog import Catalog
 from toolfleet.orchestrator.run.events import Approval, CallRecord
 from toolfleet.orchestrator.run.terms import RunTerms

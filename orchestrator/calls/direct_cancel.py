@@ -6,7 +6,7 @@ import time
 from dataclasses import dataclass
 
 from toolfleet.calls import run_of
-from toolfleet.errors import RunNotOpen
+from toolfleet.orchestrator.errors import RunNotOpen
 from toolfleet.orchestrator.fleet.cancel import Canceller, CancelRequest
 from toolfleet.orchestrator.status.call_state import CallState
 from toolfleet.orchestrator.status.overview import CallStanding, Overview

@@ -13,7 +13,7 @@ SLACK: Final = 1000
 
 
 class Alarms:
-    """One alarm for each run, the last one set."""
+    """At most one alarm for each run: the last one that was set."""
 
     def __init__(self) -> None:
         self._at: dict[str, float] = {}
@@ -32,7 +32,7 @@ class Alarms:
         self._at.pop(run_id, None)
 
     def due(self, now_unix_s: float) -> list[str]:
-        """The runs whose time has come; each rings once."""
+        """Return the runs whose time has come. Each alarm rings once."""
         due = []
         while self._heap and self._heap[0][0] <= now_unix_s:
             at, run_id = heapq.heappop(self._heap)

@@ -65,7 +65,7 @@ class Canceller:
         await pipeline.execute()
 
     async def _mark(self, calls: Iterable[CancelRequest]) -> None:
-        """Workers that are not there yet, or were busy when the broadcast came, find the mark."""
+        """Leave a mark for workers that are not there yet, or were busy when the broadcast came."""
         pipeline = self._client.pipeline(transaction=False)
         for call in calls:
             ttl_s = max(1, int(call.deadline_unix_s - time.time())) + RESULT_TTL_S

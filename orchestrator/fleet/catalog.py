@@ -11,9 +11,9 @@ import redis.asyncio
 import structlog
 
 from toolfleet.catalog import Announcement, LiveWorkers, nobody_serves, offered_by
-from toolfleet.errors import UnknownTool
 from toolfleet.lanes import Routes
 from toolfleet.membership import complaint, must_be_ours
+from toolfleet.orchestrator.errors import UnknownTool
 from toolfleet.outages import while_it_may_be_away
 from toolfleet.settings import Settings
 from toolfleet.tool import ToolSpec
@@ -43,7 +43,7 @@ class Catalog:
         self._reading = asyncio.Lock()
 
     async def offered(self) -> Mapping[str, ToolSpec]:
-        """Every tool that a live worker serves, by name. Waits for a Redis that is away; then raises StoreUnreachable.
+        """Return every tool that a live worker serves, by name. Waits for Redis, then raises StoreUnreachable.
 
         A connection that was cut, or a server that is restarted, is nothing that a caller has to hear of. Workers with
         another secret serve nothing of ours; raises OtherSecret when there are no others.
@@ -52,7 +52,7 @@ class Catalog:
             # One reads for all who ask at once.
             async with self._reading:
                 if self._is_old:
-                    workers = self._ours(await while_it_may_be_away(self.workers, for_s=RETRY_FOR_S))
+                    workers = self._keep_ours(await while_it_may_be_away(self.workers, for_s=RETRY_FOR_S))
                     if workers != self._workers:
                         self._workers, self._offered, self._routes = workers, offered_by(workers), Routes.of(workers)
                     self._read_at = time.monotonic()
@@ -60,7 +60,7 @@ class Catalog:
 
     @property
     def routes(self) -> Routes:
-        """Where calls go, as of the last look. What has changed since, the queues and workers put right."""
+        """Where calls go, as of the last look. A call that was routed by an older look is passed on by its worker."""
         return self._routes
 
     @property
@@ -68,14 +68,14 @@ class Catalog:
         return time.monotonic() - self._read_at >= MAX_AGE_S
 
     async def workers(self) -> list[Announcement]:
-        """Every live worker, by name. Raises StoreUnreachable."""
+        """Return every live worker, by name. Raises StoreUnreachable."""
         return await self._live.read()
 
     async def check_secret(self) -> None:
-        """Raises OtherSecret when no live worker would run our calls; StoreUnreachable."""
-        self._ours(await self.workers())
+        """Raise OtherSecret when no live worker would run our calls. Raises StoreUnreachable."""
+        self._keep_ours(await self.workers())
 
-    def _ours(self, workers: list[Announcement]) -> list[Announcement]:
+    def _keep_ours(self, workers: list[Announcement]) -> list[Announcement]:
         strangers = must_be_ours({each.worker: each.proofs for each in workers}, self._seal)
         if strangers and strangers != self._strangers:
             # They take calls from the queues that others could have run.
@@ -84,7 +84,7 @@ class Catalog:
         return [each for each in workers if each.worker not in strangers]
 
     async def choose(self, names: Iterable[str] | None) -> dict[str, ToolSpec]:
-        """The named tools, or all. Raises UnknownTool for a name that no live worker serves."""
+        """Return the named tools, or all. Raises UnknownTool for a name that no live worker serves."""
         offered = await self.offered()
         if names is None:
             return dict(offered)

@@ -37,7 +37,7 @@ RETRY_FOR_S: Final = 30.0
 
 @dataclass(frozen=True, slots=True)
 class Outgoing:
-    """A call and where it goes."""
+    """A call on its way out: its tool's spec and its priority say where it goes."""
 
     call: ToolCall
     spec: ToolSpec
@@ -56,9 +56,10 @@ class Dispatcher:
         self.dispatched = 0
 
     def send(self, calls: Sequence[Outgoing]) -> asyncio.Future[bool]:
-        """Send calls; returns at once, with what is done when the last of them is in its queue (False: cannot be sent).
+        """Queue calls to be sent, and return at once. The future is done when the last of them is in its queue.
 
-        What is sent in the same tick, or while a batch is on its way, goes together.
+        It is False when that one cannot be sent. What is sent in the same tick, or while a batch is on its way, goes
+        together.
         """
         if calls:
             return self._batcher.add_all(calls)
@@ -72,7 +73,7 @@ class Dispatcher:
         await self._publisher.aclose()
 
     async def _send_batch(self, batch: Sequence[Outgoing]) -> list[bool]:
-        messages = [message for item in batch if (message := self._sealed(item))]
+        messages = [message for item in batch if (message := self._seal_or_end(item))]
         try:
             await self._publish(messages)
         except BrokerUnreachable as error:
@@ -81,8 +82,8 @@ class Dispatcher:
         self.dispatched += len(batch)
         return [True] * len(batch)
 
-    def _sealed(self, item: Outgoing) -> TaskMessage | None:
-        """The call as a message; one that no worker would take has its result at once."""
+    def _seal_or_end(self, item: Outgoing) -> TaskMessage | None:
+        """Return the call as a message. One that no worker would take gets its result at once, and None is returned."""
         try:
             return task_message(item.call, item.spec, item.priority, self._seal, self._catalog.routes.lane(item.spec))
         except Refused as refusal:

@@ -18,7 +18,7 @@ _NO_OPTIONS: Final[dict[str, Any]] = {"callbacks": None, "errbacks": None, "chai
 
 
 def task_message(call: ToolCall, spec: ToolSpec, priority: Priority, seal: Seal, lane: str = "") -> TaskMessage:
-    """The message that brings a call to its tool's queue, or to a lane of it.
+    """Make the message that brings a call to its tool's queue, or to a lane of it.
 
     Raises Refused for a call that no worker would take.
     """

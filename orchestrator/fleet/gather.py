@@ -62,7 +62,7 @@ class Gatherer:
         self._forgotten: list[str] = []
 
     async def aclose(self) -> None:
-        """Wait for nothing any more; calls that are still open go on at their workers, and their results are kept."""
+        """Stop waiting. Calls that are still open go on at their workers, and their results are kept in the store."""
         for pending in self._pending.values():
             pending.barrier.cancel()
         with suppress(*COMMAND_FAILED):  # all of it has a TTL
@@ -108,7 +108,7 @@ class Gatherer:
         self._answer_waiters(call.call_id, result)
 
     def forget(self, call_ids: Iterable[str]) -> None:
-        """Let Redis drop results that are recorded elsewhere, soon: kept for a day they would fill it."""
+        """Have results removed soon that are recorded elsewhere: kept for a day they would fill Redis."""
         self._forgotten += call_ids
 
     # --- a run rests --------------------------------------------------------------------------------------------
@@ -127,7 +127,7 @@ class Gatherer:
         self._alarms.unset(run_id)
 
     async def result_of(self, call_id: str, *, wait_s: float) -> ToolResult | None:
-        """The result of any call, after waiting for its push or with what is stored; None without."""
+        """Return the result of any call, waiting up to `wait_s` for it; None when there is none by then."""
         result: asyncio.Future[ToolResult] = asyncio.get_running_loop().create_future()
         # Before the store is read: a result that landed between the two would be missed.
         self._waiters.setdefault(call_id, []).append(result)
@@ -160,7 +160,7 @@ class Gatherer:
         return True
 
     def watched_for(self, call_id: str) -> str | None:
-        """The run that rests until this call is back; None when no run does."""
+        """Return the run that rests until this call is back; None when no run does."""
         return self._watched.get(call_id)
 
     def end_watch(self, call_id: str, result: ToolResult) -> None:
@@ -169,7 +169,7 @@ class Gatherer:
         self._watched.pop(call_id, None)
 
     def due(self, now_unix_s: float) -> list[str]:
-        """The resting runs whose time has come, each of them once."""
+        """Return the resting runs whose time has come, each of them once."""
         return list(self._alarms.due(now_unix_s))
 
     def _settle(self, pending: _Pending, sealed: bytes) -> None:
@@ -217,7 +217,7 @@ class Gatherer:
 
 
 def never_came_back(tool: str) -> Failed:
-    """What the model reads of a call whose deadline passed without a result."""
+    """Return what the model reads of a call whose deadline passed without a result."""
     return Failed(
         kind=FailureKind.EXPIRED,
         message=f"no result of {tool} arrived before its deadline; it may or may not have run.",

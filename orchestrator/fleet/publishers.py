@@ -23,7 +23,10 @@ class Publisher(Protocol):
     """Puts messages into queues."""
 
     async def publish(self, messages: Sequence[TaskMessage]) -> None:
-        """Return when the broker has them all. Raises BrokerUnreachable; some may be in their queues then."""
+        """Publish messages, and return when the broker has them all.
+
+        Raises BrokerUnreachable; some of them may be in their queues then.
+        """
         ...
 
     async def aclose(self) -> None:
@@ -32,12 +35,12 @@ class Publisher(Protocol):
 
 
 def publisher_for(settings: Settings, client: redis.asyncio.Redis, app: Celery) -> Publisher:
-    """The quickest publisher for the broker in the settings."""
+    """Make the quickest publisher for the broker in the settings."""
     return KombuPublisher(app) if settings.broker_url else StreamPublisher(settings, client)
 
 
 class StreamPublisher:
-    """Adds to the streams on the connection that everything else uses."""
+    """Publishes to our own streams, on the connection that everything else uses."""
 
     def __init__(self, settings: Settings, client: redis.asyncio.Redis) -> None:
         self._direct = DirectPublisher(client, settings.keys)

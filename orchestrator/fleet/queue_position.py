@@ -55,17 +55,17 @@ class QueuePositions:
         self._found: OrderedDict[str, tuple[str, str]] = OrderedDict()
 
     async def of(self, call_id: str, queue: str, priority: int) -> QueuePosition | None:
-        """The position of a call; None when no message of it is found, or when the broker is not ours and cannot tell.
+        """Return the position of a call; None when no message of it is found, or when the broker cannot tell.
 
         Raises StoreUnreachable.
         """
         if self._settings.broker_url:
             return QueuePosition(is_with_worker=True) if await self._claimed_entry(call_id) else None
-        if position := await self._known(queue, priority, call_id):
+        if position := await self._look_where_it_was(queue, priority, call_id):
             return position
         at_least = None
         for name in (queue, *await self._lanes(queue)):
-            position = await self._searched(self._settings.keys.queue(name, priority), call_id)
+            position = await self._search(self._settings.keys.queue(name, priority), call_id)
             if position is not None and not position.is_at_least:
                 return position
             at_least = at_least or position
@@ -75,28 +75,28 @@ class QueuePositions:
         names = cast("set[bytes]", await self._client.smembers(self._settings.keys.lanes(queue)))
         return sorted(name.decode() for name in names)
 
-    async def _known(self, queue: str, priority: int, call_id: str) -> QueuePosition | None:
-        if (found := self._found.get(call_id)) and (position := await self._held(*found)):
+    async def _look_where_it_was(self, queue: str, priority: int, call_id: str) -> QueuePosition | None:
+        if (found := self._found.get(call_id)) and (position := await self._look_up_held(*found)):
             return position
         # A claim names the call's first entry. Where there are lanes, that may have been carried to another stream.
         entry_id = await self._claimed_entry(call_id)
         if not entry_id or await self._lanes(queue):
             return None
-        return await self._held(self._settings.keys.queue(queue, priority), entry_id)
+        return await self._look_up_held(self._settings.keys.queue(queue, priority), entry_id)
 
-    async def _searched(self, stream: str, call_id: str) -> QueuePosition | None:
+    async def _search(self, stream: str, call_id: str) -> QueuePosition | None:
         # What waits comes first: a call that a worker takes meanwhile is then found among those that are held.
-        entry_id, before, is_all = await self._among(stream, call_id, "waiting", WAITING_MAX)
+        entry_id, before, is_all = await self._find_among(stream, call_id, "waiting", WAITING_MAX)
         if entry_id:
             return QueuePosition(is_with_worker=False, before=before)
-        held_id, _, _ = await self._among(stream, call_id, "held", HELD_MAX)
-        if held_id and (position := await self._held(stream, held_id)):
+        held_id, _, _ = await self._find_among(stream, call_id, "held", HELD_MAX)
+        if held_id and (position := await self._look_up_held(stream, held_id)):
             self._remember(call_id, stream, held_id)
             return position
         return None if is_all else QueuePosition(is_with_worker=False, before=before, is_at_least=True)
 
-    async def _among(self, stream: str, call_id: str, which: str, at_most: int) -> tuple[str, int, bool]:
-        """The id of the call's message or "", how many come before it, and whether all of them were looked at."""
+    async def _find_among(self, stream: str, call_id: str, which: str, at_most: int) -> tuple[str, int, bool]:
+        """Return the id of the call's message or "", how many come before it, and whether all were looked at."""
         mark = b'"id":' + orjson.dumps(call_id)
         after, before = "", 0
         while before < at_most:
@@ -107,8 +107,8 @@ class QueuePositions:
             after = last.decode()
         return "", before, False
 
-    async def _held(self, stream: str, entry_id: str) -> QueuePosition | None:
-        """The position of a message that was delivered; None once it is settled."""
+    async def _look_up_held(self, stream: str, entry_id: str) -> QueuePosition | None:
+        """Return the position of a message that was delivered; None once it is settled."""
         try:
             pending = await self._pending(stream, entry_id, entry_id, 1)
         except redis.ResponseError:  # no group: nothing was ever delivered
@@ -130,7 +130,7 @@ class QueuePositions:
         return cast("list[dict[str, Any]]", reply)
 
     async def _claimed_entry(self, call_id: str) -> str:
-        """The message that may cause the call's effect; "" before one has, and for tools that may be repeated."""
+        """Return the message that may cause the call's effect; "" without one, and for tools that may be repeated."""
         claimed = cast("bytes | None", await self._client.get(self._settings.keys.claim(call_id)))
         return claimed.decode() if claimed else ""
 

@@ -16,10 +16,11 @@ from typing import Final
 
 import structlog
 
-from toolfleet.errors import ModelReplyInvalid, ToolfleetError
+from toolfleet.errors import ToolfleetError
 from toolfleet.masks import has_secrets
 from toolfleet.messages import AssistantMessage, Message, RequestedCall
 from toolfleet.orchestrator.calls.services import CallServices
+from toolfleet.orchestrator.errors import ModelReplyInvalid
 from toolfleet.orchestrator.loop.at_work import RunAtWork
 from toolfleet.orchestrator.loop.early import EarlyCalls
 from toolfleet.orchestrator.loop.images import KeptImages

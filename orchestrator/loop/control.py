@@ -14,9 +14,10 @@ from dataclasses import dataclass
 import structlog
 
 from toolfleet.calls import run_of
-from toolfleet.errors import CallerError, RunNotFound, RunNotOpen, StoreUnreachable
+from toolfleet.errors import CallerError, StoreUnreachable
 from toolfleet.messages import Message
 from toolfleet.orchestrator.calls.scope import Emit
+from toolfleet.orchestrator.errors import OrchestratorClosed, RunExists, RunNotFound, RunNotOpen
 from toolfleet.orchestrator.fleet.cancel import Canceller, CancelRequest
 from toolfleet.orchestrator.fleet.catalog import Catalog
 from toolfleet.orchestrator.loop.driver import Runs
@@ -31,14 +32,6 @@ from toolfleet.orchestrator.tools.interceptors import Interceptors, contributed
 from toolfleet.orchestrator.tools.offer import Offering
 
 log = structlog.get_logger("toolfleet.orchestrator")
-
-
-class OrchestratorClosed(CallerError):
-    """A run was still going on when its orchestrator was closed: another one with its model goes on with it."""
-
-
-class RunExists(CallerError):
-    """A run with this id is stored already."""
 
 
 @dataclass(frozen=True, slots=True)

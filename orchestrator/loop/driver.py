@@ -16,15 +16,16 @@ from typing import Any, Final
 import structlog
 
 from toolfleet.calls import Progress, ToolResult
-from toolfleet.errors import BrokerUnreachable, RunNotFound, StoreUnreachable
+from toolfleet.errors import BrokerUnreachable, StoreUnreachable
 from toolfleet.orchestrator.calls.scope import Emit
+from toolfleet.orchestrator.errors import LostRun, RunIsOver, RunNotFound
 from toolfleet.orchestrator.fleet.gather import Gatherer
 from toolfleet.orchestrator.loop.at_work import RunAtWork
 from toolfleet.orchestrator.loop.turn import TurnLoop
 from toolfleet.orchestrator.run.events import RunStarted
 from toolfleet.orchestrator.run.updates import CallEnded, CallProgressed, RunEnded
 from toolfleet.orchestrator.run.value import Run
-from toolfleet.orchestrator.store.journal import Journal, LostRun, RunIsOver
+from toolfleet.orchestrator.store.journal import Journal
 from toolfleet.orchestrator.store.run_store import RunStore
 
 log = structlog.get_logger("toolfleet.orchestrator")

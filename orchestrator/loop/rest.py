@@ -16,11 +16,12 @@ import orjson
 import structlog
 
 from toolfleet.calls import Submitted, ToolResult
-from toolfleet.errors import HandleNotFound, Refused
+from toolfleet.errors import Refused
 from toolfleet.messages import AssistantMessage, Message, RequestedCall, ToolMessage
 from toolfleet.orchestrator.calls.interception import intercept_results
 from toolfleet.orchestrator.calls.outcome import masked_and_back
 from toolfleet.orchestrator.calls.services import CallServices
+from toolfleet.orchestrator.errors import HandleNotFound
 from toolfleet.orchestrator.fleet.gather import DEADLINE_GRACE_S, never_came_back
 from toolfleet.orchestrator.loop.at_work import RunAtWork
 from toolfleet.orchestrator.loop.scopes import Scopes

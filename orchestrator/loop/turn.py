@@ -21,6 +21,7 @@ import structlog
 
 from toolfleet.calls import ToolResult
 from toolfleet.errors import BrokerUnreachable, StoreUnreachable, ToolfleetError
+from toolfleet.orchestrator.errors import LostRun, Overtaken, RunIsOver
 from toolfleet.orchestrator.fleet.cancel import Canceller, CancelRequest
 from toolfleet.orchestrator.loop.ask import Asking
 from toolfleet.orchestrator.loop.at_work import RunAtWork
@@ -30,7 +31,6 @@ from toolfleet.orchestrator.run.events import CallsBack, CallsHandedOver, RunSto
 from toolfleet.orchestrator.run.limits import breach, over_limit
 from toolfleet.orchestrator.run.states import State
 from toolfleet.orchestrator.run.value import Run
-from toolfleet.orchestrator.store.journal import LostRun, Overtaken, RunIsOver
 
 log = structlog.get_logger("toolfleet.orchestrator")
 

@@ -17,8 +17,8 @@ from typing import Any
 from pydantic import JsonValue
 
 from toolfleet.calls import MediaPart
-from toolfleet.errors import ModelReplyInvalid
 from toolfleet.messages import AssistantMessage, Message, RequestedCall, SystemMessage, ToolMessage, Usage, UserMessage
+from toolfleet.orchestrator.errors import ModelReplyInvalid
 from toolfleet.orchestrator.models.arguments import as_object
 from toolfleet.orchestrator.models.assembly import ReplyAssembly
 from toolfleet.orchestrator.models.faults import fault_in_stream

@@ -17,7 +17,7 @@ from typing import Final
 
 import structlog
 
-from toolfleet.errors import ModelRefused, ModelReplyInvalid, ModelUnreachable
+from toolfleet.orchestrator.errors import ModelRefused, ModelReplyInvalid, ModelUnreachable
 from toolfleet.orchestrator.models.protocol import FinishReason, ModelEvent, ReplyComplete
 
 log = structlog.get_logger(__name__)

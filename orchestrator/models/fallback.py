@@ -11,9 +11,9 @@ from typing import Any
 
 import structlog
 
-from toolfleet.errors import ModelError, ModelRefused, ModelUnreachable
 from toolfleet.messages import Message
 from toolfleet.misspelt import exact
+from toolfleet.orchestrator.errors import ModelError, ModelRefused, ModelUnreachable
 from toolfleet.orchestrator.models.protocol import CallComplete, ChatModel, ModelEvent, OfferedTool, Restarted
 
 log = structlog.get_logger(__name__)

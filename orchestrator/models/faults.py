@@ -13,7 +13,7 @@ from typing import Any
 
 import orjson
 
-from toolfleet.errors import ModelError, ModelRefused, ModelReplyInvalid, ModelUnreachable
+from toolfleet.orchestrator.errors import ModelError, ModelRefused, ModelReplyInvalid, TryAgain
 
 MAX_QUOTED = 500
 # 529 is Anthropic's "overloaded"; like every 5xx it may pass.
@@ -22,14 +22,6 @@ _PASSING_TYPES = frozenset(
     {"overloaded_error", "api_error", "rate_limit_error", "timeout_error", "server_error", "internal_server_error"}
 )
 _OUT_OF_QUOTA = frozenset({"insufficient_quota", "billing_hard_limit_reached"})
-
-
-class TryAgain(ModelUnreachable):
-    """A fault that may pass. `retry_after_s` is the server's own wish, None if it has none."""
-
-    def __init__(self, message: str, retry_after_s: float | None = None) -> None:
-        super().__init__(message)
-        self.retry_after_s = retry_after_s
 
 
 @dataclass(frozen=True, slots=True)

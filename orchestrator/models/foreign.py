@@ -9,8 +9,8 @@ from typing import Any, Self
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from toolfleet.errors import ModelReplyInvalid
 from toolfleet.messages import AssistantMessage, RequestedCall
+from toolfleet.orchestrator.errors import ModelReplyInvalid
 
 
 class ForeignRecord(BaseModel):

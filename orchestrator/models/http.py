@@ -18,9 +18,10 @@ import orjson
 from httpx_aiohttp import AiohttpTransport
 from pydantic import SecretStr
 
-from toolfleet.errors import InvalidSettings, ModelRefused, ModelReplyInvalid
+from toolfleet.errors import InvalidSettings
 from toolfleet.misspelt import exact
-from toolfleet.orchestrator.models.faults import ServerReply, TryAgain, fault_of
+from toolfleet.orchestrator.errors import ModelRefused, ModelReplyInvalid, TryAgain
+from toolfleet.orchestrator.models.faults import ServerReply, fault_of
 
 OK = 200
 CONNECTION_ERRORS = (httpx.TransportError, aiohttp.ClientError, TimeoutError)

@@ -17,11 +17,10 @@ import httpx
 import structlog
 from httpx_sse import EventSource, ServerSentEvent
 
-from toolfleet.errors import ModelError, ModelReplyInvalid
 from toolfleet.messages import AssistantMessage, Message
+from toolfleet.orchestrator.errors import ModelError, ModelReplyInvalid, TryAgain
 from toolfleet.orchestrator.models.assembly import ReplyAssembly
 from toolfleet.orchestrator.models.breaker import Breaker, through_breaker
-from toolfleet.orchestrator.models.faults import TryAgain
 from toolfleet.orchestrator.models.http import CONNECTION_ERRORS, Endpoint, HttpOptions
 from toolfleet.orchestrator.models.names import NameMap
 from toolfleet.orchestrator.models.protocol import ModelEvent, OfferedTool

@@ -15,8 +15,8 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from toolfleet.errors import ModelReplyInvalid
 from toolfleet.messages import AssistantMessage, Message, RequestedCall, ToolMessage, Usage
+from toolfleet.orchestrator.errors import ModelReplyInvalid
 from toolfleet.orchestrator.models.arguments import as_object
 from toolfleet.orchestrator.models.assembly import ReplyAssembly
 from toolfleet.orchestrator.models.faults import fault_in_stream

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Protocol, runtime_checkable
 
-from toolfleet.errors import ModelReplyInvalid
 from toolfleet.messages import AssistantMessage, Message, RequestedCall, Usage
+from toolfleet.orchestrator.errors import ModelReplyInvalid
 
 
 class OfferedTool(Protocol):

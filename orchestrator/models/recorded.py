@@ -14,8 +14,8 @@ from typing import Any
 import orjson
 from pydantic import TypeAdapter
 
-from toolfleet.errors import ModelRefused
 from toolfleet.messages import AssistantMessage, Message, Usage
+from toolfleet.orchestrator.errors import ModelRefused
 from toolfleet.orchestrator.models.protocol import ChatModel, FinishReason, ModelEvent, OfferedTool, ReplyComplete
 
 _MESSAGES: TypeAdapter[Sequence[Message]] = TypeAdapter(Sequence[Message])

@@ -13,8 +13,7 @@ from contextlib import aclosing
 
 import structlog
 
-from toolfleet.errors import ModelUnreachable
-from toolfleet.orchestrator.models.faults import TryAgain
+from toolfleet.orchestrator.errors import ModelUnreachable, TryAgain
 from toolfleet.orchestrator.models.http import HttpOptions
 from toolfleet.orchestrator.models.protocol import ModelEvent, Restarted
 

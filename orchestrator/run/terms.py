@@ -25,8 +25,8 @@ from pydantic import (
 )
 
 from toolfleet.calls import Record
-from toolfleet.errors import CallerError
 from toolfleet.misspelt import what_is_wrong
+from toolfleet.orchestrator.errors import InvalidOption
 from toolfleet.orchestrator.run.limits import Limits
 from toolfleet.orchestrator.run.shared_state import Strategy
 from toolfleet.orchestrator.run.structured import problem_with_schema
@@ -48,10 +48,6 @@ SHOWN_CHARACTERS: Final = 80
 
 OURS_TO_SAY: Final = ("model", "messages", "system", "tools", "stream")
 """Parts of a model's request that the run itself decides about."""
-
-
-class InvalidOption(CallerError):
-    """An option of a run or a call has a value that cannot be meant."""
 
 
 def _seconds(value: float, least: str, *, is_ok: bool) -> float:

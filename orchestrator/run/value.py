@@ -12,8 +12,8 @@ from typing import Any, Final, TypeVar
 from pydantic import Field, TypeAdapter
 
 from toolfleet.calls import Record, Returned, Submitted, ToolResult, call_id
-from toolfleet.errors import IllegalTransition
 from toolfleet.messages import AssistantMessage, Message, Usage, UserMessage
+from toolfleet.orchestrator.errors import IllegalTransition
 from toolfleet.orchestrator.run.events import (
     ApprovalGiven,
     CallRecord,

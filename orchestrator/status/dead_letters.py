@@ -18,7 +18,8 @@ import orjson
 import redis.asyncio
 
 from toolfleet.calls import Failed, FailureKind, Returned, Submitted, ToolCall
-from toolfleet.errors import CallerError, Refused
+from toolfleet.errors import Refused
+from toolfleet.orchestrator.errors import DeadLetterNotFound
 from toolfleet.orchestrator.fleet.catalog import Catalog
 from toolfleet.orchestrator.fleet.envelopes import task_message
 from toolfleet.orchestrator.fleet.publishers import Publisher
@@ -32,10 +33,6 @@ _PAGE: Final = 100
 """Entries in one read; each may hold a text of 64 KiB."""
 
 _LETTER_ID: Final = re.compile(r"\d+-\d+")
-
-
-class DeadLetterNotFound(CallerError):
-    """No dead letter has this id, and none is about this call."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,8 +17,8 @@ import orjson
 import redis.asyncio
 
 from toolfleet.calls import Failed, Progress, Record, Returned, Submitted
-from toolfleet.errors import RunNotFound
 from toolfleet.keys import RESULT_TTL_S
+from toolfleet.orchestrator.errors import RunNotFound
 from toolfleet.orchestrator.fleet.gather import Gatherer
 from toolfleet.orchestrator.fleet.queue_position import QueuePosition
 from toolfleet.orchestrator.run.events import CallRecord

@@ -14,9 +14,9 @@ from typing import Final, NamedTuple
 import redis.asyncio
 
 from toolfleet.calls import Failed, Progress, Record, Returned, Submitted, run_of
-from toolfleet.errors import RunNotFound
 from toolfleet.jobs import JobStatus
 from toolfleet.masks import MASK, mask_arguments
+from toolfleet.orchestrator.errors import RunNotFound
 from toolfleet.orchestrator.fleet.catalog import Catalog
 from toolfleet.orchestrator.run.events import CallRecord, CallsBack, CallsSent, RunStarted, SlowResultDelivered
 from toolfleet.orchestrator.run.value import Run

@@ -47,9 +47,9 @@ class Conversations:
         self._settings = settings
 
     async def newest(self, name: str, conversation_id: str, *, tenant: str = "") -> Place:
-        """About the newest run of a conversation: later ones may have been begun. Raises StoreUnreachable.
+        """Return the place of a conversation's newest run, as far as it is known. Raises StoreUnreachable.
 
-        A conversation is that of one tenant with one assistant, `name`.
+        Later runs may have begun meanwhile. A conversation is that of one tenant with one assistant, `name`.
         """
         digest = hashlib.sha256(orjson.dumps([tenant, name, conversation_id])).hexdigest()
         key = self._settings.keys.conversation(digest)
@@ -58,13 +58,13 @@ class Conversations:
         prefix, _, number = stored.decode().partition(":")
         return Place(key, prefix, int(number))
 
-    async def reached(self, place: Place) -> None:
-        """The run at this place has begun. Raises StoreUnreachable."""
+    async def note_begun(self, place: Place) -> None:
+        """Note that the run at this place has begun. Raises StoreUnreachable."""
         # Only where it is known: one that was forgotten meanwhile stays forgotten.
         await self._client.set(place.key, f"{place.prefix}:{place.number}", xx=True, px=self._ttl_ms)
 
     async def forget(self, place: Place) -> None:
-        """The next message begins with nothing. Raises StoreUnreachable."""
+        """Forget the conversation: its next message begins with nothing. Raises StoreUnreachable."""
         await self._client.delete(place.key)
 
     @property
@@ -75,7 +75,7 @@ class Conversations:
 
 
 def remembered(earlier: Run, limit: int | None) -> tuple[Message, ...]:
-    """What was said before, without instructions; of a long conversation about the last `limit` messages.
+    """Return what was said before, without instructions; of a long conversation about the last `limit` messages.
 
     It begins with something that the user said: an answer without its question would be refused by providers.
     """

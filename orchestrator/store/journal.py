@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import structlog
 
-from toolfleet.errors import IllegalTransition, RunNotOpen, StoreUnreachable, ToolfleetError
+from toolfleet.errors import StoreUnreachable
+from toolfleet.orchestrator.errors import IllegalTransition, LostRun, Overtaken, RunIsOver, RunNotOpen
 from toolfleet.orchestrator.run.events import ApprovalGiven, RunAdopted, RunEvent
 from toolfleet.orchestrator.run.value import Run
 from toolfleet.orchestrator.store.run_store import Entry, RunStore, Stored, folded
@@ -19,20 +20,8 @@ AWAY_MAX_S = 60.0
 """How long one write waits for Redis before its run is left as it stands, to be read again."""
 
 
-class LostRun(ToolfleetError):
-    """The run is no longer ours to work on: another orchestrator owns it, or it was deleted."""
-
-
-class RunIsOver(ToolfleetError):
-    """Somebody else has ended the run while we worked on it."""
-
-
-class Overtaken(ToolfleetError):
-    """Others have taken the run elsewhere, so that our event makes no sense any more: look where it stands."""
-
-
 class Journal:
-    """A run, and the entry that its next event follows."""
+    """A run as its owner works on it, and the entry that its next event follows."""
 
     def __init__(self, store: RunStore, stored: Stored, orchestrator_id: str) -> None:
         self.run = stored.run
@@ -43,14 +32,14 @@ class Journal:
         """Whether an attempt at the last write failed, so that it may have been stored."""
 
     async def append(self, event: RunEvent) -> Run:
-        """Write an event down; the run after it. Waits for Redis up to a minute.
+        """Write an event down, and return the run after it. Waits for Redis up to a minute.
 
         Raises RunIsOver, LostRun or Overtaken when others were first, IllegalTransition when the event cannot have
         happened, StoreUnreachable.
         """
         run = self.run.on(event)
-        while (entry_id := await self._appended(run, event)) is None:
-            newer = await self._caught_up()
+        while (entry_id := await self._try_to_append(run, event)) is None:
+            newer = await self._catch_up()
             if self._is_in_doubt and newer[0].event == event:
                 return self.run  # an attempt of ours had succeeded unheard
             if self.run.state.is_terminal:
@@ -62,7 +51,7 @@ class Journal:
         self.run, self._last_id = run, entry_id
         return run
 
-    async def _appended(self, run: Run, event: RunEvent) -> str | None:
+    async def _try_to_append(self, run: Run, event: RunEvent) -> str | None:
         self._is_in_doubt = False
 
         async def write() -> str | None:
@@ -74,8 +63,8 @@ class Journal:
 
         return await while_it_may_be_away(write, for_s=AWAY_MAX_S)
 
-    async def _caught_up(self) -> list[Entry]:
-        """The newer entries, folded in. Raises LostRun."""
+    async def _catch_up(self) -> list[Entry]:
+        """Fold in the entries that others have written, and return them. Raises LostRun."""
         newer = await self._store.entries(self.run.run_id, after=self._last_id)
         if not newer:
             raise LostRun(f"run {self.run.run_id} was deleted")
@@ -91,9 +80,9 @@ class Journal:
 
 
 async def write_from_outside(store: RunStore, run_id: str, event: RunEvent) -> Run:
-    """Add an event to a run that somebody else may own, and tell the owner; the run after it.
+    """Add an event to a run that somebody else may own, tell the owner, and return the run after it.
 
-    Raises RunNotOpen when it cannot happen now, RunNotFound, StoreUnreachable.
+    Raises RunNotOpen when the event cannot happen now, RunNotFound, StoreUnreachable.
     """
     while True:
         stored = await store.load(run_id)
@@ -109,7 +98,7 @@ async def write_from_outside(store: RunStore, run_id: str, event: RunEvent) -> R
 
 
 def _cannot(event: RunEvent, run: Run) -> str:
-    """Why an event from outside cannot happen to the run as it stands."""
+    """Return why an event from outside cannot happen to the run as it stands."""
     if isinstance(event, ApprovalGiven):
         waiting = [call.call_id for call in run.awaiting_approval]
         verb = "do" if len(waiting) > 1 else "does"

@@ -47,7 +47,7 @@ class Living(NamedTuple):
 
 
 async def living(client: redis.asyncio.Redis, settings: Settings) -> list[Living]:
-    """The orchestrators that are there now, by id. Raises StoreUnreachable."""
+    """Return the orchestrators whose leases have not lapsed, by id. Raises StoreUnreachable."""
     keys = settings.keys
     found = cast("list[bytes]", await client.zrange(keys.orchestrators(), 0, -1))
     names = sorted(each.decode() for each in found)
@@ -56,7 +56,10 @@ async def living(client: redis.asyncio.Redis, settings: Settings) -> list[Living
 
 
 class Leases:
-    """This orchestrator's lease, kept up; `on_adopted` is called with runs that became this orchestrator's own."""
+    """Keeps up this orchestrator's lease, and takes over the runs of lapsed ones.
+
+    `on_adopted` is called with the ids of runs that have become this orchestrator's own.
+    """
 
     def __init__(
         self,
@@ -73,42 +76,43 @@ class Leases:
         self._model = model
         self._on_adopted = on_adopted
         self._proofs = orjson.dumps(Seal(settings).proofs(orchestrator_id))
-        self._renew = client.register_script(RENEW)
-        self._release = client.register_script(RELEASE)
-        self._adopt = client.register_script(ADOPT)
+        self._renew_script = client.register_script(RENEW)
+        self._release_script = client.register_script(RELEASE)
+        self._adopt_script = client.register_script(ADOPT)
         self._ttl_ms = int(settings.keep_unfinished_s * 1000)
         self._lapsed_since: dict[str, float] = {}
         self._task: asyncio.Task[None] | None = None
         self._closing = False
 
     async def start(self) -> None:
-        """Take the lease, and look after it and after lapsed ones from now on. Raises StoreUnreachable."""
-        await self._renewed()
+        """Take the lease, then renew it and look for lapsed ones until `aclose`. Raises StoreUnreachable."""
+        await self._renew()
         self._task = asyncio.create_task(self._keep())
 
     async def aclose(self) -> None:
-        """Give every run up for adoption at once."""
+        """Stop renewing the lease, and give every run up for adoption at once."""
         self._closing = True
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait([self._task], timeout=2 * LOOK_EVERY_S)
         with suppress(*COMMAND_FAILED):  # then the lease lapses by itself
-            while await self._released(self._id, is_given_up=True):
-                pass
+            while await self._release_next_runs(self._id, is_given_up=True):
+                continue
 
     async def _keep(self) -> None:
         every_s = min(LOOK_EVERY_S, self._settings.heartbeat_s)
         while not self._closing:
             try:
-                await self._take_from(await self._renewed())
+                await self._take_from(await self._renew())
                 await self._adopt_all()
             except COMMAND_FAILED as error:
                 log.warning("lease_not_renewed", orchestrator_id=self._id, error=str(error))
             await asyncio.sleep(every_s)
 
-    async def _renewed(self) -> list[str]:
+    async def _renew(self) -> list[str]:
+        """Renew the lease. Returns the orchestrators whose leases have lapsed."""
         keys = self._keys
-        lapsed: list[bytes] = await self._renew(
+        lapsed: list[bytes] = await self._renew_script(
             keys=[
                 *(keys.orchestrators(), keys.orchestrator(self._id), keys.owned(self._id), keys.runs()),
                 keys.orchestrator_proofs(self._id),
@@ -126,12 +130,13 @@ class Leases:
         for orchestrator_id, since in self._lapsed_since.items():
             if now - since >= min(SEEN_LAPSED_S, self._settings.lease_s / 3):
                 log.warning("lease_lapsed", orchestrator_id=orchestrator_id)
-                while await self._released(orchestrator_id, is_given_up=False):
-                    pass
+                while await self._release_next_runs(orchestrator_id, is_given_up=False):
+                    continue
 
-    async def _released(self, orchestrator_id: str, *, is_given_up: bool) -> int:
+    async def _release_next_runs(self, orchestrator_id: str, *, is_given_up: bool) -> int:
+        """Move some runs of an orchestrator to those that nobody owns. Returns how many it has left."""
         keys = self._keys
-        left: int = await self._release(
+        left: int = await self._release_script(
             keys=[keys.orchestrators(), keys.orchestrator(orchestrator_id), keys.owned(orchestrator_id)],
             args=[orchestrator_id, int(is_given_up), ADOPT_AT_ONCE, keys.head(""), keys.unowned(""), self._ttl_ms],
         )
@@ -139,7 +144,7 @@ class Leases:
 
     async def _adopt_all(self) -> None:
         while self._model is not None and not self._closing:
-            adopted: list[bytes] = await self._adopt(
+            adopted: list[bytes] = await self._adopt_script(
                 keys=[self._keys.unowned(self._model), self._keys.owned(self._id)],
                 args=[
                     self._id,

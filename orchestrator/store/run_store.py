@@ -19,8 +19,9 @@ from typing import Any, Final, NamedTuple, cast
 import orjson
 import redis.asyncio
 
-from toolfleet.errors import AmbiguousId, RunNotFound, StoreUnreachable
+from toolfleet.errors import StoreUnreachable
 from toolfleet.messages import Message, UserMessage
+from toolfleet.orchestrator.errors import AmbiguousId, RunNotFound
 from toolfleet.orchestrator.run.events import RUN_EVENT, RunAdopted, RunEvent, RunResumed, RunStarted
 from toolfleet.orchestrator.run.outcome import result_for_parent
 from toolfleet.orchestrator.run.states import State
@@ -56,7 +57,7 @@ class Entry(NamedTuple):
 
 
 class Head(NamedTuple):
-    """What is known of a run without reading it."""
+    """What is known of a run without reading its events."""
 
     run_id: str
     state: State
@@ -100,9 +101,9 @@ class RunStore:
         self._append = client.register_script(APPEND)
 
     async def begin(self, started: RunStarted, *, owner: str = "") -> Stored | None:
-        """Store a run's first event; None when a run with this id is stored already.
+        """Store a run's first event. Returns the run, or None when one with this id is stored already.
 
-        Without an owner it waits for any orchestrator with its model. Raises StoreUnreachable.
+        A run without an owner waits for any orchestrator with its model. Raises StoreUnreachable.
         """
         run = Run.start(started)
         head = {
@@ -115,14 +116,15 @@ class RunStore:
         return Stored(run, last_id) if last_id else None
 
     async def append(self, run: Run, event: RunEvent, *, follows: str) -> str | None:
-        """Store an event, `run` being what it leads to. Its entry's id, or None when it follows an older entry.
+        """Store an event behind the entry that it follows; `run` is what it leads to.
 
-        Raises StoreUnreachable; then the event may be stored or not, and nothing that follows from it may be done.
+        Returns the id of its entry, or None when it is not stored because others have written since. Raises
+        StoreUnreachable; then the event may be stored or not, and nothing that follows from it may be done.
         """
         return await self._write(run, event, follows, may_be_adopted=isinstance(event, RunResumed))
 
     async def entries(self, run_id: str, *, after: str = FIRST) -> list[Entry]:
-        """The events of a run after an entry. Raises StoreUnreachable."""
+        """Return the events of a run that come after an entry. Raises StoreUnreachable."""
         found = cast(
             "list[tuple[bytes, dict[bytes, bytes]]]",
             await self._client.xrange(self._keys.run(run_id), min=f"({after}"),
@@ -130,7 +132,7 @@ class RunStore:
         return [Entry(entry_id.decode(), RUN_EVENT.validate_json(fields[b"e"])) for entry_id, fields in found]
 
     async def load(self, run_id: str) -> Stored:
-        """The run as its events tell it. Raises RunNotFound, StoreUnreachable."""
+        """Read a run back from its events. Raises RunNotFound, StoreUnreachable."""
         entries = await self.entries(run_id)
         if not entries or not isinstance(entries[0].event, RunStarted):
             raise RunNotFound(not_stored(run_id))
@@ -138,9 +140,9 @@ class RunStore:
         return Stored(run, entries[-1].id)
 
     async def end_of(self, run_id: str, *, on_news: Callable[[Run], None] | None = None) -> Run:
-        """The run once it has ended, whoever works on it. Waits out Redis. Raises RunNotFound.
+        """Wait until a run has ended, whoever works on it, and return it. Raises RunNotFound.
 
-        `on_news` is told the run as it stands, now and when it has changed.
+        A Redis that is away is waited for. `on_news` is given the run as it stands, now and whenever it has changed.
         """
         while True:
             try:
@@ -155,13 +157,13 @@ class RunStore:
                 await asyncio.sleep(FOLLOW_AGAIN_S)
 
     async def results(self, call_ids: Sequence[str]) -> list[bytes | None]:
-        """The sealed results of calls, None where there is none yet. Raises StoreUnreachable."""
+        """Return the sealed results of calls, None where there is none yet. Raises StoreUnreachable."""
         if not call_ids:
             return []
         return cast("list[bytes | None]", await self._client.mget([self._keys.result(call_id) for call_id in call_ids]))
 
     async def keep_results(self, call_ids: Sequence[str], until_unix_s: float) -> None:
-        """Keep these results until then: others of their run are still out. Raises StoreUnreachable."""
+        """Keep these results until then, because others of their run are still awaited. Raises StoreUnreachable."""
         if not call_ids:
             return
         pipeline = self._client.pipeline(transaction=False)
@@ -170,12 +172,12 @@ class RunStore:
         await pipeline.execute()
 
     async def owner(self, run_id: str) -> str:
-        """Which orchestrator owns the run, "" for none. Raises StoreUnreachable."""
+        """Return which orchestrator owns the run, "" for none. Raises StoreUnreachable."""
         owner = cast("bytes | None", await self._client.hget(self._keys.head(run_id), "owner"))
         return owner.decode() if owner else ""
 
     async def tenant(self, run_id: str) -> str:
-        """Whose run it is. Raises RunNotFound, StoreUnreachable."""
+        """Return whose run it is, "" for nobody's. Raises RunNotFound, StoreUnreachable."""
         reply = self._client.hmget(self._keys.head(run_id), ["state", "tenant"])
         state, tenant = await cast("Awaitable[list[bytes | None]]", reply)
         if state is None:
@@ -192,9 +194,10 @@ class RunStore:
         since_unix_s: float | None = None,
         awaiting_approval: bool = False,
     ) -> list[Head]:
-        """The newest runs first, those in one of `states` and of `tenant` if named. Raises StoreUnreachable.
+        """List the heads of stored runs, newest first. Raises StoreUnreachable.
 
-        Of these only runs that have begun `since_unix_s`, or that wait for a person, if that is asked for.
+        What is named leaves out other runs: `states`, `tenant`, when the run began (`since_unix_s`), and whether it
+        waits for a person (`awaiting_approval`).
         """
         wanted = sys.maxsize if limit is None else limit
         # Where every entry of the list is wanted, it can be entered anywhere.
@@ -219,7 +222,7 @@ class RunStore:
         return found[skipped : skipped + wanted]
 
     async def named(self, beginning: str) -> str:
-        """The id of the one run whose id is this or begins like this. Raises RunNotFound, AmbiguousId."""
+        """Return the id of the one run whose id is this or begins like this. Raises RunNotFound, AmbiguousId."""
         if await self._client.exists(self._keys.head(beginning)):
             return beginning
         pattern = re.sub(r"([*?\[\]\\])", r"\\\1", beginning) + "*"
@@ -234,7 +237,7 @@ class RunStore:
         return first
 
     async def follow(self, run_id: str) -> AsyncGenerator[Entry, None]:
-        """The events of a run, stored and to come, until it has ended. Raises RunNotFound, StoreUnreachable."""
+        """Yield the events of a run, stored and to come, until it has ended. Raises RunNotFound, StoreUnreachable."""
         run: Run | None = None
         last_id = FIRST
         while True:
@@ -252,11 +255,11 @@ class RunStore:
         return bool(await self._client.exists(self._keys.run(run_id)))
 
     def _listed(self, tenant: str) -> str:
-        """The list that holds the runs of a tenant; those without one are in no smaller list than that of all."""
+        """Return the list that holds the runs of a tenant; runs without one are in that of all only."""
         return self._keys.runs_of(tenant) if tenant else self._keys.runs()
 
     async def _page(self, listed: str, offset: int, limit: int) -> tuple[bool, list[Head]]:
-        """Whether there may be more, and the heads of so many runs; those that are gone leave the list."""
+        """Return whether there may be more, and the heads of so many runs. Runs that are gone leave the list."""
         ids = cast("list[bytes]", await self._client.zrevrange(listed, offset, offset + limit - 1))
         pipeline = self._client.pipeline(transaction=False)
         for run_id in ids:
@@ -268,7 +271,10 @@ class RunStore:
         return bool(ids), heads
 
     async def delete(self, run_id: str) -> bool:
-        """Forget a run. Whether there was one. Who works on it finds it gone, and stops. Raises StoreUnreachable."""
+        """Delete a run; False when there was none. Raises StoreUnreachable.
+
+        The orchestrator working on it stops at its next write.
+        """
         owner = await self.owner(run_id)
         with suppress(RunNotFound):
             await self._client.zrem(self._listed(await self.tenant(run_id)), run_id)
@@ -344,7 +350,7 @@ class RunStore:
 
 
 def folded(run: Run, entries: Sequence[Entry]) -> Run:
-    """The run after these events."""
+    """Return the run after these events."""
     for entry in entries:
         assert not isinstance(entry.event, RunStarted)  # noqa: S101  # a stream has one beginning
         run = run.on(entry.event)
@@ -352,12 +358,12 @@ def folded(run: Run, entries: Sequence[Entry]) -> Run:
 
 
 def adoption(orchestrator_id: str) -> bytes:
-    """The event that makes an orchestrator the owner, as it is stored."""
+    """Return the event that makes an orchestrator the owner, as it is stored."""
     return orjson.dumps(RunAdopted(orchestrator_id=orchestrator_id).model_dump())
 
 
 def not_stored(run_id: str) -> str:
-    """Why a run is not found, for whoever asks for it."""
+    """Return why a run is not found, for whoever asks for it."""
     why = "its id is wrong, it ended longer ago than runs are kept, or it was another fleet's"
     return f"no run {run_id} is stored here: {why}"
 
@@ -386,5 +392,5 @@ def _head(run_id: str, head: dict[bytes, bytes]) -> Head:
 
 
 def _awaiting(run: Run) -> int:
-    """How many calls wait for a person; looked for only where there can be any."""
+    """Return how many calls wait for a person; they are looked for only where there can be any."""
     return len(run.awaiting_approval) if run.state in {State.CALLING, State.PARKED} else 0

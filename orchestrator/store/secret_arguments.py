@@ -19,7 +19,7 @@ from toolfleet.tool import ToolSpec
 
 
 class Vault:
-    """Keeps what must not be shown."""
+    """Keeps the secret arguments of calls until the calls are back."""
 
     def __init__(self, client: redis.asyncio.Redis, settings: Settings) -> None:
         self._client = client
@@ -28,7 +28,10 @@ class Vault:
     async def keep(
         self, message: AssistantMessage, run_id: str, turn: int, offered: Mapping[str, ToolSpec]
     ) -> tuple[AssistantMessage, tuple[str, ...]]:
-        """The reply with its secrets masked, and the ids of the calls that were. Raises StoreUnreachable."""
+        """Store the secret arguments of a reply's calls. Raises StoreUnreachable.
+
+        Returns the reply with its secrets masked, and the ids of the calls that have any.
+        """
         secret = {
             position: offered[call.name].input_schema
             for position, call in enumerate(message.tool_calls)
@@ -54,7 +57,7 @@ class Vault:
         return message.model_copy(update={"tool_calls": calls}), tuple(call_ids.values())
 
     async def arguments(self, call_ids: Sequence[str]) -> dict[str, str]:
-        """What these calls are to be sent with; those are missing that were kept for too long."""
+        """Return the arguments that these calls are to be sent with; those kept for too long are missing."""
         if not call_ids:
             return {}
         kept = cast(
@@ -63,6 +66,6 @@ class Vault:
         return {id_: text.decode() for id_, text in zip(call_ids, kept, strict=True) if text is not None}
 
     async def forget(self, call_ids: Sequence[str]) -> None:
-        """These calls are back. Raises StoreUnreachable."""
+        """Delete the arguments of calls that are back. Raises StoreUnreachable."""
         if call_ids:
             await self._client.unlink(*(self._settings.keys.arguments(id_) for id_ in call_ids))

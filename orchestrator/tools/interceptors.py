@@ -12,18 +12,14 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from toolfleet.calls import Failed, FailureKind, Returned
-from toolfleet.errors import CallerError, ModelError
 from toolfleet.messages import SystemMessage, UserMessage
 from toolfleet.misspelt import exact
+from toolfleet.orchestrator.errors import ModelError, UnknownInterceptor
 from toolfleet.orchestrator.models.protocol import ChatModel, reply
 from toolfleet.orchestrator.status.call_reader import OWN_QUEUE
 from toolfleet.tool import ToolSpec
 
 Result = Returned | Failed
-
-
-class UnknownInterceptor(CallerError):
-    """A run asks for an interceptor that its orchestrator does not have."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,8 +15,8 @@ import stamina
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from toolfleet.calls import Effect, Failed, Returned
-from toolfleet.errors import UnknownTool
 from toolfleet.messages import Message
+from toolfleet.orchestrator.errors import UnknownTool
 from toolfleet.orchestrator.fleet.catalog import Catalog
 from toolfleet.orchestrator.run.refusals import bad_arguments
 from toolfleet.orchestrator.run.value import Run

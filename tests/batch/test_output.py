@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from toolfleet.orchestrator.batch import Identity, Output
-from toolfleet.orchestrator.batch.errors import InputUnreadable, InvalidBatchId, OutputUnusable
 from toolfleet.orchestrator.batch.input import MAX_LINE_BYTES, opened_input
 from toolfleet.orchestrator.batch.own_format import written_refused, written_unbegun
 from toolfleet.orchestrator.batch.records import RefusedLine
+from toolfleet.orchestrator.errors import InputUnreadable, InvalidBatchId, OutputUnusable
 
 BATCH = Identity.given("batch", model="model")
 

@@ -10,9 +10,9 @@ from collections import Counter
 
 from tests.batch.desk import Desk, rooted
 from tests.cli.command import ENDS_WITHIN_S, interrupted
-from toolfleet.errors import RunNotFound
 from toolfleet.orchestrator import Orchestrator
 from toolfleet.orchestrator.batch import Identity
+from toolfleet.orchestrator.errors import RunNotFound
 from toolfleet.orchestrator.models import REHEARSAL_MODEL
 from toolfleet.orchestrator.models.rehearsal import Hang
 

@@ -22,11 +22,12 @@ from toolfleet.orchestrator.batch.openai_format import _Body
 from toolfleet.orchestrator.batch.own_format import OwnLine
 from toolfleet.orchestrator.doors.cli.run_options import OPTION_OF
 from toolfleet.orchestrator.doors.http.app import create_app
+from toolfleet.orchestrator.errors import InvalidOption
 from toolfleet.orchestrator.models import REHEARSAL_MODEL, OpenAIChat, RehearsalServer
 from toolfleet.orchestrator.models.protocol import ModelEvent, ReplyComplete, TextDelta
 from toolfleet.orchestrator.models.recorded import FunctionModel
 from toolfleet.orchestrator.options import BESIDE_TERMS, AskOptions, RunOptions
-from toolfleet.orchestrator.run.terms import AskedTerms, InvalidOption, RunTerms
+from toolfleet.orchestrator.run.terms import AskedTerms, RunTerms
 from toolfleet.settings import Settings
 from toolfleet.streams import Priority
 

@@ -23,9 +23,10 @@ from tests.faults.fault_tools import LEDGER
 from tests.faults.judge import Ask, Injection, entries_of
 from tests.faults.load import AGAIN_ENDS, IN_PROCESSES, MIXED, MOSTLY_QUICK, ONCE_ENDS, REPEATABLE
 from toolfleet.connections import connect_async
-from toolfleet.errors import RunNotFound, ToolfleetError
+from toolfleet.errors import ToolfleetError
 from toolfleet.messages import ToolMessage
 from toolfleet.orchestrator import Orchestrator
+from toolfleet.orchestrator.errors import RunNotFound
 from toolfleet.orchestrator.run.states import State
 from toolfleet.orchestrator.run.value import Run
 from toolfleet.points import Point

@@ -176,7 +176,7 @@ async def result_delivered_twice(arena: Arena, times: int) -> None:
 
 async def meddle(arena: Arena, client: redis.asyncio.Redis) -> None:
     """Announce what is announced again, falsely."""
-    key = arena.settings.keys.replies(arena.load.orchestrator._id)
+    key = arena.settings.keys.replies(arena.load.orchestrator.orchestrator_id)
     seen: set[bytes] = set()
     last_id: bytes | str = "$"
     while True:

@@ -5,9 +5,9 @@ from fleets import asking, fleet_of
 from processes import ask_to_stop, kill, until_announced
 
 from toolfleet.connections import connect_async
-from toolfleet.errors import UnknownTool
 from toolfleet.keys import ANNOUNCEMENT_TTL_S
 from toolfleet.orchestrator import Orchestrator
+from toolfleet.orchestrator.errors import UnknownTool
 
 WAIT_S = 20
 EXIT_CONFLICT = 78

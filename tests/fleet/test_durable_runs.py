@@ -15,9 +15,9 @@ from stages import stage_of_its_own
 
 from toolfleet.calls import FailureKind, Returned
 from toolfleet.connections import connect_async
-from toolfleet.errors import RunNotFound, RunNotOpen
 from toolfleet.messages import ToolMessage, UserMessage
 from toolfleet.orchestrator import Orchestrator
+from toolfleet.orchestrator.errors import RunNotFound, RunNotOpen
 from toolfleet.orchestrator.models import REHEARSAL_MODEL, OpenAIChat, RehearsalServer
 from toolfleet.orchestrator.run.events import ModelReplied, RunAdopted, RunStopped
 from toolfleet.orchestrator.run.states import State

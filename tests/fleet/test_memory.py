@@ -39,7 +39,7 @@ async def test_queues_and_results_are_gone_once_they_are_gathered(fleet):
 async def test_an_orchestrator_that_leaves_takes_its_results_and_replies_along(fleet):
     async with Orchestrator(settings=fleet.settings) as orchestrator:
         await orchestrator.execute(asking(("echo", {"value": 1}), ("add", {"a": 1, "b": 1})))
-        replies = fleet.settings.keys.replies(orchestrator._id)
+        replies = fleet.settings.keys.replies(orchestrator.orchestrator_id)
     client = connect_async(fleet.settings)
     exists = await client.exists(replies)
     await client.aclose()

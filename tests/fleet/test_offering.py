@@ -10,10 +10,10 @@ from fleets import asking, fleet_of
 from toolfleet.calls import FailureKind, Returned
 from toolfleet.messages import AssistantMessage, ToolMessage
 from toolfleet.orchestrator import Approval, Emulation, Interceptor, Orchestrator, Permission
+from toolfleet.orchestrator.errors import UnknownInterceptor
 from toolfleet.orchestrator.models import REHEARSAL_MODEL, OpenAIChat, RehearsalServer
 from toolfleet.orchestrator.run.states import State
 from toolfleet.orchestrator.run.updates import CallArgumentsArrived
-from toolfleet.orchestrator.tools.interceptors import UnknownInterceptor
 from toolfleet.tool import ToolSpec
 
 

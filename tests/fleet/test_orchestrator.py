@@ -10,10 +10,10 @@ from stages import stage_of_its_own
 
 from toolfleet.calls import Failed, FailureKind, Returned
 from toolfleet.connections import connect_async
-from toolfleet.errors import CallerError, RunNotFound, UnknownTool
+from toolfleet.errors import CallerError
 from toolfleet.messages import AssistantMessage, ToolMessage, UserMessage
 from toolfleet.orchestrator import Orchestrator
-from toolfleet.orchestrator.loop.control import OrchestratorClosed
+from toolfleet.orchestrator.errors import OrchestratorClosed, RunNotFound, UnknownTool
 from toolfleet.orchestrator.models.rehearsal.faults import Dialect
 from toolfleet.orchestrator.run.states import State
 from toolfleet.orchestrator.run.updates import CallEnded, CallsRequested, CallStarted, RunBegan, RunEnded, TextArrived

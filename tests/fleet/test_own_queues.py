@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from fleets import HERE
 
-from toolfleet.errors import UnknownTool
 from toolfleet.local.fleet import LocalFleet
 from toolfleet.orchestrator import Orchestrator
+from toolfleet.orchestrator.errors import UnknownTool
 
 REMEDY = "`toolfleet worker --pool translations --import translating_tools`"
 

@@ -10,14 +10,13 @@ from stages import stage_of_its_own
 
 from toolfleet.calls import Failed, FailureKind, Returned, Submitted
 from toolfleet.connections import connect_async
-from toolfleet.errors import HandleNotFound
 from toolfleet.jobs import complete
 from toolfleet.local.fleet import LocalFleet
 from toolfleet.messages import AssistantMessage, ToolMessage
 from toolfleet.orchestrator import Orchestrator
+from toolfleet.orchestrator.errors import HandleNotFound, InvalidOption
 from toolfleet.orchestrator.run.events import Approval
 from toolfleet.orchestrator.run.states import State
-from toolfleet.orchestrator.run.terms import InvalidOption
 from toolfleet.wire import Seal
 
 WAIT_S = 30

@@ -2,8 +2,8 @@
 
 import pytest
 
-from toolfleet.errors import ModelRefused
 from toolfleet.messages import AssistantMessage, RequestedCall, UserMessage
+from toolfleet.orchestrator.errors import ModelRefused
 from toolfleet.orchestrator.models import reply
 from toolfleet.orchestrator.models.recorded import FunctionModel, RecordedModel
 

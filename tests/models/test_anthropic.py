@@ -9,8 +9,9 @@ from collections import deque
 import pytest
 from aiohttp import web
 
-from toolfleet.errors import InvalidSettings, ModelRefused, ModelReplyInvalid
+from toolfleet.errors import InvalidSettings
 from toolfleet.messages import AssistantMessage, RequestedCall, SystemMessage, ToolMessage, UserMessage
+from toolfleet.orchestrator.errors import ModelRefused, ModelReplyInvalid
 from toolfleet.orchestrator.models import AnthropicMessages, CallComplete, CallDelta, TextDelta, reply
 
 START = {

@@ -10,8 +10,8 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, strategies as st
 
-from toolfleet.errors import ModelRefused, ModelReplyInvalid, ModelUnreachable
 from toolfleet.messages import UserMessage
+from toolfleet.orchestrator.errors import ModelRefused, ModelReplyInvalid, ModelUnreachable
 from toolfleet.orchestrator.models import REHEARSAL_MODEL, FallbackModel, OpenAIChat, RehearsalServer, reply
 from toolfleet.orchestrator.models.breaker import TRANSITIONS, Breaker, Circuit, CircuitEvent, CircuitState
 from toolfleet.orchestrator.models.rehearsal import CutStream, ErrorStatus, Garbage, Hang

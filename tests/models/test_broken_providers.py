@@ -8,8 +8,8 @@ from email.utils import format_datetime
 
 import pytest
 
-from toolfleet.errors import ModelRefused, ModelReplyInvalid, ModelUnreachable
 from toolfleet.messages import RequestedCall, UserMessage
+from toolfleet.orchestrator.errors import ModelRefused, ModelReplyInvalid, ModelUnreachable
 from toolfleet.orchestrator.models import (
     REHEARSAL_MODEL,
     CallComplete,

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from pydantic import TypeAdapter
 
-from toolfleet.errors import ModelRefused
 from toolfleet.messages import Message, ToolMessage, UserMessage
+from toolfleet.orchestrator.errors import ModelRefused
 from toolfleet.orchestrator.models import REHEARSAL_MODEL, OpenAIChat, RehearsalServer, reply
 from toolfleet.orchestrator.models.assembly import ReplyAssembly
 from toolfleet.orchestrator.models.names import NameMap

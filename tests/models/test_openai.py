@@ -4,8 +4,9 @@ from contextlib import aclosing
 
 import pytest
 
-from toolfleet.errors import InvalidSettings, ModelRefused
+from toolfleet.errors import InvalidSettings
 from toolfleet.messages import AssistantMessage, RequestedCall, SystemMessage, ToolMessage, UserMessage
+from toolfleet.orchestrator.errors import ModelRefused
 from toolfleet.orchestrator.models import (
     REHEARSAL_MODEL,
     CallComplete,

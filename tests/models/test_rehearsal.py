@@ -4,8 +4,9 @@ import math
 import aiohttp
 import pytest
 
-from toolfleet.errors import ModelRefused, PortInUse
+from toolfleet.errors import PortInUse
 from toolfleet.messages import AssistantMessage, RequestedCall, ToolMessage, UserMessage
+from toolfleet.orchestrator.errors import ModelRefused
 from toolfleet.orchestrator.models import REHEARSAL_MODEL, OpenAIChat, RehearsalServer, reply
 from toolfleet.orchestrator.models.rehearsal import plan
 

@@ -3,7 +3,6 @@
 import pytest
 
 from toolfleet.calls import Failed, FailureKind, Returned, Submitted
-from toolfleet.errors import IllegalTransition
 from toolfleet.messages import AssistantMessage, RequestedCall, UserMessage
 from toolfleet.orchestrator.calls.outcome import (
     GroupOutcome,
@@ -12,6 +11,7 @@ from toolfleet.orchestrator.calls.outcome import (
     what_came_back,
     what_was_sent,
 )
+from toolfleet.orchestrator.errors import IllegalTransition
 from toolfleet.orchestrator.run.events import Approval, ApprovalGiven, CallsSent, ModelReplied, RunStarted
 from toolfleet.orchestrator.run.states import State
 from toolfleet.orchestrator.run.terms import RunTerms

@@ -3,8 +3,8 @@
 import pytest
 
 from toolfleet.calls import Returned
-from toolfleet.errors import IllegalTransition
 from toolfleet.messages import AssistantMessage, RequestedCall, ToolMessage, UserMessage
+from toolfleet.orchestrator.errors import IllegalTransition
 from toolfleet.orchestrator.run.events import CallsBack, CallsHandedOver, ModelReplied, RunStarted
 from toolfleet.orchestrator.run.states import State
 from toolfleet.orchestrator.run.terms import RunTerms

@@ -1,8 +1,8 @@
 import pytest
 
 from toolfleet.calls import Returned, Submitted
-from toolfleet.errors import IllegalTransition
 from toolfleet.messages import AssistantMessage, RequestedCall, ToolMessage, Usage, UserMessage
+from toolfleet.orchestrator.errors import IllegalTransition
 from toolfleet.orchestrator.run.events import CallsBack, ModelReplied, RunStarted, RunStopped, SlowResultDelivered
 from toolfleet.orchestrator.run.states import TRANSITIONS, Change, State
 from toolfleet.orchestrator.run.terms import RunTerms

@@ -5,7 +5,7 @@ from hypothesis import settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from tests.run import machine
-from toolfleet.errors import IllegalTransition
+from toolfleet.orchestrator.errors import IllegalTransition
 from toolfleet.orchestrator.run.events import RUN_EVENT
 from toolfleet.orchestrator.run.states import State
 from toolfleet.orchestrator.run.value import Run

@@ -10,11 +10,11 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from tests.run import machine
 from toolfleet.connections import connect_async
-from toolfleet.errors import RunNotFound
 from toolfleet.local.embedded_server import EmbeddedServer
+from toolfleet.orchestrator.errors import LostRun, Overtaken, RunIsOver, RunNotFound
 from toolfleet.orchestrator.run.states import State
 from toolfleet.orchestrator.run.value import Run
-from toolfleet.orchestrator.store.journal import Journal, LostRun, Overtaken, RunIsOver, write_from_outside
+from toolfleet.orchestrator.store.journal import Journal, write_from_outside
 from toolfleet.orchestrator.store.leases import Leases
 from toolfleet.orchestrator.store.run_store import RunStore
 from toolfleet.settings import Settings
@@ -26,7 +26,7 @@ numbers = itertools.count()
 
 @pytest.fixture(scope="module", autouse=True)
 def server():
-    with EmbeddedServer() as running:
+    with EmbeddedServer(temporary=True) as running:  # it is flushed: a user's own must not be
         StoreMachine.redis_url = running.url
         yield running
 
@@ -57,7 +57,7 @@ class StoreMachine(RuleBasedStateMachine):
         self.accepted = [machine.STARTED]
         self.owner = "a"
         self.journals = {"a": Journal(self.store, stored, "a")}
-        await self.leases["a"]._renewed()
+        await self.leases["a"]._renew()
 
     def teardown(self):
         async def close():
@@ -122,7 +122,7 @@ class StoreMachine(RuleBasedStateMachine):
     @rule(name=st.sampled_from(NAMES))
     def its_owner_gives_it_up(self, name):
         async def given_up():
-            while await self.leases[name]._released(name, is_given_up=True):
+            while await self.leases[name]._release_next_runs(name, is_given_up=True):
                 pass
 
         self.runner.run(given_up())

@@ -40,7 +40,7 @@ class DirectPublisher:
         self._places: dict[tuple[str, Priority], tuple[str, bytes]] = {}
 
     async def publish(self, messages: Sequence[TaskMessage]) -> None:
-        """All messages in one command, in order. Raises StoreUnreachable, after which all or none are in the queues."""
+        """Publish messages in one command, in order. Raises StoreUnreachable; then all or none are in the queues."""
         with_lanes = any(message.lane for message in messages)
         arguments: list[str | bytes] = []
         for message in messages:

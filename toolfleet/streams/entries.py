@@ -87,7 +87,7 @@ def tag_of(stream: str, entry_id: str) -> str:
 
 
 def entry_of(tag: str) -> tuple[str, str]:
-    """Stream and id of a delivery tag."""
+    """Return the stream and the entry id of a delivery tag."""
     stream, _, entry_id = tag.rpartition("|")
     return stream, entry_id
 
@@ -105,7 +105,7 @@ def origin_of(fields: Fields) -> tuple[str, int]:
 
 
 def claim_of(delivery: DeliveredEntry) -> tuple[str, int, str] | None:
-    """Call id, seconds and claimant of an unclaimed delivery's claim; None when there is nothing to claim."""
+    """Return call id, seconds and claimant for the claim of a delivery; None when there is nothing to claim."""
     fields = delivery.fields
     if delivery.claimed or b"claim" not in fields:
         return None
@@ -137,7 +137,7 @@ def encode(message: Mapping[str, Any], headers: Mapping[str, Any], max_bytes: in
 
 
 def dumps(value: Any) -> bytes:
-    """JSON, by orjson where it can, by kombu where a value needs kombu's conversions."""
+    """Return a value as JSON, by orjson where it can, by kombu where a value needs kombu's conversions."""
     try:
         return orjson.dumps(value)
     except TypeError:

@@ -73,7 +73,7 @@ class Holdings:
         return tag in self.orphans or any(tag in qos.held for qos in self.receiving) or tag in self._spoken_of()
 
     def abandoned(self) -> list[str]:
-        """Orphans that nobody can run any more: Celery drops what waits when a connection is lost."""
+        """Return the orphans that nobody can run any more: Celery drops what waits when a connection is lost."""
         gc.collect()  # Celery's requests are in reference cycles
         running = self.running()
         return [tag for tag, message in self.orphans.items() if message() is None and tag not in running]

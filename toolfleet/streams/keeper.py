@@ -50,13 +50,13 @@ class Keeper:
             self._tell(self._news)
 
     def leave_lanes(self) -> None:
-        """Say no more that this process reads its lanes. They are swept as before."""
+        """Stop saying that this process reads its lanes. They are swept as before."""
         if self._reading:
             self._reading.clear()
             self._tell(self._news)
 
     def ensure(self) -> bool:
-        """Start the companion if it does not run. True when it was started now."""
+        """Start the companion if it does not run. Returns whether it was started now."""
         if self._process is not None and self._pid == os.getpid() and self._process.poll() is None:
             return False
         if time.monotonic() - self._started_at < RESTART_PAUSE_S or not self._queues:
@@ -68,7 +68,7 @@ class Keeper:
 
     @property
     def streams(self) -> list[str]:
-        """All that it sweeps."""
+        """Return the streams that the companion sweeps."""
         return [stream for streams in self._queues.values() for stream in streams]
 
     @property
@@ -76,13 +76,13 @@ class Keeper:
         return {"queues": self._queues, "reading": sorted(self._reading)}
 
     def dismiss(self) -> None:
-        """End the companion at once: the lease has been ended, this process holds nothing any more."""
+        """End the companion at once, when the lease has ended and this process holds nothing any more."""
         if process := self._take():
             process.kill()
             process.wait()
 
     def leave_to_itself(self) -> None:
-        """At this process's exit: let the companion end the lease, and do not wait for long."""
+        """Let the companion end the lease at this process's exit, and do not wait for long."""
         if process := self._take():
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(timeout=1)

@@ -27,11 +27,11 @@ class Lanes:
         self._levels = levels
 
     def read(self, client: redis.Redis, lane: str, consumer: str, for_ms: int) -> None:
-        """Say that a consumer reads a lane for so long."""
+        """Note that a consumer reads a lane, for so long."""
         client.register_script(scripts.KEEP_LANE)(keys=self._keys_of(lane), args=[lane, consumer, for_ms])
 
     def leave(self, client: redis.Redis, lane: str, consumer: str) -> None:
-        """Say that a consumer reads a lane no more. What waits there goes to the queue if it was the last."""
+        """Note that a consumer no longer reads a lane. What waits there goes to the queue if it was the last reader."""
         home = home_of(lane) or lane
         streams = [self._keys.queue(name, level) for level in self._levels for name in (lane, home)]
         retire = client.register_script(scripts.RETIRE_LANE)

@@ -127,7 +127,7 @@ class LeaseKeeper:
         return [name for name, (since, seen) in self._missing_since.items() if seen - since >= self._orders["grace_s"]]
 
     def _attempt(self, action: Callable[[], None]) -> bool:
-        """Return whether it was done. An outage of Redis is waited out, with pauses that grow to a second."""
+        """Try to do it, and return whether it was done. While Redis is away the pauses grow to a second."""
         try:
             action()
         except (redis.RedisError, OSError):

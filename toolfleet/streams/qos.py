@@ -35,7 +35,7 @@ class StreamQoS(virtual.QoS):  # type: ignore[misc]  # kombu ships no types
 
     @property
     def started(self) -> set[str]:
-        """Tags of messages whose work has begun. Whoever runs them adds them, and they are never handed back."""
+        """The tags of messages whose work has begun. Whoever runs them adds them, and they are never handed back."""
         return self.holdings.started
 
     def can_consume(self) -> bool:

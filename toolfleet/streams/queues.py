@@ -130,7 +130,7 @@ class StreamQueues(Channel):  # type: ignore[misc]  # kombu ships no types
         return sum(_ready(length, pending) for length, pending in zip(replies[::2], replies[1::2], strict=True))
 
     def _purge(self, queue: str) -> int:
-        """Delete what no worker holds, in lanes and scheduled messages included; tell how many."""
+        """Delete what no worker holds, lanes and scheduled messages included. Returns how many messages that were."""
         purge = self.commands.register_script(scripts.PURGE)
         removed = 0
         for stream in self._streams_with_lanes(queue):
@@ -160,7 +160,7 @@ class StreamQueues(Channel):  # type: ignore[misc]  # kombu ships no types
 
     @contextmanager
     def conn_or_acquire(self, client: Any = None) -> Iterator[Any]:
-        """A client; kombu makes a new one each time, this one is kept."""
+        """Yield a client. kombu makes a new one each time; this one is kept."""
         yield client or self.commands
 
     def _connparams(self, asynchronous: bool = False) -> dict[str, Any]:  # noqa: FBT001  # kombu's signature
@@ -181,7 +181,7 @@ def _is_reply(message: dict[str, Any]) -> bool:
 
 
 def _ready(length: int | Exception, pending: dict[str, Any] | Exception) -> int:
-    """Entries of one stream that are free, from XLEN and XPENDING's summary (an error where there is no group)."""
+    """Return how many entries of a stream are free, from XLEN and XPENDING's summary (an error without a group)."""
     if isinstance(length, Exception):
         return 0
     if isinstance(pending, Exception):

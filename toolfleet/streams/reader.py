@@ -21,7 +21,7 @@ FETCH_EVERY_S: Final = 1.0
 
 
 class Read(NamedTuple):
-    """A read on its way."""
+    """A read that was sent and not answered yet."""
 
     streams: Sequence[str]
     budget: int
@@ -47,7 +47,7 @@ class Reader:
         return [self._keys.queue(queue, level) for level in self._levels for queue in names]
 
     def look_for_everything(self) -> None:
-        """Let the next read be a FETCH: something has changed."""
+        """Make the next read a FETCH, because something has changed."""
         self._fetch = True
 
     def next_read(self, queues: Sequence[str], budget: int, now_s: float, wait_ms: int) -> tuple[Read, list[str | int]]:
@@ -77,7 +77,7 @@ class Reader:
         ]
 
     def deliveries(self, read: Read, reply: Any) -> list[DeliveredEntry]:
-        """Return what a reply delivers; remembers what to read next."""
+        """Return what a reply delivers, and remember what to read next."""
         return self._take_waited(read, reply) if read.per_stream else self.take_fetched(read, reply)
 
     def take_fetched(self, read: Read, reply: Any) -> list[DeliveredEntry]:
@@ -109,6 +109,6 @@ class Reader:
 
 
 def _by_stream(reply: Any) -> dict[str, list[tuple[bytes, Fields]]]:
-    """XREADGROUP's reply: a list of pairs in RESP2, a map in RESP3."""
+    """Return XREADGROUP's reply by stream: it is a list of pairs in RESP2, a map in RESP3."""
     pairs = reply.items() if isinstance(reply, dict) else (reply or ())
     return {stream.decode(): entries for stream, entries in pairs}

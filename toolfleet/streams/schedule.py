@@ -13,7 +13,10 @@ import orjson
 
 
 def due_unix_s(headers: Mapping[str, Any]) -> float | None:
-    """When a message is to be delivered, or None for at once. Celery's ETA is ISO 8601, UTC where it names no zone."""
+    """Return when a message is to be delivered, None for at once.
+
+    Celery's ETA is ISO 8601, UTC where it names no zone.
+    """
     eta = headers.get("eta")
     if not eta:
         return None

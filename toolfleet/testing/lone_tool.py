@@ -27,11 +27,11 @@ class RecordingContext(Context):
 
     progressed: list[Progress] = field(default_factory=list)
     checkpoints: list[Any] = field(default_factory=list)
-    unwanted: threading.Event = field(default_factory=threading.Event, repr=False)
+    cancel_requested: threading.Event = field(default_factory=threading.Event, repr=False)
 
     def cancel(self) -> None:
         """Nobody wants the result any more: from now on `cancelled` is true, from any thread."""
-        self.unwanted.set()
+        self.cancel_requested.set()
 
 
 @exact()
@@ -63,7 +63,7 @@ def context(
         address_of=without_address if callback_url is None else lambda _call_id, _expires_unix_s: callback_url,
     )
     made.report = made.progressed.append
-    made.is_cancelled = made.unwanted.is_set
+    made.is_cancelled = made.cancel_requested.is_set
     made.keep = lambda _context, text: made.checkpoints.append(from_json(text))
     return made
 

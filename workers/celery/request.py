@@ -16,7 +16,7 @@ from celery.worker import state
 from celery.worker.request import Request
 
 from toolfleet.calls import Effect, FailureKind
-from toolfleet.workers.delivery import unwanted
+from toolfleet.workers.delivery import cancel_requests
 from toolfleet.workers.delivery.admit import can_be_reconciled
 from toolfleet.workers.delivery.message import Delivery
 from toolfleet.workers.perform.endings import Ending
@@ -112,7 +112,7 @@ class ToolRequest(Request):  # type: ignore[misc]  # celery ships no types
             # A thread cannot be stopped, so its tool is told through its context; nobody waits for it any more.
             logger.warning("%s %s is cancelled, but its thread goes on until its tool looks", self.name, self.id)
             self._announce_revoked("terminated", terminated=True, signum=signal, expired=False)
-            unwanted.give_up(self.id)
+            cancel_requests.request_cancel(self.id)
         elif self.time_start:
             self._kill(pool, signal)
         else:
@@ -156,7 +156,7 @@ class ToolRequest(Request):  # type: ignore[misc]  # celery ships no types
     def on_ended(self, ending: Ending, runtime_s: float) -> None:
         """Tell Celery how the call ended, and the transport what its message still needs."""
         state.task_ready(self)
-        unwanted.forget(self.id)
+        cancel_requests.forget_request(self.id)
         if ending is Ending.HANDED_BACK:
             self._hand_back()
         elif ending is Ending.LEFT_OPEN:

@@ -58,7 +58,10 @@ def admit(
     max_deliveries: int,
     reconciles: bool = False,
 ) -> Decision:
-    """Decide what happens to a delivery. `reconciles`: the tool can tell what became of an earlier attempt."""
+    """Decide what happens to a delivery.
+
+    `reconciles` says that the tool can tell what became of an earlier attempt.
+    """
     try:
         call = seal.open_call(delivery.text, delivery.mac)
     except Refused as refusal:

@@ -29,7 +29,7 @@ DUPLICATES: Final = "duplicate_messages"
 
 
 async def is_still_ours(client: redis.asyncio.Redis, delivery: Delivery) -> bool:
-    """Whether the message of this delivery is still this worker's, for what was found out to be acted upon."""
+    """Return whether the message of this delivery is still this worker's. Waits for Redis however long it is away."""
     at = delivery.entry_id
 
     async def look() -> bool:
@@ -39,7 +39,7 @@ async def is_still_ours(client: redis.asyncio.Redis, delivery: Delivery) -> bool
 
 
 class Claimer:
-    """Claims calls of one event loop; what comes in while a batch is under way shares the next one."""
+    """Claims the calls of one event loop, in batches."""
 
     def __init__(self, client: redis.asyncio.Redis, keys: Keys) -> None:
         self._client = client
@@ -47,7 +47,7 @@ class Claimer:
         self._batcher = Batcher(self._send, max_batch=MAX_BATCH)
 
     async def claim(self, delivery: Delivery, call: ToolCall) -> bool:
-        """Whether this delivery is the one that may have the effect; without Redis, wait for it."""
+        """Claim a call. Returns whether this delivery may have the effect. Waits for Redis however long it is away."""
         # The claimant is the same at each try: a claim whose reply was lost is found to be ours.
         is_ours = await self._batcher.add((call, delivery.claimant))
         if not is_ours:

@@ -57,9 +57,11 @@ class Forwarder:
         self._looked_s = -LOOK_AGAIN_S
 
     async def pass_on(self, delivery: Delivery, call: ToolCall, *, can_run: bool) -> Passed:
-        """Pass a delivered call on. `can_run`: only to a worker that serves the version it was offered.
+        """Pass a delivered call on to a worker that serves it.
 
-        Waits for Redis however long it is away. With `BACK` on a broker without streams the caller sends it again.
+        With `can_run`, which says that this worker could run it too, only to one that serves the version it was offered
+        with. Waits for Redis however long it is away. After `BACK` on a broker without streams the caller sends it
+        again.
         """
 
         async def look() -> tuple[Mapping[str, int], Passed | None]:
@@ -95,7 +97,7 @@ class Forwarder:
 
 
 async def _hold_back(delivery: Delivery, call: ToolCall, *, is_served: bool) -> Passed:
-    """On a broker without lanes, wait a moment. Returns whether the message should go to the end of its queue."""
+    """Wait a moment, on a broker without lanes. Returns whether the message should go to the end of its queue."""
     now_unix_s = time.time()
     pause_s = PASS_AGAIN_S if is_served else LOOK_AGAIN_S
     waits_since_s = delivery.passed_unix_s or now_unix_s
@@ -108,6 +110,6 @@ async def _hold_back(delivery: Delivery, call: ToolCall, *, is_served: bool) -> 
 
 
 def _by_chance(lanes: Mapping[str, int]) -> list[str]:
-    """The lanes in an order of chance, those whose readers take more calls sooner (Efraimidis and Spirakis, 2006)."""
+    """Return the lanes in a random order, weighted by how many calls their readers take (Efraimidis, Spirakis 2006)."""
     named = [lane for lane in lanes if lane]
     return sorted(named, key=lambda lane: random.random() ** (1 / lanes[lane]), reverse=True)

@@ -81,7 +81,7 @@ class Delivery(NamedTuple):
 
     @property
     def claimant(self) -> str:
-        """What stands in the claim while this message owns the call.
+        """The text that stands in the claim while this message owns the call.
 
         An entry of a stream is the same in each of its deliveries. Other brokers have nothing that tells a second
         delivery from a second message, so there each delivery counts as its own claimant.

@@ -41,6 +41,7 @@ class Outcome(IntEnum):
     LATE = 0
     """Another worker owns the call by now; this result was dropped."""
     SETTLED = 1
+    """The result is stored and announced, and the message acknowledged."""
     ALREADY = 2
     """The call had a result; this one was dropped and the message acknowledged."""
 
@@ -61,7 +62,7 @@ class Settlement(NamedTuple):
 
     @classmethod
     def of(cls, delivery: Delivery, call: ToolCall, result: Returned | Failed | Submitted, seal: Seal) -> Settlement:
-        """The settlement of a delivered call, whose result says now which worker it was."""
+        """Make the settlement of a delivered call, with its result sealed and the attempt that it comes from noted."""
         attempt = None if isinstance(result, Submitted) else _attempt(delivery)
         return cls(
             stream=delivery.stream,
@@ -83,7 +84,7 @@ def _attempt(delivery: Delivery) -> Attempt:
 
 
 def settle_now(client: redis.Redis, keys: Keys, settlement: Settlement) -> Outcome:
-    """Settle one call and wait for it, however long Redis is away: for processes without an event loop."""
+    """Settle one call, and return once Redis has answered, however long that takes. For processes without a loop."""
     script = client.register_script(SETTLE)
     outcomes: list[int] = until_redis_is_back_blocking(lambda: script(args=_arguments(keys, [settlement])))
     return Outcome(outcomes[0])
@@ -128,5 +129,5 @@ def _arguments(keys: Keys, settlements: Sequence[Settlement]) -> list[str | byte
 
 
 def _origin(settlement: Settlement) -> tuple[str, str, str]:
-    """What neighbours in a batch mostly share, so that it is sent once for all of them."""
+    """Return what neighbours in a batch mostly share, so that it is sent once for all of them."""
     return settlement.stream, settlement.consumer, settlement.reply_to

@@ -23,7 +23,7 @@ from toolfleet.redis_clients import COMMAND_FAILED
 from toolfleet.settings import Settings
 from toolfleet.tool import Tool
 from toolfleet.wire import Seal
-from toolfleet.workers.delivery.progress import LoopReporter
+from toolfleet.workers.delivery.progress import ProgressReporter
 from toolfleet.workers.delivery.settle import Outcome
 from toolfleet.workers.jobs.decide import (
     Claimed,
@@ -68,7 +68,7 @@ class Poller:
         self._client = connect_async(settings)
         seal = Seal(settings)
         self._schedule = Schedule(self._client, settings, seal, list(tools))
-        self._progress = LoopReporter(self._client, settings.keys, seal)
+        self._progress = ProgressReporter(asyncio.get_running_loop(), self._client, settings.keys, seal)
         self._dealing: set[asyncio.Task[None]] = set()
         self._looking: asyncio.Task[None] | None = None
         self._closing = asyncio.Event()

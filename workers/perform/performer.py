@@ -5,6 +5,7 @@ Knows Redis through its parts (claims, runs, conclusion, dead letters) and nothi
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Mapping
 from concurrent.futures import Executor
@@ -19,12 +20,13 @@ from toolfleet.settings import Settings
 from toolfleet.tool import Tool
 from toolfleet.wire import Seal
 from toolfleet.workers.delivery.admit import Admitted, Decision, Ended, Unbelievable, Unresolved, admit
-from toolfleet.workers.delivery.checkpoints import Checkpoints, LoopCheckpoints, ThreadCheckpoints
+from toolfleet.workers.delivery.checkpoints import Checkpoints
 from toolfleet.workers.delivery.claims import Claimer
 from toolfleet.workers.delivery.dead_letters import bury
 from toolfleet.workers.delivery.forward import UNSERVED_FOR_S, Forwarder, Passed
 from toolfleet.workers.delivery.message import Delivery
-from toolfleet.workers.delivery.progress import LoopReporter, ProgressReporter, ThreadReporter
+from toolfleet.workers.delivery.newest import SendingLoop, SideLoop
+from toolfleet.workers.delivery.progress import ProgressReporter
 from toolfleet.workers.perform.conclusion import Conclusion
 from toolfleet.workers.perform.endings import Ending
 from toolfleet.workers.perform.tool_run import ToolRuns
@@ -47,20 +49,15 @@ class Performer:
         self._client = connect_async(settings)
         self._claimer = Claimer(self._client, settings.keys)
         self._forwarder = Forwarder(self._client, settings.keys)
-        self._checkpoints: Checkpoints
-        progress: ProgressReporter
         # A blocking tool without a thread of its own blocks this loop, and nothing could be sent from it meanwhile.
-        if threads:
-            progress = LoopReporter(self._client, settings.keys, self._seal)
-            self._checkpoints = LoopCheckpoints(self._client, settings.keys, self._seal)
-        else:
-            progress = ThreadReporter(settings, self._seal)
-            self._checkpoints = ThreadCheckpoints(settings, self._seal)
+        loop: SendingLoop = asyncio.get_running_loop() if threads else SideLoop("reports")
+        client = self._client if threads else connect_async(settings)
+        self._checkpoints = Checkpoints(loop, client, settings.keys, self._seal)
         self._runs = ToolRuns(
             self._client,
             settings,
             self._seal,
-            progress,
+            ProgressReporter(loop, client, settings.keys, self._seal),
             self._checkpoints,
             threads=threads,
             interceptors=interceptors,

@@ -23,9 +23,9 @@ from toolfleet.points import Point, reached
 from toolfleet.settings import Settings
 from toolfleet.tool import Tool
 from toolfleet.wire import Seal
-from toolfleet.workers.delivery import unwanted
+from toolfleet.workers.delivery import cancel_requests
 from toolfleet.workers.delivery.admit import Admitted, Unresolved, can_be_reconciled
-from toolfleet.workers.delivery.checkpoints import Checkpoints, opened
+from toolfleet.workers.delivery.checkpoints import Checkpoints, open_checkpoint
 from toolfleet.workers.delivery.claims import is_still_ours
 from toolfleet.workers.delivery.message import Delivery
 from toolfleet.workers.delivery.progress import ProgressReporter
@@ -118,7 +118,9 @@ class ToolRuns:
 
     def _context(self, delivery: Delivery, call: ToolCall, checkpoint: Any) -> Context:
         # On a loop of its own a tool is cancelled by its coroutine or its process; only on a thread must it look.
-        is_cancelled: Callable[[], bool] = _never if self._threads else partial(unwanted.is_given_up, call.call_id)
+        is_cancelled: Callable[[], bool] = (
+            _never if self._threads else partial(cancel_requests.is_cancel_requested, call.call_id)
+        )
         return Context.of(
             call,
             attempt=delivery.deliveries,
@@ -143,8 +145,8 @@ class ToolRuns:
         """
         mark, sealed = await self._leftovers.add(call.call_id)
         if sealed is not None:
-            self._checkpoints.found(call.call_id)
-        return mark is not None, opened(self._seal, sealed, call.call_id)
+            self._checkpoints.note_found(call.call_id)
+        return mark is not None, open_checkpoint(self._seal, sealed, call.call_id)
 
     async def _read_all_leftovers(self, call_ids: Sequence[str]) -> list[tuple[bytes | None, bytes | None]]:
         marks = [self._keys.cancelled(call_id) for call_id in call_ids]

@@ -16,9 +16,9 @@ import orjson
 from rich.console import Console
 from rich.text import Text
 
-from toolfleet.errors import RunNotFound, RunNotOpen
 from toolfleet.orchestrator.api import Orchestrator
 from toolfleet.orchestrator.doors.cli.wording import harmless, one_line
+from toolfleet.orchestrator.errors import RunNotFound, RunNotOpen
 from toolfleet.orchestrator.run.events import Approval
 from toolfleet.orchestrator.run.updates import (
     CallAwaitsApproval,
@@ -44,7 +44,10 @@ async def deciding(
     *,
     elsewhere: Mapping[str, str],
 ) -> AsyncIterator[Callable[[RunUpdate], None]]:
-    """What to call with each event of the run. `elsewhere`: the environment in which other commands find its fleet."""
+    """Yield what is to be called with each update of the run.
+
+    `elsewhere` is the environment in which other commands find its fleet.
+    """
     if not (console.is_terminal and sys.stdin.isatty()):
         yield Telling(console, elsewhere).heed
         return
@@ -93,11 +96,11 @@ class ApprovalPrompts:
                 if self._task is None or self._task.done():
                     self._task = asyncio.create_task(self._ask_all())
             case CallStarted():
-                self._is_decided(event.call_id)
+                self._stop_asking(event.call_id)
             case TextArrived() | CallsRequested() | RunEnded():
                 # The model goes on, or nobody does: nothing waits any more.
                 for call_id in list(self._waiting):
-                    self._is_decided(call_id)
+                    self._stop_asking(call_id)
             case _:
                 pass
 
@@ -109,7 +112,7 @@ class ApprovalPrompts:
         # The screen is given back before others go on with it.
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    def _is_decided(self, call_id: str) -> None:
+    def _stop_asking(self, call_id: str) -> None:
         self._waiting.pop(call_id, None)
         if call_id == self._asked_id and self._asked is not None:
             self._asked.cancel()
@@ -125,8 +128,8 @@ class ApprovalPrompts:
                         await self._orchestrator.approve(call.call_id, approval)
 
     async def _answer(self, call: CallAwaitsApproval) -> Approval | None:
-        """What the person says; None once it has been said elsewhere."""
-        self._asked_id, self._asked = call.call_id, asyncio.create_task(self._asked_about(call))
+        """Return the person's decision; None once somebody has decided elsewhere."""
+        self._asked_id, self._asked = call.call_id, asyncio.create_task(self._ask_about(call))
         await asyncio.wait([self._asked])
         if not self._asked.cancelled():
             return self._asked.result()
@@ -134,7 +137,7 @@ class ApprovalPrompts:
         self._say(f"call {call.call_id} was decided about elsewhere")
         return None
 
-    async def _asked_about(self, call: CallAwaitsApproval) -> Approval | None:
+    async def _ask_about(self, call: CallAwaitsApproval) -> Approval | None:
         self._say(f"{call.tool} waits for approval ({call.call_id}):")
         self._say(f"  {one_line(call.arguments, ARGUMENTS_CHARACTERS)}")
         while True:
@@ -154,7 +157,7 @@ class ApprovalPrompts:
                         return Approval(granted=True, arguments=arguments)
 
     async def _arguments(self) -> str:
-        """Other arguments, "" if they are none."""
+        """Ask for other arguments. Returns "" for what is no JSON object."""
         text = (await self._line("Arguments, a JSON object: ") or "").strip()
         with suppress(orjson.JSONDecodeError):
             if isinstance(orjson.loads(text), dict):
@@ -163,7 +166,7 @@ class ApprovalPrompts:
         return ""
 
     async def _line(self, prompt: str) -> str | None:
-        """One line from the terminal, None at its end. Cancelled, it leaves the terminal as it was."""
+        """Read one line from the terminal, None at its end. Cancelled, it leaves the terminal as it was."""
         self._console.print(Text(prompt, "bold"), end="")
         loop = asyncio.get_running_loop()
         ready = asyncio.Event()

@@ -29,12 +29,12 @@ from toolfleet.orchestrator.batch import (
     opened_input,
     read_lines,
 )
-from toolfleet.orchestrator.batch.errors import OutputUnusable
 from toolfleet.orchestrator.doors.cli.batch_progress import print_summary, showing_batch
 from toolfleet.orchestrator.doors.cli.choosing_model import ModelOption, chosen_model, name_of_model
 from toolfleet.orchestrator.doors.cli.conversation import must_offer_tools
 from toolfleet.orchestrator.doors.cli.run_options import takes_run_options
 from toolfleet.orchestrator.doors.cli.wording import plural
+from toolfleet.orchestrator.errors import OutputUnusable
 from toolfleet.orchestrator.models.protocol import ChatModel
 from toolfleet.orchestrator.options import RunOptions, terms_of
 from toolfleet.settings import Settings
@@ -97,7 +97,7 @@ def batch(
         if tools:
             with console.status("starting workers …"):
                 settings = stack.enter_context(_fleet(tools, settings)).settings
-        session = _Session(
+        session = _BatchStart(
             lines,
             target,
             console=console,
@@ -124,8 +124,8 @@ def batch(
         )
 
 
-class _Session:
-    """One start of the command, from the model to the summary."""
+class _BatchStart:
+    """One start of the command, from the choice of a model to the summary."""
 
     def __init__(
         self,
@@ -183,7 +183,7 @@ class _Session:
         )
 
     def say_how_to_go_on(self, *, cancelled: bool) -> None:
-        """What an interrupted batch leaves, and how it is taken up again."""
+        """Say what an interrupted batch leaves, and how it is taken up again."""
         if not (self._tally.written or self._tally.done_before or self._in_hand):
             return
         done = self._tally.done_before + self._tally.written
@@ -206,7 +206,7 @@ class _Session:
 
 
 def _fleet(modules: list[str], settings: Settings) -> LocalFleet:
-    """Workers on the server that stays, so that runs under way are still there when the batch is started again."""
+    """Make workers on the server that stays, so that runs under way are still there when the batch is started again."""
     return LocalFleet(
         modules,
         redis_url=settings.redis_url,

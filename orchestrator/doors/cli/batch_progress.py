@@ -21,7 +21,7 @@ SAY_EVERY_S: Final = 10.0
 
 @contextmanager
 def showing_batch(console: Console, *, total: int) -> Iterator[Callable[[Tally], None]]:
-    """What to call with the counts, as often as they change."""
+    """Yield what is to be called with the counts, as often as they change."""
     if not console.is_terminal:
         yield BatchLines(console, total).show
         return
@@ -51,7 +51,7 @@ class Pace:
         self._began_s = time.monotonic()
 
     def describe(self, tally: Tally) -> str:
-        """Rate, time left, failures."""
+        """Return the rate, the time left and the failures as text."""
         per_s = tally.written / max(1e-9, time.monotonic() - self._began_s)
         left = self._total - tally.done_before - tally.written
         parts = [f"{per_s:.1f}/s"]
@@ -63,7 +63,7 @@ class Pace:
 
 
 class BatchLines:
-    """The same as lines of text."""
+    """Shows a batch as lines of text."""
 
     def __init__(self, console: Console, total: int) -> None:
         self._console = console
@@ -82,7 +82,7 @@ class BatchLines:
 
 
 def print_summary(summary: Summary, console: Console) -> None:
-    """The figures, for people."""
+    """Print the figures for people."""
     table = Table(box=None, show_header=False, pad_edge=False)
     for name, value in _rows(summary):
         table.add_row(Text(name, "dim"), Text(value))

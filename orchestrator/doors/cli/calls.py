@@ -16,17 +16,14 @@ from rich.console import Console
 from rich.text import Text
 
 from toolfleet.calls import Failed, FailureKind, Returned
-from toolfleet.errors import RunNotFound, RunNotOpen
 from toolfleet.jobs import Completion, complete
-from toolfleet.local.fleet import redis_or_embedded
 from toolfleet.orchestrator.api import Orchestrator
+from toolfleet.orchestrator.doors.cli.sessions import Session, act, look
 from toolfleet.orchestrator.doors.cli.tables import Column, Listing
 from toolfleet.orchestrator.doors.cli.telling import (
-    Desk,
     age,
     call_facts,
     deadline,
-    desk,
     how_far,
     moment_after,
     outcome,
@@ -35,10 +32,10 @@ from toolfleet.orchestrator.doors.cli.telling import (
     took,
 )
 from toolfleet.orchestrator.doors.cli.wording import SHOWN_CHARACTERS, harmless, moment, one_line, plural, shortened
+from toolfleet.orchestrator.errors import RunNotFound, RunNotOpen
 from toolfleet.orchestrator.run.states import State
 from toolfleet.orchestrator.status.call_state import CallState
 from toolfleet.orchestrator.status.overview import CallStanding
-from toolfleet.settings import Settings
 from toolfleet.wire import Seal
 
 
@@ -46,9 +43,13 @@ class StateUnderWay(StrEnum):
     """The states of the calls that are listed."""
 
     QUEUED = CallState.QUEUED
+    """It waits for a worker."""
     RUNNING = CallState.RUNNING
+    """A worker has it."""
     SUBMITTED = CallState.SUBMITTED
+    """Another system does its work."""
     AWAITING_APPROVAL = CallState.AWAITING_APPROVAL
+    """It waits for a person's decision."""
 
 
 UNFINISHED: Final = frozenset(state for state in State if not state.is_terminal)
@@ -93,15 +94,13 @@ def list_calls(
         tools=frozenset(tools or ()),
         since_unix_s=None if since is None else moment_after(since),
     )
-    with redis_or_embedded() as settings:
-        asyncio.run(_list(settings, wanted, as_json=as_json))
+    look(lambda session: _list(session, wanted, as_json=as_json))
 
 
 @app.command(epilog="Example: toolfleet calls show 3f9c.1.0")
 def show(call_id: CallId, *, as_json: AsJson = False) -> None:
     """Show all that is known of a call. Secrets in its arguments are masked."""
-    with redis_or_embedded() as settings:
-        asyncio.run(_show(settings, call_id, as_json=as_json))
+    look(lambda session: _show(session, call_id, as_json=as_json))
 
 
 @app.command(epilog="Example: toolfleet calls cancel 3f9c.1.0 3f9c.1.1")
@@ -113,8 +112,7 @@ def cancel(
     Their runs go on; the model is told. Of a call that belongs to no stored
     run nobody can say whether it still exists: it is cancelled if it does.
     """
-    with redis_or_embedded() as settings:
-        asyncio.run(_cancel(settings, call_ids))
+    act(lambda session, orchestrator: _cancel(session, orchestrator, call_ids))
 
 
 @app.command("complete", epilog='Example: toolfleet calls complete 3f9c.1.0 --result "42 pages"')
@@ -128,8 +126,8 @@ def complete_call(
     """End a call whose work another system does, as that system's callback would. The first result counts."""
     if [result, json_result, error].count(None) != 2:
         raise typer.BadParameter("say one of --result, --json-result and --error")
-    with redis_or_embedded() as settings:
-        asyncio.run(_complete(settings, call_id, _ending(result, json_result, error)))
+    ending = _ending(result, json_result, error)
+    look(lambda session: _complete(session, call_id, ending))
 
 
 def _ending(result: str | None, json_result: str | None, error: str | None) -> Returned | Failed:
@@ -153,7 +151,7 @@ class _Wanted(NamedTuple):
     since_unix_s: float | None
 
     def includes(self, call: CallStanding) -> bool:
-        """Whether the call is one of them."""
+        """Return whether the call is one of them."""
         return (
             call.state.is_under_way
             and (not self.states or call.state in self.states)
@@ -161,9 +159,8 @@ class _Wanted(NamedTuple):
         )
 
 
-async def _list(settings: Settings, wanted: _Wanted, *, as_json: bool) -> None:
-    async with desk(settings) as open_desk:
-        calls = await _under_way(open_desk, wanted)
+async def _list(session: Session, wanted: _Wanted, *, as_json: bool) -> None:
+    calls = await _under_way(session, wanted)
     if as_json:
         print_json([call_facts(call) for call in calls])
     elif calls:
@@ -184,26 +181,25 @@ def _listed(calls: Sequence[CallStanding]) -> Listing:
     return listing
 
 
-async def _under_way(open_desk: Desk, wanted: _Wanted) -> list[CallStanding]:
+async def _under_way(session: Session, wanted: _Wanted) -> list[CallStanding]:
     if wanted.run_id:
-        run_ids = [await open_desk.store.named(wanted.run_id)]
+        run_ids = [await session.store.named(wanted.run_id)]
     else:
-        heads = await open_desk.store.heads(limit=None, states=UNFINISHED, since_unix_s=wanted.since_unix_s)
+        heads = await session.store.heads(limit=None, states=UNFINISHED, since_unix_s=wanted.since_unix_s)
         run_ids = [head.run_id for head in heads if head.calls]
     calls: list[CallStanding] = []
     for run_id in run_ids:
         if wanted.limit is not None and len(calls) >= wanted.limit:
             break
         try:
-            calls += [call for call in (await open_desk.overview.run(run_id)).calls if wanted.includes(call)]
+            calls += [call for call in (await session.overview.run(run_id)).calls if wanted.includes(call)]
         except RunNotFound:
             continue  # deleted meanwhile
     return calls[: wanted.limit]
 
 
-async def _show(settings: Settings, beginning: str, *, as_json: bool) -> None:
-    async with desk(settings) as open_desk:
-        call = await open_desk.overview.call(await open_desk.call_named(beginning))
+async def _show(session: Session, beginning: str, *, as_json: bool) -> None:
+    call = await session.overview.call(await session.call_named(beginning))
     if as_json:
         print_json(call_facts(call))
         return
@@ -235,10 +231,9 @@ def _described(call: CallStanding) -> list[tuple[str, str]]:
     return [(name, value) for name, value in described if value]
 
 
-async def _cancel(settings: Settings, beginnings: Sequence[str]) -> None:
-    async with desk(settings) as open_desk, Orchestrator(settings=settings) as orchestrator:
-        call_ids = [await open_desk.call_named(beginning) for beginning in beginnings]
-        ended = await asyncio.gather(*(orchestrator.cancel_call(each) for each in call_ids), return_exceptions=True)
+async def _cancel(session: Session, orchestrator: Orchestrator, beginnings: Sequence[str]) -> None:
+    call_ids = [await session.call_named(beginning) for beginning in beginnings]
+    ended = await asyncio.gather(*(orchestrator.cancel_call(each) for each in call_ids), return_exceptions=True)
     failures = [each for each in ended if isinstance(each, BaseException)]
     for call in ended:
         if isinstance(call, CallStanding):
@@ -257,10 +252,9 @@ def _told(call: CallStanding) -> str:
     return f"call {call.call_id} was told to stop, and is {state_of(call)} still"
 
 
-async def _complete(settings: Settings, beginning: str, result: Returned | Failed) -> None:
-    async with desk(settings) as open_desk:
-        call_id = await open_desk.call_named(beginning)
-        done = await complete(open_desk.client, settings, Seal(settings), call_id, result)
+async def _complete(session: Session, beginning: str, result: Returned | Failed) -> None:
+    call_id = await session.call_named(beginning)
+    done = await complete(session.client, session.settings, Seal(session.settings), call_id, result)
     match done:
         case Completion.COMPLETED:
             typer.echo(f"call {call_id} completed")

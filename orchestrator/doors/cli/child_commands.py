@@ -20,7 +20,7 @@ class CommandProcess(WorkerProcess):
     """One process of a command, kept as workers are."""
 
     def ending(self) -> str:
-        """How the process ended and what it said last."""
+        """Return how the process ended and what it said last."""
         code = self.process.poll()
         how = f"was killed by signal {-code}" if code is not None and code < 0 else f"ended with status {code}"
         return "\n".join(filter(None, [f"{self.name} {how}", self.log_tail()]))
@@ -52,7 +52,7 @@ class ChildCommands:
         self.workers: list[WorkerProcess] = []
 
     def start_worker(self, pool: str = "") -> WorkerProcess:
-        """Start one more."""
+        """Start one more process."""
         name = f"{pool or self._pool}{next(self._numbers)}"
         log_path = self._directory / f"{name}.log"
         with log_path.open("wb") as log:

@@ -35,7 +35,7 @@ UNASKED: Final = "No model is set (OPENAI_API_KEY, OPENAI_BASE_URL or ANTHROPIC_
 
 @asynccontextmanager
 async def chosen_model(console: Console, named: str | None = None) -> AsyncIterator[ChatModel]:
-    """The model of this name, or the one that the environment selects. Raises InvalidSettings."""
+    """Yield the model of this name, or the one that the environment selects. Raises InvalidSettings."""
     if model := model_from_environment(named=named):
         console.print(f"[dim]model: {model.name}[/]", soft_wrap=True)
         yield model
@@ -45,7 +45,7 @@ async def chosen_model(console: Console, named: str | None = None) -> AsyncItera
 
 
 def name_of_model(named: str | None = None) -> str:
-    """What orchestrators with this option and environment call their model. Raises InvalidSettings.
+    """Return what orchestrators with this option and environment call their model. Raises InvalidSettings.
 
     For a command that is about to start workers: a model that cannot be asked is said first.
     """
@@ -53,7 +53,7 @@ def name_of_model(named: str | None = None) -> str:
 
 
 async def model_name(named: str | None = None) -> str:
-    """As `name_of_model`, on a running loop."""
+    """Return the same as `name_of_model`, on a running loop."""
     if (model := model_from_environment(named=named)) is None:
         return REHEARSAL_MODEL
     await model.aclose()
@@ -61,6 +61,6 @@ async def model_name(named: str | None = None) -> str:
 
 
 def rehearsal_note(named: str | None = None) -> str:
-    """What is said where the rehearsal model answers."""
+    """Return what is said where the rehearsal model answers."""
     asked_for = named is not None or bool(os.environ.get(MODEL_VARIABLE))
     return f"A {REHEARSAL}" if asked_for else f"{UNASKED}a {REHEARSAL}"

@@ -17,7 +17,8 @@ from toolfleet.orchestrator.assistants.assistant import RunFailed
 from toolfleet.orchestrator.doors.cli.approving import deciding
 from toolfleet.orchestrator.doors.cli.choosing_model import chosen_model, model_name
 from toolfleet.orchestrator.doors.cli.progress import showing_progress
-from toolfleet.orchestrator.doors.cli.telling import desk, warn
+from toolfleet.orchestrator.doors.cli.sessions import open_acting_session
+from toolfleet.orchestrator.doors.cli.telling import warn
 from toolfleet.orchestrator.doors.cli.wording import harmless, plural
 from toolfleet.orchestrator.options import RunOptions
 from toolfleet.orchestrator.run.states import State
@@ -59,7 +60,7 @@ def converse(
 
 
 def _where(settings: Settings) -> dict[str, str]:
-    """How another command finds a private fleet. Its secret was made for it, and is worth nothing when it is gone."""
+    """Return how another command finds a private fleet, whose secret is worth nothing when the fleet is gone."""
     return {REDIS_VARIABLE: settings.redis_url, SECRET_VARIABLE: settings.secret.get_secret_value()}
 
 
@@ -105,7 +106,7 @@ async def _ask(
 
 
 async def must_offer_tools(orchestrator: Orchestrator) -> None:
-    """Raises NoToolsFound when no live worker offers any: the model would answer without, and nobody would know."""
+    """Raise NoToolsFound when no live worker offers a tool: the model would answer without, and nobody would know."""
     if not await orchestrator.catalog.offered():
         raise NoToolsFound(
             "no live worker offers a tool: start some with `toolfleet up`, or name a module with --tools, "
@@ -114,7 +115,7 @@ async def must_offer_tools(orchestrator: Orchestrator) -> None:
 
 
 async def _say_how_it_ended(orchestrator: Orchestrator, run_id: str) -> None:
-    """After Ctrl-C: a run that nobody waits for any more is cancelled, which takes a moment."""
+    """Say how a run ended after Ctrl-C: it is cancelled because nobody waits for it, which takes a moment."""
     try:
         async with asyncio.timeout(CANCELLED_WITHIN_S):
             run = await orchestrator.wait(run_id)
@@ -126,10 +127,10 @@ async def _say_how_it_ended(orchestrator: Orchestrator, run_id: str) -> None:
 
 async def _submit(question: str, settings: Settings, options: RunOptions, *, named: str | None) -> str:
     model = await model_name(named)
-    async with desk(settings) as open_desk, Orchestrator(settings=settings) as orchestrator:
+    async with open_acting_session(settings) as (session, orchestrator):
         await must_offer_tools(orchestrator)
         run_id = await orchestrator.submit(question, model=model, **options)
-        await open_desk.warn_unless_somebody_goes_on(model)
+        await session.warn_unless_somebody_goes_on(model)
     return run_id
 
 

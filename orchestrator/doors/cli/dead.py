@@ -1,11 +1,10 @@
 """`toolfleet dead`: the messages that no worker could handle.
 
-Prints and asks for confirmation; what may be put back, `orchestrator.dead` decides.
+Prints and asks for confirmation; what may be put back, `status/dead_letters.py` decides.
 """
 
 from __future__ import annotations
 
-import asyncio
 import sys
 from collections.abc import AsyncIterator, Sequence
 from contextlib import aclosing, asynccontextmanager
@@ -21,7 +20,7 @@ from rich.text import Text
 from toolfleet.broker import celery_app
 from toolfleet.calls import Failed, Returned
 from toolfleet.connections import connect_async
-from toolfleet.local.fleet import redis_or_embedded
+from toolfleet.orchestrator.doors.cli.on_fleet import on_fleet
 from toolfleet.orchestrator.doors.cli.tables import Column, Listing
 from toolfleet.orchestrator.doors.cli.wording import harmless, one_line, plural, span
 from toolfleet.orchestrator.fleet.publishers import publisher_for
@@ -45,14 +44,14 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 @dataclass(frozen=True, slots=True)
-class Office:
-    """The open connections of one command."""
+class DeadLetterSession:
+    """The open connections of one command about dead letters."""
 
     letters: DeadLetters
     replay: Replay
 
     async def chosen(self, ids: Sequence[str], *, everything: bool, reason: str) -> list[DeadLetter]:
-        """The letters that the command line names."""
+        """Return the letters that the command line names."""
         return await self.letters.newest(reason=reason) if everything else await self.letters.named(ids)
 
 
@@ -68,8 +67,7 @@ def list_letters(
     On a terminal as a table; into a pipe one line for each letter, with tabs between the columns: id, age, call, tool,
     signature, reason.
     """
-    with redis_or_embedded() as settings:
-        asyncio.run(_list(settings, reason, limit or None, as_json=as_json))
+    on_fleet(lambda settings: _list(settings, reason, limit or None, as_json=as_json))
 
 
 @app.command(epilog="Example: toolfleet dead show 1763730000000-0 --arguments")
@@ -82,8 +80,7 @@ def show(
     as_json: AsJson = False,
 ) -> None:
     """Show all that is known of a letter, and whether its signature holds now."""
-    with redis_or_embedded() as settings:
-        asyncio.run(_show(settings, letter, in_full=arguments, as_json=as_json))
+    on_fleet(lambda settings: _show(settings, letter, in_full=arguments, as_json=as_json))
 
 
 @app.command(
@@ -123,19 +120,18 @@ def replay(
     has another result by now (--force discards it).
     """
     _check_choice(ids, everything=everything, reason=reason)
-    with redis_or_embedded() as settings:
-        refused = asyncio.run(
-            _replay(
-                settings,
-                ids or [],
-                everything=everything,
-                reason=reason,
-                timeout_s=timeout_s,
-                force=force,
-                wait_s=wait_s,
-                as_json=as_json,
-            )
+    refused = on_fleet(
+        lambda settings: _replay(
+            settings,
+            ids or [],
+            everything=everything,
+            reason=reason,
+            timeout_s=timeout_s,
+            force=force,
+            wait_s=wait_s,
+            as_json=as_json,
         )
+    )
     raise typer.Exit(1 if refused else 0)
 
 
@@ -151,8 +147,7 @@ def drop(
 ) -> None:
     """Delete letters for good."""
     _check_choice(ids, everything=everything, reason=reason)
-    with redis_or_embedded() as settings:
-        asyncio.run(_drop(settings, ids or [], everything=everything, reason=reason, yes=yes))
+    on_fleet(lambda settings: _drop(settings, ids or [], everything=everything, reason=reason, yes=yes))
 
 
 def _check_choice(ids: Sequence[str] | None, *, everything: bool, reason: str) -> None:
@@ -163,21 +158,23 @@ def _check_choice(ids: Sequence[str] | None, *, everything: bool, reason: str) -
 
 
 @asynccontextmanager
-async def _office(settings: Settings, timeout_s: float | None = None) -> AsyncIterator[Office]:
+async def _open_session(settings: Settings, timeout_s: float | None = None) -> AsyncIterator[DeadLetterSession]:
     celery = celery_app(settings)
     async with aclosing(connect_async(settings)) as client:
         publisher = publisher_for(settings, client, celery)
         try:
-            yield Office(DeadLetters(client, settings), Replay(client, settings, publisher, timeout_s=timeout_s))
+            yield DeadLetterSession(
+                DeadLetters(client, settings), Replay(client, settings, publisher, timeout_s=timeout_s)
+            )
         finally:
             await publisher.aclose()
             celery.close()
 
 
 async def _list(settings: Settings, reason: str, limit: int | None, *, as_json: bool) -> None:
-    async with _office(settings) as office:
-        letters = await office.letters.newest(reason=reason, limit=limit)
-        unsigned = {letter.letter_id for letter in letters if office.replay.signature(letter)}
+    async with _open_session(settings) as session:
+        letters = await session.letters.newest(reason=reason, limit=limit)
+        unsigned = {letter.letter_id for letter in letters if session.replay.signature(letter)}
     if as_json:
         _print_json([_facts(letter) | {"signed": letter.letter_id not in unsigned} for letter in letters])
     elif letters:
@@ -187,13 +184,13 @@ async def _list(settings: Settings, reason: str, limit: int | None, *, as_json: 
 
 
 async def _show(settings: Settings, letter_id: str, *, in_full: bool, as_json: bool) -> None:
-    async with _office(settings) as office:
+    async with _open_session(settings) as session:
         shown = [
             _facts(letter)
-            | {"signature": office.replay.signature(letter) or "holds"}
+            | {"signature": session.replay.signature(letter) or "holds"}
             | {"envelope": _envelope(letter.text, in_full=in_full)}
             | {"raw": {name: _raw(name, value, in_full=in_full) for name, value in letter.raw.items()}}
-            for letter in await office.letters.named([letter_id])
+            for letter in await session.letters.named([letter_id])
         ]
     if as_json:
         _print_json(shown)
@@ -216,10 +213,10 @@ async def _replay(
     wait_s: float,
     as_json: bool,
 ) -> bool:
-    """Whether some letter was not replayed."""
-    async with _office(settings, timeout_s) as office:
-        letters = await office.chosen(ids, everything=everything, reason=reason)
-        outcomes = await office.replay.replay(letters, force=force, wait_s=wait_s)
+    """Replay letters and print what became of them. Returns whether some letter was not replayed."""
+    async with _open_session(settings, timeout_s) as session:
+        letters = await session.chosen(ids, everything=everything, reason=reason)
+        outcomes = await session.replay.replay(letters, force=force, wait_s=wait_s)
     if as_json:
         _print_json([_outcome(outcome) for outcome in outcomes])
     else:
@@ -231,11 +228,11 @@ async def _replay(
 
 
 async def _drop(settings: Settings, ids: Sequence[str], *, everything: bool, reason: str, yes: bool) -> None:
-    async with _office(settings) as office:
-        letters = await office.chosen(ids, everything=everything, reason=reason)
+    async with _open_session(settings) as session:
+        letters = await session.chosen(ids, everything=everything, reason=reason)
         if everything and letters and not yes:
             typer.confirm(f"Delete {plural(len(letters), 'dead letter')} for good?", abort=True)
-        typer.echo(f"{await office.letters.drop(letters)} dropped")
+        typer.echo(f"{await session.letters.drop(letters)} dropped")
 
 
 def _listed(letters: Sequence[DeadLetter], unsigned: set[str]) -> Listing:
@@ -260,7 +257,7 @@ def _facts(letter: DeadLetter) -> dict[str, Any]:
 
 
 def _envelope(text: str, *, in_full: bool) -> Any:
-    """The call in an envelope, signed or not; as text if it is none."""
+    """Return the call in an envelope, signed or not; the text as it is if there is none."""
     try:
         call = orjson.loads(text)
     except orjson.JSONDecodeError:
@@ -271,7 +268,7 @@ def _envelope(text: str, *, in_full: bool) -> Any:
 
 
 def _raw(name: str, value: str, *, in_full: bool) -> str:
-    """A field of an entry as it came; only headers and properties never hold arguments."""
+    """Return a field of an entry as it came, hidden if it may hold arguments."""
     return value if in_full or name in {"h", "p", "id", "claim"} else HIDDEN
 
 

@@ -5,7 +5,6 @@ Prints and asks; the keyring decides. A key is shown once, when it is made.
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import AsyncIterator
 from contextlib import aclosing, asynccontextmanager
@@ -16,7 +15,7 @@ from rich.console import Console
 
 from toolfleet.connections import connect_async
 from toolfleet.errors import CallerError
-from toolfleet.local.fleet import redis_or_embedded
+from toolfleet.orchestrator.doors.cli.on_fleet import on_fleet
 from toolfleet.orchestrator.doors.cli.tables import Column, Listing
 from toolfleet.orchestrator.doors.cli.telling import print_json
 from toolfleet.orchestrator.doors.cli.wording import moment, one_line, plural
@@ -60,7 +59,7 @@ def add(
 ) -> None:
     """Make a key and print it. It is stored as a digest only: nobody can show it again."""
 
-    async def added(settings: Settings) -> tuple[str, ApiKey]:
+    async def make(settings: Settings) -> tuple[str, ApiKey]:
         async with _keyring(settings) as keyring:
             return await keyring.add(
                 name,
@@ -71,8 +70,7 @@ def add(
                 expires_unix_s=None if days is None else time.time() + days * DAY_S,
             )
 
-    with redis_or_embedded() as settings:
-        key, stored = asyncio.run(added(settings))
+    key, stored = on_fleet(make)
     if as_json:
         print_json({"key": key, **stored.model_dump(mode="json")})
         return
@@ -88,12 +86,11 @@ def list_keys(*, as_json: AsJson = False) -> None:
     second, good until, tools, made, name.
     """
 
-    async def listed(settings: Settings) -> list[ApiKey]:
+    async def read(settings: Settings) -> list[ApiKey]:
         async with _keyring(settings) as keyring:
             return await keyring.all()
 
-    with redis_or_embedded() as settings:
-        keys = asyncio.run(listed(settings))
+    keys = on_fleet(read)
     if as_json:
         print_json([key.model_dump(mode="json") for key in keys])
     elif keys:
@@ -106,12 +103,11 @@ def list_keys(*, as_json: AsJson = False) -> None:
 def revoke(key_id: Annotated[str, typer.Argument(help="The id of a key, or how it begins.")]) -> None:
     """Take a key away. It stops working within a second."""
 
-    async def revoked(settings: Settings) -> ApiKey | None:
+    async def take_away(settings: Settings) -> ApiKey | None:
         async with _keyring(settings) as keyring:
             return await keyring.revoke(key_id)
 
-    with redis_or_embedded() as settings:
-        key = asyncio.run(revoked(settings))
+    key = on_fleet(take_away)
     if key is None:
         raise KeyNotFound(f"no key, or more than one, has an id that begins with {key_id}: toolfleet keys list")
     typer.echo(one_line(f"Key {key.key_id} {key.name} is revoked."))

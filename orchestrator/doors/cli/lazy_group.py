@@ -26,7 +26,7 @@ class Listed(NamedTuple):
 
 
 def load(name: str, listed: Listed) -> Any:
-    """The command of this name, from the module of this name: its Typer `app`, or its function called like it."""
+    """Import the command of this name: the Typer `app` of the module of this name, or its function called like it."""
     module = import_module(f"{PACKAGE}.{name}")
     app = getattr(module, "app", None)
     if app is None:
@@ -38,7 +38,7 @@ def load(name: str, listed: Listed) -> Any:
 
 
 def group_of(commands: Mapping[str, Listed]) -> type[TyperGroup]:
-    """A group of these commands, in this order, for `Typer(cls=…)`."""
+    """Make a group of these commands, in this order, for `Typer(cls=…)`."""
 
     class LazyGroup(TyperGroup):
         def __init__(self, **attributes: Any) -> None:

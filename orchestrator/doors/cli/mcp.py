@@ -80,7 +80,7 @@ async def _serve_http(app: McpApp, door: socket.socket) -> None:
 
 
 def _listening(port: int) -> socket.socket:
-    """A socket that listens before anything else is started. Raises PortInUse."""
+    """Return a socket that listens before anything else is started. Raises PortInUse."""
     door = socket.socket()
     door.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:

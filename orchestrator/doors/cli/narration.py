@@ -29,7 +29,7 @@ TEXT_CHARACTERS = 120
 
 
 def narrated(event: RunStarted | RunEvent) -> str:
-    """What the event says, in one line."""
+    """Return what an event says, in one line."""
     name = event.type.replace("_", " ")
     told = _told(event)
     return harmless(f"{name}: {told}" if told else name)

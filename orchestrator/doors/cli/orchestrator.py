@@ -23,7 +23,7 @@ from toolfleet.local.fleet import redis_or_embedded
 from toolfleet.local.lifeline import stop_with
 from toolfleet.orchestrator.api import Orchestrator
 from toolfleet.orchestrator.doors.cli.choosing_model import ModelOption, chosen_model
-from toolfleet.orchestrator.doors.cli.telling import desk
+from toolfleet.orchestrator.doors.cli.sessions import open_session
 from toolfleet.orchestrator.store.leases import Living, living
 from toolfleet.settings import Settings
 
@@ -65,13 +65,13 @@ def orchestrator(
         stop_with(lifeline, kill_after_s=KILL_AFTER_S)
     with redis_or_embedded() as settings:
         if check:
-            typer.echo(asyncio.run(_checked(settings)))
+            typer.echo(asyncio.run(_describe_living(settings)))
         else:
             asyncio.run(_work(settings, Console(quiet=quiet, soft_wrap=True, highlight=False), model))
 
 
 async def _work(settings: Settings, console: Console, named: str | None) -> None:
-    stop = _told_to_stop()
+    stop = _listen_for_stop()
     async with (
         chosen_model(console, named) as model,
         Orchestrator(model, settings=settings) as orchestrator,
@@ -86,8 +86,8 @@ async def _work(settings: Settings, console: Console, named: str | None) -> None
     console.print("Stopped; every run is stored and goes on elsewhere.")
 
 
-def _told_to_stop() -> asyncio.Event:
-    """Set by the first signal; the second one ends the process as if nobody listened."""
+def _listen_for_stop() -> asyncio.Event:
+    """Return an event that the first signal sets; the second one ends the process as if nobody listened."""
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
 
@@ -106,7 +106,7 @@ _STOPS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
 async def _report_until(stop: asyncio.Event, orchestrator: Orchestrator, console: Console) -> None:
-    """A line when there is news, but not more often than LINE_EVERY_S."""
+    """Print a line when there is news, but not more often than LINE_EVERY_S."""
     said = (0, 0, 0)
     said_at = -LINE_EVERY_S
     while not stop.is_set():
@@ -118,9 +118,9 @@ async def _report_until(stop: asyncio.Event, orchestrator: Orchestrator, console
             await asyncio.wait_for(stop.wait(), LOOK_EVERY_S)
 
 
-async def _checked(settings: Settings) -> str:
-    async with desk(settings) as open_desk:
-        here = [each for each in await living(open_desk.client, settings) if _is_here(each)]
+async def _describe_living(settings: Settings) -> str:
+    async with open_session(settings) as session:
+        here = [each for each in await living(session.client, settings) if _is_here(each)]
     if not here:
         raise NoOrchestrator(
             f"no orchestrator on {socket.gethostname()} holds a lease in Redis at {address(settings.redis_url)}"
@@ -129,10 +129,10 @@ async def _checked(settings: Settings) -> str:
 
 
 def _is_here(each: Living) -> bool:
-    """Whether it is a service of this machine: one that adopts runs."""
+    """Return whether it is a service of this machine: one that adopts runs."""
     return bool(each.model) and each.orchestrator_id.startswith(f"{socket.gethostname()}-")
 
 
 def is_process(orchestrator_id: str, pid: int) -> bool:
-    """Whether the orchestrator is this process of this machine."""
+    """Return whether the orchestrator is this process of this machine."""
     return orchestrator_id.startswith(f"{os.uname().nodename}-{pid}-")

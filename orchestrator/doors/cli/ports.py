@@ -16,7 +16,7 @@ ANSWERS_WITHIN_S: Final = 1.0
 
 
 def free_port(host: str, port: int, *, who: str, remedy: str) -> int:
-    """The port, or a free one for 0. Raises PortInUse with who wanted it, who has it, and the remedy."""
+    """Return the port, or a free one for 0. Raises PortInUse with who wanted it, who has it, and the remedy."""
     with socket.socket() as probe:
         # As servers do: a port whose last connections linger is free.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -31,7 +31,7 @@ def free_port(host: str, port: int, *, who: str, remedy: str) -> int:
 
 
 def somebody_listens(host: str, port: int) -> bool:
-    """Whether a connection is taken there."""
+    """Return whether a connection is taken there."""
     with suppress(OSError):
         socket.create_connection(("127.0.0.1" if host == ANY_ADDRESS else host, port), ANSWERS_WITHIN_S).close()
         return True
@@ -39,7 +39,7 @@ def somebody_listens(host: str, port: int) -> bool:
 
 
 def _holder(port: int) -> str:
-    """The process that listens on the port, as far as this user may know."""
+    """Return the process that listens on the port, as far as this user may know."""
     with suppress(psutil.Error, OSError):
         for each in psutil.net_connections("tcp"):
             if each.status == psutil.CONN_LISTEN and each.laddr and each.laddr.port == port and each.pid:

@@ -78,7 +78,7 @@ def showing_progress(console: Console) -> Iterator[Shown]:
 
 
 class Bars:
-    """One bar for each batch of calls, one for each slow call. All are full at the end, whatever came of them."""
+    """Shows a run as bars, one for each batch of calls and each slow call. All are full at the end."""
 
     def __init__(self, bars: Progress) -> None:
         self._bars = bars
@@ -92,7 +92,7 @@ class Bars:
         """Draw what one event changed."""
         match event:
             case CallsRequested():
-                self._batch_is_complete()
+                self._complete_batch()
                 self._owed, self._failed = event.calls, 0
                 self._back.clear()
                 self._batch = self._bars.add_task(
@@ -116,9 +116,9 @@ class Bars:
             case CallEnded():
                 self._end(event)
             case TextArrived():
-                self._batch_is_complete()
+                self._complete_batch()
             case RunEnded():
-                self._all_end(event)
+                self._end_all(event)
             case _:
                 pass
 
@@ -129,7 +129,7 @@ class Bars:
             self._failed += isinstance(event.result, Failed)
         self._count(event.call_id, event.tool)
 
-    def _all_end(self, event: RunEnded) -> None:
+    def _end_all(self, event: RunEnded) -> None:
         results = {call.call_id: call.late_result or call.result for call in event.run.calls}
         for call_id, bar in self._slow.items():
             result = results.get(call_id)
@@ -138,7 +138,7 @@ class Bars:
                 ended = _end_of(result)
             self._fill(bar, 1.0, ended)
         self._slow.clear()
-        self._batch_is_complete("" if event.run.state is State.DONE else event.run.state.value)
+        self._complete_batch("" if event.run.state is State.DONE else event.run.state.value)
 
     def _fill(self, bar: TaskID, fraction: float, note: str) -> None:
         self._bars.update(bar, completed=fraction * SLOW_STEPS, count=f"{fraction:.0%}", note=_note(note))
@@ -151,7 +151,7 @@ class Bars:
             back = min(len(self._back), self._owed)
             self._bars.update(self._batch, completed=back, count=f"{back}/{self._owed}", note=_note(tool))
 
-    def _batch_is_complete(self, ended: str = "") -> None:
+    def _complete_batch(self, ended: str = "") -> None:
         if self._batch is not None:
             notes = filter(None, [ended, f"{self._failed} failed" if self._failed else ""])
             count = f"{self._owed}/{self._owed}"
@@ -161,7 +161,7 @@ class Bars:
 
 
 class Lines:
-    """The same as lines of text, a few for each batch and each slow call."""
+    """Shows a run as lines of text, a few for each batch of calls and each slow call."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
@@ -206,7 +206,7 @@ class Lines:
 
 
 def _end_of(result: ToolResult) -> str:
-    """What a slow call came to, and why if it failed."""
+    """Return what a slow call came to, and why if it failed."""
     if isinstance(result, Failed):
         return f"{result_state(result).replace('_', ' ')}: {result.message}"
     return "done"

@@ -39,7 +39,7 @@ class Places(NamedTuple):
 
 
 def places_of(modules: Sequence[str]) -> Places:
-    """Where the code of these modules lies, found without importing it; what cannot be found is left out."""
+    """Find where the code of these modules lies, without importing it; what cannot be found is left out."""
     packages: set[Path] = set()
     folders: set[Path] = set()
     sys.path.insert(0, str(Path.cwd()))  # where workers look first
@@ -57,7 +57,7 @@ def places_of(modules: Sequence[str]) -> Places:
 
 @contextmanager
 def watching(modules: Sequence[str]) -> Iterator[threading.Event]:
-    """Set whenever Python files beside the modules change, until the end of the block. Raises InvalidSettings."""
+    """Yield an event that is set whenever Python files beside the modules change. Raises InvalidSettings."""
     if importlib.util.find_spec("watchfiles") is None:
         raise ExtraMissing(REMEDY)
     places = places_of(modules)
@@ -113,7 +113,7 @@ class Reloader:
         self._leaving: list[WorkerProcess] = []
 
     def reload(self, say: Callable[[str], None]) -> None:
-        """New workers take the place of the old ones; if they cannot serve, the old ones stay, and it is said why."""
+        """Put new workers in the place of the old ones. If they cannot serve, the old ones stay, and it is said why."""
         try:
             self._exchange()
         except ToolfleetError as error:
@@ -124,7 +124,7 @@ class Reloader:
             say(f"worker:  {worker.name} (pid {worker.pid}), reloaded")
 
     def stop(self) -> None:
-        """None of those that were exchanged is left afterwards. A second request would end their calls at once."""
+        """Wait until no exchanged worker is left. They were asked to stop: asked again, they would end their calls."""
         give_up_at = time.monotonic() + self._grace_s
         try:
             for worker in self._leaving:
@@ -136,7 +136,7 @@ class Reloader:
                     worker.kill()
 
     def _exchange(self) -> None:
-        """New workers beside the old ones, which then leave. Leaves no new one that does not serve.
+        """Start new workers beside the old ones, which then leave. Leaves no new one that does not serve.
 
         Raises WorkerNotReady. A tool whose schema has changed is served in both versions meanwhile.
         """
@@ -154,7 +154,7 @@ class Reloader:
         self._let_go(old)
 
     def _let_go(self, old: Sequence[WorkerProcess]) -> None:
-        """Ask them to stop, which they do once their calls have ended; nobody waits for that."""
+        """Ask workers to stop, which they do once their calls have ended. Does not wait for that."""
         self._leaving = [*(worker for worker in self._leaving if worker.is_running), *old]
         self._fleet.workers[:] = [worker for worker in self._fleet.workers if worker not in old]
         for worker in old:

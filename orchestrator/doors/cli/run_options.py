@@ -46,15 +46,20 @@ class Slow(StrEnum):
     """What a run does with long-running tools."""
 
     WAIT = "wait"
+    """The run waits for their results."""
     HANDLE = "handle"
+    """The model gets a handle for each, and goes on."""
 
 
 class PriorityName(StrEnum):
     """Whether the calls of a run go before or behind those of others."""
 
     INTERACTIVE = "interactive"
+    """Before all others: somebody waits for them."""
     NORMAL = "normal"
+    """Behind interactive ones."""
     BATCH = "batch"
+    """Behind all others."""
 
 
 def _option(term: str, help_: str, **more: Any) -> Any:
@@ -121,7 +126,7 @@ def run_options(
     ] = None,
     tenant: Annotated[str | None, _option("tenant", "Whose run it is; nobody's by default.")] = None,
 ) -> RunOptions:
-    """The options that were given, as keywords. Raises InvalidOption, and BadParameter for what is not readable."""
+    """Return the options that were given, as keywords. Raises InvalidOption, BadParameter for what cannot be read."""
     limit = {name: _value(number) for name, number in _pairs("limits", limits)}
     if max_calls is not None:
         limit = {"calls": max_calls, "calls_per_tool": max_calls, **limit}
@@ -177,7 +182,7 @@ def _pairs(term: str, words: Iterable[str] | None) -> Iterable[tuple[str, str]]:
 
 
 def _value(word: str) -> Any:
-    """A word as the JSON value that it is, or else as text."""
+    """Return a word as the JSON value that it is, or else as text."""
     try:
         return orjson.loads(word)
     except orjson.JSONDecodeError:

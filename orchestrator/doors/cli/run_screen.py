@@ -44,7 +44,7 @@ class _Said(NamedTuple):
 
 
 def print_run(seen: RunOverview, console: Console, *, all_calls: bool, all_messages: bool) -> None:
-    """The whole screen."""
+    """Print all that is shown of a run."""
     _print_facts(_described(seen), console)
     console.print()
     for said in _conversation(seen.run.messages, whole=all_messages):
@@ -60,7 +60,7 @@ def print_run(seen: RunOverview, console: Console, *, all_calls: bool, all_messa
 
 
 def calls_listed(calls: Sequence[CallStanding]) -> Listing:
-    """All calls with what became of them, failures first."""
+    """List all calls with what became of them, failures first."""
     listing = Listing(
         *("call", "state", "took", "tool"), Column("attempt", True), Column("worker", True), elastic="result"
     )
@@ -105,7 +105,7 @@ def _print_facts(facts: Sequence[tuple[str, str]], console: Console) -> None:
 
 
 def _conversation(messages: Sequence[Message], *, whole: bool) -> Iterator[_Said]:
-    """The messages; unless the whole is asked for, without the middle of a long conversation, and each cut."""
+    """Yield the messages; unless `whole`, without the middle of a long conversation, and each of them cut."""
     said = [each for group in _turns(messages) for each in _told(group, whole=whole)]
     left_out = 0 if whole else max(0, len(said) - FIRST_MESSAGES - LAST_MESSAGES)
     for at, each in enumerate(said):
@@ -119,7 +119,7 @@ def _conversation(messages: Sequence[Message], *, whole: bool) -> Iterator[_Said
 
 
 def _cut(text: str, characters: int, lines: int) -> str:
-    """The beginning of a long text, and a word about the rest."""
+    """Return the beginning of a long text, and a word about the rest."""
     first = text.split("\n", lines)
     if len(first) > lines:
         more = first.pop().count("\n") + 1
@@ -129,7 +129,7 @@ def _cut(text: str, characters: int, lines: int) -> str:
 
 
 def _turns(messages: Sequence[Message]) -> Iterator[list[Message]]:
-    """The messages, those of one turn's results together."""
+    """Yield the messages, those of one turn's results together."""
     for is_results, group in groupby(messages, key=lambda message: isinstance(message, ToolMessage)):
         if is_results:
             yield list(group)

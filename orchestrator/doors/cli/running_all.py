@@ -46,17 +46,17 @@ class Plan:
     are_examples: bool = False
 
     def serving(self, otherwise: tuple[str, ...]) -> Self:
-        """The same with tools to serve, those of the plan if it has any."""
+        """Return the same plan with tools to serve: those of the plan, if it has any."""
         return self if self.tools else replace(self, tools=otherwise, are_examples=True)
 
     @property
     def record(self) -> dict[str, object]:
-        """What others may know of it."""
+        """Return what others may know of the plan."""
         return {"tools": self.tools, "pools": dict(self.pools)}
 
 
 def run_all(plan: Plan, settings: Settings, console: Console, lock: FleetLock) -> None:
-    """Run it until Ctrl-C. Raises PortInUse, and WorkerNotReady for what cannot be kept alive."""
+    """Run a plan until Ctrl-C. Raises PortInUse, and WorkerNotReady for what cannot be kept alive."""
     lock.write(FleetRecord.of_this_process(settings, **plan.record))
     door = None
     if plan.flower_port is not None:

@@ -32,7 +32,7 @@ GRACE_S: Final = 12.0
 
 
 class RunningApi(ChildCommands):
-    """The API of one fleet."""
+    """The process of one fleet's HTTP API."""
 
     def __init__(
         self, port: int, settings: Settings, environment: Mapping[str, str], directory: Path, lifeline_: int
@@ -50,7 +50,7 @@ class RunningApi(ChildCommands):
         self._port = port
 
     def wait_until_it_listens(self) -> None:
-        """Return when it can be asked. Raises WorkerNotReady with its last words."""
+        """Wait until it can be asked. Raises WorkerNotReady with its last words."""
         give_up_at = time.monotonic() + READY_WITHIN_S
         while not self._listens():
             [api] = self.workers
@@ -63,7 +63,7 @@ class RunningApi(ChildCommands):
 
 
 def api_port_at(port: int) -> int | None:
-    """The port, or a free one for 0; None where the API's packages are not installed. Raises PortInUse."""
+    """Return the port, or a free one for 0; None where the API's packages are not installed. Raises PortInUse."""
     if importlib.util.find_spec("fastapi") is None or importlib.util.find_spec("uvicorn") is None:
         return None
     return free_port(HOST, port, who="the API", remedy="choose another --api-port (0 takes a free one), or --no-api")
@@ -71,7 +71,7 @@ def api_port_at(port: int) -> int | None:
 
 @contextmanager
 def running_api(port: int, settings: Settings, environment: Mapping[str, str]) -> Iterator[RunningApi]:
-    """The API on this loopback port from here to the end of the block. Does not wait until it listens."""
+    """Run the API on this loopback port to the end of the block. Does not wait until it listens."""
     with tempfile.TemporaryDirectory(prefix="toolfleet-") as directory, lifeline() as lifeline_:
         api = RunningApi(port, settings, environment, Path(directory), lifeline_)
         api.start_worker()

@@ -20,8 +20,9 @@ from platformdirs import user_data_path
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from toolfleet.connections import address
-from toolfleet.errors import OperatorError, ServerNotStarted
+from toolfleet.errors import ServerNotStarted
 from toolfleet.orchestrator.doors.cli.wording import moment, span
+from toolfleet.orchestrator.errors import FleetRunsAlready
 from toolfleet.settings import Settings
 
 LOOK_EVERY_S: Final = 0.1
@@ -32,10 +33,6 @@ LEAVES_WITHIN_S: Final = 60.0
 
 CLOCK_MAY_JUMP_S: Final = 60.0
 """The same process's beginning is told differently after the machine's clock was set."""
-
-
-class FleetRunsAlready(OperatorError):
-    """Another `toolfleet up` on this machine runs this fleet."""
 
 
 class FleetRecord(BaseModel):
@@ -54,19 +51,19 @@ class FleetRecord(BaseModel):
 
     @classmethod
     def of_this_process(cls, settings: Settings, **facts: Any) -> Self:
-        """The record of the process that writes it."""
+        """Make the record of the calling process."""
         began = psutil.Process().create_time()
         redis = address(settings.redis_url)
         return cls(pid=os.getpid(), process_began_unix_s=began, namespace=settings.namespace, redis=redis, **facts)
 
     def is_alive(self) -> bool:
-        """Whether this very process runs; its number may be a stranger's by now."""
+        """Return whether this very process runs; its number may be a stranger's by now."""
         with suppress(psutil.Error):
             return abs(psutil.Process(self.pid).create_time() - self.process_began_unix_s) < CLOCK_MAY_JUMP_S
         return False
 
     def __str__(self) -> str:
-        """For people, in one line."""
+        """Return it for people, in one line."""
         pools = ", ".join(f"{count} {pool}" for pool, count in self.pools.items() if count)
         since = f"{moment(self.process_began_unix_s)} UTC ({span(time.time() - self.process_began_unix_s)} ago)"
         facts = [
@@ -93,12 +90,12 @@ class FleetLock:
 
     @contextmanager
     def held(self, *, replaces: bool, say: Callable[[str], None]) -> Iterator[Self]:
-        """Hold it to the end of the block. With `replaces`, ask its holder to stop and wait until it has.
+        """Hold the lock to the end of the block. With `replaces`, ask its holder to stop and wait until it has.
 
         Raises FleetRunsAlready with who holds it.
         """
-        with self._opened() as lock:
-            if not _taken(lock):
+        with self._open() as lock:
+            if not _try_to_take(lock):
                 if not replaces:
                     raise FleetRunsAlready(f"a fleet runs already: {self.record() or 'it is just starting'}")
                 self._wait_for_its_end(lock, say)
@@ -109,13 +106,13 @@ class FleetLock:
                 self._record.unlink(missing_ok=True)
 
     def write(self, record: FleetRecord) -> None:
-        """Say who holds it, for others to read; half a record is never seen."""
+        """Write down who holds the lock, for others to read; half a record is never seen."""
         draft = self._record.with_suffix(".new")
         draft.write_text(record.model_dump_json())
         draft.replace(self._record)
 
     def record(self) -> FleetRecord | None:
-        """What its holder says, if that has said anything yet."""
+        """Return what the holder has written down, None if it has not yet."""
         with suppress(OSError, ValidationError):
             record = FleetRecord.model_validate_json(self._record.read_text())
             if record.is_alive():
@@ -123,7 +120,7 @@ class FleetLock:
         return None
 
     @contextmanager
-    def _opened(self) -> Iterator[int]:
+    def _open(self) -> Iterator[int]:
         try:
             self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
             lock = os.open(self._lock, os.O_RDWR | os.O_CREAT, 0o600)
@@ -137,7 +134,7 @@ class FleetLock:
     def _wait_for_its_end(self, lock: int, say: Callable[[str], None]) -> None:
         give_up_at = time.monotonic() + self._settings.shutdown_grace_s + LEAVES_WITHIN_S
         asked = 0
-        while not _taken(lock):
+        while not _try_to_take(lock):
             holder = self.record()
             if holder and holder.pid != asked:
                 say(f"Asking the fleet that runs (pid {holder.pid}) to stop; its running calls may end first.")
@@ -149,8 +146,8 @@ class FleetLock:
             time.sleep(LOOK_EVERY_S)
 
 
-def _taken(lock: int) -> bool:
-    """Take the lock, if nobody holds it."""
+def _try_to_take(lock: int) -> bool:
+    """Take the lock if nobody holds it. Returns whether it was taken."""
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

@@ -35,18 +35,18 @@ class FlowerDoor:
     auth: str
 
     def __str__(self) -> str:
-        """For the user: a made-up login as it is; of one that was set, the user only."""
+        """Return it for the user: a made-up login as it is; of one that was set, the user's name only."""
         user = self.auth.partition(":")[0]
         login = f"{user}:(from {AUTH_VARIABLE})" if os.environ.get(AUTH_VARIABLE) else self.auth
         return f"http://{self.address}:{self.port}  login: {login}"
 
     def is_open(self) -> bool:
-        """Whether somebody listens."""
+        """Return whether somebody listens."""
         return somebody_listens(self.address, self.port)
 
 
 def door_at(address: str, port: int, *, remedy: str) -> FlowerDoor:
-    """A door that nobody uses yet; its login is that of TOOLFLEET_FLOWER_AUTH, or a fresh one.
+    """Find an address that nobody uses yet; its login is that of TOOLFLEET_FLOWER_AUTH, or a fresh one.
 
     Raises PortInUse, which names the remedy, and InvalidSettings.
     """
@@ -65,7 +65,7 @@ class RunningFlower:
         self._log = log
 
     def wait_until_it_listens(self) -> None:
-        """Return when its page can be asked for. Raises ServerNotStarted."""
+        """Wait until its page can be asked for. Raises ServerNotStarted."""
         give_up = time.monotonic() + UP_WITHIN_S
         while not self.door.is_open():
             self.check()
@@ -74,7 +74,7 @@ class RunningFlower:
             time.sleep(POLL_S)
 
     def check(self) -> None:
-        """Raises ServerNotStarted with its last words if it has ended."""
+        """Raise ServerNotStarted with its last words if it has ended."""
         if (code := self._process.poll()) is not None:
             raise ServerNotStarted(f"Flower ended with status {code}{self._said()}")
 
@@ -100,7 +100,7 @@ class RunningFlower:
 
 @contextmanager
 def running_flower(door: FlowerDoor, settings: Settings) -> Iterator[RunningFlower]:
-    """Flower from here to the end of the block. Does not wait until it listens."""
+    """Run Flower to the end of the block. Does not wait until it listens."""
     with tempfile.TemporaryFile() as log, lifeline() as descriptor:
         process = subprocess.Popen(  # noqa: S603  # our own module
             [sys.executable, "-P", "-m", "toolfleet.local.flower_process", str(descriptor)],

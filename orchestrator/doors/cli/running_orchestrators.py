@@ -43,7 +43,7 @@ class RunningOrchestrators(ChildCommands):
         )
 
     def wait_until_ready(self) -> None:
-        """Return when each of them holds its lease. Raises WorkerNotReady with the last words of one that does not."""
+        """Wait until each of them holds its lease. Raises WorkerNotReady with the last words of one that does not."""
         give_up_at = time.monotonic() + READY_WITHIN_S
         with connect(self._settings) as client:
             while True:
@@ -62,7 +62,7 @@ class RunningOrchestrators(ChildCommands):
 def running_orchestrators(
     how_many: int, settings: Settings, environment: Mapping[str, str]
 ) -> Iterator[RunningOrchestrators]:
-    """So many orchestrators from here to the end of the block. Does not wait until they are ready."""
+    """Run so many orchestrators to the end of the block. Does not wait until they are ready."""
     with tempfile.TemporaryDirectory(prefix="toolfleet-") as directory, lifeline() as descriptor:
         running = RunningOrchestrators(settings, environment, Path(directory), descriptor)
         try:

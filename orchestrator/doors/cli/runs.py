@@ -5,38 +5,34 @@ Prints and asks for confirmation; what may happen to a run, the run itself decid
 
 from __future__ import annotations
 
-import asyncio
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Collection, Sequence
-from contextlib import aclosing, asynccontextmanager, suppress
+from collections.abc import AsyncGenerator, Collection, Sequence
+from contextlib import aclosing, suppress
 from typing import Annotated, Any, NamedTuple
 
 import typer
 from rich.console import Console
 
-from toolfleet.errors import RunNotFound, RunNotOpen
-from toolfleet.local.fleet import redis_or_embedded
 from toolfleet.orchestrator.api import Orchestrator
 from toolfleet.orchestrator.assistants.assistant import RunFailed
 from toolfleet.orchestrator.doors.cli.deciding import approve, deny
 from toolfleet.orchestrator.doors.cli.narration import narrated
 from toolfleet.orchestrator.doors.cli.run_screen import FEW, print_run
+from toolfleet.orchestrator.doors.cli.sessions import Session, act, look
 from toolfleet.orchestrator.doors.cli.tables import Column, Listing
 from toolfleet.orchestrator.doors.cli.telling import (
     WAITS_FOR_APPROVAL,
-    Desk,
     call_facts,
-    desk,
     moment_after,
     print_json,
     warn,
 )
 from toolfleet.orchestrator.doors.cli.wording import moment, plural, span
+from toolfleet.orchestrator.errors import RunNotFound, RunNotOpen
 from toolfleet.orchestrator.run.states import State
 from toolfleet.orchestrator.run.value import Run
 from toolfleet.orchestrator.status.overview import RunOverview, unix_s
 from toolfleet.orchestrator.store.run_store import Entry, Head
-from toolfleet.settings import Settings
 
 app = typer.Typer(
     help="Stored runs: list them, look at one, follow it, cancel, resume or delete it, decide about its calls.",
@@ -71,9 +67,8 @@ def list_runs(
     turns, model, question.
     """
     since_unix_s = None if since is None else moment_after(since)
-    with redis_or_embedded() as settings:
-        wanted = _Wanted(limit or None, states or (), since_unix_s, awaiting)
-        asyncio.run(_list(settings, wanted, as_json=as_json))
+    wanted = _Wanted(limit or None, states or (), since_unix_s, awaiting)
+    look(lambda session: _list(session, wanted, as_json=as_json))
 
 
 @app.command(epilog="Examples: toolfleet runs show 3f9c   ·   toolfleet runs show 3f9c --wait --json")
@@ -92,8 +87,7 @@ def show(
     Of long conversations the middle is left out, and more than ten calls are counted rather than listed, unless asked
     for.
     """
-    with redis_or_embedded() as settings:
-        seen = asyncio.run(_show(settings, run_id, wait=wait))
+    seen = look(lambda session: _show(session, run_id, wait=wait))
     run = seen.run
     if as_json:
         print_json(_facts_of(seen))
@@ -113,8 +107,7 @@ def events(
     ] = False,
 ) -> None:
     """Print what has happened to a run, one line for each event, with its time (UTC)."""
-    with redis_or_embedded() as settings:
-        asyncio.run(_events(settings, run_id, follow=follow, as_json=as_json))
+    look(lambda session: _events(session, run_id, follow=follow, as_json=as_json))
 
 
 @app.command(epilog='Example: toolfleet runs cancel 3f9c 81aa --reason "the wrong question"')
@@ -124,8 +117,7 @@ def cancel(
     reason: Annotated[str, typer.Option(help="Why; the run's record keeps it.")] = "cancelled by request",
 ) -> None:
     """End runs now. Their calls are cancelled on the workers."""
-    with redis_or_embedded() as settings:
-        asyncio.run(_cancel(settings, run_ids, reason))
+    act(lambda session, orchestrator: _cancel(session, orchestrator, run_ids, reason))
 
 
 @app.command(epilog='Example: toolfleet runs resume 3f9c "Try again with the other file."')
@@ -134,8 +126,7 @@ def resume(
     message: Annotated[str, typer.Argument(help="What to say to the model; nothing if left out.")] = "",
 ) -> None:
     """Let a run that has ended go on, on any orchestrator that has its model."""
-    with redis_or_embedded() as settings:
-        asyncio.run(_resume(settings, run_id, message))
+    act(lambda session, orchestrator: _resume(session, orchestrator, run_id, message))
 
 
 @app.command(epilog="Example: toolfleet runs delete 3f9c 81aa --yes")
@@ -145,9 +136,8 @@ def delete(
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
     force: Annotated[bool, typer.Option("--force", help="Also runs that have not ended: cancel them first.")] = False,
 ) -> None:
-    """Forget runs for good."""
-    with redis_or_embedded() as settings:
-        asyncio.run(_delete(settings, run_ids, yes=yes, force=force))
+    """Delete runs for good."""
+    act(lambda session, orchestrator: _delete(session, orchestrator, run_ids, yes=yes, force=force))
 
 
 app.command(
@@ -169,9 +159,8 @@ class _Wanted(NamedTuple):
     awaiting_approval: bool
 
 
-async def _list(settings: Settings, wanted: _Wanted, *, as_json: bool) -> None:
-    async with desk(settings) as open_desk:
-        heads = await open_desk.store.heads(**wanted._asdict())
+async def _list(session: Session, wanted: _Wanted, *, as_json: bool) -> None:
+    heads = await session.store.heads(**wanted._asdict())
     if as_json:
         print_json([head._asdict() for head in heads])
     elif heads:
@@ -181,19 +170,18 @@ async def _list(settings: Settings, wanted: _Wanted, *, as_json: bool) -> None:
 
 
 def _none_of(wanted: _Wanted) -> str:
-    """What is said where nothing is listed."""
+    """Return what is said where nothing is listed."""
     kinds = [f"are {' or '.join(wanted.states)}"] if wanted.states else []
     kinds += ["wait for approval"] if wanted.awaiting_approval else []
     kinds += [f"began since {moment(wanted.since_unix_s)} UTC"] if wanted.since_unix_s is not None else []
     return "No runs are stored" + (f" that {' and '.join(kinds)}." if kinds else ".")
 
 
-async def _show(settings: Settings, beginning: str, *, wait: bool) -> RunOverview:
-    async with desk(settings) as open_desk:
-        run_id = await open_desk.store.named(beginning)
-        if wait:
-            await open_desk.store.end_of(run_id, on_news=_Waiting().heed)
-        return await open_desk.overview.run(run_id)
+async def _show(session: Session, beginning: str, *, wait: bool) -> RunOverview:
+    run_id = await session.store.named(beginning)
+    if wait:
+        await session.store.end_of(run_id, on_news=_Waiting().heed)
+    return await session.overview.run(run_id)
 
 
 def _facts_of(seen: RunOverview) -> dict[str, Any]:
@@ -201,28 +189,27 @@ def _facts_of(seen: RunOverview) -> dict[str, Any]:
     return seen.run.model_dump(mode="json") | {"owner": seen.owner, "waits_for": under_way}
 
 
-async def _events(settings: Settings, beginning: str, *, follow: bool, as_json: bool) -> None:
-    async with desk(settings) as open_desk:
-        run_id = await open_desk.store.named(beginning)
-        if as_json and not follow:
-            print_json([_facts(entry) for entry in await open_desk.store.entries(run_id)])
-            return
-        console = Console(soft_wrap=True, highlight=False, markup=False)
-        async with aclosing(_told(open_desk, run_id, follow=follow)) as entries:
-            async for entry in entries:
-                if as_json:
-                    print_json(_facts(entry))
-                else:
-                    at = unix_s(entry)
-                    console.print(f"{moment(at)}.{int(at * 1000) % 1000:03} {narrated(entry.event)}")
+async def _events(session: Session, beginning: str, *, follow: bool, as_json: bool) -> None:
+    run_id = await session.store.named(beginning)
+    if as_json and not follow:
+        print_json([_facts(entry) for entry in await session.store.entries(run_id)])
+        return
+    console = Console(soft_wrap=True, highlight=False, markup=False)
+    async with aclosing(_told(session, run_id, follow=follow)) as entries:
+        async for entry in entries:
+            if as_json:
+                print_json(_facts(entry))
+            else:
+                at = unix_s(entry)
+                console.print(f"{moment(at)}.{int(at * 1000) % 1000:03} {narrated(entry.event)}")
 
 
-async def _told(open_desk: Desk, run_id: str, *, follow: bool) -> AsyncGenerator[Entry, None]:
+async def _told(session: Session, run_id: str, *, follow: bool) -> AsyncGenerator[Entry, None]:
     if not follow:
-        for entry in await open_desk.store.entries(run_id):
+        for entry in await session.store.entries(run_id):
             yield entry
         return
-    async with aclosing(open_desk.store.follow(run_id)) as entries:
+    async with aclosing(session.store.follow(run_id)) as entries:
         async for entry in entries:
             yield entry
 
@@ -259,43 +246,35 @@ class _Waiting:
 # --- acting ---------------------------------------------------------------------------------------------------------
 
 
-@asynccontextmanager
-async def _acting(settings: Settings) -> AsyncIterator[tuple[Orchestrator, Desk]]:
-    """Somebody who may write to runs without working on any."""
-    async with desk(settings) as open_desk, Orchestrator(settings=settings) as orchestrator:
-        yield orchestrator, open_desk
+async def _cancel(session: Session, orchestrator: Orchestrator, beginnings: Sequence[str], reason: str) -> None:
+    # All are found before one is ended: a mistyped id must not leave half of it done.
+    for run_id in [await session.store.named(beginning) for beginning in beginnings]:
+        under_way = len((await orchestrator.get(run_id)).calls_under_way)
+        await orchestrator.cancel(run_id, reason)
+        typer.echo(f"run {run_id} cancelled, and {plural(under_way, 'call')} with it")
 
 
-async def _cancel(settings: Settings, beginnings: Sequence[str], reason: str) -> None:
-    async with _acting(settings) as (orchestrator, open_desk):
-        # All are found before one is ended: a mistyped id must not leave half of it done.
-        for run_id in [await open_desk.store.named(beginning) for beginning in beginnings]:
-            under_way = len((await orchestrator.get(run_id)).calls_under_way)
-            await orchestrator.cancel(run_id, reason)
-            typer.echo(f"run {run_id} cancelled, and {plural(under_way, 'call')} with it")
-
-
-async def _resume(settings: Settings, beginning: str, message: str) -> None:
-    async with _acting(settings) as (orchestrator, open_desk):
-        run_id = await open_desk.store.named(beginning)
-        run = await orchestrator.resume(run_id, message)
-        await open_desk.warn_unless_somebody_goes_on(run.model)
+async def _resume(session: Session, orchestrator: Orchestrator, beginning: str, message: str) -> None:
+    run_id = await session.store.named(beginning)
+    run = await orchestrator.resume(run_id, message)
+    await session.warn_unless_somebody_goes_on(run.model)
     typer.echo(f"run {run_id} goes on: toolfleet runs show {run_id} --wait")
 
 
-async def _delete(settings: Settings, beginnings: Sequence[str], *, yes: bool, force: bool) -> None:
-    async with _acting(settings) as (orchestrator, open_desk):
-        runs = [await orchestrator.get(await open_desk.store.named(beginning)) for beginning in beginnings]
-        open_runs = [run for run in runs if not run.state.is_terminal]
-        if open_runs and not force:
-            [first, *_] = open_runs
-            raise RunNotOpen(
-                f"run {first.run_id} has not ended: it is {first.state}; --force cancels it first. Nothing was deleted"
-            )
-        if not yes:
-            typer.confirm(f"Delete {plural(len(runs), 'run')} for good?", abort=True)
-        for run in open_runs:
-            with suppress(RunNotOpen, RunNotFound):  # it has ended by itself meanwhile
-                await orchestrator.cancel(run.run_id, "deleted by request")
-        deleted = [await orchestrator.delete(run.run_id) for run in runs]
+async def _delete(
+    session: Session, orchestrator: Orchestrator, beginnings: Sequence[str], *, yes: bool, force: bool
+) -> None:
+    runs = [await orchestrator.get(await session.store.named(beginning)) for beginning in beginnings]
+    open_runs = [run for run in runs if not run.state.is_terminal]
+    if open_runs and not force:
+        [first, *_] = open_runs
+        raise RunNotOpen(
+            f"run {first.run_id} has not ended: it is {first.state}; --force cancels it first. Nothing was deleted"
+        )
+    if not yes:
+        typer.confirm(f"Delete {plural(len(runs), 'run')} for good?", abort=True)
+    for run in open_runs:
+        with suppress(RunNotOpen, RunNotFound):  # it has ended by itself meanwhile
+            await orchestrator.cancel(run.run_id, "deleted by request")
+    deleted = [await orchestrator.delete(run.run_id) for run in runs]
     typer.echo(f"{sum(deleted)} deleted")

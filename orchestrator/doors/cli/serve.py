@@ -33,7 +33,7 @@ REMEDY: Final = "the HTTP API needs `pip install 'toolfleet[serve]'`"
 
 
 class NoKeys(InvalidSettings):
-    """Strangers could reach the API, and nothing would tell them from friends."""
+    """The API can be reached from other machines, and there is no key that would tell who may use it."""
 
 
 def serve(
@@ -133,7 +133,7 @@ async def _must_have_a_key(settings: Settings, host: str) -> None:
 
 
 def _loop_factory() -> type[asyncio.AbstractEventLoop] | None:
-    """uvloop's, if it is there."""
+    """Return the event loop of uvloop, if that is installed."""
     if importlib.util.find_spec("uvloop") is None:
         return None
     import uvloop  # noqa: PLC0415  # an extra

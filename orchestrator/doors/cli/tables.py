@@ -29,7 +29,7 @@ CELL_CHARACTERS_MAX: Final = 64
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One column: whole as it stands; what `is_spared` is left out where there is no room, from the right."""
+    """One column, which is never cut. Those that may be left out where there is no room are: the rightmost first."""
 
     name: str
     is_spared: bool = False
@@ -44,12 +44,12 @@ class Listing:
         self._rows: list[list[str]] = []
 
     def add(self, *cells: object) -> None:
-        """One record, with a cell for each column, the elastic one last."""
+        """Add a record, with a cell for each column, the elastic one last."""
         assert len(cells) == len(self._columns) + 1, cells  # noqa: S101  # a bug of ours
         self._rows.append([one_line(str(cell)) for cell in cells])
 
     def print(self, console: Console, title: str = "") -> None:
-        """On a terminal a heading and aligned columns; elsewhere the records alone, whole, with tabs."""
+        """Print a heading and aligned columns on a terminal; elsewhere the records alone, whole, with tabs."""
         if console.is_terminal:
             self.draw(console, title)
         else:
@@ -57,12 +57,12 @@ class Listing:
                 console.file.write("\t".join(row) + "\n")
 
     def draw(self, console: Console, title: str = "") -> None:
-        """As a part of a longer text: with a heading and aligned, anywhere; cut only on a terminal."""
+        """Print it as a part of a longer text: with a heading and aligned, anywhere; cut only on a terminal."""
         for line in self.lines(console.width if console.is_terminal else UNBOUNDED, title):
             console.print(line, soft_wrap=True)
 
     def lines(self, cells: int, title: str = "") -> Sequence[Text]:
-        """The screen: no line is wider than `cells`, unless what must be whole is."""
+        """Return the lines of a screen. None is wider than `cells`, unless what must be whole is."""
         rows = [[_bounded(cell) for cell in row[:-1]] + row[-1:] for row in self._rows]
         widths = [
             max(map(cell_len, [column.name, *(row[at] for row in rows)])) for at, column in enumerate(self._columns)
@@ -75,7 +75,7 @@ class Listing:
         return [*drawn, *(Text(_line(row, kept, widths, room)) for row in rows)]
 
     def _kept(self, widths: Sequence[int], rows: Sequence[Sequence[str]], cells: int) -> list[int]:
-        """The columns that are shown: without the empty ones, and without those that there is no room for."""
+        """Return the columns that are shown: those that are not empty and that there is room for."""
         kept = [at for at, column in enumerate(self._columns) if not column.is_spared or any(row[at] for row in rows)]
         for at in reversed(kept.copy()):
             if sum(widths[each] + GAP for each in kept) + ELASTIC_CELLS_MIN <= cells:
@@ -91,7 +91,7 @@ def _line(row: Sequence[str], kept: Sequence[int], widths: Sequence[int], room: 
 
 
 def fitting(text: str, cells: int) -> str:
-    """As much of a line as fits, with a sign that there is more."""
+    """Return as much of a line as fits, with a sign that there is more."""
     return text if cell_len(text) <= cells else set_cell_size(text, cells - 1).rstrip() + "…"
 
 

@@ -15,8 +15,8 @@ from rich.text import Text
 
 from toolfleet.catalog import Announcement
 from toolfleet.connections import connect_async
-from toolfleet.local.fleet import redis_or_embedded
 from toolfleet.membership import complaint, strangers
+from toolfleet.orchestrator.doors.cli.on_fleet import on_fleet
 from toolfleet.orchestrator.doors.cli.tables import Column, Listing
 from toolfleet.orchestrator.doors.cli.telling import warn
 from toolfleet.orchestrator.doors.cli.wording import plural
@@ -37,8 +37,7 @@ def tools(
     On a terminal as a table; into a pipe one line for each tool, with tabs between the columns: tool, workers, queue,
     effect, slow, served by, description.
     """
-    with redis_or_embedded() as settings:
-        asyncio.run(_show(settings, watch=watch, as_json=as_json))
+    on_fleet(lambda settings: _show(settings, watch=watch, as_json=as_json))
 
 
 async def _show(settings: Settings, *, watch: bool, as_json: bool) -> None:

@@ -16,7 +16,8 @@ from toolfleet.local.fleet import redis_or_embedded
 from toolfleet.orchestrator.doors.cli import flower, running_api
 from toolfleet.orchestrator.doors.cli.choosing_model import ModelOption, name_of_model
 from toolfleet.orchestrator.doors.cli.running_all import Plan, run_all, run_workers
-from toolfleet.orchestrator.doors.cli.running_fleet import FleetLock, FleetRunsAlready
+from toolfleet.orchestrator.doors.cli.running_fleet import FleetLock
+from toolfleet.orchestrator.errors import FleetRunsAlready
 from toolfleet.settings import Settings
 
 EXAMPLES: Final = ("toolfleet.workers.packs.stdlib", "toolfleet.workers.packs.arithmetic")
@@ -99,7 +100,7 @@ def _run(plan: Plan, settings: Settings, console: Console, *, joins: bool, repla
 
 
 def _run_as_answered(plan: Plan, settings: Settings, console: Console, error: FleetRunsAlready) -> None:
-    """What the person at the terminal wants, if there is one; otherwise the command ends."""
+    """Do what the person at the terminal wants, if there is one. Otherwise the command ends."""
     if sys.stdin.isatty() and console.is_terminal:
         console.print(str(error), markup=False)
         answer = Prompt.ask("Join it, replace it, or quit?", choices=["join", "replace", "quit"], default="quit")

@@ -21,33 +21,33 @@ JOINERS: Final = "\u200c\u200d"
 
 
 def plural(number: int, noun: str) -> str:
-    """A number of things."""
+    """Return a number with its noun, in the plural where it must be."""
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def harmless(text: str) -> str:
-    """The text without what a terminal would obey, or what changes the order of its letters; such is spelled out."""
+    """Return the text with all spelled out that a terminal would obey, or that changes the order of its letters."""
     return text if text.isprintable() else "".join(map(_harmless, text))
 
 
 def one_line(text: str, characters: int | None = None) -> str:
-    """The text as one harmless line: of any white space one blank is left."""
+    """Return the text as one harmless line: of any white space one blank is left."""
     line = harmless(" ".join(text.split()))
     return line if characters is None else shortened(line, characters)
 
 
 def shortened(text: str, characters: int = SHOWN_CHARACTERS) -> str:
-    """The beginning of a long text."""
+    """Return the text, or the beginning of a long one."""
     return text if len(text) <= characters else f"{text[:characters]}…"
 
 
 def moment(unix_s: float) -> str:
-    """A time for people, in UTC."""
+    """Return a time for people, in UTC."""
     return f"{datetime.fromtimestamp(unix_s, UTC):%Y-%m-%d %H:%M:%S}"
 
 
 def span(seconds: float) -> str:
-    """A length of time in its two largest units at most."""
+    """Return a length of time in its two largest units at most."""
     if seconds < SECOND_S:
         return f"{seconds * 1000:.0f} ms"
     if round(seconds, 1) < MINUTE_S:

@@ -42,7 +42,7 @@ class Access:
         if scope["type"] == "http" and not _is_open(scope):
             door: Door = scope["app"].state.door
             try:
-                grant = await _granted(door, Headers(scope=scope))
+                grant = await _grant_of(door, Headers(scope=scope))
             except Problem as problem:
                 await answer(problem, path_of(scope))(scope, receive, send)
                 return
@@ -54,16 +54,16 @@ class Access:
 
 
 def _is_open(scope: AsgiScope) -> bool:
-    """A callback is signed itself; the rest tells nothing."""
+    """Return whether a request needs no key: a callback is signed itself, and the rest tells nothing."""
     path = path_of(scope)
     return path in OPEN or (path.startswith("/v1/handles/") and path.endswith("/complete"))
 
 
-async def _granted(door: Door, headers: Headers) -> Grant:
+async def _grant_of(door: Door, headers: Headers) -> Grant:
     presented = headers.get("authorization", "")
     scheme, _, key = presented.partition(" ")
     if scheme.lower() == "bearer" and key.strip().startswith(PREFIX):
-        return await _granted_to(door.keyring, key.strip())
+        return await _find_key(door.keyring, key.strip())
     # Another system's key counts as none: OpenAI's client cannot be made without one.
     if door.options.is_insecure:
         return EVERYTHING
@@ -73,7 +73,7 @@ async def _granted(door: Door, headers: Headers) -> Grant:
     return EVERYTHING
 
 
-async def _granted_to(keyring: Keyring, key: str) -> ApiKey:
+async def _find_key(keyring: Keyring, key: str) -> ApiKey:
     found = await keyring.find(key)
     if found is None:
         raise _unauthorised("the key is not known: it was revoked, has expired, or never was one")
@@ -102,7 +102,7 @@ def _must_come_from_here(headers: Headers) -> None:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether a host's name or address can only be this machine."""
+    """Return whether a host's name or address can only be this machine."""
     try:
         return ip_address(host).is_loopback
     except ValueError:
@@ -120,7 +120,7 @@ class needs:  # noqa: N801  # reads as a word in a route's signature: Depends(ne
         self._scope = scope
 
     def __call__(self, request: Request, _bearer: Annotated[Any, Depends(BEARER)]) -> Grant:
-        """The grant. Raises Problem."""
+        """Return the grant of a request. Raises Problem."""
         grant: Grant = request.state.grant
         if not grant.may(self._scope):
             raise Problem(
@@ -137,6 +137,6 @@ Admin = Annotated[Grant, Depends(needs(Scope.ADMIN))]
 
 
 def must_be_callable(grant: Grant, tool: str) -> None:
-    """Raises Problem for a tool that the key does not include."""
+    """Raise Problem for a tool that the key does not include."""
     if not grant.may_call(tool):
         raise Problem(HTTPStatus.FORBIDDEN, f"this key does not include the tool {tool}", code="tool-not-allowed")

@@ -26,7 +26,7 @@ from toolfleet.orchestrator.doors.http.bodies import BoundedBodies
 from toolfleet.orchestrator.doors.http.door import Door
 from toolfleet.orchestrator.doors.http.idempotency import Idempotency
 from toolfleet.orchestrator.doors.http.key_store import Keyring
-from toolfleet.orchestrator.doors.http.mounted_mcp import mcp_served
+from toolfleet.orchestrator.doors.http.mounted_mcp import serve_mcp
 from toolfleet.orchestrator.doors.http.options import ApiOptions
 from toolfleet.orchestrator.doors.http.problems import (
     MEDIA_TYPE,
@@ -56,8 +56,8 @@ DESCRIPTION = """Runs the tool calls of LLM agents on a fleet of workers.
 is performed once."""
 
 
-def documented(app: FastAPI, make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-    """The OpenAPI document, with the media type that problems really have."""
+def document_api(app: FastAPI, make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    """Return the OpenAPI document, with the media type that problems really have."""
     if app.openapi_schema is None:
         document = make()
         for methods in document["paths"].values():
@@ -77,11 +77,10 @@ def create_app(
     named_interceptors: Mapping[str, Interceptor] | None = None,
     adopts: bool = True,
 ) -> FastAPI:
-    """The application. `model` is closed with it; without one, runs are for orchestrators elsewhere.
+    """Make the ASGI application. `model` is closed with it; without one, runs are for orchestrators elsewhere.
 
-    `named_interceptors` are those that requests may ask for, as with `Orchestrator`.
-
-    It finds its fleet as `Orchestrator` does, when its lifespan begins.
+    `named_interceptors` are those that requests may ask for, as with `Orchestrator`. The application finds its fleet as
+    `Orchestrator` does, when its lifespan begins.
     """
     options = options or ApiOptions()
 
@@ -99,7 +98,7 @@ def create_app(
             tail = await stack.enter_async_context(Tail(client, found, max_frames=options.max_frames))
             keyring = Keyring(client, found, seal)
             door = app.state.door = Door(orchestrator, client, found, seal, options, keyring, tail, model=name)
-            await stack.enter_async_context(mcp_served(app, orchestrator))
+            await stack.enter_async_context(serve_mcp(app, orchestrator))
             yield
             door.close_streams()
 
@@ -141,5 +140,5 @@ def create_app(
     app.add_middleware(Idempotency)
     app.add_middleware(BoundedBodies, options=options)
     app.add_middleware(Access)
-    app.openapi = partial(documented, app, app.openapi)  # type: ignore[method-assign]  # FastAPI's own way to do it
+    app.openapi = partial(document_api, app, app.openapi)  # type: ignore[method-assign]  # FastAPI's own way to do it
     return app

@@ -102,7 +102,7 @@ class BoundedBodies:
 
 
 def _again(body: bytes, receive: Receive) -> Receive:
-    """A `receive` that gives the body once more."""
+    """Return a `receive` that gives the body once more."""
     is_given = False
 
     async def received() -> Message:
@@ -119,7 +119,7 @@ class StrictJson(Request):
     """Reads JSON as RFC 8259 has it: no NaN, no lone surrogates, and no deeper than can be written down again."""
 
     async def json(self) -> Any:
-        """The body's value. Raises JSONDecodeError, Problem."""
+        """Return the value of the body. Raises JSONDecodeError, Problem."""
         value = orjson.loads(await self.body())
         limit: int = self.app.state.door.options.max_body_depth
         if _is_deeper(value, limit):
@@ -139,7 +139,7 @@ class JsonRoute(APIRoute):
     """A route whose body is strict JSON."""
 
     def get_route_handler(self) -> Any:
-        """The handler, given requests that read strictly."""
+        """Return the handler, which is given requests that read strictly."""
         handle = super().get_route_handler()
 
         async def handled(request: Request) -> Any:

@@ -9,11 +9,11 @@ from typing import cast
 import redis.asyncio
 from fastapi import Request
 
-from toolfleet.errors import RunNotFound
 from toolfleet.orchestrator.api import Orchestrator
 from toolfleet.orchestrator.doors.http.key_store import Grant, Keyring
 from toolfleet.orchestrator.doors.http.options import ApiOptions
 from toolfleet.orchestrator.doors.http.tail import Tail
+from toolfleet.orchestrator.errors import RunNotFound
 from toolfleet.orchestrator.store.run_store import not_stored
 from toolfleet.settings import Settings
 from toolfleet.wire import Seal
@@ -21,7 +21,7 @@ from toolfleet.wire import Seal
 
 @dataclass(slots=True)
 class Door:
-    """One API process."""
+    """What the routes of one API process share: its orchestrator, its connection, its keys and its listeners."""
 
     orchestrator: Orchestrator
     client: redis.asyncio.Redis
@@ -43,11 +43,11 @@ class Door:
             stream.cancel()
 
     async def must_see(self, run_id: str, grant: Grant) -> None:
-        """Raises RunNotFound for a run of another tenant, as for one that is not there."""
+        """Raise RunNotFound for a run of another tenant, as for one that is not there."""
         if await self.orchestrator.tenant_of(run_id) != grant.tenant:
             raise RunNotFound(not_stored(run_id))
 
 
 def door_of(request: Request) -> Door:
-    """A dependency: the door that a request came through."""
+    """Return the door that a request came through. For FastAPI's dependencies."""
     return cast("Door", request.app.state.door)

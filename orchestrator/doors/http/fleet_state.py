@@ -26,7 +26,7 @@ NOT_READY: Final[dict[int | str, dict[str, Any]]] = {
 
 @router.get("/v1/workers")
 async def workers(grant: Reader, door: Through) -> WorkerList:
-    """The live workers."""
+    """List the live workers."""
     views = [WorkerView.of(announced) for announced in await door.orchestrator.catalog.workers()]
     return WorkerList(
         workers=[
@@ -37,13 +37,13 @@ async def workers(grant: Reader, door: Through) -> WorkerList:
 
 @router.get("/healthz")
 async def healthz() -> Health:
-    """Whether this process answers."""
+    """Tell whether this process answers."""
     return Health()
 
 
 @router.get("/readyz", responses=NOT_READY)
 async def readyz(door: Through) -> Health:
-    """Whether requests should be sent here: Redis answers, and this process is not stopping."""
+    """Tell whether requests should be sent here: Redis answers, and this process is not stopping."""
     if door.is_closing:
         raise Problem(HTTPStatus.SERVICE_UNAVAILABLE, "this process is stopping")
     try:
@@ -58,5 +58,5 @@ async def readyz(door: Through) -> Health:
     "/metrics", response_class=Response, responses={200: {"content": {"text/plain": {"schema": {"type": "string"}}}}}
 )
 async def metrics(_grant: Admin, door: Through) -> Response:
-    """Figures in Prometheus's text format."""
+    """Tell figures in Prometheus's text format."""
     return Response(await exposition(door), headers={"content-type": CONTENT_TYPE})

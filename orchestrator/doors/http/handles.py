@@ -36,7 +36,7 @@ async def show(
         float, Query(ge=0, le=MAX_WAIT_S, allow_inf_nan=False, description="Wait so many seconds for the result.")
     ] = 0.0,
 ) -> Response:
-    """How the call of a handle stands; with `wait`, as soon as it has ended."""
+    """Tell how the call of a handle stands; with `wait`, as soon as it has ended."""
     asked = door.orchestrator.task(handle, wait_s=min(wait, door.options.max_wait_s), tenant=grant.tenant)
     status = await unless_left(request, asked)
     headers = {} if status.poll_after_s is None else {"retry-after": str(int(status.poll_after_s))}
@@ -45,7 +45,7 @@ async def show(
 
 @router.post("/{handle}/cancel", response_model=Status, responses=UNKNOWN)
 async def cancel(handle: str, grant: Runner, door: Through) -> Response:
-    """Cancel the call of a handle, queued, running or elsewhere; how it has ended."""
+    """Cancel the call of a handle, queued, running or elsewhere, and tell how it ended."""
     return json_of(await door.orchestrator.cancel_task(handle, tenant=grant.tenant))
 
 

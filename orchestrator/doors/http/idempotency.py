@@ -54,13 +54,13 @@ class Idempotency:
             await self._app(scope, receive, send)
             return
         try:
-            await self._once(key, scope, receive, send)
+            await self._perform_once(key, scope, receive, send)
         except Problem as problem:
             await answer(problem, path_of(scope))(scope, receive, send)
         except ToolfleetError as error:
             await answer(problem_of(error), path_of(scope))(scope, receive, send)
 
-    async def _once(self, key: str, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _perform_once(self, key: str, scope: Scope, receive: Receive, send: Send) -> None:
         if not key or len(key) > MAX_CHARS:
             raise Problem(HTTPStatus.BAD_REQUEST, f"an Idempotency-Key has 1 to {MAX_CHARS} characters")
         first = _First(scope, key)
@@ -105,7 +105,10 @@ class _First:
         state["derived_id"] = _digest(grant.tenant.encode(), key.encode(), self._fingerprint.encode())[:32]
 
     async def claim(self) -> _Known | None:
-        """None for the first request, what it was answered for a repeat. Raises Problem while that is not known."""
+        """Claim the key. Returns None for the first request, and for a repeat what the first one was answered.
+
+        Raises Problem while that is not known.
+        """
         script = self._door.client.register_script(BEGIN)
         under_way_s = IDEMPOTENCY_TTL_S if self._is_call else UNDER_WAY_S
         known = cast(
@@ -154,7 +157,7 @@ class _First:
             raise
 
     async def _settle(self, started: Message, body: bytes) -> None:
-        """Never raises: what was done is done, whether or not it can be remembered."""
+        """Store the answer. Never raises: what was done is done, whether or not it can be remembered."""
         status: int = started["status"]
         try:
             if status < REDIRECTION:
@@ -182,7 +185,7 @@ def _is_stream(started: Message) -> bool:
 
 
 def _digest(*parts: bytes) -> str:
-    """Of the parts with their lengths, so that no two lists of parts have the same."""
+    """Return a digest of the parts and their lengths, so that no two lists of parts have the same."""
     digest = hashlib.sha256()
     for part in parts:
         digest.update(b"%d:" % len(part))

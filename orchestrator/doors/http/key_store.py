@@ -50,13 +50,13 @@ class Scope(StrEnum):
     """See what concerns all tenants: metrics."""
 
     def covers(self, wanted: Scope) -> bool:
-        """Whether whoever has this one may do what needs the other."""
+        """Return whether whoever has this one may do what needs the other."""
         order = list(Scope)
         return order.index(self) >= order.index(wanted)
 
 
 class Grant(Record):
-    """What somebody may do, whoever it is."""
+    """What the sender of a request may do."""
 
     tenant: str = ""
     scopes: tuple[Scope, ...] = (Scope.RUN,)
@@ -64,11 +64,11 @@ class Grant(Record):
     """Names of tools, or patterns such as `search_*`."""
 
     def may(self, wanted: Scope) -> bool:
-        """Whether a request that needs `wanted` is allowed."""
+        """Return whether a request that needs `wanted` is allowed."""
         return any(scope.covers(wanted) for scope in self.scopes)
 
     def may_call(self, tool: str) -> bool:
-        """Whether the tool is among those allowed."""
+        """Return whether the tool is among those allowed."""
         return any(fnmatchcase(tool, pattern) for pattern in self.tools)
 
     @property
@@ -116,7 +116,7 @@ class Keyring:
         rate_per_s: float | None = None,
         expires_unix_s: float | None = None,
     ) -> tuple[str, ApiKey]:
-        """A new key, told here and never again, and what is stored of it."""
+        """Make a key. Returns the key, which is told here and never again, and what is stored of it."""
         key = PREFIX + secrets.token_urlsafe(KEY_BYTES)
         digest = digest_of(key)
         stored = ApiKey(
@@ -134,11 +134,11 @@ class Keyring:
         return key, stored
 
     async def all(self) -> list[ApiKey]:
-        """Every key, the oldest first."""
+        """Return every key, the oldest first."""
         return sorted((await self._stored()).values(), key=lambda key: key.created_unix_s)
 
     async def revoke(self, key_id: str) -> ApiKey | None:
-        """Take a key away; None when there is none whose id is this or begins so, or several."""
+        """Take a key away and return it. Returns None unless exactly one key has this id or one that begins so."""
         found = {digest: key for digest, key in (await self._stored()).items() if key_id and digest.startswith(key_id)}
         if len(found) != 1:
             return None
@@ -147,7 +147,7 @@ class Keyring:
         return key
 
     async def find(self, key: str) -> ApiKey | None:
-        """The key if it is one of ours and not expired."""
+        """Return the key if it is one of ours and has not expired, otherwise None."""
         digest = digest_of(key)
         looked_up_s, found = self._known.get(digest, (0.0, None))
         if found is None or time.monotonic() - looked_up_s >= KNOWN_FOR_S:
@@ -155,7 +155,7 @@ class Keyring:
         return None if found is None or found.is_expired else found
 
     async def is_empty(self) -> bool:
-        """Whether no key was ever made, or each was revoked; as of a second ago at most."""
+        """Return whether no key was ever made, or each was revoked; as of a second ago at most."""
         counted_s, is_empty = self._counted
         if time.monotonic() - counted_s >= KNOWN_FOR_S:
             keys = await self._client.hlen(self._settings.keys.api_keys())
@@ -164,7 +164,7 @@ class Keyring:
         return is_empty
 
     async def wait_s(self, key: ApiKey) -> float:
-        """Count a request of this key; 0 if it may be made now, otherwise how long to wait."""
+        """Count a request of this key. Returns 0 if it may be made now, otherwise the seconds to wait."""
         if key.rate_per_s is None:
             return 0.0
         wait_ms: int = await self._take(
@@ -191,7 +191,7 @@ class Keyring:
         return {digest: key for digest, key in opened.items() if key is not None}
 
     def _opened(self, digest: str, sealed: bytes) -> ApiKey | None:
-        """None for what the fleet did not write: whoever can write to Redis only, cannot make keys."""
+        """Return a stored key; None for what the fleet did not write: access to Redis is not enough to make keys."""
         try:
             return ApiKey.model_validate(self._seal.open_api_key(sealed, digest), strict=False)
         except (Refused, ValueError):
@@ -199,5 +199,5 @@ class Keyring:
 
 
 def digest_of(key: str) -> str:
-    """What is stored of a key."""
+    """Return the digest of a key, which is all that is stored of its text."""
     return hashlib.sha256(key.encode()).hexdigest()

@@ -31,7 +31,7 @@ class ApiServer(uvicorn.Server):
     """Ends its event streams before it waits for its connections."""
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Stop. Listeners come back with Last-Event-ID, here or elsewhere."""
+        """Stop the server. Its listeners come back with Last-Event-ID, here or elsewhere."""
         app = self.config.app
         if isinstance(app, FastAPI) and (door := getattr(app.state, "door", None)) is not None:
             door.close_streams()
@@ -59,7 +59,7 @@ class ApiServer(uvicorn.Server):
 
 
 def listening_socket(host: str, port: int) -> socket.socket:
-    """A bound socket; port 0 takes a free one. Raises PortInUse."""
+    """Return a bound socket; port 0 takes a free one. Raises PortInUse."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     bound = socket.socket(family)
     bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -73,7 +73,7 @@ def listening_socket(host: str, port: int) -> socket.socket:
 
 
 def server_for(app: FastAPI, *, log_level: str = "warning") -> ApiServer:
-    """A server that is not started yet; `serve(sockets=[…])` runs it until it is told to stop."""
+    """Make a server that is not started yet; `serve(sockets=[…])` runs it until it is told to stop."""
     return ApiServer(
         uvicorn.Config(
             app,

@@ -22,12 +22,12 @@ class _Snapshot:
         self._metrics = list(metrics)
 
     def collect(self) -> Iterable[Metric]:
-        """All of them."""
+        """Return all metrics."""
         return self._metrics
 
 
 async def exposition(door: Door) -> bytes:
-    """The figures as text. Raises StoreUnreachable."""
+    """Return the figures as text. Raises StoreUnreachable."""
     workers = await door.orchestrator.catalog.workers()
     pools: dict[str, int] = {}
     for worker in workers:

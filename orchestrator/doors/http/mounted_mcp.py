@@ -23,7 +23,7 @@ PATH: Final = "/mcp"
 
 
 @asynccontextmanager
-async def mcp_served(app: FastAPI, orchestrator: Orchestrator) -> AsyncIterator[None]:
+async def serve_mcp(app: FastAPI, orchestrator: Orchestrator) -> AsyncIterator[None]:
     """Serve MCP from here to the end of the block."""
     if find_spec("mcp") is None:
         yield
@@ -46,7 +46,7 @@ async def mcp_served(app: FastAPI, orchestrator: Orchestrator) -> AsyncIterator[
 
 
 class _Granted:
-    """Lets pass who may call tools."""
+    """Lets a request pass if its grant includes calls of tools."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app

@@ -17,21 +17,18 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Scope as AsgiScope
 
-from toolfleet.errors import (
-    BrokerUnreachable,
-    CallerError,
+from toolfleet.errors import BrokerUnreachable, CallerError, InvalidSettings, Refused, StoreUnreachable, ToolfleetError
+from toolfleet.misspelt import what_is_wrong
+from toolfleet.orchestrator.errors import (
     HandleNotFound,
+    InvalidOption,
     ModelError,
-    Refused,
+    OrchestratorClosed,
+    RunExists,
     RunNotFound,
     RunNotOpen,
-    StoreUnreachable,
-    ToolfleetError,
     UnknownTool,
 )
-from toolfleet.misspelt import what_is_wrong
-from toolfleet.orchestrator.loop.control import OrchestratorClosed, RunExists
-from toolfleet.orchestrator.run.terms import InvalidOption
 
 MEDIA_TYPE: Final = "application/problem+json"
 OPENAI_PATHS: Final = ("/v1/chat/", "/v1/responses", "/v1/models")
@@ -44,14 +41,16 @@ STATUSES: Final[tuple[tuple[type[Exception], HTTPStatus], ...]] = (
     (InvalidOption, HTTPStatus.UNPROCESSABLE_ENTITY),
     (UnknownTool, HTTPStatus.UNPROCESSABLE_ENTITY),
     (OrchestratorClosed, HTTPStatus.SERVICE_UNAVAILABLE),
+    # How this server is set up is no fault of the request, and waiting does not mend it.
+    (InvalidSettings, HTTPStatus.INTERNAL_SERVER_ERROR),
     (CallerError, HTTPStatus.BAD_REQUEST),
     (Refused, HTTPStatus.FORBIDDEN),
     (ModelError, HTTPStatus.BAD_GATEWAY),
     (StoreUnreachable, HTTPStatus.SERVICE_UNAVAILABLE),
     (BrokerUnreachable, HTTPStatus.SERVICE_UNAVAILABLE),
-    (ToolfleetError, HTTPStatus.SERVICE_UNAVAILABLE),
+    (ToolfleetError, HTTPStatus.INTERNAL_SERVER_ERROR),
 )
-"""The first that fits counts."""
+"""The first that fits counts. 503 tells a client to come again, so only what may be mended meanwhile has it."""
 
 RENAMED: Final = {
     HTTPStatus.REQUEST_ENTITY_TOO_LARGE: "Content Too Large",
@@ -64,7 +63,7 @@ RETRY_AFTER_S: Final = 2
 
 
 def title_of(status: HTTPStatus) -> str:
-    """What RFC 9110 calls a status."""
+    """Return what RFC 9110 calls a status."""
     return RENAMED.get(status, status.phrase)
 
 
@@ -101,7 +100,7 @@ class ProblemDetails(BaseModel):
 
 
 def answer(problem: Problem, path: str) -> Response:
-    """The response that tells of a problem."""
+    """Make the response that tells of a problem."""
     document: dict[str, Any] = {
         "type": f"urn:toolfleet:problem:{problem.code}",
         "title": title_of(problem.status),
@@ -138,14 +137,14 @@ def _openai_type(status: HTTPStatus) -> str:
 
 
 def problem_of(error: Exception) -> Problem:
-    """What one of our own errors means to a client."""
+    """Return what one of our own errors means to a client."""
     status = next(status for kind, status in STATUSES if isinstance(error, kind))
     headers = {"retry-after": str(RETRY_AFTER_S)} if status is HTTPStatus.SERVICE_UNAVAILABLE else {}
     return Problem(status, str(error), code=_words(type(error).__name__), headers=headers)
 
 
 def problem_of_validation(error: RequestValidationError, model: type[BaseModel] | None = None) -> Problem:
-    """What is wrong with a request's shape, each part by itself; `model` is what the body should have been."""
+    """Return what is wrong with a request's shape, part by part; `model` is what the body should have been."""
     errors = [{"where": "/".join(map(str, item["loc"])), "what": _wrong(item, model)} for item in error.errors()]
     detail = "; ".join(f"{item['where']}: {item['what']}" for item in errors[:5])
     return Problem(HTTPStatus.UNPROCESSABLE_ENTITY, detail, code="invalid-request", errors=errors)
@@ -158,31 +157,31 @@ def _wrong(error: Mapping[str, Any], model: type[BaseModel] | None) -> str:
 
 
 def _body_model(request: Request) -> type[BaseModel] | None:
-    """What the route of a request takes as its body, if that is one model."""
+    """Return what the route of a request takes as its body, if that is one model."""
     body = getattr(request.scope.get("route"), "body_field", None)
     annotation = None if body is None else body.field_info.annotation
     return annotation if isinstance(annotation, type) and issubclass(annotation, BaseModel) else None
 
 
 async def on_problem(request: Request, error: Exception) -> Response:
-    """Exception handler for problems raised by routes."""
+    """Answer a problem that a route has raised."""
     assert isinstance(error, Problem)  # noqa: S101  # registered for this type only
     return answer(error, request.url.path)
 
 
 async def on_our_error(request: Request, error: Exception) -> Response:
-    """Exception handler for what the orchestrator raises."""
+    """Answer an error that the orchestrator has raised."""
     return answer(problem_of(error), request.url.path)
 
 
 async def on_validation_error(request: Request, error: Exception) -> Response:
-    """Exception handler for requests of a wrong shape."""
+    """Answer a request of a wrong shape."""
     assert isinstance(error, RequestValidationError)  # noqa: S101  # registered for this type only
     return answer(problem_of_validation(error, _body_model(request)), request.url.path)
 
 
 async def on_http_error(request: Request, error: Exception) -> Response:
-    """Exception handler for what the framework raises: no such path, no such method."""
+    """Answer what the framework has raised: no such path, no such method."""
     assert isinstance(error, HTTPException)  # noqa: S101  # registered for this type only
     status = HTTPStatus(error.status_code)
     detail = {
@@ -193,16 +192,16 @@ async def on_http_error(request: Request, error: Exception) -> Response:
 
 
 async def on_bug(request: Request, _error: Exception) -> Response:
-    """Exception handler for what nobody foresaw: it is logged by the server, and the client learns nothing of it."""
+    """Answer an error that nobody foresaw. The server logs it, and the client learns nothing of it."""
     detail = "the server made a mistake; its log tells more"
     return answer(Problem(HTTPStatus.INTERNAL_SERVER_ERROR, detail), request.url.path)
 
 
 def path_of(scope: AsgiScope) -> str:
-    """The path of a request that has not reached a route yet."""
+    """Return the path of a request that has not reached a route yet."""
     return str(scope.get("path", ""))
 
 
 def _words(name: str) -> str:
-    """RunNotFound as run-not-found."""
+    """Return the name of a class as words: `RunNotFound` as `run-not-found`."""
     return "".join(f"-{letter.lower()}" if letter.isupper() else letter for letter in name).strip("-")

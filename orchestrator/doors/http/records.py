@@ -76,7 +76,7 @@ class RunSummary(BaseModel):
 
     @classmethod
     def of(cls, head: Head) -> RunSummary:
-        """What a head tells, without who works on the run."""
+        """Make it of a run's head, without who works on the run."""
         return cls(**{name: getattr(head, name) for name in cls.model_fields})
 
 
@@ -136,7 +136,7 @@ class ToolView(BaseModel):
 
     @classmethod
     def of(cls, spec: ToolSpec) -> ToolView:
-        """What a caller has to know of it."""
+        """Make it of a tool's spec: what a caller has to know of the tool."""
         return cls(**{name: getattr(spec, name) for name in cls.model_fields})
 
 
@@ -176,7 +176,7 @@ class SubmittedBody(BaseModel):
 
     @classmethod
     def of(cls, submitted: Submitted) -> SubmittedBody:
-        """The same with its address."""
+        """Make it of a result, with the address at which the call can be asked about."""
         return cls(
             handle=submitted.handle,
             url=f"/v1/handles/{submitted.handle}",
@@ -204,7 +204,7 @@ class WorkerView(BaseModel):
 
     @classmethod
     def of(cls, announced: Announcement) -> WorkerView:
-        """What it announces, with its tools' names only."""
+        """Make it of what the worker announces, with the names of its tools only."""
         return cls(
             worker=announced.worker,
             pool=announced.pool,

@@ -13,7 +13,6 @@ from pydantic import BaseModel
 from starlette.responses import Response
 
 from toolfleet.calls import run_of
-from toolfleet.errors import RunNotFound, RunNotOpen
 from toolfleet.messages import Message
 from toolfleet.orchestrator.doors.http.access import Reader, Runner, must_be_callable
 from toolfleet.orchestrator.doors.http.bodies import JsonRoute
@@ -31,6 +30,7 @@ from toolfleet.orchestrator.doors.http.records import (
 )
 from toolfleet.orchestrator.doors.http.sse import EventStream
 from toolfleet.orchestrator.doors.http.tail import ENTRY_ID, EventListener, Frame, event_bytes
+from toolfleet.orchestrator.errors import RunNotFound, RunNotOpen
 from toolfleet.orchestrator.options import RunOptions, options_given
 from toolfleet.orchestrator.run.events import Approval
 from toolfleet.orchestrator.run.states import State
@@ -102,20 +102,20 @@ async def list_runs(
     limit: Annotated[int, Query(ge=1, le=500)] = 50,
     offset: Annotated[int, Query(ge=0, le=1_000_000)] = 0,
 ) -> RunList:
-    """The newest runs first."""
+    """List runs, the newest first."""
     heads = await door.orchestrator.runs(limit=limit, offset=offset, states=state or (), tenant=grant.tenant)
     return RunList(runs=[RunSummary.of(head) for head in heads])
 
 
 @router.get("/{run_id}", response_model=Run, responses=UNKNOWN)
 async def show(run_id: str, grant: Reader, door: Through) -> Response:
-    """A run as it stands: messages, calls, answer."""
-    return json_of(await _seen(door, run_id, grant))
+    """Show a run as it stands: messages, calls, answer."""
+    return json_of(await _load_visible(door, run_id, grant))
 
 
 @router.delete("/{run_id}", status_code=HTTPStatus.NO_CONTENT, response_class=Response, responses=UNKNOWN)
 async def delete(run_id: str, grant: Runner, door: Through) -> None:
-    """Forget a run. One that goes on is cancelled first."""
+    """Delete a run. One that has not ended is cancelled first."""
     await door.must_see(run_id, grant)
     with suppress(RunNotOpen):  # then it has ended
         await door.orchestrator.cancel(run_id, "deleted")
@@ -124,7 +124,7 @@ async def delete(run_id: str, grant: Runner, door: Through) -> None:
 
 @router.get("/{run_id}/calls", responses=UNKNOWN)
 async def calls(run_id: str, grant: Reader, door: Through) -> list[CallStanding]:
-    """How each call of a run stands, in the order of asking."""
+    """Tell how each call of a run stands, in the order of asking."""
     await door.must_see(run_id, grant)
     return list(await door.orchestrator.calls(run_id))
 
@@ -138,7 +138,7 @@ async def events(
     after: Annotated[str | None, Query(description="The id of the last event you have.")] = None,
     last_event_id: Annotated[str | None, Header(description="The same, as browsers send it.")] = None,
 ) -> Response:
-    """Everything that is stored of a run, from the beginning, and what comes, until it has ended.
+    """Stream the events of a run, from the beginning and as they come, until it has ended.
 
     After a cut, go on with `Last-Event-ID`: nothing is lost or doubled, whichever server you ask.
     """
@@ -158,7 +158,7 @@ async def cancel(
 @router.post("/{run_id}/messages", status_code=HTTPStatus.ACCEPTED, response_model=Run, responses=NOT_NOW)
 async def go_on(run_id: str, asked: GoOnRequest, grant: Runner, door: Through) -> Response:
     """Let a run that has ended go on, with more messages."""
-    run = await _seen(door, run_id, grant)
+    run = await _load_visible(door, run_id, grant)
     if not grant.may_call_all:
         if run.terms.tools is None:
             raise Problem(HTTPStatus.FORBIDDEN, "the run may use tools that this key does not include")
@@ -182,7 +182,7 @@ async def decide(run_id: str, asked: ApprovalRequest, grant: Runner, door: Throu
 
 
 class _Live:
-    """Tells one listener what is not stored."""
+    """Tells one listener of the updates of a run that are not stored."""
 
     def __init__(self, listener: EventListener) -> None:
         self._listener = listener
@@ -215,7 +215,7 @@ async def _options(asked: RunRequest, grant: Grant, door: Door, request: Request
 
 
 async def tools_for(grant: Grant, named: Sequence[str] | None, door: Door) -> Sequence[str] | None:
-    """The tools of a run: those named, if the key includes them; otherwise all that it includes. Raises Problem."""
+    """Return the tools of a run: those named, or all that the key includes. Raises Problem for any other."""
     if named is not None:
         for tool in named:
             must_be_callable(grant, tool)
@@ -225,7 +225,7 @@ async def tools_for(grant: Grant, named: Sequence[str] | None, door: Door) -> Se
     return [name for name in await door.orchestrator.catalog.offered() if grant.may_call(name)]
 
 
-async def _seen(door: Door, run_id: str, grant: Grant) -> Run:
+async def _load_visible(door: Door, run_id: str, grant: Grant) -> Run:
     run = await door.orchestrator.get(run_id)
     if run.terms.tenant != grant.tenant:
         await door.must_see(run_id, grant)
@@ -241,5 +241,5 @@ def _entry_id(given: str | None) -> str:
 
 
 def json_of(record: BaseModel, status: HTTPStatus = HTTPStatus.OK, headers: dict[str, str] | None = None) -> Response:
-    """A record as the response that it is."""
+    """Make the JSON response of a record."""
     return Response(record.model_dump_json(), status_code=status.value, headers=headers, media_type="application/json")

@@ -76,7 +76,7 @@ class EventStream(Response):
             await send({"type": "http.response.body", "body": body, "more_body": True})
 
     def _tell(self, error: BaseException, scope: Scope) -> None:
-        """A stream that has begun has no status left to say so: it breaks off, and the client comes back."""
+        """Log an error. A stream that has begun has no status left for it: it breaks off, and the client comes back."""
         if not isinstance(error, Behind | TimeoutError | ToolfleetError):
             raise error
         log.info("listener_dropped", path=scope["path"], reason=f"{type(error).__name__}: {error}")

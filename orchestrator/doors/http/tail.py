@@ -55,11 +55,11 @@ class Frame(NamedTuple):
 
 
 class Behind(Exception):
-    """A listener did not take its events for so long that it is dropped."""
+    """A listener has not taken its events for so long that it is dropped."""
 
 
 class EventListener:
-    """One client's place at one run."""
+    """One client that follows one run: the events that it has not taken yet."""
 
     def __init__(self, max_frames: int) -> None:
         self._waiting: asyncio.Queue[Frame | None] = asyncio.Queue(max_frames)
@@ -73,7 +73,7 @@ class EventListener:
             self._is_behind = True
 
     async def next(self) -> Frame | None:
-        """The next event, None at the end. Raises Behind."""
+        """Return the next event, None at the end. Raises Behind."""
         if self._is_behind:
             raise Behind
         return await self._waiting.get()
@@ -108,7 +108,7 @@ class Tail:
         self._tasks: list[asyncio.Task[None]] = []
 
     async def __aenter__(self) -> Self:
-        self._tasks = [asyncio.create_task(self._read_for_ever()), asyncio.create_task(self._wake_when_stale())]
+        self._tasks = [asyncio.create_task(self._read_forever()), asyncio.create_task(self._wake_when_stale())]
         return self
 
     async def __aexit__(self, *exc_info: object) -> None:
@@ -129,13 +129,13 @@ class Tail:
         return sum(len(watched.listeners) for watched in self._watched.values())
 
     def listener(self) -> EventListener:
-        """A place to hear events at; also for those that are not stored."""
+        """Make a listener, which may also be told of updates that are not stored."""
         return EventListener(self._max_frames)
 
     async def listen(
         self, run_id: str, *, after: str = FIRST, listener: EventListener | None = None
     ) -> AsyncGenerator[Frame, None]:
-        """The events of a run after an entry, stored and to come, until it has ended or is forgotten.
+        """Yield the events of a run after an entry, stored and to come, until it has ended or was deleted.
 
         Raises StoreUnreachable, and Behind for a listener that is too slow.
         """
@@ -181,7 +181,7 @@ class Tail:
 
     # --- the reader ---------------------------------------------------------------------------------------------
 
-    async def _read_for_ever(self) -> None:
+    async def _read_forever(self) -> None:
         while True:
             try:
                 async with self._client.client() as reader:
@@ -220,7 +220,7 @@ class Tail:
             watched.hear(None)
 
     async def _look_for_gone(self) -> None:
-        """A stream that is deleted, or whose time is over, says nothing: those who wait for it hear the end."""
+        """End the listening to runs that were deleted or are kept no longer, of which their streams say nothing."""
         self._looked_for_gone_s = time.monotonic()
         run_ids = list(self._watched)
         pipeline = self._client.pipeline(transaction=False)
@@ -256,7 +256,7 @@ class Tail:
         )
 
     async def _is_over(self, run_id: str, last_id: str) -> bool:
-        """Whether nothing comes after this entry: the run has ended with it, or is gone."""
+        """Return whether nothing comes after this entry: the run has ended with it, or is gone."""
         async with self._reading:
             state, newest = await self._end(run_id)
         if not newest:
@@ -265,7 +265,7 @@ class Tail:
         return has_ended and order_of(newest[0][0].decode()) <= order_of(last_id)
 
     async def _end(self, run_id: str) -> tuple[bytes | None, list[tuple[bytes, dict[bytes, bytes]]]]:
-        """The state in the run's head, and its newest entry. Raises StoreUnreachable."""
+        """Return the state in the run's head, and its newest entry. Raises StoreUnreachable."""
         # In one transaction: a run that is resumed has newer entries than its end.
         pipeline = self._client.pipeline(transaction=True)
         pipeline.hget(self._keys.head(run_id), "state")
@@ -275,26 +275,26 @@ class Tail:
 
 
 def order_of(entry_id: str) -> tuple[int, int]:
-    """An entry's place: its milliseconds, and its number within them."""
+    """Return the place of an entry: its milliseconds, and its number within them."""
     milliseconds, _, number = entry_id.partition("-")
     return int(milliseconds), int(number)
 
 
 def event_bytes(kind: str, data: bytes, entry_id: str = "") -> bytes:
-    """One server-sent event. `data` is JSON on one line."""
+    """Return one server-sent event as bytes. `data` is JSON on one line."""
     id_line = b"id: %s\n" % entry_id.encode() if entry_id else b""
     return b"%sevent: %s\ndata: %s\n\n" % (id_line, kind.encode(), data)
 
 
 def _frame(entry_id: bytes, event: bytes) -> Frame:
-    """Made once for all listeners."""
+    """Make the frame of an event, once for all listeners."""
     kind = orjson.loads(event)["type"]
     id_ = entry_id.decode()
     return Frame(id_, event_bytes(kind, event, id_), may_end=kind in ENDS)
 
 
 def _streams(reply: Any) -> Iterable[tuple[bytes, list[tuple[bytes, dict[bytes, bytes]]]]]:
-    """XREAD's reply in either protocol version: RESP3 sends a map, RESP2 a list of pairs."""
+    """Return XREAD's reply as pairs: RESP3 sends a map, RESP2 a list of pairs."""
     if isinstance(reply, dict):
         return ((name, entries[0] if len(entries) == 1 else entries) for name, entries in reply.items())
     return reply or ()

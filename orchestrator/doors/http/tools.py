@@ -9,13 +9,13 @@ from fastapi import APIRouter, Body
 from starlette.responses import Response
 
 from toolfleet.calls import Submitted
-from toolfleet.errors import UnknownTool
 from toolfleet.orchestrator.doors.http.access import Reader, Runner, must_be_callable
 from toolfleet.orchestrator.doors.http.bodies import JsonRoute
 from toolfleet.orchestrator.doors.http.door import Door
 from toolfleet.orchestrator.doors.http.problems import Problem, ProblemDetails
 from toolfleet.orchestrator.doors.http.records import CallRequest, CallResult, SubmittedBody, ToolList, ToolView
 from toolfleet.orchestrator.doors.http.runs import Through, json_of
+from toolfleet.orchestrator.errors import UnknownTool
 
 router = APIRouter(prefix="/v1/tools", tags=["tools"], route_class=JsonRoute)
 
@@ -31,7 +31,7 @@ CALLED: Final[dict[int | str, dict[str, Any]]] = {
 
 @router.get("")
 async def list_tools(grant: Reader, door: Through) -> ToolList:
-    """The tools that live workers serve now."""
+    """List the tools that live workers serve now."""
     offered = await door.orchestrator.catalog.offered()
     return ToolList(tools=[ToolView.of(spec) for name, spec in sorted(offered.items()) if grant.may_call(name)])
 
@@ -40,7 +40,7 @@ async def list_tools(grant: Reader, door: Through) -> ToolList:
 async def call(
     name: str, grant: Runner, door: Through, asked: Annotated[CallRequest | None, Body()] = None
 ) -> Response:
-    """Call a tool: its result or, when it takes longer than your patience, a handle."""
+    """Call a tool. Answers with its result or, when it takes longer than your patience, with a handle."""
     asked = asked or CallRequest()
     must_be_callable(grant, name)
     try:
@@ -62,7 +62,7 @@ async def call(
 
 
 async def _patience_s(asked: CallRequest, tool: str, door: Door) -> float:
-    """As long as asked for, or as the tool says, within what one request may wait."""
+    """Return how long to wait: as asked for, or as the tool says, within what one request may wait."""
     if asked.patience_s is not None:
         return min(asked.patience_s, door.options.max_wait_s)
     spec = (await door.orchestrator.catalog.offered()).get(tool)

@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 
 async def unless_left(request: Request, work: Coroutine[Any, Any, T]) -> T:
-    """What `work` comes to; it is cancelled when the client hangs up. Raises Problem then, which nobody reads."""
+    """Return what `work` returns; it is cancelled when the client hangs up. Raises Problem then, which nobody reads."""
     working = asyncio.ensure_future(work)
     left = asyncio.ensure_future(_until_left(request))
     try:

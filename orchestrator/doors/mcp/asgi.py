@@ -45,7 +45,7 @@ class McpApp:
 
     @asynccontextmanager
     async def living(self) -> AsyncIterator[None]:
-        """Serve requests until the block ends. Once."""
+        """Serve requests until the block ends. May be entered once."""
         async with self._sessions.run():
             yield
 
@@ -54,7 +54,7 @@ class McpApp:
         await self._sessions.handle_request(scope, receive, send)
 
     def alone(self) -> Starlette:
-        """An application of nothing else, at /mcp."""
+        """Return an application that serves nothing else, at /mcp."""
         return Starlette(routes=[Route(PATH, endpoint=self)], lifespan=lambda _app: self.living())
 
 
@@ -62,7 +62,7 @@ class McpApp:
 def mcp_app(
     orchestrator: Orchestrator, *, caller_of: CallerOf = anybody, hosts: Sequence[str] | None = LOOPBACK
 ) -> McpApp:
-    """The MCP server of an open orchestrator, for your own ASGI application.
+    """Make the MCP server of an open orchestrator, for your own ASGI application.
 
     Mount it with `Route("/mcp", endpoint=app)` and keep `app.living()` open in the lifespan. `caller_of` says who sent
     a request; `hosts` are the Host headers that are accepted, None for all where something else protects the door.

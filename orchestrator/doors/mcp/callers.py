@@ -34,5 +34,5 @@ CallerOf = Callable[[Request | None], Caller]
 
 
 def anybody(_request: Request | None) -> Caller:
-    """All callers are one and may do everything."""
+    """Return the one caller that all requests come from, who may do everything."""
     return ANYBODY

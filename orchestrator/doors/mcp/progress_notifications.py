@@ -25,14 +25,14 @@ class Observed:
         self._news = asyncio.Event()
 
     def event(self, event: RunUpdate) -> None:
-        """Something happened to the call."""
+        """Take note of what happened to the call."""
         if isinstance(event, CallStarted):
             self.call_id = event.call_id
         elif isinstance(event, CallProgressed):
             self.progress(event.fraction, event.message)
 
     def progress(self, fraction: float, message: str) -> None:
-        """The call has come further. The protocol wants numbers that grow, so others are passed over."""
+        """Take note of how far the call has come. The protocol wants numbers that grow, so others are ignored."""
         if fraction > self._told:
             self._newest = (fraction, message)
             self._news.set()

@@ -9,14 +9,15 @@ import structlog
 from mcp.shared.exceptions import MCPError
 from mcp_types import INTERNAL_ERROR, INVALID_PARAMS
 
-from toolfleet.errors import CallerError, OperatorError, UnknownTool
+from toolfleet.errors import CallerError, OperatorError
+from toolfleet.orchestrator.errors import UnknownTool
 
 log = structlog.get_logger("toolfleet.mcp")
 
 
 @contextmanager
 def protocol_errors() -> Iterator[None]:
-    """What the client did wrong is said to it; what the operator has to mend is logged, and said without addresses."""
+    """Turn errors of the block into MCP's. What the operator has to mend is logged, and told without addresses."""
     try:
         yield
     except UnknownTool:
@@ -29,5 +30,5 @@ def protocol_errors() -> Iterator[None]:
 
 
 def unknown_tool(name: str) -> MCPError:
-    """The answer to a call of a tool that is not offered."""
+    """Make the answer to a call of a tool that is not offered."""
     return MCPError(INVALID_PARAMS, f"Unknown tool: {name}")

@@ -20,8 +20,8 @@ from mcp.server.subscriptions import InMemorySubscriptionBus, ListenHandler, Too
 
 from toolfleet.errors import StoreUnreachable
 from toolfleet.orchestrator.api import Orchestrator
+from toolfleet.orchestrator.doors.mcp.background_tasks import BackgroundTasks
 from toolfleet.orchestrator.doors.mcp.callers import CallerOf, anybody
-from toolfleet.orchestrator.doors.mcp.errands import Errands
 from toolfleet.orchestrator.doors.mcp.rpc_errors import protocol_errors
 from toolfleet.orchestrator.doors.mcp.tasks import Context, Tasks, knows_tasks
 from toolfleet.orchestrator.doors.mcp.tickets import Tickets
@@ -51,16 +51,16 @@ class FleetServer(Server[None]):
         experimental_capabilities: dict[str, dict[str, Any]] | None = None,
         extensions: dict[str, dict[str, Any]] | None = None,
     ) -> InitializationOptions:
-        """As the base class; clients of the handshake era hear of changed tools."""
+        """Return the base class's options, which now tell clients of the handshake era that tools change."""
         options = notification_options or NotificationOptions(tools_changed=True)
         return super().create_initialization_options(options, experimental_capabilities, extensions)
 
 
 def fleet_server(orchestrator: Orchestrator, caller_of: CallerOf = anybody) -> FleetServer:
-    """The MCP server of an open orchestrator's fleet. Any number may stand beside each other."""
-    errands = Errands()
+    """Make an MCP server for the fleet of an open orchestrator. There may be any number of them."""
+    background = BackgroundTasks()
     tickets = Tickets(orchestrator.settings)
-    performer = ToolCaller(orchestrator, tickets, errands)
+    performer = ToolCaller(orchestrator, tickets, background)
     announcer = _Announcer(orchestrator)
 
     async def list_tools(ctx: Context, _params: types.PaginatedRequestParams | None) -> types.ListToolsResult:
@@ -87,7 +87,7 @@ def fleet_server(orchestrator: Orchestrator, caller_of: CallerOf = anybody) -> F
         finally:
             watching.cancel()
             await asyncio.gather(watching, return_exceptions=True)
-            await errands.aclose()
+            await background.aclose()
 
     server = FleetServer(
         "toolfleet",
@@ -101,7 +101,7 @@ def fleet_server(orchestrator: Orchestrator, caller_of: CallerOf = anybody) -> F
         on_subscriptions_listen=announcer.listen,
     )
     server.add_notification_handler("notifications/initialized", types.NotificationParams, announcer.meet)
-    Tasks(orchestrator, tickets, caller_of, errands).serve_on(server)
+    Tasks(orchestrator, tickets, caller_of, background).serve_on(server)
     return server
 
 
@@ -115,7 +115,7 @@ class _Announcer:
         self.listen = ListenHandler(self._bus)
 
     async def meet(self, ctx: Context, _params: types.NotificationParams) -> None:
-        """A client of the handshake era is there; it hears of changes until its connection closes."""
+        """Take note of a client of the handshake era; it hears of changes until its connection closes."""
         # The SDK hands out no public way to a connection that outlives the request.
         connection = ctx.session._connection
         self._connections.add(connection)

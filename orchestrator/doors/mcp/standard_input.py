@@ -16,7 +16,7 @@ READ_BYTES: Final = 65_536
 
 
 async def lines_of(descriptor: int) -> AsyncIterator[str]:
-    """Each line with its end, until the other side closes. What is no UTF-8 is replaced."""
+    """Yield each line with its end, until the other side closes. What is no UTF-8 is replaced."""
     loop = asyncio.get_running_loop()
     arrived: asyncio.Queue[bytes] = asyncio.Queue(maxsize=1)
 

@@ -23,8 +23,8 @@ from pydantic.alias_generators import to_camel
 from toolfleet.errors import ToolfleetError
 from toolfleet.keys import RESULT_TTL_S
 from toolfleet.orchestrator.api import Orchestrator
+from toolfleet.orchestrator.doors.mcp.background_tasks import BackgroundTasks
 from toolfleet.orchestrator.doors.mcp.callers import CallerOf
-from toolfleet.orchestrator.doors.mcp.errands import Errands
 from toolfleet.orchestrator.doors.mcp.rpc_errors import protocol_errors
 from toolfleet.orchestrator.doors.mcp.tickets import Ticket, Tickets
 from toolfleet.orchestrator.doors.mcp.tool_listing import tool_result
@@ -40,7 +40,7 @@ TaskStatus = Literal["working", "completed", "cancelled"]
 
 
 class TaskParams(types.RequestParams):
-    """What names a task."""
+    """The parameters of a request about a task: its id."""
 
     task_id: str
 
@@ -67,19 +67,19 @@ class McpTask(BaseModel):
     result: dict[str, Any] | None = None
 
     def on_wire(self) -> dict[str, Any]:
-        """The JSON object of the protocol."""
+        """Return the JSON object of the protocol."""
         return self.model_dump(by_alias=True, exclude_none=True)
 
 
 def knows_tasks(ctx: Context) -> bool:
-    """Whether this request's client declared the extension; an older revision has no way to carry a task."""
+    """Return whether this request's client declared the extension; an older revision has no way to carry a task."""
     capabilities = ctx.session.client_capabilities
     declared = (capabilities and capabilities.extensions) or {}
     return EXTENSION in declared and ctx.protocol_version in MODERN_PROTOCOL_VERSIONS
 
 
 def created(ticket: Ticket) -> dict[str, Any]:
-    """The answer to a call that became a task. Its handle must be stored by now."""
+    """Make the answer to a call that became a task. Its handle must be stored by now."""
     at = _iso(ticket.created_unix_s)
     return McpTask(
         result_type="task",
@@ -95,11 +95,13 @@ def created(ticket: Ticket) -> dict[str, Any]:
 class Tasks:
     """Answers `tasks/get`, `tasks/update` and `tasks/cancel`."""
 
-    def __init__(self, orchestrator: Orchestrator, tickets: Tickets, caller_of: CallerOf, errands: Errands) -> None:
+    def __init__(
+        self, orchestrator: Orchestrator, tickets: Tickets, caller_of: CallerOf, background: BackgroundTasks
+    ) -> None:
         self._orchestrator = orchestrator
         self._tickets = tickets
         self._caller_of = caller_of
-        self._errands = errands
+        self._background = background
 
     def serve_on(self, server: Server[Any]) -> None:
         """Declare the extension, and answer its methods."""
@@ -123,10 +125,10 @@ class Tasks:
         ticket = self._ticket(ctx, params)
         await self._must_be_known(ticket)
         # Acknowledged at once: how long it takes to end is its worker's business.
-        self._errands.run(self._cancelled(ticket))
+        self._background.run(self._cancel_ticket(ticket))
         return {}
 
-    async def _cancelled(self, ticket: Ticket) -> None:
+    async def _cancel_ticket(self, ticket: Ticket) -> None:
         with suppress(ToolfleetError):  # cooperative: whoever asks again sees how it stands
             await self._orchestrator.cancel_task(ticket.handle, tenant=ticket.tenant)
 
@@ -135,7 +137,7 @@ class Tasks:
             await self._orchestrator.task(ticket.handle, tenant=ticket.tenant)
 
     def _ticket(self, ctx: Context, params: TaskParams) -> Ticket:
-        """The caller's own ticket. Raises MCPError for a client, a header or an id that will not do."""
+        """Return the caller's own ticket. Raises MCPError for a client, a header or an id that will not do."""
         if ctx.protocol_version not in MODERN_PROTOCOL_VERSIONS:
             raise MCPError(METHOD_NOT_FOUND, "Method not found", ctx.method)
         require_client_extension(ctx, EXTENSION)
@@ -146,7 +148,7 @@ class Tasks:
 
 
 def status_word(status: Status) -> TaskStatus:
-    """The protocol's word for a state. A call that expired or is in doubt has a result: what its model is to read."""
+    """Return the protocol's word for a state. A call that expired or is in doubt has a result for its model."""
     if not status.is_terminal:
         return "working"
     return "cancelled" if status.state is CallState.CANCELLED else "completed"
@@ -181,7 +183,7 @@ def _message(status: Status) -> str | None:
 
 
 def _ttl_ms(age_s: float, *, is_terminal: bool) -> int:
-    """How long, from its creation, the task can be asked for at least: a result is kept from when it arrived."""
+    """Return for how long after its creation a task can be asked for at least: a result is kept from its arrival."""
     return int(1000 * (max(age_s, RESULT_TTL_S) if is_terminal else age_s + RESULT_TTL_S))
 
 

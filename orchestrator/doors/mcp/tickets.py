@@ -11,7 +11,7 @@ import time
 from dataclasses import dataclass
 from typing import Final
 
-from toolfleet.errors import HandleNotFound
+from toolfleet.orchestrator.errors import HandleNotFound
 from toolfleet.settings import Settings
 
 _PURPOSE: Final = b"toolfleet.mcp.task\0"
@@ -20,7 +20,7 @@ _MAC_BYTES: Final = 16
 
 @dataclass(frozen=True, slots=True)
 class Ticket:
-    """What a task id says: the fleet's handle, when and to whom it was given out."""
+    """What a task id says: the fleet's handle, and when and to whom it was given out."""
 
     task_id: str
     handle: str
@@ -37,13 +37,13 @@ class Tickets:
         self._keys = [secrets[0].encode(), *(secret.encode() for secret in secrets[1:] if secret)]
 
     def issue(self, handle: str, tenant: str) -> Ticket:
-        """A task id for a handle, good for this tenant only."""
+        """Give out a task id for a handle, good for this tenant only."""
         created_ms = int(time.time() * 1000)
         said = f"{handle}.{created_ms:x}"
         return Ticket(f"{said}.{_mac(self._keys[0], said, tenant)}", handle, tenant, created_ms / 1000)
 
     def read(self, task_id: str, tenant: str) -> Ticket:
-        """The ticket, if it was given to this tenant. Raises HandleNotFound for any other text."""
+        """Return the ticket of a task id that was given to this tenant. Raises HandleNotFound for any other text."""
         said, _, mac = task_id.rpartition(".")
         claimed = mac.encode("utf-8", "replace")
         if not any(hmac.compare_digest(_mac(key, said, tenant).encode(), claimed) for key in self._keys):

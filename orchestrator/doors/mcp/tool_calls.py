@@ -14,15 +14,16 @@ import mcp_types as types
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from toolfleet.calls import Effect, Submitted
-from toolfleet.errors import HandleNotFound, ToolfleetError
+from toolfleet.errors import ToolfleetError
 from toolfleet.orchestrator.api import Orchestrator
+from toolfleet.orchestrator.doors.mcp.background_tasks import BackgroundTasks
 from toolfleet.orchestrator.doors.mcp.callers import Caller
-from toolfleet.orchestrator.doors.mcp.errands import Errands
 from toolfleet.orchestrator.doors.mcp.progress_notifications import Observed
 from toolfleet.orchestrator.doors.mcp.rpc_errors import unknown_tool
 from toolfleet.orchestrator.doors.mcp.tasks import Context, created, knows_tasks
 from toolfleet.orchestrator.doors.mcp.tickets import Ticket, Tickets
 from toolfleet.orchestrator.doors.mcp.tool_listing import still_running, text_result, tool_result
+from toolfleet.orchestrator.errors import HandleNotFound
 from toolfleet.orchestrator.models.names import NameMap
 from toolfleet.orchestrator.run.refusals import bad_arguments
 from toolfleet.orchestrator.status.handles import Status
@@ -34,7 +35,7 @@ LOOK_EVERY_S: Final = 1.0
 
 
 class HandleArguments(BaseModel):
-    """What names a task to the status tools."""
+    """The arguments of a status tool: the id of a task."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -72,16 +73,16 @@ STATUS_TOOLS: Final = {
 class ToolCaller:
     """Performs calls."""
 
-    def __init__(self, orchestrator: Orchestrator, tickets: Tickets, errands: Errands) -> None:
+    def __init__(self, orchestrator: Orchestrator, tickets: Tickets, background: BackgroundTasks) -> None:
         self._orchestrator = orchestrator
         self._tickets = tickets
-        self._errands = errands
+        self._background = background
         self._wait_s = orchestrator.settings.mcp_wait_s
 
     async def call(
         self, ctx: Context, params: types.CallToolRequestParams, caller: Caller
     ) -> types.CallToolResult | dict[str, Any]:
-        """The answer to one request. Raises MCPError for a tool that is not offered to this caller."""
+        """Perform the call of one request. Raises MCPError for a tool that is not offered to this caller."""
         with_tasks = knows_tasks(ctx)
         if params.name in STATUS_TOOLS and not with_tasks:
             return await self._status(params, caller)
@@ -93,13 +94,13 @@ class ToolCaller:
         observed = Observed(ctx.session)
         try:
             async with observed.telling():
-                return await self._answered(spec, params.arguments or {}, caller, observed, with_tasks=with_tasks)
+                return await self._perform(spec, params.arguments or {}, caller, observed, with_tasks=with_tasks)
         except asyncio.CancelledError:
             if observed.call_id:
-                self._errands.run(self._cancel(observed.call_id))
+                self._background.run(self._cancel(observed.call_id))
             raise
 
-    async def _answered(
+    async def _perform(
         self, spec: ToolSpec, arguments: dict[str, Any], caller: Caller, observed: Observed, *, with_tasks: bool
     ) -> types.CallToolResult | dict[str, Any]:
         give_up_at = time.monotonic() + self._wait_s
@@ -117,12 +118,12 @@ class ToolCaller:
         ticket = self._tickets.issue(result.handle, caller.tenant)
         if with_tasks:
             return created(ticket)
-        return await self._waited_for(ticket, spec, give_up_at, observed)
+        return await self._wait_for_result(ticket, spec, give_up_at, observed)
 
-    async def _waited_for(
+    async def _wait_for_result(
         self, ticket: Ticket, spec: ToolSpec, give_up_at: float, observed: Observed
     ) -> types.CallToolResult:
-        """The result of a call that has a handle already, or that handle when the client can wait no longer."""
+        """Wait for the result of a call that has a handle. Returns that handle when the client can wait no longer."""
         while (left_s := give_up_at - time.monotonic()) > 0:
             status = await self._orchestrator.task(
                 ticket.handle, wait_s=min(left_s, LOOK_EVERY_S), tenant=ticket.tenant
@@ -143,14 +144,14 @@ class ToolCaller:
             return tool_result(bad_arguments(params.name, error), None)
         try:
             ticket = self._tickets.read(asked.task_id, caller.tenant)
-            status = await self._looked_up(ticket, asked)
+            status = await self._look_up(ticket, asked)
         except HandleNotFound as unknown:
             return types.CallToolResult(content=[types.TextContent(text=str(unknown))], is_error=True)
         if status.result is not None and of_result:
             return tool_result(status.result, (await self._orchestrator.catalog.offered()).get(status.tool))
         return text_result({**status.shown(), "task_id": ticket.task_id})
 
-    async def _looked_up(self, ticket: Ticket, asked: HandleArguments) -> Status:
+    async def _look_up(self, ticket: Ticket, asked: HandleArguments) -> Status:
         if not isinstance(asked, HandleResultArguments):
             return await self._orchestrator.cancel_task(ticket.handle, tenant=ticket.tenant)
         wait_s = min(asked.timeout_ms / 1000, self._wait_s) if asked.block else 0.0

@@ -29,7 +29,7 @@ _TICKET: Final = {
 
 
 def offered_tool(spec: ToolSpec, *, knows_tasks: bool) -> types.Tool:
-    """The tool as it is listed. Its effect becomes the hints that hosts ask their users by."""
+    """Return a tool as it is listed. Its effect becomes the hints by which hosts ask their users."""
     name = legal_name(spec.name)
     return types.Tool(
         name=name,
@@ -47,12 +47,12 @@ def offered_tool(spec: ToolSpec, *, knows_tasks: bool) -> types.Tool:
 
 
 def is_typed(spec: ToolSpec) -> bool:
-    """Whether its results are JSON objects: the only ones that every client takes as structured."""
+    """Return whether its results are JSON objects: the only ones that every client takes as structured."""
     return spec.output_schema is not None and spec.output_schema.get("type") == "object"
 
 
 def tool_result(result: Returned | Failed, spec: ToolSpec | None) -> types.CallToolResult:
-    """What a call came to. `spec` is None for a tool that no live worker serves any more."""
+    """Return a result in MCP's format. `spec` is None for a tool that no live worker serves any more."""
     if isinstance(result, Failed):
         return types.CallToolResult(
             content=[_text(result.message)], is_error=True, _meta={KIND_META: result.kind.value}
@@ -69,7 +69,7 @@ def tool_result(result: Returned | Failed, spec: ToolSpec | None) -> types.CallT
 
 
 def still_running(tool: str, task_id: str) -> types.CallToolResult:
-    """The answer to a client that knows no tasks when its call takes longer than it can wait."""
+    """Make the answer to a client that knows no tasks and whose call takes longer than it can wait."""
     said = (
         f"{tool} is still running and goes on by itself: do not call it again. Its task_id is {task_id!r}. Get its "
         f"result with {TASK_RESULT}, or stop it with {TASK_CANCEL}."
@@ -78,7 +78,7 @@ def still_running(tool: str, task_id: str) -> types.CallToolResult:
 
 
 def text_result(value: Mapping[str, Any]) -> types.CallToolResult:
-    """An answer of the server itself."""
+    """Make an answer of the server itself."""
     return types.CallToolResult(content=[_text(orjson.dumps(value).decode())])
 
 
@@ -100,7 +100,7 @@ def _object(content: str) -> dict[str, Any] | None:
 
 
 def _sent_along(result: Returned) -> list[MediaPart]:
-    """The media that travel with the result; its text says what the others are."""
+    """Return the media that travel with the result; its text says what the others are."""
     return [part for part in result.media if part.data]
 
 

@@ -91,7 +91,7 @@ async def options_of(
     client_tools: tuple[ToolSpec, ...],
     model_options: dict[str, Any],
 ) -> RunOptions:
-    """How the run of a request is run; what OpenAI has a field for counts before our own member. Raises Problem."""
+    """Return the options of a request's run. OpenAI's own fields count before our member. Raises Problem."""
     options = options_given(asked)
     model_options = {**asked.model_options, **model_options}
     options["client_tools"] = _joined(client_tools, asked.client_tools)
@@ -113,13 +113,13 @@ def _joined(first: Sequence[ToolSpec], more: Sequence[ToolSpec]) -> tuple[ToolSp
 
 
 def must_have_worked(run: Run) -> None:
-    """Raises Problem for a run without an answer."""
+    """Raise Problem for a run without an answer."""
     if run.state is not State.DONE:
         raise Problem(HTTPStatus.BAD_GATEWAY, f"run {run.run_id} {run.state}: {run.reason}", code=f"run-{run.state}")
 
 
 def said_in(run: Run) -> str:
-    """All that the model said in the run's turns, as a stream of it reads; of an answer with a schema, only that."""
+    """Return all that the model said in the run's turns, as a stream reads; with a schema, only the answer."""
     if run.terms.output_schema is not None:
         return run.answer or ""
     replies = [message for message in run.messages if isinstance(message, AssistantMessage)]
@@ -171,7 +171,7 @@ async def _streamed(
 
 
 async def _texts(events: AsyncIterator[RunUpdate], *, is_checked: bool) -> AsyncIterator[str | Run]:
-    """The model's text as it comes, turns apart from one another, and the run at last.
+    """Yield the model's text as it comes, turns apart from one another, and the run at last.
 
     An answer with a schema comes whole at the end: what does not fit is asked for again, and must not be read.
     """

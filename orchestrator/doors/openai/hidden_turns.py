@@ -8,16 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from toolfleet.errors import RunNotFound
 from toolfleet.messages import AssistantMessage, Message, ToolMessage
 from toolfleet.orchestrator.doors.http.door import Door
 from toolfleet.orchestrator.doors.http.key_store import Grant
 from toolfleet.orchestrator.doors.openai.openai_records import handed_over_id, run_of_handed_over
+from toolfleet.orchestrator.errors import RunNotFound
 from toolfleet.orchestrator.run.value import Run
 
 
 async def with_hidden_turns(door: Door, grant: Grant, messages: Sequence[Message]) -> list[Message]:
-    """The conversation, with the runs that its calls came from. Those that are not stored any more are left out."""
+    """Return the conversation with the runs that its calls came from, as far as they are still stored."""
     found: list[Message] = []
     renamed: dict[str, str] = {}
     for message in messages:
@@ -46,7 +46,7 @@ async def _origin(door: Door, grant: Grant, message: AssistantMessage) -> Run | 
 
 
 def _turns(run: Run) -> list[Message]:
-    """What a run added to its conversation, without the answers that its caller gives."""
+    """Return what a run added to its conversation, without the answers that its caller gives."""
     answers = {call.requested_id for call in run.handed_over}
     added = run.messages[_asked_with(run) :]
     last = max(position for position, message in enumerate(added) if isinstance(message, AssistantMessage))
@@ -58,7 +58,7 @@ def _turns(run: Run) -> list[Message]:
 
 
 def _asked_with(run: Run) -> int:
-    """How many messages the run began with: the replies in it are counted from the end."""
+    """Return how many messages the run began with: the replies in it are counted from the end."""
     replies = 0
     for position in range(len(run.messages) - 1, -1, -1):
         if isinstance(run.messages[position], AssistantMessage):

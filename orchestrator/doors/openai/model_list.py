@@ -34,19 +34,19 @@ class ModelList(BaseModel):
 
 @router.get("")
 async def list_models(_grant: Reader, door: Through) -> ModelList:
-    """The model of this server."""
+    """List the model of this server."""
     return ModelList(data=[Model(id=door.model)] if door.model else [])
 
 
 @router.get("/{model:path}")
 async def show(model: str, _grant: Reader, door: Through) -> Model:
-    """One model."""
+    """Show one model."""
     must_be_asked_here(door, model)
     return Model(id=model)
 
 
 def must_be_asked_here(door: Door, model: str) -> None:
-    """Raises Problem for a model that this server does not have."""
+    """Raise Problem for a model that this server does not have."""
     if not door.model or model != door.model:
         here = f"this server has {door.model}" if door.model else "this server has none"
         raise Problem(HTTPStatus.NOT_FOUND, f"there is no model {model!r}: {here}", code="model-not-found")

@@ -22,7 +22,7 @@ from toolfleet.tool import ToolSpec
 
 
 class Lenient(BaseModel):
-    """What a client sends; what is not known is passed over."""
+    """What a client sends. A field that is not known is ignored."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -100,27 +100,27 @@ class ChatRequest(Lenient):
     )
 
     def model_options(self) -> dict[str, Any]:
-        """What goes on to the model."""
+        """Return the options that go on to the model."""
         return passed_on({**(self.model_extra or {}), "tool_choice": self.tool_choice})
 
     def client_tools(self) -> tuple[ToolSpec, ...]:
-        """The client's tools as the model is to see them."""
+        """Return the client's tools as the model is to see them."""
         return tuple(spec_of(tool.function) for tool in self.tools or ())
 
     def conversation(self) -> list[Message]:
-        """The messages in no provider's format. Raises Problem for what has no place in it."""
+        """Return the messages in no provider's format. Raises Problem for what has no place in it."""
         names = {call.id: call.function.name for said in self.messages for call in said.tool_calls or ()}
         return [_message(said, names) for said in self.messages]
 
 
 def spec_of(function: Function) -> ToolSpec:
-    """A client's function as a tool that no worker serves."""
+    """Return a client's function as a tool that no worker serves."""
     schema = function.parameters or {"type": "object", "properties": {}}
     return ToolSpec(name=function.name, description=function.description or "", input_schema=schema)
 
 
 def text_of(content: str | list[dict[str, Any]] | None) -> str:
-    """A message's text. Raises Problem for anything but text."""
+    """Return a message's text. Raises Problem for anything but text."""
     if not isinstance(content, list):
         return content or ""
     texts = []
@@ -158,7 +158,7 @@ def _message(said: ChatMessage, names: dict[str, str]) -> Message:
 
 
 def usage_of(usage: Usage) -> dict[str, int]:
-    """Tokens as Chat Completions counts them."""
+    """Return the tokens as Chat Completions counts them."""
     return {
         "prompt_tokens": usage.input_tokens,
         "completion_tokens": usage.output_tokens,
@@ -167,12 +167,12 @@ def usage_of(usage: Usage) -> dict[str, int]:
 
 
 def handed_over_id(call: CallRecord) -> str:
-    """What the client calls a call by: with it the run is found again in which the fleet's tools were called."""
+    """Return the id under which a client knows a call; by it the run with the fleet's own calls is found again."""
     return f"call_{call.call_id.replace('.', '_')}"
 
 
 def run_of_handed_over(call_id: str) -> str | None:
-    """The run of such a call; None for any other id."""
+    """Return the run of a call that was handed over; None for any other id."""
     beginning, *position = call_id.removeprefix("call_").rsplit("_", 2)
     if not call_id.startswith("call_") or len(position) != 2 or not all(part.isdigit() for part in position):
         return None
@@ -180,7 +180,7 @@ def run_of_handed_over(call_id: str) -> str | None:
 
 
 def tool_calls_of(calls: Sequence[CallRecord]) -> list[dict[str, Any]]:
-    """Calls for the client to perform."""
+    """Return calls for the client to perform, in OpenAI's format."""
     return [
         {
             "id": handed_over_id(call),
@@ -192,7 +192,7 @@ def tool_calls_of(calls: Sequence[CallRecord]) -> list[dict[str, Any]]:
 
 
 def chunk(run_id: str, model: str, delta: dict[str, Any], finish_reason: str | None = None) -> dict[str, Any]:
-    """One piece of a streamed completion."""
+    """Return one piece of a streamed completion."""
     return {
         "id": f"chatcmpl-{run_id}",
         "object": "chat.completion.chunk",
@@ -203,5 +203,5 @@ def chunk(run_id: str, model: str, delta: dict[str, Any], finish_reason: str | N
 
 
 def data_line(value: Any) -> bytes:
-    """An event without a name, as Chat Completions streams them."""
+    """Return an event without a name, as Chat Completions streams them."""
     return b"data: " + json.dumps(value, separators=(",", ":")).encode() + b"\n\n"

@@ -13,7 +13,6 @@ from fastapi import APIRouter, Request
 from pydantic import ConfigDict, Field
 from starlette.responses import Response
 
-from toolfleet.errors import RunNotFound, RunNotOpen
 from toolfleet.messages import AssistantMessage, Message, RequestedCall, SystemMessage, ToolMessage, UserMessage
 from toolfleet.orchestrator.doors.http.access import Reader, Runner
 from toolfleet.orchestrator.doors.http.bodies import JsonRoute
@@ -32,6 +31,7 @@ from toolfleet.orchestrator.doors.openai.openai_records import (
     spec_of,
     text_of,
 )
+from toolfleet.orchestrator.errors import RunNotFound, RunNotOpen
 from toolfleet.orchestrator.run.states import State
 from toolfleet.orchestrator.run.terms import AskedTerms
 from toolfleet.orchestrator.run.value import Run
@@ -99,13 +99,13 @@ class ResponseRequest(Lenient):
     )
 
     def model_options(self) -> dict[str, Any]:
-        """What goes on to the model."""
+        """Return the options that go on to the model."""
         sent = {**(self.model_extra or {}), "tool_choice": self._choice()}
         options = {name: sent[name] for name in PASSED_ON if sent.get(name) is not None}
         return options if self.max_output_tokens is None else {**options, "max_tokens": self.max_output_tokens}
 
     def _choice(self) -> Any:
-        """A named tool is written otherwise in Chat Completions."""
+        """Return the choice of tools as Chat Completions writes it, where a named tool is written otherwise."""
         choice = self.tool_choice
         if isinstance(choice, dict) and choice.get("type") == "function" and "name" in choice:
             return {"type": "function", "function": {"name": choice["name"]}}
@@ -133,7 +133,7 @@ async def create(asked: ResponseRequest, grant: Runner, door: Through, request: 
 
 @router.get("/{response_id}", response_class=Response, responses=ANSWERED)
 async def show(response_id: str, grant: Reader, door: Through) -> Response:
-    """A response as it stands."""
+    """Show a response as it stands."""
     return _answer(await _run(door, grant, response_id), background=True)
 
 
@@ -150,7 +150,7 @@ async def cancel(response_id: str, grant: Runner, door: Through) -> Response:
 
 @router.delete("/{response_id}", response_class=Response, responses=ANSWERED)
 async def delete(response_id: str, grant: Runner, door: Through) -> Response:
-    """Forget a response."""
+    """Delete a response."""
     run = await _run(door, grant, response_id)
     if not run.state.is_terminal:
         raise Problem(HTTPStatus.CONFLICT, f"{response_id} is in progress; cancel it first")
@@ -161,7 +161,7 @@ async def delete(response_id: str, grant: Runner, door: Through) -> Response:
 
 
 async def _run(door: Door, grant: Grant, response_id: str) -> Run:
-    """Raises RunNotFound for one of another tenant, as for one that is not there."""
+    """Return the run of a response. Raises RunNotFound for one of another tenant, as for one that is not there."""
     missing = RunNotFound(f"no response {response_id} is stored")
     if not response_id.startswith(PREFIX):
         raise missing
@@ -184,7 +184,7 @@ async def _conversation(door: Door, grant: Grant, asked: ResponseRequest) -> lis
 
 
 def _after(before: Run, items: list[InputItem], said: list[Message]) -> list[Message]:
-    """A conversation that goes on: what was said before, with the answers to the calls that it ended with."""
+    """Return a conversation that goes on: what was said before, with answers to the calls that it ended with."""
     if not before.state.is_terminal:
         raise Problem(HTTPStatus.CONFLICT, f"{PREFIX}{before.run_id} is in progress")
     answers = {item.call_id: text_of(item.output) for item in items if item.type == "function_call_output"}
@@ -204,7 +204,7 @@ def _after(before: Run, items: list[InputItem], said: list[Message]) -> list[Mes
 
 
 def _messages(items: list[InputItem]) -> list[Message]:
-    """The items as messages: neighbouring calls belong to one reply, and to the text right before them."""
+    """Return the items as messages: neighbouring calls belong to one reply, and to the text right before them."""
     found: list[Message] = []
     names = {item.call_id: item.name for item in items if item.type == "function_call"}
     for item in items:
@@ -273,7 +273,7 @@ def _answer(run: Run, *, background: bool = False) -> Response:
 
 
 def _output(run: Run) -> list[dict[str, Any]]:
-    """The answer as a message, and the calls that are the client's."""
+    """Return the answer as a message, and the calls that are the client's."""
     items: list[dict[str, Any]] = []
     if run.answer:
         text = {"type": "output_text", "text": run.answer, "annotations": [], "logprobs": []}

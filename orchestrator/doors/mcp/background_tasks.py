@@ -1,4 +1,4 @@
-"""Work that outlives the request it came with, for a moment: cancellations above all. Waited for at the end."""
+"""Background tasks of the MCP server: work that outlives its request for a moment, cancellations above all."""
 
 from __future__ import annotations
 
@@ -7,22 +7,23 @@ from collections.abc import Coroutine
 from typing import Any, Final
 
 DRAIN_S: Final = 5.0
+"""How long the end of the server waits for them."""
 
 
-class Errands:
-    """Runs errands beside the requests."""
+class BackgroundTasks:
+    """Runs work beside the requests."""
 
     def __init__(self) -> None:
         self._tasks: set[asyncio.Task[None]] = set()
 
-    def run(self, errand: Coroutine[Any, Any, None]) -> None:
-        """Do this beside; nobody hears how it ends."""
-        task = asyncio.create_task(errand)
+    def run(self, work: Coroutine[Any, Any, None]) -> None:
+        """Begin with this work, and return at once. Nobody hears how it ends."""
+        task = asyncio.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
     async def aclose(self) -> None:
-        """Let them end, for a moment; then stop them."""
+        """Let all work end, for a moment; then stop what is left of it."""
         if not self._tasks:
             return
         _, late = await asyncio.wait(self._tasks, timeout=DRAIN_S)

@@ -1,0 +1,148 @@
+"""Every error of the orchestrator that passes from one module to another, sorted by who must act on it.
+
+Those of the language that both halves speak are in `toolfleet.errors`. Each message names the thing and the remedy. Two
+kinds stand elsewhere: what only its own module raises and catches, and `RunFailed`, which carries a run and so lives
+above what knows runs (`assistants/assistant.py`).
+"""
+
+from __future__ import annotations
+
+from toolfleet.errors import CallerError, OperatorError, ToolfleetError
+
+# --- the caller acts: with another id, or at another moment ---------------------------------------------------------
+
+
+class RunNotFound(CallerError):
+    """No run with this id is stored."""
+
+
+class RunExists(CallerError):
+    """A run with this id is stored already."""
+
+
+class RunNotOpen(CallerError):
+    """The run, or its call, is not in a state in which it could do what was asked: it has ended, or it has not."""
+
+
+class AmbiguousId(CallerError):
+    """Several runs have ids that begin like this."""
+
+
+class HandleNotFound(CallerError):
+    """No handle with this id belongs to this run."""
+
+
+class DeadLetterNotFound(CallerError):
+    """No dead letter has this id, and none is about this call."""
+
+
+# --- the caller acts: by asking for something else ------------------------------------------------------------------
+
+
+class InvalidOption(CallerError):
+    """An option of a run or a call has a value that cannot be meant."""
+
+
+class UnknownTool(CallerError):
+    """A run asks for a tool that no live worker announces."""
+
+
+class UnknownInterceptor(CallerError):
+    """A run asks for an interceptor that its orchestrator does not have."""
+
+
+class InvalidAssistant(CallerError):
+    """A method's declaration does not say what is to be asked, or what is to come back."""
+
+
+# --- the caller acts: by opening the orchestrator, or another one ---------------------------------------------------
+
+
+class NotOpen(CallerError):
+    """The orchestrator was asked for something before it was opened, or after it was closed."""
+
+
+class NotHere(CallerError):
+    """The orchestrator cannot be used without `await` in this place."""
+
+
+class OrchestratorClosed(CallerError):
+    """A run was still going on when its orchestrator was closed. Another one with its model goes on with it."""
+
+
+# --- the caller acts: on the files of a batch -----------------------------------------------------------------------
+
+
+class InputUnreadable(CallerError):
+    """The batch's input cannot be read."""
+
+
+class OutputUnusable(CallerError):
+    """The output file cannot be written, is being written by another process, or holds something else."""
+
+
+class InvalidBatchId(CallerError):
+    """A batch id has characters that have no place in the ids of runs."""
+
+
+class OtherQuestion(CallerError):
+    """A run with the id of this line is stored, and was asked something else."""
+
+
+# --- the operator acts ----------------------------------------------------------------------------------------------
+
+
+class FleetRunsAlready(OperatorError):
+    """Another `toolfleet up` on this machine runs this fleet."""
+
+
+# --- the operator acts, or the model's provider ---------------------------------------------------------------------
+
+
+class ModelError(OperatorError):
+    """The model could not be asked, or its answer could not be used."""
+
+
+class ModelUnreachable(ModelError):
+    """The model's server did not answer, after retries."""
+
+
+class TryAgain(ModelUnreachable):
+    """A fault that may pass: the request is repeated. `retry_after_s` is what the server asks for, None if nothing."""
+
+    def __init__(self, message: str, retry_after_s: float | None = None) -> None:
+        super().__init__(message)
+        self.retry_after_s = retry_after_s
+
+
+class ModelRefused(ModelError):
+    """The model's server refused the request: key, quota, model name or parameters."""
+
+
+class ModelReplyInvalid(ModelError):
+    """The model's server answered something that is not its protocol."""
+
+
+# --- the loop that works on a run acts: it lets go, or reads the run again. None of these reaches a caller ------------
+
+
+class LostRun(ToolfleetError):
+    """The run is no longer ours to work on: another orchestrator owns it, or it was deleted."""
+
+
+class RunIsOver(ToolfleetError):
+    """Somebody else has ended the run while we worked on it."""
+
+
+class Overtaken(ToolfleetError):
+    """Others have changed the run so that our event cannot happen to it any more."""
+
+
+# --- we act ---------------------------------------------------------------------------------------------------------
+
+
+class IllegalTransition(Exception):
+    """A run or call was asked to change in a way its table does not allow: a bug in this project.
+
+    Not a ToolfleetError, so that nobody takes it for one that somebody else should act on.
+    """

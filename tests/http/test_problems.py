@@ -1,0 +1,49 @@
+"""Which of our errors is answered with which status: who must act is told, and nobody is sent to wait for nothing."""
+
+import inspect
+from http import HTTPStatus
+
+import pytest
+
+from toolfleet import errors as of_both_halves
+from toolfleet.errors import CallerError, InvalidSettings, OperatorError, ToolfleetError
+from toolfleet.orchestrator import errors as of_the_orchestrator
+from toolfleet.orchestrator.doors.http.problems import STATUSES, problem_of
+
+MENDED_BY_WAITING = {"BrokerUnreachable", "OrchestratorClosed", "StoreRefuses", "StoreUnreachable"}
+
+KINDS = sorted(
+    {
+        kind
+        for module in (of_both_halves, of_the_orchestrator)
+        for _, kind in inspect.getmembers(module, inspect.isclass)
+        if issubclass(kind, ToolfleetError)
+    },
+    key=lambda kind: kind.__name__,
+)
+
+
+def problem(kind):
+    return problem_of(kind.__new__(kind))
+
+
+def test_only_what_may_be_mended_meanwhile_sends_the_client_to_wait():
+    assert len(KINDS) > 40
+    waits = {kind.__name__ for kind in KINDS if problem(kind).status is HTTPStatus.SERVICE_UNAVAILABLE}
+    assert waits == MENDED_BY_WAITING
+    assert {kind.__name__ for kind in KINDS if "retry-after" in problem(kind).headers} == MENDED_BY_WAITING
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
+def test_the_family_of_an_error_says_whose_fault_it_is(kind):
+    status = problem(kind).status
+    if issubclass(kind, InvalidSettings | OperatorError):
+        assert status >= HTTPStatus.INTERNAL_SERVER_ERROR
+    elif issubclass(kind, CallerError) and kind.__name__ not in MENDED_BY_WAITING:
+        assert status < HTTPStatus.INTERNAL_SERVER_ERROR
+
+
+def test_no_row_is_shadowed_by_one_above_it():
+    kinds = [kind for kind, _ in STATUSES]
+    for at, kind in enumerate(kinds):
+        assert not any(issubclass(kind, earlier) for earlier in kinds[:at]), kind.__name__

@@ -238,13 +238,13 @@ def test_a_pool_whose_workers_keep_dying_is_given_up_with_the_reason(terminal: T
     terminal.write("fragile", FRAGILE.replace("BROKEN", str(broken := terminal.folder / "broken")))
     here = {"PYTHONPATH": str(terminal.folder)}
     with LocalFleet(["fragile"], pools={"io": 1}, environment=here) as fleet:
-        supervisor = Supervisor(fleet, deaths_allowed=2, first_pause_s=0.01)
+        supervisor = Supervisor(fleet, refusals_allowed=1, first_pause_s=0.01)
         [first] = fleet.workers
         first.process.kill()
         first.process.wait()
         broken.touch()
         assert supervisor.look() == ([first], [])
-        with pytest.raises(WorkerNotReady, match=r"3 workers of the pool io ended .* the warehouse is closed \(.*:6\)"):
+        with pytest.raises(WorkerNotReady, match=r"2 workers of the pool io ended .* the warehouse is closed \(.*:6\)"):
             look_until_it_raises(supervisor)
 
 

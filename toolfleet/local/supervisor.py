@@ -1,6 +1,6 @@
-"""Starts the processes of a local fleet again when they die: sooner after one death than after many, and not for ever.
+"""Starts the processes of a local fleet again when they die: sooner after one death than after many.
 
-Watches processes only: a worker that hangs is the leases' business.
+Watches processes and the size of their logs; a worker that hangs ends itself.
 """
 
 from __future__ import annotations
@@ -12,9 +12,10 @@ from typing import Final, Protocol
 from toolfleet.errors import WorkerNotReady
 from toolfleet.local.worker_process import WorkerProcess
 
-DEATHS_ALLOWED: Final = 4
+REFUSALS_ALLOWED: Final = 4
 WITHIN_S: Final = 60.0
 FIRST_PAUSE_S: Final = 0.5
+MAX_PAUSE_S: Final = 15.0
 
 
 class Processes(Protocol):
@@ -30,31 +31,35 @@ class Processes(Protocol):
 class Supervisor:
     """Keeps each pool of a fleet as large as it was started.
 
-    A pool may lose `deaths_allowed` workers within `within_s`; the pause before each new start doubles. Forgets what
-    is longer ago.
+    The pause before each new start doubles up to MAX_PAUSE_S, and deaths that are longer than `within_s` ago are
+    forgotten. A pool is given up only when more than `refusals_allowed` of its processes said within that time that
+    they cannot serve; one that was killed, by a tool of its own for example, may always come again.
     """
 
     def __init__(
         self,
         fleet: Processes,
         *,
-        deaths_allowed: int = DEATHS_ALLOWED,
+        refusals_allowed: int = REFUSALS_ALLOWED,
         within_s: float = WITHIN_S,
         first_pause_s: float = FIRST_PAUSE_S,
     ) -> None:
         self._fleet = fleet
-        self._deaths_allowed = deaths_allowed
+        self._refusals_allowed = refusals_allowed
         self._within_s = within_s
         self._first_pause_s = first_pause_s
         self._deaths: defaultdict[str, list[float]] = defaultdict(list)
+        self._refusals: defaultdict[str, list[float]] = defaultdict(list)
         self._due: list[tuple[float, str]] = []
 
     def look(self) -> tuple[list[WorkerProcess], list[WorkerProcess]]:
         """Return the workers that have ended since the last look, and those that were started in their place just now.
 
-        Raises WorkerNotReady when a pool's workers keep dying.
+        Raises WorkerNotReady when a pool's workers keep saying that they cannot serve.
         """
         now = time.monotonic()
+        for worker in self._fleet.workers:
+            worker.bound_log()
         ended = [worker for worker in self._fleet.workers if not worker.is_running]
         for worker in ended:
             self._fleet.workers.remove(worker)
@@ -64,11 +69,17 @@ class Supervisor:
         return ended, [self._fleet.start_worker(pool) for pool in due]
 
     def _pause_after(self, worker: WorkerProcess, now: float) -> float:
-        deaths = self._deaths[worker.pool] = [at for at in self._deaths[worker.pool] if now - at < self._within_s]
-        deaths.append(now)
-        if len(deaths) > self._deaths_allowed:
-            raise WorkerNotReady(
-                f"{len(deaths)} workers of the pool {worker.pool} ended within {self._within_s:g} s; the last one: "
-                f"{worker.ending()}"
-            )
-        return float(self._first_pause_s * 2 ** (len(deaths) - 1))
+        deaths = self._of_late(self._deaths, worker, now)
+        if worker.refused:
+            refusals = self._of_late(self._refusals, worker, now)
+            if len(refusals) > self._refusals_allowed:
+                raise WorkerNotReady(
+                    f"{len(refusals)} workers of the pool {worker.pool} ended within {self._within_s:g} s; the last "
+                    f"one: {worker.ending()}"
+                )
+        return float(min(MAX_PAUSE_S, self._first_pause_s * 2 ** (len(deaths) - 1)))
+
+    def _of_late(self, moments: defaultdict[str, list[float]], worker: WorkerProcess, now: float) -> list[float]:
+        """Note one more moment of the worker's pool. Returns those that are not forgotten yet."""
+        moments[worker.pool] = [at for at in moments[worker.pool] if now - at < self._within_s] + [now]
+        return moments[worker.pool]

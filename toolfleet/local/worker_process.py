@@ -19,6 +19,12 @@ from typing import Final
 import psutil
 
 LOG_TAIL_LINES: Final = 8
+LOG_TAIL_BYTES: Final = 16_384
+
+MAX_LOG_BYTES: Final = 16 * 1024 * 1024
+"""What a process logs lies in a file that may become so large, for as long as the process lives."""
+
+KEPT_LOG_BYTES: Final = 1024 * 1024
 
 LEASE_ENDS_WITHIN_S: Final = 2.0
 """What giving back takes while the server is there, and more."""
@@ -55,10 +61,24 @@ class WorkerProcess:
         how = f"was killed by signal {-code}" if code is not None and code < 0 else f"ended with status {code}"
         return "\n".join(filter(None, [f"worker {self.name} {how}", self.log_tail()]))
 
+    @property
+    def refused(self) -> bool:
+        """Whether the process has ended by itself because it cannot serve, and said why."""
+        return not self.is_running and self.log_tail().rpartition("\n")[2].startswith(CLEAR_LINE)
+
     def log_tail(self) -> str:
         """Return the last lines that the worker logged."""
-        lines = self.log_path.read_text(errors="replace").rstrip().splitlines()
+        lines = end_of(self.log_path, LOG_TAIL_BYTES).decode(errors="replace").rstrip().splitlines()
         return "\n".join(lines[-LOG_TAIL_LINES:])
+
+    def bound_log(self) -> None:
+        """Drop the older part of a log that has become large; a line that is written at this moment may be lost."""
+        if self.log_path.stat().st_size > MAX_LOG_BYTES:
+            kept = end_of(self.log_path, KEPT_LOG_BYTES)
+            os.truncate(self.log_path, 0)
+            # The process appends, so what it writes meanwhile comes before or after, never over it.
+            with self.log_path.open("ab") as log:
+                log.write(b"[the older part was dropped]\n" + kept)
 
     def ask_to_stop(self) -> None:
         """Running calls may end first; what was fetched and not begun is handed back."""
@@ -98,7 +118,7 @@ def start_worker_process(
         *(word for module in modules for word in ("--import", module)),
         *options,
     ]
-    with log_path.open("wb") as log:
+    with log_path.open("ab") as log:
         process = subprocess.Popen(  # noqa: S603  # our own module
             command,
             stdin=subprocess.DEVNULL,
@@ -110,6 +130,13 @@ def start_worker_process(
             start_new_session=True,
         )
     return WorkerProcess(pool, name, process, log_path)
+
+
+def end_of(path: Path, max_bytes: int) -> bytes:
+    """Return the last `max_bytes` of a file, or all of a shorter one."""
+    with path.open("rb") as file:
+        file.seek(max(0, path.stat().st_size - max_bytes))
+        return file.read(max_bytes)
 
 
 def stop_workers(workers: Sequence[WorkerProcess], *, grace_s: float) -> None:

@@ -19,6 +19,11 @@ from toolfleet.settings import Settings
 class CommandProcess(WorkerProcess):
     """One process of a command, kept as workers are."""
 
+    @property
+    def refused(self) -> bool:
+        """Whether the command has ended by itself, which a service does when it cannot serve."""
+        return (self.process.poll() or 0) > 0
+
     def ending(self) -> str:
         """Return how the process ended and what it said last."""
         code = self.process.poll()
@@ -55,7 +60,7 @@ class ChildCommands:
         """Start one more process."""
         name = f"{pool or self._pool}{next(self._numbers)}"
         log_path = self._directory / f"{name}.log"
-        with log_path.open("wb") as log:
+        with log_path.open("ab") as log:
             # -P: a folder called `orchestrator` beside the user must not be taken for ours.
             command = [sys.executable, "-P", "-m", "toolfleet.orchestrator.doors.cli", *self._arguments]
             process = subprocess.Popen(  # noqa: S603  # our own module

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 import sys
 import threading
 import time
@@ -112,3 +114,16 @@ def writes_late(path: str) -> None:
     """Have the effect when nobody waits for it any more."""
     time.sleep(1.5)
     Path(path).write_text("written")
+
+
+@tool(read_only=True)
+async def kills_its_worker() -> None:
+    """End the process without a word."""
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+@tool(read_only=True)
+async def takes_a_moment(seconds: float) -> str:
+    """Be at work for a moment."""
+    await asyncio.sleep(seconds)
+    return "done"

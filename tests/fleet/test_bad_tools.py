@@ -1,6 +1,7 @@
 """Tools that end, stop or block the event loop they share with others: the worker goes on, or is replaced."""
 
 import asyncio
+import threading
 from pathlib import Path
 
 import pytest
@@ -8,6 +9,7 @@ from fleets import HERE, asking
 from processes import WAIT_S, alive, lines, replenish
 
 from toolfleet.local.fleet import LocalFleet
+from toolfleet.local.supervisor import Supervisor
 from toolfleet.orchestrator import Orchestrator
 
 BLOCKED_S = 2.0
@@ -110,3 +112,26 @@ async def test_a_blocking_tool_that_outlives_its_limit_is_told_as_one_that_may_g
     async with asyncio.timeout(WAIT_S):
         while not file.exists():
             await asyncio.sleep(0.05)
+
+
+async def test_a_call_that_kills_every_worker_takes_no_other_call_with_it(fleet, orchestrator):
+    ended = threading.Event()
+    supervisor = Supervisor(fleet, first_pause_s=0.05)
+    restarts = []
+
+    def supervise():
+        while not ended.wait(0.05):
+            restarts.extend(supervisor.look()[1])
+
+    supervising = asyncio.create_task(asyncio.to_thread(supervise))
+    others = [("takes_a_moment", {"seconds": 1.5})] * 8
+    try:
+        killer, *answers = await asyncio.wait_for(orchestrator.execute(asking(("kills_its_worker", {}), *others)), 90)
+    finally:
+        ended.set()
+        await supervising
+    assert killer.content == (
+        "kills_its_worker crashed: the worker was lost in each of 5 attempts. Do not repeat the same call."
+    )
+    assert [answer.content for answer in answers] == ["done"] * len(others)
+    assert len(restarts) >= 5

@@ -14,6 +14,11 @@ local group, consumer, returned = ARGV[1], ARGV[2], ARGV[3]
 local budget, claim_prefix, cancel_prefix, counters = tonumber(ARGV[4]), ARGV[5], ARGV[6], ARGV[7]
 local delivered = {}
 
+-- A message that was with so many lost workers may be what kills them. A worker gets one such at a time and the next one a
+-- second later, so that a killer takes few others with it, and they are not blamed until they too count as killers.
+local SUSPECT_AFTER, ALONE_MS = 2, 1000
+local SUSPECTS_PASSED, HELD_MAX = 200, 2000
+
 local function failed(reply)
     return type(reply) == 'table' and reply.err
 end
@@ -69,15 +74,34 @@ local function deliver(position, id, fields, deliveries, given_back)
     end
 end
 
+-- Whether this consumer was given a suspect a moment ago and still has it.
+local function has_suspect(stream)
+    local held = redis.pcall('XPENDING', stream, group, '-', '+', HELD_MAX, consumer)
+    if failed(held) then return true end
+    for _, entry in ipairs(held) do
+        if entry[4] > SUSPECT_AFTER and entry[3] < ALONE_MS then return true end
+    end
+    return false
+end
+
 local function take_returned(position)
     local stream = KEYS[position]
-    local waiting = redis.pcall('XPENDING', stream, group, '-', '+', budget - #delivered, returned)
+    local wanted = budget - #delivered
+    local waiting = redis.pcall('XPENDING', stream, group, '-', '+', wanted + SUSPECTS_PASSED, returned)
     if failed(waiting) or #waiting == 0 then return end
-    local ids, deliveries = {}, {}
-    for i, entry in ipairs(waiting) do
-        ids[i] = entry[1]
-        deliveries[entry[1]] = entry[4]
+    local ids, deliveries, takes_suspect = {}, {}, nil
+    for _, entry in ipairs(waiting) do
+        local may_go = #ids < wanted
+        if may_go and entry[4] >= SUSPECT_AFTER then
+            if takes_suspect == nil then takes_suspect = not has_suspect(stream) end
+            may_go, takes_suspect = takes_suspect, false
+        end
+        if may_go then
+            ids[#ids + 1] = entry[1]
+            deliveries[entry[1]] = entry[4]
+        end
     end
+    if #ids == 0 then return end
     local entries = redis.pcall('XCLAIM', stream, group, consumer, 0, unpack(ids))
     if failed(entries) then return end
     for _, entry in ipairs(entries) do

@@ -7,7 +7,7 @@ import signal
 import pytest
 from fleets import HERE
 from post import Post
-from processes import ask_to_stop, kill, replenish, until_gone, worker_of
+from processes import WAIT_S, ask_to_stop, kill, replenish, until_gone, worker_of
 from stages import stage_of_its_own
 
 from toolfleet.calls import Failed, FailureKind
@@ -114,6 +114,19 @@ async def test_a_question_that_kills_every_worker_is_given_up_in_doubt(fleet, be
     kill(worker_of(fleet, actor.pid))
     assert "may or may not have happened" in (await answer)[1].message
     assert len(stage.actors) == 1
+
+
+@pytest.mark.parametrize("tool", ["pay", "pay_in_process"])
+async def test_any_number_of_orderly_restarts_is_no_crash(fleet, begin, stage, tool):
+    answer = begin(tool, "not done")
+    for _ in range(fleet.settings.max_deliveries + 1):
+        actor = await stage.enters()
+        stopping = worker_of(fleet, actor.pid)
+        ask_to_stop(stopping)
+        await asyncio.to_thread(stopping.process.wait, WAIT_S)
+        await asyncio.to_thread(replenish, fleet, io=2, cpu=2)
+    (await stage.enters()).returns("paid at last")
+    assert (await answer)[1].content == "paid at last"
 
 
 @pytest.mark.parametrize("verdict", ["paid", "not done"])

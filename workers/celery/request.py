@@ -160,7 +160,7 @@ class ToolRequest(Request):  # type: ignore[misc]  # celery ships no types
         if ending is Ending.HANDED_BACK:
             self._hand_back()
         elif ending is Ending.LEFT_OPEN:
-            self._leave_open()
+            self._leave_open(in_order=True)
         elif ending is Ending.NOT_PERFORMED:
             self.reject(requeue=True)
         elif ending is Ending.BURIED:
@@ -249,9 +249,15 @@ class ToolRequest(Request):  # type: ignore[misc]  # celery ships no types
         else:
             self._acknowledge_on_the_broker()
 
-    def _leave_open(self) -> None:
-        """Give the message to another worker as if this one were lost: the delivery counts, so it is reconciled."""
-        if self.delivery.stream and not self.acknowledged:
+    def _leave_open(self, *, in_order: bool) -> None:
+        """Give the message to another worker as if this one were lost: a delivery counts, so the call is reconciled.
+
+        Where an earlier one counts already, one that a worker ends in order does not: no number of restarts makes a
+        call one that kills its workers.
+        """
+        if in_order and self.delivery.deliveries > 1:
+            self._hand_back()
+        elif self.delivery.stream and not self.acknowledged:
             self.acknowledged = True
             self._message.channel.qos.reject(self._message.delivery_tag, requeue=True)
         else:
@@ -286,7 +292,7 @@ class ToolRequest(Request):  # type: ignore[misc]  # celery ships no types
         logger.warning("tool process lost: %s %s: %r", self.name, self.id, exc_info.exception)
         effect = self.delivery.effect(self.task.effect)
         if effect is Effect.ONCE and self.task.reconciles and can_be_reconciled(self.delivery):
-            self._leave_open()
+            self._leave_open(in_order=self._consumer.blueprint.state == CLOSE)
         elif effect is Effect.ONCE:
             self.task.end_from_outside(self, FailureKind.IN_DOUBT)
             self.acknowledge()

@@ -32,7 +32,8 @@ from toolfleet.orchestrator.store.conversations import Conversations
 from toolfleet.orchestrator.store.run_store import Head
 from toolfleet.orchestrator.sync import run_sync
 from toolfleet.orchestrator.tools.agents import Agent, Agents
-from toolfleet.orchestrator.tools.interceptors import Interceptor, Interceptors, RequestedToolCall
+from toolfleet.orchestrator.tools.chain import Interceptors
+from toolfleet.orchestrator.tools.interceptors import Interceptor, RequestedToolCall
 from toolfleet.orchestrator.tools.offer import ToolProvider
 from toolfleet.orchestrator.wiring import Config, Services, find_redis, open_services
 from toolfleet.settings import Settings, read_settings

@@ -22,6 +22,7 @@ from toolfleet.orchestrator.calls.answers import CallAnswers, OnUnknownTool
 from toolfleet.orchestrator.calls.direct_batch import DirectBatches
 from toolfleet.orchestrator.calls.direct_call import DirectCalls
 from toolfleet.orchestrator.calls.direct_cancel import DirectCancel
+from toolfleet.orchestrator.calls.late_results import LateResults
 from toolfleet.orchestrator.calls.placement import Placement
 from toolfleet.orchestrator.calls.services import CallServices
 from toolfleet.orchestrator.calls.terms import CallTerms
@@ -48,7 +49,8 @@ from toolfleet.orchestrator.store.run_store import RunStore
 from toolfleet.orchestrator.store.secret_arguments import Vault
 from toolfleet.orchestrator.tools.agents import Agents
 from toolfleet.orchestrator.tools.builtin import BuiltIn
-from toolfleet.orchestrator.tools.interceptors import Interceptors, RequestedToolCall
+from toolfleet.orchestrator.tools.chain import Interceptors
+from toolfleet.orchestrator.tools.interceptors import RequestedToolCall
 from toolfleet.orchestrator.tools.offer import Offering, ToolProvider
 from toolfleet.settings import Settings
 from toolfleet.wire import Seal
@@ -158,7 +160,14 @@ async def open_services(
         store=parts.store,
         overview=overview,
         canceller=parts.canceller,
-        direct_calls=DirectCalls(base.catalog, parts.calls, parts.handles, parts.built_in),
+        direct_calls=DirectCalls(
+            base.catalog,
+            parts.calls,
+            parts.handles,
+            parts.built_in,
+            config.interceptors,
+            LateResults(base.catalog, parts.store, config.interceptors, settings.argument_limits),
+        ),
         direct_batches=DirectBatches(base.catalog, parts.calls, config.interceptors),
         direct_cancel=DirectCancel(settings, overview, parts.canceller, parts.store),
     )
@@ -188,9 +197,9 @@ def _build_parts(stack: AsyncExitStack, base: _Connected) -> _Parts:
     canceller = Canceller(shared, settings, seal, app)
     built_in = BuiltIn(handles, canceller, artifacts)
     calls = CallServices(
-        placement=Placement(config.agents, config.needs_approval),
+        placement=Placement(config.agents, settings.argument_limits, config.needs_approval),
         terms=CallTerms(settings, base.orchestrator_id, config.agents),
-        answers=CallAnswers(built_in, config.on_unknown_tool),
+        answers=CallAnswers(built_in, settings.argument_limits, config.on_unknown_tool),
         dispatcher=dispatcher,
         gatherer=gatherer,
         vault=Vault(shared, settings),

@@ -13,7 +13,7 @@ from toolfleet.orchestrator.run.events import CallRecord, RunStarted
 from toolfleet.orchestrator.run.terms import Slow
 from toolfleet.orchestrator.run.updates import CallAwaitsApproval, CallEnded, CallProgressed, CallStarted, RunUpdate
 from toolfleet.orchestrator.status.handles import Tasks
-from toolfleet.orchestrator.tools.interceptors import Interceptor
+from toolfleet.orchestrator.tools.chain import NO_CHAIN, Chain
 from toolfleet.streams import Priority
 from toolfleet.tool import ToolSpec
 
@@ -39,7 +39,7 @@ class CallScope:
     """How long its calls may take before they count as slow; None: what each tool says."""
     context: Mapping[str, Any] = field(default_factory=dict)
     deadline_unix_s: float | None = None
-    interceptors: Sequence[Interceptor] = ()
+    interceptors: Chain = NO_CHAIN
     search: Callable[[str], Awaitable[Returned | Failed]] | None = None
     """Answers a call of `search_tools`."""
     values: Mapping[str, Any] = field(default_factory=dict)

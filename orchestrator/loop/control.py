@@ -27,7 +27,7 @@ from toolfleet.orchestrator.run.value import Run
 from toolfleet.orchestrator.store.journal import write_from_outside
 from toolfleet.orchestrator.store.run_store import RunStore
 from toolfleet.orchestrator.tools.agents import Agents
-from toolfleet.orchestrator.tools.interceptors import Interceptors, contributed
+from toolfleet.orchestrator.tools.chain import Interceptors
 from toolfleet.orchestrator.tools.offer import Offering
 
 log = structlog.get_logger("toolfleet.orchestrator")
@@ -175,7 +175,7 @@ class RunControl:
         started = run_started(messages, options, model=model, default_max_turns=self.default_max_turns)
         tools = started.terms.tools
         # Of interceptors elsewhere nothing is known here: a run that names one which is not there fails, and says so.
-        own = contributed(self.interceptors.chosen(() if is_elsewhere else started.terms.interceptors))
+        own = self.interceptors.chosen(() if is_elsewhere else started.terms.interceptors).brought
         served = None if tools is None else [name for name in tools if name not in self.agents and name not in own]
         # Now, and not at the first turn: whoever asks for a tool that nobody serves should hear of it at once.
         await self.catalog.choose(served)

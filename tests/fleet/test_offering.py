@@ -13,7 +13,7 @@ from toolfleet.orchestrator import Approval, Emulation, Interceptor, Orchestrato
 from toolfleet.orchestrator.models import REHEARSAL_MODEL, OpenAIChat, RehearsalServer
 from toolfleet.orchestrator.run.states import State
 from toolfleet.orchestrator.run.updates import CallArgumentsArrived
-from toolfleet.orchestrator.tools.interceptors import UnknownInterceptor
+from toolfleet.orchestrator.tools.chain import UnknownInterceptor
 from toolfleet.tool import ToolSpec
 
 

@@ -34,6 +34,7 @@ from toolfleet.orchestrator.sync import run_sync
 from toolfleet.orchestrator.tools.agents import Agent, Agents
 from toolfleet.orchestrator.tools.chain import Interceptors
 from toolfleet.orchestrator.tools.interceptors import Interceptor, RequestedToolCall
+from toolfleet.orchestrator.tools.meanings import own_names_must_differ
 from toolfleet.orchestrator.tools.offer import ToolProvider
 from toolfleet.orchestrator.wiring import Config, Services, find_redis, open_services
 from toolfleet.settings import Settings, read_settings
@@ -76,6 +77,8 @@ class Orchestrator:
 
         `tool_provider` chooses the tools of runs that name none. `resolve_tool` may say which tool a name means that
         was not offered. `needs_approval` adds to what tools themselves require.
+
+        Raises DuplicateTool where two of these would answer to one name, or one to that of a built-in tool.
         """
         overrides = {} if redis_url is None else {"redis_url": redis_url}
         self._asked = self._settings = settings or read_settings(**overrides)
@@ -85,10 +88,12 @@ class Orchestrator:
             max_turns=self._settings.max_turns,
             max_depth=self._settings.max_depth,
         )
+        own_interceptors = Interceptors(interceptors, named_interceptors)
+        own_names_must_differ(own_agents.specs, own_interceptors.brought)
         self._config = Config(
             model=model,
             agents=own_agents,
-            interceptors=Interceptors(interceptors, named_interceptors),
+            interceptors=own_interceptors,
             tool_provider=tool_provider,
             resolve_tool=resolve_tool,
             on_unknown_tool=on_unknown_tool,

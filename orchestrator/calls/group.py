@@ -41,7 +41,9 @@ class CallGroup:
         self._scope = scope
         self._barrier = Barrier(scope.tell_end, patient=patient)
         elsewhere = [call for call in calls if place.is_for_others(call, scope)]
-        brought = [call for call in calls if place.is_for_interceptor(call, scope)] if scope.interceptors.brought else []
+        brought = (
+            [call for call in calls if place.is_for_interceptor(call, scope)] if scope.interceptors.brought else []
+        )
         self.awaiting_approval = tuple(
             call.call_id for call in (*elsewhere, *brought) if place.awaits_approval(call, scope)
         )

@@ -8,12 +8,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from toolfleet.arguments.parsing import ArgumentLimits
 from toolfleet.arguments.text import readable
 from toolfleet.calls import Effect, Failed, FailureKind, Returned, ToolResult
+from toolfleet.catalog import BUILT_IN_NAMES
 from toolfleet.errors import BadArguments
 from toolfleet.orchestrator.calls.scope import CallScope
 from toolfleet.orchestrator.run.events import CallRecord
 from toolfleet.orchestrator.status.call_reader import recorded_result
 from toolfleet.orchestrator.status.handles import Status
-from toolfleet.orchestrator.tools.builtin import BUILT_IN_NAMES
 from toolfleet.orchestrator.tools.interceptors import RequestedToolCall, Result
 from toolfleet.tool import ToolSpec
 

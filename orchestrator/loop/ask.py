@@ -34,6 +34,7 @@ from toolfleet.orchestrator.models.protocol import (
     Restarted,
     TextDelta,
 )
+from toolfleet.orchestrator.run.call_ids import with_distinct_ids
 from toolfleet.orchestrator.run.events import ModelReplied
 from toolfleet.orchestrator.run.limits import TIMED_OUT
 from toolfleet.orchestrator.run.structured import instruction, problem_with
@@ -122,7 +123,9 @@ class Asking:
         self, run: Run, offered: Mapping[str, ToolSpec], message: AssistantMessage
     ) -> tuple[AssistantMessage, tuple[str, ...]]:
         """A reply as it may be stored: each call with an id of its own, secrets kept elsewhere."""
-        return await self.services.vault.keep(_with_distinct_ids(message), run.run_id, run.turn + 1, offered)
+        if message.tool_calls:
+            message = with_distinct_ids(message, _ids_in(run.messages))
+        return await self.services.vault.keep(message, run.run_id, run.turn + 1, offered)
 
     async def _listen(self, work: RunAtWork, offered: Mapping[str, ToolSpec], early: EarlyCalls) -> ReplyComplete:
         run = work.run
@@ -192,13 +195,6 @@ def _problem_with_answer(run: Run, said: AssistantMessage) -> str | None:
     return problem
 
 
-def _with_distinct_ids(message: AssistantMessage) -> AssistantMessage:
-    """The reply with every call's id its own: some providers double or omit them, and answers are paired by id."""
-    seen: set[str] = set()
-    calls = []
-    for position, call in enumerate(message.tool_calls):
-        if not call.id or call.id in seen:
-            call = call.model_copy(update={"id": f"{call.id or 'call'}-{position}"})  # noqa: PLW2901  # the same call, by its own id
-        seen.add(call.id)
-        calls.append(call)
-    return message.model_copy(update={"tool_calls": tuple(calls)})
+def _ids_in(messages: Sequence[Message]) -> set[str]:
+    """The ids of all the calls that a conversation has asked for."""
+    return {call.id for message in messages if isinstance(message, AssistantMessage) for call in message.tool_calls}

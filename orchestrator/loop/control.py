@@ -18,7 +18,6 @@ from toolfleet.errors import CallerError, RunNotFound, RunNotOpen, StoreUnreacha
 from toolfleet.messages import Message
 from toolfleet.orchestrator.calls.scope import Emit
 from toolfleet.orchestrator.fleet.cancel import Canceller, CancelRequest
-from toolfleet.orchestrator.fleet.catalog import Catalog
 from toolfleet.orchestrator.loop.driver import Runs
 from toolfleet.orchestrator.options import RunOptions, conversation, run_started
 from toolfleet.orchestrator.run.events import Approval, ApprovalGiven, RunResumed, RunStarted, RunStopped
@@ -26,8 +25,6 @@ from toolfleet.orchestrator.run.updates import RunBegan, RunEnded, RunUpdate
 from toolfleet.orchestrator.run.value import Run
 from toolfleet.orchestrator.store.journal import write_from_outside
 from toolfleet.orchestrator.store.run_store import RunStore
-from toolfleet.orchestrator.tools.agents import Agents
-from toolfleet.orchestrator.tools.chain import Interceptors
 from toolfleet.orchestrator.tools.offer import Offering
 
 log = structlog.get_logger("toolfleet.orchestrator")
@@ -50,10 +47,7 @@ class RunControl:
     default_max_turns: int
     runs: Runs
     store: RunStore
-    catalog: Catalog
     offering: Offering
-    agents: Agents
-    interceptors: Interceptors
     canceller: Canceller
 
     # --- begin --------------------------------------------------------------------------------------------------
@@ -173,12 +167,9 @@ class RunControl:
             chosen = await self.offering.chosen_at_start(messages, options.get("context") or {})
             options = {**options, "tools": chosen}
         started = run_started(messages, options, model=model, default_max_turns=self.default_max_turns)
-        tools = started.terms.tools
         # Of interceptors elsewhere nothing is known here: a run that names one which is not there fails, and says so.
-        own = self.interceptors.chosen(() if is_elsewhere else started.terms.interceptors).brought
-        served = None if tools is None else [name for name in tools if name not in self.agents and name not in own]
         # Now, and not at the first turn: whoever asks for a tool that nobody serves should hear of it at once.
-        await self.catalog.choose(served)
+        await self.offering.must_be_clear(started.terms.tools, () if is_elsewhere else started.terms.interceptors)
         return started
 
 

@@ -38,9 +38,6 @@ Fetched = Callable[[str, Returned | Failed], None]
 
 SEARCH_TOOLS: Final = "search_tools"
 
-BUILT_IN_NAMES: Final = frozenset({TASK_RESULT, TASK_CANCEL, READ_RESULT.name, SEARCH_TOOLS})
-"""Names that nothing else may have: the tools behind them are about other calls and other tools."""
-
 Late = Callable[[Status], Awaitable[Status]]
 """What is done with a late result before the model is given it."""
 

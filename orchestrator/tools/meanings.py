@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Final
 
+from toolfleet.catalog import BUILT_IN_NAMES
 from toolfleet.errors import DuplicateTool
 
 AGENT: Final = "an agent of this orchestrator"
@@ -17,15 +18,19 @@ def of_interceptor(interceptor: object) -> str:
     return f"a tool that the interceptor {type(interceptor).__name__} brings"
 
 
+def own_names_must_differ(agents: Iterable[str], brought: Mapping[str, str]) -> None:
+    """Raises DuplicateTool where two of an orchestrator's own things answer to one name."""
+    one_meaning_each(
+        dict.fromkeys(BUILT_IN_NAMES, BUILT_IN_TOOL),
+        dict.fromkeys(agents, AGENT),
+        brought,
+    )
+
+
 def one_meaning_each(*sources: Mapping[str, str]) -> None:
     """Raises DuplicateTool for a name that two of these have; each says what the names in it mean."""
     meant: dict[str, str] = {}
     for source in sources:
-        for name in source.keys() & meant.keys():
-            raise DuplicateTool(f"{name} is {meant[name]} and {source[name]}: rename one of them")
+        for name in sorted(source.keys() & meant.keys()):
+            raise DuplicateTool(f"{name} means two things, {meant[name]} and {source[name]}: rename one of them")
         meant.update(source)
-
-
-def all_meaning(names: Iterable[str], meaning: str) -> dict[str, str]:
-    """Each of these names, with what it means."""
-    return dict.fromkeys(names, meaning)

@@ -15,6 +15,7 @@ import stamina
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from toolfleet.calls import Effect, Failed, Returned
+from toolfleet.catalog import BUILT_IN_NAMES
 from toolfleet.errors import UnknownTool
 from toolfleet.messages import Message
 from toolfleet.orchestrator.fleet.catalog import Catalog
@@ -22,7 +23,7 @@ from toolfleet.orchestrator.run.refusals import bad_arguments
 from toolfleet.orchestrator.run.value import Run
 from toolfleet.orchestrator.status.call_reader import OWN_QUEUE
 from toolfleet.orchestrator.tools.agents import Agents
-from toolfleet.orchestrator.tools.builtin import BUILT_IN_NAMES, SEARCH_TOOLS, built_in_for
+from toolfleet.orchestrator.tools.builtin import SEARCH_TOOLS, built_in_for
 from toolfleet.orchestrator.tools.chain import Chain, Interceptors
 from toolfleet.orchestrator.tools.meanings import (
     AGENT,
@@ -125,6 +126,13 @@ class Offering:
                 if name is not None and name in everything:
                     visible[call.tool] = everything[name]
         return visible
+
+    async def must_be_clear(self, names: Sequence[str] | None, interceptors: Sequence[str]) -> None:
+        """Raises UnknownTool for a name that nobody serves, DuplicateTool for one that means two things.
+
+        `names` are those of a run that is about to begin, None for all; the catalog may change later.
+        """
+        await _served(self._catalog, names, self._interceptors.chosen(interceptors), self._agents.specs)
 
     async def known(self, run: Run) -> dict[str, ToolSpec]:
         """Whatever is served now, for whom it matters what a tool is and not whether a model may call it."""

@@ -122,9 +122,9 @@ async def test_a_childs_result_reaches_a_parent_that_was_adopted(orchestrator, s
 
 
 async def test_a_child_without_an_answer_is_a_failed_call(orchestrator):
-    hurried = Agent("hurried", "Has one turn.", tools=["echo"], max_turns=1)
+    hurried = Agent("breathless", "Has one turn.", tools=["echo"], max_turns=1)
     async with orchestrator(hurried) as it:
-        run = await it.run(asks("hurried", 'call echo {"value": 1} then call echo {"value": 2}'))
+        run = await it.run(asks("breathless", 'call echo {"value": 1} then call echo {"value": 2}'))
     assert run.calls[0].result.kind is FailureKind.ERROR
     assert "limit of 1 turns" in run.calls[0].result.message
 

@@ -26,6 +26,7 @@ from toolfleet.orchestrator.run.events import Approval
 from toolfleet.orchestrator.run.states import State
 from toolfleet.orchestrator.run.updates import RunUpdate
 from toolfleet.orchestrator.run.value import Run
+from toolfleet.orchestrator.status.below import with_approvals_below
 from toolfleet.orchestrator.status.handles import Status
 from toolfleet.orchestrator.status.overview import CallStanding
 from toolfleet.orchestrator.store.conversations import Conversations
@@ -89,6 +90,8 @@ class Orchestrator:
             max_depth=self._settings.max_depth,
         )
         own_interceptors = Interceptors(interceptors, named_interceptors)
+        for names in own_agents.interceptors.values():
+            own_interceptors.chosen(names)
         own_names_must_differ(own_agents.specs, own_interceptors.brought)
         self._config = Config(
             model=model,
@@ -230,8 +233,12 @@ class Orchestrator:
         return await self._services.control.wait(run_id)
 
     async def get(self, run_id: str) -> Run:
-        """Any run as it stands. Raises RunNotFound, StoreUnreachable."""
-        return (await self._services.store.load(run_id)).run
+        """Any run as it stands, with those calls of its agents' runs that wait for approval.
+
+        Raises RunNotFound, StoreUnreachable.
+        """
+        store = self._services.store
+        return await with_approvals_below(store, (await store.load(run_id)).run)
 
     @exact()
     async def runs(

@@ -39,6 +39,7 @@ from toolfleet.orchestrator.loop.driver import Runs
 from toolfleet.orchestrator.loop.images import KeptImages
 from toolfleet.orchestrator.loop.rest import Resting
 from toolfleet.orchestrator.loop.scopes import Scopes
+from toolfleet.orchestrator.loop.stopping import Stopping
 from toolfleet.orchestrator.loop.turn import TurnLoop
 from toolfleet.orchestrator.models.protocol import ChatModel
 from toolfleet.orchestrator.status.handles import Handles
@@ -117,6 +118,7 @@ class _Parts:
     handles: Handles
     built_in: BuiltIn
     canceller: Canceller
+    stopping: Stopping
     artifacts: Artifacts
 
 
@@ -152,7 +154,7 @@ async def open_services(
             runs=runs,
             store=parts.store,
             offering=parts.offering,
-            canceller=parts.canceller,
+            stopping=parts.stopping,
         ),
         store=parts.store,
         overview=overview,
@@ -210,21 +212,24 @@ def _build_parts(stack: AsyncExitStack, base: _Connected) -> _Parts:
         interceptors=config.interceptors,
     )
     store = RunStore(shared, settings, seal, blocking_client=base.client)
-    return _Parts(calls, offering, store, handles, built_in, canceller, artifacts)
+    return _Parts(calls, offering, store, handles, built_in, canceller, Stopping(store, canceller), artifacts)
 
 
 def _build_loop(stack: AsyncExitStack, base: _Connected, parts: _Parts) -> TurnLoop | None:
     """What takes turns; None without a model."""
-    model = base.config.model
+    model, agents = base.config.model, base.config.agents
+    for own in agents.models:
+        if own is not model:
+            stack.push_async_callback(own.aclose)
     if model is None:
         return None
     stack.push_async_callback(model.aclose)
     scopes = Scopes(parts.offering, base.config.interceptors)
     return TurnLoop(
-        Asking(model, parts.offering, scopes, parts.calls, KeptImages(parts.artifacts)),
+        Asking(model, agents, parts.offering, scopes, parts.calls, KeptImages(parts.artifacts)),
         Calling(scopes, parts.calls, parts.handles),
         Resting(scopes, parts.calls, parts.handles, parts.store, base.seal),
-        parts.canceller,
+        parts.stopping,
     )
 
 

@@ -63,6 +63,8 @@ class CallGroup:
         """Of the calls that were sent just now, by call id."""
         self.direct: list[str] = []
         """Those of them whose result is the run's answer."""
+        self.agents: list[str] = []
+        """Those of them that runs of agents answer."""
 
     def __enter__(self) -> Self:
         return self
@@ -123,6 +125,7 @@ class CallGroup:
         self._scope.tell_start(call, spec)
         if self._services.placement.is_for_agent(call.tool, self._scope):
             self._for_agents.append(call)
+            self.agents.append(call.call_id)
         else:
             self._outgoing.append(Outgoing(call, spec, self._scope.priority))
 
@@ -134,12 +137,10 @@ class CallGroup:
 
     async def _start_agents(self) -> None:
         scope, agents = self._scope, self._services.placement.agents
-        if scope.begin is None:
+        if scope.begin is None or scope.run is None:
             return
         for call in self._for_agents:
-            refusal = await agents.start(
-                call, begin=scope.begin, depth=scope.depth, tenant=scope.tenant, priority=scope.priority
-            )
+            refusal = await agents.start(call, begin=scope.begin, parent=scope.run)
             if refusal is not None:
                 self._services.gatherer.end(call, refusal)
 

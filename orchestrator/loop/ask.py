@@ -40,6 +40,7 @@ from toolfleet.orchestrator.run.limits import TIMED_OUT
 from toolfleet.orchestrator.run.structured import instruction, problem_with
 from toolfleet.orchestrator.run.updates import CallArgumentsArrived, CallsRequested, TextArrived
 from toolfleet.orchestrator.run.value import Run
+from toolfleet.orchestrator.tools.agents import Agents
 from toolfleet.orchestrator.tools.offer import Offering
 from toolfleet.points import Point, reached
 from toolfleet.tool import ToolSpec
@@ -60,9 +61,10 @@ class RunTimedOut(ToolfleetError):
 
 @dataclass(frozen=True, slots=True)
 class Asking:
-    """Asks one model for replies."""
+    """Asks one model for replies, and agents' own models for those of their runs."""
 
     model: ChatModel
+    agents: Agents
     offering: Offering
     scopes: Scopes
     services: CallServices
@@ -133,7 +135,8 @@ class Asking:
         clock = asyncio.timeout(left_s)
         try:
             messages = await self.images.put_back(_messages_for_model(run), run.run_id)
-            async with clock, aclosing(self._stream(run, messages, offered)) as events:
+            model = self.agents.model_of(run) or self.model
+            async with clock, aclosing(_stream(model, run, messages, offered)) as events:
                 async for event in events:
                     if isinstance(event, ReplyComplete):
                         return event
@@ -143,17 +146,18 @@ class Asking:
             if clock.expired():
                 raise RunTimedOut(TIMED_OUT) from None
             raise
-        raise ModelReplyInvalid(f"{self.model.name} ended its reply without completing it")
+        raise ModelReplyInvalid(f"{model.name} ended its reply without completing it")
 
-    def _stream(
-        self, run: Run, messages: Sequence[Message], offered: Mapping[str, ToolSpec]
-    ) -> AsyncGenerator[ModelEvent, None]:
-        # A model that must call a tool in each turn never answers: `tool_choice` is for the first turn only.
-        asked = run.terms.model_options
-        options = {name: value for name, value in asked.items() if name != "tool_choice" or run.turn == 0}
-        if not options:
-            return self.model.stream(messages, list(offered.values()))
-        return self.model.stream(messages, list(offered.values()), extra_body=options)
+
+def _stream(
+    model: ChatModel, run: Run, messages: Sequence[Message], offered: Mapping[str, ToolSpec]
+) -> AsyncGenerator[ModelEvent, None]:
+    # A model that must call a tool in each turn never answers: `tool_choice` is for the first turn only.
+    asked = run.terms.model_options
+    options = {name: value for name, value in asked.items() if name != "tool_choice" or run.turn == 0}
+    if not options:
+        return model.stream(messages, list(offered.values()))
+    return model.stream(messages, list(offered.values()), extra_body=options)
 
 
 def _pass_on(event: ModelEvent, work: RunAtWork, offered: Mapping[str, ToolSpec], early: EarlyCalls) -> None:

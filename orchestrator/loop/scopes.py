@@ -66,7 +66,7 @@ class Scopes:
             # Without the reply itself: calls may be sent before the last of it has come.
             history=run.messages[:-1] if run.state is State.CALLING else run.messages,
             tasks=run.tasks if run.terms.slow == "handle" else {},
-            depth=run.depth,
+            run=run,
             tenant=run.terms.tenant,
             priority=run.terms.priority,
         )

@@ -98,7 +98,7 @@ class Chain:
         said = result
         for interceptor in reversed(self.interceptors):
             said = await interceptor.after(call, said)
-        return said.model_copy(update={"attempt": result.attempt})
+        return said.model_copy(update={"attempt": result.attempt, "spent": result.spent})
 
 
 NO_CHAIN: Final = Chain()

@@ -19,6 +19,7 @@ from toolfleet.orchestrator.api import Orchestrator
 from toolfleet.orchestrator.doors.cli.telling import Desk, desk
 from toolfleet.orchestrator.doors.cli.wording import one_line, plural
 from toolfleet.orchestrator.run.events import Approval, CallRecord
+from toolfleet.orchestrator.status.below import with_approvals_below
 from toolfleet.settings import Settings
 
 Named = Annotated[
@@ -85,6 +86,7 @@ async def _meant(open_desk: Desk, named: str, *, everything: bool) -> list[str]:
     if call_id is not None:
         return [call_id]
     run = (await open_desk.store.load(await open_desk.store.named(named))).run
+    run = await with_approvals_below(open_desk.store, run)
     waiting = run.awaiting_approval
     if not waiting:
         raise RunNotOpen(f"no call of run {run.run_id} waits for approval: the run is {run.state}")

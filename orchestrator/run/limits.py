@@ -102,8 +102,8 @@ def spent_by(run: Run) -> Spent:
 def limits_below(parent: Run, own: Limits, tools: Collection[str], *, sharing: int) -> Limits:
     """What the run of an agent may use up: what the agent says itself, and no more than its share of what is left.
 
-    `tools` are those that it may call, none for one that makes no calls; `sharing` is how many runs of agents are to share
-    it. Raises NothingLeft when nothing is left that it needs.
+    `tools` are those that it may call, none for one that makes no calls; `sharing` is how many runs of agents share it.
+    Raises NothingLeft when nothing is left that it needs.
     """
     limits, asked = parent.terms.limits, calls_counted(parent.recent_calls)
     busiest = max((times for name, times in asked.items() if name in tools), default=0)

@@ -20,12 +20,14 @@ from toolfleet.tool import ToolSpec
 
 def as_intercepted(record: CallRecord, scope: CallScope, arguments: str) -> RequestedToolCall:
     """The call as an interceptor, or a policy of approval, sees it."""
+    spec = scope.offered.get(record.tool) or _no_longer_served(record.tool)
     return RequestedToolCall(
         call_id=record.call_id,
         run_id=scope.run_id,
-        tool=record.tool,
+        # What is run, and not the name by which a model asked for it: a rule about a tool holds for all its names.
+        tool=spec.name,
         arguments=arguments,
-        spec=scope.offered.get(record.tool) or _no_longer_served(record.tool),
+        spec=spec,
         context=scope.context,
         tenant=scope.tenant,
     )
@@ -101,9 +103,8 @@ async def after(record: CallRecord, result: Result, scope: CallScope, limits: Ar
 
 def _is_of_a_tool(record: CallRecord, scope: CallScope) -> bool:
     """Whether the call was of a tool, and not of one of our own about other calls, or of one that does not exist."""
-    if record.tool in BUILT_IN_NAMES:
-        return False
-    return record.tool in scope.offered or record.deadline_unix_s is not None
+    spec = scope.offered.get(record.tool)
+    return record.deadline_unix_s is not None if spec is None else spec.name not in BUILT_IN_NAMES
 
 
 def _no_longer_served(tool: str) -> ToolSpec:

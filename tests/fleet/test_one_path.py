@@ -158,6 +158,16 @@ async def test_P1_an_interceptor_knows_whose_call_it_is(fleet, ledger):
     assert len(ledger.lines) == 1
 
 
+async def test_P4_a_rule_about_a_tool_holds_under_every_name_that_a_resolver_gives_it(fleet, ledger):
+    discreet = Discreet()
+    model = WrittenModel(reply(call_of("pay", ledger.asks()), call_of("echo", {"value": 4711})))
+    parts = {"resolve_tool": {"pay": "charge"}.get, "interceptors": [discreet, NOT_TODAY]}
+    async with Orchestrator(model, settings=fleet.settings, **parts) as it:
+        run = await it.run("?", tools=["echo"])
+    assert run.calls[0].result.kind is FailureKind.DENIED
+    assert (ledger.lines, [tool for tool, _ in discreet.seen]) == ([], ["charge", "echo"])
+
+
 # --- late results ----------------------------------------------------------------------------------------------------
 
 

@@ -165,7 +165,7 @@ async def open_services(
             parts.handles,
             parts.built_in,
             config.interceptors,
-            LateResults(base.catalog, parts.store, config.interceptors, settings.argument_limits),
+            LateResults(base.catalog, parts.offering, parts.store, config.interceptors, settings.argument_limits),
         ),
         direct_batches=DirectBatches(base.catalog, parts.calls, config.interceptors),
         direct_cancel=DirectCancel(settings, overview, parts.canceller, parts.store),

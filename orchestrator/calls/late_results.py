@@ -19,6 +19,7 @@ from toolfleet.orchestrator.status.call_reader import HandleRecord
 from toolfleet.orchestrator.status.handles import Status
 from toolfleet.orchestrator.store.run_store import RunStore
 from toolfleet.orchestrator.tools.chain import Interceptors
+from toolfleet.orchestrator.tools.offer import Offering
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +27,7 @@ class LateResults:
     """Shows what comes late, to the interceptors of one orchestrator."""
 
     catalog: Catalog
+    offering: Offering
     store: RunStore
     interceptors: Interceptors
     limits: ArgumentLimits
@@ -44,10 +46,11 @@ class LateResults:
         return await self._of_run(status, run)
 
     async def _of_run(self, status: Status, run: Run) -> Status:
+        chain = self.interceptors.chosen(run.terms.interceptors)
         scope = CallScope(
             run_id=run.run_id,
-            offered=await self.catalog.offered(),
-            interceptors=self.interceptors.chosen(run.terms.interceptors),
+            offered=await self.offering.known(run) if chain else {},
+            interceptors=chain,
             context=run.terms.context,
             tenant=run.terms.tenant,
         )

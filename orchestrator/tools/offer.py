@@ -135,8 +135,12 @@ class Offering:
         await _served(self._catalog, names, self._interceptors.chosen(interceptors), self._agents.specs)
 
     async def known(self, run: Run) -> dict[str, ToolSpec]:
-        """Whatever is served now, for whom it matters what a tool is and not whether a model may call it."""
-        return {**await self._catalog.offered(), **self._agents.specs, **self._contributed(run)}
+        """Whatever is served now, under the run's names too, for whom it matters what a tool is and not who may call it."""
+        known = {**await self._catalog.offered(), **self._agents.specs, **self._contributed(run)}
+        if self._resolve is not None:
+            meant = {call.tool: self._resolve(call.tool) for call in run.calls if call.tool not in known}
+            known |= {name: known[tool] for name, tool in meant.items() if tool in known}
+        return known
 
     async def search(self, run: Run, arguments: str) -> Returned | Failed:
         """The answer to a call of `search_tools`."""

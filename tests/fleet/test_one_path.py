@@ -168,6 +168,16 @@ async def test_P4_a_rule_about_a_tool_holds_under_every_name_that_a_resolver_giv
     assert (ledger.lines, [tool for tool, _ in discreet.seen]) == ([], ["charge", "echo"])
 
 
+async def test_P4_that_goes_for_a_result_that_comes_late_too(fleet, ledger):
+    softened = OnFailure(execution=lambda call, failed: f"{call.tool} failed" if call.tool == "charge_slowly" else None)
+    model = WrittenModel(reply(call_of("pay", ledger.asks(fails=True))), (AssistantMessage(content="so be it"), "stop"))
+    parts = {"resolve_tool": {"pay": "charge_slowly"}.get, "interceptors": [softened]}
+    async with Orchestrator(model, settings=fleet.settings, **parts) as it:
+        run = await it.run("?", tools=["echo"], slow="handle")
+    assert json.loads(answers(run, "task_result")[0])["error"] == "charge_slowly failed"
+    assert ledger.lines == ["charge"]
+
+
 # --- late results ----------------------------------------------------------------------------------------------------
 
 

@@ -135,7 +135,7 @@ class Offering:
         await _served(self._catalog, names, self._interceptors.chosen(interceptors), self._agents.specs)
 
     async def known(self, run: Run) -> dict[str, ToolSpec]:
-        """Whatever is served now, under the run's names too, for whom it matters what a tool is and not who may call it."""
+        """Whatever is served now, under the names of the run too, for whom it matters only what a tool is."""
         known = {**await self._catalog.offered(), **self._agents.specs, **self._contributed(run)}
         if self._resolve is not None:
             meant = {call.tool: self._resolve(call.tool) for call in run.calls if call.tool not in known}

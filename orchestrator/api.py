@@ -19,12 +19,15 @@ from toolfleet.orchestrator.run.events import Approval
 from toolfleet.orchestrator.run.states import State
 from toolfleet.orchestrator.run.updates import RunUpdate
 from toolfleet.orchestrator.run.value import Run
+from toolfleet.orchestrator.status.below import with_approvals_below
 from toolfleet.orchestrator.status.handles import Status
 from toolfleet.orchestrator.status.overview import CallStanding
 from toolfleet.orchestrator.store.run_store import Head
 from toolfleet.orchestrator.sync import run_sync
 from toolfleet.orchestrator.tools.agents import Agent, Agents
-from toolfleet.orchestrator.tools.interceptors import Interceptor, Interceptors, RequestedToolCall
+from toolfleet.orchestrator.tools.chain import Interceptors
+from toolfleet.orchestrator.tools.interceptors import Interceptor, RequestedToolCall
+from toolfleet.orchestrator.tools.meanings import own_names_must_differ
 from toolfleet.orchestrator.tools.offer import ToolProvider
 from toolfleet.orchestrator.wiring import Config
 from toolfleet.settings import Settings, read_settings
@@ -62,17 +65,21 @@ class Orchestrator(FleetConnection):
 
         `tool_provider` chooses the tools of runs that name none. `resolve_tool` may say which tool a name means that
         was not offered. `needs_approval` adds to what tools themselves require.
+
+        Raises DuplicateTool where two of these would answer to one name, or one to that of a built-in tool.
         """
         asked = settings or read_settings(**({} if redis_url is None else {"redis_url": redis_url}))
+        own_agents = Agents(
+            agents, model="" if model is None else model.name, max_turns=asked.max_turns, max_depth=asked.max_depth
+        )
+        own_interceptors = Interceptors(interceptors, named_interceptors)
+        for names in own_agents.interceptors.values():
+            own_interceptors.chosen(names)
+        own_names_must_differ(own_agents.specs, own_interceptors.brought)
         config = Config(
             model=model,
-            agents=Agents(
-                agents,
-                model="" if model is None else model.name,
-                max_turns=asked.max_turns,
-                max_depth=asked.max_depth,
-            ),
-            interceptors=Interceptors(interceptors, named_interceptors),
+            agents=own_agents,
+            interceptors=own_interceptors,
             tool_provider=tool_provider,
             resolve_tool=resolve_tool,
             on_unknown_tool=on_unknown_tool,
@@ -135,8 +142,12 @@ class Orchestrator(FleetConnection):
         return await self._services.control.wait(run_id)
 
     async def get(self, run_id: str) -> Run:
-        """Return any run as it stands. Raises RunNotFound, StoreUnreachable."""
-        return (await self._services.store.load(run_id)).run
+        """Return any run as it stands, with those calls of its agents' runs that wait for approval.
+
+        Raises RunNotFound, StoreUnreachable.
+        """
+        store = self._services.store
+        return await with_approvals_below(store, (await store.load(run_id)).run)
 
     @exact()
     async def runs(

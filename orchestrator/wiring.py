@@ -22,6 +22,7 @@ from toolfleet.orchestrator.calls.answers import CallAnswers, OnUnknownTool
 from toolfleet.orchestrator.calls.direct_batch import DirectBatches
 from toolfleet.orchestrator.calls.direct_call import DirectCalls
 from toolfleet.orchestrator.calls.direct_cancel import DirectCancel
+from toolfleet.orchestrator.calls.late_results import LateResults
 from toolfleet.orchestrator.calls.placement import Placement
 from toolfleet.orchestrator.calls.services import CallServices
 from toolfleet.orchestrator.calls.terms import CallTerms
@@ -38,6 +39,7 @@ from toolfleet.orchestrator.loop.driver import Runs
 from toolfleet.orchestrator.loop.images import KeptImages
 from toolfleet.orchestrator.loop.rest import Resting
 from toolfleet.orchestrator.loop.scopes import Scopes
+from toolfleet.orchestrator.loop.stopping import Stopping
 from toolfleet.orchestrator.loop.turn import TurnLoop
 from toolfleet.orchestrator.models.protocol import ChatModel
 from toolfleet.orchestrator.status.handles import Handles
@@ -48,7 +50,8 @@ from toolfleet.orchestrator.store.run_store import RunStore
 from toolfleet.orchestrator.store.secret_arguments import Vault
 from toolfleet.orchestrator.tools.agents import Agents
 from toolfleet.orchestrator.tools.builtin import BuiltIn
-from toolfleet.orchestrator.tools.interceptors import Interceptors, RequestedToolCall
+from toolfleet.orchestrator.tools.chain import Interceptors
+from toolfleet.orchestrator.tools.interceptors import RequestedToolCall
 from toolfleet.orchestrator.tools.offer import Offering, ToolProvider
 from toolfleet.settings import Settings
 from toolfleet.wire import Seal
@@ -115,6 +118,7 @@ class _Parts:
     handles: Handles
     built_in: BuiltIn
     canceller: Canceller
+    stopping: Stopping
     artifacts: Artifacts
 
 
@@ -149,16 +153,20 @@ async def open_services(
             settings.max_turns,
             runs=runs,
             store=parts.store,
-            catalog=base.catalog,
             offering=parts.offering,
-            agents=config.agents,
-            interceptors=config.interceptors,
-            canceller=parts.canceller,
+            stopping=parts.stopping,
         ),
         store=parts.store,
         overview=overview,
         canceller=parts.canceller,
-        direct_calls=DirectCalls(base.catalog, parts.calls, parts.handles, parts.built_in),
+        direct_calls=DirectCalls(
+            base.catalog,
+            parts.calls,
+            parts.handles,
+            parts.built_in,
+            config.interceptors,
+            LateResults(base.catalog, parts.offering, parts.store, config.interceptors, settings.argument_limits),
+        ),
         direct_batches=DirectBatches(base.catalog, parts.calls, config.interceptors),
         direct_cancel=DirectCancel(settings, overview, parts.canceller, parts.store),
     )
@@ -188,9 +196,9 @@ def _build_parts(stack: AsyncExitStack, base: _Connected) -> _Parts:
     canceller = Canceller(shared, settings, seal, app)
     built_in = BuiltIn(handles, canceller, artifacts)
     calls = CallServices(
-        placement=Placement(config.agents, config.needs_approval),
+        placement=Placement(config.agents, settings.argument_limits, config.needs_approval),
         terms=CallTerms(settings, base.orchestrator_id, config.agents),
-        answers=CallAnswers(built_in, config.on_unknown_tool),
+        answers=CallAnswers(built_in, settings.argument_limits, config.on_unknown_tool),
         dispatcher=dispatcher,
         gatherer=gatherer,
         vault=Vault(shared, settings),
@@ -204,21 +212,24 @@ def _build_parts(stack: AsyncExitStack, base: _Connected) -> _Parts:
         interceptors=config.interceptors,
     )
     store = RunStore(shared, settings, seal, blocking_client=base.client)
-    return _Parts(calls, offering, store, handles, built_in, canceller, artifacts)
+    return _Parts(calls, offering, store, handles, built_in, canceller, Stopping(store, canceller), artifacts)
 
 
 def _build_loop(stack: AsyncExitStack, base: _Connected, parts: _Parts) -> TurnLoop | None:
     """What takes turns; None without a model."""
-    model = base.config.model
+    model, agents = base.config.model, base.config.agents
+    for own in agents.models:
+        if own is not model:
+            stack.push_async_callback(own.aclose)
     if model is None:
         return None
     stack.push_async_callback(model.aclose)
     scopes = Scopes(parts.offering, base.config.interceptors)
     return TurnLoop(
-        Asking(model, parts.offering, scopes, parts.calls, KeptImages(parts.artifacts)),
+        Asking(model, agents, parts.offering, scopes, parts.calls, KeptImages(parts.artifacts)),
         Calling(scopes, parts.calls, parts.handles),
         Resting(scopes, parts.calls, parts.handles, parts.store, base.seal),
-        parts.canceller,
+        parts.stopping,
     )
 
 

@@ -14,6 +14,7 @@ from toolfleet.misspelt import check_options
 
 WIRE_VERSION: Final = 1
 _UNDO: Final = "-undo"
+_UNSAID: Final = {"attempt": None, "spent": None}
 
 
 class Record(BaseModel):
@@ -111,18 +112,30 @@ class Attempt(Record):
     ended_unix_s: float
 
 
+class Spent(Record):
+    """What a run has used up that answered a call, with all the runs below it."""
+
+    input_tokens: Annotated[int, Field(ge=0)] = 0
+    output_tokens: Annotated[int, Field(ge=0)] = 0
+    cost: Annotated[float, Field(ge=0)] = 0.0
+    calls: dict[str, Annotated[int, Field(ge=0)]] = Field(default_factory=dict)
+    """How many calls of each tool it has asked for."""
+
+
 class ResultRecord(Record):
-    """What results share. Two that say the same are equal, whichever worker has said it."""
+    """What results share. Two that say the same are equal, whoever has said it and whatever that has cost."""
 
     attempt: Attempt | None = Field(default=None, exclude_if=lambda attempt: attempt is None, repr=False)
+    spent: Spent | None = Field(default=None, exclude_if=lambda spent: spent is None, repr=False)
+    """What it has cost, where an agent's run has said it. Of any other call it is not looked at."""
 
     def __eq__(self, other: object) -> bool:
         """Return whether both say the same."""
-        return type(self) is type(other) and self.__dict__ | {"attempt": None} == other.__dict__ | {"attempt": None}
+        return type(self) is type(other) and self.__dict__ | _UNSAID == other.__dict__ | _UNSAID
 
     def __hash__(self) -> int:
         """Equal ones have one hash. Raises TypeError for what holds a dict."""
-        return hash((type(self), *(value for name, value in self.__dict__.items() if name != "attempt")))
+        return hash((type(self), *(value for name, value in self.__dict__.items() if name not in _UNSAID)))
 
 
 class Returned(ResultRecord):

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Literal, cast
+from typing import Final, Literal, cast
 
 import redis.asyncio
 
 from toolfleet.calls import Record
 from toolfleet.keys import ANNOUNCEMENT_TTL_S, Keys
 from toolfleet.tool import ToolSpec
+
+BUILT_IN_NAMES: Final = frozenset({"task_result", "task_cancel", "read_result", "search_tools"})
+"""Names that no tool of a worker may have: orchestrators answer to them themselves, about other calls and tools."""
 
 
 class Announcement(Record):

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from toolfleet import toolbox
-from toolfleet.catalog import command
-from toolfleet.errors import ToolModuleError
+from toolfleet.catalog import BUILT_IN_NAMES, command
+from toolfleet.errors import DuplicateTool, ToolModuleError
 from toolfleet.tool import Tool
 from toolfleet.toolbox import load_tools
 
@@ -28,9 +28,15 @@ def tools_of(names: Sequence[str]) -> dict[str, Tool[..., Any]]:
         raise ToolModuleError("no tool module: name one, for example --import toolfleet.workers.packs.arithmetic")
     sys.path.insert(0, str(Path.cwd()))
     try:
-        return load_tools(names)
+        tools = load_tools(names)
     except ToolModuleError as error:
         raise ToolModuleError(f"{error} ({_place(error.__cause__)})") from error
+    for name in sorted(tools.keys() & BUILT_IN_NAMES):
+        raise DuplicateTool(
+            f"{name} means two things, {tools[name].source} and a built-in tool of every orchestrator: rename yours "
+            "with @tool(name=...)"
+        )
+    return tools
 
 
 def not_served(tools: Iterable[Tool[..., Any]], queues: Collection[str], modules: Sequence[str]) -> list[str]:

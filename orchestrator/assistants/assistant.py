@@ -22,8 +22,10 @@ from toolfleet.misspelt import exact
 from toolfleet.orchestrator.api import Orchestrator
 from toolfleet.orchestrator.assistants.questions import Question, asks, names_of, read_question, system
 from toolfleet.orchestrator.errors import InvalidAssistant, RunExists, RunNotFound
+from toolfleet.orchestrator.models.protocol import ChatModel
 from toolfleet.orchestrator.options import AskOptions, RunOptions
 from toolfleet.orchestrator.run.events import CallRecord
+from toolfleet.orchestrator.run.limits import Limits
 from toolfleet.orchestrator.run.states import State
 from toolfleet.orchestrator.run.updates import CallsRequested, RunBegan, RunEnded, RunUpdate, TextArrived
 from toolfleet.orchestrator.run.value import Run
@@ -97,11 +99,15 @@ def agent_of(
     description: str | None = None,
     tools: Sequence[object] | None = None,
     max_turns: int | None = None,
+    model: ChatModel | None = None,
+    limits: Limits | None = None,
+    interceptors: Sequence[str] = (),
+    model_options: Mapping[str, Any] | None = None,
 ) -> Agent:
     """Return a method of an assistant as a tool of others: its parameters are what a model fills in.
 
-    Pass it to `Orchestrator(agents=…)`. Its description is the docstring, unless that is the template. A run of its own
-    sees nothing of its caller's conversation. Raises InvalidAssistant.
+    Pass it to `Orchestrator(agents=…)`. Its description is the docstring, unless that is the template; what else may be
+    said of it is as with `Agent`. A run of its own sees nothing of its caller's conversation. Raises InvalidAssistant.
     """
     question = read_question(method)
     _, answer = _answer_of(method, question)
@@ -111,6 +117,10 @@ def agent_of(
         tools=question.tools if tools is None else names_of(tools),
         input=question.signature.model,
         max_turns=max_turns,
+        model=model,
+        limits=limits,
+        interceptors=interceptors,
+        model_options=dict(model_options or {}),
         asks=question.messages_for,
         output_type=None if answer is str else answer,
     )

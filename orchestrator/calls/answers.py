@@ -1,19 +1,21 @@
-"""Answers to calls that no worker is asked: refused, built-in, of an interceptor, a search, or of an unknown tool."""
+"""Answers to calls that no worker is asked: refused, built-in, a search, or of an unknown tool."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal
 
+from toolfleet.arguments.parsing import ArgumentLimits
 from toolfleet.calls import Failed, Returned, Submitted, ToolResult
-from toolfleet.orchestrator.calls.interception import as_intercepted
+from toolfleet.orchestrator.calls.interception import intercept_late
 from toolfleet.orchestrator.calls.scope import CallScope
 from toolfleet.orchestrator.errors import UnknownTool
 from toolfleet.orchestrator.run.events import CallRecord
 from toolfleet.orchestrator.run.refusals import unknown_tool
+from toolfleet.orchestrator.status.handles import Status
 from toolfleet.orchestrator.tools.builtin import BUILT_IN, BuiltIn
-from toolfleet.orchestrator.tools.interceptors import owner_of
 
 OnUnknownTool = Literal["tell", "raise"] | Callable[[CallRecord], Awaitable[Returned | Failed]]
 """What becomes of a call of a tool that nobody offered: the model is told, the run fails, or your own answer."""
@@ -24,6 +26,7 @@ class CallAnswers:
     """Answers calls in this process."""
 
     built_in: BuiltIn
+    limits: ArgumentLimits
     on_unknown_tool: OnUnknownTool = "tell"
 
     async def answer(
@@ -35,12 +38,16 @@ class CallAnswers:
         if call.tool not in scope.offered:
             return await self._answer_unknown(call, scope)
         if call.tool in BUILT_IN:
-            return await self.built_in.answer(call.tool, call.arguments, scope.run_id, fetched.__setitem__, scope.tasks)
-        if (owner := owner_of(scope.interceptors, call.tool)) is not None:
-            return await owner.answer(as_intercepted(call, scope, call.arguments))
+            late = partial(self._late, scope)
+            return await self.built_in.answer(
+                call.tool, call.arguments, scope.run_id, fetched=fetched.__setitem__, late=late, tasks=scope.tasks
+            )
         if scope.search is not None:
             return await scope.search(call.arguments)
         return await self._answer_unknown(call, scope)
+
+    async def _late(self, scope: CallScope, status: Status) -> Status:
+        return await intercept_late(status, scope.tasks.get(status.task_id), scope, self.limits)
 
     async def _answer_unknown(self, call: CallRecord, scope: CallScope) -> Returned | Failed:
         failure = unknown_tool(call.tool, scope.offered)

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from toolfleet.calls import Failed, Returned, Submitted, ToolResult, call_id
 from toolfleet.messages import AssistantMessage, Message, ToolMessage
 from toolfleet.orchestrator.calls.group import CallGroup
+from toolfleet.orchestrator.calls.interception import intercept_results
 from toolfleet.orchestrator.calls.rollback import roll_back
 from toolfleet.orchestrator.calls.scope import CallScope
 from toolfleet.orchestrator.calls.services import CallServices
@@ -21,7 +22,8 @@ from toolfleet.orchestrator.options import BatchOptions
 from toolfleet.orchestrator.run.events import Approval, CallRecord
 from toolfleet.orchestrator.run.refusals import denied
 from toolfleet.orchestrator.run.transcript import answered_ids, last_reply, tool_messages
-from toolfleet.orchestrator.tools.interceptors import Interceptors
+from toolfleet.orchestrator.tools.chain import Interceptors
+from toolfleet.orchestrator.tools.offer import offered_to_caller
 from toolfleet.streams import Priority
 
 
@@ -67,22 +69,24 @@ class DirectBatches:
         if options.get("compensate"):
             outcome = await roll_back(self.services, records, outcome, scope)
         self.services.forget(outcome.results)
-        unapproved = {
+        unapproved: dict[str, ToolResult] = {
             record.call_id: denied(record.tool, "it needs approval, and its id is not in `approved`")
             for record in records
             if record.call_id in group.awaiting_approval
         }
-        return records, {**outcome.results, **unapproved}
+        told = await intercept_results(records, unapproved, scope, self.services.terms.limits)
+        return records, {**outcome.results, **told}
 
     async def _scope(
         self, run_id: str, message: AssistantMessage, history: Sequence[Message], options: BatchOptions
     ) -> CallScope:
         timeout_s = options.get("timeout_s")
+        chain = self.interceptors.chosen(())
         return CallScope(
             run_id=run_id,
-            offered=await self.catalog.choose(options.get("tools")),
+            offered=await offered_to_caller(self.catalog, chain, options.get("tools")),
             emit=options.get("on_event"),
-            interceptors=self.interceptors.chosen(()),
+            interceptors=chain,
             context=dict(options.get("context") or {}),
             # As a tool of a run sees it: without the reply that asks for it.
             history=history[: history.index(message)] if message in history else history,

@@ -14,16 +14,21 @@ from typing import Any
 import orjson
 
 from toolfleet.calls import Failed, Returned, Submitted, call_id, run_of
+from toolfleet.masks import mask_arguments
 from toolfleet.orchestrator.calls.group import CallGroup
+from toolfleet.orchestrator.calls.late_results import LateResults
 from toolfleet.orchestrator.calls.scope import CallScope, Emit
 from toolfleet.orchestrator.calls.services import CallServices
 from toolfleet.orchestrator.errors import HandleNotFound
 from toolfleet.orchestrator.fleet.catalog import Catalog
 from toolfleet.orchestrator.run.events import Approval, CallRecord
 from toolfleet.orchestrator.run.terms import RunTerms
-from toolfleet.orchestrator.status.call_reader import HandleRecord
+from toolfleet.orchestrator.status.call_reader import HandleRecord, SingleCall
 from toolfleet.orchestrator.status.handles import Handles, Status
 from toolfleet.orchestrator.tools.builtin import BuiltIn
+from toolfleet.orchestrator.tools.chain import Interceptors
+from toolfleet.orchestrator.tools.offer import offered_to_caller
+from toolfleet.tool import ToolSpec
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +39,8 @@ class DirectCalls:
     services: CallServices
     handles: Handles
     built_in: BuiltIn
+    interceptors: Interceptors
+    late_results: LateResults
 
     async def call(
         self,
@@ -50,13 +57,16 @@ class DirectCalls:
         if patience_s is not None or timeout_s is not None:
             RunTerms.of({"patience_s": patience_s, "timeout_s": timeout_s})
         record = _record(tool, arguments)
+        chain = self.interceptors.chosen(())
         scope = CallScope(
             run_id=run_of(record.call_id),
-            offered=await self.catalog.choose([tool]),
+            offered=await offered_to_caller(self.catalog, chain, [tool]),
             emit=on_event,
             patience_s=patience_s,
             context=dict(context or {}),
             deadline_unix_s=None if timeout_s is None else time.time() + timeout_s,
+            interceptors=chain,
+            tenant=tenant,
         )
         with CallGroup(self.services, [record], scope) as group:
             await group.send()
@@ -65,20 +75,26 @@ class DirectCalls:
         if not outcome.slow:
             return outcome.results[record.call_id]
         sent = record.model_copy(update={"deadline_unix_s": group.deadlines_unix_s[record.call_id]})
+        spec = scope.offered[tool]
         return await self.handles.submit(
-            sent, scope.run_id, queue=scope.offered[tool].queue, priority=scope.priority, principal=tenant
+            sent,
+            scope.run_id,
+            queue=spec.queue,
+            priority=scope.priority,
+            principal=tenant,
+            asked=_asked(record, spec, scope) if chain else None,
         )
 
     async def status(self, handle: str, *, wait_s: float, tenant: str | None = None) -> Status:
         """How the handle's call stands, after waiting for its result. Raises HandleNotFound."""
         record = await self._record_of(handle, tenant)
-        return await self.handles.status(handle, record.run_id, wait_s=wait_s)
+        return await self.late_results.shown(await self.handles.status(handle, record.run_id, wait_s=wait_s), record)
 
     async def cancel(self, handle: str, *, tenant: str | None = None) -> Status:
         """Cancel the handle's call; how it has ended. Raises HandleNotFound."""
         record = await self._record_of(handle, tenant)
         [status] = await self.built_in.cancel([handle], record.run_id)
-        return status
+        return await self.late_results.shown(status, record)
 
     async def _record_of(self, handle: str, tenant: str | None) -> HandleRecord:
         record = await self.handles.record(handle)
@@ -87,6 +103,10 @@ class DirectCalls:
                 "no task has this handle: it is wrong, or its call ended longer ago than results are kept"
             )
         return record
+
+
+def _asked(record: CallRecord, spec: ToolSpec, scope: CallScope) -> SingleCall:
+    return SingleCall(arguments=mask_arguments(record.arguments, spec.input_schema), context=dict(scope.context))
 
 
 def _record(tool: str, arguments: Mapping[str, Any] | str) -> CallRecord:

@@ -17,8 +17,9 @@ from collections import defaultdict
 from collections.abc import Sequence
 from typing import Self
 
+from toolfleet.arguments.parsing import ArgumentLimits
 from toolfleet.calls import Failed, Returned, ToolCall, ToolResult
-from toolfleet.orchestrator.calls.interception import intercept_calls, intercept_results
+from toolfleet.orchestrator.calls.interception import as_intercepted, intercept_calls, intercept_results
 from toolfleet.orchestrator.calls.outcome import GroupOutcome
 from toolfleet.orchestrator.calls.scope import CallScope
 from toolfleet.orchestrator.calls.services import CallServices
@@ -40,11 +41,18 @@ class CallGroup:
         self._scope = scope
         self._barrier = Barrier(scope.tell_end, patient=patient)
         elsewhere = [call for call in calls if place.is_for_others(call, scope)]
-        self.awaiting_approval = tuple(call.call_id for call in elsewhere if place.awaits_approval(call, scope))
+        brought = (
+            [call for call in calls if place.is_for_interceptor(call, scope)] if scope.interceptors.brought else []
+        )
+        self.awaiting_approval = tuple(
+            call.call_id for call in (*elsewhere, *brought) if place.awaits_approval(call, scope)
+        )
         """The calls that a person has to decide about; they are neither sent nor waited for."""
         self._elsewhere = [call for call in elsewhere if call.call_id not in self.awaiting_approval]
-        elsewhere_ids = {call.call_id for call in elsewhere}
-        self._here = [call for call in calls if call.call_id not in elsewhere_ids]
+        self._brought = [call for call in brought if call.call_id not in self.awaiting_approval]
+        placed = {call.call_id for call in (*elsewhere, *brought)}
+        self._here = [call for call in calls if call.call_id not in placed]
+        self._arguments: dict[str, str] = {}
         self._intercepted: dict[str, Returned | Failed] = {}
         self._patience_s: dict[str, float] = {}
         self._outgoing: list[Outgoing] = []
@@ -55,6 +63,8 @@ class CallGroup:
         """Of the calls that were sent just now, by call id."""
         self.direct: list[str] = []
         """Those of them whose result is the run's answer."""
+        self.agents: list[str] = []
+        """Those of them that runs of agents answer."""
 
     def __enter__(self) -> Self:
         return self
@@ -70,10 +80,10 @@ class CallGroup:
 
         Raises StoreUnreachable, and whatever an interceptor raises.
         """
-        arguments = await self._arguments_to_send()
+        self._arguments = await self._arguments_to_send()
         for record in self._elsewhere:
             if record.call_id not in self._intercepted:
-                await self._expect(record, arguments.get(record.call_id, record.arguments))
+                await self._expect(record, self._arguments.get(record.call_id, record.arguments))
         self._dispatch()
         await self._start_agents()
         if self._sent_before:
@@ -86,11 +96,11 @@ class CallGroup:
 
     async def _arguments_to_send(self) -> dict[str, str]:
         """What calls that are not sent yet are to be sent with, where that is not what their record shows."""
-        fresh = [record for record in self._elsewhere if record.deadline_unix_s is None]
+        fresh = [record for record in (*self._elsewhere, *self._brought) if record.deadline_unix_s is None]
         arguments = await self._services.vault.arguments([record.call_id for record in fresh if record.is_masked])
         if not self._scope.interceptors:
             return arguments
-        arguments, self._intercepted = await intercept_calls(fresh, self._scope, arguments)
+        arguments, self._intercepted = await intercept_calls(fresh, self._scope, arguments, self._limits)
         return arguments
 
     async def _expect(self, record: CallRecord, arguments: str) -> None:
@@ -115,6 +125,7 @@ class CallGroup:
         self._scope.tell_start(call, spec)
         if self._services.placement.is_for_agent(call.tool, self._scope):
             self._for_agents.append(call)
+            self.agents.append(call.call_id)
         else:
             self._outgoing.append(Outgoing(call, spec, self._scope.priority))
 
@@ -126,12 +137,10 @@ class CallGroup:
 
     async def _start_agents(self) -> None:
         scope, agents = self._scope, self._services.placement.agents
-        if scope.begin is None:
+        if scope.begin is None or scope.run is None:
             return
         for call in self._for_agents:
-            refusal = await agents.start(
-                call, begin=scope.begin, depth=scope.depth, tenant=scope.tenant, priority=scope.priority
-            )
+            refusal = await agents.start(call, begin=scope.begin, parent=scope.run)
             if refusal is not None:
                 self._services.gatherer.end(call, refusal)
 
@@ -144,17 +153,31 @@ class CallGroup:
         try:
             # What is answered here is answered while workers are at the rest.
             answers = await asyncio.gather(
-                *(self._services.answers.answer(call, self._scope, fetched) for call in self._here)
+                *(self._services.answers.answer(call, self._scope, fetched) for call in self._here),
+                *(self._answer_of_interceptor(call) for call in self._brought),
             )
             await self._barrier.wait()
         finally:
             for timer in timers:
                 timer.cancel()
-        here = zip((call.call_id for call in self._here), answers, strict=True)
+        here = zip((call.call_id for call in (*self._here, *self._brought)), answers, strict=True)
         results: dict[str, ToolResult] = self._barrier.results | self._intercepted | dict(here)
         if self._scope.interceptors:
-            results = await intercept_results(self._elsewhere, results, self._scope)
+            calls = (*self._elsewhere, *self._here, *self._brought)
+            results = await intercept_results(calls, results, self._scope, self._limits)
         return GroupOutcome(results, fetched, frozenset(self._barrier.slow))
+
+    @property
+    def _limits(self) -> ArgumentLimits:
+        return self._services.terms.limits
+
+    async def _answer_of_interceptor(self, record: CallRecord) -> Returned | Failed:
+        """The answer of the interceptor that brought the tool, unless one before it had an answer already."""
+        if (answered := self._intercepted.get(record.call_id)) is not None:
+            return answered
+        arguments = self._arguments.get(record.call_id, record.arguments)
+        call = as_intercepted(record, self._scope, arguments)
+        return await self._scope.interceptors.brought[record.tool].answer(call, self._limits)
 
     def give_up(self) -> None:
         """Expect nothing of this group any more; what is still on its way goes on by itself."""

@@ -28,14 +28,23 @@ class GroupOutcome:
 
 
 def what_was_sent(
-    run: Run, deadlines_unix_s: Mapping[str, float], direct: Collection[str], awaiting_approval: Iterable[str]
+    run: Run,
+    deadlines_unix_s: Mapping[str, float],
+    direct: Collection[str],
+    awaiting_approval: Iterable[str],
+    agents: Collection[str] = (),
 ) -> CallsSent | None:
     """What must be written down of a group that was sent just now; None when nothing of it is new."""
     asked_before = {call.call_id for call in run.calls_owed if call.awaits_approval}
     undecided = tuple(call_id for call_id in awaiting_approval if call_id not in asked_before)
     if not deadlines_unix_s and not undecided:
         return None
-    return CallsSent(deadlines_unix_s=dict(deadlines_unix_s), direct=tuple(direct), awaiting_approval=undecided)
+    return CallsSent(
+        deadlines_unix_s=dict(deadlines_unix_s),
+        direct=tuple(direct),
+        agents=tuple(agents),
+        awaiting_approval=undecided,
+    )
 
 
 def what_came_back(run: Run, outcome: GroupOutcome, handed_out: Mapping[str, Submitted]) -> CallsBack | None:

@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from toolfleet.arguments.parsing import ArgumentLimits
+from toolfleet.arguments.text import readable
+from toolfleet.errors import BadArguments
 from toolfleet.orchestrator.calls.interception import as_intercepted
 from toolfleet.orchestrator.calls.scope import CallScope
 from toolfleet.orchestrator.run.events import CallRecord
@@ -18,6 +21,7 @@ class Placement:
     """Places the calls of one orchestrator."""
 
     agents: Agents
+    limits: ArgumentLimits
     needs_approval: Callable[[RequestedToolCall], bool] | None = None
     """Asks for a person's approval of calls whose tools do not."""
 
@@ -28,17 +32,27 @@ class Placement:
         spec = scope.offered.get(call.tool)
         return call.refusal is None and spec is not None and (spec.queue != OWN_QUEUE or call.tool in self.agents)
 
+    def is_for_interceptor(self, call: CallRecord, scope: CallScope) -> bool:
+        """Whether an interceptor has brought the tool, and answers."""
+        return call.refusal is None and call.tool in scope.interceptors.brought and call.tool in scope.offered
+
     def is_for_agent(self, tool: str, scope: CallScope) -> bool:
         """Whether an agent is asked instead of a worker."""
         return scope.begin is not None and tool in self.agents
 
     def awaits_approval(self, call: CallRecord, scope: CallScope) -> bool:
-        """Whether a person has to decide about a call for others before it is sent."""
+        """Whether a person has to decide about a call for others, or for an interceptor, before it is made."""
         if call.deadline_unix_s is not None or call.approval is not None:
             return False
         if scope.offered[call.tool].requires_approval:
             return True
-        return self.needs_approval is not None and self.needs_approval(as_intercepted(call, scope, call.arguments))
+        if self.needs_approval is None:
+            return False
+        try:
+            text = readable(call.tool, call.arguments, self.limits)
+        except BadArguments:
+            return False  # nothing of it will run
+        return self.needs_approval(as_intercepted(call, scope, text))
 
     def may_go_early(self, call: CallRecord, scope: CallScope) -> bool:
         """Whether a call may be sent before the model has written the rest of its reply."""

@@ -12,8 +12,9 @@ from toolfleet.messages import Message
 from toolfleet.orchestrator.run.events import CallRecord, RunStarted
 from toolfleet.orchestrator.run.terms import Slow
 from toolfleet.orchestrator.run.updates import CallAwaitsApproval, CallEnded, CallProgressed, CallStarted, RunUpdate
+from toolfleet.orchestrator.run.value import Run
 from toolfleet.orchestrator.status.handles import Tasks
-from toolfleet.orchestrator.tools.interceptors import Interceptor
+from toolfleet.orchestrator.tools.chain import NO_CHAIN, Chain
 from toolfleet.streams import Priority
 from toolfleet.tool import ToolSpec
 
@@ -39,15 +40,15 @@ class CallScope:
     """How long its calls may take before they count as slow; None: what each tool says."""
     context: Mapping[str, Any] = field(default_factory=dict)
     deadline_unix_s: float | None = None
-    interceptors: Sequence[Interceptor] = ()
+    interceptors: Chain = NO_CHAIN
     search: Callable[[str], Awaitable[Returned | Failed]] | None = None
     """Answers a call of `search_tools`."""
     values: Mapping[str, Any] = field(default_factory=dict)
     """What the run's tools share."""
     history: Sequence[Message] = ()
     """The conversation so far, for tools that want it."""
-    depth: int = 0
-    """How many runs stand above this one."""
+    run: Run | None = None
+    """The run whose calls they are, as it stood when its reply had come; None for a caller with a loop of their own."""
     tenant: str = ""
     """The tenant whose calls they are."""
     priority: Priority = Priority.NORMAL

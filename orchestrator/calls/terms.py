@@ -6,6 +6,7 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
+from toolfleet.arguments.parsing import ArgumentLimits
 from toolfleet.calls import ToolCall
 from toolfleet.context import HISTORY
 from toolfleet.orchestrator.calls.scope import CallScope
@@ -22,6 +23,11 @@ class CallTerms:
     settings: Settings
     orchestrator_id: str
     agents: Agents
+
+    @property
+    def limits(self) -> ArgumentLimits:
+        """What is taken from a model."""
+        return self.settings.argument_limits
 
     def tool_call(self, record: CallRecord, spec: ToolSpec | None, scope: CallScope, arguments: str) -> ToolCall:
         """The call as its worker gets it. Without a spec only what was sent before can be waited for."""

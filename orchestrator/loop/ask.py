@@ -35,11 +35,13 @@ from toolfleet.orchestrator.models.protocol import (
     Restarted,
     TextDelta,
 )
+from toolfleet.orchestrator.run.call_ids import with_distinct_ids
 from toolfleet.orchestrator.run.events import ModelReplied
 from toolfleet.orchestrator.run.limits import TIMED_OUT
 from toolfleet.orchestrator.run.structured import instruction, problem_with
 from toolfleet.orchestrator.run.updates import CallArgumentsArrived, CallsRequested, TextArrived
 from toolfleet.orchestrator.run.value import Run
+from toolfleet.orchestrator.tools.agents import Agents
 from toolfleet.orchestrator.tools.offer import Offering
 from toolfleet.points import Point, reached
 from toolfleet.tool import ToolSpec
@@ -60,9 +62,10 @@ class RunTimedOut(ToolfleetError):
 
 @dataclass(frozen=True, slots=True)
 class Asking:
-    """Asks one model for replies."""
+    """Asks one model for replies, and agents' own models for those of their runs."""
 
     model: ChatModel
+    agents: Agents
     offering: Offering
     scopes: Scopes
     services: CallServices
@@ -123,7 +126,9 @@ class Asking:
         self, run: Run, offered: Mapping[str, ToolSpec], message: AssistantMessage
     ) -> tuple[AssistantMessage, tuple[str, ...]]:
         """A reply as it may be stored: each call with an id of its own, secrets kept elsewhere."""
-        return await self.services.vault.keep(_with_distinct_ids(message), run.run_id, run.turn + 1, offered)
+        if message.tool_calls:
+            message = with_distinct_ids(message, _ids_in(run.messages))
+        return await self.services.vault.keep(message, run.run_id, run.turn + 1, offered)
 
     async def _listen(self, work: RunAtWork, offered: Mapping[str, ToolSpec], early: EarlyCalls) -> ReplyComplete:
         run = work.run
@@ -131,7 +136,8 @@ class Asking:
         clock = asyncio.timeout(left_s)
         try:
             messages = await self.images.put_back(_messages_for_model(run), run.run_id)
-            async with clock, aclosing(self._stream(run, messages, offered)) as events:
+            model = self.agents.model_of(run) or self.model
+            async with clock, aclosing(_stream(model, run, messages, offered)) as events:
                 async for event in events:
                     if isinstance(event, ReplyComplete):
                         return event
@@ -141,17 +147,18 @@ class Asking:
             if clock.expired():
                 raise RunTimedOut(TIMED_OUT) from None
             raise
-        raise ModelReplyInvalid(f"{self.model.name} ended its reply without completing it")
+        raise ModelReplyInvalid(f"{model.name} ended its reply without completing it")
 
-    def _stream(
-        self, run: Run, messages: Sequence[Message], offered: Mapping[str, ToolSpec]
-    ) -> AsyncGenerator[ModelEvent, None]:
-        # A model that must call a tool in each turn never answers: `tool_choice` is for the first turn only.
-        asked = run.terms.model_options
-        options = {name: value for name, value in asked.items() if name != "tool_choice" or run.turn == 0}
-        if not options:
-            return self.model.stream(messages, list(offered.values()))
-        return self.model.stream(messages, list(offered.values()), extra_body=options)
+
+def _stream(
+    model: ChatModel, run: Run, messages: Sequence[Message], offered: Mapping[str, ToolSpec]
+) -> AsyncGenerator[ModelEvent, None]:
+    # A model that must call a tool in each turn never answers: `tool_choice` is for the first turn only.
+    asked = run.terms.model_options
+    options = {name: value for name, value in asked.items() if name != "tool_choice" or run.turn == 0}
+    if not options:
+        return model.stream(messages, list(offered.values()))
+    return model.stream(messages, list(offered.values()), extra_body=options)
 
 
 def _pass_on(event: ModelEvent, work: RunAtWork, offered: Mapping[str, ToolSpec], early: EarlyCalls) -> None:
@@ -193,13 +200,6 @@ def _problem_with_answer(run: Run, said: AssistantMessage) -> str | None:
     return problem
 
 
-def _with_distinct_ids(message: AssistantMessage) -> AssistantMessage:
-    """The reply with every call's id its own: some providers double or omit them, and answers are paired by id."""
-    seen: set[str] = set()
-    calls = []
-    for position, call in enumerate(message.tool_calls):
-        if not call.id or call.id in seen:
-            call = call.model_copy(update={"id": f"{call.id or 'call'}-{position}"})  # noqa: PLW2901  # the same call, by its own id
-        seen.add(call.id)
-        calls.append(call)
-    return message.model_copy(update={"tool_calls": tuple(calls)})
+def _ids_in(messages: Sequence[Message]) -> set[str]:
+    """The ids of all the calls that a conversation has asked for."""
+    return {call.id for message in messages if isinstance(message, AssistantMessage) for call in message.tool_calls}

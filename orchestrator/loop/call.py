@@ -57,7 +57,7 @@ class Calling:
 
     async def _record_sent(self, work: RunAtWork, group: CallGroup, scope: CallScope) -> None:
         """Write down what was sent: an orchestrator that takes over waits for these calls, and sends them no more."""
-        sent = what_was_sent(work.run, group.deadlines_unix_s, group.direct, group.awaiting_approval)
+        sent = what_was_sent(work.run, group.deadlines_unix_s, group.direct, group.awaiting_approval, group.agents)
         # Calls that could not be sent are not written down as sent; `wait` raises what has stopped them.
         if sent is None or not await group.reach_queues():
             return

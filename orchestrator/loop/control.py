@@ -6,9 +6,7 @@ Any orchestrator may be asked about any run; who works on it hears of what was w
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import AsyncGenerator, Callable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 
 import structlog
@@ -18,17 +16,14 @@ from toolfleet.errors import CallerError, StoreUnreachable
 from toolfleet.messages import Message
 from toolfleet.orchestrator.calls.scope import Emit
 from toolfleet.orchestrator.errors import OrchestratorClosed, RunExists, RunNotFound, RunNotOpen
-from toolfleet.orchestrator.fleet.cancel import Canceller, CancelRequest
-from toolfleet.orchestrator.fleet.catalog import Catalog
 from toolfleet.orchestrator.loop.driver import Runs
+from toolfleet.orchestrator.loop.stopping import Stopping
 from toolfleet.orchestrator.options import RunOptions, conversation, run_started
-from toolfleet.orchestrator.run.events import Approval, ApprovalGiven, RunResumed, RunStarted, RunStopped
+from toolfleet.orchestrator.run.events import Approval, ApprovalGiven, RunResumed, RunStarted
 from toolfleet.orchestrator.run.updates import RunBegan, RunEnded, RunUpdate
 from toolfleet.orchestrator.run.value import Run
 from toolfleet.orchestrator.store.journal import write_from_outside
 from toolfleet.orchestrator.store.run_store import RunStore
-from toolfleet.orchestrator.tools.agents import Agents
-from toolfleet.orchestrator.tools.interceptors import Interceptors, contributed
 from toolfleet.orchestrator.tools.offer import Offering
 
 log = structlog.get_logger("toolfleet.orchestrator")
@@ -43,11 +38,8 @@ class RunControl:
     default_max_turns: int
     runs: Runs
     store: RunStore
-    catalog: Catalog
     offering: Offering
-    agents: Agents
-    interceptors: Interceptors
-    canceller: Canceller
+    stopping: Stopping
 
     # --- begin --------------------------------------------------------------------------------------------------
 
@@ -117,17 +109,7 @@ class RunControl:
 
     async def cancel(self, run_id: str, reason: str) -> Run:
         """End a run now, and cancel what is under way for it. Raises RunNotOpen, RunNotFound."""
-        under_way = (await self.store.load(run_id)).run.calls_under_way
-        # Written first: a run that heard of a cancelled call before would go on with that as a result.
-        run = await write_from_outside(self.store, run_id, RunStopped(state="cancelled", reason=reason))
-        for call in under_way:
-            with suppress(RunNotFound, RunNotOpen):
-                await self.cancel(call.call_id, reason)  # an agent's run has its call's id
-        now = time.time()
-        await self.canceller.cancel(
-            [CancelRequest(call.call_id, call.tool, call.deadline_unix_s or now) for call in under_way]
-        )
-        return run
+        return await self.stopping.cancel(run_id, reason)
 
     async def resume(self, run_id: str, messages: str | Sequence[Message]) -> Run:
         """Let a run that has ended go on. Raises RunNotOpen, RunNotFound."""
@@ -166,12 +148,9 @@ class RunControl:
             chosen = await self.offering.chosen_at_start(messages, options.get("context") or {})
             options = {**options, "tools": chosen}
         started = run_started(messages, options, model=model, default_max_turns=self.default_max_turns)
-        tools = started.terms.tools
         # Of interceptors elsewhere nothing is known here: a run that names one which is not there fails, and says so.
-        own = contributed(self.interceptors.chosen(() if is_elsewhere else started.terms.interceptors))
-        served = None if tools is None else [name for name in tools if name not in self.agents and name not in own]
         # Now, and not at the first turn: whoever asks for a tool that nobody serves should hear of it at once.
-        await self.catalog.choose(served)
+        await self.offering.must_be_clear(started.terms.tools, () if is_elsewhere else started.terms.interceptors)
         return started
 
 

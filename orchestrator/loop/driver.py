@@ -11,19 +11,20 @@ import asyncio
 from collections.abc import Coroutine, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Final
 
 import structlog
 
 from toolfleet.calls import Progress, ToolResult
 from toolfleet.errors import BrokerUnreachable, StoreUnreachable
-from toolfleet.orchestrator.calls.scope import Emit
+from toolfleet.orchestrator.calls.scope import BeginRun, Emit
 from toolfleet.orchestrator.errors import LostRun, RunIsOver, RunNotFound
 from toolfleet.orchestrator.fleet.gather import Gatherer
 from toolfleet.orchestrator.loop.at_work import RunAtWork
 from toolfleet.orchestrator.loop.turn import TurnLoop
 from toolfleet.orchestrator.run.events import RunStarted
-from toolfleet.orchestrator.run.updates import CallEnded, CallProgressed, RunEnded
+from toolfleet.orchestrator.run.updates import CallAwaitsApproval, CallEnded, CallProgressed, RunEnded, RunUpdate
 from toolfleet.orchestrator.run.value import Run
 from toolfleet.orchestrator.store.journal import Journal
 from toolfleet.orchestrator.store.run_store import RunStore
@@ -82,6 +83,10 @@ class Runs:
         live.fresh = Journal(self.store, stored, self.orchestrator_id)
         self._work_on(live)
         return True
+
+    def _beginning_below(self, emit: Emit | None) -> BeginRun:
+        """How agents' runs begin below a run: whoever looks on at that hears of their calls that wait for a person."""
+        return self.begin if emit is None else partial(self.begin, emit=partial(_tell_of_approvals, emit))
 
     async def _work_on_unheard(self, run_id: str) -> None:
         """Work on a run that we have stored without hearing so, because Redis went away: nobody else would."""
@@ -196,7 +201,7 @@ class Runs:
         try:
             journal = live.journal = await self._open_journal(live)
             if self.loop is not None and not journal.run.state.is_terminal:
-                await self.loop.drive(RunAtWork(journal, live.emit, self.begin))
+                await self.loop.drive(RunAtWork(journal, live.emit, self._beginning_below(live.emit)))
         except RunIsOver:
             pass
         except (LostRun, RunNotFound) as lost:
@@ -260,6 +265,11 @@ class Runs:
         task = asyncio.create_task(work)
         self._background.add(task)
         task.add_done_callback(self._background.discard)
+
+
+def _tell_of_approvals(emit: Emit, update: RunUpdate) -> None:
+    if isinstance(update, CallAwaitsApproval):
+        emit(update)
 
 
 def _tool_of(run: Run, call_id: str) -> str:

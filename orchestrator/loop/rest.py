@@ -18,7 +18,7 @@ import structlog
 from toolfleet.calls import Submitted, ToolResult
 from toolfleet.errors import Refused
 from toolfleet.messages import AssistantMessage, Message, RequestedCall, ToolMessage
-from toolfleet.orchestrator.calls.interception import intercept_results
+from toolfleet.orchestrator.calls.interception import intercept_late, intercept_results
 from toolfleet.orchestrator.calls.outcome import masked_and_back
 from toolfleet.orchestrator.calls.services import CallServices
 from toolfleet.orchestrator.errors import HandleNotFound
@@ -63,7 +63,8 @@ class Resting:
             reached(Point.PARKED, run.run_id)
             return False
         self.services.gatherer.unwatch(run.run_id, under_way)
-        results = await intercept_results(under_way.values(), results, await self.scopes.for_late_results(run))
+        scope = await self.scopes.for_late_results(run)
+        results = await intercept_results(under_way.values(), results, scope, self.services.terms.limits)
         if work.emit:
             for call_id, result in results.items():
                 tool = under_way[call_id].tool
@@ -110,12 +111,15 @@ class Resting:
             await self._keep_early_results(open_calls, statuses)
             return False
         self.services.gatherer.unwatch(run.run_id, ids)
+        scope = await self.scopes.for_late_results(run)
+        limits = self.services.terms.limits
+        statuses = [
+            await intercept_late(status, call, scope, limits) for call, status in zip(open_calls, statuses, strict=True)
+        ]
+        results = _results(open_calls, statuses)
         messages = [
             message for call, status in zip(open_calls, statuses, strict=True) for message in _late(call, status)
         ]
-        results = await intercept_results(
-            open_calls, _results(open_calls, statuses), await self.scopes.for_late_results(run)
-        )
         await work.journal.append(SlowResultDelivered(results=results, messages=tuple(messages)))
         self.services.forget(results)
         return True

@@ -13,7 +13,7 @@ from toolfleet.orchestrator.calls.scope import CallScope
 from toolfleet.orchestrator.loop.at_work import RunAtWork
 from toolfleet.orchestrator.run.states import State
 from toolfleet.orchestrator.run.value import Run
-from toolfleet.orchestrator.tools.interceptors import Interceptors
+from toolfleet.orchestrator.tools.chain import Interceptors
 from toolfleet.orchestrator.tools.offer import Offering
 from toolfleet.tool import ToolSpec
 
@@ -39,9 +39,15 @@ class Scopes:
     async def for_late_results(self, run: Run) -> CallScope:
         """What interceptors are told of a call that is back after its run has rested."""
         chain = self.interceptors.chosen(run.terms.interceptors)
-        # Without interceptors nobody looks at the specs, and a worker that has them need not be there.
-        offered = await self.offering.for_calls(run) if chain else {}
-        return CallScope(run_id=run.run_id, offered=offered, context=run.terms.context, interceptors=chain)
+        # Without interceptors nobody looks at the specs.
+        offered = await self.offering.known(run) if chain else {}
+        return CallScope(
+            run_id=run.run_id,
+            offered=offered,
+            context=run.terms.context,
+            interceptors=chain,
+            tenant=run.terms.tenant,
+        )
 
     def _scope(self, work: RunAtWork, offered: Mapping[str, ToolSpec]) -> CallScope:
         run = work.run
@@ -60,7 +66,7 @@ class Scopes:
             # Without the reply itself: calls may be sent before the last of it has come.
             history=run.messages[:-1] if run.state is State.CALLING else run.messages,
             tasks=run.tasks if run.terms.slow == "handle" else {},
-            depth=run.depth,
+            run=run,
             tenant=run.terms.tenant,
             priority=run.terms.priority,
         )

@@ -22,15 +22,14 @@ import structlog
 from toolfleet.calls import ToolResult
 from toolfleet.errors import BrokerUnreachable, StoreUnreachable, ToolfleetError
 from toolfleet.orchestrator.errors import LostRun, Overtaken, RunIsOver
-from toolfleet.orchestrator.fleet.cancel import Canceller, CancelRequest
 from toolfleet.orchestrator.loop.ask import Asking
 from toolfleet.orchestrator.loop.at_work import RunAtWork
 from toolfleet.orchestrator.loop.call import Calling
 from toolfleet.orchestrator.loop.rest import Resting
+from toolfleet.orchestrator.loop.stopping import Stopping
 from toolfleet.orchestrator.run.events import CallsBack, CallsHandedOver, RunStopped
 from toolfleet.orchestrator.run.limits import breach, over_limit
 from toolfleet.orchestrator.run.states import State
-from toolfleet.orchestrator.run.value import Run
 
 log = structlog.get_logger("toolfleet.orchestrator")
 
@@ -42,7 +41,7 @@ class TurnLoop:
     asking: Asking
     calling: Calling
     resting: Resting
-    canceller: Canceller
+    stopping: Stopping
     _is_draining: bool = field(default=False, init=False)
 
     def drain(self) -> None:
@@ -100,7 +99,7 @@ class TurnLoop:
         run = work.run
         results: dict[str, ToolResult] = {call.call_id: over_limit(call.tool, reason) for call in run.calls_owed}
         # Before their answers are written down, after which no call is under way any more.
-        await self._cancel_calls(run)
+        await self.stopping.cancel_calls(run, reason)
         await work.journal.append(CallsBack(results=results, messages=run.messages_with(results)))
         await self._fail(work, reason)
 
@@ -108,10 +107,4 @@ class TurnLoop:
         """End the run as failed; nobody wants what is still under way for it."""
         run = work.run
         await work.journal.append(RunStopped(state="failed", reason=reason))
-        await self._cancel_calls(run)
-
-    async def _cancel_calls(self, run: Run) -> None:
-        now = time.time()
-        await self.canceller.cancel(
-            [CancelRequest(call.call_id, call.tool, call.deadline_unix_s or now) for call in run.calls_under_way]
-        )
+        await self.stopping.cancel_calls(run, reason)

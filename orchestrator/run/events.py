@@ -9,7 +9,7 @@ from typing import Annotated, Final, Literal
 
 from pydantic import Field, TypeAdapter
 
-from toolfleet.calls import Failed, Record, Submitted, ToolResult
+from toolfleet.calls import Failed, Record, ResultRecord, Spent, Submitted, ToolResult
 from toolfleet.messages import AssistantMessage, Message, ToolMessage, Usage
 from toolfleet.orchestrator.run.terms import RunTerms
 
@@ -40,11 +40,19 @@ class CallRecord(Record):
     """Its result is the run's answer, if those of its neighbours are too."""
     awaits_approval: bool = False
     approval: Approval | None = None
+    is_agents: bool = False
+    """A run of an agent answers it, whose id is that of the call."""
     handle: str = ""
     """The ticket it got when its patience was used up."""
     result: ToolResult | None = None
     late_result: ToolResult | None = None
     """What a submitted call came to in the end."""
+
+    @property
+    def spent(self) -> Spent | None:
+        """What the run has used up that answered it; None for a call that no run has answered."""
+        known = (self.late_result or self.result) if self.is_agents else None
+        return known.spent if isinstance(known, ResultRecord) else None
 
     @property
     def is_slow_and_open(self) -> bool:
@@ -73,6 +81,8 @@ class RunStarted(Record):
     """The call whose result this run's answer is."""
     depth: int = 0
     """How many runs stand above this one."""
+    agent: str = ""
+    """The agent whose own model is asked; empty where it is that of the orchestrator."""
     started_unix_s: float = 0.0
 
 
@@ -107,6 +117,8 @@ class CallsSent(Record):
     deadlines_unix_s: dict[str, float]
     direct: tuple[str, ...] = ()
     """Those whose result is the run's answer."""
+    agents: tuple[str, ...] = ()
+    """Those that runs of agents answer."""
     awaiting_approval: tuple[str, ...] = ()
 
 

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import TYPE_CHECKING, Annotated, Final
 
 from pydantic import Field
 
-from toolfleet.calls import Failed, FailureKind, Record
+from toolfleet.calls import Failed, FailureKind, Record, Spent
 
 if TYPE_CHECKING:
     from toolfleet.orchestrator.run.events import CallRecord
@@ -31,8 +31,12 @@ TIMED_OUT: Final = "the run's deadline has passed"
 Count = Annotated[int, Field(ge=1)]
 
 
+class NothingLeft(Exception):  # not an error: the call is answered with it
+    """A limit leaves nothing for the run of an agent; the text says which."""
+
+
 class Limits(Record):
-    """What one answer may cost; None: without limit."""
+    """What one answer may cost, that of its agents included; None: without limit."""
 
     calls: Count | None = 150
     calls_per_tool: Count | None = 40
@@ -46,8 +50,12 @@ class Limits(Record):
     """Per million tokens."""
 
     def cost_of(self, run: Run) -> float:
-        """What the run has cost so far."""
-        return (run.usage.input_tokens * self.input_price + run.usage.output_tokens * self.output_price) / 1e6
+        """What the run has cost so far: its own tokens by these prices, its agents' runs by theirs."""
+        below = [call.spent for call in run.calls if call.spent is not None]
+        input_tokens = run.usage.input_tokens - sum(each.input_tokens for each in below)
+        output_tokens = run.usage.output_tokens - sum(each.output_tokens for each in below)
+        own = (input_tokens * self.input_price + output_tokens * self.output_price) / 1e6
+        return own + sum(each.cost for each in below)
 
 
 def breach(run: Run, now_unix_s: float) -> str | None:
@@ -62,13 +70,66 @@ def breach(run: Run, now_unix_s: float) -> str | None:
 
 def _too_many_calls(run: Run) -> str | None:
     limits, recent = run.terms.limits, run.recent_calls
-    asked = Counter(call.tool for call in recent)
+    asked = calls_counted(recent)
     busiest = max(asked, key=asked.__getitem__, default="")
-    if limits.calls is not None and len(recent) > limits.calls:
+    if limits.calls is not None and asked.total() > limits.calls:
         return f"the limit of {limits.calls} calls is reached"
     if limits.calls_per_tool is not None and asked[busiest] > limits.calls_per_tool:
         return f"the limit of {limits.calls_per_tool} calls of one tool is reached by {busiest}"
     return LOOP if max(repetitions(recent).values(), default=0) > AGAIN_MAX else None
+
+
+def calls_counted(calls: Iterable[CallRecord]) -> Counter[str]:
+    """How many calls of each tool these are, with those of the runs that have answered some of them."""
+    asked = Counter[str]()
+    for call in calls:
+        asked[call.tool] += 1
+        if call.spent is not None:
+            asked.update(call.spent.calls)
+    return asked
+
+
+def spent_by(run: Run) -> Spent:
+    """All that a run has used up, with the runs below it."""
+    return Spent(
+        input_tokens=run.usage.input_tokens,
+        output_tokens=run.usage.output_tokens,
+        cost=run.terms.limits.cost_of(run),
+        calls=dict(calls_counted(run.calls)),
+    )
+
+
+def limits_below(parent: Run, own: Limits, tools: Collection[str], *, sharing: int) -> Limits:
+    """What the run of an agent may use up: what the agent says itself, and no more than its share of what is left.
+
+    `tools` are those that it may call, none for one that makes no calls; `sharing` is how many runs of agents share it.
+    Raises NothingLeft when nothing is left that it needs.
+    """
+    limits, asked = parent.terms.limits, calls_counted(parent.recent_calls)
+    busiest = max((times for name, times in asked.items() if name in tools), default=0)
+    tokens = parent.usage.input_tokens + parent.usage.output_tokens
+    # One that has no tools cannot make the call that it is allowed.
+    least = 0 if tools else 1
+    shares = {
+        "calls": _share(limits.calls, asked.total(), sharing, least=least),
+        "calls_per_tool": _share(limits.calls_per_tool, busiest, sharing, least=least),
+        "tokens": _share(limits.tokens, tokens, sharing),
+    }
+    cost = None if limits.cost is None else (limits.cost - limits.cost_of(parent)) / sharing
+    for name, share in {**shares, "cost": cost}.items():
+        if share is not None and share <= 0:
+            raise NothingLeft(f"the limit of {getattr(limits, name):g} {name.replace('_', ' ')} leaves nothing for it")
+    shared = {name: _narrowest(getattr(own, name), share) for name, share in {**shares, "cost": cost}.items()}
+    prices = {name: getattr(own, name) or getattr(limits, name) for name in ("input_price", "output_price")}
+    return Limits.model_validate({**shared, **prices})
+
+
+def _share(limit: int | None, used: int, sharing: int, *, least: int = 0) -> int | None:
+    return None if limit is None else max(least, (limit - used) // sharing)
+
+
+def _narrowest(*limits: float | None) -> float | None:
+    return min((limit for limit in limits if limit is not None), default=None)
 
 
 def _too_expensive(run: Run) -> str | None:

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from toolfleet.calls import Failed, FailureKind, Returned
+from toolfleet.orchestrator.run.limits import spent_by
 from toolfleet.orchestrator.run.states import State
 from toolfleet.orchestrator.run.value import Run
 
 
 def result_for_parent(run: Run) -> Returned | Failed:
     """What the call that started a run comes to, now that the run has ended."""
+    spent = spent_by(run)
     match run.state:
         case State.DONE:
-            return Returned(content=run.answer or "")
+            return Returned(content=run.answer or "", spent=spent)
         case State.CANCELLED:
-            return Failed(kind=FailureKind.CANCELLED, message=f"it was cancelled: {run.reason}")
+            return Failed(kind=FailureKind.CANCELLED, message=f"it was cancelled: {run.reason}", spent=spent)
         case _:
-            return Failed(kind=FailureKind.ERROR, message=f"it ended without an answer: {run.reason}")
+            reason = f"it ended without an answer: {run.reason}"
+            return Failed(kind=FailureKind.ERROR, message=reason, spent=spent)

@@ -58,6 +58,7 @@ class Run(Record):
     deadline_unix_s: float | None = None
     parent_call_id: str | None = None
     depth: int = 0
+    agent: str = ""
     started_unix_s: float = 0.0
     turn: int = 0
     offered: tuple[str, ...] | None = None
@@ -70,6 +71,9 @@ class Run(Record):
     streamed: tuple[CallRecord, ...] = ()
     """Calls of a reply that is still being written."""
     usage: Usage = Usage()
+    """What its model has read and written, and those of its agents, once each run of theirs has ended."""
+    awaiting_below: tuple[CallRecord, ...] = ()
+    """The calls of its agents' runs that a person has to decide about: known to whoever has asked `get` for the run."""
     answer: str | None = None
     reason: str | None = None
 
@@ -155,8 +159,9 @@ class Run(Record):
 
     @property
     def awaiting_approval(self) -> tuple[CallRecord, ...]:
-        """The calls that a person has to decide about."""
-        return tuple(call for call in self.calls_owed if call.awaits_approval and call.approval is None)
+        """The calls that a person has to decide about: its own, and those of its agents as far as they are known."""
+        own = tuple(call for call in self.calls_owed if call.awaits_approval and call.approval is None)
+        return own + self.awaiting_below
 
     @property
     def calls_to_send(self) -> tuple[CallRecord, ...]:
@@ -245,7 +250,11 @@ class Run(Record):
             call_id_: {"awaits_approval": True} for call_id_ in event.awaiting_approval
         }
         for call_id_, deadline_unix_s in event.deadlines_unix_s.items():
-            changes[call_id_] = {"deadline_unix_s": deadline_unix_s, "is_direct": call_id_ in event.direct}
+            changes[call_id_] = {
+                "deadline_unix_s": deadline_unix_s,
+                "is_direct": call_id_ in event.direct,
+                "is_agents": call_id_ in event.agents,
+            }
         return self._to(Change.CALLS_SENT, calls=self._updated(changes))
 
     def _sent_early(self, event: CallsSent) -> Run:
@@ -266,17 +275,24 @@ class Run(Record):
             call_id_: {"late_result": result} for call_id_, result in event.fetched.items()
         }
         calls = self._updated(changes)
-        messages = self.messages + event.messages
+        messages, usage = self.messages + event.messages, self._usage_after(calls)
         if len(event.results) < len(self.calls_owed):
-            return self._to(Change.SOME_CALLS_BACK, messages=messages, calls=calls)
+            return self._to(Change.SOME_CALLS_BACK, messages=messages, calls=calls, usage=usage)
         last = [call for call in calls if call.turn == self.turn]
         fetched = [call for call in calls if call.call_id in event.fetched]
         values = self._values_after([call.late_result for call in fetched] + [call.result for call in last])
         direct = [call.result for call in last if call.is_direct and isinstance(call.result, Returned)]
         if len(direct) == len(last):
             answer = "\n\n".join(result.content for result in direct)
-            return self._to(Change.RESULTS_ARE_THE_ANSWER, messages=messages, calls=calls, values=values, answer=answer)
-        return self._to(Change.ALL_CALLS_BACK, messages=messages, calls=calls, values=values)
+            return self._to(
+                Change.RESULTS_ARE_THE_ANSWER,
+                messages=messages,
+                calls=calls,
+                usage=usage,
+                values=values,
+                answer=answer,
+            )
+        return self._to(Change.ALL_CALLS_BACK, messages=messages, calls=calls, usage=usage, values=values)
 
     def _parked(self, event: CallsParked) -> Run:
         self._must_owe(event.handles)
@@ -298,12 +314,23 @@ class Run(Record):
         return self._to(Change.APPROVAL_GIVEN, calls=self._updated({event.call_id: change}))
 
     def _delivered(self, event: SlowResultDelivered) -> Run:
+        calls = self._updated({call_id_: {"late_result": result} for call_id_, result in event.results.items()})
         return self._to(
             Change.SLOW_RESULT_DELIVERED,
             messages=self.messages + event.messages,
-            calls=self._updated({call_id_: {"late_result": result} for call_id_, result in event.results.items()}),
+            calls=calls,
+            usage=self._usage_after(calls),
             values=self._values_after(event.results.values()),
         )
+
+    def _usage_after(self, calls: Iterable[CallRecord]) -> Usage:
+        """What is used up once these are the calls: what runs of agents have used is added when their result comes."""
+        usage = self.usage
+        for before, call in zip(self.calls, calls, strict=True):
+            if before is not call and before.spent is None and call.spent is not None:
+                spent = call.spent
+                usage += Usage(input_tokens=spent.input_tokens, output_tokens=spent.output_tokens)
+        return usage
 
     def _values_after(self, results: Iterable[ToolResult | None]) -> dict[str, Any]:
         """What tools share, with what these returned merged in, in the order of the calls."""

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final, NamedTuple, cast
 
 import redis.asyncio
+from pydantic import Field
 
 from toolfleet import jobs
 from toolfleet.calls import Failed, FailureKind, Progress, Record, Returned, Submitted, run_of
@@ -35,6 +36,14 @@ OWN_QUEUE: Final = "orchestrator"
 """What tools name as their queue that no worker is asked: the built-in ones, and agents, whose call is a run."""
 
 
+class SingleCall(Record):
+    """What was asked for by a call that is part of no run, for the interceptors that its result is shown to."""
+
+    arguments: str = Field(repr=False)
+    """With secrets masked."""
+    context: dict[str, Any] = Field(repr=False)
+
+
 class HandleRecord(Record):
     """What a handle stands for."""
 
@@ -48,6 +57,8 @@ class HandleRecord(Record):
     principal: str = ""
     """The tenant whose call it is; no other one may ask."""
     priority: int = int(Priority.NORMAL)
+    asked: SingleCall | None = Field(default=None, exclude_if=lambda asked: asked is None)
+    """None where no interceptor was there when the call was made, and for a call of a run."""
 
 
 @dataclass(frozen=True, slots=True)

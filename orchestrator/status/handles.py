@@ -28,9 +28,10 @@ from toolfleet.orchestrator.status.call_reader import (
     CallReader,
     FoundCall,
     HandleRecord,
+    SingleCall,
     recorded_result,
 )
-from toolfleet.orchestrator.status.call_state import CallState
+from toolfleet.orchestrator.status.call_state import CallState, result_state
 from toolfleet.orchestrator.store.run_store import RunStore
 from toolfleet.settings import Settings
 from toolfleet.streams import Priority
@@ -78,6 +79,10 @@ class Status(Record):
         """Whether asking again would change nothing: the call has ended, or there is no such handle."""
         return self.state.is_terminal or not self.call_id
 
+    def ended_with(self, result: Returned | Failed) -> Status:
+        """The same with another result, of which its state tells."""
+        return self.model_copy(update={"result": result, "state": result_state(result)})
+
     def shown(self) -> dict[str, Any]:
         """What a model reads, with the state as its `status`; a finished task's result is its tool's own content."""
         shown = self.model_dump(mode="json", exclude={"state", "result", "call_id"}, exclude_defaults=True)
@@ -111,8 +116,12 @@ class Handles:
         queue: str,
         priority: Priority = Priority.NORMAL,
         principal: str = "",
+        asked: SingleCall | None = None,
     ) -> Submitted:
-        """A handle for a call that goes on by itself: the one it has, or a new one, its record written first."""
+        """A handle for a call that goes on by itself: the one it has, or a new one, its record written first.
+
+        `asked` is what interceptors will be shown of it, where no run remembers that.
+        """
         handle = call.handle or secrets.token_urlsafe(16)
         if not call.handle:
             deadline_unix_s = call.deadline_unix_s or time.time()
@@ -125,6 +134,7 @@ class Handles:
                 queue=queue,
                 principal=principal,
                 priority=int(priority),
+                asked=asked,
             )
             await self._client.set(
                 self._settings.keys.handle(handle), record.model_dump_json(), ex=_ttl_s(deadline_unix_s)

@@ -20,6 +20,7 @@ from toolfleet.orchestrator.errors import RunNotFound
 from toolfleet.orchestrator.fleet.catalog import Catalog
 from toolfleet.orchestrator.run.events import CallRecord, CallsBack, CallsSent, RunStarted, SlowResultDelivered
 from toolfleet.orchestrator.run.value import Run
+from toolfleet.orchestrator.status.below import with_approvals_below
 from toolfleet.orchestrator.status.call_reader import AskedCall, CallReader, FoundCall, handle_of
 from toolfleet.orchestrator.status.call_state import CallState
 from toolfleet.orchestrator.store.run_store import Entry, RunStore, folded
@@ -103,6 +104,7 @@ class Overview:
     async def run(self, run_id: str) -> RunOverview:
         """A run and its calls. Raises RunNotFound, StoreUnreachable."""
         run, times = await self._read(run_id)
+        run = await with_approvals_below(self._store, run)
         found = await self._calls.read([AskedCall.of(call, priority=run.terms.priority) for call in run.calls])
         tools = await self._catalog.offered()
         return RunOverview(

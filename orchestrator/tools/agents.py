@@ -7,21 +7,30 @@ run itself is like any other, and may go on in another orchestrator than its par
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from toolfleet.calls import Effect, Failed, FailureKind, ToolCall
-from toolfleet.errors import DuplicateTool, InvalidTool
+from toolfleet.errors import DuplicateTool, InvalidTool, ToolfleetError
 from toolfleet.messages import Message, SystemMessage, UserMessage
 from toolfleet.misspelt import exact
+from toolfleet.orchestrator.models.protocol import ChatModel
 from toolfleet.orchestrator.run.events import RunStarted
+from toolfleet.orchestrator.run.limits import Limits, NothingLeft, calls_counted, limits_below, over_limit
 from toolfleet.orchestrator.run.refusals import bad_arguments
 from toolfleet.orchestrator.run.terms import RunTerms
-from toolfleet.streams import Priority
+from toolfleet.orchestrator.run.value import Run
 from toolfleet.tool import ToolSpec
+
+ANY_TOOL: Final = "*"
+"""Stands for the tools of the fleet that a run has not called yet."""
+
+
+class AgentMissing(ToolfleetError):
+    """A run is an agent's with a model of its own, and whoever goes on with it has no such agent."""
 
 
 class Task(BaseModel):
@@ -47,6 +56,14 @@ class Agent:
     tools: Sequence[str] | None = None
     input: type[BaseModel] = Task
     max_turns: int | None = None
+    model: ChatModel | None = None
+    """Asked instead of the orchestrator's, and closed with it. Whoever may go on with its runs needs the same agent."""
+    limits: Limits | None = None
+    """What one answer of it may use up, and never more than is left to its caller; None: the default limits."""
+    interceptors: Sequence[str] = ()
+    """Names of the orchestrator's interceptors that its calls pass besides those that its caller's pass."""
+    model_options: Mapping[str, Any] = field(default_factory=dict)
+    """What its model is asked with besides the conversation: temperature, … in its provider's words."""
     asks: Callable[[BaseModel], Sequence[Message]] | None = None
     """How it is told what it was called with; None: its instructions, then the task or the input as JSON."""
     output_type: Any = None
@@ -85,10 +102,35 @@ class Agents:
             if not agent.name.strip():
                 raise InvalidTool("an agent needs a name")
             self._agents[agent.name] = agent
+            # Now, and not at its first call: whoever writes it should hear of what cannot be meant.
+            RunTerms.of({"model_options": agent.model_options, "max_turns": agent.max_turns})
         self._model = model
         self._max_turns = max_turns
         self._max_depth = max_depth
         self.specs: Mapping[str, ToolSpec] = {name: agent.spec for name, agent in self._agents.items()}
+
+    @property
+    def models(self) -> list[ChatModel]:
+        """The agents' own models, each once."""
+        own = [agent.model for agent in self._agents.values() if agent.model is not None]
+        return list({id(model): model for model in own}.values())
+
+    @property
+    def interceptors(self) -> dict[str, tuple[str, ...]]:
+        """The names of each agent's own interceptors."""
+        return {name: tuple(agent.interceptors) for name, agent in self._agents.items()}
+
+    def model_of(self, run: Run) -> ChatModel | None:
+        """The model that a run's agent has of its own, if it is one's. Raises AgentMissing."""
+        if not run.agent:
+            return None
+        agent = self._agents.get(run.agent)
+        if agent is None or agent.model is None:
+            raise AgentMissing(
+                f"run {run.run_id} is one of the agent {run.agent}, which has a model of its own and is not here: give "
+                "every orchestrator of one model the same agents"
+            )
+        return agent.model
 
     def __contains__(self, name: str) -> bool:
         return name in self._agents
@@ -104,45 +146,65 @@ class Agents:
         call: ToolCall,
         *,
         begin: Callable[[RunStarted], Awaitable[bool]],
-        depth: int,
-        tenant: str = "",
-        priority: Priority = Priority.NORMAL,
+        parent: Run,
     ) -> Failed | None:
         """Start the run of a call with `begin`; its result comes as that of any call. A Failed when it may not start.
 
         `begin` stores a run and works on it, unless it is stored already. The run has its caller's tenant, context and
-        priority; everything else the agent says itself.
+        priority, passes its caller's interceptors and keeps within what its caller's limits leave; within that the
+        agent says everything itself.
         """
         agent = self._agents[call.tool]
-        if depth >= self._max_depth:
+        if parent.depth >= self._max_depth:
             message = f"{call.tool} was not started: {self._max_depth} runs stand above it already (max_depth)."
             return Failed(kind=FailureKind.LIMIT, message=message)
         try:
             messages = agent.messages(call.arguments)
+            tools = self._callable_by(agent, parent)
+            limits = limits_below(parent, agent.limits or Limits(), tools, sharing=self._sharing(parent))
         except ValidationError as error:
             return bad_arguments(call.tool, error)
+        except NothingLeft as reason:
+            return over_limit(call.tool, str(reason))
         await begin(
             RunStarted(
                 run_id=call.call_id,
                 messages=messages,
                 model=self._model,
-                terms=self._terms(agent, call, tenant, priority),
+                terms=self._terms(agent, call, parent.terms, limits),
                 deadline_unix_s=call.deadline_unix_s,
                 parent_call_id=call.call_id,
-                depth=depth + 1,
+                depth=parent.depth + 1,
+                agent="" if agent.model is None else agent.name,
                 started_unix_s=time.time(),
             )
         )
         return None
 
-    def _terms(self, agent: Agent, call: ToolCall, tenant: str, priority: Priority) -> RunTerms:
+    def _callable_by(self, agent: Agent, parent: Run) -> Collection[str]:
+        """What an agent may call: those it names or, where it names none, whatever its caller may, but no agents."""
+        if agent.tools is not None:
+            return agent.tools
+        return {name for name in calls_counted(parent.recent_calls) if name not in self._agents} | {ANY_TOOL}
+
+    def _sharing(self, parent: Run) -> int:
+        """How many runs of agents share what is left to their caller: those it waits for, and those it is to begin."""
+        return sum(
+            call.tool in self._agents and call.refusal is None and (call.result is None or call.is_slow_and_open)
+            for call in parent.calls
+        )
+
+    def _terms(self, agent: Agent, call: ToolCall, above: RunTerms, limits: Limits) -> RunTerms:
         return RunTerms.of(
             {
                 "tools": agent.tools,
                 "context": call.context,
                 "max_turns": agent.max_turns or self._max_turns,
                 "output_schema": None if agent.output_type is None else TypeAdapter(agent.output_type).json_schema(),
-                "tenant": tenant,
-                "priority": priority,
+                "interceptors": tuple(dict.fromkeys((*above.interceptors, *agent.interceptors))),
+                "limits": limits,
+                "model_options": agent.model_options,
+                "tenant": above.tenant,
+                "priority": above.priority,
             }
         )

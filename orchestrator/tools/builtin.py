@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final, Literal, Self
 
 import orjson
@@ -35,6 +35,11 @@ TASK_RESULT: Final = "task_result"
 TASK_CANCEL: Final = "task_cancel"
 
 Fetched = Callable[[str, Returned | Failed], None]
+
+SEARCH_TOOLS: Final = "search_tools"
+
+Late = Callable[[Status], Awaitable[Status]]
+"""What is done with a late result before the model is given it."""
 
 
 def _without_defaults(schema: dict[str, Any]) -> None:
@@ -121,9 +126,12 @@ class BuiltIn:
         self._answers = Answers()
 
     async def answer(
-        self, name: str, arguments: str, run_id: str, fetched: Fetched, tasks: Tasks = NO_TASKS
+        self, name: str, arguments: str, run_id: str, *, fetched: Fetched, late: Late, tasks: Tasks = NO_TASKS
     ) -> Returned | Failed:
-        """The result of one call of a built-in tool; `tasks` are those that the run's history knows."""
+        """The result of one call of a built-in tool; `tasks` are those that the run's history knows.
+
+        `late` makes of each task what the model is told of it, and `fetched` hears of that.
+        """
         if name == READ_RESULT.name:
             return await self._artifacts.answer(arguments, run_id)
         try:
@@ -136,6 +144,7 @@ class BuiltIn:
             statuses = await self._results(asked, run_id, tasks)
         else:
             statuses = await self.cancel(asked.tasks, run_id, tasks)
+        statuses = [await late(status) for status in statuses]
         for status in statuses:
             if status.result is not None:
                 fetched(status.call_id, status.result)

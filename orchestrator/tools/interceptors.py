@@ -8,15 +8,14 @@ Around the tool itself, on its worker, stand the worker's own interceptors.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from toolfleet.calls import Failed, FailureKind, Returned
 from toolfleet.messages import SystemMessage, UserMessage
 from toolfleet.misspelt import exact
-from toolfleet.orchestrator.errors import ModelError, UnknownInterceptor
+from toolfleet.orchestrator.errors import ModelError
 from toolfleet.orchestrator.models.protocol import ChatModel, reply
-from toolfleet.orchestrator.status.call_reader import OWN_QUEUE
 from toolfleet.tool import ToolSpec
 
 Result = Returned | Failed
@@ -30,19 +29,26 @@ class RequestedToolCall:
     run_id: str
     tool: str
     arguments: str
-    """JSON text, as the model wrote it."""
+    """The text of one JSON object: as the model wrote it, repaired where it was none. Only `after` sees a text that
+    nothing could be made of, with the failure that came of it."""
     spec: ToolSpec
     context: Mapping[str, Any] = field(default_factory=dict)
+    tenant: str = ""
+    """Whose call it is."""
 
 
 class Interceptor:
     """Override what you need. What its methods raise ends the run; a result is a call's way to fail."""
 
     tools: Sequence[ToolSpec] = ()
-    """Tools that its runs have besides their own; it answers them itself, and no worker is asked."""
+    """Tools that its runs have besides their own; it answers them itself, and no worker is asked. Read once."""
 
     async def answer(self, call: RequestedToolCall) -> Result:
-        """The result of a call of one of its own tools; asked again if its orchestrator is lost meanwhile."""
+        """The result of a call of one of its own tools; asked again if its orchestrator is lost meanwhile.
+
+        The call has been through all that any other goes through: approval, where its spec wants one, every
+        interceptor's `before`, and a check of its arguments against its schema.
+        """
         return Failed(kind=FailureKind.UNKNOWN_TOOL, message=f"nobody answers {call.tool}")
 
     async def before(self, call: RequestedToolCall) -> RequestedToolCall | Result:
@@ -121,46 +127,3 @@ class Emulation(Interceptor):
         except ModelError as error:
             return Failed(kind=FailureKind.ERROR, message=f"{call.tool} could not be emulated: {error}")
         return Returned(content=played.message.content)
-
-
-class Interceptors:
-    """Those of an orchestrator: some for every call, some for the runs that name them."""
-
-    def __init__(self, always: Sequence[Interceptor] = (), named: Mapping[str, Interceptor] | None = None) -> None:
-        self._always = tuple(always)
-        self._named = dict(named or {})
-
-    def chosen(self, names: Sequence[str]) -> tuple[Interceptor, ...]:
-        """The chain for a run. Raises UnknownInterceptor."""
-        if missing := [name for name in names if name not in self._named]:
-            known = ", ".join(sorted(self._named)) or "none"
-            raise UnknownInterceptor(f"no interceptor {', '.join(missing)}; this orchestrator has {known}")
-        return self._always + tuple(self._named[name] for name in names)
-
-
-def contributed(chain: Sequence[Interceptor]) -> dict[str, ToolSpec]:
-    """The tools that the interceptors of a run bring along, by name."""
-    return {spec.name: spec.model_copy(update={"queue": OWN_QUEUE}) for each in chain for spec in each.tools}
-
-
-def owner_of(chain: Sequence[Interceptor], tool: str) -> Interceptor | None:
-    """Who answers a tool; of several the last, whose spec is the one that was offered."""
-    return next((each for each in reversed(chain) if any(spec.name == tool for spec in each.tools)), None)
-
-
-async def before_all(chain: Sequence[Interceptor], call: RequestedToolCall) -> RequestedToolCall | Result:
-    """The call after the whole chain, or the result of the first one that had one."""
-    for interceptor in chain:
-        outcome = await interceptor.before(call)
-        if not isinstance(outcome, RequestedToolCall):
-            return outcome
-        # The id joins it with its answer, the tool with its spec; an interceptor changes what the tool is given.
-        call = replace(outcome, call_id=call.call_id, run_id=call.run_id, tool=call.tool, spec=call.spec)
-    return call
-
-
-async def after_all(chain: Sequence[Interceptor], call: RequestedToolCall, result: Result) -> Result:
-    """The result after the whole chain, in reverse."""
-    for interceptor in reversed(chain):
-        result = await interceptor.after(call, result)
-    return result

@@ -15,6 +15,7 @@ import stamina
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from toolfleet.calls import Effect, Failed, Returned
+from toolfleet.catalog import BUILT_IN_NAMES
 from toolfleet.messages import Message
 from toolfleet.orchestrator.errors import UnknownTool
 from toolfleet.orchestrator.fleet.catalog import Catalog
@@ -22,8 +23,15 @@ from toolfleet.orchestrator.run.refusals import bad_arguments
 from toolfleet.orchestrator.run.value import Run
 from toolfleet.orchestrator.status.call_reader import OWN_QUEUE
 from toolfleet.orchestrator.tools.agents import Agents
-from toolfleet.orchestrator.tools.builtin import built_in_for
-from toolfleet.orchestrator.tools.interceptors import Interceptors, contributed
+from toolfleet.orchestrator.tools.builtin import SEARCH_TOOLS, built_in_for
+from toolfleet.orchestrator.tools.chain import Chain, Interceptors
+from toolfleet.orchestrator.tools.meanings import (
+    AGENT,
+    BUILT_IN_TOOL,
+    WORKERS_TOOL,
+    of_interceptor,
+    one_meaning_each,
+)
 from toolfleet.tool import ToolSpec
 
 TOOLS_BACK_WITHIN_S: Final = 30.0
@@ -32,8 +40,6 @@ TOOLS_BACK_WITHIN_S: Final = 30.0
 _ONCE_TOOLS_ARE_BACK: Final = stamina.AsyncRetryingCaller(attempts=None, timeout=TOOLS_BACK_WITHIN_S, wait_max=1.0).on(
     UnknownTool
 )
-
-SEARCH_TOOLS: Final = "search_tools"
 
 FOUND: Final = "found_tools"
 """The attribute of a search's result that names what it found."""
@@ -121,6 +127,21 @@ class Offering:
                     visible[call.tool] = everything[name]
         return visible
 
+    async def must_be_clear(self, names: Sequence[str] | None, interceptors: Sequence[str]) -> None:
+        """Raises UnknownTool for a name that nobody serves, DuplicateTool for one that means two things.
+
+        `names` are those of a run that is about to begin, None for all; the catalog may change later.
+        """
+        await _served(self._catalog, names, self._interceptors.chosen(interceptors), self._agents.specs)
+
+    async def known(self, run: Run) -> dict[str, ToolSpec]:
+        """Whatever is served now, under the names of the run too, for whom it matters only what a tool is."""
+        known = {**await self._catalog.offered(), **self._agents.specs, **self._contributed(run)}
+        if self._resolve is not None:
+            meant = {call.tool: self._resolve(call.tool) for call in run.calls if call.tool not in known}
+            known |= {name: known[tool] for name, tool in meant.items() if tool in known}
+        return known
+
     async def search(self, run: Run, arguments: str) -> Returned | Failed:
         """The answer to a call of `search_tools`."""
         try:
@@ -142,16 +163,46 @@ class Offering:
         return {**tools, **self._contributed(run), **built_in_for(run)}
 
     def _contributed(self, run: Run) -> dict[str, ToolSpec]:
-        return contributed(self._interceptors.chosen(run.terms.interceptors))
+        return self._interceptors.chosen(run.terms.interceptors).specs
 
     async def _tools(self, run: Run, names: Sequence[str] | None) -> dict[str, ToolSpec]:
         async def choose() -> dict[str, ToolSpec]:
             agents = self._agents.choose(names, depth=run.depth)
-            elsewhere = agents.keys() | self._contributed(run).keys()
-            in_catalog = None if names is None else [name for name in names if name not in elsewhere]
-            return {**await self._catalog.choose(in_catalog), **agents}
+            brought = self._interceptors.chosen(run.terms.interceptors)
+            return {**await _served(self._catalog, names, brought, self._agents.specs), **agents}
 
         return await _ONCE_TOOLS_ARE_BACK(choose)
+
+
+async def offered_to_caller(catalog: Catalog, chain: Chain, names: Sequence[str] | None) -> dict[str, ToolSpec]:
+    """What a caller with a loop of their own may call: tools of workers and of interceptors, those named or all.
+
+    Raises UnknownTool for a name that is neither, DuplicateTool for one that is both.
+    """
+    served = await _served(catalog, names, chain, {})
+    if not chain.brought:
+        return served
+    return {**served, **{name: spec for name, spec in chain.specs.items() if names is None or name in names}}
+
+
+async def _served(
+    catalog: Catalog, names: Sequence[str] | None, chain: Chain, agents: Mapping[str, ToolSpec]
+) -> dict[str, ToolSpec]:
+    """The tools of workers among these names, or all. Raises UnknownTool, and DuplicateTool for what is another too."""
+    offered = await catalog.offered()
+    for name in (*BUILT_IN_NAMES, *agents, *chain.brought):
+        if name in offered and (names is None or name in names):
+            one_meaning_each({name: WORKERS_TOOL}, {name: _own_meaning(name, chain, agents)})
+    if names is not None and (agents or chain.brought):
+        names = [name for name in names if name not in agents and name not in chain.brought]
+    return await catalog.choose(names)
+
+
+def _own_meaning(name: str, chain: Chain, agents: Mapping[str, ToolSpec]) -> str:
+    """What a name means that this orchestrator answers itself."""
+    if name in BUILT_IN_NAMES:
+        return BUILT_IN_TOOL
+    return AGENT if name in agents else of_interceptor(chain.brought[name].owner)
 
 
 def found_in(run: Run) -> set[str]:

@@ -15,7 +15,10 @@ from toolfleet.errors import DuplicateTool
 from toolfleet.messages import SystemMessage, ToolMessage
 from toolfleet.orchestrator import Agent, Orchestrator
 from toolfleet.orchestrator.models import REHEARSAL_MODEL, OpenAIChat, RehearsalServer
+from toolfleet.orchestrator.run.events import CallRecord
 from toolfleet.orchestrator.run.states import State
+from toolfleet.orchestrator.run.terms import RunTerms
+from toolfleet.orchestrator.run.value import Run
 
 WAIT_S = 30
 
@@ -80,10 +83,11 @@ async def test_P6_an_input_model_is_what_the_parent_fills_in_and_the_child_reads
     async with Orchestrator(model=model, agents=[agent], settings=fleet.settings) as it:
         agents, begin = it._config.agents, it._services.runs.begin
         assert agents.specs["expert"].input_schema["required"] == ["subject"]
-        refused = await agents.start(call_of("expert", '{"depth": 2}'), begin=begin, depth=0)
+        parent = Run(run_id="p", messages=(), terms=RunTerms(), calls=(record_of("expert"),))
+        refused = await agents.start(call_of("expert", '{"depth": 2}'), begin=begin, parent=parent)
         assert refused.kind is FailureKind.BAD_ARGUMENTS
         assert "subject" in refused.message
-        assert await agents.start(call_of("expert", '{"subject": "rivers"}'), begin=begin, depth=0) is None
+        assert await agents.start(call_of("expert", '{"subject": "rivers"}'), begin=begin, parent=parent) is None
         child = await it.wait("p.1.0")
         await it.delete("p.1.0")
     assert json.loads(child.messages[0].content) == {"subject": "rivers", "depth": 1}
@@ -122,9 +126,9 @@ async def test_a_childs_result_reaches_a_parent_that_was_adopted(orchestrator, s
 
 
 async def test_a_child_without_an_answer_is_a_failed_call(orchestrator):
-    hurried = Agent("hurried", "Has one turn.", tools=["echo"], max_turns=1)
+    hurried = Agent("breathless", "Has one turn.", tools=["echo"], max_turns=1)
     async with orchestrator(hurried) as it:
-        run = await it.run(asks("hurried", 'call echo {"value": 1} then call echo {"value": 2}'))
+        run = await it.run(asks("breathless", 'call echo {"value": 1} then call echo {"value": 2}'))
     assert run.calls[0].result.kind is FailureKind.ERROR
     assert "limit of 1 turns" in run.calls[0].result.message
 
@@ -132,6 +136,10 @@ async def test_a_child_without_an_answer_is_a_failed_call(orchestrator):
 def test_two_agents_of_one_name_are_refused(orchestrator):
     with pytest.raises(DuplicateTool, match="helper"):
         orchestrator(HELPER, HELPER)
+
+
+def record_of(agent):
+    return CallRecord(call_id="p.1.0", turn=1, requested_id="1", tool=agent, arguments="{}")
 
 
 def call_of(agent, arguments):

@@ -3,11 +3,11 @@
 import pytest
 from pydantic import ValidationError
 
-from toolfleet.calls import Returned
+from toolfleet.calls import Returned, Spent, Submitted
 from toolfleet.messages import AssistantMessage, RequestedCall, ToolMessage, Usage, UserMessage
 from toolfleet.orchestrator import Limits
-from toolfleet.orchestrator.run.events import CallsBack, ModelReplied, RunStarted
-from toolfleet.orchestrator.run.limits import TIMED_OUT, breach
+from toolfleet.orchestrator.run.events import CallsBack, CallsSent, ModelReplied, RunStarted, SlowResultDelivered
+from toolfleet.orchestrator.run.limits import TIMED_OUT, NothingLeft, breach, limits_below, spent_by
 from toolfleet.orchestrator.run.terms import RunTerms
 from toolfleet.orchestrator.run.value import Run
 from toolfleet.settings import Settings
@@ -57,3 +57,75 @@ def test_B7_no_turn_begins_after_the_deadline(now_unix_s, reason):
 def test_B7_a_limit_that_allows_nothing_is_refused(limits):
     with pytest.raises(ValidationError):
         Limits(**limits)
+
+
+# --- runs below ------------------------------------------------------------------------------------------------------
+
+SPENT = Spent(input_tokens=30, output_tokens=3, cost=2.0, calls={"add": 2, "find": 3})
+
+
+def with_agents(*names: str, limits: Limits | None = None) -> Run:
+    """A run that has sent these calls, all of them of agents."""
+    run = Run.start(RunStarted(run_id="r", messages=(), terms=RunTerms(limits=limits or Limits())))
+    asked = tuple(RequestedCall(id=f"a{n}", name=name, arguments="{}") for n, name in enumerate(names))
+    run = run.on(ModelReplied(message=AssistantMessage(tool_calls=asked), usage=Usage(input_tokens=1, output_tokens=1)))
+    ids = [call.call_id for call in run.calls_owed]
+    return run.on(CallsSent(deadlines_unix_s=dict.fromkeys(ids, 1e9), agents=tuple(ids)))
+
+
+def back(run: Run, *results: Returned | Submitted) -> Run:
+    by_id = {call.call_id: result for call, result in zip(run.calls_owed, results, strict=True)}
+    return run.on(CallsBack(results=by_id, messages=run.messages_with(by_id)))
+
+
+def test_P6_what_runs_below_have_used_is_added_when_their_results_come_and_once():
+    run = back(with_agents("one", "two"), Returned(content="1", spent=SPENT), Submitted(handle="h"))
+    assert run.usage == Usage(input_tokens=31, output_tokens=4)
+    late = {run.calls[1].call_id: Returned(content="2", spent=SPENT)}
+    asked = AssistantMessage(tool_calls=(RequestedCall(id="f", name="task_result", arguments="{}"),))
+    fetched = run.on(ModelReplied(message=asked))
+    for _ in range(2):  # a model may ask for it again
+        [call] = fetched.calls_owed
+        answer = {call.call_id: Returned(content="2")}
+        fetched = fetched.on(CallsBack(results=answer, messages=fetched.messages_with(answer), fetched=late))
+        assert fetched.usage == Usage(input_tokens=61, output_tokens=7)
+        fetched = fetched.on(ModelReplied(message=asked))
+    assert spent_by(fetched).calls == {"one": 1, "two": 1, "add": 4, "find": 6, "task_result": 3}
+    waiting = run.on(ModelReplied(message=AssistantMessage(content="done")))
+    assert waiting.on(SlowResultDelivered(results=late, messages=())).usage == Usage(input_tokens=61, output_tokens=7)
+
+
+def test_P6_what_a_worker_says_of_costs_is_not_looked_at():
+    run = Run.start(RunStarted(run_id="r", messages=(), terms=RunTerms()))
+    asked = AssistantMessage(tool_calls=(RequestedCall(id="a", name="add", arguments="{}"),))
+    run = run.on(ModelReplied(message=asked))
+    run = run.on(CallsSent(deadlines_unix_s={run.calls_owed[0].call_id: 1e9}))
+    run = back(run, Returned(content="1", spent=SPENT))
+    assert run.usage == Usage()
+    assert spent_by(run).calls == {"add": 1}
+
+
+def test_P6_cost_of_a_run_below_counts_by_its_own_prices():
+    limits = Limits(cost=3.0, input_price=1e6)
+    run = back(with_agents("one", limits=limits), Returned(content="1", spent=SPENT))
+    assert limits.cost_of(run) == 1 + 2.0
+    assert breach(run, 0.0) is None
+    more = run.on(ModelReplied(message=AssistantMessage(content=""), usage=Usage(input_tokens=1), problem="no"))
+    assert breach(more, 0.0) == "the limit of 3 in cost is reached"
+
+
+def test_P6_a_run_below_gets_its_share_of_what_is_left_and_no_more_than_it_wants():
+    limits = Limits(calls=22, calls_per_tool=10, tokens=103, cost=9.0, input_price=1e6, output_price=2e6)
+    run = back(with_agents("one", "two", limits=limits), Returned(content="1", spent=SPENT), Submitted(handle="h"))
+    got = limits_below(run, Limits(), ("find", "other"), sharing=2)
+    # 2 calls of its own and 5 below; 3 of the latter of `find`. 35 tokens. One token in and one out, and 2.0 below.
+    assert got == Limits(calls=7, calls_per_tool=3, tokens=34, cost=2.0, input_price=1e6, output_price=2e6)
+    modest = limits_below(run, Limits(calls=1, tokens=5, input_price=7.0), ("find",), sharing=1)
+    assert (modest.calls, modest.tokens, modest.input_price, modest.output_price) == (1, 5, 7.0, 2e6)
+
+
+@pytest.mark.parametrize("limits", [Limits(calls=1), Limits(calls_per_tool=1), Limits(tokens=2)])
+def test_P6_a_run_below_that_nothing_is_left_for_is_refused_with_the_limit(limits):
+    run = with_agents("one", limits=limits)
+    with pytest.raises(NothingLeft, match=r"the limit of \d .* leaves nothing for it"):
+        limits_below(run, Limits(), ("one",), sharing=1)

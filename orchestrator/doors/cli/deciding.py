@@ -17,6 +17,7 @@ from toolfleet.orchestrator.doors.cli.sessions import Session, act
 from toolfleet.orchestrator.doors.cli.wording import one_line, plural
 from toolfleet.orchestrator.errors import AmbiguousId, RunNotFound, RunNotOpen
 from toolfleet.orchestrator.run.events import Approval, CallRecord
+from toolfleet.orchestrator.status.below import with_approvals_below
 
 Named = Annotated[
     str, typer.Argument(metavar="ID", help="A call's id (RUN.TURN.POSITION), or its run's if no other call waits.")
@@ -80,6 +81,7 @@ async def _find_meant(session: Session, named: str, *, everything: bool) -> list
     if call_id is not None:
         return [call_id]
     run = (await session.store.load(await session.store.named(named))).run
+    run = await with_approvals_below(session.store, run)
     waiting = run.awaiting_approval
     if not waiting:
         raise RunNotOpen(f"no call of run {run.run_id} waits for approval: the run is {run.state}")

@@ -5,7 +5,7 @@ Puts the parts together and takes them apart; each noun has its routes in a modu
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from http import HTTPStatus
@@ -74,13 +74,14 @@ def create_app(
     model: ChatModel | None = None,
     *,
     options: ApiOptions | None = None,
+    interceptors: Sequence[Interceptor] = (),
     named_interceptors: Mapping[str, Interceptor] | None = None,
     adopts: bool = True,
 ) -> FastAPI:
     """Make the ASGI application. `model` is closed with it; without one, runs are for orchestrators elsewhere.
 
-    `named_interceptors` are those that requests may ask for, as with `Orchestrator`. The application finds its fleet as
-    `Orchestrator` does, when its lifespan begins.
+    `interceptors` see every call, `named_interceptors` are those that requests may ask for, as with `Orchestrator`. The
+    application finds its fleet as `Orchestrator` does, when its lifespan begins.
     """
     options = options or ApiOptions()
 
@@ -89,7 +90,13 @@ def create_app(
         async with AsyncExitStack() as stack:
             name = "" if model is None else model.name
             orchestrator = await stack.enter_async_context(
-                Orchestrator(model, settings=settings, adopts=adopts, named_interceptors=named_interceptors)
+                Orchestrator(
+                    model,
+                    settings=settings,
+                    adopts=adopts,
+                    interceptors=interceptors,
+                    named_interceptors=named_interceptors,
+                )
             )
             found = orchestrator.settings
             client = connect_async(found)

@@ -34,7 +34,7 @@ from toolfleet.orchestrator.errors import RunNotFound, RunNotOpen
 from toolfleet.orchestrator.options import RunOptions, options_given
 from toolfleet.orchestrator.run.events import Approval
 from toolfleet.orchestrator.run.states import State
-from toolfleet.orchestrator.run.updates import CallProgressed, RunUpdate, TextArrived
+from toolfleet.orchestrator.run.updates import CallAwaitsApproval, CallProgressed, RunUpdate, TextArrived
 from toolfleet.orchestrator.run.value import Run
 from toolfleet.orchestrator.status.overview import CallStanding
 from toolfleet.orchestrator.store.run_store import FIRST
@@ -56,8 +56,11 @@ STREAM: Final[dict[int | str, dict[str, Any]]] = {
     }
 }
 
-LIVE: Final = (TextArrived, CallProgressed)
-"""Events that are not stored; they are told to whoever listens while they happen."""
+LIVE: Final = (TextArrived, CallProgressed, CallAwaitsApproval)
+"""Events that are not stored; they are told to whoever listens while they happen.
+
+That a call of the run itself waits for approval is stored too, and so told twice; that of an agent's run is not.
+"""
 
 router = APIRouter(prefix="/v1/runs", tags=["runs"], route_class=JsonRoute)
 Through = Annotated[Door, Depends(door_of)]
@@ -174,8 +177,9 @@ async def go_on(run_id: str, asked: GoOnRequest, grant: Runner, door: Through) -
 async def decide(run_id: str, asked: ApprovalRequest, grant: Runner, door: Through) -> Response:
     """Let a call that waits for a person's approval run, or deny it."""
     await door.must_see(run_id, grant)
-    if run_of(asked.call_id) != run_id:
+    if not asked.call_id.startswith(f"{run_id}."):  # a call of its own, or of a run of one of its agents
         raise RunNotFound(f"run {run_id} has no call {asked.call_id}")
+    await door.must_see(run_of(asked.call_id), grant)
     arguments = None if asked.arguments is None else orjson.dumps(asked.arguments).decode()
     approval = Approval(granted=asked.granted, arguments=arguments, reason=asked.reason)
     return json_of(await door.orchestrator.approve(asked.call_id, approval))

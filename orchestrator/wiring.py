@@ -236,7 +236,13 @@ def _build_loop(stack: AsyncExitStack, base: _Connected, parts: _Parts) -> TurnL
 async def _begin_to_work(stack: AsyncExitStack, base: _Connected, parts: _Parts, runs: Runs) -> None:
     """Listen for results, then take over runs: from here on, others know of this orchestrator."""
     replies = ReplyReader(
-        base.client, base.settings, base.seal, base.orchestrator_id, gatherer=parts.calls.gatherer, listener=runs
+        base.client,
+        base.settings,
+        base.seal,
+        base.orchestrator_id,
+        gatherer=parts.calls.gatherer,
+        listener=runs,
+        on_return=base.catalog.remember,
     )
     replies.start()
     stack.push_async_callback(replies.aclose)

@@ -11,6 +11,7 @@ import redis.asyncio
 import structlog
 
 from toolfleet.catalog import Announcement, LiveWorkers, nobody_serves, offered_by
+from toolfleet.keys import ANNOUNCEMENT_TTL_S
 from toolfleet.lanes import Routes
 from toolfleet.membership import complaint, must_be_ours
 from toolfleet.orchestrator.errors import UnknownTool
@@ -40,6 +41,7 @@ class Catalog:
         self._routes = Routes()
         self._offered: Mapping[str, ToolSpec] = {}
         self._read_at = -MAX_AGE_S
+        self._remembers_until = float("-inf")
         self._reading = asyncio.Lock()
 
     async def offered(self) -> Mapping[str, ToolSpec]:
@@ -53,10 +55,24 @@ class Catalog:
             async with self._reading:
                 if self._is_old:
                     workers = self._keep_ours(await while_it_may_be_away(self.workers, for_s=RETRY_FOR_S))
+                    workers = self._with_remembered(workers)
                     if workers != self._workers:
                         self._workers, self._offered, self._routes = workers, offered_by(workers), Routes.of(workers)
                     self._read_at = time.monotonic()
         return self._offered
+
+    def remember(self) -> None:
+        """Go on offering what was offered before, until workers have had the time to announce it again.
+
+        Called after an outage: it may have outlasted the announcements of workers that are there all the same.
+        """
+        self._remembers_until = time.monotonic() + ANNOUNCEMENT_TTL_S
+
+    def _with_remembered(self, workers: list[Announcement]) -> list[Announcement]:
+        if time.monotonic() >= self._remembers_until:
+            return workers
+        names = {each.worker for each in workers}
+        return sorted([*workers, *(each for each in self._workers if each.worker not in names)], key=_by_name)
 
     @property
     def routes(self) -> Routes:
@@ -96,3 +112,7 @@ class Catalog:
                 "; ".join([f"no live worker serves {', '.join(missing)}", *why, f"the fleet offers {known}"])
             )
         return {name: offered[name] for name in wanted}
+
+
+def _by_name(announcement: Announcement) -> str:
+    return announcement.worker

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, Protocol
 
 import redis
@@ -71,12 +71,16 @@ class ReplyReader:
         *,
         gatherer: Gatherer,
         listener: Listener,
+        on_return: Callable[[], None],
     ) -> None:
+        """`on_return` is called when Redis answers again after it could not be read."""
         self._client = client
         self._seal = seal
         self._replies = settings.keys.replies(orchestrator_id)
         self._gatherer = gatherer
         self._listener = listener
+        self._on_return = on_return
+        self._was_away = False
         self._tasks: list[asyncio.Task[None]] = []
         self._closing = False
 
@@ -100,7 +104,12 @@ class ReplyReader:
         last_id, heard, trimmed_s = b"0", 0, time.monotonic()
         while not self._closing:
             try:
-                reply = await self._client.xread({self._replies: last_id}, count=READ_COUNT, block=BLOCK_MS)
+                # After an outage one that does not wait: what it means is known at once.
+                block_ms = None if self._was_away else BLOCK_MS
+                reply = await self._client.xread({self._replies: last_id}, count=READ_COUNT, block=block_ms)
+                if self._was_away:
+                    self._was_away = False
+                    self._on_return()
                 for _, entries in _streams(reply):
                     for entry_id, fields in entries:
                         last_id = entry_id
@@ -111,6 +120,7 @@ class ReplyReader:
                     await self._client.xtrim(self._replies, minid=_after(last_id), approximate=False)
                     heard, trimmed_s = 0, time.monotonic()
             except COMMAND_FAILED as error:
+                self._was_away = True
                 log.warning("replies_unreadable", error=str(error))
                 await asyncio.sleep(RECONNECT_WAIT_S)
 

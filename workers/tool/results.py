@@ -12,6 +12,7 @@ from pydantic_core import PydanticSerializationError, to_json
 
 from toolfleet.calls import Failed, FailureKind, MediaPart, Returned, Submitted
 from toolfleet.media import Media
+from toolfleet.strict_json import encodable
 
 DONE: Final = "Done"
 
@@ -100,8 +101,3 @@ def failure_of(error: BaseException, *, max_chars: int = 4000) -> Failed:
     except Exception:  # noqa: BLE001  # an exception of the tool's own making may fail at that too
         text = ""
     return Failed(kind=FailureKind.ERROR, message=text or f"tool failed: {type(error).__name__}")
-
-
-def encodable(text: str) -> str:
-    """Return the text with half surrogate pairs replaced, which file names and cut strings have and JSON has not."""
-    return text if text.isascii() else text.encode("utf-8", "replace").decode()

@@ -14,9 +14,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
-import structlog
-
 from toolfleet.errors import ModelReplyInvalid, ToolfleetError
+from toolfleet.logs import FactLog
 from toolfleet.masks import has_secrets
 from toolfleet.messages import AssistantMessage, Message, RequestedCall
 from toolfleet.orchestrator.calls.services import CallServices
@@ -45,7 +44,7 @@ from toolfleet.points import Point, reached
 from toolfleet.strict_json import encodable
 from toolfleet.tool import ToolSpec
 
-log = structlog.get_logger("toolfleet.orchestrator")
+log = FactLog("toolfleet.orchestrator")
 
 MAX_REPAIRS: Final = 1
 """How often a model is asked again for an answer that fits its schema."""

@@ -11,10 +11,9 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
-import structlog
-
 from toolfleet.calls import run_of
 from toolfleet.errors import CallerError, RunNotFound, RunNotOpen, StoreUnreachable
+from toolfleet.logs import FactLog
 from toolfleet.messages import Message
 from toolfleet.orchestrator.calls.scope import Emit
 from toolfleet.orchestrator.fleet.cancel import Canceller, CancelRequest
@@ -30,7 +29,7 @@ from toolfleet.orchestrator.tools.agents import Agents
 from toolfleet.orchestrator.tools.interceptors import Interceptors, contributed
 from toolfleet.orchestrator.tools.offer import Offering
 
-log = structlog.get_logger("toolfleet.orchestrator")
+log = FactLog("toolfleet.orchestrator")
 
 
 class OrchestratorClosed(CallerError):

@@ -13,10 +13,9 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-import structlog
-
 from toolfleet.calls import Progress, ToolResult
 from toolfleet.errors import BrokerUnreachable, RunNotFound, StoreUnreachable
+from toolfleet.logs import FactLog
 from toolfleet.orchestrator.calls.scope import Emit
 from toolfleet.orchestrator.fleet.gather import Gatherer
 from toolfleet.orchestrator.loop.at_work import RunAtWork
@@ -27,7 +26,7 @@ from toolfleet.orchestrator.run.value import Run
 from toolfleet.orchestrator.store.journal import Journal, LostRun, RunIsOver
 from toolfleet.orchestrator.store.run_store import RunStore
 
-log = structlog.get_logger("toolfleet.orchestrator")
+log = FactLog("toolfleet.orchestrator")
 
 DRAIN_S: Final = 3.0
 """How long runs may finish the step they are at when this orchestrator stops."""

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from typing import Final
 
 import orjson
-import structlog
 
 from toolfleet.calls import Submitted, ToolResult
 from toolfleet.errors import HandleNotFound, Refused
+from toolfleet.logs import FactLog
 from toolfleet.messages import AssistantMessage, Message, RequestedCall, ToolMessage
 from toolfleet.orchestrator.calls.interception import intercept_results
 from toolfleet.orchestrator.calls.outcome import masked_and_back
@@ -33,7 +33,7 @@ from toolfleet.orchestrator.tools.builtin import TASK_RESULT
 from toolfleet.points import Point, reached
 from toolfleet.wire import Seal
 
-log = structlog.get_logger("toolfleet.orchestrator")
+log = FactLog("toolfleet.orchestrator")
 
 KEEP_LATE_S: Final = 24 * 3600
 """How much longer than the last open call a result is kept that came before it."""

@@ -17,10 +17,9 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass, field
 
-import structlog
-
 from toolfleet.calls import ToolResult
 from toolfleet.errors import BrokerUnreachable, StoreUnreachable, ToolfleetError
+from toolfleet.logs import FactLog
 from toolfleet.orchestrator.fleet.cancel import Canceller, CancelRequest
 from toolfleet.orchestrator.loop.ask import Asking
 from toolfleet.orchestrator.loop.at_work import RunAtWork
@@ -32,7 +31,7 @@ from toolfleet.orchestrator.run.states import State
 from toolfleet.orchestrator.run.value import Run
 from toolfleet.orchestrator.store.journal import LostRun, Overtaken, RunIsOver
 
-log = structlog.get_logger("toolfleet.orchestrator")
+log = FactLog("toolfleet.orchestrator")
 
 
 @dataclass(slots=True)

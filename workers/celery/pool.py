@@ -14,15 +14,15 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final
 
-import structlog
 from celery.concurrency.base import BasePool, apply_target
 from kombu.asynchronous import Hub
 
+from toolfleet.logs import FactLog
 from toolfleet.workers.celery.request import ToolRequest
 from toolfleet.workers.perform.endings import Ending, Interruption
 from toolfleet.workers.perform.performer import Performer
 
-log = structlog.get_logger("toolfleet.workers")
+log = FactLog("toolfleet.workers")
 
 REPORT_WITHIN_S: Final = 0.005
 """How long Celery may take a call for running that has ended, while there is room for more."""

@@ -12,17 +12,17 @@ from typing import Any, Final, Protocol
 
 import redis
 import redis.asyncio
-import structlog
 
 from toolfleet.connections import connect
 from toolfleet.context import Context
 from toolfleet.errors import Refused
 from toolfleet.keys import CLAIM_GRACE_S, Keys
+from toolfleet.logs import FactLog
 from toolfleet.redis_clients import COMMAND_FAILED
 from toolfleet.settings import Settings
 from toolfleet.wire import Seal
 
-log = structlog.get_logger("toolfleet.workers")
+log = FactLog("toolfleet.workers")
 
 RETRY_S: Final = 0.5
 """Between two tries while Redis is away; what is kept meanwhile takes the place of what waits."""

@@ -13,16 +13,16 @@ from typing import Any, Final, Protocol
 
 import redis
 import redis.asyncio
-import structlog
 
 from toolfleet.calls import Progress, ToolCall
 from toolfleet.connections import connect
 from toolfleet.keys import REPLIES_MAX, REPLIES_TTL_S, RESULT_TTL_S, Keys
+from toolfleet.logs import FactLog
 from toolfleet.redis_clients import COMMAND_FAILED
 from toolfleet.settings import Settings
 from toolfleet.wire import Seal
 
-log = structlog.get_logger("toolfleet.workers")
+log = FactLog("toolfleet.workers")
 
 INTERVAL_S: Final = 0.2
 """A person sees no more than five steps a second; a tool may report a thousand."""

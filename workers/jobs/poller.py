@@ -14,11 +14,10 @@ from contextlib import suppress
 from contextvars import copy_context
 from typing import Any, Final, Self
 
-import structlog
-
 from toolfleet.calls import Progress
 from toolfleet.connections import connect_async
 from toolfleet.context import Context, within
+from toolfleet.logs import FactLog
 from toolfleet.redis_clients import COMMAND_FAILED
 from toolfleet.settings import Settings
 from toolfleet.tool import Tool
@@ -37,7 +36,7 @@ from toolfleet.workers.jobs.decide import (
 )
 from toolfleet.workers.jobs.schedule import Schedule
 
-log = structlog.get_logger("toolfleet.workers")
+log = FactLog("toolfleet.workers")
 
 MIN_PAUSE_S: Final = 0.05
 """Jobs that come due within this are claimed together: hundreds a second would be a script call each."""

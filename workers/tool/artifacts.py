@@ -11,16 +11,16 @@ import binascii
 import redis
 import redis.asyncio
 import stamina
-import structlog
 
 from toolfleet.artifacts import Artifacts
 from toolfleet.calls import Failed, MediaPart, Returned, Submitted, ToolCall
+from toolfleet.logs import FactLog
 from toolfleet.paging import preview
 from toolfleet.redis_clients import COMMAND_FAILED
 from toolfleet.settings import Settings
 from toolfleet.workers.tool.results import cut, is_larger
 
-log = structlog.get_logger("toolfleet.workers")
+log = FactLog("toolfleet.workers")
 
 ATTEMPTS = 4
 KEEP_WITHIN_S = 10.0

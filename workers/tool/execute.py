@@ -16,21 +16,20 @@ from concurrent.futures import Executor
 from dataclasses import replace
 from typing import Any
 
-import structlog
-
 from toolfleet.arguments.parsing import DEFAULT_LIMITS, ArgumentLimits, Arguments
 from toolfleet.calls import Failed, FailureKind, NotDone, Returned, Submitted, ToolCall, ToolResult, undone_id
 from toolfleet.context import Context, within
 from toolfleet.errors import BadArguments, ToolError
 from toolfleet.hooks import HookName
 from toolfleet.interceptors import ToolInterceptor
+from toolfleet.logs import FactLog
 from toolfleet.strict_json import encodable
 from toolfleet.tool import Tool
 from toolfleet.workers.tool.failures import still_in_doubt
 from toolfleet.workers.tool.interceptors import run_through, with_attributes
 from toolfleet.workers.tool.results import failure_of, record_of
 
-log = structlog.get_logger("toolfleet.workers")
+log = FactLog("toolfleet.workers")
 
 
 async def execute(

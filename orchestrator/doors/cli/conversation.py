@@ -18,12 +18,13 @@ from toolfleet.orchestrator.doors.cli.approving import deciding
 from toolfleet.orchestrator.doors.cli.choosing_model import chosen_model, model_name
 from toolfleet.orchestrator.doors.cli.progress import showing_progress
 from toolfleet.orchestrator.doors.cli.telling import desk, warn
-from toolfleet.orchestrator.doors.cli.wording import harmless, plural
+from toolfleet.orchestrator.doors.cli.wording import plural
 from toolfleet.orchestrator.options import RunOptions
 from toolfleet.orchestrator.run.states import State
 from toolfleet.orchestrator.run.updates import RunBegan, RunEnded
 from toolfleet.orchestrator.run.value import Run
 from toolfleet.settings import Settings
+from toolfleet.terminal import harmless
 
 SECRET_VARIABLE: Final = "TOOLFLEET_SECRET"  # noqa: S105  # a variable's name
 

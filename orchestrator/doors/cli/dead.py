@@ -23,10 +23,11 @@ from toolfleet.calls import Failed, Returned
 from toolfleet.connections import connect_async
 from toolfleet.local.fleet import redis_or_embedded
 from toolfleet.orchestrator.doors.cli.tables import Column, Listing
-from toolfleet.orchestrator.doors.cli.wording import harmless, one_line, plural, span
+from toolfleet.orchestrator.doors.cli.wording import one_line, plural, span
 from toolfleet.orchestrator.fleet.publishers import publisher_for
 from toolfleet.orchestrator.status.dead_letters import DeadLetter, DeadLetters, NotReplayed, Replay, Replayed
 from toolfleet.settings import Settings
+from toolfleet.terminal import harmless
 
 HIDDEN: Final = "(hidden; --arguments shows it)"
 SHOWN_CHARACTERS: Final = 200

@@ -21,12 +21,13 @@ import typer
 from toolfleet.calls import Failed, Returned
 from toolfleet.connections import connect_async
 from toolfleet.errors import RunNotFound
-from toolfleet.orchestrator.doors.cli.wording import DAY_S, HOUR_S, MINUTE_S, harmless, plural, span
+from toolfleet.orchestrator.doors.cli.wording import DAY_S, HOUR_S, MINUTE_S, plural, span
 from toolfleet.orchestrator.status.call_state import CallState
 from toolfleet.orchestrator.status.overview import CallStanding, Overview
 from toolfleet.orchestrator.store.leases import living
 from toolfleet.orchestrator.store.run_store import RunStore
 from toolfleet.settings import Settings
+from toolfleet.terminal import harmless
 from toolfleet.wire import Seal
 
 HANDLE_CHARACTERS: Final = 8

@@ -1,0 +1,26 @@
+"""What strangers wrote, made fit for a terminal: nothing of it is a command to it. Pure.
+
+Users, models and tools are strangers here.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from typing import Final
+
+JOINERS: Final = "\u200c\u200d"
+"""Invisible, and harmless: they make one sign of several emoji, and part the letters of Persian words."""
+
+
+def harmless(text: str) -> str:
+    """Return text without what a terminal would obey, or what changes the order of its letters; such is spelled out."""
+    return text if text.isprintable() else "".join(map(_harmless, text))
+
+
+def _harmless(character: str) -> str:
+    kind = unicodedata.category(character)
+    if character in "\n\t" or character in JOINERS or character.isprintable() or kind == "Co":
+        return character
+    if kind == "Zs":
+        return " "
+    return character.encode("unicode_escape").decode()

@@ -154,6 +154,7 @@ async def open_services(
             agents=config.agents,
             interceptors=config.interceptors,
             canceller=parts.canceller,
+            vault=parts.calls.vault,
         ),
         store=parts.store,
         overview=overview,

@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
-from typing import Any, Final
+from collections.abc import Iterable, Iterator, Mapping
+from functools import lru_cache
+from typing import Any, Final, NamedTuple
 
 from pydantic import GetJsonSchemaHandler
 from pydantic_core import CoreSchema
 
 from toolfleet.arguments.repair import decoded, recover
+from toolfleet.misspelt import nearest
 from toolfleet.strict_json import MAX_READ_DEPTH, is_deeper
 
 MASK: Final = "***"
@@ -49,19 +51,35 @@ def masked(value: Any, input_schema: Schema) -> Any:
     return _masked(value, [input_schema], input_schema)
 
 
+class _Facts(NamedTuple):
+    """What a schema says of secrets: whether there are any, how they are called, and all names in it."""
+
+    has_secrets: bool
+    secret_names: frozenset[str]
+    names: frozenset[str]
+
+
 def has_secrets(input_schema: Schema) -> bool:
     """Whether any value that the schema describes is a secret. Remembered for each schema, which must not change."""
+    return _facts(input_schema).has_secrets
+
+
+def _facts(input_schema: Schema) -> _Facts:
     known = _known.get(id(input_schema))
     if known is not None and known[0] is input_schema:
         return known[1]
     if len(_known) >= _CACHED_SCHEMAS:
         _known.clear()
-    found = _reaches_secret(input_schema, input_schema, set())
+    found = _NO_SECRETS
+    if _reaches_secret(input_schema, input_schema, set()):
+        found = _Facts(True, _secret_names(input_schema), _declared_names(input_schema))  # a NamedTuple
     _known[id(input_schema)] = (input_schema, found)
     return found
 
 
-_known: dict[int, tuple[Schema, bool]] = {}
+_NO_SECRETS: Final = _Facts(False, frozenset(), frozenset())  # a NamedTuple
+
+_known: dict[int, tuple[Schema, _Facts]] = {}
 """By identity, because a dict has no hash; the schema is kept with its answer, so that no other can take its place."""
 
 
@@ -78,6 +96,25 @@ def _read(text: str) -> dict[str, Any] | None:
     return arguments if isinstance(arguments, dict) else None
 
 
+def shown_name(name: str, input_schema: Schema) -> str:
+    """Return the name of an argument that is not declared, for whoever looks; "***" if it may be a secret itself.
+
+    A name that resembles a declared one is a slip; any other may be a value that stands where a name should.
+    """
+    has_any, _, names = _facts(input_schema)
+    return name if not has_any or name in names or nearest(name, names) else MASK
+
+
+def mask_by_name(text: str, input_schemas: Iterable[Schema]) -> str:
+    """Return arguments of a tool that nobody knows, with what is called like a secret of one of these tools masked."""
+    secret = frozenset(name for schema in input_schemas for name in _facts(schema).secret_names)
+    if not secret or not text.strip():
+        return text
+    arguments = _read(text)
+    shown = MASK if arguments is None else _beside_secrets(arguments, [{}], {}, secret)
+    return text if shown == arguments else json.dumps(shown)
+
+
 def _masked(value: Any, schemas: list[Schema], root: Schema) -> Any:
     if value is None:
         return None
@@ -85,18 +122,84 @@ def _masked(value: Any, schemas: list[Schema], root: Schema) -> Any:
     if any(part.get("writeOnly") is True for part in applicable):
         return MASK
     if not any(_reaches_secret(part, root, set()) for part in applicable):
-        return value
+        return _beside_secrets(value, applicable, root, _facts(root).secret_names)
     match value:
         case dict():
-            return {name: _inside(item, _of_member(name, applicable), root) for name, item in value.items()}
+            return dict(_masked_member(name, item, applicable, root) for name, item in value.items())
         case list():
             return [_inside(item, _of_item(at, applicable), root) for at, item in enumerate(value)]
         case _:
             return MASK  # perhaps the object itself, written as a string
 
 
+def _masked_member(name: str, item: Any, applicable: list[Schema], root: Schema) -> tuple[str, Any]:
+    described = _of_member(name, applicable)
+    return (name, _masked(item, described, root)) if described else (shown_name(name, root), MASK)
+
+
 def _inside(value: Any, schemas: list[Schema], root: Schema) -> Any:
     return _masked(value, schemas, root) if schemas else MASK
+
+
+# --- values where no secret is declared ------------------------------------------------------------------------------
+
+
+def _beside_secrets(value: Any, applicable: list[Schema], root: Schema, secret: frozenset[str]) -> Any:
+    """Return a value that has its own place, unless it does not fit there, or names a secret inside."""
+    if not _fits(value, _types(applicable)):
+        return MASK
+    match value:
+        case str() if secret and _names_a_secret(secret).search(value):
+            return MASK
+        case dict():
+            return {
+                name: MASK if _is_like(name, secret) else _below(item, _of_member(name, applicable), root, secret)
+                for name, item in value.items()
+            }
+        case list():
+            return [_below(item, _of_item(at, applicable), root, secret) for at, item in enumerate(value)]
+        case _:
+            return value
+
+
+def _below(value: Any, schemas: list[Schema], root: Schema, secret: frozenset[str]) -> Any:
+    applicable = [part for schema in schemas for part in _parts(schema, root, set())]
+    return _beside_secrets(value, applicable, root, secret)
+
+
+def _is_like(name: str, secret: frozenset[str]) -> bool:
+    return name.casefold() in secret or bool(nearest(name.casefold(), secret))
+
+
+@lru_cache(maxsize=_CACHED_SCHEMAS)
+def _names_a_secret(secret: frozenset[str]) -> re.Pattern[str]:
+    """Finds the name of a secret before its value in any text: `"password": `, `password=`."""
+    names = "|".join(map(re.escape, sorted(secret)))
+    return re.compile(rf"""(?<![^\W_])(?:{names})(?![^\W_])[\s"'\\]*[:=]""", re.IGNORECASE)
+
+
+def _fits(value: Any, types: frozenset[str] | None) -> bool:
+    """Whether a value could be meant for these types. A number or a boolean may be written as a string."""
+    if types is None or value is None or isinstance(value, bool | int | float):
+        return True
+    if isinstance(value, str):
+        return "string" in types or re.fullmatch(r"\s*(true|false|null|[-+.\deE]{1,40})?\s*", value) is not None
+    return ("object" if isinstance(value, dict) else "array") in types
+
+
+def _types(applicable: list[Schema]) -> frozenset[str] | None:
+    """Return the JSON types that a place is declared to have; None where it may have any."""
+    types: set[str] = set()
+    for part in applicable:
+        if isinstance(declared := part.get("type"), str):
+            types.add(declared)
+        elif isinstance(declared, list):
+            types.update(declared)
+        elif "enum" in part or "const" in part:
+            types.add("string")
+        elif not part.keys() & {"$ref", "$dynamicRef", *_ALTERNATIVES}:
+            return None
+    return frozenset(types) or None
 
 
 # --- walking a schema ------------------------------------------------------------------------------------------------
@@ -161,13 +264,14 @@ def _reaches_secret(schema: Schema, root: Schema, seen: set[int]) -> bool:
     seen.add(id(schema))
     if schema.get("writeOnly") is True:
         return True
-    below = [
-        *_same_place(schema, root),
-        *(sub for keyword in _BY_NAME for sub in _schemas(_mapping(schema.get(keyword)).values())),
-        *_schemas(schema.get(keyword) for keyword in _REST),
-        *_schemas(schema.get("prefixItems")),
-    ]
-    return any(_reaches_secret(each, root, seen) for each in below)
+    return any(_reaches_secret(each, root, seen) for each in _below_schema(schema, root))
+
+
+def _below_schema(schema: Schema, root: Schema) -> Iterator[Schema]:
+    yield from _same_place(schema, root)
+    yield from (sub for keyword in _BY_NAME for sub in _schemas(_mapping(schema.get(keyword)).values()))
+    yield from _schemas(schema.get(keyword) for keyword in _REST)
+    yield from _schemas(schema.get("prefixItems"))
 
 
 def _resolved(reference: str, root: Schema) -> Schema:
@@ -189,3 +293,29 @@ def _schemas(candidates: Any) -> Iterator[Schema]:
 
 def _mapping(value: Any) -> Mapping[str, Any]:
     return value if isinstance(value, Mapping) else {}
+
+
+def _all_schemas(schema: Schema, root: Schema, seen: set[int]) -> Iterator[Schema]:
+    """Yield the schema and all that it is made of."""
+    if id(schema) in seen:
+        return
+    seen.add(id(schema))
+    yield schema
+    for each in _below_schema(schema, root):
+        yield from _all_schemas(each, root, seen)
+
+
+def _declared_names(root: Schema) -> frozenset[str]:
+    schemas = _all_schemas(root, root, set())
+    return frozenset(name for schema in schemas for name in _mapping(schema.get("properties")))
+
+
+def _secret_names(root: Schema) -> frozenset[str]:
+    """Return how the secrets of a schema are called, in one case."""
+    schemas = _all_schemas(root, root, set())
+    declared = (member for schema in schemas for member in _mapping(schema.get("properties")).items())
+    return frozenset(name.casefold() for name, schema in declared if _is_secret(schema, root))
+
+
+def _is_secret(schema: Any, root: Schema) -> bool:
+    return isinstance(schema, Mapping) and any(part.get("writeOnly") is True for part in _parts(schema, root, set()))

@@ -169,8 +169,11 @@ def _pass_on(event: ModelEvent, work: RunAtWork, offered: Mapping[str, ToolSpec]
 
 
 def _arguments_arrived(run: Run, delta: CallDelta, offered: Mapping[str, ToolSpec]) -> CallArgumentsArrived:
-    """For whoever looks: half a secret could not be masked, so of tools that have secrets no piece is shown."""
-    is_secret = delta.name in offered and has_secrets(offered[delta.name].input_schema)
+    """For whoever looks: half a secret could not be masked, so of tools that have secrets no piece is shown.
+
+    Nor of a name that nobody has: it may be a slip for one of them.
+    """
+    is_secret = delta.name not in offered or has_secrets(offered[delta.name].input_schema)
     return CallArgumentsArrived(
         run_id=run.run_id,
         index=delta.index,

@@ -32,6 +32,8 @@ class CallRecord(Record):
     arguments: str = Field(repr=False)
     is_masked: bool = False
     """Its arguments are shown without their secrets; what is sent is kept elsewhere."""
+    edited_as: str = ""
+    """What a person's secret arguments for it are kept as; "" where a person gave none."""
     refusal: Failed | None = None
     """Why it must not be sent: its answer is known already."""
     deadline_unix_s: float | None = None
@@ -45,6 +47,11 @@ class CallRecord(Record):
     result: ToolResult | None = None
     late_result: ToolResult | None = None
     """What a submitted call came to in the end."""
+
+    @property
+    def kept_as(self) -> str:
+        """What the arguments are kept as that it is sent with, if it is masked."""
+        return self.edited_as or self.call_id
 
     @property
     def is_slow_and_open(self) -> bool:
@@ -133,6 +140,9 @@ class ApprovalGiven(Record):
     type: Literal["approval_given"] = "approval_given"
     call_id: str
     approval: Approval
+    """With secrets masked."""
+    kept_as: str = ""
+    """What the edited arguments are kept as; "" if nothing of them is masked."""
 
 
 class SlowResultDelivered(Record):

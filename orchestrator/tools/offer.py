@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, Protocol
 
 import orjson
@@ -120,6 +120,12 @@ class Offering:
                 if name is not None and name in everything:
                     visible[call.tool] = everything[name]
         return visible
+
+    async def known(self, names: Iterable[str]) -> dict[str, ToolSpec]:
+        """Every tool that is there now, and what these names stand for. Raises StoreUnreachable."""
+        everything = {**await self._catalog.offered(), **self._agents.specs}
+        meant = {name: self._resolve(name) for name in names if name not in everything} if self._resolve else {}
+        return everything | {name: everything[tool] for name, tool in meant.items() if tool in everything}
 
     async def search(self, run: Run, arguments: str) -> Returned | Failed:
         """The answer to a call of `search_tools`."""

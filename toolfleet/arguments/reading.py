@@ -79,7 +79,9 @@ class TypedReader:
             case "missing" | "missing_argument" | "missing_keyword_only_argument":
                 return complaints.missing([*location, detail["loc"][-1]])
             case "extra_forbidden" | "unexpected_keyword_argument":
-                return complaints.unknown(location, self._wire_names if len(location) == 1 else ())
+                parents, _ = _location(detail["loc"][:-1], shown)
+                name = masks.shown_name(str(detail["loc"][-1]), self._schema)
+                return complaints.unknown([*parents, name], () if parents else self._wire_names)
             case kind if here != detail["input"] and masks.has_secrets(self._schema):
                 # Only pydantic's own words are known to say nothing of the value.
                 reason = detail["msg"] if kind in _OWN_WORDS else "it is not accepted"

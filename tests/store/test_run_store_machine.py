@@ -26,7 +26,7 @@ numbers = itertools.count()
 
 @pytest.fixture(scope="module", autouse=True)
 def server():
-    with EmbeddedServer() as running:
+    with EmbeddedServer(temporary=True) as running:
         StoreMachine.redis_url = running.url
         yield running
 

@@ -200,6 +200,8 @@ class JobRecord(Record):
     message: str = ""
     polled: bool
     cancellable: bool
+    takes_state: bool = False
+    """Whether its callback may set what the run's tools share."""
 
 
 class NotDone(Record):

@@ -78,6 +78,12 @@ async def called_back(system: str) -> Submitted:
     return await start(system, 5.0)
 
 
+@tool(callback_sets_state=True)
+async def called_back_by_a_friend(system: str) -> Submitted:
+    """Start a job that tells when it is done, and what the run's tools share then."""
+    return await start(system, 5.0)
+
+
 @tool
 async def forgotten() -> Submitted:
     """Start something that nobody can ever hear of again."""

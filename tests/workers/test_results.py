@@ -11,14 +11,16 @@ from hypothesis import given, strategies as st
 from pydantic import BaseModel
 
 from toolfleet.calls import TOOL_RESULT, Failed, FailureKind, Returned, Submitted
+from toolfleet.fitting import cut, is_larger
 from toolfleet.strict_json import encodable
-from toolfleet.workers.tool.results import failure_of, to_result
+from toolfleet.workers.tool.results import failure_of, record_of
 
 MAX_BYTES = 1024
 
 
 def result_of(value, *, returns_nothing=False, max_bytes=MAX_BYTES):
-    return to_result(value, returns_nothing=returns_nothing, max_bytes=max_bytes)
+    record = record_of(value, returns_nothing=returns_nothing)
+    return cut(record, max_bytes) if is_larger(record, max_bytes) else record
 
 
 class Colour(enum.Enum):

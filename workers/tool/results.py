@@ -26,12 +26,6 @@ def record_of(value: object, *, returns_nothing: bool = False) -> Returned | Fai
         return Failed(kind=FailureKind.ERROR, message=encodable(f"{what}: {error}"))
 
 
-def to_result(value: object, *, returns_nothing: bool, max_bytes: int) -> Returned | Failed | Submitted:
-    """Return what `record_of` does, with text longer than `max_bytes` cut, which the text says."""
-    record = record_of(value, returns_nothing=returns_nothing)
-    return cut(record, max_bytes) if is_larger(record, max_bytes) else record
-
-
 def _record_of(value: object, *, returns_nothing: bool) -> Returned | Failed | Submitted:
     match value:
         case Returned() | Submitted():
@@ -75,23 +69,6 @@ def _with_media(parts: list[object] | tuple[object, ...]) -> Returned:
 def _as_json(value: object) -> str:
     # Models, sets, Decimals, integers beyond 64 bits: pydantic knows more types than orjson and is slower.
     return to_json(value, inf_nan_mode="null").decode()
-
-
-def is_larger(result: Returned | Failed | Submitted, max_bytes: int) -> bool:
-    """Return whether what the model would read is more than `max_bytes`."""
-    if not isinstance(result, Returned) or len(result.content) <= max_bytes // 4:
-        return False  # even four-byte characters fit
-    return len(result.content.encode()) > max_bytes
-
-
-def cut(result: Returned | Failed | Submitted, max_bytes: int) -> Returned | Failed | Submitted:
-    """Return the result with its text cut to `max_bytes`, which it says."""
-    if not isinstance(result, Returned):
-        return result
-    encoded = result.content.encode()
-    kept = encoded[:max_bytes].decode("utf-8", "ignore")
-    note = f"\n[cut: the result has {len(encoded)} bytes, the first {len(kept.encode())} are shown]"
-    return result.model_copy(update={"content": kept + note})
 
 
 def failure_of(error: BaseException, *, max_chars: int = 4000) -> Failed:

@@ -29,6 +29,7 @@ from toolfleet.errors import (
     ToolfleetError,
     UnknownTool,
 )
+from toolfleet.jobs import StateNotTaken
 from toolfleet.misspelt import what_is_wrong
 from toolfleet.orchestrator.loop.control import OrchestratorClosed, RunExists
 from toolfleet.orchestrator.run.terms import InvalidOption
@@ -43,6 +44,7 @@ STATUSES: Final[tuple[tuple[type[Exception], HTTPStatus], ...]] = (
     (RunExists, HTTPStatus.CONFLICT),
     (InvalidOption, HTTPStatus.UNPROCESSABLE_ENTITY),
     (UnknownTool, HTTPStatus.UNPROCESSABLE_ENTITY),
+    (StateNotTaken, HTTPStatus.UNPROCESSABLE_ENTITY),
     (OrchestratorClosed, HTTPStatus.SERVICE_UNAVAILABLE),
     (CallerError, HTTPStatus.BAD_REQUEST),
     (Refused, HTTPStatus.FORBIDDEN),

@@ -34,6 +34,7 @@ from toolfleet.orchestrator.sync import run_sync
 from toolfleet.orchestrator.tools.agents import Agent, Agents
 from toolfleet.orchestrator.tools.interceptors import Interceptor, Interceptors, RequestedToolCall
 from toolfleet.orchestrator.tools.offer import ToolProvider
+from toolfleet.orchestrator.tools.tool_search import ToolSearch, by_shared_words
 from toolfleet.orchestrator.wiring import Config, Services, find_redis, open_services
 from toolfleet.settings import Settings, read_settings
 from toolfleet.wire import Seal
@@ -67,6 +68,7 @@ class Orchestrator:
         resolve_tool: Callable[[str], str | None] | None = None,
         on_unknown_tool: OnUnknownTool = "tell",
         needs_approval: Callable[[RequestedToolCall], bool] | None = None,
+        tool_search: ToolSearch = by_shared_words,
         redis_url: str | None = None,
         settings: Settings | None = None,
         adopts: bool = True,
@@ -74,7 +76,8 @@ class Orchestrator:
         """`interceptors` see every call, `named_interceptors` those of runs that ask for them by name.
 
         `tool_provider` chooses the tools of runs that name none. `resolve_tool` may say which tool a name means that
-        was not offered. `needs_approval` adds to what tools themselves require.
+        was not offered. `needs_approval` adds to what tools themselves require. `tool_search` says which tools a query
+        of `search_tools` means.
         """
         overrides = {} if redis_url is None else {"redis_url": redis_url}
         self._asked = self._settings = settings or read_settings(**overrides)
@@ -92,6 +95,7 @@ class Orchestrator:
             resolve_tool=resolve_tool,
             on_unknown_tool=on_unknown_tool,
             needs_approval=needs_approval,
+            tool_search=tool_search,
             adopts=adopts,
         )
         self._id = _new_id()

@@ -50,6 +50,7 @@ from toolfleet.orchestrator.tools.agents import Agents
 from toolfleet.orchestrator.tools.builtin import BuiltIn
 from toolfleet.orchestrator.tools.interceptors import Interceptors, RequestedToolCall
 from toolfleet.orchestrator.tools.offer import Offering, ToolProvider
+from toolfleet.orchestrator.tools.tool_search import ToolSearch
 from toolfleet.settings import Settings
 from toolfleet.wire import Seal
 
@@ -65,6 +66,7 @@ class Config:
     resolve_tool: Callable[[str], str | None] | None
     on_unknown_tool: OnUnknownTool
     needs_approval: Callable[[RequestedToolCall], bool] | None
+    tool_search: ToolSearch
     adopts: bool
 
     @property
@@ -203,6 +205,7 @@ def _build_parts(stack: AsyncExitStack, base: _Connected) -> _Parts:
         provider=config.tool_provider,
         resolve=config.resolve_tool,
         interceptors=config.interceptors,
+        search=config.tool_search,
     )
     store = RunStore(shared, settings, seal, blocking_client=base.client)
     return _Parts(calls, offering, store, handles, built_in, canceller, artifacts)

@@ -111,18 +111,24 @@ class Attempt(Record):
     ended_unix_s: float
 
 
+_HOW: Final = {"attempt": None, "repaired": None}
+"""What a result tells of how it came about, and not what it says."""
+
+
 class ResultRecord(Record):
     """What results share. Two that say the same are equal, whichever worker has said it."""
 
     attempt: Attempt | None = Field(default=None, exclude_if=lambda attempt: attempt is None, repr=False)
+    repaired: bool = Field(default=False, exclude_if=lambda repaired: not repaired, repr=False)
+    """Whether the arguments were written badly, so that the tool was run with what was recovered of them."""
 
     def __eq__(self, other: object) -> bool:
         """Return whether both say the same."""
-        return type(self) is type(other) and self.__dict__ | {"attempt": None} == other.__dict__ | {"attempt": None}
+        return type(self) is type(other) and self.__dict__ | _HOW == other.__dict__ | _HOW
 
     def __hash__(self) -> int:
         """Equal ones have one hash. Raises TypeError for what holds a dict."""
-        return hash((type(self), *(value for name, value in self.__dict__.items() if name != "attempt")))
+        return hash((type(self), *(value for name, value in self.__dict__.items() if name not in _HOW)))
 
 
 class Returned(ResultRecord):
@@ -222,6 +228,11 @@ ToolResult = Annotated[Returned | Failed | Submitted, Field(discriminator="type"
 """What a call ends in: exactly one of these for each call id."""
 
 TOOL_RESULT: TypeAdapter[Returned | Failed | Submitted] = TypeAdapter(ToolResult, config=ConfigDict(defer_build=True))
+
+
+def attempt_of(result: Returned | Failed | Submitted | None) -> Attempt | None:
+    """Return the delivery that a call has ended with, None where no worker has ended it."""
+    return None if result is None or isinstance(result, Submitted) else result.attempt
 
 
 def call_id(run_id: str, turn: int, position: int) -> str:

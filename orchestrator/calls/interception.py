@@ -52,5 +52,5 @@ async def intercept_results(
         # A handle is no result, and a tool that nobody offers any more has no spec to show.
         if isinstance(result, Returned | Failed) and record.tool in scope.offered:
             said = await after_all(scope.interceptors, as_intercepted(record, scope, record.arguments), result)
-            changed[record.call_id] = said.model_copy(update={"attempt": result.attempt})
+            changed[record.call_id] = said.model_copy(update={"attempt": result.attempt, "repaired": result.repaired})
     return changed

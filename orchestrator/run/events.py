@@ -9,7 +9,7 @@ from typing import Annotated, Final, Literal
 
 from pydantic import Field, TypeAdapter
 
-from toolfleet.calls import Failed, Record, Submitted, ToolResult
+from toolfleet.calls import Failed, Record, Submitted, ToolResult, attempt_of
 from toolfleet.messages import AssistantMessage, Message, ToolMessage, Usage
 from toolfleet.orchestrator.run.terms import RunTerms
 
@@ -52,6 +52,16 @@ class CallRecord(Record):
     def kept_as(self) -> str:
         """What the arguments are kept as that it is sent with, if it is masked."""
         return self.edited_as or self.call_id
+
+    @property
+    def began_unix_s(self) -> float | None:
+        """When its worker began with it; None while it has no result, and where no worker has ended it."""
+        return attempt.began_unix_s if (attempt := attempt_of(self.late_result or self.result)) else None
+
+    @property
+    def ended_unix_s(self) -> float | None:
+        """When its worker had its result; None as above."""
+        return attempt.ended_unix_s if (attempt := attempt_of(self.late_result or self.result)) else None
 
     @property
     def is_slow_and_open(self) -> bool:

@@ -195,6 +195,23 @@ async def test_cancelling_a_job_that_no_worker_looks_after_ends_it_at_once(post,
     assert again is JobCancel.UNKNOWN
 
 
+@pytest.mark.parametrize(
+    ("tool", "kind", "started"),
+    [
+        ("breaks", FailureKind.IN_DOUBT, 1),
+        ("breaks_harmlessly", FailureKind.ERROR, 1),
+        ("declines", FailureKind.ERROR, 0),
+    ],
+)
+async def test_a_tool_that_breaks_while_it_starts_a_job_leaves_it_in_doubt(post, system, tool, kind, started):
+    call = post.call(tool, {"system": system.url})
+    post.send(call, queue="io")
+    failed = await post.ended(call)
+    assert (failed.kind, len(system.jobs)) == (kind, started)
+    if kind is FailureKind.IN_DOUBT:
+        assert "the answer was lost. The job may have been started all the same" in failed.message
+
+
 LONG = "".join(f"line {number}: hay\n" for number in range(40_000))
 
 

@@ -131,13 +131,19 @@ class Mute(Exception):
         raise RuntimeError("even this fails")
 
 
+class NoSuchRow(KeyError):
+    def __str__(self):
+        return self.args[0]
+
+
 @pytest.mark.parametrize(
     ("error", "message"),
     [
         (ValueError("no such row"), "no such row"),
         (ValueError(""), "tool failed: ValueError"),
         (ValueError("  \n"), "tool failed: ValueError"),
-        (KeyError("name"), "'name'"),
+        (KeyError("name"), "KeyError: 'name'"),
+        (NoSuchRow("row 7 is gone"), "row 7 is gone"),
         (Mute(), "tool failed: Mute"),
         (ValueError("x" * 9000), "x" * 4000),
         (OSError("cannot read \udcff.txt"), "cannot read \ufffd.txt"),

@@ -108,7 +108,7 @@ def worker(
     imported = modules or modules_from_environment()
     tools = tools_of(imported)
     for line in not_served(tools.values(), served, imported):
-        typer.echo(line, err=True)
+        typer.echo(harmless(line), err=True)
     with redis_or_embedded() as settings:
         join(settings)
         around = interceptors_of([*settings.interceptor_names, *(interceptors or ())])

@@ -24,7 +24,7 @@ from toolfleet.orchestrator.run.states import State
 from toolfleet.orchestrator.run.updates import RunBegan, RunEnded
 from toolfleet.orchestrator.run.value import Run
 from toolfleet.settings import Settings
-from toolfleet.terminal import harmless
+from toolfleet.terminal import harmless, harmless_json
 
 SECRET_VARIABLE: Final = "TOOLFLEET_SECRET"  # noqa: S105  # a variable's name
 
@@ -52,7 +52,7 @@ def converse(
     elsewhere = _where(settings) if is_private else {}
     run = asyncio.run(_ask(question, settings, console, options, elsewhere, model=model))
     if as_json:
-        sys.stdout.write(run.model_dump_json(indent=2) + "\n")
+        sys.stdout.write(harmless_json(run.model_dump_json(indent=2)) + "\n")
     if run.state is not State.DONE:
         raise RunFailed(run)
     if not as_json:

@@ -27,7 +27,7 @@ from toolfleet.orchestrator.doors.cli.wording import one_line, plural, span
 from toolfleet.orchestrator.fleet.publishers import publisher_for
 from toolfleet.orchestrator.status.dead_letters import DeadLetter, DeadLetters, NotReplayed, Replay, Replayed
 from toolfleet.settings import Settings
-from toolfleet.terminal import harmless
+from toolfleet.terminal import harmless, harmless_json
 
 HIDDEN: Final = "(hidden; --arguments shows it)"
 SHOWN_CHARACTERS: Final = 200
@@ -304,4 +304,4 @@ def _as_text(value: Any) -> str:
 
 
 def _print_json(value: Any) -> None:
-    sys.stdout.write(orjson.dumps(value).decode() + "\n")
+    sys.stdout.write(harmless_json(orjson.dumps(value).decode()) + "\n")

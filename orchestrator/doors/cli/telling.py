@@ -27,7 +27,7 @@ from toolfleet.orchestrator.status.overview import CallStanding, Overview
 from toolfleet.orchestrator.store.leases import living
 from toolfleet.orchestrator.store.run_store import RunStore
 from toolfleet.settings import Settings
-from toolfleet.terminal import harmless
+from toolfleet.terminal import harmless, harmless_json
 from toolfleet.wire import Seal
 
 HANDLE_CHARACTERS: Final = 8
@@ -85,7 +85,7 @@ def warn(text: str) -> None:
 
 def print_json(value: Any) -> None:
     """One document on standard output."""
-    sys.stdout.write(orjson.dumps(value).decode() + "\n")
+    sys.stdout.write(harmless_json(orjson.dumps(value).decode()) + "\n")
     sys.stdout.flush()
 
 

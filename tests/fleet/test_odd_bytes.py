@@ -142,7 +142,7 @@ def test_every_adversarial_text_for_every_tool_ends_as_a_message_and_the_next_re
 @given(said=replies)
 @example(said=[("keep", ['{"values": {"a": "\ud83d', '\ude00"}}'])])
 @settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
-def test_any_text_in_any_pieces_ends_as_a_message_and_the_next_request_is_valid(stage, dialect, said):
+def test_A3_any_text_in_any_pieces_ends_as_a_message_and_the_next_request_is_valid(stage, dialect, said):
     check(*stage.converse(dialect, DIALECTS[dialect](*said), slow="handle"))
 
 

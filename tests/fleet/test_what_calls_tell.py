@@ -20,7 +20,7 @@ def fleet():
         yield running
 
 
-async def test_a_call_that_was_repaired_says_so_and_the_model_reads_what_was_run(fleet):
+async def test_A2_a_call_that_was_repaired_says_so_and_the_model_reads_what_was_run(fleet):
     async with StrictProvider() as provider, Orchestrator(provider.openai(), settings=fleet.settings) as orchestrator:
         asked = [("add", ['{"a": 1, "b": 2,}']), ("add", ['"a": 3, "b": 4}']), ("add", ['{"a": 5, "b": 6}'])]
         provider.replies.append(openai_calls(*asked, ("add", ['{"a": "x'])))

@@ -96,6 +96,27 @@ def _read(text: str) -> dict[str, Any] | None:
     return arguments if isinstance(arguments, dict) else None
 
 
+def unmask_edited(edited: str, original: str) -> str:
+    """Return edited arguments with what its editor saw as "***", and left so, as it was in the original."""
+    if MASK not in edited:
+        return edited
+    mine, theirs = _read(edited), _read(original)
+    return edited if mine is None or theirs is None else json.dumps(_with_masked_kept(mine, theirs))
+
+
+def _with_masked_kept(edited: Any, original: Any) -> Any:
+    match edited, original:
+        case str(), _ if edited == MASK:
+            return original
+        case dict(), dict():
+            return {name: _with_masked_kept(item, original.get(name, item)) for name, item in edited.items()}
+        case list(), list():
+            kept = [_with_masked_kept(mine, theirs) for mine, theirs in zip(edited, original, strict=False)]
+            return kept + edited[len(kept) :]
+        case _:
+            return edited
+
+
 def shown_name(name: str, input_schema: Schema) -> str:
     """Return the name of an argument that is not declared, for whoever looks; "***" if it may be a secret itself.
 

@@ -14,7 +14,7 @@ from typing import cast
 import redis.asyncio
 
 from toolfleet.calls import call_id
-from toolfleet.masks import MASK, has_secrets, mask_arguments, mask_by_name
+from toolfleet.masks import MASK, has_secrets, mask_arguments, mask_by_name, unmask_edited
 from toolfleet.messages import AssistantMessage
 from toolfleet.misspelt import nearest
 from toolfleet.orchestrator.run.events import CallRecord
@@ -53,8 +53,11 @@ class Vault:
     async def keep_edited(self, call: CallRecord, arguments: str, spec: ToolSpec | None) -> tuple[str, str]:
         """The arguments that a person wants a call to be run with, as they may be shown, and what they are kept as.
 
-        They are kept as "" if they may be shown whole. Without a spec nobody knows what is secret in them.
+        They are kept as "" if they may be shown whole. Without a spec nobody knows what is secret in them. A secret
+        that the person saw masked, and left so, stays what the model wrote.
         """
+        original = await self.arguments([call])
+        arguments = unmask_edited(arguments, original.get(call.call_id, arguments))
         shown = json.dumps(MASK) if spec is None else masked_call(spec.name, arguments, {spec.name: spec})
         if shown is None:
             return arguments, ""

@@ -59,6 +59,18 @@ async def test_arguments_that_a_person_edits_reach_the_tool_and_stand_masked(fle
     assert await secrets_kept(fleet) == []
 
 
+async def test_a_secret_that_a_person_leaves_masked_is_the_one_that_the_model_wrote(fleet):
+    model = WrittenModel((requesting(("a", "unlock", json.dumps({"word": SECRET}))), "stop"))
+    async with Orchestrator(model, settings=fleet.settings) as orchestrator:
+        run_id = await orchestrator.start("?")
+        [call] = (await parked(orchestrator, run_id)).calls
+        edited = json.dumps(json.loads(call.arguments) | {"door": "side"})
+        await orchestrator.approve(call.call_id, Approval(granted=True, arguments=edited))
+        run = await orchestrator.wait(run_id)
+        assert SECRET not in await all_that_is_stored(orchestrator, run_id)
+    assert run.calls[0].result == Returned(content=f"side door, {len(SECRET)} letters")
+
+
 async def test_a_decision_that_comes_too_late_changes_nothing_of_what_is_run(fleet):
     model = WrittenModel((requesting(("a", "unlock", json.dumps({"word": SECRET}))), "stop"))
     async with Orchestrator(model, settings=fleet.settings) as orchestrator:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
@@ -17,12 +17,11 @@ from pydantic_core import CoreSchema
 
 from toolfleet.arguments.repair import decoded, recover
 from toolfleet.misspelt import nearest
+from toolfleet.schema_places import ALTERNATIVES, Schema, all_schemas, below, mapping, of_item, of_member, parts
 from toolfleet.strict_json import MAX_READ_DEPTH, is_deeper
 
 MASK: Final = "***"
 """What stands for a secret."""
-
-Schema = Mapping[str, Any]
 
 _CACHED_SCHEMAS: Final = 4096
 
@@ -139,7 +138,7 @@ def mask_by_name(text: str, input_schemas: Iterable[Schema]) -> str:
 def _masked(value: Any, schemas: list[Schema], root: Schema) -> Any:
     if value is None:
         return None
-    applicable = [part for schema in schemas for part in _parts(schema, root, set())]
+    applicable = [part for schema in schemas for part in parts(schema, root, set())]
     if any(part.get("writeOnly") is True for part in applicable):
         return MASK
     if not any(_reaches_secret(part, root, set()) for part in applicable):
@@ -148,13 +147,13 @@ def _masked(value: Any, schemas: list[Schema], root: Schema) -> Any:
         case dict():
             return dict(_masked_member(name, item, applicable, root) for name, item in value.items())
         case list():
-            return [_inside(item, _of_item(at, applicable), root) for at, item in enumerate(value)]
+            return [_inside(item, of_item(at, applicable), root) for at, item in enumerate(value)]
         case _:
             return MASK  # perhaps the object itself, written as a string
 
 
 def _masked_member(name: str, item: Any, applicable: list[Schema], root: Schema) -> tuple[str, Any]:
-    described = _of_member(name, applicable)
+    described = of_member(name, applicable)
     return (name, _masked(item, described, root)) if described else (shown_name(name, root), MASK)
 
 
@@ -174,17 +173,17 @@ def _beside_secrets(value: Any, applicable: list[Schema], root: Schema, secret: 
             return MASK
         case dict():
             return {
-                name: MASK if _is_like(name, secret) else _below(item, _of_member(name, applicable), root, secret)
+                name: MASK if _is_like(name, secret) else _below(item, of_member(name, applicable), root, secret)
                 for name, item in value.items()
             }
         case list():
-            return [_below(item, _of_item(at, applicable), root, secret) for at, item in enumerate(value)]
+            return [_below(item, of_item(at, applicable), root, secret) for at, item in enumerate(value)]
         case _:
             return value
 
 
 def _below(value: Any, schemas: list[Schema], root: Schema, secret: frozenset[str]) -> Any:
-    applicable = [part for schema in schemas for part in _parts(schema, root, set())]
+    applicable = [part for schema in schemas for part in parts(schema, root, set())]
     return _beside_secrets(value, applicable, root, secret)
 
 
@@ -218,65 +217,12 @@ def _types(applicable: list[Schema]) -> frozenset[str] | None:
             types.update(declared)
         elif "enum" in part or "const" in part:
             types.add("string")
-        elif not part.keys() & {"$ref", "$dynamicRef", *_ALTERNATIVES}:
+        elif not part.keys() & {"$ref", "$dynamicRef", *ALTERNATIVES}:
             return None
     return frozenset(types) or None
 
 
-# --- walking a schema ------------------------------------------------------------------------------------------------
-
-_ALTERNATIVES: Final = ("anyOf", "oneOf", "allOf")
-_CONDITIONS: Final = ("if", "then", "else", "not")
-_BY_NAME: Final = ("properties", "patternProperties", "dependentSchemas")
-_REST: Final = ("additionalProperties", "unevaluatedProperties", "items", "unevaluatedItems", "contains")
-
-
-def _parts(schema: Schema, root: Schema, seen: set[int]) -> Iterator[Schema]:
-    """Yield all schemas that may describe the same value: references followed, alternatives side by side."""
-    if id(schema) in seen:
-        return
-    seen.add(id(schema))
-    yield schema
-    for each in _same_place(schema, root):
-        yield from _parts(each, root, seen)
-
-
-def _same_place(schema: Schema, root: Schema) -> Iterator[Schema]:
-    for keyword in ("$ref", "$dynamicRef"):
-        if isinstance(schema.get(keyword), str):
-            yield _resolved(schema[keyword], root)
-    for keyword in _ALTERNATIVES:
-        yield from _schemas(schema.get(keyword))
-    for keyword in _CONDITIONS:
-        yield from _schemas([schema.get(keyword)])
-    yield from _schemas(_mapping(schema.get("dependentSchemas")).values())
-
-
-def _of_member(name: str, schemas: list[Schema]) -> list[Schema]:
-    found: list[Any] = []
-    for schema in schemas:
-        declared = [
-            *(sub for declared, sub in _mapping(schema.get("properties")).items() if declared == name),
-            *(sub for pattern, sub in _mapping(schema.get("patternProperties")).items() if _matches(pattern, name)),
-        ]
-        found += declared or [schema.get("additionalProperties"), schema.get("unevaluatedProperties")]
-    return list(_schemas(found))
-
-
-def _matches(pattern: str, name: str) -> bool:
-    try:
-        return re.search(pattern, name) is not None
-    except re.error:  # JSON Schema's expressions are not quite Python's
-        return True
-
-
-def _of_item(at: int, schemas: list[Schema]) -> list[Schema]:
-    found: list[Any] = []
-    for schema in schemas:
-        positional = schema.get("prefixItems") or []
-        found += [positional[at]] if at < len(positional) else [schema.get("items"), schema.get("unevaluatedItems")]
-        found.append(schema.get("contains"))
-    return list(_schemas(found))
+# --- which places hold secrets ----------------------------------------------------------------------------------------
 
 
 def _reaches_secret(schema: Schema, root: Schema, seen: set[int]) -> bool:
@@ -285,58 +231,20 @@ def _reaches_secret(schema: Schema, root: Schema, seen: set[int]) -> bool:
     seen.add(id(schema))
     if schema.get("writeOnly") is True:
         return True
-    return any(_reaches_secret(each, root, seen) for each in _below_schema(schema, root))
-
-
-def _below_schema(schema: Schema, root: Schema) -> Iterator[Schema]:
-    yield from _same_place(schema, root)
-    yield from (sub for keyword in _BY_NAME for sub in _schemas(_mapping(schema.get(keyword)).values()))
-    yield from _schemas(schema.get(keyword) for keyword in _REST)
-    yield from _schemas(schema.get("prefixItems"))
-
-
-def _resolved(reference: str, root: Schema) -> Schema:
-    """Return what a reference inside the schema points at. What cannot be found may be anything, a secret included."""
-    here: Any = root
-    if reference != "#" and not reference.startswith("#/"):
-        return {"writeOnly": True}
-    for step in reference[1:].split("/")[1:]:
-        name = step.replace("~1", "/").replace("~0", "~")
-        here = _mapping(here).get(name)
-    return here if isinstance(here, Mapping) else {"writeOnly": True}
-
-
-def _schemas(candidates: Any) -> Iterator[Schema]:
-    """Yield those that are schemas with something to say: not `true`, `false`, or a stranger's mistake."""
-    if candidates is not None and not isinstance(candidates, str | bytes | Mapping):
-        yield from (each for each in candidates if isinstance(each, Mapping))
-
-
-def _mapping(value: Any) -> Mapping[str, Any]:
-    return value if isinstance(value, Mapping) else {}
-
-
-def _all_schemas(schema: Schema, root: Schema, seen: set[int]) -> Iterator[Schema]:
-    """Yield the schema and all that it is made of."""
-    if id(schema) in seen:
-        return
-    seen.add(id(schema))
-    yield schema
-    for each in _below_schema(schema, root):
-        yield from _all_schemas(each, root, seen)
+    return any(_reaches_secret(each, root, seen) for each in below(schema, root))
 
 
 def _declared_names(root: Schema) -> frozenset[str]:
-    schemas = _all_schemas(root, root, set())
-    return frozenset(name for schema in schemas for name in _mapping(schema.get("properties")))
+    schemas = all_schemas(root, root, set())
+    return frozenset(name for schema in schemas for name in mapping(schema.get("properties")))
 
 
 def _secret_names(root: Schema) -> frozenset[str]:
     """Return how the secrets of a schema are called, in one case."""
-    schemas = _all_schemas(root, root, set())
-    declared = (member for schema in schemas for member in _mapping(schema.get("properties")).items())
+    schemas = all_schemas(root, root, set())
+    declared = (member for schema in schemas for member in mapping(schema.get("properties")).items())
     return frozenset(name.casefold() for name, schema in declared if _is_secret(schema, root))
 
 
 def _is_secret(schema: Any, root: Schema) -> bool:
-    return isinstance(schema, Mapping) and any(part.get("writeOnly") is True for part in _parts(schema, root, set()))
+    return isinstance(schema, Mapping) and any(part.get("writeOnly") is True for part in parts(schema, root, set()))

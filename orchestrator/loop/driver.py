@@ -8,6 +8,7 @@ before it ends. Knows when a run is worked on, never how.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Coroutine, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -131,7 +132,8 @@ class Runs:
         run = live.journal.run if live is not None and live.journal is not None else None
         # A run that waits for it tells of it when it takes it up.
         if live is not None and live.emit is not None and run is not None and run.terms.slow == "handle":
-            live.emit(CallEnded(run_id=run_id, call_id=call_id, tool=_tool_of(run, call_id), result=result))
+            tool, now = _tool_of(run, call_id), time.time()
+            live.emit(CallEnded(run_id=run_id, call_id=call_id, tool=tool, result=result, at_unix_s=now))
         self._wake(run_id)
 
     def hear_progress(self, run_id: str, call_id: str, progress: Progress) -> None:

@@ -66,7 +66,8 @@ class Resting:
         if work.emit:
             for call_id, result in results.items():
                 tool = under_way[call_id].tool
-                work.emit(CallEnded(run_id=run.run_id, call_id=call_id, tool=tool, result=result))
+                now = time.time()
+                work.emit(CallEnded(run_id=run.run_id, call_id=call_id, tool=tool, result=result, at_unix_s=now))
         await work.journal.append(CallsBack(results=results, messages=run.messages_with(results)))
         self.services.forget(results)
         await self.services.vault.forget(masked_and_back(under_way.values(), results))

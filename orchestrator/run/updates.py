@@ -5,10 +5,7 @@
 
 from __future__ import annotations
 
-import time
 from typing import Literal
-
-from pydantic import Field
 
 from toolfleet.calls import Record, ToolResult, attempt_of
 from toolfleet.orchestrator.run.value import Run
@@ -58,7 +55,7 @@ class CallStarted(Record):
     tool: str
     arguments: str
     long_running: bool
-    at_unix_s: float = Field(default_factory=time.time)
+    at_unix_s: float
 
 
 class CallAwaitsApproval(Record):
@@ -100,7 +97,7 @@ class CallEnded(Record):
     call_id: str
     tool: str
     result: ToolResult
-    at_unix_s: float = Field(default_factory=time.time)
+    at_unix_s: float
 
     @property
     def began_unix_s(self) -> float | None:

@@ -112,6 +112,7 @@ from .orchestrator import (
     State as State,
     TextArrived as TextArrived,
     ToolProvider as ToolProvider,
+    ToolSearch as ToolSearch,
     agent_of as agent_of,
     asks as asks,
     assistant as assistant,

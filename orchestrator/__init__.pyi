@@ -89,3 +89,6 @@ from .tools.interceptors import (
 from .tools.offer import (
     ToolProvider as ToolProvider,
 )
+from .tools.tool_search import (
+    ToolSearch as ToolSearch,
+)

@@ -29,6 +29,7 @@ from toolfleet.orchestrator.tools.chain import Interceptors
 from toolfleet.orchestrator.tools.interceptors import Interceptor, RequestedToolCall
 from toolfleet.orchestrator.tools.meanings import own_names_must_differ
 from toolfleet.orchestrator.tools.offer import ToolProvider
+from toolfleet.orchestrator.tools.tool_search import ToolSearch, by_shared_words
 from toolfleet.orchestrator.wiring import Config
 from toolfleet.settings import Settings, read_settings
 
@@ -57,6 +58,7 @@ class Orchestrator(FleetConnection):
         resolve_tool: Callable[[str], str | None] | None = None,
         on_unknown_tool: OnUnknownTool = "tell",
         needs_approval: Callable[[RequestedToolCall], bool] | None = None,
+        tool_search: ToolSearch = by_shared_words,
         redis_url: str | None = None,
         settings: Settings | None = None,
         adopts: bool = True,
@@ -64,7 +66,8 @@ class Orchestrator(FleetConnection):
         """`interceptors` see every call, `named_interceptors` those of runs that ask for them by name.
 
         `tool_provider` chooses the tools of runs that name none. `resolve_tool` may say which tool a name means that
-        was not offered. `needs_approval` adds to what tools themselves require.
+        was not offered. `needs_approval` adds to what tools themselves require. `tool_search` says which tools a query
+        of `search_tools` means.
 
         Raises DuplicateTool where two of these would answer to one name, or one to that of a built-in tool.
         """
@@ -84,6 +87,7 @@ class Orchestrator(FleetConnection):
             resolve_tool=resolve_tool,
             on_unknown_tool=on_unknown_tool,
             needs_approval=needs_approval,
+            tool_search=tool_search,
             adopts=adopts,
         )
         super().__init__(asked, config)

@@ -53,6 +53,7 @@ from toolfleet.orchestrator.tools.builtin import BuiltIn
 from toolfleet.orchestrator.tools.chain import Interceptors
 from toolfleet.orchestrator.tools.interceptors import RequestedToolCall
 from toolfleet.orchestrator.tools.offer import Offering, ToolProvider
+from toolfleet.orchestrator.tools.tool_search import ToolSearch
 from toolfleet.settings import Settings
 from toolfleet.wire import Seal
 
@@ -68,6 +69,7 @@ class Config:
     resolve_tool: Callable[[str], str | None] | None
     on_unknown_tool: OnUnknownTool
     needs_approval: Callable[[RequestedToolCall], bool] | None
+    tool_search: ToolSearch
     adopts: bool
 
     @property
@@ -155,6 +157,7 @@ async def open_services(
             store=parts.store,
             offering=parts.offering,
             stopping=parts.stopping,
+            vault=parts.calls.vault,
         ),
         store=parts.store,
         overview=overview,
@@ -210,6 +213,7 @@ def _build_parts(stack: AsyncExitStack, base: _Connected) -> _Parts:
         provider=config.tool_provider,
         resolve=config.resolve_tool,
         interceptors=config.interceptors,
+        search=config.tool_search,
     )
     store = RunStore(shared, settings, seal, blocking_client=base.client)
     return _Parts(calls, offering, store, handles, built_in, canceller, Stopping(store, canceller), artifacts)

@@ -114,6 +114,7 @@ from .orchestrator import (
     State as State,
     TextArrived as TextArrived,
     ToolProvider as ToolProvider,
+    ToolSearch as ToolSearch,
     UnknownTool as UnknownTool,
     agent_of as agent_of,
     asks as asks,

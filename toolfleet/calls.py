@@ -14,7 +14,7 @@ from toolfleet.misspelt import check_options
 
 WIRE_VERSION: Final = 1
 _UNDO: Final = "-undo"
-_UNSAID: Final = {"attempt": None, "spent": None}
+_UNSAID: Final = {"attempt": None, "repaired": None, "spent": None}
 
 
 class Record(BaseModel):
@@ -126,6 +126,8 @@ class ResultRecord(Record):
     """What results share. Two that say the same are equal, whoever has said it and whatever that has cost."""
 
     attempt: Attempt | None = Field(default=None, exclude_if=lambda attempt: attempt is None, repr=False)
+    repaired: bool = Field(default=False, exclude_if=lambda repaired: not repaired, repr=False)
+    """Whether the arguments were written badly, so that the tool was run with what was recovered of them."""
     spent: Spent | None = Field(default=None, exclude_if=lambda spent: spent is None, repr=False)
     """What it has cost, where an agent's run has said it. Of any other call it is not looked at."""
 
@@ -213,6 +215,8 @@ class JobRecord(Record):
     message: str = ""
     polled: bool
     cancellable: bool
+    takes_state: bool = False
+    """Whether its callback may set what the run's tools share."""
 
 
 class NotDone(Record):
@@ -233,6 +237,11 @@ ToolResult = Annotated[Returned | Failed | Submitted, Field(discriminator="type"
 """What a call ends in: exactly one of these for each call id."""
 
 TOOL_RESULT: TypeAdapter[Returned | Failed | Submitted] = TypeAdapter(ToolResult, config=ConfigDict(defer_build=True))
+
+
+def attempt_of(result: Returned | Failed | Submitted | None) -> Attempt | None:
+    """Return the delivery that a call has ended with, None where no worker has ended it."""
+    return None if result is None or isinstance(result, Submitted) else result.attempt
 
 
 def call_id(run_id: str, turn: int, position: int) -> str:

@@ -80,6 +80,7 @@ class Options:
     retry_on: tuple[type[BaseException], ...] = ()
     requires_approval: bool = False
     return_direct: bool = False
+    callback_sets_state: bool = False
     extra: Literal["forbid", "ignore"] = "forbid"
     tags: tuple[str, ...] = ()
     convert: Callable[[Any], Any] | None = None

@@ -111,7 +111,7 @@ class SchemaReader:
                 legal = error.schema.get("properties", {}) if isinstance(error.schema, Mapping) else {}
                 for name in sent:
                     if name not in legal:
-                        yield complaints.unknown([*here, name], tuple(legal))
+                        yield complaints.unknown([*here, masks.shown_name(name, self._schema)], tuple(legal))
             case keyword if visible != error.instance:  # the error's own text quotes the value
                 wanted = complaints.shown({str(keyword): error.validator_value})
                 yield complaints.unfit(here, visible, f"does not fit {wanted}") if here else f"does not fit {wanted}"
@@ -124,8 +124,8 @@ class SchemaReader:
 def _at(arguments: Any, path: list[str | int]) -> Any:
     """Return the value at a path; where a mask took the place of all that was there, the mask."""
     for step in path:
-        if arguments == masks.MASK:
-            break
+        if arguments == masks.MASK or (isinstance(arguments, dict) and step not in arguments):
+            return masks.MASK
         arguments = arguments[step]
     return arguments
 

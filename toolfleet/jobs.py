@@ -12,6 +12,8 @@ from typing import Final, NamedTuple, cast
 import redis.asyncio
 
 from toolfleet.calls import Failed, FailureKind, JobRecord, Record, Returned
+from toolfleet.errors import CallerError
+from toolfleet.fitting import Fitting
 from toolfleet.keys import RESULT_TTL_S
 from toolfleet.replies import CLOCK, TELL
 from toolfleet.scripts import lua
@@ -29,6 +31,10 @@ from toolfleet.wire import Seal
 COMPLETE: Final = lua("toolfleet", "complete_job", before=TELL)
 
 REQUEST_CANCEL: Final = lua("toolfleet", "request_cancel", before=CLOCK)
+
+
+class StateNotTaken(CallerError):
+    """Who calls back about a job wants to set what its run's tools share, and the tool does not say that it may."""
 
 
 class JobState(Record):
@@ -93,9 +99,14 @@ async def complete(
 ) -> Completion:
     """End a job from outside, as its callback does. Of several results the first one counts.
 
-    Raises StoreUnreachable.
+    Raises StateNotTaken for one that sets shared state against the tool's word, StoreUnreachable, and Refused for a
+    forged record.
     """
     keys = settings.keys
+    if isinstance(result, Returned):
+        job = await status(client, settings, seal, call_id)
+        if job is not None:
+            result = await _taken(client, settings, job.record, result)
     script = client.register_script(COMPLETE)
     outcome: int = await script(
         keys=[keys.job(call_id), keys.result(call_id)],
@@ -105,6 +116,18 @@ async def complete(
         ],
     )
     return Completion(outcome)
+
+
+async def _taken(client: redis.asyncio.Redis, settings: Settings, job: JobRecord, said: Returned) -> Returned:
+    """What a poster said, as far as it is theirs to say, and as large as any result."""
+    if said.state and not job.takes_state:
+        raise StateNotTaken(
+            f"the callback of {job.call.tool} may not set shared state ({', '.join(said.state)}): leave `state` out, "
+            "or declare the tool with @tool(callback_sets_state=True)"
+        )
+    # An artifact, and which worker had the call, are the fleet's own words.
+    own = said.model_copy(update={"artifact": None, "attempt": None})
+    return await Fitting(client, settings).fit_returned(own, job.call)
 
 
 async def request_cancel(client: redis.asyncio.Redis, settings: Settings, seal: Seal, call_id: str) -> JobCancel:

@@ -15,11 +15,12 @@ from urllib.parse import urlsplit
 from pydantic import Field, SecretStr, ValidationError, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
-from toolfleet.arguments.parsing import MAX_BYTES, MAX_DEPTH, MAX_ELEMENTS, ArgumentLimits
+from toolfleet.arguments.parsing import MAX_BYTES, MAX_ELEMENTS, ArgumentLimits
 from toolfleet.errors import InvalidSettings
 from toolfleet.keys import Keys
 from toolfleet.misspelt import check_options
 from toolfleet.stream_urls import stream_url
+from toolfleet.strict_json import MAX_DEPTH
 from toolfleet.variables import misspelt
 
 Seconds = Annotated[float, Field(gt=0)]

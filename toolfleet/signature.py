@@ -14,6 +14,7 @@ from typing import Annotated, Any, Final, Literal, Protocol, Union, get_args, ge
 from pydantic import BaseModel, ConfigDict, Field, create_model
 from pydantic.errors import PydanticSchemaGenerationError, PydanticUserError
 from pydantic.fields import FieldInfo
+from pydantic_core import PydanticUndefined
 
 from toolfleet.context import INJECTED, Context
 from toolfleet.docstrings import Documentation
@@ -136,8 +137,16 @@ def _field(parameter: inspect.Parameter, annotation: Any, documented: str | None
         described["description"] = texts[0] if texts else documented
     if not any(item.alias for item in declared):
         described["alias"] = parameter.name
-    default = ... if parameter.default is parameter.empty else parameter.default
+    default = PydanticUndefined if parameter.default is parameter.empty else parameter.default
+    if default is PydanticUndefined and _takes_none(annotation) and all(item.is_required() for item in declared):
+        default = None  # what a model leaves out of such a parameter is what it may say with null
     return Annotated[annotation, Field(**described)], default
+
+
+def _takes_none(annotation: Any) -> bool:
+    if get_origin(annotation) is Annotated:
+        return _takes_none(get_args(annotation)[0])
+    return get_origin(annotation) in (Union, types.UnionType) and types.NoneType in get_args(annotation)
 
 
 def _model(function: Callable[..., Any], fields: dict[str, Any], extra: Literal["forbid", "ignore"]) -> type[BaseModel]:

@@ -57,6 +57,7 @@ class Tool(Generic[P, R]):
             *_retrying(options),
         )
         self._convert = options.convert
+        self._takes_state = options.callback_sets_state
         self.source = _source(function)
         functools.update_wrapper(self, function)
         # At once, so that a mistake shows where it was made; later, if a type is written below its first use.
@@ -134,6 +135,11 @@ class Tool(Generic[P, R]):
     def spec(self) -> ToolSpec:
         """What the fleet knows of this tool. Raises InvalidTool."""
         return self._declared().spec
+
+    @property
+    def takes_state(self) -> bool:
+        """Whether the callback of a job that it started may set what the run's tools share."""
+        return self._takes_state
 
     @property
     def returns_nothing(self) -> bool:
@@ -223,6 +229,7 @@ def tool(
     retry_on: type[BaseException] | tuple[type[BaseException], ...] = (),
     requires_approval: bool = False,
     return_direct: bool = False,
+    callback_sets_state: bool = False,
     extra: Literal["forbid", "ignore"] = "forbid",
     tags: tuple[str, ...] = (),
     convert: Callable[[Any], str | Returned] | None = None,
@@ -234,6 +241,7 @@ def tool(function: Any = None, /, *, retry_on: Any = (), interceptors: Any = (),
     Name and description come from the function unless given; parameter descriptions from the docstring, `Annotated` or
     `Field`. A tool is assumed to have an effect that must not happen twice, unless it is `read_only` or `idempotent`.
     `convert` makes of its value what the model reads; toolfleet.interceptors tells what `interceptors` may be.
+    `callback_sets_state` lets who calls back about a job of the tool set what the run's tools share.
     Raises InvalidTool, UnknownOption.
     """
     check_options("@tool", options, OPTION_NAMES)

@@ -26,6 +26,7 @@ from toolfleet.local.lifeline import stop_with
 from toolfleet.local.worker_process import CLEAR_LINE
 from toolfleet.logs import configure_logs
 from toolfleet.settings import Settings
+from toolfleet.terminal import harmless
 from toolfleet.tool import Tool
 from toolfleet.workers.app import modules_from_environment, worker_app
 from toolfleet.workers.celery.joining import join
@@ -108,7 +109,7 @@ def worker(
     imported = modules or modules_from_environment()
     tools = tools_of(imported)
     for line in not_served(tools.values(), served, imported):
-        typer.echo(line, err=True)
+        typer.echo(harmless(line), err=True)
     with redis_or_embedded() as settings:
         join(settings)
         around = interceptors_of([*settings.interceptor_names, *(interceptors or ())])
@@ -192,7 +193,7 @@ def main() -> None:
     try:
         app(prog_name="toolfleet worker")
     except ToolfleetError as error:
-        typer.secho(f"{CLEAR_LINE}{error}", err=True, fg="red")
+        typer.secho(f"{CLEAR_LINE}{harmless(str(error))}", err=True, fg="red")
         sys.exit(status_of(error))
     except SystemExit as ended:
         if any(thread.name.startswith(f"{TOOL_THREAD}_") for thread in threading.enumerate()):

@@ -17,8 +17,13 @@ from toolfleet.orchestrator.run.refusals import unknown_tool
 from toolfleet.orchestrator.status.handles import Status
 from toolfleet.orchestrator.tools.builtin import BUILT_IN, BuiltIn
 
-OnUnknownTool = Literal["tell", "raise"] | Callable[[CallRecord], Awaitable[Returned | Failed]]
-"""What becomes of a call of a tool that nobody offered: the model is told, the run fails, or your own answer."""
+Answer = Returned | Failed | str
+
+OnUnknownTool = Literal["tell", "raise"] | Callable[[CallRecord], Awaitable[Answer] | Answer]
+"""What becomes of a call of a tool that nobody offered: the model is told, the run fails, or your own answer.
+
+A text is what the model is told instead of our own words: nothing has run.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,4 +60,6 @@ class CallAnswers:
             return failure
         if self.on_unknown_tool == "raise":
             raise UnknownTool(failure.message)
-        return await self.on_unknown_tool(call)
+        said = self.on_unknown_tool(call)
+        answer = await said if isinstance(said, Awaitable) else said
+        return failure.model_copy(update={"message": answer}) if isinstance(answer, str) else answer

@@ -97,7 +97,7 @@ class CallGroup:
     async def _arguments_to_send(self) -> dict[str, str]:
         """What calls that are not sent yet are to be sent with, where that is not what their record shows."""
         fresh = [record for record in (*self._elsewhere, *self._brought) if record.deadline_unix_s is None]
-        arguments = await self._services.vault.arguments([record.call_id for record in fresh if record.is_masked])
+        arguments = await self._services.vault.arguments(fresh)
         if not self._scope.interceptors:
             return arguments
         arguments, self._intercepted = await intercept_calls(fresh, self._scope, arguments, self._limits)
@@ -149,19 +149,20 @@ class CallGroup:
     async def wait(self) -> GroupOutcome:
         """Wait until every call has a result, is slow, or awaits approval. Raises BrokerUnreachable."""
         fetched: dict[str, ToolResult] = {}
+        here = await self._services.vault.unmasked(self._here)
         timers = self._lose_patience_later()
         try:
             # What is answered here is answered while workers are at the rest.
             answers = await asyncio.gather(
-                *(self._services.answers.answer(call, self._scope, fetched) for call in self._here),
+                *(self._services.answers.answer(call, self._scope, fetched) for call in here),
                 *(self._answer_of_interceptor(call) for call in self._brought),
             )
             await self._barrier.wait()
         finally:
             for timer in timers:
                 timer.cancel()
-        here = zip((call.call_id for call in (*self._here, *self._brought)), answers, strict=True)
-        results: dict[str, ToolResult] = self._barrier.results | self._intercepted | dict(here)
+        answered = zip((call.call_id for call in (*here, *self._brought)), answers, strict=True)
+        results: dict[str, ToolResult] = self._barrier.results | self._intercepted | dict(answered)
         if self._scope.interceptors:
             calls = (*self._elsewhere, *self._here, *self._brought)
             results = await intercept_results(calls, results, self._scope, self._limits)

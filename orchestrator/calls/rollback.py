@@ -30,7 +30,7 @@ async def roll_back(
     done = to_take_back(calls, outcome.results, scope.offered)
     if not done:
         return outcome
-    arguments = await services.vault.arguments([each.record.call_id for each in done if each.record.is_masked])
+    arguments = await services.vault.arguments([each.record for each in done])
     answers: dict[str, ToolResult] = {}
     for record, result in done:
         given = arguments.get(record.call_id, record.arguments)

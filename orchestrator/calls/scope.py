@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -65,6 +66,7 @@ class CallScope:
                     tool=call.tool,
                     arguments=mask_arguments(call.arguments, spec.input_schema),
                     long_running=spec.long_running,
+                    at_unix_s=time.time(),
                 )
             )
 
@@ -96,4 +98,8 @@ class CallScope:
     def tell_end(self, call: ToolCall, result: ToolResult) -> None:
         """Say that a call has its result."""
         if self.emit:
-            self.emit(CallEnded(run_id=self.run_id, call_id=call.call_id, tool=call.tool, result=result))
+            self.emit(
+                CallEnded(
+                    run_id=self.run_id, call_id=call.call_id, tool=call.tool, result=result, at_unix_s=time.time()
+                )
+            )

@@ -8,11 +8,11 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 import redis.asyncio
-import structlog
 
 from toolfleet.catalog import Announcement, LiveWorkers, nobody_serves, offered_by
 from toolfleet.keys import ANNOUNCEMENT_TTL_S
 from toolfleet.lanes import Routes
+from toolfleet.logs import FactLog
 from toolfleet.membership import complaint, must_be_ours
 from toolfleet.orchestrator.errors import UnknownTool
 from toolfleet.outages import while_it_may_be_away
@@ -20,7 +20,7 @@ from toolfleet.settings import Settings
 from toolfleet.tool import ToolSpec
 from toolfleet.wire import Seal
 
-log = structlog.get_logger("toolfleet.orchestrator")
+log = FactLog("toolfleet.orchestrator")
 
 RETRY_FOR_S: Final = 30.0
 """How long Redis may be away before the caller hears of it, as for sending."""

@@ -11,11 +11,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-import structlog
-
 from toolfleet.batcher import Batcher
 from toolfleet.calls import Failed, FailureKind, ToolCall
 from toolfleet.errors import BrokerUnreachable, Refused
+from toolfleet.logs import FactLog
 from toolfleet.orchestrator.fleet.catalog import Catalog
 from toolfleet.orchestrator.fleet.envelopes import task_message
 from toolfleet.orchestrator.fleet.gather import Gatherer
@@ -26,7 +25,7 @@ from toolfleet.streams.direct import TaskMessage
 from toolfleet.tool import ToolSpec
 from toolfleet.wire import Seal
 
-log = structlog.get_logger("toolfleet.orchestrator")
+log = FactLog("toolfleet.orchestrator")
 
 MAX_BATCH: Final = 200
 """Messages in one command: workers start on the first ones while the rest are prepared."""

@@ -15,17 +15,17 @@ from typing import Final, cast
 
 import redis
 import redis.asyncio
-import structlog
 
 from toolfleet.calls import Failed, FailureKind, Progress, ToolCall, ToolResult
 from toolfleet.errors import Refused
+from toolfleet.logs import FactLog
 from toolfleet.orchestrator.fleet.alarms import Alarms
 from toolfleet.orchestrator.fleet.barrier import Barrier
 from toolfleet.redis_clients import COMMAND_FAILED
 from toolfleet.settings import Settings
 from toolfleet.wire import Seal
 
-log = structlog.get_logger("toolfleet.orchestrator")
+log = FactLog("toolfleet.orchestrator")
 
 READ_COUNT: Final = 1000
 """How many results are read or removed by one command."""

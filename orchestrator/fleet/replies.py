@@ -13,16 +13,16 @@ from typing import Any, Final, Protocol
 
 import redis
 import redis.asyncio
-import structlog
 
 from toolfleet.calls import Progress, ToolResult, run_of
 from toolfleet.errors import Refused
+from toolfleet.logs import FactLog
 from toolfleet.orchestrator.fleet.gather import Gatherer
 from toolfleet.redis_clients import COMMAND_FAILED
 from toolfleet.settings import Settings
 from toolfleet.wire import Seal
 
-log = structlog.get_logger("toolfleet.orchestrator")
+log = FactLog("toolfleet.orchestrator")
 
 BLOCK_MS: Final = 5000
 """How long one read waits on the server; only sets how often an idle orchestrator says hello."""

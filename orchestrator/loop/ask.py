@@ -14,9 +14,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
-import structlog
-
 from toolfleet.errors import ToolfleetError
+from toolfleet.logs import FactLog
 from toolfleet.masks import has_secrets
 from toolfleet.messages import AssistantMessage, Message, RequestedCall
 from toolfleet.orchestrator.calls.services import CallServices
@@ -25,6 +24,7 @@ from toolfleet.orchestrator.loop.at_work import RunAtWork
 from toolfleet.orchestrator.loop.early import EarlyCalls
 from toolfleet.orchestrator.loop.images import KeptImages
 from toolfleet.orchestrator.loop.scopes import Scopes
+from toolfleet.orchestrator.models.encodable import encodable_reply
 from toolfleet.orchestrator.models.protocol import (
     CallComplete,
     CallDelta,
@@ -44,9 +44,10 @@ from toolfleet.orchestrator.run.value import Run
 from toolfleet.orchestrator.tools.agents import Agents
 from toolfleet.orchestrator.tools.offer import Offering
 from toolfleet.points import Point, reached
+from toolfleet.strict_json import encodable
 from toolfleet.tool import ToolSpec
 
-log = structlog.get_logger("toolfleet.orchestrator")
+log = FactLog("toolfleet.orchestrator")
 
 MAX_REPAIRS: Final = 1
 """How often a model is asked again for an answer that fits its schema."""
@@ -125,7 +126,8 @@ class Asking:
     async def _mask_secrets(
         self, run: Run, offered: Mapping[str, ToolSpec], message: AssistantMessage
     ) -> tuple[AssistantMessage, tuple[str, ...]]:
-        """A reply as it may be stored: each call with an id of its own, secrets kept elsewhere."""
+        """A reply as it may be stored: in valid UTF-8, each call with an id of its own, secrets kept elsewhere."""
+        message = encodable_reply(message)
         if message.tool_calls:
             message = with_distinct_ids(message, _ids_in(run.messages))
         return await self.services.vault.keep(message, run.run_id, run.turn + 1, offered)
@@ -164,7 +166,7 @@ def _stream(
 def _pass_on(event: ModelEvent, work: RunAtWork, offered: Mapping[str, ToolSpec], early: EarlyCalls) -> None:
     """Tell whoever looks on of a piece of the reply, and send a call that is complete."""
     if isinstance(event, TextDelta) and work.emit:
-        work.emit(TextArrived(run_id=work.run.run_id, text=event.text))
+        work.emit(TextArrived(run_id=work.run.run_id, text=encodable(event.text)))
     elif isinstance(event, CallDelta) and work.emit:
         work.emit(_arguments_arrived(work.run, event, offered))
     elif isinstance(event, CallComplete):
@@ -174,14 +176,17 @@ def _pass_on(event: ModelEvent, work: RunAtWork, offered: Mapping[str, ToolSpec]
 
 
 def _arguments_arrived(run: Run, delta: CallDelta, offered: Mapping[str, ToolSpec]) -> CallArgumentsArrived:
-    """For whoever looks: half a secret could not be masked, so of tools that have secrets no piece is shown."""
-    is_secret = delta.name in offered and has_secrets(offered[delta.name].input_schema)
+    """For whoever looks: half a secret could not be masked, so of tools that have secrets no piece is shown.
+
+    Nor of a name that nobody has: it may be a slip for one of them.
+    """
+    is_secret = delta.name not in offered or has_secrets(offered[delta.name].input_schema)
     return CallArgumentsArrived(
         run_id=run.run_id,
         index=delta.index,
-        requested_id=delta.id,
-        tool=delta.name,
-        arguments_delta="" if is_secret else delta.arguments_delta,
+        requested_id=encodable(delta.id),
+        tool=encodable(delta.name),
+        arguments_delta="" if is_secret else encodable(delta.arguments_delta),
     )
 
 

@@ -9,10 +9,9 @@ import asyncio
 from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import dataclass
 
-import structlog
-
 from toolfleet.calls import run_of
 from toolfleet.errors import CallerError, StoreUnreachable
+from toolfleet.logs import FactLog
 from toolfleet.messages import Message
 from toolfleet.orchestrator.calls.scope import Emit
 from toolfleet.orchestrator.errors import OrchestratorClosed, RunExists, RunNotFound, RunNotOpen
@@ -24,9 +23,10 @@ from toolfleet.orchestrator.run.updates import RunBegan, RunEnded, RunUpdate
 from toolfleet.orchestrator.run.value import Run
 from toolfleet.orchestrator.store.journal import write_from_outside
 from toolfleet.orchestrator.store.run_store import RunStore
+from toolfleet.orchestrator.store.secret_arguments import Vault
 from toolfleet.orchestrator.tools.offer import Offering
 
-log = structlog.get_logger("toolfleet.orchestrator")
+log = FactLog("toolfleet.orchestrator")
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +40,7 @@ class RunControl:
     store: RunStore
     offering: Offering
     stopping: Stopping
+    vault: Vault
 
     # --- begin --------------------------------------------------------------------------------------------------
 
@@ -118,7 +119,25 @@ class RunControl:
 
     async def approve(self, call_id: str, approval: Approval) -> Run:
         """Decide about a call. Raises RunNotOpen for one that does not wait for approval, RunNotFound."""
-        return await write_from_outside(self.store, run_of(call_id), ApprovalGiven(call_id=call_id, approval=approval))
+        run_id = run_of(call_id)
+        event = ApprovalGiven(call_id=call_id, approval=approval)
+        if approval.arguments is not None:
+            event = await self._with_secrets_kept(event, approval.arguments, (await self.store.load(run_id)).run)
+        try:
+            return await write_from_outside(self.store, run_id, event)
+        except (RunNotOpen, RunNotFound):
+            await self.vault.forget([event.kept_as] if event.kept_as else [])
+            raise
+
+    async def _with_secrets_kept(self, event: ApprovalGiven, arguments: str, run: Run) -> ApprovalGiven:
+        """The decision as it may be stored: what a person wrote may hold secrets as what a model writes."""
+        call = next((call for call in run.awaiting_approval if call.call_id == event.call_id), None)
+        if call is None:
+            return event  # which is refused
+        spec = (await self.offering.known(run)).get(call.tool)
+        shown, kept_as = await self.vault.keep_edited(call, arguments, spec)
+        approval = event.approval.model_copy(update={"arguments": shown})
+        return event.model_copy(update={"approval": approval, "kept_as": kept_as})
 
     async def _abandon(self, run_id: str) -> None:
         try:

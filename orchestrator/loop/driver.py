@@ -8,16 +8,16 @@ before it ends. Knows when a run is worked on, never how.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Coroutine, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final
 
-import structlog
-
 from toolfleet.calls import Progress, ToolResult
 from toolfleet.errors import BrokerUnreachable, StoreUnreachable
+from toolfleet.logs import FactLog
 from toolfleet.orchestrator.calls.scope import BeginRun, Emit
 from toolfleet.orchestrator.errors import LostRun, RunIsOver, RunNotFound
 from toolfleet.orchestrator.fleet.gather import Gatherer
@@ -29,7 +29,7 @@ from toolfleet.orchestrator.run.value import Run
 from toolfleet.orchestrator.store.journal import Journal
 from toolfleet.orchestrator.store.run_store import RunStore
 
-log = structlog.get_logger("toolfleet.orchestrator")
+log = FactLog("toolfleet.orchestrator")
 
 DRAIN_S: Final = 3.0
 """How long runs may finish the step they are at when this orchestrator stops."""
@@ -138,7 +138,8 @@ class Runs:
         run = live.journal.run if live is not None and live.journal is not None else None
         # A run that waits for it tells of it when it takes it up.
         if live is not None and live.emit is not None and run is not None and run.terms.slow == "handle":
-            live.emit(CallEnded(run_id=run_id, call_id=call_id, tool=_tool_of(run, call_id), result=result))
+            tool, now = _tool_of(run, call_id), time.time()
+            live.emit(CallEnded(run_id=run_id, call_id=call_id, tool=tool, result=result, at_unix_s=now))
         self._wake(run_id)
 
     def hear_progress(self, run_id: str, call_id: str, progress: Progress) -> None:

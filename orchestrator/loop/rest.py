@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from typing import Final
 
 import orjson
-import structlog
 
 from toolfleet.calls import Submitted, ToolResult
 from toolfleet.errors import Refused
+from toolfleet.logs import FactLog
 from toolfleet.messages import AssistantMessage, Message, RequestedCall, ToolMessage
 from toolfleet.orchestrator.calls.interception import intercept_late, intercept_results
 from toolfleet.orchestrator.calls.outcome import masked_and_back
@@ -34,7 +34,7 @@ from toolfleet.orchestrator.tools.builtin import TASK_RESULT
 from toolfleet.points import Point, reached
 from toolfleet.wire import Seal
 
-log = structlog.get_logger("toolfleet.orchestrator")
+log = FactLog("toolfleet.orchestrator")
 
 KEEP_LATE_S: Final = 24 * 3600
 """How much longer than the last open call a result is kept that came before it."""
@@ -68,7 +68,8 @@ class Resting:
         if work.emit:
             for call_id, result in results.items():
                 tool = under_way[call_id].tool
-                work.emit(CallEnded(run_id=run.run_id, call_id=call_id, tool=tool, result=result))
+                now = time.time()
+                work.emit(CallEnded(run_id=run.run_id, call_id=call_id, tool=tool, result=result, at_unix_s=now))
         await work.journal.append(CallsBack(results=results, messages=run.messages_with(results)))
         self.services.forget(results)
         await self.services.vault.forget(masked_and_back(under_way.values(), results))

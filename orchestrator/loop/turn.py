@@ -17,10 +17,9 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass, field
 
-import structlog
-
 from toolfleet.calls import ToolResult
 from toolfleet.errors import BrokerUnreachable, StoreUnreachable, ToolfleetError
+from toolfleet.logs import FactLog
 from toolfleet.orchestrator.errors import LostRun, Overtaken, RunIsOver
 from toolfleet.orchestrator.loop.ask import Asking
 from toolfleet.orchestrator.loop.at_work import RunAtWork
@@ -31,7 +30,7 @@ from toolfleet.orchestrator.run.events import CallsBack, CallsHandedOver, RunSto
 from toolfleet.orchestrator.run.limits import breach, over_limit
 from toolfleet.orchestrator.run.states import State
 
-log = structlog.get_logger("toolfleet.orchestrator")
+log = FactLog("toolfleet.orchestrator")
 
 
 @dataclass(slots=True)

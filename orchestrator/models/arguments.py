@@ -6,19 +6,61 @@ Pure. Only for showing a history to a model; calls are run with the text as it w
 from __future__ import annotations
 
 import json
-from typing import Any
+import re
+from functools import lru_cache
+from typing import Any, Final
 
-MALFORMED = "malformed_arguments"
+from toolfleet.arguments.repair import recover
+from toolfleet.strict_json import encodable, read_json
+
+MALFORMED: Final = "malformed_arguments"
+
+RECOVERED_KEPT: Final = 128
+"""A history is shown again in each turn, and recovering what is malformed may take a while."""
+
+_HALVES: Final = re.compile(r"\\u[dD][89a-fA-F]")
+"""Two of them may be a character; one alone is none, and refused by strict parsers."""
 
 
 def as_object(arguments: str) -> dict[str, Any]:
-    """Return the arguments as an object. Text that is none is shown under one key: the model should see its mistake."""
+    """Return the arguments as an object. Malformed ones are what their call was run with, if anything could be read.
+
+    What is not even that stands under one key: the model should see its mistake.
+    """
+    value = _read(arguments)
+    return {MALFORMED: encodable(arguments)} if value is None else value
+
+
+def as_object_text(arguments: str) -> str:
+    """Return the same as JSON text. What is right as it stands stays so to the last digit."""
+    if not _HALVES.search(arguments) and arguments.startswith("{") and _is_strict(arguments):
+        return arguments
+    return json.dumps(as_object(arguments), ensure_ascii=False, allow_nan=False)
+
+
+def _read(arguments: str) -> dict[str, Any] | None:
     if not arguments.strip():
         return {}
     try:
-        value = json.loads(arguments)
+        value = read_json(arguments)
     except ValueError:
-        return {MALFORMED: arguments}
+        return _recovered(arguments)
     if value is None:
         return {}
-    return value if isinstance(value, dict) else {MALFORMED: arguments}
+    return value if isinstance(value, dict) else _recovered(arguments)
+
+
+@lru_cache(maxsize=RECOVERED_KEPT)
+def _recovered(arguments: str) -> dict[str, Any] | None:
+    recovered = recover(arguments)
+    try:
+        return None if recovered is None else read_json(recovered)
+    except ValueError:
+        return None
+
+
+def _is_strict(text: str) -> bool:
+    try:
+        return isinstance(read_json(text), dict)
+    except ValueError:
+        return False

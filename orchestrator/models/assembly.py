@@ -19,6 +19,7 @@ from toolfleet.orchestrator.models.protocol import (
     ReplyComplete,
     TextDelta,
 )
+from toolfleet.strict_json import PiecedText, encodable, encodable_value
 
 
 def new_call_id() -> str:
@@ -29,22 +30,23 @@ def new_call_id() -> str:
 class _OpenCall:
     """One call while its arguments arrive."""
 
-    __slots__ = ("arguments", "ended", "extras", "id", "name")
+    __slots__ = ("arguments", "ended", "extras", "id", "name", "pieces")
 
     def __init__(self, call_id: str, name: str) -> None:
         self.id = call_id
         self.name = name
         self.arguments = StreamedObject()
+        self.pieces = PiecedText()
         self.extras: Extras = {}
         self.ended = False
 
     def requested(self, provider: str) -> RequestedCall:
-        extras: Extras = {provider: dict(self.extras)} if self.extras else {}
+        extras: Extras = {provider: encodable_value(self.extras)} if self.extras else {}
         return RequestedCall(id=self.id, name=self.name, arguments=self.arguments.text, extras=extras)
 
 
 class ReplyAssembly:
-    """One reply on its way in.
+    """One reply on its way in; whatever its pieces were, what comes out has a UTF-8 form.
 
     Calls keep the order in which they first appeared. They are handed out (`CallComplete`) in that order and never
     taken back: the calls handed out are always the beginning of the final message's calls. `provider` is the name
@@ -67,6 +69,7 @@ class ReplyAssembly:
         self._taken_ids = set(taken_ids)
         self._new_id = new_id
         self._text: list[str] = []
+        self._pieces = PiecedText()
         self._extras: Extras = {}
         self._calls: list[_OpenCall] = []
         self._handed_out = 0
@@ -77,7 +80,10 @@ class ReplyAssembly:
         return self._handed_out > 0
 
     def text(self, piece: str) -> Sequence[ModelEvent]:
-        """More text."""
+        """More text; a character that the piece ends in the midst of comes with the next one."""
+        return self._more_text(self._pieces.add(piece))
+
+    def _more_text(self, piece: str) -> Sequence[ModelEvent]:
         if not piece:
             return ()
         self._text.append(piece)
@@ -95,21 +101,29 @@ class ReplyAssembly:
         """Return a further call begins; its position. A missing id, or one used before, is replaced by a new one."""
         if self._calls and self._calls[-1].arguments.text == EMPTY_OBJECT:
             self._calls[-1].ended = True
-        self._calls.append(_OpenCall(self._unique_id(call_id), self._names.to_catalog(wire_name)))
+        call_id, name = encodable(call_id or ""), self._names.to_catalog(encodable(wire_name))
+        self._calls.append(_OpenCall(self._unique_id(call_id), name))
         return len(self._calls) - 1
 
     def extend_call(self, position: int, piece: str) -> Sequence[ModelEvent]:
         """More of a call's arguments. What follows a complete object is noise and left out."""
         call = self._calls[position]
         if not call.ended:
-            call.ended = call.arguments.add(piece)
-            return (CallDelta(position, call.id, call.name, piece), *self._hand_out())
+            whole = call.pieces.add(piece)
+            call.ended = call.arguments.add(whole)
+            return (CallDelta(position, call.id, call.name, whole), *self._hand_out())
         return tuple(self._hand_out())
 
     def end_call(self, position: int) -> Sequence[ModelEvent]:
         """Note that the provider calls this call complete. Returns the calls that may be handed out now."""
-        self._calls[position].ended = True
+        self._end(self._calls[position])
         return tuple(self._hand_out())
+
+    @staticmethod
+    def _end(call: _OpenCall) -> None:
+        if not call.ended:
+            call.arguments.add(call.pieces.end())
+        call.ended = True
 
     def holds_object(self, position: int) -> bool:
         """Whether the call's arguments contain a whole object, so that more of the same can only be another call."""
@@ -118,21 +132,22 @@ class ReplyAssembly:
     def end(self, finish_reason: str) -> Sequence[ModelEvent]:
         """Complete the reply, and with it every call."""
         for call in self._calls:
-            call.ended = True
-        events = list(self._hand_out())
+            self._end(call)
+        events = [*self._more_text(self._pieces.end()), *self._hand_out()]
         if self._calls and finish_reason in {FinishReason.STOP, ""}:
             finish_reason = FinishReason.TOOL_CALLS  # Several servers say "stop" where they ask for tools.
         return (*events, self._complete(finish_reason or FinishReason.STOP))
 
     def interrupted(self) -> ReplyComplete:
         """Return the reply as far as it can be relied on: the text so far and the calls handed out."""
+        self._more_text(self._pieces.end())
         return self._complete(FinishReason.INTERRUPTED)
 
     def _complete(self, finish_reason: str) -> ReplyComplete:
         calls = tuple(call.requested(self._provider) for call in self._calls[: self._handed_out])
-        extras: Extras = {self._provider: dict(self._extras)} if self._extras else {}
+        extras: Extras = {self._provider: encodable_value(self._extras)} if self._extras else {}
         message = AssistantMessage(content="".join(self._text), tool_calls=calls, extras=extras)
-        return ReplyComplete(message, self.usage, self.model, str(finish_reason))
+        return ReplyComplete(message, self.usage, encodable(self.model), encodable(str(finish_reason)))
 
     def _hand_out(self) -> Iterable[ModelEvent]:
         """Return the calls that became complete. One waits for those before it, so that its position is final."""
@@ -140,7 +155,7 @@ class ReplyAssembly:
             yield CallComplete(self._handed_out, self._calls[self._handed_out].requested(self._provider))
             self._handed_out += 1
 
-    def _unique_id(self, given: str | None) -> str:
+    def _unique_id(self, given: str) -> str:
         unique = given if given and given not in self._taken_ids else self._new_id()
         self._taken_ids.add(unique)
         return unique

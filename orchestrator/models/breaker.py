@@ -15,12 +15,11 @@ from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import Final
 
-import structlog
-
+from toolfleet.logs import FactLog
 from toolfleet.orchestrator.errors import ModelRefused, ModelReplyInvalid, ModelUnreachable
 from toolfleet.orchestrator.models.protocol import FinishReason, ModelEvent, ReplyComplete
 
-log = structlog.get_logger(__name__)
+log = FactLog(__name__)
 
 
 class CircuitState(StrEnum):

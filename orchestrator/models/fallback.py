@@ -9,14 +9,13 @@ from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
 from typing import Any
 
-import structlog
-
+from toolfleet.logs import FactLog
 from toolfleet.messages import Message
 from toolfleet.misspelt import exact
 from toolfleet.orchestrator.errors import ModelError, ModelRefused, ModelUnreachable
 from toolfleet.orchestrator.models.protocol import CallComplete, ChatModel, ModelEvent, OfferedTool, Restarted
 
-log = structlog.get_logger(__name__)
+log = FactLog(__name__)
 
 
 @exact()

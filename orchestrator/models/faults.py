@@ -14,6 +14,7 @@ from typing import Any
 import orjson
 
 from toolfleet.orchestrator.errors import ModelError, ModelRefused, ModelReplyInvalid, TryAgain
+from toolfleet.strict_json import encodable_value
 
 MAX_QUOTED = 500
 # 529 is Anthropic's "overloaded"; like every 5xx it may pass.
@@ -57,7 +58,7 @@ def fault_of(answer: ServerReply, address: str, key_variable: str, model_variabl
 
 def fault_in_stream(error: Any, address: str) -> ModelError:
     """Return the error for a complaint that arrives as an event of a stream that had begun with status 200."""
-    complaint = complaint_in(orjson.dumps({"error": error}).decode())
+    complaint = complaint_in(orjson.dumps({"error": encodable_value(error)}).decode())
     said = f"{address} broke off its reply: {complaint.message}"
     if complaint.code.isdigit():
         refused = HTTPStatus.BAD_REQUEST <= int(complaint.code) < HTTPStatus.INTERNAL_SERVER_ERROR

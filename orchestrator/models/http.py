@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 from collections.abc import AsyncIterator, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -22,6 +23,7 @@ from toolfleet.errors import InvalidSettings
 from toolfleet.misspelt import exact
 from toolfleet.orchestrator.errors import ModelRefused, ModelReplyInvalid, TryAgain
 from toolfleet.orchestrator.models.faults import ServerReply, fault_of
+from toolfleet.strict_json import encodable
 
 OK = 200
 CONNECTION_ERRORS = (httpx.TransportError, aiohttp.ClientError, TimeoutError)
@@ -157,7 +159,7 @@ class Endpoint:
         client = self._client = self._client or open_client(self._base_url, self._options)
         # A compressed stream would arrive in lumps, and its size could not be bounded before it is unpacked.
         headers = {**self._headers, **self._credentials.headers(), "accept": accept, "accept-encoding": "identity"}
-        content = orjson.dumps(body)
+        content = _encoded(body)
         headers["content-length"] = str(len(content))
         request = client.build_request("POST", self._base_url + path, content=_in_pieces(content), headers=headers)
         async with asyncio.timeout_at(deadline):
@@ -247,6 +249,13 @@ def _cause(error: Exception) -> str:
     reason = error.__cause__ or error
     # One line: aiohttp draws a little arrow under the byte that it could not read.
     return " ".join(str(reason).split()) or type(reason).__name__
+
+
+def _encoded(body: Mapping[str, Any]) -> bytes:
+    try:
+        return orjson.dumps(body)
+    except TypeError:  # an integer beyond 64 bits, or half a character in a history from elsewhere
+        return encodable(json.dumps(body, ensure_ascii=False, allow_nan=False)).encode()
 
 
 def _in_pieces(content: bytes) -> bytes | AsyncIterator[bytes]:

@@ -14,9 +14,9 @@ from functools import partial
 from typing import Any, Protocol
 
 import httpx
-import structlog
 from httpx_sse import EventSource, ServerSentEvent
 
+from toolfleet.logs import FactLog
 from toolfleet.messages import AssistantMessage, Message
 from toolfleet.orchestrator.errors import ModelError, ModelReplyInvalid, TryAgain
 from toolfleet.orchestrator.models.assembly import ReplyAssembly
@@ -31,7 +31,7 @@ JSON = "application/json"
 # After the last event the body ends at once; waiting for that end keeps the connection usable for the next request.
 DRAIN_S = 1.0
 
-log = structlog.get_logger(__name__)
+log = FactLog(__name__)
 
 
 class StreamReader(Protocol):

@@ -74,5 +74,5 @@ class StreamedObject:
 def _is_object(text: str) -> bool:
     try:
         return isinstance(json.loads(text), dict)
-    except ValueError:
+    except (ValueError, RecursionError):  # what nests too deep to be read is complete when the reply is
         return False

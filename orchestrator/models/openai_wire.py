@@ -17,7 +17,7 @@ from typing import Any
 
 from toolfleet.messages import AssistantMessage, Message, RequestedCall, ToolMessage, Usage
 from toolfleet.orchestrator.errors import ModelReplyInvalid
-from toolfleet.orchestrator.models.arguments import as_object
+from toolfleet.orchestrator.models.arguments import as_object_text
 from toolfleet.orchestrator.models.assembly import ReplyAssembly
 from toolfleet.orchestrator.models.faults import fault_in_stream
 from toolfleet.orchestrator.models.foreign import ForeignRecord, extra_of
@@ -289,8 +289,7 @@ def _encoded_assistant(message: AssistantMessage, provider: str) -> dict[str, An
 
 
 def _encoded_call(call: RequestedCall, provider: str) -> dict[str, Any]:
-    arguments = json.dumps(as_object(call.arguments), ensure_ascii=False)
-    function = {"name": legal_name(call.name), "arguments": arguments}
+    function = {"name": legal_name(call.name), "arguments": as_object_text(call.arguments)}
     asked = {"id": legal_id(call.id, _LEGAL_ID), "type": "function", "function": function}
     extra_content = extra_of(call, provider, EXTRA_CONTENT)
     return asked if extra_content is None else asked | {EXTRA_CONTENT: extra_content}

@@ -11,8 +11,7 @@ import random
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 
-import structlog
-
+from toolfleet.logs import FactLog
 from toolfleet.orchestrator.errors import ModelUnreachable, TryAgain
 from toolfleet.orchestrator.models.http import HttpOptions
 from toolfleet.orchestrator.models.protocol import ModelEvent, Restarted
@@ -20,7 +19,7 @@ from toolfleet.orchestrator.models.protocol import ModelEvent, Restarted
 # A Retry-After is kept a little late: thousands of conversations hear the same one, and must not come all at once.
 LATEST = 1.2
 
-log = structlog.get_logger(__name__)
+log = FactLog(__name__)
 
 
 async def with_retries(

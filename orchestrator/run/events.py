@@ -9,7 +9,7 @@ from typing import Annotated, Final, Literal
 
 from pydantic import Field, TypeAdapter
 
-from toolfleet.calls import Failed, Record, ResultRecord, Spent, Submitted, ToolResult
+from toolfleet.calls import Failed, Record, ResultRecord, Spent, Submitted, ToolResult, attempt_of
 from toolfleet.messages import AssistantMessage, Message, ToolMessage, Usage
 from toolfleet.orchestrator.run.terms import RunTerms
 
@@ -32,6 +32,8 @@ class CallRecord(Record):
     arguments: str = Field(repr=False)
     is_masked: bool = False
     """Its arguments are shown without their secrets; what is sent is kept elsewhere."""
+    edited_as: str = ""
+    """What a person's secret arguments for it are kept as; "" where a person gave none."""
     refusal: Failed | None = None
     """Why it must not be sent: its answer is known already."""
     deadline_unix_s: float | None = None
@@ -53,6 +55,21 @@ class CallRecord(Record):
         """What the run has used up that answered it; None for a call that no run has answered."""
         known = (self.late_result or self.result) if self.is_agents else None
         return known.spent if isinstance(known, ResultRecord) else None
+
+    @property
+    def kept_as(self) -> str:
+        """What the arguments are kept as that it is sent with, if it is masked."""
+        return self.edited_as or self.call_id
+
+    @property
+    def began_unix_s(self) -> float | None:
+        """When its worker began with it; None while it has no result, and where no worker has ended it."""
+        return attempt.began_unix_s if (attempt := attempt_of(self.late_result or self.result)) else None
+
+    @property
+    def ended_unix_s(self) -> float | None:
+        """When its worker had its result; None as above."""
+        return attempt.ended_unix_s if (attempt := attempt_of(self.late_result or self.result)) else None
 
     @property
     def is_slow_and_open(self) -> bool:
@@ -145,6 +162,9 @@ class ApprovalGiven(Record):
     type: Literal["approval_given"] = "approval_given"
     call_id: str
     approval: Approval
+    """With secrets masked."""
+    kept_as: str = ""
+    """What the edited arguments are kept as; "" if nothing of them is masked."""
 
 
 class SlowResultDelivered(Record):

@@ -26,7 +26,7 @@ def cut_off(request: RequestedCall) -> Failed | None:
     """
     try:
         is_whole = isinstance(json.loads(request.arguments), dict)
-    except ValueError:
+    except (ValueError, RecursionError):
         is_whole = False
     if is_whole:
         return None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
@@ -11,6 +10,7 @@ from typing import Any, Final
 import orjson
 
 from toolfleet.messages import SystemMessage
+from toolfleet.strict_json import encodable, read_json
 
 SCHEMAS_KEPT: Final = 256
 """So many schemas stay ready for use: runs of one kind share theirs, and strangers may send any number of others."""
@@ -29,7 +29,7 @@ def instruction(schema: Mapping[str, Any]) -> SystemMessage:
 def parsed(answer: str) -> Any:
     """The JSON value in an answer, with or without a code fence around it. Raises ValueError."""
     fenced = _FENCED.match(answer)
-    return json.loads(fenced.group(1) if fenced else answer)
+    return read_json(fenced.group(1) if fenced else answer)
 
 
 def problem_with_schema(schema: Mapping[str, Any]) -> str | None:
@@ -77,7 +77,7 @@ def problem_with(answer: str, schema: Mapping[str, Any]) -> str | None:
     if not errors:
         return None
     listed = "; ".join(f"{'.'.join(map(str, error.path)) or 'the answer'}: {error.message}" for error in errors[:5])
-    return f"your answer does not fit the schema: {listed}"
+    return encodable(f"your answer does not fit the schema: {listed}")
 
 
 @lru_cache(maxsize=SCHEMAS_KEPT)

@@ -1,10 +1,13 @@
-"""What a caller of `Orchestrator.stream` sees while a run goes on. Frozen records, in the order things happened."""
+"""What a caller of `Orchestrator.stream` sees while a run goes on. Frozen records, in the order things happened.
+
+`at_unix_s` is when this process heard of it.
+"""
 
 from __future__ import annotations
 
 from typing import Literal
 
-from toolfleet.calls import Record, ToolResult
+from toolfleet.calls import Record, ToolResult, attempt_of
 from toolfleet.orchestrator.run.value import Run
 
 
@@ -52,6 +55,7 @@ class CallStarted(Record):
     tool: str
     arguments: str
     long_running: bool
+    at_unix_s: float
 
 
 class CallAwaitsApproval(Record):
@@ -93,6 +97,17 @@ class CallEnded(Record):
     call_id: str
     tool: str
     result: ToolResult
+    at_unix_s: float
+
+    @property
+    def began_unix_s(self) -> float | None:
+        """When its worker began with it; None where no worker has ended it."""
+        return attempt.began_unix_s if (attempt := attempt_of(self.result)) else None
+
+    @property
+    def ended_unix_s(self) -> float | None:
+        """When its worker had its result; None as above."""
+        return attempt.ended_unix_s if (attempt := attempt_of(self.result)) else None
 
 
 class RunEnded(Record):

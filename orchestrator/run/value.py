@@ -310,7 +310,8 @@ class Run(Record):
         if not event.approval.granted:
             change["refusal"] = denied(call.tool, event.approval.reason)
         elif event.approval.arguments is not None:
-            change |= {"arguments": event.approval.arguments, "is_masked": False}
+            kept_as = event.kept_as
+            change |= {"arguments": event.approval.arguments, "is_masked": bool(kept_as), "edited_as": kept_as}
         return self._to(Change.APPROVAL_GIVEN, calls=self._updated({event.call_id: change}))
 
     def _delivered(self, event: SlowResultDelivered) -> Run:

@@ -5,16 +5,15 @@ Decides nothing. What others wrote meanwhile (a cancel, an approval, an adoption
 
 from __future__ import annotations
 
-import structlog
-
 from toolfleet.errors import StoreUnreachable
+from toolfleet.logs import FactLog
 from toolfleet.orchestrator.errors import IllegalTransition, LostRun, Overtaken, RunIsOver, RunNotOpen
 from toolfleet.orchestrator.run.events import ApprovalGiven, RunAdopted, RunEvent
 from toolfleet.orchestrator.run.value import Run
 from toolfleet.orchestrator.store.run_store import Entry, RunStore, Stored, folded
 from toolfleet.outages import while_it_may_be_away
 
-log = structlog.get_logger("toolfleet.orchestrator")
+log = FactLog("toolfleet.orchestrator")
 
 AWAY_MAX_S = 60.0
 """How long one write waits for Redis before its run is left as it stands, to be read again."""

@@ -14,8 +14,8 @@ from typing import Final, NamedTuple, cast
 import orjson
 import redis
 import redis.asyncio
-import structlog
 
+from toolfleet.logs import FactLog
 from toolfleet.orchestrator.store.run_store import adoption
 from toolfleet.redis_clients import COMMAND_FAILED
 from toolfleet.replies import CLOCK
@@ -23,7 +23,7 @@ from toolfleet.scripts import lua
 from toolfleet.settings import Settings
 from toolfleet.wire import Seal
 
-log = structlog.get_logger("toolfleet.orchestrator")
+log = FactLog("toolfleet.orchestrator")
 
 LOOK_EVERY_S: Final = 1.0
 """How long a run that was handed over waits for its next owner."""

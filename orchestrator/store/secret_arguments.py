@@ -6,14 +6,18 @@ whoever sends the call, and end with it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import json
+import secrets
+from collections.abc import Iterable, Mapping, Sequence
 from typing import cast
 
 import redis.asyncio
 
 from toolfleet.calls import call_id
-from toolfleet.masks import has_secrets, mask_arguments
+from toolfleet.masks import MASK, has_secrets, mask_arguments, mask_by_name, unmask_edited
 from toolfleet.messages import AssistantMessage
+from toolfleet.misspelt import nearest
+from toolfleet.orchestrator.run.events import CallRecord
 from toolfleet.settings import Settings
 from toolfleet.tool import ToolSpec
 
@@ -26,46 +30,80 @@ class Vault:
         self._settings = settings
 
     async def keep(
-        self, message: AssistantMessage, run_id: str, turn: int, offered: Mapping[str, ToolSpec]
+        self, message: AssistantMessage, run_id: str, turn: int, specs: Mapping[str, ToolSpec]
     ) -> tuple[AssistantMessage, tuple[str, ...]]:
-        """Store the secret arguments of a reply's calls. Raises StoreUnreachable.
+        """Return a reply with its secrets masked, and the ids of the calls that have any. Raises StoreUnreachable.
 
-        Returns the reply with its secrets masked, and the ids of the calls that have any.
+        The secrets are stored apart. `specs`: all tools that a name in the reply may mean, by that name.
         """
-        secret = {
-            position: offered[call.name].input_schema
-            for position, call in enumerate(message.tool_calls)
-            if call.name in offered and has_secrets(offered[call.name].input_schema)
-        }
-        if not secret:
+        kept: dict[str, str] = {}
+        calls = []
+        for position, call in enumerate(message.tool_calls):
+            shown = masked_call(call.name, call.arguments, specs)
+            if shown is None:
+                calls.append(call)
+                continue
+            kept[call_id(run_id, turn, position)] = call.arguments
+            calls.append(call.model_copy(update={"arguments": shown}))
+        if not kept:
             return message, ()
-        call_ids = {position: call_id(run_id, turn, position) for position in secret}
+        await self._keep(kept)
+        return message.model_copy(update={"tool_calls": tuple(calls)}), tuple(kept)
+
+    async def keep_edited(self, call: CallRecord, arguments: str, spec: ToolSpec | None) -> tuple[str, str]:
+        """The arguments that a person wants a call to be run with, as they may be shown, and what they are kept as.
+
+        They are kept as "" if they may be shown whole. Without a spec nobody knows what is secret in them. A secret
+        that the person saw masked, and left so, stays what the model wrote.
+        """
+        original = await self.arguments([call])
+        arguments = unmask_edited(arguments, original.get(call.call_id, arguments))
+        shown = json.dumps(MASK) if spec is None else masked_call(spec.name, arguments, {spec.name: spec})
+        if shown is None:
+            return arguments, ""
+        # Never where the model's own are: whoever decides first has decided, and this may be the second.
+        kept_as = f"{call.call_id}-edited-{secrets.token_hex(8)}"
+        await self._keep({kept_as: arguments})
+        return shown, kept_as
+
+    async def _keep(self, arguments: Mapping[str, str]) -> None:
         pipeline = self._client.pipeline(transaction=False)
-        for position, id_ in call_ids.items():
-            pipeline.set(
-                self._settings.keys.arguments(id_),
-                message.tool_calls[position].arguments,
-                ex=int(self._settings.long_call_timeout_s),
-            )
+        for kept_as, text in arguments.items():
+            pipeline.set(self._settings.keys.arguments(kept_as), text, ex=int(self._settings.long_call_timeout_s))
         await pipeline.execute()
-        calls = tuple(
-            call.model_copy(update={"arguments": mask_arguments(call.arguments, secret[position])})
-            if position in secret
-            else call
-            for position, call in enumerate(message.tool_calls)
-        )
-        return message.model_copy(update={"tool_calls": calls}), tuple(call_ids.values())
 
-    async def arguments(self, call_ids: Sequence[str]) -> dict[str, str]:
-        """Return the arguments that these calls are to be sent with; those kept for too long are missing."""
-        if not call_ids:
+    async def arguments(self, calls: Iterable[CallRecord]) -> dict[str, str]:
+        """Return what the masked ones of these calls are to be sent with; those kept for too long are missing."""
+        masked = {call.call_id: self._settings.keys.arguments(call.kept_as) for call in calls if call.is_masked}
+        if not masked:
             return {}
-        kept = cast(
-            "list[bytes | None]", await self._client.mget([self._settings.keys.arguments(id_) for id_ in call_ids])
-        )
-        return {id_: text.decode() for id_, text in zip(call_ids, kept, strict=True) if text is not None}
+        kept = cast("list[bytes | None]", await self._client.mget(list(masked.values())))
+        return {id_: text.decode() for id_, text in zip(masked, kept, strict=True) if text is not None}
 
-    async def forget(self, call_ids: Sequence[str]) -> None:
+    async def unmasked(self, calls: Sequence[CallRecord]) -> list[CallRecord]:
+        """Return the same calls with what they are to be answered with."""
+        arguments = await self.arguments(calls)
+        return [
+            call.model_copy(update={"arguments": arguments[call.call_id]}) if call.call_id in arguments else call
+            for call in calls
+        ]
+
+    async def forget(self, kept_as: Sequence[str]) -> None:
         """Delete the arguments of calls that are back. Raises StoreUnreachable."""
-        if call_ids:
-            await self._client.unlink(*(self._settings.keys.arguments(id_) for id_ in call_ids))
+        if kept_as:
+            await self._client.unlink(*(self._settings.keys.arguments(each) for each in kept_as))
+
+
+def masked_call(name: str, arguments: str, specs: Mapping[str, ToolSpec]) -> str | None:
+    """Return the arguments of a call with their secrets masked; None if there are none.
+
+    A name that nobody has is a slip for one that somebody has, or any: what is called like a secret is masked too.
+    """
+    if name in specs:
+        schema = specs[name].input_schema
+        return mask_arguments(arguments, schema) if has_secrets(schema) else None
+    secretive = {known: spec.input_schema for known, spec in specs.items() if has_secrets(spec.input_schema)}
+    for meant in nearest(name, secretive):
+        return mask_arguments(arguments, secretive[meant])
+    shown = mask_by_name(arguments, secretive.values())
+    return None if shown == arguments else shown

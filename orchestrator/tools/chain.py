@@ -95,7 +95,8 @@ class Chain:
         said = result
         for interceptor in reversed(self.interceptors):
             said = await interceptor.after(call, said)
-        return said.model_copy(update={"attempt": result.attempt, "spent": result.spent})
+        how = {"attempt": result.attempt, "repaired": result.repaired, "spent": result.spent}
+        return said.model_copy(update=how)
 
 
 NO_CHAIN: Final = Chain()

@@ -5,9 +5,7 @@ Puts together the catalog, agents, the built-in tools, and the tools that the mo
 
 from __future__ import annotations
 
-import re
-from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final, Protocol
 
 import orjson
@@ -32,6 +30,7 @@ from toolfleet.orchestrator.tools.meanings import (
     of_interceptor,
     one_meaning_each,
 )
+from toolfleet.orchestrator.tools.tool_search import ToolSearch, by_shared_words
 from toolfleet.tool import ToolSpec
 
 TOOLS_BACK_WITHIN_S: Final = 30.0
@@ -91,6 +90,7 @@ class Offering:
         provider: ToolProvider | None = None,
         resolve: Callable[[str], str | None] | None = None,
         interceptors: Interceptors | None = None,
+        search: ToolSearch = by_shared_words,
     ) -> None:
         self._catalog = catalog
         self._agents = agents
@@ -98,6 +98,7 @@ class Offering:
         self._provider = provider
         self._resolve = resolve
         self._interceptors = interceptors or Interceptors()
+        self._search = search
 
     async def chosen_at_start(self, messages: Sequence[Message], context: Mapping[str, Any]) -> Sequence[str] | None:
         """The tools of a run that names none: what the provider says once, None for all."""
@@ -148,7 +149,8 @@ class Offering:
             asked = SearchArguments.model_validate_json(arguments or "{}")
         except ValidationError as error:
             return bad_arguments(SEARCH_TOOLS, error)
-        found = best(asked.query, (await self._tools(run, run.terms.tools)).values())[: asked.limit]
+        ranked = self._search(asked.query, list((await self._tools(run, run.terms.tools)).values()))
+        found = (await ranked if isinstance(ranked, Awaitable) else ranked)[: asked.limit]
         shown = [{"name": spec.name, "description": spec.description} for spec in found]
         said = {"tools": shown, "note": "call them in your next reply" if shown else "nothing fits; use other words"}
         return Returned(content=orjson.dumps(said).decode(), attributes={FOUND: [spec.name for spec in found]})
@@ -209,21 +211,3 @@ def found_in(run: Run) -> set[str]:
     """The tools that the model has found by searching, in any turn that is over."""
     results = (call.result for call in run.calls if call.tool == SEARCH_TOOLS)
     return {name for result in results if isinstance(result, Returned) for name in result.attributes.get(FOUND, ())}
-
-
-def best(query: str, specs: Sequence[ToolSpec] | Any) -> list[ToolSpec]:
-    """The tools that share words with a query, those that share most first; a word in the name counts for three."""
-    wanted = _words(query)
-    scored = Counter[str]()
-    by_name = {spec.name: spec for spec in specs}
-    for name, spec in by_name.items():
-        scored[name] = 3 * len(wanted & _words(name)) + len(
-            wanted & _words(f"{spec.description} {' '.join(spec.tags)}")
-        )
-    return [by_name[name] for name, score in scored.most_common() if score]
-
-
-def _words(text: str) -> set[str]:
-    """Words without their commonest endings, so that "files" finds "file"."""
-    spaced = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", " ", text)
-    return {re.sub(r"(ing|ed|es|s)$", "", word) for word in re.findall(r"[^\W_]+", spaced.lower())}

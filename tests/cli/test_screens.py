@@ -10,7 +10,7 @@ import pytest
 from tests.cli.screen import on_screen, seen
 from tests.cli.staffed import Staffed, orchestrating, staffed
 
-WICKED = "\x1b[2J\x1b]0;owned\x07 表示する 🧑\u200d🤝\u200d🧑 \u202edesrever"
+WICKED = "\x1b[2J\x1b]0;owned\x07 \x9b2J\x7f 表示する 🧑\u200d🤝\u200d🧑 \u202edesrever"
 ROUNDS = 24
 
 
@@ -96,11 +96,12 @@ def test_nothing_that_a_stranger_wrote_reaches_the_terminal_as_a_command(fleet: 
     asked = f"call wipe {json.dumps({'path': WICKED}, ensure_ascii=False)}"
     run_id = fleet.begin(asked)
     fleet.until_parked(run_id)
-    for words in (("runs", "list"), ("runs", "show", run_id), ("calls", "list"), ("runs", "events", run_id)):
+    looks = (("runs", "list"), ("runs", "show", run_id), ("calls", "list"), ("runs", "events", run_id))
+    for words in (*looks, *((*each, "--json") for each in looks)):
         screen = seen(fleet, *words)
         assert "\x1b[2J" not in screen.raw, words
         assert "\x1b]0" not in screen.raw, words
-        assert "\u202e" not in screen.raw, words
+        assert not {"\u202e", "\x9b", "\x7f"} & set(screen.raw), words
         assert "\x1b" not in fleet.say(*words).out, words
     shown = fleet.say("runs", "show", run_id).out
     assert "表示する 🧑\u200d🤝\u200d🧑" in shown

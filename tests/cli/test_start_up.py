@@ -10,7 +10,7 @@ import pytest
 from toolfleet.orchestrator.doors.cli.lazy_group import load
 from toolfleet.orchestrator.doors.cli.main import COMMANDS
 
-HEAVY = {"asyncio", "celery", "httpx", "kombu", "pydantic", "redis", "structlog"}
+HEAVY = {"asyncio", "celery", "httpx", "kombu", "pydantic", "redis"}
 
 
 def loaded_by(code: str) -> set[str]:

@@ -47,8 +47,8 @@ STAYS = re.compile(r"\b(toolfleet up|toolfleet serve|toolfleet orchestrator|tool
 READY = ("Ready.", "Application startup complete.")
 """What they say when they can be used."""
 
-LOG_LINE = re.compile(r"^\S+ \S+ \[(debug|info|warning|error) *\]", re.MULTILINE)
-"""As structlog writes one where nobody has set it up."""
+LOG_LINE = re.compile(r"^\S+ \S+ (DEBUG|INFO|WARNING|ERROR) toolfleet", re.MULTILINE)
+"""As a command writes one for a person."""
 
 PORT_OPTIONS = {
     "toolfleet up": {5555: "--flower-port", 8000: "--api-port"},

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from fleet_tools import _play
+from pydantic import SecretStr
 
 from toolfleet import Submitted, tool
 
@@ -31,6 +32,12 @@ async def play_with_approval(stage: str) -> Any:
 async def pay(amount: int) -> str:
     """Pay, once a person has allowed it."""
     return f"paid {amount}"
+
+
+@tool(requires_approval=True)
+async def unlock(word: SecretStr, door: str = "front") -> str:
+    """Unlock a door with a word, once a person has allowed it."""
+    return f"{door} door, {len(word.get_secret_value())} letters"
 
 
 @tool(patience_s=60)

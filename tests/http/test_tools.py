@@ -56,6 +56,8 @@ async def test_a_job_elsewhere_is_ended_by_its_signed_address_once(api):
     later = await api.client.post(path.replace("expires=", "expires=1"), json=done)
     assert later.status_code == 403
     assert (await api.client.post(path, json={"type": "submitted"})).status_code == 422
+    meddling = await api.client.post(path, json=done | {"state": {"paid": True}})
+    assert (meddling.status_code, "callback_sets_state=True" in meddling.json()["detail"]) == (422, True)
     assert (await api.client.post(path, json=done)).json()["status"] == "completed"
     assert (await api.client.post(path, json=done)).status_code == 409
     ended = (await api.client.get(url, params={"wait": 20})).json()

@@ -7,7 +7,7 @@ from typing import Any
 
 import httpx
 
-from toolfleet import Context, Failed, FailureKind, Progress, Returned, Submitted, tool
+from toolfleet import Context, Failed, FailureKind, Progress, Returned, Submitted, ToolError, tool
 
 CLIENT = httpx.AsyncClient(timeout=30)
 """Shared by the tool and its functions, as real ones do: all must run on one event loop."""
@@ -76,6 +76,50 @@ def ask_on_a_thread(external_id: str, ctx: Context) -> Any:
 async def called_back(system: str) -> Submitted:
     """Start a job that tells when it is done."""
     return await start(system, 5.0)
+
+
+@tool(callback_sets_state=True)
+async def called_back_by_a_friend(system: str) -> Submitted:
+    """Start a job that tells when it is done, and what the run's tools share then."""
+    return await start(system, 5.0)
+
+
+async def break_after_starting(system: str) -> Submitted:
+    await start(system, 5.0)
+    raise ConnectionResetError("the answer was lost")
+
+
+@tool
+async def breaks(system: str) -> Submitted:
+    """Start a job, and lose the answer."""
+    return await break_after_starting(system)
+
+
+@breaks.poll
+async def ask_what_broke(external_id: str, ctx: Context) -> Any:
+    return Returned(content="never asked")
+
+
+@tool(idempotent=True)
+async def breaks_harmlessly(system: str) -> Submitted:
+    """The same, where starting it again does no harm."""
+    return await break_after_starting(system)
+
+
+@breaks_harmlessly.poll
+async def ask_what_broke_harmlessly(external_id: str, ctx: Context) -> Any:
+    return Returned(content="never asked")
+
+
+@tool
+async def declines(system: str) -> Submitted:
+    """Say that no job was started."""
+    raise ToolError("the other system is closed on Sundays")
+
+
+@declines.poll
+async def ask_what_declined(external_id: str, ctx: Context) -> Any:
+    return Returned(content="never asked")
 
 
 @tool

@@ -7,8 +7,9 @@ import time
 import pytest
 
 from toolfleet import jobs
-from toolfleet.calls import Failed, FailureKind, Returned
-from toolfleet.jobs import Completion, JobCancel
+from toolfleet.artifacts import Artifacts
+from toolfleet.calls import Attempt, Failed, FailureKind, Returned
+from toolfleet.jobs import Completion, JobCancel, StateNotTaken
 
 NOTHING = {"job": {}, "due": None}
 
@@ -194,6 +195,40 @@ async def test_cancelling_a_job_that_no_worker_looks_after_ends_it_at_once(post,
     assert again is JobCancel.UNKNOWN
 
 
+@pytest.mark.parametrize(
+    ("tool", "kind", "started"),
+    [
+        ("breaks", FailureKind.IN_DOUBT, 1),
+        ("breaks_harmlessly", FailureKind.ERROR, 1),
+        ("declines", FailureKind.ERROR, 0),
+    ],
+)
+async def test_a_tool_that_breaks_while_it_starts_a_job_leaves_it_in_doubt(post, system, tool, kind, started):
+    call = post.call(tool, {"system": system.url})
+    post.send(call, queue="io")
+    failed = await post.ended(call)
+    assert (failed.kind, len(system.jobs)) == (kind, started)
+    if kind is FailureKind.IN_DOUBT:
+        assert "the answer was lost. The job may have been started all the same" in failed.message
+
+
+LONG = "".join(f"line {number}: hay\n" for number in range(40_000))
+
+
+async def whole(post, fleet, call, result):
+    """What a run reads of a result that was too large to be shown."""
+    assert len(result.content.encode()) < fleet.settings.max_result_bytes
+    assert len(LONG) > fleet.settings.max_result_bytes
+    kept = await Artifacts(post.client, fleet.settings).fetch(result.artifact, run_id=call.run_id)
+    return kept.data.decode()
+
+
+async def test_a_large_result_of_a_poll_is_kept_whole_and_shown_in_part(post, system, fleet):
+    call = await post.submitted("remote", system=system.url)
+    (await system.asked()).answer(content=LONG)
+    assert await whole(post, fleet, call, await post.ended(call)) == LONG
+
+
 # --- completion from outside -----------------------------------------------------------------------------------------
 
 
@@ -208,6 +243,37 @@ async def test_a_callback_ends_a_job_once(post, system, fleet):
     assert await complete(call.call_id, "twice") is Completion.ALREADY
     assert await post.ended(call) == Returned(content="called back")
     assert await post.told(call.call_id) == "sr"
+
+
+async def test_a_large_result_of_a_callback_is_kept_whole_and_shown_in_part(post, system, fleet):
+    call = await post.submitted("called_back", system=system.url)
+    said = Returned(
+        content=LONG, artifact="0" * 64, attempt=Attempt(worker="w", number=9, began_unix_s=0, ended_unix_s=0)
+    )
+    assert await jobs.complete(post.client, fleet.settings, post.seal, call.call_id, said) is Completion.COMPLETED
+    result = await post.ended(call)
+    assert await whole(post, fleet, call, result) == LONG
+    assert result.attempt is None or result.attempt.worker != "w"
+
+
+async def test_an_artifact_that_a_poster_names_is_not_believed(post, system, fleet):
+    call = await post.submitted("called_back", system=system.url)
+    said = Returned(content="short", artifact="0" * 64)
+    await jobs.complete(post.client, fleet.settings, post.seal, call.call_id, said)
+    assert (await post.ended(call)).artifact is None
+
+
+async def test_a_poster_sets_shared_state_only_where_the_tool_says_so(post, system, fleet):
+    stranger = await post.submitted("called_back", system=system.url)
+    friend = await post.submitted("called_back_by_a_friend", system=system.url)
+    said = Returned(content="done", state={"paid": True})
+    with pytest.raises(StateNotTaken, match=r"callback of called_back may not set shared state \(paid\)"):
+        await jobs.complete(post.client, fleet.settings, post.seal, stranger.call_id, said)
+    assert await jobs.complete(post.client, fleet.settings, post.seal, friend.call_id, said) is Completion.COMPLETED
+    assert await post.ended(friend) == said
+    done = Returned(content="done")
+    assert await jobs.complete(post.client, fleet.settings, post.seal, stranger.call_id, done) is Completion.COMPLETED
+    assert await post.ended(stranger) == done
 
 
 async def test_of_a_callback_and_a_poll_at_the_same_time_the_first_counts(post, system, fleet):

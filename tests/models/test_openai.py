@@ -155,13 +155,13 @@ async def test_A3_a_history_with_broken_arguments_and_foreign_ids_is_accepted(re
     history = [
         SystemMessage(content="Be brief."),
         UserMessage(content='call add {"a": 1}'),
-        AssistantMessage(tool_calls=(RequestedCall(id=foreign_id, name="add", arguments='{"a": 1'),)),
+        AssistantMessage(tool_calls=(RequestedCall(id=foreign_id, name="add", arguments='{"a": "1'),)),
         ToolMessage(tool_call_id=foreign_id, name="add", content="the arguments are no JSON", is_error=True),
     ]
     answer = await reply(model, history)
     assert "add: the arguments are no JSON" in answer.message.content
     sent = server.requests[-1]["messages"][2]["tool_calls"][0]
-    assert json.loads(sent["function"]["arguments"]) == {"malformed_arguments": '{"a": 1'}
+    assert json.loads(sent["function"]["arguments"]) == {"malformed_arguments": '{"a": "1'}
     assert len(sent["id"]) <= 40
     assert server.requests[-1]["messages"][2]["content"] is None
 

@@ -95,6 +95,9 @@ def test_A1_nothing_is_no_arguments(nothing):
         "{'city': 'Rome'}",
         '{city: "Rome"}',
         '{} {"city": "Rome"}',
+        '"city": "Rome"}',
+        ' "city": "Rome"} ',
+        "city: 'Rome'}",
         '{"city": "Rome"}{"city": "Rome"}',
     ],
 )
@@ -108,6 +111,41 @@ def test_A2_nested_brackets_may_be_missing():
     def f(stops: list[Stop]): ...
 
     assert f.bind('{"stops": [{"city": "Rome", "nights": 2').values == {"stops": [Stop(city="Rome", nights=2)]}
+
+
+def test_A2_an_object_inside_one_without_its_opening_brace_is_not_taken_for_it():
+    @tool
+    def f(stop: Stop, note: str = ""): ...
+
+    assert f.bind('"stop": {"city": "Rome"}, "note": "x"}').values == {"stop": Stop(city="Rome"), "note": "x"}
+
+
+@tool
+def pay(amount: Decimal, parts: list[Decimal] = [], rate: float = 0.0, more: Any = None): ...  # noqa: B006  # pydantic copies
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        "0.1000000000000000055511151231257827",
+        "12345678901234567890.12",
+        "1e-30",
+        "-0.30000000000000000001",
+        "19.99",
+        "7",
+    ],
+)
+def test_decimals_are_exact_to_the_last_digit(written):
+    values = pay.bind(f'{{"amount": {written}, "parts": [{written}], "rate": {written}, "more": {written}}}').values
+    assert (values["amount"], values["parts"]) == (Decimal(written), [Decimal(written)])
+    assert values["rate"] == values["more"] == float(written)
+    assert pay.bind(f'{{"amount": "{written}"}}').values["amount"] == Decimal(written)
+
+
+@pytest.mark.parametrize("wrong", ["true", '"much"', "NaN", "[1.00000000000000000001]"])
+def test_what_is_no_decimal_is_refused(wrong):
+    with pytest.raises(BadArguments, match=r"amount|not valid JSON"):
+        pay.bind(f'{{"amount": {wrong}, "rate": 0.30000000000000000001}}')
 
 
 def test_A2_line_breaks_inside_a_string_are_kept():

@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 
 from toolfleet import BadArguments, tool
-from toolfleet.arguments.parsing import MAX_BYTES, MAX_DEPTH, MAX_DIGITS, MAX_ELEMENTS, ArgumentLimits
+from toolfleet.arguments.parsing import MAX_BYTES, MAX_DIGITS, MAX_ELEMENTS, ArgumentLimits
 from toolfleet.arguments.repair import MAX_GUESS_CHARS
 from toolfleet.handwritten import hand_written
+from toolfleet.strict_json import MAX_DEPTH
 
 
 @tool

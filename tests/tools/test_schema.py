@@ -119,11 +119,17 @@ def test_S2_a_pydantic_field_as_default_makes_a_parameter_optional():
     assert schema["properties"]["limit"] == {"type": "integer", "default": 10, "minimum": 1, "description": "how many"}
 
 
-def test_S2_an_optional_parameter_without_a_default_must_be_sent():
+def test_S2_an_optional_parameter_without_a_default_may_be_left_out():
     @tool
-    def f(note: str | None): ...
+    def f(
+        note: str | None,
+        count: Annotated[Optional[int], Field(ge=1)],  # noqa: UP045  # as many still write it
+        page: Annotated[int | None, Field(default=3)],
+        anything: Any,
+    ): ...
 
-    assert schema_of(f)["required"] == ["note"]
+    assert schema_of(f)["required"] == ["anything"]
+    assert f.bind('{"anything": 1}').values == {"note": None, "count": None, "page": 3, "anything": 1}
 
 
 def test_S3_what_the_worker_fills_in_is_absent():

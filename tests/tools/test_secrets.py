@@ -9,7 +9,7 @@ from pydantic import BaseModel, Field, SecretStr
 from toolfleet import BadArguments, Context, Secret, tool
 from toolfleet.calls import ToolCall
 from toolfleet.handwritten import hand_written
-from toolfleet.masks import has_secrets, mask_arguments
+from toolfleet.masks import has_secrets, mask_arguments, mask_by_name
 
 SECRET = "hunter2"
 
@@ -188,3 +188,56 @@ def test_reprs_show_no_arguments_and_nothing_of_the_callers():
     )
     bound = plain.bind(json.dumps({"a": SECRET}))
     assert SECRET not in f"{call!r} {call} {Context.of(call, last_checkpoint=SECRET)!r} {bound!r}"
+
+
+NESTED = {
+    "under_another_parameter": {"url": {"password": SECRET}},
+    "as_json_in_another_parameter": {"url": json.dumps({"token": SECRET})},
+    "as_a_query_in_another_parameter": {"url": f"https://x?token={SECRET}"},
+    "in_a_list_under_another_parameter": {"url": [SECRET]},
+    "as_a_name": {"url": "u", SECRET: ""},
+    "as_a_name_under_another_parameter": {"url": {SECRET: 1}},
+    "as_a_name_inside_a_model": {"url": "u", "login": {"user": "u", SECRET: 1}},
+    "as_a_name_of_the_secret": {"url": "u", "token": {SECRET: 1}},
+    "in_free_form_beside_it": {"more": {"deeper": [{"Password": SECRET}]}},
+    "in_free_form_misspelt": {"more": {"pasword": SECRET}},
+}
+
+
+@tool
+def with_more(url: str, password: SecretStr | None = None, token: Annotated[str, Secret()] = "", more: Any = None): ...
+
+
+@pytest.mark.parametrize("arguments", NESTED.values(), ids=NESTED)
+@pytest.mark.parametrize("declared", [secretive, with_more, by_hand], ids=["typed", "with_more", "by_hand"])
+def test_a_secret_in_the_wrong_place_is_masked_and_not_said(declared, arguments):
+    if declared is by_hand and "pin" not in arguments:
+        arguments = json.loads(json.dumps(arguments).replace("password", "pin").replace("Password", "Pin"))
+        arguments = json.loads(json.dumps(arguments).replace("pasword", "pinn").replace("token", "pin"))
+    assert SECRET not in mask_arguments(json.dumps(arguments), declared.spec.input_schema)
+    said = ""
+    try:
+        declared.bind(json.dumps(arguments))
+    except BadArguments as refused:
+        said = str(refused)
+    assert SECRET not in said
+
+
+def test_what_stands_in_its_own_place_beside_a_secret_is_shown():
+    given = {"url": "https://example.org/?q=1", "more": {"rows": [1, "two", None], "flag": True}, "password": SECRET}
+    shown = json.loads(mask_arguments(json.dumps(given), with_more.spec.input_schema))
+    assert shown == given | {"password": "***"}
+
+
+def test_a_slip_in_a_name_is_still_named():
+    with pytest.raises(BadArguments, match=r"unknown argument 'tokn' \(did you mean 'token'\?\)"):
+        secretive.bind(json.dumps({"url": "u", "tokn": SECRET}))
+
+
+def test_a_tool_that_nobody_knows_shows_nothing_that_is_called_like_a_secret():
+    schemas = [secretive.spec.input_schema]
+    shown = mask_by_name(json.dumps({"user": "u", "pasword": SECRET, "deep": [{"token": SECRET}]}), schemas)
+    assert json.loads(shown) == {"user": "u", "pasword": "***", "deep": [{"token": "***"}]}
+    assert SECRET not in mask_by_name(f"password {SECRET}", schemas)
+    assert mask_by_name('{"user":  "u"}', schemas) == '{"user":  "u"}'
+    assert mask_by_name("hopeless", [plain.spec.input_schema]) == "hopeless"

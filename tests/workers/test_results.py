@@ -11,13 +11,16 @@ from hypothesis import given, strategies as st
 from pydantic import BaseModel
 
 from toolfleet.calls import TOOL_RESULT, Failed, FailureKind, Returned, Submitted
-from toolfleet.workers.tool.results import encodable, failure_of, to_result
+from toolfleet.fitting import cut, is_larger
+from toolfleet.strict_json import encodable
+from toolfleet.workers.tool.results import failure_of, record_of
 
 MAX_BYTES = 1024
 
 
 def result_of(value, *, returns_nothing=False, max_bytes=MAX_BYTES):
-    return to_result(value, returns_nothing=returns_nothing, max_bytes=max_bytes)
+    record = record_of(value, returns_nothing=returns_nothing)
+    return cut(record, max_bytes) if is_larger(record, max_bytes) else record
 
 
 class Colour(enum.Enum):
@@ -128,16 +131,22 @@ class Mute(Exception):
         raise RuntimeError("even this fails")
 
 
+class NoSuchRow(KeyError):
+    def __str__(self):
+        return self.args[0]
+
+
 @pytest.mark.parametrize(
     ("error", "message"),
     [
         (ValueError("no such row"), "no such row"),
         (ValueError(""), "tool failed: ValueError"),
         (ValueError("  \n"), "tool failed: ValueError"),
-        (KeyError("name"), "'name'"),
+        (KeyError("name"), "KeyError: 'name'"),
+        (NoSuchRow("row 7 is gone"), "row 7 is gone"),
         (Mute(), "tool failed: Mute"),
         (ValueError("x" * 9000), "x" * 4000),
-        (OSError("cannot read \udcff.txt"), "cannot read ?.txt"),
+        (OSError("cannot read \udcff.txt"), "cannot read \ufffd.txt"),
     ],
 )
 def test_an_exception_becomes_its_text_or_else_its_type(error, message):
@@ -145,7 +154,7 @@ def test_an_exception_becomes_its_text_or_else_its_type(error, message):
 
 
 def test_half_a_surrogate_pair_costs_one_character_not_the_call():
-    assert result_of("a\ud800b") == Returned(content="a?b")
+    assert result_of("a\ud800b") == Returned(content="a\ufffdb")
 
 
 anything = st.recursive(
@@ -161,8 +170,13 @@ def test_every_result_can_be_written_down_and_read_again(value):
     assert TOOL_RESULT.validate_json(TOOL_RESULT.dump_json(result)) == result
 
 
+@given(st.text())
+def test_text_that_can_be_written_stays_as_it_is(text):
+    assert encodable(text) == text
+
+
 @given(st.text(st.characters(codec=None)))
-def test_only_half_surrogate_pairs_are_replaced(text):
+def test_halves_of_characters_are_joined_or_replaced(text):
     kept = encodable(text)
-    assert len(kept) == len(text)
-    assert all(before == after or "\ud800" <= before <= "\udfff" for before, after in zip(text, kept, strict=True))
+    assert kept.encode().decode() == kept
+    assert len(kept.encode("utf-16-le")) == len(text.encode("utf-16-le", "surrogatepass"))

@@ -7,28 +7,22 @@ An `ArgumentReader` knows what is legal.
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple, Protocol
 
 from toolfleet.arguments.repair import decoded, recover
 from toolfleet.errors import BadArguments
+from toolfleet.strict_json import MAX_DEPTH, depth, outside_strings
 
 MAX_BYTES: Final = 1_048_576
 """A model's longest reply is a few hundred thousand characters; a message of more is not a model's."""
-
-MAX_DEPTH: Final = 64
-"""Deeper than any schema a model can follow, and far from where parsers and JSON Schema checks run out of stack."""
 
 MAX_ELEMENTS: Final = 100_000
 """Each array item and object member becomes a Python object of 50 bytes or more, whatever its text is short of."""
 
 MAX_DIGITS: Final = 4300
 """CPython's own limit on the digits of an integer in text: beyond it reading one takes quadratic time."""
-
-# Possessive, and the end of the text closes a string: linear on every input.
-_STRING: Final = re.compile(r'"(?:[^"\\]++|\\.)*+(?:"|\\?\Z)', re.DOTALL)
 
 
 class NotAnObject(Exception):  # not an error yet: repair may still find the object
@@ -144,13 +138,13 @@ def _check_limits(text: str, tool: str, limits: ArgumentLimits) -> None:
     _check_size(text, tool, max_bytes)
     if text.count("{") + text.count("[") <= max_depth and len(text) <= max_elements:
         return  # neither limit can be reached, whatever is inside strings
-    structure = _STRING.sub("", text)
+    structure = outside_strings(text)
     elements = structure.count(",") + structure.count("{") + structure.count("[")
     if elements > max_elements:
         raise BadArguments(
             tool, f"about {elements} values; at most {max_elements} are taken. Send fewer, in several calls if need be."
         )
-    if _depth(structure) > max_depth:
+    if depth(structure) > max_depth:
         raise BadArguments(tool, f"nested more than {max_depth} levels deep. Send a flatter structure.")
 
 
@@ -163,11 +157,3 @@ def _check_size(text: str, tool: str, max_bytes: int) -> None:
             tool,
             f"{size_bytes} bytes of arguments; at most {max_bytes} are taken. Send less, in several calls if need be.",
         )
-
-
-def _depth(structure: str) -> int:
-    depth = deepest = 0
-    for bracket in re.finditer(r"[\[{}\]]", structure):
-        depth += 1 if bracket[0] in "[{" else -1
-        deepest = max(deepest, depth)
-    return deepest

@@ -12,9 +12,10 @@ from pydantic_core import ErrorDetails, ValidationError
 
 from toolfleet import masks
 from toolfleet.arguments import complaints
+from toolfleet.arguments.exact_numbers import loses_digits, read_exactly
 from toolfleet.arguments.parsing import NotAnObject, not_json
 from toolfleet.arguments.repair import decoded
-from toolfleet.arguments.strictness import strict_validator
+from toolfleet.arguments.strictness import has_decimals, strict_validator
 from toolfleet.errors import BadArguments
 from toolfleet.signature import Signature
 
@@ -33,12 +34,15 @@ class TypedReader:
         self._wire_names = [field.alias or name for field, name in zip(fields, self._names, strict=True)]
         validator = strict_validator(signature.model, extra=extra)
         self._validate, self._validate_values = validator.validate_json, validator.validate_python
+        self._has_decimals = has_decimals(signature.model)
         self._defaults = {name: field.default for field, name in zip(fields, self._names, strict=True)}
 
     def read(self, text: str) -> dict[str, Any]:
         """Return the typed arguments by parameter name. Raises NotAnObject or BadArguments."""
         try:
             filled = self._validate(text)
+            if self._has_decimals and loses_digits(text):
+                filled = self._validate_values(read_exactly(text))
         except ValidationError as error:
             raise self._refusal(error, lambda: decoded(text)) from None
         # The model's fields are the parameters, in their order.
@@ -79,7 +83,9 @@ class TypedReader:
             case "missing" | "missing_argument" | "missing_keyword_only_argument":
                 return complaints.missing([*location, detail["loc"][-1]])
             case "extra_forbidden" | "unexpected_keyword_argument":
-                return complaints.unknown(location, self._wire_names if len(location) == 1 else ())
+                parents, _ = _location(detail["loc"][:-1], shown)
+                name = masks.shown_name(str(detail["loc"][-1]), self._schema)
+                return complaints.unknown([*parents, name], () if parents else self._wire_names)
             case kind if here != detail["input"] and masks.has_secrets(self._schema):
                 # Only pydantic's own words are known to say nothing of the value.
                 reason = detail["msg"] if kind in _OWN_WORDS else "it is not accepted"

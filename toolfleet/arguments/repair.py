@@ -22,6 +22,9 @@ MAX_PARENTHESES: Final = 64
 MAX_ENCODINGS: Final = 3
 """How often JSON may be wrapped in a JSON string. More is not a slip but a game."""
 
+_MEMBER: Final = re.compile(r"""\s*(?:"(?:[^"\\]++|\\.)*+"|'[^'\\]*+'|[A-Za-z_]\w*+)\s*:(?!//)""", re.DOTALL)
+"""How an object begins whose opening brace is missing."""
+
 _TOKEN: Final = re.compile(r""""(?:[^"\\]++|\\.)*+"|[^"\[\]{},]++|.""", re.DOTALL)
 _CLOSER: Final = {"{": "}", "[": "]"}
 # Control characters inside strings are the most frequent slip, and no guess is needed to read them.
@@ -58,7 +61,11 @@ def _recover(text: str) -> str | None:
                 break
             case _:
                 return None
-    found = _object_in(text)
+    if _MEMBER.match(text) and text.rstrip().endswith("}"):
+        text = "{" + text
+        found = _decoded_or_none(text)
+    else:
+        found = _object_in(text)
     if found is None:
         found = _decoded_or_none(_completed(text))
     if found is None:

@@ -12,6 +12,8 @@ from typing import Any, Final, Literal
 from pydantic import BaseModel
 from pydantic_core import PydanticCustomError, PydanticKnownError, SchemaValidator, core_schema
 
+from toolfleet.arguments.exact_numbers import WrittenNumber
+
 INEXACT_FLOAT: Final = 2**53
 """From here on a float no longer names one integer: 9007199254740993.0 arrives as ...992."""
 
@@ -35,6 +37,19 @@ def strict_validator(model: type[BaseModel], *, extra: Literal["forbid", "ignore
     # Nested models bring validators of their own; using those would bypass what was tightened inside them. The
     # parameter is pydantic-core's own way to say so, since pydantic 2.13; without it every declaration would fail.
     return SchemaValidator(schema, _use_prebuilt=False)
+
+
+def has_decimals(model: type[BaseModel]) -> bool:
+    """Whether any value of the model is a Decimal."""
+    return _holds(model.__pydantic_core_schema__, "decimal")
+
+
+def _holds(node: Any, kind: str) -> bool:
+    if isinstance(node, list | tuple):
+        return any(_holds(item, kind) for item in node)
+    if not isinstance(node, dict):
+        return False
+    return node.get("type") == kind or any(_holds(item, kind) for key, item in node.items() if key not in _VALUES)
 
 
 def _tightened(node: Any, extra: str) -> Any:
@@ -69,6 +84,10 @@ def _tighten_float(schema: dict[str, Any]) -> dict[str, Any]:
     return _checked_before({"allow_inf_nan": False} | schema, _float_candidate)
 
 
+def _tighten_decimal(schema: dict[str, Any]) -> dict[str, Any]:
+    return _checked_before(schema, _decimal_candidate)
+
+
 def _tighten_enum(schema: dict[str, Any]) -> dict[str, Any]:
     members: list[Enum] = schema["members"]
     spelled = {member.name: member.value for member in members}
@@ -87,6 +106,7 @@ _TIGHTEN: Final[dict[str, Callable[[dict[str, Any]], dict[str, Any]]]] = {
     "str": _tighten_str,
     "int": _tighten_int,
     "float": _tighten_float,
+    "decimal": _tighten_decimal,
     "enum": _tighten_enum,
     "literal": _tighten_literal,
 }
@@ -111,6 +131,12 @@ def _float_candidate(value: Any) -> Any:
     if isinstance(value, bool):
         raise PydanticKnownError("float_type")
     return value
+
+
+def _decimal_candidate(value: Any) -> Any:
+    if isinstance(value, bool):
+        raise PydanticKnownError("decimal_type")
+    return value.written if isinstance(value, WrittenNumber) else value
 
 
 def _spelling_corrector(spelled: dict[str, Any]) -> Callable[[Any], Any]:

@@ -10,13 +10,13 @@ import os
 import time
 from typing import Any, Final, NamedTuple
 
-import structlog
 from celery import bootsteps
 from celery.exceptions import WorkerShutdown
 
 from toolfleet.catalog import Announcement, read_live_workers
 from toolfleet.connections import connect
 from toolfleet.keys import ANNOUNCEMENT_TTL_S, Keys
+from toolfleet.logs import FactLog
 from toolfleet.redis_clients import COMMAND_FAILED
 from toolfleet.scripts import lua
 from toolfleet.settings import Settings
@@ -24,7 +24,7 @@ from toolfleet.tool import ToolSpec
 from toolfleet.wire import Seal
 from toolfleet.workers.celery.reading_lanes import lanes_read, queues_consumed, specs_served
 
-log = structlog.get_logger("toolfleet.workers")
+log = FactLog("toolfleet.workers")
 
 ANNOUNCE_AGAIN_S: Final = 1.0
 """How soon what Redis refused (full, or away) is tried again."""

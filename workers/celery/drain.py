@@ -12,15 +12,15 @@ import threading
 from contextlib import suppress
 from typing import Any
 
-import structlog
 from celery import bootsteps
 from celery.worker import state
 from kombu.common import ignore_errors
 
+from toolfleet.logs import FactLog
 from toolfleet.workers.celery.request import pool_kills
 from toolfleet.workers.tool import child_processes as family
 
-log = structlog.get_logger("toolfleet.workers")
+log = FactLog("toolfleet.workers")
 
 
 class LetCallsEnd(bootsteps.StartStopStep):  # type: ignore[misc]  # celery ships no types

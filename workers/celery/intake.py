@@ -10,17 +10,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
-import structlog
 from celery import bootsteps
 from celery.exceptions import InvalidTaskError
 from celery.worker import state
 
 from toolfleet.calls import Effect
+from toolfleet.logs import FactLog
 from toolfleet.workers.celery.request import HIDDEN, ToolRequest
 from toolfleet.workers.celery.task import ToolTask
 from toolfleet.workers.celery.task_events import STARTED_AFTER_S, announce_long_calls
 
-log = structlog.get_logger("toolfleet.workers")
+log = FactLog("toolfleet.workers")
 
 
 class UnknownToolTask(ToolTask):

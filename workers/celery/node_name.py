@@ -13,16 +13,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, Final
 
-import structlog
-
 from toolfleet.connections import connect
 from toolfleet.errors import NameTaken
 from toolfleet.keys import NODE_TTL_S
+from toolfleet.logs import FactLog
 from toolfleet.redis_clients import COMMAND_FAILED
 from toolfleet.scripts import lua
 from toolfleet.settings import Settings
 
-log = structlog.get_logger("toolfleet.workers")
+log = FactLog("toolfleet.workers")
 
 PING_S: Final = 1.0
 TRY_AGAIN_S: Final = 0.5

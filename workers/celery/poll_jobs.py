@@ -11,13 +11,13 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final
 
-import structlog
 from celery import bootsteps
 
+from toolfleet.logs import FactLog
 from toolfleet.workers.jobs.poller import GIVE_BACK_WITHIN_S, STOP_WITHIN_S, Poller, tools_with_jobs
 from toolfleet.workers.tool.threads import TOOL_THREAD
 
-log = structlog.get_logger("toolfleet.workers")
+log = FactLog("toolfleet.workers")
 
 MAX_THREADS: Final = 16
 """Blocking poll and cancel functions at a time."""

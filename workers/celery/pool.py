@@ -15,12 +15,12 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, Final
 
-import structlog
 from celery.concurrency.base import BasePool, apply_target
 from celery.worker import state
 from kombu.asynchronous import Hub
 
 from toolfleet.exit_status import ExitStatus
+from toolfleet.logs import FactLog
 from toolfleet.workers.celery.request import ToolRequest
 from toolfleet.workers.celery.watchdog import Watchdog
 from toolfleet.workers.perform.endings import Ending, Interruption
@@ -28,7 +28,7 @@ from toolfleet.workers.perform.performer import Performer
 from toolfleet.workers.tool.failures import blocked
 from toolfleet.workers.tool.threads import ToolThreads
 
-log = structlog.get_logger("toolfleet.workers")
+log = FactLog("toolfleet.workers")
 
 REPORT_WITHIN_S: Final = 0.005
 """How long Celery may take a call for running that has ended, while there is room for more."""

@@ -9,13 +9,13 @@ import asyncio
 import threading
 from typing import Any, Final
 
-import structlog
 from celery import Task
 from celery.signals import worker_process_init
 
 from toolfleet.calls import Effect, Failed, FailureKind
 from toolfleet.connections import connect
 from toolfleet.errors import Refused
+from toolfleet.logs import FactLog
 from toolfleet.tool import Tool
 from toolfleet.wire import Seal
 from toolfleet.workers.celery.request import KILL_MARGIN_S, ToolRequest
@@ -24,7 +24,7 @@ from toolfleet.workers.delivery.settle import Settlement, settle_now
 from toolfleet.workers.perform.performer import Performer
 from toolfleet.workers.tool.failures import in_doubt
 
-log = structlog.get_logger("toolfleet.workers")
+log = FactLog("toolfleet.workers")
 
 _local = threading.local()
 

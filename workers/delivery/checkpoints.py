@@ -9,15 +9,15 @@ import time
 from typing import Any, Final, NamedTuple
 
 import redis.asyncio
-import structlog
 
 from toolfleet.context import Context
 from toolfleet.errors import Refused
 from toolfleet.keys import CLAIM_GRACE_S, Keys
+from toolfleet.logs import FactLog
 from toolfleet.wire import Seal
 from toolfleet.workers.delivery.newest import NewestOfEach, SendingLoop
 
-log = structlog.get_logger("toolfleet.workers")
+log = FactLog("toolfleet.workers")
 
 FLUSH_WITHIN_S: Final = 2.0
 """How long the end of a worker waits for checkpoints that are not written yet."""

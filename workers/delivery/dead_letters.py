@@ -8,14 +8,14 @@ from typing import Any
 import orjson
 import redis
 import redis.asyncio
-import structlog
 
 from toolfleet.keys import DEAD_LETTERS_MAX, Keys
+from toolfleet.logs import FactLog
 from toolfleet.masks import MASK, has_secrets, mask_arguments
 from toolfleet.outages import until_redis_is_back
 from toolfleet.workers.delivery.message import Delivery
 
-log = structlog.get_logger("toolfleet.workers")
+log = FactLog("toolfleet.workers")
 
 
 async def bury(

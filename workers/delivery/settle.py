@@ -15,11 +15,11 @@ from typing import Final, NamedTuple
 
 import redis
 import redis.asyncio
-import structlog
 
 from toolfleet.batcher import Batcher
 from toolfleet.calls import Attempt, Failed, Returned, Submitted, ToolCall
 from toolfleet.keys import Keys
+from toolfleet.logs import FactLog
 from toolfleet.outages import until_redis_is_back, until_redis_is_back_blocking
 from toolfleet.replies import TELL
 from toolfleet.scripts import lua
@@ -27,7 +27,7 @@ from toolfleet.streams import GROUP, RETURNED
 from toolfleet.wire import Seal
 from toolfleet.workers.delivery.message import Delivery
 
-log = structlog.get_logger("toolfleet.workers")
+log = FactLog("toolfleet.workers")
 
 MAX_BATCH: Final = 500
 """Settlements in one script call: beyond this Redis would be busy for longer than a few milliseconds at a time."""

@@ -14,9 +14,10 @@ from typing import Any, Final, NamedTuple
 from toolfleet.calls import Failed, FailureKind, JobRecord, Progress, Returned, Submitted, ToolCall
 from toolfleet.jobs import JobState, goes_on
 from toolfleet.settings import Settings
+from toolfleet.strict_json import encodable
 from toolfleet.tool import Tool
 from toolfleet.workers.delivery.message import Delivery
-from toolfleet.workers.tool.results import encodable, failure_of, to_result
+from toolfleet.workers.tool.results import failure_of, record_of
 
 GROWTH: Final = 1.5
 """How much longer each further poll waits."""
@@ -92,6 +93,7 @@ def job_of(delivery: Delivery, call: ToolCall, tool: Tool[..., Any], submitted: 
         message=submitted.message,
         polled=polled,
         cancellable=cancellable,
+        takes_state=tool.takes_state,
     )
 
 
@@ -99,7 +101,7 @@ def after_answer(job: Claimed, answer: object, settings: Settings) -> Verdict:
     """What follows from what the poll function returned. Raises NotAnAnswer."""
     match answer:
         case Returned():
-            result = to_result(answer, returns_nothing=False, max_bytes=settings.max_result_bytes)
+            result = record_of(answer)
             return End(result) if not isinstance(result, Submitted) else _wait(job, result, settings)
         case Failed(kind=kind, message=message):
             return End(Failed(kind=kind, message=encodable(message)))

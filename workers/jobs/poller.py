@@ -14,11 +14,11 @@ from contextlib import suppress
 from contextvars import copy_context
 from typing import Any, Final, Self
 
-import structlog
-
-from toolfleet.calls import Progress
+from toolfleet.calls import Progress, Returned
 from toolfleet.connections import connect_async
 from toolfleet.context import Context, within
+from toolfleet.fitting import Fitting
+from toolfleet.logs import FactLog
 from toolfleet.redis_clients import COMMAND_FAILED
 from toolfleet.settings import Settings
 from toolfleet.tool import Tool
@@ -28,6 +28,7 @@ from toolfleet.workers.delivery.settle import Outcome
 from toolfleet.workers.jobs.decide import (
     Claimed,
     Deed,
+    End,
     Verdict,
     after_answer,
     after_cancelling,
@@ -37,7 +38,7 @@ from toolfleet.workers.jobs.decide import (
 )
 from toolfleet.workers.jobs.schedule import Schedule
 
-log = structlog.get_logger("toolfleet.workers")
+log = FactLog("toolfleet.workers")
 
 MIN_PAUSE_S: Final = 0.05
 """Jobs that come due within this are claimed together: hundreds a second would be a script call each."""
@@ -68,6 +69,7 @@ class Poller:
         self._client = connect_async(settings)
         seal = Seal(settings)
         self._schedule = Schedule(self._client, settings, seal, list(tools))
+        self._fitting = Fitting(self._client, settings)
         self._progress = ProgressReporter(asyncio.get_running_loop(), self._client, settings.keys, seal)
         self._dealing: set[asyncio.Task[None]] = set()
         self._looking: asyncio.Task[None] | None = None
@@ -129,6 +131,8 @@ class Poller:
             if inspect.iscoroutinefunction(self._function(job)):
                 await self._schedule.give_back(job)
             raise
+        if isinstance(verdict, End) and isinstance(verdict.result, Returned):
+            verdict = End(await self._fitting.fit_returned(verdict.result, job.record.call))
         if await self._schedule.settle(job, verdict) is not Outcome.SETTLED:
             log.info("job_verdict_dropped", call_id=job.record.call.call_id)
 

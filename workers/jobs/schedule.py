@@ -14,13 +14,13 @@ from typing import Any, Final, NamedTuple
 
 import orjson
 import redis.asyncio
-import structlog
 
 from toolfleet.batcher import Batcher
 from toolfleet.calls import Attempt, JobRecord, Submitted
 from toolfleet.errors import Refused
 from toolfleet.jobs import ends_unix_ms, state_of
 from toolfleet.keys import DEAD_LETTERS_MAX
+from toolfleet.logs import FactLog
 from toolfleet.outages import until_redis_is_back
 from toolfleet.replies import CLOCK, TELL
 from toolfleet.scripts import lua
@@ -31,7 +31,7 @@ from toolfleet.workers.delivery.message import Delivery
 from toolfleet.workers.delivery.settle import Outcome
 from toolfleet.workers.jobs.decide import Claimed, End, Verdict
 
-log = structlog.get_logger("toolfleet.workers")
+log = FactLog("toolfleet.workers")
 
 MAX_BATCH: Final = 200
 """Jobs in one script call."""

@@ -22,7 +22,6 @@ from typing import Annotated, Any, Final, Self
 from weakref import WeakKeyDictionary
 
 import httpx2
-import structlog
 from mcp import Client, MCPError, StdioServerParameters, stdio_client
 from mcp.client.streamable_http import streamable_http_client
 from mcp_types import (
@@ -44,10 +43,11 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from toolfleet import Context, Tool, ToolError
 from toolfleet.docstrings import words
 from toolfleet.errors import InvalidSettings, InvalidTool
+from toolfleet.logs import FactLog
 from toolfleet.toolbox import by_name, hand_written
 from toolfleet.workers.packs.pack_settings import PackSettings, Seconds, for_pack, read_pack_settings
 
-log = structlog.get_logger("toolfleet.packs.mcp")
+log = FactLog("toolfleet.packs.mcp")
 
 MAX_NAME_CHARS: Final = 64
 """What providers take. The tail is kept: it is the tool's own name, the head only the server's."""

@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 import redis.asyncio
 
 from toolfleet.calls import Failed, FailureKind, JobRecord, Returned, Submitted, ToolCall
+from toolfleet.fitting import Fitting
 from toolfleet.points import Point, reached
 from toolfleet.settings import Settings
 from toolfleet.tool import Tool
@@ -23,7 +24,6 @@ from toolfleet.workers.delivery.settle import Outcome, Settlement, Settler
 from toolfleet.workers.jobs.decide import job_of
 from toolfleet.workers.jobs.schedule import submit
 from toolfleet.workers.perform.endings import Ending
-from toolfleet.workers.tool.artifacts import Fitting
 
 T = TypeVar("T")
 

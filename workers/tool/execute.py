@@ -16,21 +16,21 @@ from concurrent.futures import Executor
 from dataclasses import replace
 from typing import Any
 
-import structlog
-
 from toolfleet.arguments.parsing import DEFAULT_LIMITS, ArgumentLimits, Arguments
 from toolfleet.calls import Failed, FailureKind, NotDone, Returned, Submitted, ToolCall, ToolResult, undone_id
 from toolfleet.context import Context, within
 from toolfleet.errors import BadArguments, ToolError
 from toolfleet.hooks import HookName
 from toolfleet.interceptors import ToolInterceptor
+from toolfleet.logs import FactLog
+from toolfleet.strict_json import encodable
 from toolfleet.tool import Tool
-from toolfleet.workers.tool.failures import still_in_doubt
+from toolfleet.workers.tool.failures import still_in_doubt, submit_in_doubt
 from toolfleet.workers.tool.interceptors import run_through, with_attributes
-from toolfleet.workers.tool.results import encodable, failure_of, record_of
+from toolfleet.workers.tool.results import failure_of, record_of
 from toolfleet.workers.tool.threads import ToolThreads
 
-log = structlog.get_logger("toolfleet.workers")
+log = FactLog("toolfleet.workers")
 
 
 async def execute(
@@ -47,11 +47,30 @@ async def execute(
     Blocking tools run on `threads`, or right here without one. The time limit is the tool's own or what is left until
     the deadline, whichever is shorter; interceptors and tries share it. Raises CancelledError only.
     """
+    try:
+        arguments = tool.bind(call.arguments, limits)
+    except BadArguments as error:
+        return Failed(kind=FailureKind.BAD_ARGUMENTS, message=encodable(str(error)))
+    except BaseException as error:  # noqa: BLE001  # a validator of the tool's author may raise anything
+        return _report_broken(call, error)
+    result = await _run(call, tool, arguments, context, threads=threads, interceptors=interceptors)
+    if arguments.repaired and not isinstance(result, Submitted):
+        return result.model_copy(update={"repaired": True})
+    return result
+
+
+async def _run(
+    call: ToolCall,
+    tool: Tool[..., Any],
+    arguments: Arguments,
+    context: Context,
+    *,
+    threads: Executor | None,
+    interceptors: tuple[ToolInterceptor, ...],
+) -> Returned | Failed | Submitted:
     limit_s = _limit_s(call, tool, time.time())
     clock = asyncio.timeout(limit_s)
     try:
-        # Inside, because a validator of the tool's author may raise anything too.
-        arguments = tool.bind(call.arguments, limits)
         async with clock:
             if interceptors or tool.interceptors:
                 value = await _invoke_through((*interceptors, *tool.interceptors), tool, arguments, context, threads)
@@ -65,13 +84,14 @@ async def execute(
         return _tried(failure_of(error), context)
     except TimeoutError as error:
         goes_on = threads is not None and not tool.is_async
-        return _timed_out(tool, limit_s, goes_on=goes_on) if clock.expired() else _report_broken(call, error)
+        timed_out = _timed_out(tool, limit_s, goes_on=goes_on) if clock.expired() else _report_broken(call, error)
+        return _in_doubt_if_it_submits(tool, timed_out)
     except asyncio.CancelledError as error:
         if _is_asked_to_cancel():
             raise
-        return _report_broken(call, error)
+        return _in_doubt_if_it_submits(tool, _report_broken(call, error))
     except BaseException as error:  # noqa: BLE001  # a tool may raise anything, SystemExit and MemoryError included
-        return _tried(_report_broken(call, error), context)
+        return _tried(_in_doubt_if_it_submits(tool, _report_broken(call, error)), context)
 
 
 async def reconcile(
@@ -238,6 +258,14 @@ def _tried(failure: Failed, context: Context) -> Failed:
     if context.tries == 1:
         return failure
     return failure.model_copy(update={"message": f"{failure.message} (tried {context.tries} times)"})
+
+
+def _in_doubt_if_it_submits(tool: Tool[..., Any], failure: Failed) -> Failed:
+    """A tool that starts jobs elsewhere may have started one before it broke, and nobody would hear of its end."""
+    starts_jobs = tool.hooks.get("poll") or tool.hooks.get("cancel")
+    if not starts_jobs or tool.spec.effect.repeatable:
+        return failure
+    return submit_in_doubt(tool.spec.name, failure.message)
 
 
 def _report_broken(call: ToolCall, error: BaseException) -> Failed:

@@ -14,6 +14,15 @@ def in_doubt(tool: str) -> Failed:
     )
 
 
+def submit_in_doubt(tool: str, reason: str) -> Failed:
+    """A tool that starts jobs in another system raised, perhaps after the other system had heard of the job."""
+    return Failed(
+        kind=FailureKind.IN_DOUBT,
+        message=f"{tool} failed while it started a job in another system: {reason.rstrip('.')}. The job may have been "
+        "started all the same, and its result will not come. Check before you repeat it.",
+    )
+
+
 def still_in_doubt(tool: str, reason: str) -> Failed:
     """The worker was lost as in `in_doubt`, and the tool's own reconcile function could not tell either."""
     return Failed(

@@ -12,6 +12,7 @@ from pydantic_core import PydanticSerializationError, to_json
 
 from toolfleet.calls import Failed, FailureKind, MediaPart, Returned, Submitted
 from toolfleet.media import Media
+from toolfleet.strict_json import encodable
 
 DONE: Final = "Done"
 
@@ -23,12 +24,6 @@ def record_of(value: object, *, returns_nothing: bool = False) -> Returned | Fai
     except (PydanticSerializationError, ValueError, RecursionError) as error:
         what = f"the tool returned a {type(value).__name__} that has no JSON form"
         return Failed(kind=FailureKind.ERROR, message=encodable(f"{what}: {error}"))
-
-
-def to_result(value: object, *, returns_nothing: bool, max_bytes: int) -> Returned | Failed | Submitted:
-    """Return what `record_of` does, with text longer than `max_bytes` cut, which the text says."""
-    record = record_of(value, returns_nothing=returns_nothing)
-    return cut(record, max_bytes) if is_larger(record, max_bytes) else record
 
 
 def _record_of(value: object, *, returns_nothing: bool) -> Returned | Failed | Submitted:
@@ -76,32 +71,12 @@ def _as_json(value: object) -> str:
     return to_json(value, inf_nan_mode="null").decode()
 
 
-def is_larger(result: Returned | Failed | Submitted, max_bytes: int) -> bool:
-    """Return whether what the model would read is more than `max_bytes`."""
-    if not isinstance(result, Returned) or len(result.content) <= max_bytes // 4:
-        return False  # even four-byte characters fit
-    return len(result.content.encode()) > max_bytes
-
-
-def cut(result: Returned | Failed | Submitted, max_bytes: int) -> Returned | Failed | Submitted:
-    """Return the result with its text cut to `max_bytes`, which it says."""
-    if not isinstance(result, Returned):
-        return result
-    encoded = result.content.encode()
-    kept = encoded[:max_bytes].decode("utf-8", "ignore")
-    note = f"\n[cut: the result has {len(encoded)} bytes, the first {len(kept.encode())} are shown]"
-    return result.model_copy(update={"content": kept + note})
-
-
 def failure_of(error: BaseException, *, max_chars: int = 4000) -> Failed:
     """Return what the model reads when a tool raised: its message without a traceback."""
     try:
         text = encodable(str(error).strip()[:max_chars])
+        if type(error).__str__ is KeyError.__str__:  # a bare name in quotes says nothing
+            text = f"{type(error).__name__}: {text}"
     except Exception:  # noqa: BLE001  # an exception of the tool's own making may fail at that too
         text = ""
     return Failed(kind=FailureKind.ERROR, message=text or f"tool failed: {type(error).__name__}")
-
-
-def encodable(text: str) -> str:
-    """Return the text with half surrogate pairs replaced, which file names and cut strings have and JSON has not."""
-    return text if text.isascii() else text.encode("utf-8", "replace").decode()

@@ -17,7 +17,7 @@ from rich.console import Console
 from rich.text import Text
 
 from toolfleet.orchestrator.api import Orchestrator
-from toolfleet.orchestrator.doors.cli.wording import harmless, one_line
+from toolfleet.orchestrator.doors.cli.wording import one_line
 from toolfleet.orchestrator.errors import RunNotFound, RunNotOpen
 from toolfleet.orchestrator.run.events import Approval
 from toolfleet.orchestrator.run.updates import (
@@ -28,6 +28,7 @@ from toolfleet.orchestrator.run.updates import (
     RunUpdate,
     TextArrived,
 )
+from toolfleet.terminal import harmless
 
 ARGUMENTS_CHARACTERS: Final = 2000
 

@@ -39,6 +39,7 @@ from toolfleet.orchestrator.models.protocol import ChatModel
 from toolfleet.orchestrator.options import RunOptions, terms_of
 from toolfleet.settings import Settings
 from toolfleet.streams import Priority
+from toolfleet.terminal import harmless_json
 
 MAX_CONCURRENCY: Final = 1000
 """A model's client holds no more connections."""
@@ -115,7 +116,7 @@ def batch(
             session.say_how_to_go_on(cancelled=cancel_on_interrupt)
             raise
     if as_json:
-        sys.stdout.write(summary.model_dump_json(indent=2) + "\n")
+        sys.stdout.write(harmless_json(summary.model_dump_json(indent=2)) + "\n")
     print_summary(summary, console)
     if summary.failed:
         raise LinesFailed(

@@ -19,12 +19,13 @@ from toolfleet.orchestrator.doors.cli.choosing_model import chosen_model, model_
 from toolfleet.orchestrator.doors.cli.progress import showing_progress
 from toolfleet.orchestrator.doors.cli.sessions import open_acting_session
 from toolfleet.orchestrator.doors.cli.telling import warn
-from toolfleet.orchestrator.doors.cli.wording import harmless, plural
+from toolfleet.orchestrator.doors.cli.wording import plural
 from toolfleet.orchestrator.options import RunOptions
 from toolfleet.orchestrator.run.states import State
 from toolfleet.orchestrator.run.updates import RunBegan, RunEnded
 from toolfleet.orchestrator.run.value import Run
 from toolfleet.settings import Settings
+from toolfleet.terminal import harmless, harmless_json
 
 SECRET_VARIABLE: Final = "TOOLFLEET_SECRET"  # noqa: S105  # a variable's name
 
@@ -52,7 +53,7 @@ def converse(
     elsewhere = _where(settings) if is_private else {}
     run = asyncio.run(_ask(question, settings, console, options, elsewhere, model=model))
     if as_json:
-        sys.stdout.write(run.model_dump_json(indent=2) + "\n")
+        sys.stdout.write(harmless_json(run.model_dump_json(indent=2)) + "\n")
     if run.state is not State.DONE:
         raise RunFailed(run)
     if not as_json:

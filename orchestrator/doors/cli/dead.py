@@ -22,10 +22,11 @@ from toolfleet.calls import Failed, Returned
 from toolfleet.connections import connect_async
 from toolfleet.orchestrator.doors.cli.on_fleet import on_fleet
 from toolfleet.orchestrator.doors.cli.tables import Column, Listing
-from toolfleet.orchestrator.doors.cli.wording import harmless, one_line, plural, span
+from toolfleet.orchestrator.doors.cli.wording import one_line, plural, span
 from toolfleet.orchestrator.fleet.publishers import publisher_for
 from toolfleet.orchestrator.status.dead_letters import DeadLetter, DeadLetters, NotReplayed, Replay, Replayed
 from toolfleet.settings import Settings
+from toolfleet.terminal import harmless, harmless_json
 
 HIDDEN: Final = "(hidden; --arguments shows it)"
 SHOWN_CHARACTERS: Final = 200
@@ -300,4 +301,4 @@ def _as_text(value: Any) -> str:
 
 
 def _print_json(value: Any) -> None:
-    sys.stdout.write(orjson.dumps(value).decode() + "\n")
+    sys.stdout.write(harmless_json(orjson.dumps(value).decode()) + "\n")

@@ -15,7 +15,7 @@ import typer
 from toolfleet.errors import ToolfleetError
 from toolfleet.exit_status import ExitStatus, status_of
 from toolfleet.orchestrator.doors.cli.lazy_group import Listed, group_of
-from toolfleet.orchestrator.doors.cli.wording import harmless
+from toolfleet.terminal import harmless
 
 PASSED_ON: Final[dict[str, Any]] = {
     "allow_extra_args": True,

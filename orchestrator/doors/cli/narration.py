@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from toolfleet.calls import ToolResult
 from toolfleet.messages import UserMessage
-from toolfleet.orchestrator.doors.cli.wording import harmless, one_line, shortened
+from toolfleet.orchestrator.doors.cli.wording import one_line, shortened
 from toolfleet.orchestrator.run.events import (
     ApprovalGiven,
     CallsBack,
@@ -24,6 +24,7 @@ from toolfleet.orchestrator.run.events import (
     SlowResultDelivered,
 )
 from toolfleet.orchestrator.status.call_state import result_state
+from toolfleet.terminal import harmless
 
 TEXT_CHARACTERS = 120
 

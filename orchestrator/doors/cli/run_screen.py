@@ -18,9 +18,10 @@ from toolfleet.calls import Failed
 from toolfleet.messages import AssistantMessage, Message, ToolMessage
 from toolfleet.orchestrator.doors.cli.tables import Column, Listing
 from toolfleet.orchestrator.doors.cli.telling import WAITS_FOR_APPROVAL, deadline, how_far, outcome, state_of, took
-from toolfleet.orchestrator.doors.cli.wording import harmless, moment, one_line, plural, shortened, span
+from toolfleet.orchestrator.doors.cli.wording import moment, one_line, plural, shortened, span
 from toolfleet.orchestrator.status.call_state import CallState
 from toolfleet.orchestrator.status.overview import CallStanding, RunOverview
+from toolfleet.terminal import harmless
 
 FIRST_MESSAGES: Final = 2
 LAST_MESSAGES: Final = 10

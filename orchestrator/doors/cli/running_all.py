@@ -24,6 +24,7 @@ from toolfleet.orchestrator.doors.cli.running_orchestrators import POOL, Running
 from toolfleet.orchestrator.models.environment import MODEL_VARIABLE
 from toolfleet.orchestrator.models.rehearsal import REHEARSAL_MODEL
 from toolfleet.settings import Settings
+from toolfleet.terminal import harmless
 
 LOOK_EVERY_S: Final = 0.5
 
@@ -185,7 +186,7 @@ def _keep(
             elif changed.wait(LOOK_EVERY_S):
                 changed.clear()
                 console.print("The tools' files have changed.")
-                reloader.reload(lambda text: console.print(text, markup=False))
+                reloader.reload(lambda text: console.print(harmless(text), markup=False))
 
 
 def _supervise(supervisors: Sequence[Supervisor], flower: RunningFlower | None, console: Console) -> None:
@@ -193,7 +194,7 @@ def _supervise(supervisors: Sequence[Supervisor], flower: RunningFlower | None, 
     for supervisor in supervisors:
         ended, started = supervisor.look()
         for process in ended:
-            console.print(f"{process.ending()}\nIt will be started again.", markup=False)
+            console.print(f"{harmless(process.ending())}\nIt will be started again.", markup=False)
         for process in started:
             console.print(f"{_line(process)}, started again")
     if flower:

@@ -15,9 +15,10 @@ import orjson
 import typer
 
 from toolfleet.calls import Failed, Returned
-from toolfleet.orchestrator.doors.cli.wording import DAY_S, HOUR_S, MINUTE_S, harmless, plural, span
+from toolfleet.orchestrator.doors.cli.wording import DAY_S, HOUR_S, MINUTE_S, plural, span
 from toolfleet.orchestrator.status.call_state import CallState
 from toolfleet.orchestrator.status.overview import CallStanding
+from toolfleet.terminal import harmless, harmless_json
 
 HANDLE_CHARACTERS: Final = 8
 
@@ -33,7 +34,7 @@ def warn(text: str) -> None:
 
 def print_json(value: Any) -> None:
     """Print one JSON document on standard output."""
-    sys.stdout.write(orjson.dumps(value).decode() + "\n")
+    sys.stdout.write(harmless_json(orjson.dumps(value).decode()) + "\n")
     sys.stdout.flush()
 
 

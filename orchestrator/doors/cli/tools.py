@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 from contextlib import aclosing
 from typing import Annotated, Final
 
-import orjson
 import typer
 from rich.console import Console
 from rich.live import Live
@@ -18,7 +16,7 @@ from toolfleet.connections import connect_async
 from toolfleet.membership import complaint, strangers
 from toolfleet.orchestrator.doors.cli.on_fleet import on_fleet
 from toolfleet.orchestrator.doors.cli.tables import Column, Listing
-from toolfleet.orchestrator.doors.cli.telling import warn
+from toolfleet.orchestrator.doors.cli.telling import print_json, warn
 from toolfleet.orchestrator.doors.cli.wording import plural
 from toolfleet.orchestrator.fleet.catalog import Catalog
 from toolfleet.settings import Settings
@@ -47,9 +45,7 @@ async def _show(settings: Settings, *, watch: bool, as_json: bool) -> None:
         if foreign := strangers({each.worker: each.proofs for each in workers}, Seal(settings)):
             warn(complaint(foreign))
         if as_json:
-            sys.stdout.write(
-                orjson.dumps([w.model_dump(mode="json", exclude={"proofs"}) for w in workers]).decode() + "\n"
-            )
+            print_json([w.model_dump(mode="json", exclude={"proofs"}) for w in workers])
         elif watch:
             await _watch(catalog, workers)
         elif workers:

@@ -19,6 +19,7 @@ from toolfleet.orchestrator.doors.cli.running_all import Plan, run_all, run_work
 from toolfleet.orchestrator.doors.cli.running_fleet import FleetLock
 from toolfleet.orchestrator.errors import FleetRunsAlready
 from toolfleet.settings import Settings
+from toolfleet.terminal import harmless
 
 EXAMPLES: Final = ("toolfleet.workers.packs.stdlib", "toolfleet.workers.packs.arithmetic")
 
@@ -102,10 +103,10 @@ def _run(plan: Plan, settings: Settings, console: Console, *, joins: bool, repla
 def _run_as_answered(plan: Plan, settings: Settings, console: Console, error: FleetRunsAlready) -> None:
     """Do what the person at the terminal wants, if there is one. Otherwise the command ends."""
     if sys.stdin.isatty() and console.is_terminal:
-        console.print(str(error), markup=False)
+        console.print(harmless(str(error)), markup=False)
         answer = Prompt.ask("Join it, replace it, or quit?", choices=["join", "replace", "quit"], default="quit")
         if answer != "quit":
             _run(plan, settings, console, joins=answer == "join", replaces=answer == "replace")
         return
-    typer.secho(f"toolfleet: {error}{WAYS_OUT}", err=True, fg="red")
+    typer.secho(f"toolfleet: {harmless(str(error))}{WAYS_OUT}", err=True, fg="red")
     raise typer.Exit(ExitStatus.RUNS_ALREADY)

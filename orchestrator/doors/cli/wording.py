@@ -5,9 +5,10 @@ Users, models and tools are strangers here: nothing of theirs may be a command t
 
 from __future__ import annotations
 
-import unicodedata
 from datetime import UTC, datetime
 from typing import Final
+
+from toolfleet.terminal import harmless
 
 SHOWN_CHARACTERS: Final = 200
 
@@ -16,18 +17,10 @@ MINUTE_S: Final = 60
 HOUR_S: Final = 3600
 DAY_S: Final = 86400
 
-JOINERS: Final = "\u200c\u200d"
-"""Invisible, and harmless: they make one sign of several emoji, and part the letters of Persian words."""
-
 
 def plural(number: int, noun: str) -> str:
     """Return a number with its noun, in the plural where it must be."""
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
-
-
-def harmless(text: str) -> str:
-    """Return the text with all spelled out that a terminal would obey, or that changes the order of its letters."""
-    return text if text.isprintable() else "".join(map(_harmless, text))
 
 
 def one_line(text: str, characters: int | None = None) -> str:
@@ -58,12 +51,3 @@ def span(seconds: float) -> str:
     if whole_s < DAY_S:
         return f"{whole_s // HOUR_S} h {whole_s % HOUR_S // MINUTE_S} min"
     return f"{whole_s // DAY_S} d {whole_s % DAY_S // HOUR_S} h"
-
-
-def _harmless(character: str) -> str:
-    kind = unicodedata.category(character)
-    if character in "\n\t" or character in JOINERS or character.isprintable() or kind == "Co":
-        return character
-    if kind == "Zs":
-        return " "
-    return character.encode("unicode_escape").decode()

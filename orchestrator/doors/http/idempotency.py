@@ -11,20 +11,20 @@ from http import HTTPStatus
 from typing import Any, Final, cast
 
 import orjson
-import structlog
 from starlette.datastructures import Headers
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from toolfleet.errors import StoreUnreachable, ToolfleetError
 from toolfleet.keys import IDEMPOTENCY_TTL_S
+from toolfleet.logs import FactLog
 from toolfleet.orchestrator.doors.http.door import Door
 from toolfleet.orchestrator.doors.http.key_store import Grant
 from toolfleet.orchestrator.doors.http.problems import Problem, answer, path_of, problem_of
 from toolfleet.orchestrator.doors.http.sse import MEDIA_TYPE as STREAM
 from toolfleet.scripts import lua
 
-log = structlog.get_logger("toolfleet.http")
+log = FactLog("toolfleet.http")
 
 HEADER: Final = "idempotency-key"
 MAX_CHARS: Final = 255

@@ -18,6 +18,7 @@ from starlette.responses import Response
 from starlette.types import Scope as AsgiScope
 
 from toolfleet.errors import BrokerUnreachable, CallerError, InvalidSettings, Refused, StoreUnreachable, ToolfleetError
+from toolfleet.jobs import StateNotTaken
 from toolfleet.misspelt import what_is_wrong
 from toolfleet.orchestrator.errors import (
     HandleNotFound,
@@ -40,6 +41,7 @@ STATUSES: Final[tuple[tuple[type[Exception], HTTPStatus], ...]] = (
     (RunExists, HTTPStatus.CONFLICT),
     (InvalidOption, HTTPStatus.UNPROCESSABLE_ENTITY),
     (UnknownTool, HTTPStatus.UNPROCESSABLE_ENTITY),
+    (StateNotTaken, HTTPStatus.UNPROCESSABLE_ENTITY),
     (OrchestratorClosed, HTTPStatus.SERVICE_UNAVAILABLE),
     # How this server is set up is no fault of the request, and waiting does not mend it.
     (InvalidSettings, HTTPStatus.INTERNAL_SERVER_ERROR),

@@ -11,15 +11,15 @@ from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
 from typing import Final
 
-import structlog
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from toolfleet.errors import ToolfleetError
+from toolfleet.logs import FactLog
 from toolfleet.orchestrator.doors.http.door import Door
 from toolfleet.orchestrator.doors.http.tail import Behind
 
-log = structlog.get_logger("toolfleet.http")
+log = FactLog("toolfleet.http")
 
 PING: Final = b": ping\n\n"
 MEDIA_TYPE: Final = "text/event-stream"

@@ -16,14 +16,14 @@ from typing import Any, Final, NamedTuple, Self, cast
 import orjson
 import redis
 import redis.asyncio
-import structlog
 
+from toolfleet.logs import FactLog
 from toolfleet.orchestrator.run.states import State
 from toolfleet.orchestrator.store.run_store import FIRST
 from toolfleet.redis_clients import COMMAND_FAILED
 from toolfleet.settings import Settings
 
-log = structlog.get_logger("toolfleet.http")
+log = FactLog("toolfleet.http")
 
 BLOCK_MS: Final = 2000
 READ_COUNT: Final = 100

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-import structlog
 from mcp.shared.exceptions import MCPError
 from mcp_types import INTERNAL_ERROR, INVALID_PARAMS
 
 from toolfleet.errors import CallerError, OperatorError
+from toolfleet.logs import FactLog
 from toolfleet.orchestrator.errors import UnknownTool
 
-log = structlog.get_logger("toolfleet.mcp")
+log = FactLog("toolfleet.mcp")
 
 
 @contextmanager

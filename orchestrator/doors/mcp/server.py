@@ -12,13 +12,13 @@ from importlib.metadata import version
 from typing import Any, Final
 
 import mcp_types as types
-import structlog
 from mcp.server import NotificationOptions, Server
 from mcp.server.connection import Connection
 from mcp.server.models import InitializationOptions
 from mcp.server.subscriptions import InMemorySubscriptionBus, ListenHandler, ToolsListChanged
 
 from toolfleet.errors import StoreUnreachable
+from toolfleet.logs import FactLog
 from toolfleet.orchestrator.api import Orchestrator
 from toolfleet.orchestrator.doors.mcp.background_tasks import BackgroundTasks
 from toolfleet.orchestrator.doors.mcp.callers import CallerOf, anybody
@@ -28,7 +28,7 @@ from toolfleet.orchestrator.doors.mcp.tickets import Tickets
 from toolfleet.orchestrator.doors.mcp.tool_calls import STATUS_TOOLS, ToolCaller
 from toolfleet.orchestrator.doors.mcp.tool_listing import offered_tool
 
-log = structlog.get_logger("toolfleet.mcp")
+log = FactLog("toolfleet.mcp")
 
 LOOK_EVERY_S: Final = 1.0
 """How often the catalog is compared with what clients were told."""

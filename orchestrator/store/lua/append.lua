@@ -22,9 +22,11 @@ redis.call('HSET', head, 'state', state, 'updated_ms', now, unpack(ARGV, first_f
 redis.call('PEXPIRE', stream, ttl_ms)
 redis.call('PEXPIRE', head, ttl_ms)
 if not newest then
-    local now_s = math.floor(now / 1000)
-    redis.call('ZADD', runs, now_s, run)
-    redis.call('ZADD', listed, now_s, run)
+    -- Of runs with one score the list would be in the order of their ids: no two scripts see one microsecond.
+    local time = redis.call('TIME')
+    local begun_us = time[1] * 1000000 + time[2]
+    redis.call('ZADD', runs, begun_us, run)
+    redis.call('ZADD', listed, begun_us, run)
 end
 if listed ~= runs and redis.call('PTTL', listed) < tonumber(ttl_ms) then
     redis.call('PEXPIRE', listed, ttl_ms)

@@ -1,6 +1,7 @@
 """Makes results fit: what is too large to travel in a result is kept as an artifact, and the result names it.
 
-Knows the limits and `toolfleet.artifacts`, and nothing of delivery.
+Whoever settles a call fits its result first, a worker or the API. Knows the limits and `toolfleet.artifacts`, and
+nothing of delivery.
 """
 
 from __future__ import annotations
@@ -11,16 +12,15 @@ import binascii
 import redis
 import redis.asyncio
 import stamina
-import structlog
 
 from toolfleet.artifacts import Artifacts
 from toolfleet.calls import Failed, MediaPart, Returned, Submitted, ToolCall
+from toolfleet.logs import FactLog
 from toolfleet.paging import preview
 from toolfleet.redis_clients import COMMAND_FAILED
 from toolfleet.settings import Settings
-from toolfleet.workers.tool.results import cut, is_larger
 
-log = structlog.get_logger("toolfleet.workers")
+log = FactLog("toolfleet.fitting")
 
 ATTEMPTS = 4
 KEEP_WITHIN_S = 10.0
@@ -46,8 +46,10 @@ class Fitting:
 
     async def fit(self, result: Returned | Failed | Submitted, call: ToolCall) -> Returned | Failed | Submitted:
         """Keep what is too large. Returns the result with a preview and a reference in its place."""
-        if not isinstance(result, Returned):
-            return result
+        return await self.fit_returned(result, call) if isinstance(result, Returned) else result
+
+    async def fit_returned(self, result: Returned, call: ToolCall) -> Returned:
+        """Return what `fit` does."""
         media = [await self._fit_part(part, call) if self._is_too_large(part) else part for part in result.media]
         if media:
             result = result.model_copy(update={"media": tuple(media)})
@@ -81,3 +83,18 @@ class Fitting:
         except COMMAND_FAILED as error:
             log.warning("artifact_not_kept", call_id=call.call_id, run_id=call.run_id, error=str(error))
         return None
+
+
+def is_larger(result: Returned | Failed | Submitted, max_bytes: int) -> bool:
+    """Return whether what the model would read is more than `max_bytes`."""
+    if not isinstance(result, Returned) or len(result.content) <= max_bytes // 4:
+        return False  # even four-byte characters fit
+    return len(result.content.encode()) > max_bytes
+
+
+def cut(result: Returned, max_bytes: int) -> Returned:
+    """Return the result with its text cut to `max_bytes`, which it says."""
+    encoded = result.content.encode()
+    kept = encoded[:max_bytes].decode("utf-8", "ignore")
+    note = f"\n[cut: the result has {len(encoded)} bytes, the first {len(kept.encode())} are shown]"
+    return result.model_copy(update={"content": kept + note})

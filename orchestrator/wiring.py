@@ -35,6 +35,7 @@ from toolfleet.orchestrator.loop.ask import Asking
 from toolfleet.orchestrator.loop.call import Calling
 from toolfleet.orchestrator.loop.control import RunControl
 from toolfleet.orchestrator.loop.driver import Runs
+from toolfleet.orchestrator.loop.ending import Ending
 from toolfleet.orchestrator.loop.images import KeptImages
 from toolfleet.orchestrator.loop.rest import Resting
 from toolfleet.orchestrator.loop.scopes import Scopes
@@ -116,6 +117,8 @@ class _Parts:
     built_in: BuiltIn
     canceller: Canceller
     artifacts: Artifacts
+    scopes: Scopes
+    ending: Ending
 
 
 async def find_redis(stack: AsyncExitStack, settings: Settings) -> Settings:
@@ -153,7 +156,7 @@ async def open_services(
             offering=parts.offering,
             agents=config.agents,
             interceptors=config.interceptors,
-            canceller=parts.canceller,
+            ending=parts.ending,
         ),
         store=parts.store,
         overview=overview,
@@ -204,7 +207,9 @@ def _build_parts(stack: AsyncExitStack, base: _Connected) -> _Parts:
         interceptors=config.interceptors,
     )
     store = RunStore(shared, settings, seal, blocking_client=base.client)
-    return _Parts(calls, offering, store, handles, built_in, canceller, artifacts)
+    scopes = Scopes(offering, config.interceptors)
+    ending = Ending(scopes, store, canceller)
+    return _Parts(calls, offering, store, handles, built_in, canceller, artifacts, scopes, ending)
 
 
 def _build_loop(stack: AsyncExitStack, base: _Connected, parts: _Parts) -> TurnLoop | None:
@@ -213,12 +218,11 @@ def _build_loop(stack: AsyncExitStack, base: _Connected, parts: _Parts) -> TurnL
     if model is None:
         return None
     stack.push_async_callback(model.aclose)
-    scopes = Scopes(parts.offering, base.config.interceptors)
     return TurnLoop(
-        Asking(model, parts.offering, scopes, parts.calls, KeptImages(parts.artifacts)),
-        Calling(scopes, parts.calls, parts.handles),
-        Resting(scopes, parts.calls, parts.handles, parts.store, base.seal),
-        parts.canceller,
+        Asking(model, parts.offering, parts.scopes, parts.calls, KeptImages(parts.artifacts)),
+        Calling(parts.scopes, parts.calls, parts.handles),
+        Resting(parts.scopes, parts.calls, parts.handles, parts.store),
+        parts.ending,
     )
 
 

@@ -67,6 +67,8 @@ class DirectBatches:
         if options.get("compensate"):
             outcome = await roll_back(self.services, records, outcome, scope)
         self.services.forget(outcome.results)
+        if outcome.raised is not None:
+            raise outcome.raised
         unapproved = {
             record.call_id: denied(record.tool, "it needs approval, and its id is not in `approved`")
             for record in records

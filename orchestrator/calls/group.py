@@ -17,8 +17,9 @@ from collections import defaultdict
 from collections.abc import Sequence
 from typing import Self
 
-from toolfleet.calls import Failed, Returned, ToolCall, ToolResult
-from toolfleet.orchestrator.calls.interception import intercept_calls, intercept_results
+from toolfleet.calls import Failed, FailureKind, Returned, Submitted, ToolCall, ToolResult
+from toolfleet.errors import UnknownTool
+from toolfleet.orchestrator.calls.interception import intercept_calls, intercept_each
 from toolfleet.orchestrator.calls.outcome import GroupOutcome
 from toolfleet.orchestrator.calls.scope import CallScope
 from toolfleet.orchestrator.calls.services import CallServices
@@ -138,23 +139,27 @@ class CallGroup:
     # --- wait ---------------------------------------------------------------------------------------------------
 
     async def wait(self) -> GroupOutcome:
-        """Wait until every call has a result, is slow, or awaits approval. Raises BrokerUnreachable."""
+        """Wait until every call has a result, is slow, or awaits approval. Raises BrokerUnreachable.
+
+        What a handler or an interceptor raises at one call is part of the outcome: the others run to their end.
+        """
         fetched: dict[str, ToolResult] = {}
         timers = self._lose_patience_later()
         try:
             # What is answered here is answered while workers are at the rest.
             answers = await asyncio.gather(
-                *(self._services.answers.answer(call, self._scope, fetched) for call in self._here)
+                *(self._services.answers.answer(call, self._scope, fetched) for call in self._here),
+                return_exceptions=True,
             )
             await self._barrier.wait()
         finally:
             for timer in timers:
                 timer.cancel()
-        here = zip((call.call_id for call in self._here), answers, strict=True)
-        results: dict[str, ToolResult] = self._barrier.results | self._intercepted | dict(here)
-        if self._scope.interceptors:
-            results = await intercept_results(self._elsewhere, results, self._scope)
-        return GroupOutcome(results, fetched, frozenset(self._barrier.slow))
+        here = {call.call_id: _said(call, answer) for call, answer in zip(self._here, answers, strict=True)}
+        known: dict[str, ToolResult] = self._barrier.results | self._intercepted | here
+        results, raised = await intercept_each(self._elsewhere, known, self._scope)
+        raised = next((answer for answer in answers if isinstance(answer, Exception)), raised)
+        return GroupOutcome(results, fetched, frozenset(self._barrier.slow), raised)
 
     def give_up(self) -> None:
         """Expect nothing of this group any more; what is still on its way goes on by itself."""
@@ -173,3 +178,18 @@ class CallGroup:
             loop.call_later(patience_s, self._barrier.lose_patience, call_ids)
             for patience_s, call_ids in by_patience.items()
         ]
+
+
+def _said(call: CallRecord, answer: Returned | Failed | Submitted | BaseException) -> ToolResult:
+    """The answer to a call; of one whose handler raised, what there is to say. Raises what is no error."""
+    match answer:
+        case UnknownTool():
+            return Failed(kind=FailureKind.UNKNOWN_TOOL, message=str(answer))
+        case Exception():
+            doubt = "what answers it may or may not have had its effect"
+            said = f"{call.tool} could not be answered ({type(answer).__name__}: {answer}); {doubt}."
+            return Failed(kind=FailureKind.ERROR, message=said)
+        case BaseException():
+            raise answer
+        case _:
+            return answer

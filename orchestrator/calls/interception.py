@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 
-from toolfleet.calls import Failed, Returned, ToolResult
+from toolfleet.calls import Failed, FailureKind, Returned, ToolResult
 from toolfleet.orchestrator.calls.scope import CallScope
 from toolfleet.orchestrator.run.events import CallRecord
 from toolfleet.orchestrator.tools.interceptors import RequestedToolCall, after_all, before_all
@@ -54,3 +54,29 @@ async def intercept_results(
             said = await after_all(scope.interceptors, as_intercepted(record, scope, record.arguments), result)
             changed[record.call_id] = said.model_copy(update={"attempt": result.attempt})
     return changed
+
+
+async def intercept_each(
+    records: Iterable[CallRecord], results: Mapping[str, ToolResult], scope: CallScope
+) -> tuple[dict[str, ToolResult], Exception | None]:
+    """As `intercept_results`, but what is raised at one result takes no other along; the first error, if any.
+
+    The result at which an interceptor raised is withheld if it is one: nobody may read what was to be changed.
+    """
+    changed, first = dict(results), None
+    for record in records if scope.interceptors else ():
+        result = results.get(record.call_id)
+        if result is None:
+            continue
+        try:
+            changed |= await intercept_results([record], {record.call_id: result}, scope)
+        except Exception as error:  # noqa: BLE001  # a caller's own code: what it raises ends the run, once all is written down
+            first = first or error
+            changed[record.call_id] = result if isinstance(result, Failed) else withheld(record.tool, error)
+    return changed, first
+
+
+def withheld(tool: str, why: Exception) -> Failed:
+    """What stands for a result that could not be shown to the interceptors."""
+    said = f"{tool} has returned, but its result is withheld ({type(why).__name__}: {why}). Do not repeat the call."
+    return Failed(kind=FailureKind.ERROR, message=said)

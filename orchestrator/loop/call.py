@@ -52,6 +52,8 @@ class Calling:
             outcome = await roll_back(self.services, owed, outcome, scope)
         handed_out = await self._hand_out(work, outcome.slow, scope)
         await self._record_outcome(work, outcome, handed_out)
+        if outcome.raised is not None:
+            raise outcome.raised
         if rest := how_it_rests(work.run, handed_out):
             await work.journal.append(rest)
 

@@ -6,9 +6,7 @@ Any orchestrator may be asked about any run; who works on it hears of what was w
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import AsyncGenerator, Callable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 
 import structlog
@@ -17,11 +15,11 @@ from toolfleet.calls import run_of
 from toolfleet.errors import CallerError, RunNotFound, RunNotOpen, StoreUnreachable
 from toolfleet.messages import Message
 from toolfleet.orchestrator.calls.scope import Emit
-from toolfleet.orchestrator.fleet.cancel import Canceller, CancelRequest
 from toolfleet.orchestrator.fleet.catalog import Catalog
 from toolfleet.orchestrator.loop.driver import Runs
+from toolfleet.orchestrator.loop.ending import Ending
 from toolfleet.orchestrator.options import RunOptions, conversation, run_started
-from toolfleet.orchestrator.run.events import Approval, ApprovalGiven, RunResumed, RunStarted, RunStopped
+from toolfleet.orchestrator.run.events import Approval, ApprovalGiven, RunResumed, RunStarted
 from toolfleet.orchestrator.run.updates import RunBegan, RunEnded, RunUpdate
 from toolfleet.orchestrator.run.value import Run
 from toolfleet.orchestrator.store.journal import write_from_outside
@@ -54,7 +52,7 @@ class RunControl:
     offering: Offering
     agents: Agents
     interceptors: Interceptors
-    canceller: Canceller
+    ending: Ending
 
     # --- begin --------------------------------------------------------------------------------------------------
 
@@ -124,17 +122,7 @@ class RunControl:
 
     async def cancel(self, run_id: str, reason: str) -> Run:
         """End a run now, and cancel what is under way for it. Raises RunNotOpen, RunNotFound."""
-        under_way = (await self.store.load(run_id)).run.calls_under_way
-        # Written first: a run that heard of a cancelled call before would go on with that as a result.
-        run = await write_from_outside(self.store, run_id, RunStopped(state="cancelled", reason=reason))
-        for call in under_way:
-            with suppress(RunNotFound, RunNotOpen):
-                await self.cancel(call.call_id, reason)  # an agent's run has its call's id
-        now = time.time()
-        await self.canceller.cancel(
-            [CancelRequest(call.call_id, call.tool, call.deadline_unix_s or now) for call in under_way]
-        )
-        return run
+        return await self.ending.cancel(run_id, reason)
 
     async def resume(self, run_id: str, messages: str | Sequence[Message]) -> Run:
         """Let a run that has ended go on. Raises RunNotOpen, RunNotFound."""

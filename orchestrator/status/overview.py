@@ -18,7 +18,14 @@ from toolfleet.errors import RunNotFound
 from toolfleet.jobs import JobStatus
 from toolfleet.masks import MASK, mask_arguments
 from toolfleet.orchestrator.fleet.catalog import Catalog
-from toolfleet.orchestrator.run.events import CallRecord, CallsBack, CallsSent, RunStarted, SlowResultDelivered
+from toolfleet.orchestrator.run.events import (
+    CallRecord,
+    CallsBack,
+    CallsSent,
+    RunStarted,
+    RunStopped,
+    SlowResultDelivered,
+)
 from toolfleet.orchestrator.run.value import Run
 from toolfleet.orchestrator.status.call_reader import AskedCall, CallReader, FoundCall, handle_of
 from toolfleet.orchestrator.status.call_state import CallState
@@ -174,7 +181,7 @@ def _times(entries: Sequence[Entry]) -> _Times:
                 times.sent_unix_s.update(dict.fromkeys(sent, unix_s(entry)))
             case CallsBack(results=results, fetched=fetched):
                 times.back_unix_s.update(dict.fromkeys([*results, *fetched], unix_s(entry)))
-            case SlowResultDelivered(results=results):
+            case SlowResultDelivered(results=results) | RunStopped(results=results):
                 times.back_unix_s.update(dict.fromkeys(results, unix_s(entry)))
     return times
 

@@ -5,6 +5,8 @@ Decides nothing. What others wrote meanwhile (a cancel, an approval, an adoption
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
+
 import structlog
 
 from toolfleet.errors import IllegalTransition, RunNotOpen, StoreUnreachable, ToolfleetError
@@ -90,13 +92,17 @@ class Journal:
             raise LostRun(f"run {self.run.run_id} was taken over by {owners[-1]}")
 
 
-async def write_from_outside(store: RunStore, run_id: str, event: RunEvent) -> Run:
+async def write_from_outside(
+    store: RunStore, run_id: str, what: RunEvent | Callable[[Run], Awaitable[RunEvent]]
+) -> Run:
     """Add an event to a run that somebody else may own, and tell the owner; the run after it.
 
-    Raises RunNotOpen when it cannot happen now, RunNotFound, StoreUnreachable.
+    `what` may be a function that makes the event of the run as it stands; it is asked again if others were first.
+    Raises RunNotOpen when the event cannot happen now, RunNotFound, StoreUnreachable.
     """
     while True:
         stored = await store.load(run_id)
+        event = await what(stored.run) if callable(what) else what
         try:
             run = stored.run.on(event)
         except IllegalTransition as error:  # from outside that is no bug: they cannot know how the run stands

@@ -26,13 +26,16 @@ class Vault:
         self._settings = settings
 
     async def keep(
-        self, message: AssistantMessage, run_id: str, turn: int, offered: Mapping[str, ToolSpec]
+        self, message: AssistantMessage, run_id: str, turn: int, offered: Mapping[str, ToolSpec], *, since: int = 0
     ) -> tuple[AssistantMessage, tuple[str, ...]]:
-        """The reply with its secrets masked, and the ids of the calls that were. Raises StoreUnreachable."""
+        """The reply with its secrets masked, and the ids of the calls that were. Raises StoreUnreachable.
+
+        `since`: how many of its first calls are left as they are, because they were kept before.
+        """
         secret = {
             position: offered[call.name].input_schema
             for position, call in enumerate(message.tool_calls)
-            if call.name in offered and has_secrets(offered[call.name].input_schema)
+            if position >= since and call.name in offered and has_secrets(offered[call.name].input_schema)
         }
         if not secret:
             return message, ()

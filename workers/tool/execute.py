@@ -25,7 +25,7 @@ from toolfleet.errors import BadArguments, ToolError
 from toolfleet.hooks import HookName
 from toolfleet.interceptors import ToolInterceptor
 from toolfleet.tool import Tool
-from toolfleet.workers.tool.failures import still_in_doubt
+from toolfleet.workers.tool.failures import doubt, still_in_doubt
 from toolfleet.workers.tool.interceptors import run_through, with_attributes
 from toolfleet.workers.tool.results import encodable, failure_of, record_of
 
@@ -213,9 +213,8 @@ def _is_asked_to_cancel() -> bool:
 
 
 def _timed_out(tool: Tool[..., Any], limit_s: float) -> Failed:
-    return Failed(
-        kind=FailureKind.TIMED_OUT, message=f"{tool.spec.name} did not finish within {limit_s:.3g} s and was stopped."
-    )
+    said = f"{tool.spec.name} did not finish within {limit_s:.3g} s and was stopped.{doubt(tool.spec.effect)}"
+    return Failed(kind=FailureKind.TIMED_OUT, message=said)
 
 
 def _tried(failure: Failed, context: Context) -> Failed:

@@ -47,6 +47,8 @@ class CallRecord(Record):
     result: ToolResult | None = None
     late_result: ToolResult | None = None
     """What a submitted call came to in the end."""
+    is_left_open: bool = False
+    """Its run ended before it did: `result` is what its model was told then, and no word of who works on it."""
 
     @property
     def is_slow_and_open(self) -> bool:

@@ -409,9 +409,11 @@ class Run(Record):
         }
         slow = {call.call_id for call in run.open_slow_calls}
         late = {call_id_: result for call_id_, result in event.results.items() if call_id_ in slow}
-        changes = {call_id_: {"result": result} for call_id_, result in results.items()} | {
-            call_id_: {"late_result": result} for call_id_, result in late.items()
+        changes: dict[str, dict[str, Any]] = {
+            call_id_: {"result": result, "is_left_open": call_id_ in begun and call_id_ not in event.results}
+            for call_id_, result in results.items()
         }
+        changes |= {call_id_: {"late_result": result} for call_id_, result in late.items()}
         calls = run._updated(changes)
         last = [call.result for call in calls if results and call.turn == run.turn]
         return run._to(

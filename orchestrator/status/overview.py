@@ -232,5 +232,5 @@ def _standing(run: Run, call: CallRecord, times: _Times, found: FoundCall) -> Ca
         queue_position=position.before if position else None,
         progress=found.progress,
         job=_job_standing(found.job),
-        result=found.result or call.result,
+        result=found.result or (None if call.is_left_open else call.result),
     )

@@ -13,6 +13,14 @@ def result_for_parent(run: Run) -> Returned | Failed:
         case State.DONE:
             return Returned(content=run.answer or "")
         case State.CANCELLED:
-            return Failed(kind=FailureKind.CANCELLED, message=f"it was cancelled: {run.reason}")
+            return Failed(kind=FailureKind.CANCELLED, message=f"it was cancelled: {run.reason}{_what_stands(run)}")
         case _:
-            return Failed(kind=FailureKind.ERROR, message=f"it ended without an answer: {run.reason}")
+            return Failed(
+                kind=FailureKind.ERROR, message=f"it ended without an answer: {run.reason}{_what_stands(run)}"
+            )
+
+
+def _what_stands(run: Run) -> str:
+    """That its calls may have had effects, if any of them was made."""
+    made = sum(isinstance(call.result, Returned) or call.deadline_unix_s is not None for call in run.calls)
+    return f"; {made} of its calls may have had their effects, which stand" if made else ""

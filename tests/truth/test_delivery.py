@@ -21,7 +21,7 @@ def deliveries(run):
     return [m for m in run.messages if isinstance(m, ToolMessage) and "charged slow" in m.content]
 
 
-async def test_results_that_are_the_answer_wait_for_a_slow_one_that_is_open(fleet, ledger):
+async def test_B6_results_that_are_the_answer_wait_for_a_slow_one_that_is_open(fleet, ledger):
     replies = slow_then(ledger, ledger.asks("charge_directly", "direct"))
     async with slow_writer(*replies) as writer, Orchestrator(writer.model(), settings=fleet.settings) as orchestrator:
         run_id = await orchestrator.start("?", slow="handle")

@@ -19,7 +19,7 @@ from typing import Self
 
 from toolfleet.calls import Failed, FailureKind, Returned, Submitted, ToolCall, ToolResult
 from toolfleet.errors import UnknownTool
-from toolfleet.orchestrator.calls.interception import intercept_calls, intercept_each
+from toolfleet.orchestrator.calls.interception import intercept_calls, intercept_each, must_be_of_one_call
 from toolfleet.orchestrator.calls.outcome import GroupOutcome
 from toolfleet.orchestrator.calls.scope import CallScope
 from toolfleet.orchestrator.calls.services import CallServices
@@ -47,6 +47,7 @@ class CallGroup:
         elsewhere_ids = {call.call_id for call in elsewhere}
         self._here = [call for call in calls if call.call_id not in elsewhere_ids]
         self._intercepted: dict[str, Returned | Failed] = {}
+        self._raised: Exception | None = None
         self._patience_s: dict[str, float] = {}
         self._outgoing: list[Outgoing] = []
         self._for_agents: list[ToolCall] = []
@@ -69,7 +70,7 @@ class CallGroup:
     async def send(self) -> None:
         """Send the calls that were not sent before; expect those that were. Returns before they are in their queues.
 
-        Raises StoreUnreachable, and whatever an interceptor raises.
+        Raises StoreUnreachable.
         """
         arguments = await self._arguments_to_send()
         for record in self._elsewhere:
@@ -91,7 +92,7 @@ class CallGroup:
         arguments = await self._services.vault.arguments([record.call_id for record in fresh if record.is_masked])
         if not self._scope.interceptors:
             return arguments
-        arguments, self._intercepted = await intercept_calls(fresh, self._scope, arguments)
+        arguments, self._intercepted, self._raised = await intercept_calls(fresh, self._scope, arguments)
         return arguments
 
     async def _expect(self, record: CallRecord, arguments: str) -> None:
@@ -159,7 +160,7 @@ class CallGroup:
         known: dict[str, ToolResult] = self._barrier.results | self._intercepted | here
         results, raised = await intercept_each(self._elsewhere, known, self._scope)
         raised = next((answer for answer in answers if isinstance(answer, Exception)), raised)
-        return GroupOutcome(results, fetched, frozenset(self._barrier.slow), raised)
+        return GroupOutcome(results, fetched, frozenset(self._barrier.slow), self._raised or raised)
 
     def give_up(self) -> None:
         """Expect nothing of this group any more; what is still on its way goes on by itself."""
@@ -181,15 +182,12 @@ class CallGroup:
 
 
 def _said(call: CallRecord, answer: Returned | Failed | Submitted | BaseException) -> ToolResult:
-    """The answer to a call; of one whose handler raised, what there is to say. Raises what is no error."""
-    match answer:
-        case UnknownTool():
-            return Failed(kind=FailureKind.UNKNOWN_TOOL, message=str(answer))
-        case Exception():
-            doubt = "what answers it may or may not have had its effect"
-            said = f"{call.tool} could not be answered ({type(answer).__name__}: {answer}); {doubt}."
-            return Failed(kind=FailureKind.ERROR, message=said)
-        case BaseException():
-            raise answer
-        case _:
-            return answer
+    """The answer to a call; of one whose handler raised, what there is to say. Raises what is not about one call."""
+    if not isinstance(answer, BaseException):
+        return answer
+    must_be_of_one_call(answer)
+    if isinstance(answer, UnknownTool):
+        return Failed(kind=FailureKind.UNKNOWN_TOOL, message=str(answer))
+    doubt = "what answers it may or may not have had its effect"
+    said = f"{call.tool} could not be answered ({type(answer).__name__}: {answer}); {doubt}."
+    return Failed(kind=FailureKind.ERROR, message=said)

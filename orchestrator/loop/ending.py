@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from toolfleet.calls import Failed, Returned, ToolResult
-from toolfleet.errors import RunNotFound, RunNotOpen, ToolfleetError
+from toolfleet.errors import CallerError, RunNotFound, RunNotOpen
 from toolfleet.messages import Message
 from toolfleet.orchestrator.calls.interception import intercept_each, withheld
 from toolfleet.orchestrator.fleet.cancel import Canceller, CancelRequest
@@ -83,7 +83,7 @@ class Ending:
             return {}
         try:
             scope = await self.scopes.for_late_results(run)
-        except ToolfleetError as error:
+        except CallerError as error:
             return {
                 call.call_id: withheld(call.tool, error) if isinstance(result, Returned) else result
                 for call in calls

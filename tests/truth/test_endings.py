@@ -6,6 +6,7 @@ import pytest
 
 from tests.truth.ledger import WAIT_S, judge
 from tests.truth.slow_writer import Reply, slow_writer
+from toolfleet.errors import StoreUnreachable
 from toolfleet.orchestrator import Orchestrator
 from toolfleet.orchestrator.run.states import State
 from toolfleet.orchestrator.tools.interceptors import Interceptor, OnFailure
@@ -96,6 +97,50 @@ class Refuses(Interceptor):
         if '"b"' in call.arguments:
             raise RuntimeError("what was that?")
         return result
+
+
+class RefusesBefore(Interceptor):
+    """Raises at one call before it is sent."""
+
+    async def before(self, call):
+        if '"b"' in call.arguments:
+            raise RuntimeError("what is that?")
+        return call
+
+
+async def test_an_interceptor_that_raises_at_a_call_stops_that_call_and_no_sibling(fleet, ledger):
+    reply = Reply([ledger.asks("charge", key) for key in "abc"])
+    async with (
+        slow_writer(reply) as writer,
+        Orchestrator(writer.model(), settings=fleet.settings, interceptors=[RefusesBefore()]) as orchestrator,
+    ):
+        run = await orchestrator.run("?")
+    assert (run.state, "what is that?" in run.reason) == (State.FAILED, True)
+    assert judge(run, ledger) == {"a": "made", "b": "not called", "c": "made"}
+
+
+class AwayForOnce(Interceptor):
+    """Finds the store away at its first result."""
+
+    def __init__(self):
+        self.asked = 0
+
+    async def after(self, call, result):
+        self.asked += 1
+        if self.asked == 1:
+            raise StoreUnreachable("gone for a moment")
+        return result
+
+
+async def test_a_store_that_is_away_while_results_are_looked_at_costs_none_of_them(fleet, ledger):
+    reply = Reply([ledger.asks("charge", key) for key in "ab"])
+    async with (
+        slow_writer(reply) as writer,
+        Orchestrator(writer.model(), settings=fleet.settings, interceptors=[AwayForOnce()]) as orchestrator,
+    ):
+        run = await asyncio.wait_for(orchestrator.run("?"), WAIT_S)
+    assert run.state is State.DONE
+    assert judge(run, ledger) == {"a": "made", "b": "made"}
 
 
 def cannot_say(call, failure):

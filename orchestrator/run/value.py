@@ -6,12 +6,12 @@ and raises. Recovery is the same fold over the stored events.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Final, TypeVar
 
 from pydantic import Field, TypeAdapter
 
-from toolfleet.calls import Failed, Record, Returned, Submitted, ToolResult, call_id
+from toolfleet.calls import Record, Returned, Submitted, ToolResult
 from toolfleet.errors import IllegalTransition
 from toolfleet.messages import AssistantMessage, Message, RequestedCall, Usage, UserMessage
 from toolfleet.orchestrator.run.events import (
@@ -30,8 +30,9 @@ from toolfleet.orchestrator.run.events import (
     RunStopped,
     SlowResultDelivered,
 )
-from toolfleet.orchestrator.run.limits import note_for, over_limit, repetitions
-from toolfleet.orchestrator.run.refusals import cut_off, denied, left_open, never_called
+from toolfleet.orchestrator.run.limits import note_for, repetitions
+from toolfleet.orchestrator.run.refusals import denied, left_open, never_called
+from toolfleet.orchestrator.run.requested import place_of, refused, requested
 from toolfleet.orchestrator.run.shared_state import merged
 from toolfleet.orchestrator.run.states import TRANSITIONS, Change, State
 from toolfleet.orchestrator.run.structured import parsed
@@ -205,7 +206,7 @@ class Run(Record):
 
     def _replied(self, event: ModelReplied) -> Run:
         turn = self.turn + 1
-        asked = self._refused(self.streamed + self._asked_after_those(event.message, event.masked), event)
+        asked = refused(self._asked(event.message, event.masked), event)
         if asked:
             change = Change.MODEL_ASKED_FOR_TOOLS
         elif self.open_slow_calls:
@@ -227,44 +228,21 @@ class Run(Record):
             answer=event.message.content if change is Change.MODEL_ANSWERED else None,
         )
 
-    def _asked_after_those(self, whole: AssistantMessage, masked: Collection[str]) -> tuple[CallRecord, ...]:
-        """The calls of a whole reply that were not streamed; those that were stand at its beginning."""
-        return self._asked(whole.tool_calls[len(self.streamed) :], masked)
-
-    def _asked(
-        self, requests: Sequence[RequestedCall], masked: Collection[str], sending: Collection[str] = ()
-    ) -> tuple[CallRecord, ...]:
-        """The next calls of the reply that is due, behind those that were streamed."""
-        turn, begins, masked, sending = self.turn + 1, len(self.streamed), set(masked), set(sending)
-        return tuple(
-            CallRecord(
-                call_id=(id_ := call_id(self.run_id, turn, position)),
-                turn=turn,
-                requested_id=request.id,
-                tool=request.name,
-                arguments=request.arguments,
-                is_masked=id_ in masked,
-                is_sending=id_ in sending,
-            )
-            for position, request in enumerate(requests, begins)
-        )
-
-    def _refused(self, asked: tuple[CallRecord, ...], event: ModelReplied) -> tuple[CallRecord, ...]:
-        """The calls of a reply, with the refusals of those that must not be sent: what was sent is told as it was."""
-        refusals: dict[str, Failed] = {}
-        if event.over_limit is not None:
-            refusals = {call.call_id: over_limit(call.tool, event.over_limit) for call in asked}
-        if asked and event.cut_off and (half := cut_off(event.message.tool_calls[-1])) is not None:
-            refusals[asked[-1].call_id] = half
-        return tuple(
-            call.model_copy(update={"refusal": refusals[call.call_id]})
-            if call.call_id in refusals and not call.is_sending and call.deadline_unix_s is None
-            else call
-            for call in asked
-        )
+    def _asked(self, message: AssistantMessage, masked: Collection[str]) -> tuple[CallRecord, ...]:
+        """The calls of the whole reply that is due: those that were streamed as they stand, then the rest."""
+        begins = len(self.streamed)
+        rest = message.tool_calls[begins:]
+        return self.streamed + requested(self.run_id, self.turn + 1, rest, begins=begins, masked=masked)
 
     def _streamed(self, event: CallsStreamed) -> Run:
-        fresh = self._asked(event.message.tool_calls, event.masked, event.sending)
+        fresh = requested(
+            self.run_id,
+            self.turn + 1,
+            event.message.tool_calls,
+            begins=len(self.streamed),
+            masked=event.masked,
+            sending=event.sending,
+        )
         return self._to(Change.CALLS_STREAMED, streamed=self.streamed + fresh)
 
     def _sent(self, event: CallsSent) -> Run:
@@ -284,7 +262,7 @@ class Run(Record):
         streamed = list(self.streamed)
         for call_id_, deadline_unix_s in event.deadlines_unix_s.items():
             # By its place, not by a search: this happens many times while a long reply is written.
-            at = position_of(call_id_)
+            at = place_of(call_id_)
             if at >= len(streamed) or streamed[at].call_id != call_id_:
                 raise IllegalTransition(f"run {self.run_id} has not been asked for {call_id_}")
             changes = {"deadline_unix_s": deadline_unix_s, "is_direct": call_id_ in event.direct}
@@ -442,11 +420,6 @@ class Run(Record):
         if state is None:
             raise IllegalTransition(f"run {self.run_id} is {self.state}; {change!r} cannot happen now")
         return self.model_copy(update={"state": state, **fields})
-
-
-def position_of(call_id_: str) -> int:
-    """The place of a call in its reply."""
-    return int(call_id_.rpartition(".")[2])
 
 
 def _handle_of(call: CallRecord) -> str:

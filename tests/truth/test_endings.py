@@ -181,3 +181,21 @@ async def test_a_slow_call_that_is_back_when_its_run_is_cancelled_stands_in_the_
     assert judge(run, ledger) == {"slow": "may be", "busy": "may be"}
     assert run.calls[0].late_result.content == "charged slow"
     assert "charged slow" in run.messages[-1].content
+
+
+async def test_a_result_is_withheld_by_whoever_ends_a_run_without_having_its_interceptors(fleet, ledger):
+    reply = Reply([ledger.asks("charge", "quick"), ledger.asks("charge", "slow", seconds=60)])
+    async with (
+        slow_writer(reply) as writer,
+        Orchestrator(
+            writer.model(), settings=fleet.settings, named_interceptors={"redacts": Interceptor()}
+        ) as orchestrator,
+        Orchestrator(settings=fleet.settings) as outsider,
+    ):
+        run_id = await orchestrator.start("?", interceptors=["redacts"])
+        await ledger.has("quick", "slow")
+        await until_back(orchestrator, run_id, 0)
+        run = await outsider.cancel(run_id)
+    quick, slow = (message.content for message in run.messages if message.role == "tool")
+    assert "charge has returned, but its result is withheld" in quick
+    assert "may or may not" in slow

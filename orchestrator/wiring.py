@@ -36,10 +36,10 @@ from toolfleet.orchestrator.loop.ask import Asking
 from toolfleet.orchestrator.loop.call import Calling
 from toolfleet.orchestrator.loop.control import RunControl
 from toolfleet.orchestrator.loop.driver import Runs
+from toolfleet.orchestrator.loop.ending import Ending
 from toolfleet.orchestrator.loop.images import KeptImages
 from toolfleet.orchestrator.loop.rest import Resting
 from toolfleet.orchestrator.loop.scopes import Scopes
-from toolfleet.orchestrator.loop.stopping import Stopping
 from toolfleet.orchestrator.loop.turn import TurnLoop
 from toolfleet.orchestrator.models.protocol import ChatModel
 from toolfleet.orchestrator.status.handles import Handles
@@ -120,8 +120,9 @@ class _Parts:
     handles: Handles
     built_in: BuiltIn
     canceller: Canceller
-    stopping: Stopping
     artifacts: Artifacts
+    scopes: Scopes
+    ending: Ending
 
 
 async def find_redis(stack: AsyncExitStack, settings: Settings) -> Settings:
@@ -156,7 +157,7 @@ async def open_services(
             runs=runs,
             store=parts.store,
             offering=parts.offering,
-            stopping=parts.stopping,
+            ending=parts.ending,
             vault=parts.calls.vault,
         ),
         store=parts.store,
@@ -216,7 +217,9 @@ def _build_parts(stack: AsyncExitStack, base: _Connected) -> _Parts:
         search=config.tool_search,
     )
     store = RunStore(shared, settings, seal, blocking_client=base.client)
-    return _Parts(calls, offering, store, handles, built_in, canceller, Stopping(store, canceller), artifacts)
+    scopes = Scopes(offering, config.interceptors)
+    ending = Ending(scopes, store, canceller, settings.argument_limits)
+    return _Parts(calls, offering, store, handles, built_in, canceller, artifacts, scopes, ending)
 
 
 def _build_loop(stack: AsyncExitStack, base: _Connected, parts: _Parts) -> TurnLoop | None:
@@ -228,12 +231,11 @@ def _build_loop(stack: AsyncExitStack, base: _Connected, parts: _Parts) -> TurnL
     if model is None:
         return None
     stack.push_async_callback(model.aclose)
-    scopes = Scopes(parts.offering, base.config.interceptors)
     return TurnLoop(
-        Asking(model, agents, parts.offering, scopes, parts.calls, KeptImages(parts.artifacts)),
-        Calling(scopes, parts.calls, parts.handles),
-        Resting(scopes, parts.calls, parts.handles, parts.store, base.seal),
-        parts.stopping,
+        Asking(model, agents, parts.offering, parts.scopes, parts.calls, KeptImages(parts.artifacts)),
+        Calling(parts.scopes, parts.calls, parts.handles),
+        Resting(parts.scopes, parts.calls, parts.handles, parts.store),
+        parts.ending,
     )
 
 

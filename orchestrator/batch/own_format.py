@@ -55,7 +55,7 @@ def written(line: int, line_id: str | int, run: Run) -> bytes:
             "reason": run.reason if run.state is not State.DONE else None,
             "turns": run.turn,
             "calls": len(run.calls),
-            "failed_calls": sum(isinstance(call.result, Failed) for call in run.calls),
+            "failed_calls": sum(isinstance(call.late_result or call.result, Failed) for call in run.calls),
             "usage": run.usage.model_dump(),
         }
     )

@@ -77,7 +77,7 @@ class Tally:
         self.ok += run.state is State.DONE
         self.failed += run.state is not State.DONE
         self.calls += len(run.calls)
-        self.failed_calls += sum(isinstance(call.result, Failed) for call in run.calls)
+        self.failed_calls += sum(isinstance(call.late_result or call.result, Failed) for call in run.calls)
         self.usage += run.usage
         if run_time_s is None:
             self.joined += 1

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from toolfleet.calls import Failed, Returned, Submitted, ToolResult, call_id
 from toolfleet.messages import AssistantMessage, Message, ToolMessage
 from toolfleet.orchestrator.calls.group import CallGroup
-from toolfleet.orchestrator.calls.interception import intercept_results
+from toolfleet.orchestrator.calls.interception import intercept_each
 from toolfleet.orchestrator.calls.rollback import roll_back
 from toolfleet.orchestrator.calls.scope import CallScope
 from toolfleet.orchestrator.calls.services import CallServices
@@ -74,7 +74,9 @@ class DirectBatches:
             for record in records
             if record.call_id in group.awaiting_approval
         }
-        told = await intercept_results(records, unapproved, scope, self.services.terms.limits)
+        told, raised = await intercept_each(records, unapproved, scope, self.services.terms.limits)
+        if (error := outcome.raised or raised) is not None:
+            raise error
         return records, {**outcome.results, **told}
 
     async def _scope(

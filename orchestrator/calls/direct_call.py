@@ -72,6 +72,8 @@ class DirectCalls:
             await group.send()
             outcome = await group.wait()
         self.services.forget(outcome.results)
+        if outcome.raised is not None:
+            raise outcome.raised
         if not outcome.slow:
             return outcome.results[record.call_id]
         sent = record.model_copy(update={"deadline_unix_s": group.deadlines_unix_s[record.call_id]})

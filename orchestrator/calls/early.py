@@ -11,16 +11,15 @@ from toolfleet.orchestrator.run.events import CallRecord, CallsSent
 
 
 async def send_early(services: CallServices, calls: Sequence[CallRecord], scope: CallScope) -> CallsSent | None:
-    """Send those calls of an unfinished reply that nothing speaks against; what is to be written down of them.
+    """Send calls of an unfinished reply, which may go early; what is to be written down of them.
 
-    None when nothing was sent: the rest goes with the whole reply. Those that could not be sent go with it too.
+    None when there are none, or when they could not be sent: then they go with the whole reply.
     """
     outgoing = []
     for record in calls:
-        if services.placement.may_go_early(record, scope):
-            spec = scope.offered[record.tool]
-            call = services.terms.tool_call(record, spec, scope, record.arguments)
-            outgoing.append(Outgoing(call, spec, scope.priority))
+        spec = scope.offered[record.tool]
+        call = services.terms.tool_call(record, spec, scope, record.arguments)
+        outgoing.append(Outgoing(call, spec, scope.priority))
     if not outgoing or not await services.dispatcher.send(outgoing):
         return None
     for each in outgoing:

@@ -18,11 +18,17 @@ from collections.abc import Sequence
 from typing import Self
 
 from toolfleet.arguments.parsing import ArgumentLimits
-from toolfleet.calls import Failed, Returned, ToolCall, ToolResult
-from toolfleet.orchestrator.calls.interception import as_intercepted, intercept_calls, intercept_results
+from toolfleet.calls import Failed, FailureKind, Returned, Submitted, ToolCall, ToolResult
+from toolfleet.orchestrator.calls.interception import (
+    as_intercepted,
+    intercept_calls,
+    intercept_each,
+    must_be_of_one_call,
+)
 from toolfleet.orchestrator.calls.outcome import GroupOutcome
 from toolfleet.orchestrator.calls.scope import CallScope
 from toolfleet.orchestrator.calls.services import CallServices
+from toolfleet.orchestrator.errors import UnknownTool
 from toolfleet.orchestrator.fleet.barrier import Barrier
 from toolfleet.orchestrator.fleet.dispatch import Outgoing
 from toolfleet.orchestrator.run.events import CallRecord
@@ -54,6 +60,7 @@ class CallGroup:
         self._here = [call for call in calls if call.call_id not in placed]
         self._arguments: dict[str, str] = {}
         self._intercepted: dict[str, Returned | Failed] = {}
+        self._raised: Exception | None = None
         self._patience_s: dict[str, float] = {}
         self._outgoing: list[Outgoing] = []
         self._for_agents: list[ToolCall] = []
@@ -78,7 +85,7 @@ class CallGroup:
     async def send(self) -> None:
         """Send the calls that were not sent before; expect those that were. Returns before they are in their queues.
 
-        Raises StoreUnreachable, and whatever an interceptor raises.
+        Raises StoreUnreachable.
         """
         self._arguments = await self._arguments_to_send()
         for record in self._elsewhere:
@@ -100,7 +107,7 @@ class CallGroup:
         arguments = await self._services.vault.arguments(fresh)
         if not self._scope.interceptors:
             return arguments
-        arguments, self._intercepted = await intercept_calls(fresh, self._scope, arguments, self._limits)
+        arguments, self._intercepted, self._raised = await intercept_calls(fresh, self._scope, arguments, self._limits)
         return arguments
 
     async def _expect(self, record: CallRecord, arguments: str) -> None:
@@ -147,7 +154,10 @@ class CallGroup:
     # --- wait ---------------------------------------------------------------------------------------------------
 
     async def wait(self) -> GroupOutcome:
-        """Wait until every call has a result, is slow, or awaits approval. Raises BrokerUnreachable."""
+        """Wait until every call has a result, is slow, or awaits approval. Raises BrokerUnreachable.
+
+        What a handler or an interceptor raises at one call is part of the outcome: the others run to their end.
+        """
         fetched: dict[str, ToolResult] = {}
         here = await self._services.vault.unmasked(self._here)
         timers = self._lose_patience_later()
@@ -156,17 +166,19 @@ class CallGroup:
             answers = await asyncio.gather(
                 *(self._services.answers.answer(call, self._scope, fetched) for call in here),
                 *(self._answer_of_interceptor(call) for call in self._brought),
+                return_exceptions=True,
             )
             await self._barrier.wait()
         finally:
             for timer in timers:
                 timer.cancel()
-        answered = zip((call.call_id for call in (*here, *self._brought)), answers, strict=True)
-        results: dict[str, ToolResult] = self._barrier.results | self._intercepted | dict(answered)
-        if self._scope.interceptors:
-            calls = (*self._elsewhere, *self._here, *self._brought)
-            results = await intercept_results(calls, results, self._scope, self._limits)
-        return GroupOutcome(results, fetched, frozenset(self._barrier.slow))
+        answered = zip((*self._here, *self._brought), answers, strict=True)
+        said = {call.call_id: _said(call, answer) for call, answer in answered}
+        known: dict[str, ToolResult] = self._barrier.results | self._intercepted | said
+        calls = (*self._elsewhere, *self._here, *self._brought)
+        results, raised = await intercept_each(calls, known, self._scope, self._limits)
+        raised = next((answer for answer in answers if isinstance(answer, Exception)), raised)
+        return GroupOutcome(results, fetched, frozenset(self._barrier.slow), self._raised or raised)
 
     @property
     def _limits(self) -> ArgumentLimits:
@@ -197,3 +209,15 @@ class CallGroup:
             loop.call_later(patience_s, self._barrier.lose_patience, call_ids)
             for patience_s, call_ids in by_patience.items()
         ]
+
+
+def _said(call: CallRecord, answer: Returned | Failed | Submitted | BaseException) -> ToolResult:
+    """The answer to a call; of one whose handler raised, what there is to say. Raises what is not about one call."""
+    if not isinstance(answer, BaseException):
+        return answer
+    must_be_of_one_call(answer)
+    if isinstance(answer, UnknownTool):
+        return Failed(kind=FailureKind.UNKNOWN_TOOL, message=str(answer))
+    doubt = "what answers it may or may not have had its effect"
+    said = f"{call.tool} could not be answered ({type(answer).__name__}: {answer}); {doubt}."
+    return Failed(kind=FailureKind.ERROR, message=said)

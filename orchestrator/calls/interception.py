@@ -9,7 +9,7 @@ from toolfleet.arguments.parsing import ArgumentLimits
 from toolfleet.arguments.text import readable
 from toolfleet.calls import Effect, Failed, FailureKind, Returned, ToolResult
 from toolfleet.catalog import BUILT_IN_NAMES
-from toolfleet.errors import BadArguments
+from toolfleet.errors import BadArguments, BrokerUnreachable, StoreUnreachable
 from toolfleet.orchestrator.calls.scope import CallScope
 from toolfleet.orchestrator.run.events import CallRecord
 from toolfleet.orchestrator.status.call_reader import recorded_result
@@ -35,24 +35,37 @@ def as_intercepted(record: CallRecord, scope: CallScope, arguments: str) -> Requ
 
 async def intercept_calls(
     records: Sequence[CallRecord], scope: CallScope, arguments: Mapping[str, str], limits: ArgumentLimits
-) -> tuple[dict[str, str], dict[str, Result]]:
+) -> tuple[dict[str, str], dict[str, Result], Exception | None]:
     """Show calls to the interceptors before they are sent.
 
-    Returns the arguments to send, and the results of the calls that an interceptor has answered itself, or that nobody
-    could make anything of: those are not shown, and fail as they would at their worker.
+    Returns the arguments to send; the results of the calls that an interceptor has answered itself, or that nobody
+    could make anything of: those are not shown, and fail as they would at their worker; and what was raised first, if
+    anything was: the call at which it was raised is not sent, its siblings are. Raises what says that the store or the
+    broker is away.
     """
     changed, answers = dict(arguments), dict[str, Result]()
     # Side by side: an interceptor may ask a model, and the calls of one reply do not wait for each other.
     outcomes = await asyncio.gather(
-        *(_shown(record, scope, arguments.get(record.call_id, record.arguments), limits) for record in records)
+        *(_shown(record, scope, arguments.get(record.call_id, record.arguments), limits) for record in records),
+        return_exceptions=True,
     )
     for record, outcome in zip(records, outcomes, strict=True):
         if isinstance(outcome, RequestedToolCall):
             # What they have seen is sent, not the text that it was made of: a worker could read that otherwise.
             changed[record.call_id] = outcome.arguments
+        elif isinstance(outcome, BaseException):
+            must_be_of_one_call(outcome)
+            said = f"{record.tool} was not called ({type(outcome).__name__}: {outcome})."
+            answers[record.call_id] = Failed(kind=FailureKind.ERROR, message=said)
         else:
             answers[record.call_id] = outcome
-    return changed, answers
+    return changed, answers, next((each for each in outcomes if isinstance(each, Exception)), None)
+
+
+def must_be_of_one_call(error: BaseException) -> None:
+    """Raise what is not about one call: a cancellation, or a store that is away, after which all is done again."""
+    if isinstance(error, StoreUnreachable | BrokerUnreachable) or not isinstance(error, Exception):
+        raise error
 
 
 async def _shown(
@@ -65,12 +78,16 @@ async def _shown(
     return await scope.interceptors.before(as_intercepted(record, scope, text))
 
 
-async def intercept_results(
+async def intercept_each(
     records: Iterable[CallRecord], results: Mapping[str, ToolResult], scope: CallScope, limits: ArgumentLimits
-) -> dict[str, ToolResult]:
-    """Show results to the interceptors before they are recorded; the results as they want them."""
+) -> tuple[dict[str, ToolResult], Exception | None]:
+    """Show results to the interceptors before they are recorded.
+
+    Returns the results as they want them, and what was raised first, if anything was. What is raised at one result
+    takes no other along; the result itself is withheld if it is one: nobody may read what was to be changed.
+    """
     if not scope.interceptors:
-        return dict(results)
+        return dict(results), None
     back = [
         (record, result)
         for record in records
@@ -78,8 +95,23 @@ async def intercept_results(
         if isinstance(result := results.get(record.call_id), Returned | Failed) and _is_of_a_tool(record, scope)
     ]
     # Side by side, as on their way out.
-    said = await asyncio.gather(*(after(record, result, scope, limits) for record, result in back))
-    return {**results, **{record.call_id: each for (record, _), each in zip(back, said, strict=True)}}
+    outcomes = await asyncio.gather(
+        *(after(record, result, scope, limits) for record, result in back), return_exceptions=True
+    )
+    changed = dict(results)
+    for (record, result), outcome in zip(back, outcomes, strict=True):
+        if isinstance(outcome, BaseException):
+            must_be_of_one_call(outcome)
+            changed[record.call_id] = result if isinstance(result, Failed) else withheld(record.tool, outcome)
+        else:
+            changed[record.call_id] = outcome
+    return changed, next((each for each in outcomes if isinstance(each, Exception)), None)
+
+
+def withheld(tool: str, why: BaseException) -> Failed:
+    """What stands for a result that could not be shown to the interceptors."""
+    said = f"{tool} has returned, but its result is withheld ({type(why).__name__}: {why}). Do not repeat the call."
+    return Failed(kind=FailureKind.ERROR, message=said)
 
 
 async def intercept_late(status: Status, record: CallRecord | None, scope: CallScope, limits: ArgumentLimits) -> Status:

@@ -25,6 +25,8 @@ class GroupOutcome:
     """Late results of earlier calls that the model asked for in this group."""
     slow: frozenset[str]
     """The calls that go on by themselves."""
+    raised: Exception | None = None
+    """What a handler or an interceptor raised at one of the calls: to be raised once the rest is written down."""
 
 
 def what_was_sent(

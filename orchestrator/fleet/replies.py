@@ -54,6 +54,10 @@ class Listener(Protocol):
         """Take how far a watched call has come."""
         ...
 
+    def hear_stray(self, run_id: str) -> None:
+        """Take note that a call of this run is back which nobody waits for; its result is in the store."""
+        ...
+
     def notify(self, run_id: str) -> None:
         """Look at the run again: somebody else has written to it, or its time has come."""
         ...
@@ -145,7 +149,7 @@ class ReplyReader:
                 self._listener.hear_result(run_id, call_id, result)
             else:
                 # One that the sweep found first, or that nobody waits for any more; or its run is another's by now.
-                self._listener.notify(run_of(call_id))
+                self._listener.hear_stray(run_of(call_id))
         elif b"p" in fields and run_id is not None:
             self._listener.hear_progress(run_id, call_id, self._seal.open_progress(fields[b"p"], call_id))
 

@@ -17,7 +17,7 @@ from typing import Final
 from toolfleet.errors import ToolfleetError
 from toolfleet.logs import FactLog
 from toolfleet.masks import has_secrets
-from toolfleet.messages import AssistantMessage, Message, RequestedCall
+from toolfleet.messages import AssistantMessage, Message
 from toolfleet.orchestrator.calls.services import CallServices
 from toolfleet.orchestrator.errors import ModelReplyInvalid
 from toolfleet.orchestrator.loop.at_work import RunAtWork
@@ -37,7 +37,7 @@ from toolfleet.orchestrator.models.protocol import (
 )
 from toolfleet.orchestrator.run.call_ids import with_distinct_ids
 from toolfleet.orchestrator.run.events import ModelReplied
-from toolfleet.orchestrator.run.limits import TIMED_OUT
+from toolfleet.orchestrator.run.limits import TIMED_OUT, within_limits
 from toolfleet.orchestrator.run.structured import instruction, problem_with
 from toolfleet.orchestrator.run.updates import CallArgumentsArrived, CallsRequested, TextArrived
 from toolfleet.orchestrator.run.value import Run
@@ -75,7 +75,7 @@ class Asking:
     async def ask(self, work: RunAtWork) -> None:
         """Store one reply of the model. Raises RunTimedOut, AnswerUnfit, and what the model raises."""
         if work.run.streamed:
-            await self._take_half_a_reply(work)
+            await work.journal.append(within_limits(work.run, work.run.half_a_reply, time.time()))
             return
         offered, choice = await self.offering.for_model(work.run)
         reply = await self._hear_reply(work, offered)
@@ -84,15 +84,6 @@ class Asking:
         reached(Point.REPLY_STORED, run.run_id)
         if run.calls_owed and work.emit:
             work.emit(CallsRequested(run_id=run.run_id, turn=run.turn, calls=len(run.calls_owed)))
-
-    async def _take_half_a_reply(self, work: RunAtWork) -> None:
-        """Store what was sent of a reply whose rest nobody has: that is the reply."""
-        streamed = work.run.streamed
-        calls = tuple(
-            RequestedCall(id=call.requested_id, name=call.tool, arguments=call.arguments) for call in streamed
-        )
-        masked = tuple(call.call_id for call in streamed if call.is_masked)
-        await work.journal.append(ModelReplied(message=AssistantMessage(tool_calls=calls), masked=masked))
 
     async def _hear_reply(self, work: RunAtWork, offered: Mapping[str, ToolSpec]) -> ReplyComplete:
         """The reply, once it is whole and nothing is being sent for it any more."""
@@ -112,25 +103,27 @@ class Asking:
         choice: tuple[str, ...] | None,
     ) -> Run:
         said, masked = await self._mask_secrets(work.run, offered, reply.message)
-        return await work.journal.append(
-            ModelReplied(
-                message=said,
-                masked=masked,
-                offered=choice,
-                problem=_problem_with_answer(work.run, said),
-                usage=reply.usage,
-                cut_off=reply.finish_reason == FinishReason.LENGTH,
-            )
+        replied = ModelReplied(
+            message=said,
+            masked=masked,
+            offered=choice,
+            problem=_problem_with_answer(work.run, said),
+            usage=reply.usage,
+            cut_off=reply.finish_reason == FinishReason.LENGTH,
         )
+        return await work.journal.append(within_limits(work.run, replied, time.time()))
 
     async def _mask_secrets(
-        self, run: Run, offered: Mapping[str, ToolSpec], message: AssistantMessage
+        self, run: Run, offered: Mapping[str, ToolSpec], message: AssistantMessage, since: int = 0
     ) -> tuple[AssistantMessage, tuple[str, ...]]:
-        """A reply as it may be stored: in valid UTF-8, each call with an id of its own, secrets kept elsewhere."""
+        """A reply as it may be stored: in valid UTF-8, each call with an id of its own, secrets kept elsewhere.
+
+        Its calls before `since` were kept before.
+        """
         message = encodable_reply(message)
         if message.tool_calls:
             message = with_distinct_ids(message, _ids_in(run.messages))
-        return await self.services.vault.keep(message, run.run_id, run.turn + 1, offered)
+        return await self.services.vault.keep(message, run.run_id, run.turn + 1, offered, since=since)
 
     async def _listen(self, work: RunAtWork, offered: Mapping[str, ToolSpec], early: EarlyCalls) -> ReplyComplete:
         run = work.run

@@ -39,7 +39,8 @@ class Calling:
     async def call(self, work: RunAtWork) -> None:
         """Make the calls of the last reply, and wait for them as long as their patience lasts.
 
-        Raises BrokerUnreachable, StoreUnreachable, UnknownTool, and what an interceptor raises.
+        Raises BrokerUnreachable, StoreUnreachable, UnknownTool, and what a handler or an interceptor raises: that only
+        once the other calls are back and written down.
         """
         scope = await self.scopes.for_calls(work)
         owed = [call for call in work.run.calls_owed if not work.run.is_callers(call)]
@@ -52,6 +53,8 @@ class Calling:
             outcome = await roll_back(self.services, owed, outcome, scope)
         handed_out = await self._hand_out(work, outcome.slow, scope)
         await self._record_outcome(work, outcome, handed_out)
+        if outcome.raised is not None:
+            raise outcome.raised
         if rest := how_it_rests(work.run, handed_out):
             await work.journal.append(rest)
 

@@ -16,7 +16,7 @@ from toolfleet.messages import Message
 from toolfleet.orchestrator.calls.scope import Emit
 from toolfleet.orchestrator.errors import OrchestratorClosed, RunExists, RunNotFound, RunNotOpen
 from toolfleet.orchestrator.loop.driver import Runs
-from toolfleet.orchestrator.loop.stopping import Stopping
+from toolfleet.orchestrator.loop.ending import Ending
 from toolfleet.orchestrator.options import RunOptions, conversation, run_started
 from toolfleet.orchestrator.run.events import Approval, ApprovalGiven, RunResumed, RunStarted
 from toolfleet.orchestrator.run.updates import RunBegan, RunEnded, RunUpdate
@@ -39,7 +39,7 @@ class RunControl:
     runs: Runs
     store: RunStore
     offering: Offering
-    stopping: Stopping
+    ending: Ending
     vault: Vault
 
     # --- begin --------------------------------------------------------------------------------------------------
@@ -110,7 +110,7 @@ class RunControl:
 
     async def cancel(self, run_id: str, reason: str) -> Run:
         """End a run now, and cancel what is under way for it. Raises RunNotOpen, RunNotFound."""
-        return await self.stopping.cancel(run_id, reason)
+        return await self.ending.cancel(run_id, reason)
 
     async def resume(self, run_id: str, messages: str | Sequence[Message]) -> Run:
         """Let a run that has ended go on. Raises RunNotOpen, RunNotFound."""

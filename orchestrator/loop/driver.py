@@ -154,6 +154,16 @@ class Runs:
             )
         )
 
+    def hear_stray(self, run_id: str) -> None:
+        """Look at a run that does not wait for the result that has come: it may be another's by now, or rest.
+
+        One that is worked on here takes the result up with its other calls: there may be thousands of them, sent early.
+        """
+        if run_id in self._live:
+            self._wake(run_id)
+        else:
+            self.run_in_background(self._wake_if_ours(run_id))
+
     def notify(self, run_id: str) -> None:
         """Look at a run again: somebody else has written to it, or its time has come."""
         live = self._live.get(run_id)
@@ -174,6 +184,17 @@ class Runs:
             self._work_on(live)
         else:
             live.is_asked_again = True
+
+    async def _wake_if_ours(self, run_id: str) -> None:
+        """Wake a run if it is still ours, or tell its owner. Reads no history: most such runs have ended."""
+        try:
+            owner = await self.store.owner(run_id)
+            if owner and owner != self.orchestrator_id:
+                await self.store.notify(run_id)
+        except StoreUnreachable:
+            owner = self.orchestrator_id  # to be asked again until the store is back
+        if owner == self.orchestrator_id:
+            self._wake(run_id)
 
     def _work_on(self, live: _Live) -> None:
         live.task = asyncio.create_task(self._work(live))

@@ -1,7 +1,8 @@
 """Calls that are sent while the model still writes its reply: each is complete, and a model takes none back.
 
 What a reply has asked for so far is written down first, so that an orchestrator that takes over goes on with these
-calls instead of asking for the reply again. A reply that ends at once is not split: that would only cost a write.
+calls instead of asking for the reply again. A reply that ends at once is not split: that would only cost a write. The
+run's limits bind each call as it is sent (`run/limits.py`). What one batch costs does not grow with those before it.
 """
 
 from __future__ import annotations
@@ -16,13 +17,14 @@ from toolfleet.orchestrator.calls.early import send_early
 from toolfleet.orchestrator.calls.scope import CallScope
 from toolfleet.orchestrator.calls.services import CallServices
 from toolfleet.orchestrator.run.events import CallsStreamed
+from toolfleet.orchestrator.run.limits import Allowance
 from toolfleet.orchestrator.store.journal import Journal
 
 WAIT_S: Final = 0.05
 """How long a reply may go on after a complete call before the call is sent without waiting for the rest."""
 
-MaskSecrets = Callable[[AssistantMessage], Awaitable[tuple[AssistantMessage, tuple[str, ...]]]]
-"""Makes a reply fit to be stored, and says which of its calls had secrets."""
+MaskSecrets = Callable[[AssistantMessage, int], Awaitable[tuple[AssistantMessage, tuple[str, ...]]]]
+"""Makes a reply fit to be stored from that call on, and says which of its calls had secrets."""
 
 
 class EarlyCalls:
@@ -33,6 +35,7 @@ class EarlyCalls:
         self._services = services
         self._scope = scope
         self._mask = mask
+        self._allowance = Allowance(journal.run)
         self._complete: list[RequestedCall] = []
         self._written = 0
         self._is_writing = False
@@ -41,7 +44,7 @@ class EarlyCalls:
     def add(self, call: RequestedCall) -> None:
         """Take the next complete call of the reply, to be sent unless the reply ends at once."""
         self._complete.append(call)
-        if self._task is None:
+        if self._task is None and not self._allowance.is_used_up:
             self._task = asyncio.create_task(self._send_later())
 
     async def finish(self) -> None:
@@ -56,18 +59,23 @@ class EarlyCalls:
 
     async def _send_later(self) -> None:
         await asyncio.sleep(WAIT_S)
-        while self._written < len(self._complete):
+        while self._written < len(self._complete) and not self._allowance.is_used_up:
             self._is_writing = True
-            await self._send(self._complete[:])
+            await self._send(tuple(self._complete))
             self._is_writing = False
             await asyncio.sleep(WAIT_S)
         self._task = None
 
     async def _send(self, complete: Sequence[RequestedCall]) -> None:
-        message, masked = await self._mask(AssistantMessage(tool_calls=tuple(complete)))
-        # Stored before it is sent: whoever takes over must know of every call that may have an effect.
-        run = await self._journal.append(CallsStreamed(message=message, masked=masked))
-        fresh = run.streamed[self._written :]
+        since = self._written
+        whole, masked = await self._mask(AssistantMessage(tool_calls=tuple(complete)), since)
+        streamed = CallsStreamed(message=AssistantMessage(tool_calls=whole.tool_calls[since:]), masked=masked)
+        fresh = self._journal.run.on(streamed).streamed[since:]
         self._written = len(complete)
-        if sent := await send_early(self._services, fresh, self._scope):
+        may_go = self._services.placement.may_go_early
+        # Every call counts, also those that wait for the whole reply for another reason.
+        going = [call for call in fresh if self._allowance.admits(call) and may_go(call, self._scope)]
+        # Stored before it is sent: whoever takes over must know of every call that may have an effect.
+        await self._journal.append(streamed.model_copy(update={"sending": tuple(call.call_id for call in going)}))
+        if sent := await send_early(self._services, going, self._scope):
             await self._journal.append(sent)

@@ -15,10 +15,9 @@ from typing import Final
 import orjson
 
 from toolfleet.calls import Submitted, ToolResult
-from toolfleet.errors import Refused
 from toolfleet.logs import FactLog
 from toolfleet.messages import AssistantMessage, Message, RequestedCall, ToolMessage
-from toolfleet.orchestrator.calls.interception import intercept_late, intercept_results
+from toolfleet.orchestrator.calls.interception import intercept_each, intercept_late
 from toolfleet.orchestrator.calls.outcome import masked_and_back
 from toolfleet.orchestrator.calls.services import CallServices
 from toolfleet.orchestrator.errors import HandleNotFound
@@ -32,7 +31,6 @@ from toolfleet.orchestrator.status.handles import Handles, Status
 from toolfleet.orchestrator.store.run_store import RunStore
 from toolfleet.orchestrator.tools.builtin import TASK_RESULT
 from toolfleet.points import Point, reached
-from toolfleet.wire import Seal
 
 log = FactLog("toolfleet.orchestrator")
 
@@ -48,7 +46,6 @@ class Resting:
     services: CallServices
     handles: Handles
     store: RunStore
-    seal: Seal
 
     # --- parked: the model waits ----------------------------------------------------------------------------------
 
@@ -64,7 +61,7 @@ class Resting:
             return False
         self.services.gatherer.unwatch(run.run_id, under_way)
         scope = await self.scopes.for_late_results(run)
-        results = await intercept_results(under_way.values(), results, scope, self.services.terms.limits)
+        results, raised = await intercept_each(under_way.values(), results, scope, self.services.terms.limits)
         if work.emit:
             for call_id, result in results.items():
                 tool = under_way[call_id].tool
@@ -73,27 +70,18 @@ class Resting:
         await work.journal.append(CallsBack(results=results, messages=run.messages_with(results)))
         self.services.forget(results)
         await self.services.vault.forget(masked_and_back(under_way.values(), results))
+        if raised is not None:
+            raise raised
         return True
 
     async def _stored_results(self, calls: Mapping[str, CallRecord]) -> dict[str, ToolResult]:
         """The results that are stored, and those of calls whose deadline has passed without one."""
-        results: dict[str, ToolResult] = {}
-        stored = await self.store.results(list(calls))
-        for (call_id, call), sealed in zip(calls.items(), stored, strict=True):
-            result = None if sealed is None else self._open(sealed, call_id)
-            if result is not None:
-                results[call_id] = result
-            elif time.time() > (call.deadline_unix_s or 0) + DEADLINE_GRACE_S:
+        # What is not a worker's word is none: its call waits on for one, and expires without.
+        results = await self.store.known_results(list(calls))
+        for call_id, call in calls.items():
+            if call_id not in results and time.time() > (call.deadline_unix_s or 0) + DEADLINE_GRACE_S:
                 results[call_id] = never_came_back(call.tool)
         return results
-
-    def _open(self, sealed: bytes, call_id: str) -> ToolResult | None:
-        try:
-            return self.seal.open_result(sealed, call_id)
-        except Refused as refusal:
-            # Not a worker's word. The call waits on for one, and expires without.
-            log.warning("result_refused", call_id=call_id, reason=str(refusal))
-            return None
 
     # --- waiting: the model has answered ----------------------------------------------------------------------------
 
@@ -119,7 +107,9 @@ class Resting:
         ]
         results = _results(open_calls, statuses)
         messages = [
-            message for call, status in zip(open_calls, statuses, strict=True) for message in _late(call, status)
+            message
+            for call, status in zip(open_calls, statuses, strict=True)
+            for message in late_messages(call, status)
         ]
         await work.journal.append(SlowResultDelivered(results=results, messages=tuple(messages)))
         self.services.forget(results)
@@ -153,7 +143,7 @@ def _handle(call: CallRecord) -> str:
     return call.result.handle if isinstance(call.result, Submitted) else call.handle
 
 
-def _late(call: CallRecord, status: Status) -> list[Message]:
+def late_messages(call: CallRecord, status: Status) -> list[Message]:
     """A late result as if the model had asked for it: the request that it did not make, and the answer."""
     fetch_id = f"{call.requested_id}-late"
     arguments = orjson.dumps({"task_id": status.task_id}).decode()

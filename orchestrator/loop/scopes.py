@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Final
 
 from toolfleet.orchestrator.calls.scope import CallScope
 from toolfleet.orchestrator.loop.at_work import RunAtWork
@@ -16,9 +14,6 @@ from toolfleet.orchestrator.run.value import Run
 from toolfleet.orchestrator.tools.chain import Interceptors
 from toolfleet.orchestrator.tools.offer import Offering
 from toolfleet.tool import ToolSpec
-
-EARLY_ROOM: Final = 20
-"""How far from a limit on calls a run must be for calls to go before it is known how many its reply asks for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,17 +68,9 @@ class Scopes:
 
 
 def _sendable_early(run: Run, offered: Mapping[str, ToolSpec]) -> dict[str, ToolSpec]:
-    """The tools whose calls may go before the reply is whole: not the caller's own, and none near a limit."""
-    limits, recent = run.terms.limits, run.recent_calls
-    if limits.calls is not None and len(recent) + EARLY_ROOM > limits.calls:
-        return {}
-    asked = Counter(call.tool for call in recent)
-    return {
-        name: spec
-        for name, spec in offered.items()
-        if (limits.calls_per_tool is None or asked[name] + EARLY_ROOM <= limits.calls_per_tool)
-        and all(name != own.name for own in run.terms.client_tools)
-    }
+    """The tools whose calls may go before the reply is whole: not the caller's own."""
+    own = {spec.name for spec in run.terms.client_tools}
+    return {name: spec for name, spec in offered.items() if name not in own}
 
 
 def _turn_ends_unix_s(run: Run) -> float | None:

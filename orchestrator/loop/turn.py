@@ -2,7 +2,8 @@
 
 | the run is | what is done |
 |---|---|
-| over a limit | it fails; calls it still owes are answered without being sent |
+| over a limit | it fails, once its calls are back: those that were not sent when it reached the limit never are |
+| over its deadline | it fails |
 | THINKING | the model is asked (`ask.py`) |
 | CALLING | its calls are made (`call.py`) |
 | PARKED | what is back of its slow calls is taken up (`rest.py`) |
@@ -17,17 +18,16 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass, field
 
-from toolfleet.calls import ToolResult
 from toolfleet.errors import BrokerUnreachable, StoreUnreachable, ToolfleetError
 from toolfleet.logs import FactLog
 from toolfleet.orchestrator.errors import LostRun, Overtaken, RunIsOver
 from toolfleet.orchestrator.loop.ask import Asking
 from toolfleet.orchestrator.loop.at_work import RunAtWork
 from toolfleet.orchestrator.loop.call import Calling
+from toolfleet.orchestrator.loop.ending import Ending
 from toolfleet.orchestrator.loop.rest import Resting
-from toolfleet.orchestrator.loop.stopping import Stopping
-from toolfleet.orchestrator.run.events import CallsBack, CallsHandedOver, RunStopped
-from toolfleet.orchestrator.run.limits import breach, over_limit
+from toolfleet.orchestrator.run.events import CallsHandedOver
+from toolfleet.orchestrator.run.limits import TIMED_OUT, breach
 from toolfleet.orchestrator.run.states import State
 
 log = FactLog("toolfleet.orchestrator")
@@ -40,7 +40,7 @@ class TurnLoop:
     asking: Asking
     calling: Calling
     resting: Resting
-    stopping: Stopping
+    ending: Ending
     _is_draining: bool = field(default=False, init=False)
 
     def drain(self) -> None:
@@ -79,10 +79,12 @@ class TurnLoop:
         match run.state:
             case State.THINKING if (reason := breach(run, time.time())) is not None:
                 await self._fail(work, reason)
-            case State.CALLING if (reason := breach(run, time.time())) is not None:
-                await self._refuse(work, reason)
+            case State.CALLING if breach(run, time.time()) == TIMED_OUT:
+                await self._fail(work, TIMED_OUT)
             case State.THINKING:
                 await self.asking.ask(work)
+            case State.CALLING | State.PARKED if run.only_callers_calls_left and run.open_slow_calls:
+                return await self.resting.deliver(work)
             case State.CALLING | State.PARKED if run.only_callers_calls_left:
                 await work.journal.append(CallsHandedOver())
             case State.CALLING:
@@ -93,17 +95,8 @@ class TurnLoop:
                 return await self.resting.deliver(work)
         return True
 
-    async def _refuse(self, work: RunAtWork, reason: str) -> None:
-        """Fail a run that has reached a limit with calls open: they are answered, those under way are given up."""
-        run = work.run
-        results: dict[str, ToolResult] = {call.call_id: over_limit(call.tool, reason) for call in run.calls_owed}
-        # Before their answers are written down, after which no call is under way any more.
-        await self.stopping.cancel_calls(run, reason)
-        await work.journal.append(CallsBack(results=results, messages=run.messages_with(results)))
-        await self._fail(work, reason)
-
     async def _fail(self, work: RunAtWork, reason: str) -> None:
         """End the run as failed; nobody wants what is still under way for it."""
-        run = work.run
-        await work.journal.append(RunStopped(state="failed", reason=reason))
-        await self.stopping.cancel_calls(run, reason)
+        under_way = work.run.calls_that_may_have_begun
+        await work.journal.append(await self.ending.of(work.run, "failed", reason))
+        await self.ending.call_off(under_way, reason)

@@ -36,8 +36,10 @@ class CallRecord(Record):
     """What a person's secret arguments for it are kept as; "" where a person gave none."""
     refusal: Failed | None = None
     """Why it must not be sent: its answer is known already."""
+    is_sending: bool = False
+    """It was about to be sent when this was written: it may be on its way, although nobody has noted so."""
     deadline_unix_s: float | None = None
-    """When it expires; None until it was sent."""
+    """When it expires; None until it is noted that it was sent."""
     is_direct: bool = False
     """Its result is the run's answer, if those of its neighbours are too."""
     awaits_approval: bool = False
@@ -49,6 +51,8 @@ class CallRecord(Record):
     result: ToolResult | None = None
     late_result: ToolResult | None = None
     """What a submitted call came to in the end."""
+    is_left_open: bool = False
+    """Its run ended before it did: `result` is what its model was told then, and no word of who works on it."""
 
     @property
     def spent(self) -> Spent | None:
@@ -117,14 +121,21 @@ class ModelReplied(Record):
     """The tools that were offered, where that is another choice in each turn."""
     problem: str | None = None
     """Why the answer is not what was asked for; the model may try once more."""
+    over_limit: str | None = None
+    """The limit that the run has reached with this reply: what was not sent of it by then is not sent any more."""
 
 
 class CallsStreamed(Record):
-    """What a reply has asked for so far, while the model still writes it; the whole reply repeats it."""
+    """The next calls of a reply that the model still writes, those after the ones before; the whole reply repeats them.
+
+    Only what was added since the last such entry: a reply of thousands of calls would else be stored hundreds of times.
+    """
 
     type: Literal["calls_streamed"] = "calls_streamed"
     message: AssistantMessage
     masked: tuple[str, ...] = ()
+    sending: tuple[str, ...] = ()
+    """Those of them that are sent as soon as this is stored."""
 
 
 class CallsSent(Record):
@@ -201,6 +212,10 @@ class RunStopped(Record):
     type: Literal["run_stopped"] = "run_stopped"
     state: Literal["failed", "cancelled"]
     reason: str
+    results: dict[str, ToolResult] = Field(default_factory=dict)
+    """What its open calls had come to by then, slow ones too, by call id. Of the others nothing was known."""
+    messages: tuple[Message, ...] = ()
+    """Those of the slow ones written into the conversation, as if the model had fetched them."""
 
 
 RunEvent = (

@@ -1,5 +1,8 @@
 """What a run may use up, and whether it goes in circles. Pure: whoever asks brings the clock.
 
+A limit binds where a call is sent: a whole reply is judged before it is stored (`within_limits`), the calls of one that
+is still being written one by one (`Allowance`). What was sent is told as what it is; what was not, as not called.
+
 Only what has happened since the user last spoke counts: a conversation may go on for ever, one answer may not.
 """
 
@@ -15,7 +18,7 @@ from pydantic import Field
 from toolfleet.calls import Failed, FailureKind, Record, Spent
 
 if TYPE_CHECKING:
-    from toolfleet.orchestrator.run.events import CallRecord
+    from toolfleet.orchestrator.run.events import CallRecord, ModelReplied
     from toolfleet.orchestrator.run.value import Run
 
 AGAIN_TOLD: Final = 3
@@ -66,6 +69,47 @@ def breach(run: Run, now_unix_s: float) -> str | None:
     if max_turns is not None and not run.calls_owed and run.turn - run.turns_before >= max_turns:
         return f"the limit of {max_turns} turns is reached"
     return _too_many_calls(run) or _too_expensive(run)
+
+
+class Allowance:
+    """What may still be sent of a reply while its model goes on writing it: as much as no limit stands against.
+
+    It is asked about each call of the reply, in its order, and counts them. A reply that has passed a limit is over it
+    for good, so nothing that comes later is sent either. What a reply costs is known only at its end: of a run with a
+    limit on tokens or cost, nothing is sent before that.
+    """
+
+    def __init__(self, run: Run) -> None:
+        """Begin with what the run has called since the user last spoke."""
+        recent = run.recent_calls
+        self._limits = run.terms.limits
+        self._of_tool = calls_counted(recent)
+        self._calls = self._of_tool.total()
+        self._repeated = repetitions(recent)
+        self._asked: set[tuple[str, str]] = set()
+        self.is_used_up = self._limits.tokens is not None or self._limits.cost is not None
+        """Whether nothing more of this reply may be sent before it is whole."""
+
+    def admits(self, call: CallRecord) -> bool:
+        """Count the reply's next call. Whether it may be sent."""
+        limits = self._limits
+        self._calls += 1
+        self._of_tool[call.tool] += 1
+        self.is_used_up = (
+            self.is_used_up
+            or (limits.calls is not None and self._calls > limits.calls)
+            or (limits.calls_per_tool is not None and self._of_tool[call.tool] > limits.calls_per_tool)
+            or self._turns_with(call) > AGAIN_MAX
+        )
+        return not self.is_used_up
+
+    def _turns_with(self, call: CallRecord) -> int:
+        """In how many turns this same call was asked for, with this one."""
+        same = _same(call)
+        if same not in self._asked:
+            self._asked.add(same)
+            self._repeated[same] += 1
+        return self._repeated[same]
 
 
 def _too_many_calls(run: Run) -> str | None:
@@ -158,6 +202,13 @@ def note_for(call: CallRecord, repeated: Counter[tuple[str, str]]) -> str:
         f"\n[You have asked for this same call {times} times. Use the result you have, ask for something else, or say "
         "what is missing.]"
     )
+
+
+def within_limits(run: Run, reply: ModelReplied, now_unix_s: float) -> ModelReplied:
+    """The reply as it is to be stored: with the limit that the run reaches by it, if it asks for calls."""
+    if not reply.message.tool_calls:
+        return reply
+    return reply.model_copy(update={"over_limit": breach(run.on(reply), now_unix_s)})
 
 
 def over_limit(tool: str, reason: str) -> Failed:

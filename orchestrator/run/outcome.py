@@ -15,7 +15,14 @@ def result_for_parent(run: Run) -> Returned | Failed:
         case State.DONE:
             return Returned(content=run.answer or "", spent=spent)
         case State.CANCELLED:
-            return Failed(kind=FailureKind.CANCELLED, message=f"it was cancelled: {run.reason}", spent=spent)
+            reason = f"it was cancelled: {run.reason}{_what_stands(run)}"
+            return Failed(kind=FailureKind.CANCELLED, message=reason, spent=spent)
         case _:
-            reason = f"it ended without an answer: {run.reason}"
+            reason = f"it ended without an answer: {run.reason}{_what_stands(run)}"
             return Failed(kind=FailureKind.ERROR, message=reason, spent=spent)
+
+
+def _what_stands(run: Run) -> str:
+    """That its calls may have had effects, if any of them was made."""
+    made = sum(isinstance(call.result, Returned) or call.deadline_unix_s is not None for call in run.calls)
+    return f"; {made} of its calls may have had their effects, which stand" if made else ""

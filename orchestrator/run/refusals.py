@@ -57,6 +57,15 @@ def denied(tool: str, reason: str) -> Failed:
     return Failed(kind=FailureKind.DENIED, message=f"{tool} was not allowed{because}. Do not ask for it again.")
 
 
-def cancelled_with_run(tool: str, reason: str) -> Failed:
-    """What stands in the history for a call that was open when its run was stopped."""
-    return Failed(kind=FailureKind.CANCELLED, message=f"{tool} was cancelled with its run ({reason}).")
+def never_called(tool: str, reason: str) -> Failed:
+    """What stands in the history for a call that nobody had made when its run was stopped."""
+    return Failed(kind=FailureKind.CANCELLED, message=f"{tool} was not called: its run ended before ({reason}).")
+
+
+def left_open(tool: str, reason: str) -> Failed:
+    """What stands in the history for a call that may have begun, and had no result, when its run was stopped."""
+    return Failed(
+        kind=FailureKind.CANCELLED,
+        message=f"{tool} was cancelled with its run ({reason}); it may have been under way, and its effect may or may "
+        "not have happened. Check before you repeat it.",
+    )

@@ -39,6 +39,7 @@ class Change(StrEnum):
     SOME_CALLS_BACK = "some calls back"
     ALL_CALLS_BACK = "all calls back"
     RESULTS_ARE_THE_ANSWER = "results are the answer"
+    RESULTS_BEFORE_SLOW_ONES = "results are the answer, before its slow calls were back"
     HANDED_OVER = "handed over to the caller"
     ONLY_SLOW_CALLS_LEFT = "only slow calls left"
     APPROVAL_GIVEN = "approval given"
@@ -67,9 +68,11 @@ TRANSITIONS: Final[dict[State, dict[Change, State]]] = {
         Change.SOME_CALLS_BACK: State.CALLING,
         Change.ALL_CALLS_BACK: State.THINKING,
         Change.RESULTS_ARE_THE_ANSWER: State.DONE,
+        Change.RESULTS_BEFORE_SLOW_ONES: State.WAITING,
         Change.HANDED_OVER: State.DONE,
         Change.ONLY_SLOW_CALLS_LEFT: State.PARKED,
         Change.APPROVAL_GIVEN: State.CALLING,
+        Change.SLOW_RESULT_DELIVERED: State.CALLING,
         Change.ADOPTED: State.CALLING,
         **_STOPS,
     },
@@ -77,8 +80,10 @@ TRANSITIONS: Final[dict[State, dict[Change, State]]] = {
         Change.SOME_CALLS_BACK: State.PARKED,
         Change.ALL_CALLS_BACK: State.THINKING,
         Change.RESULTS_ARE_THE_ANSWER: State.DONE,
+        Change.RESULTS_BEFORE_SLOW_ONES: State.WAITING,
         Change.HANDED_OVER: State.DONE,
         Change.APPROVAL_GIVEN: State.CALLING,
+        Change.SLOW_RESULT_DELIVERED: State.PARKED,
         Change.ADOPTED: State.PARKED,
         **_STOPS,
     },

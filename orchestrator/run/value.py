@@ -11,8 +11,8 @@ from typing import Any, Final, TypeVar
 
 from pydantic import Field, TypeAdapter
 
-from toolfleet.calls import Record, Returned, Submitted, ToolResult, call_id
-from toolfleet.messages import AssistantMessage, Message, Usage, UserMessage
+from toolfleet.calls import Record, Returned, Submitted, ToolResult
+from toolfleet.messages import AssistantMessage, Message, RequestedCall, Usage, UserMessage
 from toolfleet.orchestrator.errors import IllegalTransition
 from toolfleet.orchestrator.run.events import (
     ApprovalGiven,
@@ -31,7 +31,8 @@ from toolfleet.orchestrator.run.events import (
     SlowResultDelivered,
 )
 from toolfleet.orchestrator.run.limits import note_for, repetitions
-from toolfleet.orchestrator.run.refusals import cancelled_with_run, cut_off, denied
+from toolfleet.orchestrator.run.refusals import denied, left_open, never_called
+from toolfleet.orchestrator.run.requested import place_of, refused, requested
 from toolfleet.orchestrator.run.shared_state import merged
 from toolfleet.orchestrator.run.states import TRANSITIONS, Change, State
 from toolfleet.orchestrator.run.structured import parsed
@@ -148,6 +149,23 @@ class Run(Record):
         return tuple(call for call in (*self.calls, *self.streamed) if call.is_under_way)
 
     @property
+    def calls_that_may_have_begun(self) -> tuple[CallRecord, ...]:
+        """The calls without a known end that somebody may work on, noted as sent or not: those to ask after at the end.
+
+        A call is on its way a moment before that is noted, and who was to note it may be lost.
+        """
+        return tuple(call for call in (*self.calls, *self.streamed) if call.is_under_way or self._may_be_sent(call))
+
+    def _may_be_sent(self, call: CallRecord) -> bool:
+        """Whether a call without result that is not noted as sent may have been sent all the same."""
+        if call.result is not None or call.refusal is not None or self.is_callers(call):
+            return False
+        if call.turn > self.turn:
+            return call.is_sending  # of a reply that is still being written, each is announced before it goes
+        awaits_a_person = call.awaits_approval and call.approval is None
+        return call.turn == self.turn and self.state is State.CALLING and not awaits_a_person
+
+    @property
     def open_slow_calls(self) -> tuple[CallRecord, ...]:
         """The submitted calls whose results the model has not seen."""
         return tuple(call for call in self.calls if call.is_slow_and_open)
@@ -193,13 +211,7 @@ class Run(Record):
 
     def _replied(self, event: ModelReplied) -> Run:
         turn = self.turn + 1
-        last = len(event.message.tool_calls) - 1
-        asked = tuple(
-            call.model_copy(update={"refusal": cut_off(event.message.tool_calls[position])})
-            if event.cut_off and position == last and call.deadline_unix_s is None
-            else call
-            for position, call in enumerate(self._asked(event.message, event.masked))
-        )
+        asked = refused(self._asked(event.message, event.masked), event)
         if asked:
             change = Change.MODEL_ASKED_FOR_TOOLS
         elif self.open_slow_calls:
@@ -222,23 +234,21 @@ class Run(Record):
         )
 
     def _asked(self, message: AssistantMessage, masked: Collection[str]) -> tuple[CallRecord, ...]:
-        """The calls of the reply that is due, those that were streamed as they stand."""
-        turn, known = self.turn + 1, {call.call_id: call for call in self.streamed}
-        return tuple(
-            known.get(id_ := call_id(self.run_id, turn, position))
-            or CallRecord(
-                call_id=id_,
-                turn=turn,
-                requested_id=request.id,
-                tool=request.name,
-                arguments=request.arguments,
-                is_masked=id_ in masked,
-            )
-            for position, request in enumerate(message.tool_calls)
-        )
+        """The calls of the whole reply that is due: those that were streamed as they stand, then the rest."""
+        begins = len(self.streamed)
+        rest = message.tool_calls[begins:]
+        return self.streamed + requested(self.run_id, self.turn + 1, rest, begins=begins, masked=masked)
 
     def _streamed(self, event: CallsStreamed) -> Run:
-        return self._to(Change.CALLS_STREAMED, streamed=self._asked(event.message, event.masked))
+        fresh = requested(
+            self.run_id,
+            self.turn + 1,
+            event.message.tool_calls,
+            begins=len(self.streamed),
+            masked=event.masked,
+            sending=event.sending,
+        )
+        return self._to(Change.CALLS_STREAMED, streamed=self.streamed + fresh)
 
     def _sent(self, event: CallsSent) -> Run:
         if self.streamed:
@@ -258,16 +268,15 @@ class Run(Record):
         return self._to(Change.CALLS_SENT, calls=self._updated(changes))
 
     def _sent_early(self, event: CallsSent) -> Run:
-        sent = event.deadlines_unix_s
-        if not sent.keys() <= {call.call_id for call in self.streamed}:
-            raise IllegalTransition(f"run {self.run_id} has not been asked for all of {sorted(sent)}")
-        streamed = tuple(
-            call.model_copy(update={"deadline_unix_s": sent[call.call_id], "is_direct": call.call_id in event.direct})
-            if call.call_id in sent
-            else call
-            for call in self.streamed
-        )
-        return self._to(Change.CALLS_SENT, streamed=streamed)
+        streamed = list(self.streamed)
+        for call_id_, deadline_unix_s in event.deadlines_unix_s.items():
+            # By its place, not by a search: this happens many times while a long reply is written.
+            at = place_of(call_id_)
+            if at >= len(streamed) or streamed[at].call_id != call_id_:
+                raise IllegalTransition(f"run {self.run_id} has not been asked for {call_id_}")
+            changes = {"deadline_unix_s": deadline_unix_s, "is_direct": call_id_ in event.direct}
+            streamed[at] = streamed[at].model_copy(update=changes)
+        return self._to(Change.CALLS_SENT, streamed=tuple(streamed))
 
     def _back(self, event: CallsBack) -> Run:
         self._must_owe(event.results)
@@ -283,6 +292,9 @@ class Run(Record):
         values = self._values_after([call.late_result for call in fetched] + [call.result for call in last])
         direct = [call.result for call in last if call.is_direct and isinstance(call.result, Returned)]
         if len(direct) == len(last):
+            if any(call.is_slow_and_open for call in calls):
+                change = Change.RESULTS_BEFORE_SLOW_ONES
+                return self._to(change, messages=messages, calls=calls, values=values, usage=usage)
             answer = "\n\n".join(result.content for result in direct)
             return self._to(
                 Change.RESULTS_ARE_THE_ANSWER,
@@ -315,10 +327,14 @@ class Run(Record):
         return self._to(Change.APPROVAL_GIVEN, calls=self._updated({event.call_id: change}))
 
     def _delivered(self, event: SlowResultDelivered) -> Run:
+        if self.state is not State.WAITING and not self.only_callers_calls_left:
+            raise IllegalTransition(f"run {self.run_id} is {self.state} and has other things to do than to deliver")
+        # Before a reply that is about to be handed over: its calls and their answers must stay together.
+        at = len(self.messages) if self.state is State.WAITING else self._last_reply_at
         calls = self._updated({call_id_: {"late_result": result} for call_id_, result in event.results.items()})
         return self._to(
             Change.SLOW_RESULT_DELIVERED,
-            messages=self.messages + event.messages,
+            messages=self.messages[:at] + event.messages + self.messages[at:],
             calls=calls,
             usage=self._usage_after(calls),
             values=self._values_after(event.results.values()),
@@ -355,24 +371,66 @@ class Run(Record):
         """Every one of these calls gets a message all the same: a history with a gap is good for nothing."""
         if not self.only_callers_calls_left:
             raise IllegalTransition(f"run {self.run_id} owes calls that are not its caller's")
+        if self.open_slow_calls:
+            raise IllegalTransition(f"run {self.run_id} has slow calls whose results were not delivered")
         results = {call.call_id: Returned(content=HANDED_OVER) for call in self.calls_owed}
-        said = next(message for message in reversed(self.messages) if isinstance(message, AssistantMessage))
         return self._to(
             Change.HANDED_OVER,
-            answer=said.content,
+            answer=self.messages[self._last_reply_at].content,
             messages=(*self.messages, *self.messages_with(results)),
             calls=self._updated({call_id_: {"result": result} for call_id_, result in results.items()}),
         )
 
+    @property
+    def _last_reply_at(self) -> int:
+        """The place of the model's last reply in the conversation. Only for runs whose model has replied."""
+        return next(
+            at for at in range(len(self.messages) - 1, -1, -1) if isinstance(self.messages[at], AssistantMessage)
+        )
+
+    @property
+    def half_a_reply(self) -> ModelReplied:
+        """What was streamed of a reply whose rest nobody has, as the reply that it is once some of it was sent."""
+        asked = tuple(
+            RequestedCall(id=each.requested_id, name=each.tool, arguments=each.arguments) for each in self.streamed
+        )
+        return ModelReplied(message=AssistantMessage(tool_calls=asked))
+
+    def _with_what_was_sent_early(self) -> Run:
+        """The run with half a reply as its reply, if any of it may have been sent."""
+        is_sent = any(call.is_sending or call.deadline_unix_s is not None for call in self.streamed)
+        return self._replied(self.half_a_reply) if is_sent else self
+
     def _stopped(self, event: RunStopped) -> Run:
-        """Every open call gets its message, so that the history can be used for a next run."""
-        results = {call.call_id: cancelled_with_run(call.tool, event.reason) for call in self.calls_owed}
-        return self._to(
+        """Every open call gets its message, so that the history can be used for a next run.
+
+        What may have begun is told so; only what certainly was not sent is told as not called.
+        """
+        run = self._with_what_was_sent_early()
+        begun = {call.call_id for call in self.calls_that_may_have_begun}
+        results = {
+            call.call_id: event.results.get(call.call_id)
+            or call.refusal
+            or (left_open if call.call_id in begun else never_called)(call.tool, event.reason)
+            for call in run.calls_owed
+        }
+        slow = {call.call_id for call in run.open_slow_calls}
+        late = {call_id_: result for call_id_, result in event.results.items() if call_id_ in slow}
+        changes: dict[str, dict[str, Any]] = {
+            call_id_: {"result": result, "is_left_open": call_id_ in begun and call_id_ not in event.results}
+            for call_id_, result in results.items()
+        }
+        changes |= {call_id_: {"late_result": result} for call_id_, result in late.items()}
+        calls = run._updated(changes)
+        last = [call.result for call in calls if results and call.turn == run.turn]
+        return run._to(
             Change(event.state),
             reason=event.reason,
             streamed=(),
-            messages=(*self.messages, *(self.messages_with(results) if results else ())),
-            calls=self._updated({call_id_: {"result": result} for call_id_, result in results.items()}),
+            messages=(*run.messages, *(run.messages_with(results) if results else ()), *event.messages),
+            calls=calls,
+            values=run._values_after([*late.values(), *last]),
+            usage=run._usage_after(calls),
         )
 
     def _must_owe(self, call_ids: Collection[str]) -> None:

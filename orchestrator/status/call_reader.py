@@ -69,6 +69,8 @@ class AskedCall:
     tool: str = ""
     result: Returned | Failed | None = None
     """Its end as its run has recorded it."""
+    is_left_open: bool = False
+    """Its run ended before it did, and waits for it no more, even if the run is resumed."""
     was_sent: bool = False
     awaits_approval: bool = False
     deadline_unix_s: float | None = None
@@ -84,6 +86,7 @@ class AskedCall:
             call_id=call.call_id,
             tool=call.tool,
             result=recorded_result(call),
+            is_left_open=call.is_left_open,
             was_sent=call.deadline_unix_s is not None,
             awaits_approval=call.awaits_approval and call.approval is None,
             deadline_unix_s=call.deadline_unix_s,
@@ -92,11 +95,12 @@ class AskedCall:
         )
 
     @classmethod
-    def of_handle(cls, handle: str, record: HandleRecord) -> AskedCall:
-        """A call as its handle's record has it."""
+    def of_handle(cls, handle: str, record: HandleRecord, *, is_left_open: bool = False) -> AskedCall:
+        """A call as its handle's record has it, and as its run has left it."""
         return cls(
             call_id=record.call_id,
             tool=record.tool,
+            is_left_open=is_left_open,
             was_sent=True,
             deadline_unix_s=record.deadline_unix_s,
             handle=handle,
@@ -111,6 +115,8 @@ def handle_of(call: CallRecord) -> str:
 
 def recorded_result(call: CallRecord) -> Returned | Failed | None:
     """How a call ended, as its run has recorded it: by then its result may be gone from Redis."""
+    if call.is_left_open:
+        return None
     known = call.late_result or call.result
     return known if isinstance(known, Returned | Failed) else None
 
@@ -234,7 +240,7 @@ class CallReader:
             awaits_approval=call.awaits_approval,
             was_sent=call.was_sent,
             deadline_passed=ends_unix_s is not None and time.time() > ends_unix_s + EXPIRED_AFTER_S,
-            run=_state(seen.run),
+            run=State.CANCELLED if call.is_left_open else _state(seen.run),
         )
         return FoundCall(call.tool, facts, progress, job)
 

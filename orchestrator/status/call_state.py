@@ -11,7 +11,7 @@ What decides, the strongest first:
    answer of the fleet will be waited for any longer.
 3. What is seen in Redis: a job elsewhere, the call's message in its queue, its progress, the run that answers it. That
    goes for the calls of a run that has ended as for any other: a run's end calls its calls off, and until a worker has
-   heeded that, the call goes on.
+   heeded that, the call goes on. What the run's model was told of it then ("may or may not have happened") is no end.
 4. The run. Nothing tells of the call: a run that was cancelled or has failed called its calls off, so the call is
    `cancelled`; a run that is done does not say what became of a call that it left, so the call is `unknown`.
 

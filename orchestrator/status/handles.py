@@ -212,7 +212,8 @@ class Handles:
         if call is not None and recorded_result(call) is not None:
             return AskedCall.of(call)
         record = await self.find(handle, run_id, tasks)
-        return None if record is None else AskedCall.of_handle(handle, record)
+        is_left_open = call is not None and call.is_left_open
+        return None if record is None else AskedCall.of_handle(handle, record, is_left_open=is_left_open)
 
     async def _recorded_tasks(self, run_id: str) -> Tasks:
         """The tasks that a run's history tells of; none for a call of no stored run."""

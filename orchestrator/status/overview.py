@@ -18,7 +18,14 @@ from toolfleet.jobs import JobStatus
 from toolfleet.masks import MASK, mask_arguments
 from toolfleet.orchestrator.errors import RunNotFound
 from toolfleet.orchestrator.fleet.catalog import Catalog
-from toolfleet.orchestrator.run.events import CallRecord, CallsBack, CallsSent, RunStarted, SlowResultDelivered
+from toolfleet.orchestrator.run.events import (
+    CallRecord,
+    CallsBack,
+    CallsSent,
+    RunStarted,
+    RunStopped,
+    SlowResultDelivered,
+)
 from toolfleet.orchestrator.run.value import Run
 from toolfleet.orchestrator.status.below import with_approvals_below
 from toolfleet.orchestrator.status.call_reader import AskedCall, CallReader, FoundCall, handle_of
@@ -176,7 +183,7 @@ def _times(entries: Sequence[Entry]) -> _Times:
                 times.sent_unix_s.update(dict.fromkeys(sent, unix_s(entry)))
             case CallsBack(results=results, fetched=fetched):
                 times.back_unix_s.update(dict.fromkeys([*results, *fetched], unix_s(entry)))
-            case SlowResultDelivered(results=results):
+            case SlowResultDelivered(results=results) | RunStopped(results=results):
                 times.back_unix_s.update(dict.fromkeys(results, unix_s(entry)))
     return times
 
@@ -227,5 +234,5 @@ def _standing(run: Run, call: CallRecord, times: _Times, found: FoundCall) -> Ca
         queue_position=position.before if position else None,
         progress=found.progress,
         job=_job_standing(found.job),
-        result=found.result or call.result,
+        result=found.result or (None if call.is_left_open else call.result),
     )

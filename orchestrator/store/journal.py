@@ -5,6 +5,8 @@ Decides nothing. What others wrote meanwhile (a cancel, an approval, an adoption
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
+
 from toolfleet.errors import StoreUnreachable
 from toolfleet.logs import FactLog
 from toolfleet.orchestrator.errors import IllegalTransition, LostRun, Overtaken, RunIsOver, RunNotOpen
@@ -78,13 +80,17 @@ class Journal:
             raise LostRun(f"run {self.run.run_id} was taken over by {owners[-1]}")
 
 
-async def write_from_outside(store: RunStore, run_id: str, event: RunEvent) -> Run:
+async def write_from_outside(
+    store: RunStore, run_id: str, what: RunEvent | Callable[[Run], Awaitable[RunEvent]]
+) -> Run:
     """Add an event to a run that somebody else may own, tell the owner, and return the run after it.
 
+    `what` may be a function that makes the event of the run as it stands; it is asked again if others were first.
     Raises RunNotOpen when the event cannot happen now, RunNotFound, StoreUnreachable.
     """
     while True:
         stored = await store.load(run_id)
+        event = await what(stored.run) if callable(what) else what
         try:
             run = stored.run.on(event)
         except IllegalTransition as error:  # from outside that is no bug: they cannot know how the run stands

@@ -18,8 +18,10 @@ from typing import Any, Final, NamedTuple, cast
 
 import orjson
 import redis.asyncio
+import structlog
 
-from toolfleet.errors import StoreUnreachable
+from toolfleet.calls import ToolResult
+from toolfleet.errors import Refused, StoreUnreachable
 from toolfleet.messages import Message, UserMessage
 from toolfleet.orchestrator.errors import AmbiguousId, RunNotFound
 from toolfleet.orchestrator.run.events import RUN_EVENT, RunAdopted, RunEvent, RunResumed, RunStarted
@@ -30,6 +32,8 @@ from toolfleet.replies import CLOCK, TELL
 from toolfleet.scripts import lua
 from toolfleet.settings import Settings
 from toolfleet.wire import Seal
+
+log = structlog.get_logger("toolfleet.orchestrator")
 
 FIRST: Final = "0-0"
 """What the first event of a stream follows."""
@@ -161,6 +165,25 @@ class RunStore:
         if not call_ids:
             return []
         return cast("list[bytes | None]", await self._client.mget([self._keys.result(call_id) for call_id in call_ids]))
+
+    async def known_results(self, call_ids: Sequence[str]) -> dict[str, ToolResult]:
+        """The stored results of calls, by id; one that no worker has sealed is none. Raises StoreUnreachable."""
+        found: dict[str, ToolResult] = {}
+        for call_id, sealed in zip(call_ids, await self.results(call_ids), strict=True):
+            if sealed is not None:
+                try:
+                    found[call_id] = self._seal.open_result(sealed, call_id)
+                except Refused as refusal:
+                    log.warning("result_refused", call_id=call_id, reason=str(refusal))
+        return found
+
+    async def runs_among(self, ids: Sequence[str]) -> list[str]:
+        """Those of these ids that are stored runs' own. Raises StoreUnreachable."""
+        pipeline = self._client.pipeline(transaction=False)
+        for id_ in ids:
+            pipeline.exists(self._keys.head(id_))
+        found: list[int] = await pipeline.execute() if ids else []
+        return [id_ for id_, is_stored in zip(ids, found, strict=True) if is_stored]
 
     async def keep_results(self, call_ids: Sequence[str], until_unix_s: float) -> None:
         """Keep these results until then, because others of their run are still awaited. Raises StoreUnreachable."""

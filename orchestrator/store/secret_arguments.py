@@ -30,16 +30,23 @@ class Vault:
         self._settings = settings
 
     async def keep(
-        self, message: AssistantMessage, run_id: str, turn: int, specs: Mapping[str, ToolSpec]
+        self,
+        message: AssistantMessage,
+        run_id: str,
+        turn: int,
+        specs: Mapping[str, ToolSpec],
+        *,
+        since: int = 0,
     ) -> tuple[AssistantMessage, tuple[str, ...]]:
         """Return a reply with its secrets masked, and the ids of the calls that have any. Raises StoreUnreachable.
 
-        The secrets are stored apart. `specs`: all tools that a name in the reply may mean, by that name.
+        The secrets are stored apart. `specs`: all tools that a name in the reply may mean, by that name. `since`: how
+        many of its first calls are left as they are, because they were kept before.
         """
         kept: dict[str, str] = {}
         calls = []
         for position, call in enumerate(message.tool_calls):
-            shown = masked_call(call.name, call.arguments, specs)
+            shown = None if position < since else masked_call(call.name, call.arguments, specs)
             if shown is None:
                 calls.append(call)
                 continue

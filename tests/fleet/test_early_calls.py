@@ -114,7 +114,7 @@ async def test_a_run_cancelled_in_the_middle_of_a_reply_stops_what_was_sent(flee
         run = await orchestrator.cancel(run_id)
         assert await actor.leaves() == "cancelled"
     assert run.state is State.CANCELLED
-    assert run.messages[-1].role == "user"
+    assert "may or may not have happened" in run.messages[-1].content
 
 
 async def test_calls_that_need_approval_or_hold_secrets_wait_for_the_whole_reply(fleet):

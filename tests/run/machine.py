@@ -21,14 +21,37 @@ from toolfleet.orchestrator.run.events import (
     RunStopped,
     SlowResultDelivered,
 )
+from toolfleet.orchestrator.run.limits import Limits
 from toolfleet.orchestrator.run.terms import RunTerms
 from toolfleet.orchestrator.run.value import Run
+from toolfleet.tool import ToolSpec
 
 STARTED = RunStarted(run_id="m", messages=(UserMessage(content="?"),), model="m", terms=RunTerms(max_turns=9))
 
+DEADLINE_UNIX_S = 1e9
+BEFORE, AFTER = DEADLINE_UNIX_S - 1, DEADLINE_UNIX_S + 1
+
+MINE = ToolSpec(name="mine", description="the caller's own", input_schema={"type": "object"})
+
+LIMITED = STARTED.model_copy(
+    update={
+        "terms": RunTerms(max_turns=1000, client_tools=(MINE,), limits=Limits(calls=6, calls_per_tool=4)),
+        "deadline_unix_s": DEADLINE_UNIX_S,
+    }
+)
+"""A run that reaches limits soon."""
+
 
 def reply(calls: int, turn: int) -> ModelReplied:
-    requested = tuple(RequestedCall(id=f"c{turn}-{n}", name="add", arguments="{}") for n in range(calls))
+    return reply_with(["add"] * calls, turn)
+
+
+def reply_with(tools: Sequence[str], turn: int, begins: int = 0) -> ModelReplied:
+    """Calls of these tools; no two turns ask for the same, or all of them would go in circles."""
+    requested = tuple(
+        RequestedCall(id=f"c{turn}-{n}", name=tool, arguments=f'{{"turn": {turn}}}')
+        for n, tool in enumerate(tools, begins)
+    )
     text = "" if requested else "answer"
     return ModelReplied(message=AssistantMessage(content=text, tool_calls=requested), usage=Usage(input_tokens=1))
 
@@ -51,12 +74,13 @@ def delivered(run: Run) -> SlowResultDelivered:
     return SlowResultDelivered(results=late, messages=())
 
 
-def sent(call_ids: Sequence[str], undecided: Sequence[str]) -> CallsSent:
-    return CallsSent(deadlines_unix_s=dict.fromkeys(call_ids, 1e9), awaiting_approval=tuple(undecided))
+def sent(call_ids: Sequence[str], undecided: Sequence[str], direct: Sequence[str] = ()) -> CallsSent:
+    deadlines = dict.fromkeys(call_ids, DEADLINE_UNIX_S)
+    return CallsSent(deadlines_unix_s=deadlines, awaiting_approval=tuple(undecided), direct=tuple(direct))
 
 
-def streamed(calls: int, turn: int) -> CallsStreamed:
-    return CallsStreamed(message=reply(calls, turn).message)
+def streamed(tools: Sequence[str], turn: int, begins: int) -> CallsStreamed:
+    return CallsStreamed(message=reply_with(tools, turn, begins).message)
 
 
 def parked(call_ids: Sequence[str]) -> CallsParked:
@@ -73,6 +97,12 @@ STOPS: dict[str, RunEvent] = {
 }
 ADOPTED = RunAdopted(orchestrator_id="another")
 RESUMED = RunResumed(messages=(UserMessage(content="and now?"),))
+
+
+def told(run: Run) -> dict[str, str]:
+    """What the history says of each call, by call id; of those only that have their message."""
+    said = {message.tool_call_id: message.content for message in run.messages if isinstance(message, ToolMessage)}
+    return {call.call_id: said[call.requested_id] for call in run.calls if call.requested_id in said}
 
 
 def unanswered(messages: Sequence[Message]) -> list[str]:

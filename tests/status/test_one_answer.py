@@ -16,6 +16,7 @@ from toolfleet.connections import connect_async
 from toolfleet.orchestrator import Orchestrator
 from toolfleet.orchestrator.run.events import RunStopped
 from toolfleet.orchestrator.run.states import State
+from toolfleet.orchestrator.status.call_reader import handle_of
 from toolfleet.orchestrator.store.journal import write_from_outside
 from toolfleet.orchestrator.store.run_store import RunStore
 from toolfleet.wire import Seal
@@ -42,7 +43,7 @@ def told_on_the_command_line(settings, call_id):
 
 async def told_by_everybody(api, orchestrator, settings, call):
     """The state of the call, and of its handle, as each of those who can be asked tells it."""
-    run_id, handle = run_of(call.call_id), call.result.handle
+    run_id, handle = run_of(call.call_id), handle_of(call)
     told = {
         "handle": (await orchestrator.task(handle)).state,
         "overview": (await orchestrator.calls(run_id))[0].state,
@@ -82,3 +83,33 @@ async def test_a_slow_call_of_a_cancelled_run_reads_the_same_everywhere(fleet):
             assert await told_by_everybody(api, other, settings, call) == "cancelled"
         for actor in stage.actors:
             actor.returns()
+
+
+@pytest.mark.parametrize("state", ["cancelled", "failed"])
+async def test_a_slow_call_that_an_ended_run_waited_for_reads_the_same_everywhere(fleet, state):
+    settings, keys = fleet.settings, fleet.settings.keys
+    async with stage_of_its_own() as stage, connect_async(settings) as client, api_of(settings) as api:
+        model = WrittenModel((requesting(("slow", "play_long", json.dumps({"stage": stage.path}))), "tool_calls"))
+        async with Orchestrator(model=model, settings=settings) as orchestrator:
+            run_id = await orchestrator.start("?", slow="wait")
+            slow = await stage.enters()
+            async with asyncio.timeout(WAIT_S):
+                while (await orchestrator.get(run_id)).state is not State.PARKED:
+                    await asyncio.sleep(0.02)
+        # As above; and what the model was told of its call then is not how the call has ended.
+        store = RunStore(client, settings, Seal(settings))
+        run = await write_from_outside(store, run_id, RunStopped(state=state, reason="enough"))
+        [call] = run.calls
+        assert "may or may not have happened" in run.messages[-1].content
+
+        async with Orchestrator(settings=settings) as other:
+            assert await told_by_everybody(api, other, settings, call) == "running"
+            slow.returns("at last")
+            await other.task(call.handle, wait_s=WAIT_S)
+            assert await told_by_everybody(api, other, settings, call) == "succeeded"
+            await client.delete(keys.result(call.call_id), keys.progress(call.call_id))
+            assert await told_by_everybody(api, other, settings, call) == "cancelled"
+            # Whoever goes on with the run does not wait for the call, so it does not come back to its queue.
+            await other.resume(run_id)
+            assert await told_by_everybody(api, other, settings, call) == "cancelled"
+            await other.cancel(run_id)

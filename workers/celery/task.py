@@ -22,7 +22,7 @@ from toolfleet.workers.celery.request import KILL_MARGIN_S, ToolRequest
 from toolfleet.workers.delivery.message import Delivery
 from toolfleet.workers.delivery.settle import Settlement, settle_now
 from toolfleet.workers.perform.performer import Performer
-from toolfleet.workers.tool.failures import in_doubt
+from toolfleet.workers.tool.failures import doubt, in_doubt
 
 log = FactLog("toolfleet.workers")
 
@@ -94,10 +94,10 @@ def _failure(tool: str, kind: FailureKind, effect: Effect) -> Failed:
         case FailureKind.IN_DOUBT:
             return in_doubt(tool)
         case FailureKind.TIMED_OUT:
-            doubt = "" if effect.repeatable else " Its effect may or may not have happened."
-            return Failed(kind=kind, message=f"{tool} took longer than its limit; its process was killed.{doubt}")
+            said = f"{tool} took longer than its limit; its process was killed.{doubt(effect)}"
+            return Failed(kind=kind, message=said)
         case _:
-            return Failed(kind=kind, message=f"{tool} was cancelled.")
+            return Failed(kind=kind, message=f"{tool} was cancelled.{doubt(effect)}")
 
 
 def _runner() -> asyncio.Runner:

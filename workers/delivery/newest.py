@@ -11,13 +11,12 @@ import threading
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final, Generic, Protocol, TypeVar
 
-import structlog
-
 from toolfleet.batcher import Batcher
+from toolfleet.logs import FactLog
 from toolfleet.outages import until_redis_is_back
 from toolfleet.redis_clients import COMMAND_FAILED
 
-log = structlog.get_logger("toolfleet.workers")
+log = FactLog("toolfleet.workers")
 
 Value = TypeVar("Value")
 

@@ -31,7 +31,7 @@ from toolfleet.workers.delivery.message import Delivery
 from toolfleet.workers.delivery.progress import ProgressReporter
 from toolfleet.workers.perform.endings import Ending, Interruption
 from toolfleet.workers.tool.execute import compensate, execute, reconcile
-from toolfleet.workers.tool.failures import cancelled_unstarted, in_doubt
+from toolfleet.workers.tool.failures import cancelled_unstarted, doubt, in_doubt
 
 MAX_LEFTOVERS: Final = 500
 """Calls whose leftovers are asked for with one command."""
@@ -168,9 +168,10 @@ def _after_interruption(
     delivery: Delivery, call: ToolCall, tool: Tool[..., Any], interruption: asyncio.CancelledError
 ) -> Failed | Ending:
     """Return the result of a call that was cancelled, or its ending when it is to be delivered again."""
+    effect = delivery.effect(tool.spec.effect)
     if Interruption.SHUTDOWN not in interruption.args:
-        return Failed(kind=FailureKind.CANCELLED, message=f"{call.tool} was cancelled while it ran.")
-    if delivery.effect(tool.spec.effect).repeatable:
+        return Failed(kind=FailureKind.CANCELLED, message=f"{call.tool} was cancelled while it ran.{doubt(effect)}")
+    if effect.repeatable:
         return Ending.HANDED_BACK
     if call.undoes is None and tool.hooks.get("reconcile") and can_be_reconciled(delivery):
         return Ending.LEFT_OPEN

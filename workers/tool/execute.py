@@ -25,7 +25,7 @@ from toolfleet.interceptors import ToolInterceptor
 from toolfleet.logs import FactLog
 from toolfleet.strict_json import encodable
 from toolfleet.tool import Tool
-from toolfleet.workers.tool.failures import still_in_doubt, submit_in_doubt
+from toolfleet.workers.tool.failures import doubt, still_in_doubt, submit_in_doubt
 from toolfleet.workers.tool.interceptors import run_through, with_attributes
 from toolfleet.workers.tool.results import failure_of, record_of
 from toolfleet.workers.tool.threads import ToolThreads
@@ -248,9 +248,10 @@ def _is_asked_to_cancel() -> bool:
 def _timed_out(tool: Tool[..., Any], limit_s: float, *, goes_on: bool) -> Failed:
     message = f"{tool.spec.name} did not finish within {limit_s:.3g} s"
     if not goes_on:
-        return Failed(kind=FailureKind.TIMED_OUT, message=f"{message} and was stopped.")
-    doubt = "." if tool.spec.effect.repeatable else ": its effect may or may not happen."
-    message += f". Its thread cannot be stopped and may still be at work{doubt}"
+        said = f"{message} and was stopped.{doubt(tool.spec.effect)}"
+        return Failed(kind=FailureKind.TIMED_OUT, message=said)
+    may_come = "." if tool.spec.effect.repeatable else ": its effect may or may not happen."
+    message += f". Its thread cannot be stopped and may still be at work{may_come}"
     return Failed(kind=FailureKind.TIMED_OUT, message=message)
 
 

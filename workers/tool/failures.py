@@ -5,6 +5,11 @@ from __future__ import annotations
 from toolfleet.calls import Effect, Failed, FailureKind
 
 
+def doubt(effect: Effect) -> str:
+    """What is added where a tool was stopped while it may have run; nothing where a repeat does no harm."""
+    return "" if effect.repeatable else " Its effect may or may not have happened."
+
+
 def in_doubt(tool: str) -> Failed:
     """The worker was lost when the tool may already have started."""
     return Failed(

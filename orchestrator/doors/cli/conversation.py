@@ -10,6 +10,7 @@ from typing import Final
 from rich.console import Console
 from rich.text import Text
 
+from toolfleet.calls import Failed
 from toolfleet.errors import NoToolsFound, ToolfleetError
 from toolfleet.local.fleet import REDIS_VARIABLE
 from toolfleet.orchestrator.api import Orchestrator
@@ -139,7 +140,7 @@ def _print_answer(run: Run, console: Console) -> None:
     console.print()
     # Not wrapped where no person reads: a line break in the middle of a fact is hard to search for.
     console.print(Text(harmless(run.answer or "")), soft_wrap=not console.is_terminal)
-    failed = sum(1 for call in run.calls if call.result and call.result.type == "failed")
+    failed = sum(isinstance(call.late_result or call.result, Failed) for call in run.calls)
     tokens = f"{plural(run.usage.input_tokens, 'token')} in, {run.usage.output_tokens} out"
     counted = f"{plural(run.turn, 'turn')}, {plural(len(run.calls), 'call')} ({failed} failed), {tokens}"
     console.print(Text(f"\nrun {run.run_id}: {counted}", "dim"), soft_wrap=True)

@@ -46,7 +46,7 @@ def _told(event: RunStarted | RunEvent) -> str:  # noqa: PLR0911, C901  # one li
             calls = ", ".join(f"{count} {name}" if count > 1 else name for name, count in called.items())
             return "; ".join(filter(None, [f"calls {calls}" if calls else "", _line(event.message.content)]))
         case CallsStreamed():
-            return f"so far calls {', '.join(call.name for call in event.message.tool_calls)}"
+            return f"while it is written: calls {', '.join(call.name for call in event.message.tool_calls)}"
         case CallsSent():
             sent = _ids(event.deadlines_unix_s)
             waiting = f"waiting for approval: {_ids(event.awaiting_approval)}" if event.awaiting_approval else ""

@@ -65,7 +65,7 @@ def calls_listed(calls: Sequence[CallStanding]) -> Listing:
     listing = Listing(
         *("call", "state", "took", "tool"), Column("attempt", True), Column("worker", True), elastic="result"
     )
-    for call in sorted(calls, key=lambda call: not isinstance(call.result, Failed)):
+    for call in sorted(calls, key=lambda call: not _is_failure(call)):
         attempt = "" if call.attempt is None else call.attempt
         told = outcome(call) or how_far(call) or call.arguments
         listing.add(call.call_id, state_of(call), took(call), call.tool, attempt, call.worker, told)
@@ -173,16 +173,16 @@ def _tools(calls: Sequence[CallStanding]) -> Listing:
         by_tool[call.tool].append(call)
     listing = Listing("tool", "calls", "failed", "under way", "median", "longest", elastic="failures")
     for tool, asked in sorted(by_tool.items(), key=lambda item: -len(item[1])):
-        kinds = [call.result.kind.value for call in asked if isinstance(call.result, Failed)]
+        kinds = [_why(call) for call in asked if _is_failure(call)]
         times_s = [call.took_s for call in asked if call.took_s is not None]
         middle, longest = (span(median(times_s)), span(max(times_s))) if times_s else ("", "")
         under_way = sum(call.state.is_under_way for call in asked)
-        listing.add(tool, len(asked), len(kinds), under_way, middle, longest, _counted(kinds).replace("_", " "))
+        listing.add(tool, len(asked), len(kinds), under_way, middle, longest, _counted(kinds))
     return listing
 
 
 def _print_failures(seen: RunOverview, console: Console, *, hint: bool) -> None:
-    failed = [call for call in seen.calls if isinstance(call.result, Failed)]
+    failed = [call for call in seen.calls if _is_failure(call)]
     if failed:
         console.print()
     for call in failed[:FEW]:
@@ -193,14 +193,23 @@ def _print_failures(seen: RunOverview, console: Console, *, hint: bool) -> None:
         console.print(Text(f"{plural(len(failed) - FEW, 'failure')} more{where}"), soft_wrap=True)
 
 
+def _is_failure(call: CallStanding) -> bool:
+    """Whether a call has ended without what it was to return: as its state says, like everywhere."""
+    return call.is_over and call.state is not CallState.SUCCEEDED
+
+
+def _why(call: CallStanding) -> str:
+    kind = call.result.kind.value if isinstance(call.result, Failed) else call.state.value
+    return kind.replace("_", " ")
+
+
 def _failure(call: CallStanding) -> Iterator[str]:
-    kind = call.result.kind.value.replace("_", " ") if isinstance(call.result, Failed) else ""
     known = [
         f"after {took(call)}" if call.took_s is not None else "",
         f"on {call.worker}" if call.worker else "",
         f"attempt {call.attempt}" if call.attempt is not None else "",
     ]
-    yield one_line(f"{call.call_id} {call.tool} failed ({kind}) {', '.join(filter(None, known))}".rstrip())
+    yield one_line(f"{call.call_id} {call.tool} failed ({_why(call)}) {', '.join(filter(None, known))}".rstrip())
     yield f"    {one_line(call.arguments, RESULT_CHARACTERS)}"
     yield f"    {one_line(outcome(call), RESULT_CHARACTERS)}"
 

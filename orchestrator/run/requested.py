@@ -1,0 +1,56 @@
+"""The calls that a reply asks for, as records: named by their place, and refused where they must not be sent. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+from toolfleet.calls import Failed, call_id
+from toolfleet.messages import RequestedCall
+from toolfleet.orchestrator.run.events import CallRecord, ModelReplied
+from toolfleet.orchestrator.run.limits import over_limit
+from toolfleet.orchestrator.run.refusals import cut_off
+
+
+def requested(
+    run_id: str,
+    turn: int,
+    requests: Sequence[RequestedCall],
+    *,
+    begins: int = 0,
+    masked: Collection[str] = (),
+    sending: Collection[str] = (),
+) -> tuple[CallRecord, ...]:
+    """The calls of a reply from its place `begins` on."""
+    masked, sending = set(masked), set(sending)
+    return tuple(
+        CallRecord(
+            call_id=(id_ := call_id(run_id, turn, position)),
+            turn=turn,
+            requested_id=request.id,
+            tool=request.name,
+            arguments=request.arguments,
+            is_masked=id_ in masked,
+            is_sending=id_ in sending,
+        )
+        for position, request in enumerate(requests, begins)
+    )
+
+
+def place_of(call_id_: str) -> int:
+    """The place of a call in its reply."""
+    return int(call_id_.rpartition(".")[2])
+
+
+def refused(asked: tuple[CallRecord, ...], event: ModelReplied) -> tuple[CallRecord, ...]:
+    """The calls of a whole reply, with the refusals of those that must not be sent: what was sent stays as it is."""
+    refusals: dict[str, Failed] = {}
+    if event.over_limit is not None:
+        refusals = {call.call_id: over_limit(call.tool, event.over_limit) for call in asked}
+    if asked and event.cut_off and (half := cut_off(event.message.tool_calls[-1])) is not None:
+        refusals[asked[-1].call_id] = half
+    return tuple(
+        call.model_copy(update={"refusal": refusals[call.call_id]})
+        if call.call_id in refusals and not call.is_sending and call.deadline_unix_s is None
+        else call
+        for call in asked
+    )

@@ -1,0 +1,67 @@
+"""The ledger of the tools' effects, and the judge: what a run's messages say of its calls must agree with it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from toolfleet.messages import AssistantMessage, ToolMessage
+from toolfleet.orchestrator.run.value import Run
+
+WAIT_S = 30
+
+
+class Ledger:
+    """What has happened outside of the program, by the keys of the calls that did it."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def asks(self, tool: str, key: str, **more: Any) -> tuple[str, str, str]:
+        """A call whose id and whose line in the ledger is `key`."""
+        return key, tool, json.dumps({"ledger": str(self.path), "key": key, **more})
+
+    @property
+    def effects(self) -> Counter[str]:
+        """How often each call has had its effect."""
+        return Counter(self.path.read_text().split()) if self.path.exists() else Counter()
+
+    async def has(self, *keys: str) -> None:
+        """Wait until these calls have had their effects."""
+        async with asyncio.timeout(WAIT_S):
+            while not self.effects.keys() >= set(keys):
+                await asyncio.sleep(0.01)
+
+
+def told(run: Run) -> dict[str, str]:
+    """What the run's history says of each call that its model has asked for, by the id that the model gave it."""
+    said: dict[str, str] = {}
+    for position, message in enumerate(run.messages):
+        asked = message.tool_calls if isinstance(message, AssistantMessage) else ()
+        answers = run.messages[position + 1 : position + 1 + len(asked)]
+        assert [call.id for call in asked] == [each.tool_call_id for each in answers if isinstance(each, ToolMessage)]
+        said |= {call.id: answer.content for call, answer in zip(asked, answers, strict=True)}
+    return said
+
+
+def verdict(key: str, content: str) -> str:
+    """What a message says of its call: that it was made, was not, or may have been."""
+    if "was not called" in content:
+        return "not called"
+    return "made" if f"charged {key}" in content or "receipt" in content else "may be"
+
+
+def judge(run: Run, ledger: Ledger) -> dict[str, str]:
+    """The verdicts of a run's messages, each held to the ledger; and nothing that happened goes unsaid."""
+    said, effects = told(run), ledger.effects
+    verdicts = {key: verdict(key, content) for key, content in said.items() if not key.endswith("-late")}
+    assert effects.keys() <= verdicts.keys(), "booked, and not in the history"
+    assert [key for key, count in effects.items() if count > 1] == []
+    for key, word in verdicts.items():
+        assert word != "not called" or key not in effects, (key, said[key])
+        assert word != "made" or key in effects, (key, said[key])
+        assert word != "may be" or "may or may not" in said[key] or '"task_id"' in said[key], (key, said[key])
+    return verdicts

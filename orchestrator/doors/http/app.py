@@ -99,7 +99,8 @@ def create_app(
                 )
             )
             found = orchestrator.settings
-            client = connect_async(found)
+            # A thousand requests at once wait for each other; of its connections the tail's reader keeps one to itself.
+            client = connect_async(found, shared_by_many=True)
             stack.push_async_callback(client.aclose)
             seal = Seal(found)
             tail = await stack.enter_async_context(Tail(client, found, max_frames=options.max_frames))

@@ -15,7 +15,9 @@ from typing import Any, Final, NamedTuple
 from pydantic import GetJsonSchemaHandler
 from pydantic_core import CoreSchema
 
+from toolfleet.arguments.exact_numbers import dump_exactly, loses_digits, read_exactly
 from toolfleet.arguments.repair import decoded, recover
+from toolfleet.errors import CallerError
 from toolfleet.misspelt import nearest
 from toolfleet.schema_places import ALTERNATIVES, Schema, all_schemas, below, mapping, of_item, of_member, parts
 from toolfleet.strict_json import MAX_READ_DEPTH, is_deeper
@@ -42,7 +44,7 @@ def mask_arguments(text: str, input_schema: Schema) -> str:
     if not has_secrets(input_schema) or not text.strip():
         return text
     arguments = _read(text)
-    return json.dumps(MASK if arguments is None else masked(arguments, input_schema))
+    return dump_exactly(MASK if arguments is None else masked(arguments, input_schema))
 
 
 def masked(value: Any, input_schema: Schema) -> Any:
@@ -86,7 +88,7 @@ def _read(text: str) -> dict[str, Any] | None:
     if is_deeper(text, MAX_READ_DEPTH):  # as deep as this no tool is called, and there is nothing to be shown
         return None
     try:
-        arguments = decoded(text)
+        arguments = read_exactly(text) if loses_digits(text) else decoded(text)
         if not isinstance(arguments, dict):
             arguments = decoded(recover(text) or "null")
     except (ValueError, RecursionError):
@@ -95,12 +97,18 @@ def _read(text: str) -> dict[str, Any] | None:
     return arguments if isinstance(arguments, dict) else None
 
 
-def unmask_edited(edited: str, original: str) -> str:
-    """Return edited arguments with what its editor saw as "***", and left so, as it was in the original."""
+def unmask_edited(edited: str, original: str | None) -> str:
+    """Return edited arguments with what its editor saw as "***", and left so, as it was in the original.
+
+    Raises CallerError where it cannot be told which secret is meant: in a list that was changed, or without the
+    original.
+    """
     if MASK not in edited:
         return edited
+    if original is None:
+        raise CallerError(f'the secret that "{MASK}" stands for is kept no longer: write it again')
     mine, theirs = _read(edited), _read(original)
-    return edited if mine is None or theirs is None else json.dumps(_with_masked_kept(mine, theirs))
+    return edited if mine is None or theirs is None else dump_exactly(_with_masked_kept(mine, theirs))
 
 
 def _with_masked_kept(edited: Any, original: Any) -> Any:
@@ -109,11 +117,23 @@ def _with_masked_kept(edited: Any, original: Any) -> Any:
             return original
         case dict(), dict():
             return {name: _with_masked_kept(item, original.get(name, item)) for name, item in edited.items()}
-        case list(), list():
-            kept = [_with_masked_kept(mine, theirs) for mine, theirs in zip(edited, original, strict=False)]
-            return kept + edited[len(kept) :]
+        case list(), list() if _is_same(edited, original):
+            return original
+        case (list(), _) if MASK in json.dumps(edited):
+            raise CallerError(f'the list with "{MASK}" was changed, and may mean another secret now: write it again')
         case _:
             return edited
+
+
+def _is_same(edited: Any, original: Any) -> bool:
+    """Whether nothing was changed, whatever a mask stands for."""
+    match edited, original:
+        case dict(), dict():
+            return edited.keys() == original.keys() and all(_is_same(edited[name], original[name]) for name in edited)
+        case list(), list():
+            return len(edited) == len(original) and all(map(_is_same, edited, original))
+        case _:
+            return bool(edited in (MASK, original))
 
 
 def shown_name(name: str, input_schema: Schema) -> str:
@@ -132,7 +152,7 @@ def mask_by_name(text: str, input_schemas: Iterable[Schema]) -> str:
         return text
     arguments = _read(text)
     shown = MASK if arguments is None else _beside_secrets(arguments, [{}], {}, secret)
-    return text if shown == arguments else json.dumps(shown)
+    return text if shown == arguments else dump_exactly(shown)
 
 
 def _masked(value: Any, schemas: list[Schema], root: Schema) -> Any:

@@ -69,7 +69,8 @@ class Settings(BaseSettings):
     blocked_loop_s: Seconds = 120.0
     """A worker whose event loop a tool blocks for this long is ended; its log has the stack of what blocks it.
 
-    Code that keeps Python's interpreter lock, and so cannot be looked at, has three times as long."""
+    Code that keeps Python's interpreter lock, and so cannot be looked at, has three times as long; so has a process
+    that is frozen, whose lease has lapsed by then."""
 
     max_deliveries: Annotated[int, Field(ge=1)] = 5
     """A call that lost this many workers ends as crashed: it probably kills them."""

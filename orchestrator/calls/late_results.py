@@ -43,9 +43,9 @@ class LateResults:
             run = (await self.store.load(record.run_id)).run
         except RunNotFound:
             return await self._of_single_call(status, record)
-        return await self._of_run(status, run)
+        return await self._of_run(status, run, record)
 
-    async def _of_run(self, status: Status, run: Run) -> Status:
+    async def _of_run(self, status: Status, run: Run, record: HandleRecord) -> Status:
         chain = self.interceptors.chosen(run.terms.interceptors)
         scope = CallScope(
             run_id=run.run_id,
@@ -54,7 +54,9 @@ class LateResults:
             context=run.terms.context,
             tenant=run.terms.tenant,
         )
-        return await intercept_late(status, run.tasks.get(status.task_id), scope, self.limits)
+        # A run that has ended in the midst of handing out the handle does not know it.
+        call = run.tasks.get(status.task_id) or _as_call(record)
+        return await intercept_late(status, call, scope, self.limits)
 
     async def _of_single_call(self, status: Status, record: HandleRecord) -> Status:
         chain = self.interceptors.chosen(())
@@ -67,12 +69,16 @@ class LateResults:
             context=record.asked.context if record.asked else {},
             tenant=record.principal,
         )
-        call = CallRecord(
-            call_id=record.call_id,
-            turn=1,
-            requested_id="",
-            tool=record.tool,
-            arguments=record.asked.arguments if record.asked else "{}",
-            deadline_unix_s=record.deadline_unix_s,
-        )
-        return await intercept_late(status, call, scope, self.limits)
+        return await intercept_late(status, _as_call(record), scope, self.limits)
+
+
+def _as_call(record: HandleRecord) -> CallRecord:
+    """What a handle knows of its call."""
+    return CallRecord(
+        call_id=record.call_id,
+        turn=1,
+        requested_id="",
+        tool=record.tool,
+        arguments=record.asked.arguments if record.asked else "{}",
+        deadline_unix_s=record.deadline_unix_s,
+    )

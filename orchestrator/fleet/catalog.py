@@ -10,6 +10,7 @@ from typing import Final
 import redis.asyncio
 
 from toolfleet.catalog import Announcement, LiveWorkers, nobody_serves, offered_by
+from toolfleet.errors import StoreUnreachable
 from toolfleet.keys import ANNOUNCEMENT_TTL_S
 from toolfleet.lanes import Routes
 from toolfleet.logs import FactLog
@@ -54,8 +55,7 @@ class Catalog:
             # One reads for all who ask at once.
             async with self._reading:
                 if self._is_old:
-                    workers = self._keep_ours(await while_it_may_be_away(self.workers, for_s=RETRY_FOR_S))
-                    workers = self._with_remembered(workers)
+                    workers = self._with_remembered(self._keep_ours(await self._read()))
                     if workers != self._workers:
                         self._workers, self._offered, self._routes = workers, offered_by(workers), Routes.of(workers)
                     self._read_at = time.monotonic()
@@ -67,6 +67,14 @@ class Catalog:
         Called after an outage: it may have outlasted the announcements of workers that are there all the same.
         """
         self._remembers_until = time.monotonic() + ANNOUNCEMENT_TTL_S
+
+    async def _read(self) -> list[Announcement]:
+        try:
+            return await self.workers()
+        except StoreUnreachable:
+            workers = await while_it_may_be_away(self.workers, for_s=RETRY_FOR_S)
+            self.remember()  # whoever else notices the outage may be later
+            return workers
 
     def _with_remembered(self, workers: list[Announcement]) -> list[Announcement]:
         if time.monotonic() >= self._remembers_until:

@@ -213,6 +213,10 @@ class Runs:
                     continue
                 if is_over or not live.is_asked_again or self._closing:
                     return
+        except Exception as error:  # a bug of ours: whoever waits for the run hears of it, and not nothing for ever
+            log.exception("run_left", run_id=live.run_id)
+            if live.ended is not None and not live.ended.done():
+                live.ended.set_exception(error)
         finally:
             live.task = None
             if live.ended is None and live.emit is None:

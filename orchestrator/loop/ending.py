@@ -10,11 +10,12 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Final, Literal
 
 from toolfleet.arguments.parsing import ArgumentLimits
 from toolfleet.calls import Failed, Returned, ToolResult
-from toolfleet.errors import CallerError
+from toolfleet.errors import BrokerUnreachable, StoreUnreachable
 from toolfleet.messages import Message
 from toolfleet.orchestrator.calls.interception import intercept_each, withheld
 from toolfleet.orchestrator.errors import RunNotFound, RunNotOpen
@@ -63,14 +64,17 @@ class Ending:
         return RunStopped(state=state, reason=reason, results=results, messages=_late(run.open_slow_calls, results))
 
     async def call_off(self, calls: Sequence[CallRecord], reason: str) -> None:
-        """Cancel what is still under way for a run that has ended. Raises StoreUnreachable."""
-        for child in await self.store.runs_among([call.call_id for call in calls]):  # an agent's run has its call's id
-            with suppress(RunNotFound, RunNotOpen):
-                await self.cancel(child, reason)
+        """Cancel what is still under way for a run that has ended. Waits for Redis, then raises StoreUnreachable.
+
+        The run's end is stored, so nobody comes this way again for it.
+        """
         now = time.time()
-        await self.canceller.cancel(
-            [CancelRequest(call.call_id, call.tool, call.deadline_unix_s or now) for call in calls]
-        )
+        requests = [CancelRequest(call.call_id, call.tool, call.deadline_unix_s or now) for call in calls]
+        await while_it_may_be_away(lambda: self.canceller.cancel(requests), for_s=AWAY_MAX_S)
+        ids = [call.call_id for call in calls]  # an agent's run has its call's id
+        for child in await while_it_may_be_away(lambda: self.store.runs_among(ids), for_s=AWAY_MAX_S):
+            with suppress(RunNotFound, RunNotOpen):
+                await while_it_may_be_away(partial(self.cancel, child, reason), for_s=AWAY_MAX_S)
 
     async def _results(self, run: Run, calls: Sequence[CallRecord]) -> dict[str, ToolResult]:
         ids = [call.call_id for call in calls]
@@ -86,7 +90,9 @@ class Ending:
             return {}
         try:
             scope = await self.scopes.for_late_results(run)
-        except CallerError as error:
+        except (StoreUnreachable, BrokerUnreachable):
+            raise
+        except Exception as error:  # noqa: BLE001  # what a caller's own code raises must not keep a run from its end
             return {
                 call.call_id: withheld(call.tool, error) if isinstance(result, Returned) else result
                 for call in calls

@@ -61,7 +61,7 @@ class TurnLoop:
             raise
         except ToolfleetError as error:
             await self._fail(work, str(error))
-        except Exception as error:  # the second of the two places that may catch everything: a run must end in a state
+        except Exception as error:  # one of the few places that may catch everything: a run must end in a state
             log.exception("run_failed", run_id=work.run.run_id)
             await self._fail(work, f"internal error: {type(error).__name__}: {error}")
 

@@ -3,7 +3,8 @@
 A limit binds where a call is sent: a whole reply is judged before it is stored (`within_limits`), the calls of one that
 is still being written one by one (`Allowance`). What was sent is told as what it is; what was not, as not called.
 
-Only what has happened since the user last spoke counts: a conversation may go on for ever, one answer may not.
+Of calls only those count that were asked for since the user last spoke: a conversation may go on for ever, one answer
+may not. Tokens and cost count from the run's beginning.
 """
 
 from __future__ import annotations

@@ -18,10 +18,10 @@ from typing import Any, Final, NamedTuple, cast
 
 import orjson
 import redis.asyncio
-import structlog
 
 from toolfleet.calls import ToolResult
 from toolfleet.errors import Refused, StoreUnreachable
+from toolfleet.logs import FactLog
 from toolfleet.messages import Message, UserMessage
 from toolfleet.orchestrator.errors import AmbiguousId, RunNotFound
 from toolfleet.orchestrator.run.events import RUN_EVENT, RunAdopted, RunEvent, RunResumed, RunStarted
@@ -33,7 +33,7 @@ from toolfleet.scripts import lua
 from toolfleet.settings import Settings
 from toolfleet.wire import Seal
 
-log = structlog.get_logger("toolfleet.orchestrator")
+log = FactLog("toolfleet.orchestrator")
 
 FIRST: Final = "0-0"
 """What the first event of a stream follows."""

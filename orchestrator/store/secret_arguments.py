@@ -64,7 +64,8 @@ class Vault:
         that the person saw masked, and left so, stays what the model wrote.
         """
         original = await self.arguments([call])
-        arguments = unmask_edited(arguments, original.get(call.call_id, arguments))
+        if call.is_masked:
+            arguments = unmask_edited(arguments, original.get(call.call_id))
         shown = json.dumps(MASK) if spec is None else masked_call(spec.name, arguments, {spec.name: spec})
         if shown is None:
             return arguments, ""

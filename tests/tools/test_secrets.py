@@ -8,8 +8,9 @@ from pydantic import BaseModel, Field, SecretStr
 
 from toolfleet import BadArguments, Context, Secret, tool
 from toolfleet.calls import ToolCall
+from toolfleet.errors import CallerError
 from toolfleet.handwritten import hand_written
-from toolfleet.masks import has_secrets, mask_arguments, mask_by_name
+from toolfleet.masks import has_secrets, mask_arguments, mask_by_name, unmask_edited
 
 SECRET = "hunter2"
 
@@ -241,3 +242,55 @@ def test_a_tool_that_nobody_knows_shows_nothing_that_is_called_like_a_secret():
     assert SECRET not in mask_by_name(f"password {SECRET}", schemas)
     assert mask_by_name('{"user":  "u"}', schemas) == '{"user":  "u"}'
     assert mask_by_name("hopeless", [plain.spec.input_schema]) == "hopeless"
+
+
+# --- edited by a person ----------------------------------------------------------------------------------------------
+
+
+ACCOUNTS = [{"user": "a", "password": "pa"}, {"user": "b", "password": "pb"}]
+
+
+@pytest.mark.parametrize(
+    ("edited", "original", "sent"),
+    [
+        ({"token": "***", "n": 2}, {"token": SECRET, "n": 1}, {"token": SECRET, "n": 2}),
+        ({"token": "mine", "n": 2}, {"token": SECRET, "n": 1}, {"token": "mine", "n": 2}),
+        (
+            {"accounts": [{"user": "a", "password": "***"}, {"user": "b", "password": "***"}], "n": 2},
+            {"accounts": ACCOUNTS},
+            {"accounts": ACCOUNTS, "n": 2},
+        ),
+        (
+            {"accounts": [{"user": "c", "password": "pc"}]},
+            {"accounts": ACCOUNTS},
+            {"accounts": [{"user": "c", "password": "pc"}]},
+        ),
+    ],
+)
+def test_a_secret_that_is_left_masked_stays_what_it_was(edited, original, sent):
+    assert json.loads(unmask_edited(json.dumps(edited), json.dumps(original))) == sent
+
+
+@pytest.mark.parametrize(
+    "accounts",
+    [
+        [{"user": "b", "password": "***"}],
+        [{"user": "b", "password": "***"}, {"user": "a", "password": "***"}],
+        [{"user": "a", "password": "***"}, {"user": "b", "password": "***"}, {"user": "c", "password": "***"}],
+    ],
+)
+def test_a_masked_secret_in_a_list_that_was_changed_is_nobodys(accounts):
+    with pytest.raises(CallerError, match="write it again"):
+        unmask_edited(json.dumps({"accounts": accounts}), json.dumps({"accounts": ACCOUNTS}))
+
+
+def test_a_masked_secret_that_is_kept_no_longer_is_not_sent_as_its_mask():
+    with pytest.raises(CallerError, match="write it again"):
+        unmask_edited('{"token": "***"}', None)
+
+
+def test_numbers_beside_a_masked_secret_keep_their_digits():
+    text = '{"token": "***", "url": 0.10000000000000000001}'
+    sent = unmask_edited(text, f'{{"token": "{SECRET}", "url": 0.10000000000000000001}}')
+    assert sent == f'{{"token": "{SECRET}", "url": 0.10000000000000000001}}'
+    assert "0.10000000000000000001" in mask_arguments(sent, secretive.spec.input_schema)

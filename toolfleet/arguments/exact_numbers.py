@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import secrets
 from decimal import Decimal
 from typing import Any, Final, Self
 
@@ -28,6 +29,29 @@ class WrittenNumber(float):
         number = super().__new__(cls, written)
         number.written = written
         return number
+
+
+_TOKEN: Final = secrets.token_hex(16)
+"""Marks a number while it is a string; nobody who writes arguments knows it."""
+
+_MARKED: Final = re.compile(f'"{_TOKEN}([^"]*)"')
+
+
+def dump_exactly(value: Any) -> str:
+    """Return the JSON text of what `read_exactly` has read, each number as it was written."""
+    return _MARKED.sub(r"\1", json.dumps(_marked(value)))
+
+
+def _marked(value: Any) -> Any:
+    match value:
+        case WrittenNumber():
+            return _TOKEN + value.written
+        case dict():
+            return {name: _marked(item) for name, item in value.items()}
+        case list():
+            return [_marked(item) for item in value]
+        case _:
+            return value
 
 
 def loses_digits(text: str) -> bool:

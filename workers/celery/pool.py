@@ -13,6 +13,7 @@ import time
 import traceback
 from collections import deque
 from collections.abc import Callable
+from types import FrameType
 from typing import Any, Final
 
 from celery.concurrency.base import BasePool, apply_target
@@ -215,20 +216,25 @@ class AsyncioPool(BasePool):  # type: ignore[misc]  # celery ships no types
     def _end_blocked(self) -> None:
         """Settle the call that blocks the loop, if it can be told, and end this process: its other calls move."""
         stack = sys._current_frames().get(self._thread.ident or 0)
-        limit_s = self._settings.blocked_loop_s
         log.error(
             "worker_blocked",
-            seconds=limit_s,
+            seconds=self._settings.blocked_loop_s,
             calls=[request.id for request in tuple(self._tasks)],
             stack="".join(traceback.format_stack(stack)),
         )
+        try:
+            self._settle_what_blocks(stack)
+        finally:
+            os._exit(ExitStatus.FAILED)
+
+    def _settle_what_blocks(self, stack: FrameType | None) -> None:
         while stack is not None and stack.f_code is not AsyncioPool._perform.__code__:
             stack = stack.f_back
         if stack is not None:
             request: ToolRequest = stack.f_locals["request"]
             effect = request.delivery.effect(request.task.effect)
-            request.task.settle_from_outside(request, blocked(request.name, limit_s, effect))
-        os._exit(ExitStatus.FAILED)
+            failure = blocked(request.name, self._settings.blocked_loop_s, effect)
+            request.task.settle_from_outside(request, failure)
 
     def _retire(self) -> None:
         """Let this worker stop in order, to be replaced: it could run no blocking tool any more."""

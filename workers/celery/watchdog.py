@@ -5,7 +5,8 @@ A worker whose loop is blocked keeps its lease and answers pings, as both are ot
 - a thread, which can name the call that blocks and settle it. It runs beside Python code that never awaits, but not
   beside code that keeps the interpreter lock;
 - `faulthandler`'s timer, which needs no interpreter lock, prints the stacks of all threads and ends the process. It
-  waits longer, as there is honest work that keeps the lock for a minute.
+  waits longer, as there is honest work that keeps the lock for a minute. It goes by the clock: a process that was
+  frozen for so long may be ended as it goes on. Its lease has lapsed by then, and its calls are others'.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ class Watchdog:
         self._loop.call_later(LOOK_EVERY_S, self._beat)
 
     def _watch(self) -> None:
-        # In looks, not by the clock: a process that was frozen, or a thread that got no turn, has not looked.
+        # In looks, not by the clock: where no thread gets a turn, nothing is known of the loop.
         missed = 0
         while not self._ended.wait(LOOK_EVERY_S):
             missed = 0 if self._beaten else missed + 1

@@ -76,7 +76,10 @@ class Delivery(NamedTuple):
 
     @property
     def is_new(self) -> bool:
-        """Whether no worker can have had it before, and the read looked for a cancel. Only Redis Streams can tell."""
+        """Whether no worker can have had it before. Only Redis Streams can tell.
+
+        Such a message was looked at for a cancel as it was read, or came the moment it was sent.
+        """
         return bool(self.stream) and self.deliveries == 1 and not (self.returned or self.first_id)
 
     @property

@@ -1,6 +1,6 @@
 """One call in, one result out. Whatever a tool does, the answer is a record: nothing is raised but cancellation.
 
-One of the two places in this project that may catch everything, for a tool and for its hooks. Knows nothing
+One of the few places that may catch everything (ARCHITECTURE.md), for a tool and for its hooks. Knows nothing
 of Redis, Celery or delivery.
 """
 

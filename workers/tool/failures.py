@@ -39,8 +39,7 @@ def still_in_doubt(tool: str, reason: str) -> Failed:
 
 def blocked(tool: str, limit_s: float, effect: Effect) -> Failed:
     """The tool kept its worker's event loop to itself, and was ended with the worker."""
-    doubt = "" if effect.repeatable else " Its effect may or may not have happened."
-    message = f"{tool} blocked its worker for {limit_s:g} s and was ended with it.{doubt}"
+    message = f"{tool} blocked its worker for {limit_s:g} s and was ended with it.{doubt(effect)}"
     return Failed(kind=FailureKind.TIMED_OUT, message=message)
 
 

@@ -74,12 +74,15 @@ local function deliver(position, id, fields, deliveries, given_back)
     end
 end
 
--- Whether this consumer was given a suspect a moment ago and still has it.
-local function has_suspect(stream)
-    local held = redis.pcall('XPENDING', stream, group, '-', '+', HELD_MAX, consumer)
-    if failed(held) then return true end
-    for _, entry in ipairs(held) do
-        if entry[4] > SUSPECT_AFTER and entry[3] < ALONE_MS then return true end
+local takes_suspect
+
+-- Whether this consumer was given a suspect a moment ago, of any of its streams, and still has it.
+local function has_suspect()
+    for _, stream in ipairs(KEYS) do
+        local held = redis.pcall('XPENDING', stream, group, '-', '+', HELD_MAX, consumer)
+        for _, entry in ipairs(failed(held) and {} or held) do
+            if entry[4] > SUSPECT_AFTER and entry[3] < ALONE_MS then return true end
+        end
     end
     return false
 end
@@ -89,11 +92,11 @@ local function take_returned(position)
     local wanted = budget - #delivered
     local waiting = redis.pcall('XPENDING', stream, group, '-', '+', wanted + SUSPECTS_PASSED, returned)
     if failed(waiting) or #waiting == 0 then return end
-    local ids, deliveries, takes_suspect = {}, {}, nil
+    local ids, deliveries = {}, {}
     for _, entry in ipairs(waiting) do
         local may_go = #ids < wanted
         if may_go and entry[4] >= SUSPECT_AFTER then
-            if takes_suspect == nil then takes_suspect = not has_suspect(stream) end
+            if takes_suspect == nil then takes_suspect = not has_suspect() end
             may_go, takes_suspect = takes_suspect, false
         end
         if may_go then

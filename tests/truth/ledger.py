@@ -13,6 +13,12 @@ from toolfleet.orchestrator.run.value import Run
 
 WAIT_S = 30
 
+AGENT = "agent"
+"""Stands in the ids of calls that runs answer; those have no effect of their own."""
+
+UNDONE = "undone:"
+"""How the line begins that a compensation writes."""
+
 
 class Ledger:
     """What has happened outside of the program, by the keys of the calls that did it."""
@@ -49,17 +55,26 @@ def told(run: Run) -> dict[str, str]:
 
 def verdict(key: str, content: str) -> str:
     """What a message says of its call: that it was made, was not, or may have been."""
+    if "was rolled back" in content:
+        return "made"  # it goes on with why, and so with what is said of others
     if "was not called" in content:
         return "not called"
-    return "made" if f"charged {key}" in content or "receipt" in content else "may be"
+    return "made" if any(words in content for words in (f"charged {key}", "receipt", "is withheld")) else "may be"
 
 
-def judge(run: Run, ledger: Ledger) -> dict[str, str]:
-    """The verdicts of a run's messages, each held to the ledger; and nothing that happened goes unsaid."""
-    said, effects = told(run), ledger.effects
-    verdicts = {key: verdict(key, content) for key, content in said.items() if not key.endswith("-late")}
+def judge(run: Run, ledger: Ledger, *below: Run) -> dict[str, str]:
+    """The verdicts of the messages of runs, each held to the ledger; and nothing that happened goes unsaid."""
+    said = {key: content for each in (run, *below) for key, content in told(each).items()}
+    effects, undone = Counter[str](), Counter[str]()
+    for line, count in ledger.effects.items():
+        (undone if line.startswith(UNDONE) else effects)[line.removeprefix(UNDONE)] += count
+    verdicts = {
+        key: verdict(key, content) for key, content in said.items() if not key.endswith("-late") and AGENT not in key
+    }
     assert effects.keys() <= verdicts.keys(), "booked, and not in the history"
-    assert [key for key, count in effects.items() if count > 1] == []
+    assert [key for key, count in (effects + undone).items() if effects[key] > 1 or undone[key] > 1] == []
+    assert {key for key in undone if "roll" not in said[key] and "may or may not" not in said[key]} == set()
+    assert {key for key, content in said.items() if "was rolled back" in content} <= undone.keys()
     for key, word in verdicts.items():
         assert word != "not called" or key not in effects, (key, said[key])
         assert word != "made" or key in effects, (key, said[key])

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from pathlib import Path
 
-from toolfleet import tool
+from toolfleet import Context, Returned, ToolCall, tool
 
 
 @tool
@@ -25,6 +26,21 @@ async def charge_and_fail(ledger: str, key: str) -> str:
 async def charge_directly(ledger: str, key: str, seconds: float = 0.0) -> str:
     """Charge a card; what it says is the answer."""
     return await _charged(ledger, key, seconds)
+
+
+@tool
+async def charge_revocably(ledger: str, key: str, seconds: float = 0.0) -> str:
+    """Charge a card, in a way that can be taken back."""
+    return await _charged(ledger, key, seconds)
+
+
+@charge_revocably.compensate
+async def refund(call: ToolCall, result: Returned, ctx: Context) -> str:
+    del result, ctx
+    asked = json.loads(call.arguments)
+    with Path(asked["ledger"]).open("a") as file:
+        file.write(f"undone:{asked['key']}\n")
+    return "refunded"
 
 
 @tool(long_running=True)

@@ -6,7 +6,7 @@ Lenient: what cannot be followed may be anything, a secret included. Pure.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final
 
 Schema = Mapping[str, Any]
@@ -19,12 +19,7 @@ _REST: Final = ("additionalProperties", "unevaluatedProperties", "items", "uneva
 
 def parts(schema: Schema, root: Schema, seen: set[int]) -> Iterator[Schema]:
     """Yield all schemas that may describe the same value: references followed, alternatives side by side."""
-    if id(schema) in seen:
-        return
-    seen.add(id(schema))
-    yield schema
-    for each in _same_place(schema, root):
-        yield from parts(each, root, seen)
+    return _reach(schema, root, seen, _same_place)
 
 
 def _same_place(schema: Schema, root: Schema) -> Iterator[Schema]:
@@ -99,9 +94,16 @@ def mapping(value: Any) -> Mapping[str, Any]:
 
 def all_schemas(schema: Schema, root: Schema, seen: set[int]) -> Iterator[Schema]:
     """Yield the schema and all that it is made of."""
+    return _reach(schema, root, seen, below)
+
+
+def _reach(
+    schema: Schema, root: Schema, seen: set[int], step: Callable[[Schema, Schema], Iterable[Schema]]
+) -> Iterator[Schema]:
+    """Yield the schema and all that steps from it lead to, each once."""
     if id(schema) in seen:
         return
     seen.add(id(schema))
     yield schema
-    for each in below(schema, root):
-        yield from all_schemas(each, root, seen)
+    for each in step(schema, root):
+        yield from _reach(each, root, seen, step)

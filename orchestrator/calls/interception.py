@@ -102,15 +102,19 @@ async def intercept_each(
     for (record, result), outcome in zip(back, outcomes, strict=True):
         if isinstance(outcome, BaseException):
             must_be_of_one_call(outcome)
-            changed[record.call_id] = result if isinstance(result, Failed) else withheld(record.tool, outcome)
+            changed[record.call_id] = withheld(record, result, outcome)
         else:
             changed[record.call_id] = outcome
     return changed, next((each for each in outcomes if isinstance(each, Exception)), None)
 
 
-def withheld(tool: str, why: BaseException) -> Failed:
-    """What stands for a result that could not be shown to the interceptors."""
-    said = f"{tool} has returned, but its result is withheld ({type(why).__name__}: {why}). Do not repeat the call."
+def withheld(record: CallRecord, result: Result, why: BaseException) -> Failed:
+    """What stands for a result that could not be shown to the interceptors; a failure stands for itself."""
+    if isinstance(result, Failed):
+        return result
+    said = (
+        f"{record.tool} has returned, but its result is withheld ({type(why).__name__}: {why}). Do not repeat the call."
+    )
     return Failed(kind=FailureKind.ERROR, message=said)
 
 

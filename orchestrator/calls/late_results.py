@@ -46,14 +46,7 @@ class LateResults:
         return await self._of_run(status, run, record)
 
     async def _of_run(self, status: Status, run: Run, record: HandleRecord) -> Status:
-        chain = self.interceptors.chosen(run.terms.interceptors)
-        scope = CallScope(
-            run_id=run.run_id,
-            offered=await self.offering.known(run) if chain else {},
-            interceptors=chain,
-            context=run.terms.context,
-            tenant=run.terms.tenant,
-        )
+        scope = await late_scope(run, self.offering, self.interceptors)
         # A run that has ended in the midst of handing out the handle does not know it.
         call = run.tasks.get(status.task_id) or _as_call(record)
         return await intercept_late(status, call, scope, self.limits)
@@ -70,6 +63,22 @@ class LateResults:
             tenant=record.principal,
         )
         return await intercept_late(status, _as_call(record), scope, self.limits)
+
+
+async def late_scope(run: Run, offering: Offering, interceptors: Interceptors) -> CallScope:
+    """What interceptors are told of a call of a run that is back after the run has rested, or is asked for by a handle.
+
+    Raises UnknownInterceptor for a run that names one which is not here, StoreUnreachable.
+    """
+    chain = interceptors.chosen(run.terms.interceptors)
+    return CallScope(
+        run_id=run.run_id,
+        # Without interceptors nobody looks at the specs.
+        offered=await offering.known(run) if chain else {},
+        interceptors=chain,
+        context=run.terms.context,
+        tenant=run.terms.tenant,
+    )
 
 
 def _as_call(record: HandleRecord) -> CallRecord:

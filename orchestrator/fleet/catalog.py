@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Iterable, Mapping
+from operator import attrgetter
 from typing import Final
 
 import redis.asyncio
@@ -80,7 +81,9 @@ class Catalog:
         if time.monotonic() >= self._remembers_until:
             return workers
         names = {each.worker for each in workers}
-        return sorted([*workers, *(each for each in self._workers if each.worker not in names)], key=_by_name)
+        return sorted(
+            [*workers, *(each for each in self._workers if each.worker not in names)], key=attrgetter("worker")
+        )
 
     @property
     def routes(self) -> Routes:
@@ -120,7 +123,3 @@ class Catalog:
                 "; ".join([f"no live worker serves {', '.join(missing)}", *why, f"the fleet offers {known}"])
             )
         return {name: offered[name] for name in wanted}
-
-
-def _by_name(announcement: Announcement) -> str:
-    return announcement.worker

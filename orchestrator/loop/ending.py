@@ -15,9 +15,8 @@ from typing import Final, Literal
 
 from toolfleet.arguments.parsing import ArgumentLimits
 from toolfleet.calls import Failed, Returned, ToolResult
-from toolfleet.errors import BrokerUnreachable, StoreUnreachable
 from toolfleet.messages import Message
-from toolfleet.orchestrator.calls.interception import intercept_each, withheld
+from toolfleet.orchestrator.calls.interception import intercept_each, must_be_of_one_call, withheld
 from toolfleet.orchestrator.errors import RunNotFound, RunNotOpen
 from toolfleet.orchestrator.fleet.cancel import Canceller, CancelRequest
 from toolfleet.orchestrator.loop.rest import late_messages
@@ -90,14 +89,9 @@ class Ending:
             return {}
         try:
             scope = await self.scopes.for_late_results(run)
-        except (StoreUnreachable, BrokerUnreachable):
-            raise
         except Exception as error:  # noqa: BLE001  # what a caller's own code raises must not keep a run from its end
-            return {
-                call.call_id: withheld(call.tool, error) if isinstance(result, Returned) else result
-                for call in calls
-                for result in [results[call.call_id]]
-            }
+            must_be_of_one_call(error)
+            return {call.call_id: withheld(call, results[call.call_id], error) for call in calls}
         shown, _ = await intercept_each(calls, results, scope, self.limits)
         return shown
 

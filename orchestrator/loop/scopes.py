@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 
+from toolfleet.orchestrator.calls.late_results import late_scope
 from toolfleet.orchestrator.calls.scope import CallScope
 from toolfleet.orchestrator.loop.at_work import RunAtWork
 from toolfleet.orchestrator.run.states import State
@@ -33,16 +34,7 @@ class Scopes:
 
     async def for_late_results(self, run: Run) -> CallScope:
         """What interceptors are told of a call that is back after its run has rested."""
-        chain = self.interceptors.chosen(run.terms.interceptors)
-        # Without interceptors nobody looks at the specs.
-        offered = await self.offering.known(run) if chain else {}
-        return CallScope(
-            run_id=run.run_id,
-            offered=offered,
-            context=run.terms.context,
-            interceptors=chain,
-            tenant=run.terms.tenant,
-        )
+        return await late_scope(run, self.offering, self.interceptors)
 
     def _scope(self, work: RunAtWork, offered: Mapping[str, ToolSpec]) -> CallScope:
         run = work.run

@@ -341,7 +341,7 @@ class StreamChannel(StreamQueues):
         self._looked_after_s = now_s
         self.holdings.keeper.ensure()
         if self.holdings.orphans:
-            self.qos.hand_back(self.holdings.abandoned())
+            self.qos.hand_back(self.holdings.abandoned(self.holdings.orphans))
         if not self._in_poll and now_s - self._lost_sought_s >= self.heartbeat_s:
             self._find_lost_replies(now_s)
 

@@ -12,7 +12,7 @@ import threading
 import time
 import weakref
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, TypeVar
 
 import redis
@@ -72,11 +72,11 @@ class Holdings:
         """Return whether some part of this process has the message, or has something to say about it."""
         return tag in self.orphans or any(tag in qos.held for qos in self.receiving) or tag in self._spoken_of()
 
-    def abandoned(self) -> list[str]:
-        """Return the orphans that nobody can run any more: Celery drops what waits when a connection is lost."""
+    def abandoned(self, among: Mapping[str, Reference]) -> list[str]:
+        """Return those that nobody can run any more: Celery drops what waits when a connection is lost."""
         gc.collect()  # Celery's requests are in reference cycles
         running = self.running()
-        return [tag for tag, message in self.orphans.items() if message() is None and tag not in running]
+        return [tag for tag, message in among.items() if message() is None and tag not in running]
 
     def running(self) -> set[str]:
         """Return the tags of the messages whose work has begun, as the pool or Celery knows."""

@@ -5,7 +5,6 @@ Any thread may acknowledge: every change here is one operation on a dict or a de
 
 from __future__ import annotations
 
-import gc
 import weakref
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Final
@@ -102,11 +101,8 @@ class StreamQoS(virtual.QoS):  # type: ignore[misc]  # kombu ships no types
 
     def hand_back_abandoned(self) -> None:
         """Hand back what nobody can run any more, although this channel goes on."""
-        if not self.held:
-            return
-        gc.collect()  # Celery's requests are in reference cycles
-        running = self.holdings.running()
-        self.hand_back(tag for tag, message in self.held.items() if message() is None and tag not in running)
+        if self.held:
+            self.hand_back(self.holdings.abandoned(self.held))
 
     def orphan(self) -> None:
         """Let the channel end while its messages are still at work. They stay this process's, under no channel."""

@@ -106,6 +106,15 @@ class _Handler(BaseHTTPRequestHandler):
     def page_latin(self, *_: Any) -> None:
         self._send("<p>café</p>".encode("latin-1"), "text/html; charset=iso-8859-1")
 
+    def page_costly(self, *_: Any) -> None:
+        self._send(b"<table>" + b"<tr><td>a<br>b" * 140_000, "text/html")
+
+    def page_punycode(self, *_: Any) -> None:
+        self._send(b"-" + b"a0" * 500_000, "text/html; charset=punycode")
+
+    def page_wordy(self, *_: Any) -> None:
+        self._send(b"few", link="<" + "x" * 50_000 + ">")
+
     def page_echo(self, _: Any, body: bytes) -> None:
         headers = {name.lower(): value for name, value in self.headers.items()}
         self._json({"method": self.command, "headers": headers, "body": body.decode()})

@@ -7,8 +7,11 @@ import pytest
 
 from toolfleet import ToolError
 from toolfleet.errors import InvalidSettings
-from toolfleet.workers.packs.http import Http, HttpSettings, page_text
+from toolfleet.workers.packs import http as http_pack
+from toolfleet.workers.packs.http import Http, HttpSettings
+from toolfleet.workers.packs.net.charsets import charset_of, decoded
 from toolfleet.workers.packs.net.gate import Gate, NotAllowed, is_public
+from toolfleet.workers.packs.net.page import page_text
 from toolfleet.workers.packs.pack_settings import read_pack_settings
 
 
@@ -148,11 +151,54 @@ async def test_what_is_no_text_is_named_and_cookies_are_kept_back(web):
 
 @pytest.mark.parametrize("html", ["", "   ", "no markup", "<", "<!-- only a comment -->", "\x00"])
 def test_an_odd_page_is_text(html):
-    assert "<!--" not in page_text(html)
+    assert "<!--" not in page_text(html.encode(), "utf-8")
 
 
 def test_a_page_nested_without_end_does_no_harm():
-    assert len(page_text("<div>" * 50_000 + "deep")) < 10
+    assert len(page_text(b"<div>" * 50_000 + b"deep", "utf-8")) < 10
+
+
+async def test_a_page_made_to_be_costly_is_given_up_and_others_go_on_meanwhile(web, monkeypatch):
+    monkeypatch.setattr(http_pack, "LAYOUT_TIMEOUT_S", 0.5)
+    costly = asyncio.create_task(http(web).web_page(f"{web.url}/costly"))
+    others = 0
+    while not costly.done():
+        others += (await http(web).http_request(f"{web.url}/echo"))["status"] == 200
+    with pytest.raises(ToolError, match=r"laying out the page of 127\.0\.0\.1 took longer than 0\.5 s"):
+        await costly
+    assert others > 1
+    assert "Fish & chips" in (await http(web).web_page(f"{web.url}/page"))["text"]
+
+
+@pytest.mark.parametrize("read", ["http_request", "web_page"])
+async def test_a_charset_whose_decoding_takes_minutes_is_not_decoded(web, read):
+    async with asyncio.timeout(20):
+        answer = await getattr(http(web), read)(f"{web.url}/punycode")
+    assert (answer.get("text") or answer.get("body")).startswith("-a0a0")
+
+
+async def test_headers_of_an_answer_are_cut(web):
+    assert len((await http(web).http_request(f"{web.url}/wordy"))["headers"]["link"]) == http_pack.MAX_HEADER_CHARS
+
+
+@pytest.mark.parametrize(
+    ("content_type", "codec"),
+    [
+        ("text/html; charset=Shift_JIS", "shift_jis"), ('text/html; charset="windows-1251"', "cp1251"),
+        ("text/html;CHARSET=latin1", "iso8859-1"), ("text/html", "utf-8"), ("", "utf-8"),
+        ("text/html; charset=punycode", "utf-8"), ("text/html; charset=zlib", "utf-8"),
+        ("text/html; charset=unicode_escape", "utf-8"), ("text/html; charset=utf-7", "utf-8"),
+        ("text/html; charset=\x00", "utf-8"), ("text/html; charset=" + "x" * 100_000, "utf-8"),
+    ],
+)  # fmt: skip
+def test_only_charsets_of_the_web_are_decoded(content_type, codec):
+    assert charset_of(content_type) == codec
+
+
+def test_no_more_of_a_text_is_decoded_than_is_shown():
+    assert decoded("é".encode() * 1000, "utf-8", 3) == "ééé"
+    assert decoded("é".encode()[:1], "utf-8", 3) == "\N{REPLACEMENT CHARACTER}"
+    assert decoded("日本".encode("iso2022_jp"), "iso2022_jp", 9) == "日本"
 
 
 def test_settings_that_mean_nothing_are_refused_in_one_line(monkeypatch):

@@ -2,7 +2,9 @@
 
 import os
 import sqlite3
+import sysconfig
 
+import psutil
 import pytest
 
 from toolfleet import Context, ToolError
@@ -10,6 +12,7 @@ from toolfleet.workers.packs.calculator import Calculator, CalculatorSettings
 from toolfleet.workers.packs.clock import Clock, ClockSettings
 from toolfleet.workers.packs.files import Files, FilesSettings
 from toolfleet.workers.packs.sql import Sql, SqlSettings
+from toolfleet.workers.packs.stdlib import analyse_module
 
 calculator = Calculator(CalculatorSettings())
 clock = Clock(ClockSettings())
@@ -165,6 +168,18 @@ def test_nothing_is_written_outside_of_the_root_or_over_what_is_no_file(root, pa
     assert not (root.parent / "new").exists()
 
 
+# --- the standard library ---------------------------------------------------------------------------------------------
+
+
+def test_only_modules_of_the_standard_library_are_read(tmp_path):
+    (tmp_path / "secret.py").write_text("def f(): pass\n")
+    assert analyse_module("json")["functions"] > 5
+    outside = os.path.relpath(tmp_path / "secret", sysconfig.get_path("stdlib"))
+    for name in (outside, str(tmp_path / "secret"), "../../site-packages", "json/decoder", "", ".", "pytest"):
+        with pytest.raises(ToolError, match="no source of a module"):
+            analyse_module(name)
+
+
 # --- SQL --------------------------------------------------------------------------------------------------------------
 
 
@@ -172,11 +187,11 @@ def sql(database, **settings):
     return Sql(SqlSettings(url=f"sqlite:///{database}", **settings))
 
 
-def test_rows_are_objects_and_limited(database):
-    rows = sql(database, max_rows=2).sql_query("SELECT * FROM sold ORDER BY id -- all")
+async def test_rows_are_objects_and_limited(database):
+    rows = await sql(database, max_rows=2).sql_query("SELECT * FROM sold ORDER BY id -- all")
     assert rows["cut"] is True
     assert rows["rows"][1] == {"id": 1, "what": "thing 1", "price": 0.25, "picture": "00ff"}
-    assert sql(database, max_bytes=1024).sql_query("SELECT what FROM sold")["cut"] is True
+    assert (await sql(database, max_bytes=1024).sql_query("SELECT what FROM sold"))["cut"] is True
 
 
 @pytest.mark.parametrize(
@@ -190,34 +205,43 @@ def test_rows_are_objects_and_limited(database):
         "WITH x AS (SELECT 1) DELETE FROM sold", "BEGIN", "SELECT * FROM nothing", "EXPLAIN DELETE FROM sold",
     ],
 )  # fmt: skip
-def test_sqlite_is_only_read(database, query):
+async def test_sqlite_is_only_read(database, query):
     with pytest.raises(ToolError):
-        sql(database).sql_query(query)
+        await sql(database).sql_query(query)
     with sqlite3.connect(database) as connection:
         assert connection.execute("SELECT count(*) FROM sold").fetchone() == (500,)
     connection.close()
     assert [each.name for each in database.parent.iterdir()] == [database.name]
 
 
-def test_an_endless_query_is_stopped(database):
+async def test_an_endless_query_is_stopped(database):
     endless = "WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n) SELECT max(x) FROM n"
     with pytest.raises(ToolError, match=r"took longer than 0\.2 s"):
-        sql(database, timeout_s=0.2).sql_query(endless)
+        await sql(database, timeout_s=0.2).sql_query(endless)
 
 
-def test_the_schema_lists_tables_and_views(database):
-    cheap, sold = sql(database).sql_schema()
+async def test_a_query_that_spends_its_time_within_one_instruction_is_stopped_too(database):
+    """SQLite looks at the clock between instructions only, each ten thousand of them."""
+    search = "instr(hex(zeroblob(120000)), hex(zeroblob(60000)) || '1')"
+    within_one = "SELECT " + " + ".join([search] * 50)
+    with pytest.raises(ToolError, match=r"took longer than 0\.2 s"):
+        await sql(database, timeout_s=0.2).sql_query(within_one)
+    assert not [child for child in psutil.Process().children() if child.cpu_percent(0.2) > 50]
+
+
+async def test_the_schema_lists_tables_and_views(database):
+    cheap, sold = await sql(database).sql_schema()
     assert (cheap["name"], cheap["kind"]) == ("cheap", "view")
     assert sold["columns"][:2] == [
         {"name": "id", "type": "INTEGER", "nullable": True, "key": True},
         {"name": "what", "type": "TEXT", "nullable": False, "key": False},
     ]
-    assert sql(database).sql_schema("sold") == [sold]
+    assert (await sql(database).sql_schema("sold")) == [sold]
     with pytest.raises(ToolError, match="no table 'gone'"):
-        sql(database).sql_schema("gone")
+        await sql(database).sql_schema("gone")
 
 
-def test_a_database_that_is_not_there_is_not_made(tmp_path):
+async def test_a_database_that_is_not_there_is_not_made(tmp_path):
     with pytest.raises(ToolError, match="unable to open"):
-        sql(tmp_path / "new.db").sql_query("SELECT 1")
+        await sql(tmp_path / "new.db").sql_query("SELECT 1")
     assert not (tmp_path / "new.db").exists()

@@ -5,18 +5,23 @@ import json
 import socket
 import subprocess
 import sys
+import threading
 import time
-from contextlib import contextmanager
+import zlib
+from contextlib import contextmanager, suppress
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
+import psutil
 import pytest
 
 from toolfleet import Context, Effect, ToolError
 from toolfleet.calls import Progress
-from toolfleet.errors import InvalidSettings
+from toolfleet.errors import BadArguments, InvalidSettings
 from toolfleet.workers.packs.mcp import McpSettings, Server, servers_in, tools_of_servers
 
 SERVER = Path(__file__).parent / "mcp_server.py"
+HOSTILE = {"command": sys.executable, "args": [str(SERVER.with_name("hostile_mcp_server.py"))], "prefix": ""}
 STDIO = {"command": sys.executable, "args": [str(SERVER), "stdio"]}
 
 
@@ -140,3 +145,84 @@ def test_a_configuration_that_cannot_be_used_is_refused(tmp_path, text, complain
         servers_in(path)
     with pytest.raises(InvalidSettings, match="cannot be read"):
         servers_in(tmp_path / "nothing.json")
+
+
+# --- a server that means harm -----------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def hostile(tmp_path_factory):
+    return imported(tmp_path_factory.mktemp("hostile"), servers={"hostile": HOSTILE}, call_timeout_s=20)
+
+
+def test_a_servers_tools_that_cannot_be_used_harmlessly_are_left_out(hostile):
+    assert set(hostile) == {
+        "expression", "expression_of_names", "expression_of_results", "results_without_end", "wordy", "twice", "tree",
+        "line_without_end",
+    }  # fmt: skip
+    assert len(hostile["wordy"].spec.description) < 10_000
+
+
+def test_a_servers_regular_expressions_are_told_to_the_model_and_never_run(hostile):
+    evil = "a" * 40 + "b"
+    assert hostile["expression"].bind(json.dumps({"text": evil}))
+    assert hostile["expression_of_names"].bind(json.dumps({evil: 1}))
+    text = hostile["expression"].spec.input_schema["properties"]["text"]
+    assert text == {"type": "string", "description": '{"pattern": "^(a+)+$"}'}
+
+
+def test_a_schema_that_refers_to_itself_is_cut_where_it_does(hostile):
+    assert hostile["tree"].bind(json.dumps({"kind": "x", "child": {"child": {}}}))
+    with pytest.raises(BadArguments, match="kind"):
+        hostile["tree"].bind(json.dumps({"kind": 1}))
+
+
+@pytest.mark.parametrize("name", ["expression_of_results", "results_without_end"])
+async def test_what_a_server_says_of_its_results_costs_no_time(hostile, name):
+    async with asyncio.timeout(20):
+        assert await call(hostile[name]) == json.dumps({"text": "a" * 40 + "b"})
+
+
+async def test_a_server_whose_line_never_ends_is_ended_within_its_memory(hostile):
+    with pytest.raises(ToolError, match="was lost during the call"):
+        await call(hostile["line_without_end"])
+    assert psutil.Process().memory_info().rss < 1 << 30
+    assert not [each for each in psutil.Process().children(recursive=True) if "hostile_mcp" in " ".join(each.cmdline())]
+
+
+@pytest.mark.parametrize("compressed", [False, True])
+async def test_an_answer_over_http_that_never_ends_is_not_read_to_its_end(tmp_path, compressed):
+    with endless_http_server(compressed=compressed) as url, pytest.raises(ToolError, match="endless"):
+        imported(tmp_path, servers={"endless": {"url": url}}, connect_timeout_s=20)
+    assert psutil.Process().memory_info().rss < 1 << 30
+
+
+@contextmanager
+def endless_http_server(*, compressed):
+    """Answers every request with JSON that goes on, or with a small body that unfolds to gigabytes."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self):
+            self.send_response(200)
+            self.send_header("content-type", "application/json")
+            if compressed:
+                self.send_header("content-encoding", "gzip")
+            self.end_headers()
+            squeezed = zlib.compressobj(9, wbits=31)
+            with suppress(OSError):
+                while True:
+                    self.wfile.write(squeezed.compress(bytes(1 << 24)) if compressed else b"[" * 65536)
+
+        def log_message(self, *_):
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server.daemon_threads = True
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_address[1]}/mcp"
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()

@@ -7,6 +7,7 @@ import psycopg
 import pytest
 
 from toolfleet import ToolError
+from toolfleet.workers.packs import bounded
 from toolfleet.workers.packs.sql import Sql, SqlSettings
 from toolfleet.workers.packs.translate import TranslateSettings, Translator, signature
 from toolfleet.workers.packs.weather import Weather, WeatherSettings
@@ -62,11 +63,11 @@ def sql(url, **settings):
     return Sql(SqlSettings(url=url, **settings))
 
 
-def test_postgres_rows_are_objects_and_limited(postgres):
-    rows = sql(postgres, max_rows=2).sql_query("SELECT *, 'é%s' AS note FROM sold ORDER BY id; ")
+async def test_postgres_rows_are_objects_and_limited(postgres):
+    rows = await sql(postgres, max_rows=2).sql_query("SELECT *, 'é%s' AS note FROM sold ORDER BY id; ")
     assert rows["cut"] is True
     assert rows["rows"][1] == {"id": 1, "what": "thing 1", "price": 0.25, "at": "2025-01-01", "note": "é%s"}
-    assert sql(postgres).sql_query("SELECT 1 AS one -- comment")["rows"] == [{"one": 1}]
+    assert (await sql(postgres).sql_query("SELECT 1 AS one -- comment"))["rows"] == [{"one": 1}]
 
 
 @pytest.mark.parametrize(
@@ -80,27 +81,54 @@ def test_postgres_rows_are_objects_and_limited(postgres):
         "SELECT repeat('x', 1000000) AS long", "SELECT * FROM nothing", "", "SELECT 1) AS a, (DELETE FROM sold",
     ],
 )  # fmt: skip
-def test_postgres_is_only_read(postgres, query):
+async def test_postgres_is_only_read(postgres, query):
     with pytest.raises(ToolError):
-        sql(postgres).sql_query(query)
-    assert sql(postgres).sql_query("SELECT count(*) AS n FROM sold")["rows"] == [{"n": 500}]
+        await sql(postgres).sql_query(query)
+    assert (await sql(postgres).sql_query("SELECT count(*) AS n FROM sold"))["rows"] == [{"n": 500}]
 
 
 @pytest.mark.parametrize("first", ["", "set_config('statement_timeout', '0', false), "])
-def test_a_postgres_query_that_takes_too_long_is_stopped(postgres, first):
+async def test_a_postgres_query_that_takes_too_long_is_stopped(postgres, first):
     with pytest.raises(ToolError, match=r"took longer than 0\.3 s"):
-        sql(postgres, timeout_s=0.3).sql_query(f"SELECT {first}pg_sleep(60)")
+        await sql(postgres, timeout_s=0.3).sql_query(f"SELECT {first}pg_sleep(60)")
 
 
-def test_the_postgres_schema_lists_tables(postgres):
-    (sold,) = sql(postgres).sql_schema()
+async def test_a_postgres_query_that_sets_its_limit_off_leaves_nothing_behind(postgres):
+    slow = "SELECT set_config('statement_timeout', '0', false) UNION ALL SELECT pg_sleep(1)::text FROM sold"
+    with pytest.raises(ToolError, match=r"took longer than 0\.5 s"):
+        await sql(postgres, timeout_s=0.5).sql_query(slow)
+    asking = "SELECT count(*) AS n FROM pg_stat_activity WHERE state = 'active' AND query LIKE '%pg_sleep%' AND pid <> "
+    assert (await sql(postgres).sql_query(asking + "pg_backend_pid()"))["rows"] == [{"n": 0}]
+
+
+async def test_a_postgres_row_that_does_not_fit_into_memory_ends_no_worker(postgres, monkeypatch):
+    monkeypatch.setattr(bounded, "MEMORY_BYTES", 400 << 20)
+    with pytest.raises(ToolError):
+        await sql(postgres).sql_query("SELECT repeat('x', 150000000) AS wide")
+    assert (await sql(postgres).sql_query("SELECT 1 AS one"))["rows"] == [{"one": 1}]
+
+
+async def test_postgres_values_that_json_does_not_have_are_texts(postgres):
+    query = """SELECT 'NaN'::numeric AS n, 2.50 AS d, 7::numeric AS i, 'infinity'::date AS day, 'Infinity'::float8 AS f,
+      '{1,2}'::int[] AS list, '{"a": [1]}'::jsonb AS json, '\\x00ff'::bytea AS bytes, interval '1 day' AS span,
+      'a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11'::uuid AS id, ROW(1, 'x') AS pair, NULL AS nothing, true AS yes"""
+    (row,) = (await sql(postgres).sql_query(query))["rows"]
+    assert row == {
+        "n": "NaN", "d": 2.5, "i": 7, "day": "infinity", "f": "inf", "list": [1, 2], "json": {"a": [1]},
+        "bytes": "\\x00ff", "span": "1 day", "id": "a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11", "pair": "('1', 'x')",
+        "nothing": None, "yes": True,
+    }  # fmt: skip
+
+
+async def test_the_postgres_schema_lists_tables(postgres):
+    (sold,) = await sql(postgres).sql_schema()
     assert sold["columns"][:2] == [
         {"name": "id", "type": "integer", "nullable": False, "key": True},
         {"name": "what", "type": "text", "nullable": False, "key": False},
     ]
 
 
-def test_a_postgres_that_is_not_there_is_an_error_without_its_password():
+async def test_a_postgres_that_is_not_there_is_an_error_without_its_password():
     with pytest.raises(ToolError, match=r"PostgreSQL cannot be reached \(OperationalError\)") as refused:
-        sql("postgresql://user:hush@127.0.0.1:1/x").sql_query("SELECT 1")
+        await sql("postgresql://user:hush@127.0.0.1:1/x").sql_query("SELECT 1")
     assert "hush" not in str(refused.value)

@@ -6,19 +6,18 @@ Every address is checked after resolution and after each redirect, and the conne
 
 from __future__ import annotations
 
-import asyncio
 from typing import Annotated, Final, Literal
 
-from inscriptis import get_text
-from inscriptis.css_profiles import CSS_PROFILES
-from inscriptis.model.config import ParserConfig
-from lxml.etree import LxmlError
+import httpx
 from pydantic import Field, field_validator
 from typing_extensions import TypedDict
 
 from toolfleet import ToolError, tool
+from toolfleet.workers.packs.bounded import in_bounded_child
+from toolfleet.workers.packs.net.charsets import decoded
 from toolfleet.workers.packs.net.fetch import Fetched, FetchLimits, Request, fetch
 from toolfleet.workers.packs.net.gate import Allowed, Gate
+from toolfleet.workers.packs.net.page import page_text
 from toolfleet.workers.packs.pack_settings import PackSettings, Seconds, Words, for_pack, read_pack_settings
 
 WRITING: Final = ("POST", "PUT", "PATCH", "DELETE")
@@ -27,6 +26,11 @@ SHOWN_HEADERS: Final = ("content-type", "location", "last-modified", "etag", "re
 """Headers of an answer that a model can use; cookies and the like are none of its business."""
 
 TEXT_TYPES: Final = ("text/", "application/json", "application/xml", "application/xhtml", "application/javascript")
+
+MAX_HEADER_CHARS: Final = 1000
+
+LAYOUT_TIMEOUT_S: Final = 10.0
+"""A page of a megabyte takes about a second; one that is made for it, without end."""
 
 HTML_TYPES: Final = frozenset({"text/html", "application/xhtml+xml"})
 
@@ -141,8 +145,8 @@ class Http:
         if not 200 <= fetched.status < 300:
             raise ToolError(f"the server answered with status {fetched.status}")
         if fetched.media_type in HTML_TYPES:
-            # Parsing takes as long as the page is large, and others share this loop.
-            text = await asyncio.to_thread(page_text, fetched.text)
+            what = f"laying out the page of {httpx.URL(fetched.url).host}"
+            text = await in_bounded_child(LAYOUT_TIMEOUT_S, what, page_text, fetched.body, fetched.charset)
         else:
             text = self._text(fetched)
         text, cut = self._shortened(text)
@@ -154,31 +158,20 @@ class Http:
 
     def _answer(self, fetched: Fetched) -> Answer:
         body, cut = self._shortened(self._text(fetched))
-        shown = {name: fetched.headers[name] for name in SHOWN_HEADERS if name in fetched.headers}
+        shown = {name: fetched.headers[name][:MAX_HEADER_CHARS] for name in SHOWN_HEADERS if name in fetched.headers}
         return Answer(status=fetched.status, url=fetched.url, headers=shown, body=body, cut=cut or fetched.cut)
 
     def _shortened(self, text: str) -> tuple[str, bool]:
         return text[: self._settings.max_chars], len(text) > self._settings.max_chars
 
-    @staticmethod
-    def _text(fetched: Fetched) -> str:
-        if not fetched.body or not fetched.media_type or fetched.media_type.startswith(TEXT_TYPES):
-            return fetched.text
-        if fetched.media_type.endswith(("+json", "+xml")):
-            return fetched.text
+    def _text(self, fetched: Fetched) -> str:
+        """The body if it is text, of which no more is decoded than is shown and one character."""
+        media_type = fetched.media_type
+        if not fetched.body or not media_type or media_type.startswith(TEXT_TYPES):
+            return decoded(fetched.body, fetched.charset, self._settings.max_chars + 1)
+        if media_type.endswith(("+json", "+xml")):
+            return decoded(fetched.body, fetched.charset, self._settings.max_chars + 1)
         return f"[{fetched.media_type}, {len(fetched.body)} bytes, not shown]"
-
-
-def page_text(html: str) -> str:
-    """The text of an HTML page, laid out as a reader would see it. Raises ToolError for what is no page."""
-    if not html.strip():
-        return ""
-    try:
-        text = get_text(html, ParserConfig(css=CSS_PROFILES["strict"].copy()))
-    except (LxmlError, ValueError, RecursionError) as error:
-        raise ToolError(f"the page cannot be read as HTML: {type(error).__name__}") from None
-    lines = [line.rstrip() for line in text.splitlines()]
-    return "\n".join(line for position, line in enumerate(lines) if line or (position and lines[position - 1])).strip()
 
 
 _settings = read_pack_settings(HttpSettings)

@@ -10,20 +10,14 @@ import asyncio
 import hashlib
 import json
 import logging
-import os
-import re
-import sys
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager
-from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Annotated, Any, Final, Self
+from typing import Any, Final
 from weakref import WeakKeyDictionary
 
 import httpx2
-from mcp import Client, MCPError, StdioServerParameters, stdio_client
-from mcp.client.streamable_http import streamable_http_client
+from mcp import Client, MCPError
 from mcp_types import (
     CONNECTION_CLOSED,
     REQUEST_TIMEOUT,
@@ -38,13 +32,17 @@ from mcp_types import (
     Tool as RemoteTool,
     ToolAnnotations,
 )
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import ValidationError
 
 from toolfleet import Context, Tool, ToolError
+from toolfleet.catalog import BUILT_IN_NAMES
 from toolfleet.docstrings import words
-from toolfleet.errors import InvalidSettings, InvalidTool
+from toolfleet.errors import InvalidTool
 from toolfleet.logs import FactLog
 from toolfleet.toolbox import by_name, hand_written
+from toolfleet.workers.packs.mcp_servers.configuration import Server, servers_in
+from toolfleet.workers.packs.mcp_servers.connection import Connection, reason_of
+from toolfleet.workers.packs.mcp_servers.schemas import TooCostly, tamed
 from toolfleet.workers.packs.pack_settings import PackSettings, Seconds, for_pack, read_pack_settings
 
 log = FactLog("toolfleet.packs.mcp")
@@ -57,7 +55,8 @@ MARK_CHARS: Final = 6
 MAX_TOOLS: Final = 1000
 """Tools of one server; one that goes on listing is broken."""
 
-VARIABLE: Final = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
+MAX_DESCRIPTION_CHARS: Final = 8000
+"""Of one tool. Each model that is offered it reads it, with every turn."""
 
 
 class McpSettings(PackSettings):
@@ -73,191 +72,6 @@ class McpSettings(PackSettings):
 
     call_timeout_s: Seconds = 120.0
     """How long one call may take, unless the server's entry has a `timeout_s` of its own."""
-
-
-class Server(BaseModel):
-    """One entry of the configuration. What other clients write there besides is left alone."""
-
-    model_config = ConfigDict(frozen=True, extra="ignore")
-
-    command: str | None = None
-    args: tuple[str, ...] = ()
-    env: dict[str, str] = Field(default_factory=dict)
-    cwd: Path | None = None
-
-    url: str | None = None
-    headers: dict[str, str] = Field(default_factory=dict, repr=False)
-
-    disabled: bool = False
-    prefix: str | None = None
-    """What its tools' names begin with; None: the server's name and an underscore. "" for none."""
-
-    include: tuple[str, ...] = ("*",)
-    """Patterns of the names, as the server gives them, that are offered."""
-
-    exclude: tuple[str, ...] = ()
-    """Patterns of those that are not."""
-
-    queue: str | None = None
-    """The queue of its tools: a server that keeps state between calls belongs to one worker with a queue of its own."""
-
-    timeout_s: Annotated[float, Field(gt=0)] | None = None
-
-    @model_validator(mode="after")
-    def _has_one_transport(self) -> Server:
-        if (self.command is None) == (self.url is None):
-            raise ValueError('either "command" (stdio) or "url" (Streamable HTTP) is needed')
-        return self
-
-    def offers(self, tool: str) -> bool:
-        """Whether a tool is to be imported."""
-        return any(fnmatchcase(tool, pattern) for pattern in self.include) and not any(
-            fnmatchcase(tool, pattern) for pattern in self.exclude
-        )
-
-
-# --- connections ------------------------------------------------------------------------------------------------------
-
-
-class Watched:
-    """A stream of incoming messages that remembers when it has ended, which the SDK tells only to who calls next."""
-
-    def __init__(self, stream: Any) -> None:
-        self._stream = stream
-        self.has_ended = False
-
-    async def receive(self) -> Any:
-        """The next message."""
-        return await self._stream.receive()
-
-    async def aclose(self) -> None:
-        """Stop listening."""
-        await self._stream.aclose()
-
-    def __aiter__(self) -> Self:
-        return self
-
-    async def __anext__(self) -> Any:
-        try:
-            return await self._stream.__anext__()
-        except StopAsyncIteration:
-            self.has_ended = True
-            raise
-
-    async def __aenter__(self) -> Self:
-        await self._stream.__aenter__()
-        return self
-
-    async def __aexit__(self, *error: object) -> Any:
-        return await self._stream.__aexit__(*error)
-
-    @property
-    def last_context(self) -> Any:
-        """The context variables of the sender, which the SDK passes on."""
-        return getattr(self._stream, "last_context", None)
-
-
-class Connection:
-    """A session with one server on one event loop, in the keeping of a task of its own.
-
-    The SDK's contexts must be left by the task that entered them, and calls come and go.
-    """
-
-    def __init__(self, name: str, server: Server, *, connect_timeout_s: float) -> None:
-        self._name = name
-        self._server = server
-        self._connect_timeout_s = connect_timeout_s
-        self._opening = asyncio.Lock()
-        self._client: Client | None = None
-        self._incoming: Watched | None = None
-        self._keeper: asyncio.Task[None] | None = None
-        self._released = asyncio.Event()
-
-    async def client(self) -> Client:
-        """A client whose server was there when last heard of. Raises ToolError."""
-        async with self._opening:
-            if self._client is None or self._has_ended:
-                await self.close()
-                self._client = await self._open()
-            return self._client
-
-    async def close(self) -> None:
-        """End the session; the next call opens another."""
-        keeper, self._keeper, self._client = self._keeper, None, None
-        self._released.set()
-        if keeper is not None:
-            await asyncio.wait({keeper})
-
-    def lost(self, client: Client) -> None:
-        """Take note that this client's server is gone; a later one's is not."""
-        if client is self._client:
-            self._client = None
-
-    def _ended(self, keeper: asyncio.Task[None]) -> None:
-        """A session ends with an exception when its server is lost, and whoever called has heard of it."""
-        if not keeper.cancelled() and (error := keeper.exception()) is not None:
-            log.info("mcp_session_ended", server=self._name, reason=_reason(error))
-
-    @property
-    def _has_ended(self) -> bool:
-        return self._keeper is None or self._keeper.done() or self._incoming is None or self._incoming.has_ended
-
-    async def _open(self) -> Client:
-        opened: asyncio.Future[Client] = asyncio.get_running_loop().create_future()
-        self._released = asyncio.Event()
-        keeper = self._keeper = asyncio.create_task(self._keep(opened, self._released), name=f"mcp {self._name}")
-        keeper.add_done_callback(self._ended)
-        either: set[asyncio.Future[Any]] = {keeper, opened}
-        try:
-            await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED, timeout=self._connect_timeout_s)
-        except asyncio.CancelledError:
-            keeper.cancel()
-            raise
-        if opened.done():
-            return opened.result()
-        if not keeper.done():
-            keeper.cancel()
-            raise ToolError(f"the MCP server {self._name} did not answer within {self._connect_timeout_s:g} s")
-        raise ToolError(f"the MCP server {self._name} cannot be reached: {_reason(keeper.exception())}")
-
-    async def _keep(self, opened: asyncio.Future[Client], released: asyncio.Event) -> None:
-        async with Client(self._transport()) as client:
-            opened.set_result(client)
-            await released.wait()
-
-    @asynccontextmanager
-    async def _transport(self) -> AsyncIterator[Any]:
-        async with self._streams() as (incoming, outgoing):
-            self._incoming = Watched(incoming)
-            yield self._incoming, outgoing
-
-    @asynccontextmanager
-    async def _streams(self) -> AsyncIterator[Any]:
-        server = self._server
-        if server.url is not None:
-            timeout = httpx2.Timeout(self._connect_timeout_s, read=None)  # a call has its own limit
-            async with (
-                httpx2.AsyncClient(headers=server.headers, timeout=timeout) as http,
-                streamable_http_client(server.url, http_client=http) as streams,
-            ):
-                yield streams
-            return
-        command = StdioServerParameters(
-            command=server.command or "", args=list(server.args), env=server.env or None, cwd=server.cwd
-        )
-        # Celery replaces sys.stderr by one that has no file descriptor.
-        async with stdio_client(command, errlog=sys.__stderr__ or sys.stderr) as streams:
-            yield streams
-
-
-def _reason(error: BaseException | None) -> str:
-    """The first thing that went wrong inside the SDK's task groups."""
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
-    return f"{type(error).__name__}: {error}".removesuffix(": ")
-
-
-# --- tools ------------------------------------------------------------------------------------------------------------
 
 
 class Remote:
@@ -295,8 +109,10 @@ class Remote:
 
     def tool(self, remote: RemoteTool) -> Tool[..., Any]:
         """A tool of the fleet that calls the server's. Raises InvalidTool."""
-        if _refers_outside(remote.input_schema):
-            raise InvalidTool(f"tool {remote.name}: its schema refers to another document")
+        try:
+            input_schema = tamed(remote.input_schema)
+        except TooCostly as error:
+            raise InvalidTool(f"tool {remote.name}: its schema cannot be used: {error}") from None
         hints = remote.annotations or ToolAnnotations()
         read_only = hints.read_only_hint is True
         repeatable = read_only or hints.idempotent_hint is True
@@ -307,8 +123,8 @@ class Remote:
         return hand_written(
             {
                 "name": self.name_of(remote.name),
-                "description": remote.description or hints.title or remote.title or words(remote.name),
-                "input_schema": remote.input_schema,
+                "description": _shortened(remote.description or hints.title or remote.title or words(remote.name)),
+                "input_schema": input_schema,
                 "output_schema": remote.output_schema,
                 "read_only": read_only,
                 "idempotent": hints.idempotent_hint is True,
@@ -368,7 +184,7 @@ class Remote:
                 raise Lost(error.message) from None
             raise ToolError(f"the MCP server {self._name} refused {name}: {error.message}") from None
         except (httpx2.TransportError, OSError) as error:
-            raise Lost(_reason(error)) from None
+            raise Lost(reason_of(error)) from None
         except ValidationError:
             raise ToolError(f"the MCP server {self._name} answered {name} with what is no result") from None
         return text_of(result)
@@ -421,51 +237,13 @@ def _decoded_bytes(base64: str) -> int:
     return len(base64) * 3 // 4 - base64[-2:].count("=")
 
 
-def _refers_outside(schema: Any) -> bool:
-    """Whether a stranger's schema would have to be fetched from somewhere to be used."""
-    if isinstance(schema, Mapping):
-        reference = schema.get("$ref", "#")
-        return (isinstance(reference, str) and not reference.startswith("#")) or any(
-            _refers_outside(value) for value in schema.values()
-        )
-    return isinstance(schema, Sequence) and not isinstance(schema, str) and any(map(_refers_outside, schema))
+def _shortened(description: str) -> str:
+    if len(description) <= MAX_DESCRIPTION_CHARS:
+        return description
+    return f"{description[:MAX_DESCRIPTION_CHARS]}… (cut: {len(description)} characters)"
 
 
-# --- configuration ----------------------------------------------------------------------------------------------------
-
-
-def servers_in(path: Path) -> dict[str, Server]:
-    """The servers that a configuration file enables; `${NAME}` stands for a variable. Raises InvalidSettings."""
-    try:
-        entries = json.loads(path.read_bytes())["mcpServers"]
-        servers = {name: Server.model_validate(_filled_in(entry, path)) for name, entry in entries.items()}
-    except OSError as error:
-        raise InvalidSettings(f"TOOLFLEET_MCP_CONFIG: {path} cannot be read: {error.strerror}") from None
-    except ValidationError as error:
-        first = error.errors()[0]
-        raise InvalidSettings(
-            f"{path}: {'.'.join(map(str, first['loc']))}: {first['msg']}".replace(": :", ":")
-        ) from None
-    except (ValueError, KeyError, TypeError, AttributeError):
-        raise InvalidSettings(f'{path} is not of the form {{"mcpServers": {{name: {{…}}}}}}') from None
-    return {name: server for name, server in servers.items() if not server.disabled}
-
-
-def _filled_in(value: Any, path: Path) -> Any:
-    match value:
-        case str():
-            return VARIABLE.sub(lambda found: _variable(found.group(1), path), value)
-        case list():
-            return [_filled_in(item, path) for item in value]
-        case dict():
-            return {key: _filled_in(item, path) for key, item in value.items()}
-    return value
-
-
-def _variable(name: str, path: Path) -> str:
-    if name not in os.environ:
-        raise InvalidSettings(f"{path} uses ${{{name}}}, and there is no such variable")
-    return os.environ[name]
+# --- all servers ------------------------------------------------------------------------------------------------------
 
 
 def tools_of_servers(settings: McpSettings) -> dict[str, Tool[..., Any]]:
@@ -487,11 +265,17 @@ def tools_of_servers(settings: McpSettings) -> dict[str, Tool[..., Any]]:
 
 
 def _imported(remote: Remote, tools: list[RemoteTool]) -> Iterator[Tool[..., Any]]:
+    """Those of a server's tools that can be offered, each name once; of the others the log tells why not."""
+    taken = set(BUILT_IN_NAMES)
     for each in tools:
+        name = remote.name_of(each.name)
         try:
+            if name in taken:
+                raise InvalidTool(f"tool {name}: the name is taken, by a built-in tool or another one of this server")
             yield remote.tool(each)
+            taken.add(name)
         except InvalidTool as error:
-            log.warning("mcp_tool_refused", tool=each.name, reason=str(error))
+            log.warning("mcp_tool_refused", tool=each.name[:100], reason=str(error)[:500])
 
 
 # At `info`, every request is logged with its URL, and some servers are given their key there.

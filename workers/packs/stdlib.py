@@ -77,7 +77,9 @@ def index_identifiers(ctx: Context) -> IdentifierIndex:
 
 
 def sources_of(module: str) -> Iterator[Path]:
-    """The source files of a module, or of a package without its tests."""
+    """The source files of a module of the standard library, or of a package there without its tests."""
+    if module not in sys.stdlib_module_names:  # a name from a model may be a path to anywhere
+        return
     if (STDLIB / f"{module}.py").is_file():
         yield STDLIB / f"{module}.py"
     for path in sorted((STDLIB / module).rglob("*.py")):

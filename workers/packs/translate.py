@@ -6,11 +6,11 @@ The key signs and is never sent; neither logs nor errors show it.
 from __future__ import annotations
 
 import hashlib
-import json
 import secrets
 from typing import Annotated, Any, Final
 from urllib.parse import urlencode
 
+import orjson
 from pydantic import Field, SecretStr
 from typing_extensions import TypedDict
 
@@ -109,7 +109,7 @@ class Translator:
         request = Request("POST", settings.url, {"content-type": FORM}, urlencode(fields).encode())
         fetched = await fetch(request, FetchLimits(settings.timeout_s, settings.max_bytes), gate=None)
         try:
-            answer = json.loads(fetched.text)
+            answer = orjson.loads(fetched.body)
         except ValueError:
             raise ToolError(f"the translation service answered with status {fetched.status} and no JSON") from None
         # Errors come with status 200.

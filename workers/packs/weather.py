@@ -5,11 +5,11 @@ The key is part of the URL there, so that neither logs nor errors may ever show 
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Annotated, Any
 
+import orjson
 from httpx import URL
 from pydantic import Field, SecretStr
 from typing_extensions import TypedDict
@@ -135,7 +135,7 @@ class Weather:
         if fetched.cut:
             raise ToolError("the weather service answered more than can be read")
         try:
-            answer = json.loads(fetched.text)
+            answer = orjson.loads(fetched.body)
         except ValueError:
             raise ToolError(f"the weather service answered with status {fetched.status} and no JSON") from None
         if fetched.status != 200:

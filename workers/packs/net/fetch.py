@@ -17,6 +17,7 @@ from typing import Final
 import httpx
 
 from toolfleet import ToolError
+from toolfleet.workers.packs.net.charsets import charset_of
 from toolfleet.workers.packs.net.gate import Gate
 
 REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
@@ -72,13 +73,9 @@ class Fetched:
     cut: bool
 
     @property
-    def text(self) -> str:
-        """The body as text, in the charset that the server names, or UTF-8."""
-        charset = httpx.Response(200, headers={"content-type": self.media_type_line}).charset_encoding or "utf-8"
-        try:
-            return self.body.decode(charset, "replace")
-        except LookupError:
-            return self.body.decode("utf-8", "replace")
+    def charset(self) -> str:
+        """The codec of the charset that the server names, or UTF-8."""
+        return charset_of(self.media_type_line)
 
     @property
     def media_type_line(self) -> str:

@@ -1,0 +1,212 @@
+"""A session with one MCP server on one event loop. Knows no tool: whoever calls decides what a lost session means.
+
+A server is a stranger: no message of it may be larger than `MAX_MESSAGE_BYTES`, and what its schemas ask to be done
+with its results is tamed before the SDK does it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any, Final, Self, cast
+
+import httpx2
+from mcp import Client, StdioServerParameters, stdio_client
+from mcp.client.streamable_http import streamable_http_client
+
+from toolfleet import ToolError
+from toolfleet.logs import FactLog
+from toolfleet.workers.packs.mcp_servers import line_guard
+from toolfleet.workers.packs.mcp_servers.configuration import Server
+from toolfleet.workers.packs.mcp_servers.schemas import TooCostly, tamed
+
+log = FactLog("toolfleet.packs.mcp")
+
+MAX_MESSAGE_BYTES: Final = 16 * 1024 * 1024
+"""A result with pictures in it is large; what is larger ends the session."""
+
+
+class Watched:
+    """A stream of incoming messages that remembers when it has ended, which the SDK tells only to who calls next.
+
+    What listed tools say of their results is tamed on the way: the SDK checks every result against it, on this loop.
+    """
+
+    def __init__(self, stream: Any) -> None:
+        self._stream = stream
+        self.has_ended = False
+
+    async def receive(self) -> Any:
+        """The next message."""
+        return _believed(await self._stream.receive())
+
+    async def aclose(self) -> None:
+        """Stop listening."""
+        await self._stream.aclose()
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Any:
+        try:
+            return _believed(await self._stream.__anext__())
+        except StopAsyncIteration:
+            self.has_ended = True
+            raise
+
+    async def __aenter__(self) -> Self:
+        await self._stream.__aenter__()
+        return self
+
+    async def __aexit__(self, *error: object) -> Any:
+        return await self._stream.__aexit__(*error)
+
+    @property
+    def last_context(self) -> Any:
+        """The context variables of the sender, which the SDK passes on."""
+        return getattr(self._stream, "last_context", None)
+
+
+class Connection:
+    """A session with one server on one event loop, in the keeping of a task of its own.
+
+    The SDK's contexts must be left by the task that entered them, and calls come and go.
+    """
+
+    def __init__(self, name: str, server: Server, *, connect_timeout_s: float) -> None:
+        self._name = name
+        self._server = server
+        self._connect_timeout_s = connect_timeout_s
+        self._opening = asyncio.Lock()
+        self._client: Client | None = None
+        self._incoming: Watched | None = None
+        self._keeper: asyncio.Task[None] | None = None
+        self._released = asyncio.Event()
+
+    async def client(self) -> Client:
+        """A client whose server was there when last heard of. Raises ToolError."""
+        async with self._opening:
+            if self._client is None or self._has_ended:
+                await self.close()
+                self._client = await self._open()
+            return self._client
+
+    async def close(self) -> None:
+        """End the session; the next call opens another."""
+        keeper, self._keeper, self._client = self._keeper, None, None
+        self._released.set()
+        if keeper is not None:
+            await asyncio.wait({keeper})
+
+    def lost(self, client: Client) -> None:
+        """Take note that this client's server is gone; a later one's is not."""
+        if client is self._client:
+            self._client = None
+
+    def _ended(self, keeper: asyncio.Task[None]) -> None:
+        """A session ends with an exception when its server is lost, and whoever called has heard of it."""
+        if not keeper.cancelled() and (error := keeper.exception()) is not None:
+            log.info("mcp_session_ended", server=self._name, reason=reason_of(error))
+
+    @property
+    def _has_ended(self) -> bool:
+        return self._keeper is None or self._keeper.done() or self._incoming is None or self._incoming.has_ended
+
+    async def _open(self) -> Client:
+        opened: asyncio.Future[Client] = asyncio.get_running_loop().create_future()
+        self._released = asyncio.Event()
+        keeper = self._keeper = asyncio.create_task(self._keep(opened, self._released), name=f"mcp {self._name}")
+        keeper.add_done_callback(self._ended)
+        either: set[asyncio.Future[Any]] = {keeper, opened}
+        try:
+            await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED, timeout=self._connect_timeout_s)
+        except asyncio.CancelledError:
+            keeper.cancel()
+            raise
+        if opened.done():
+            return opened.result()
+        if not keeper.done():
+            keeper.cancel()
+            raise ToolError(f"the MCP server {self._name} did not answer within {self._connect_timeout_s:g} s")
+        raise ToolError(f"the MCP server {self._name} cannot be reached: {reason_of(keeper.exception())}")
+
+    async def _keep(self, opened: asyncio.Future[Client], released: asyncio.Event) -> None:
+        async with Client(self._transport()) as client:
+            opened.set_result(client)
+            await released.wait()
+
+    @asynccontextmanager
+    async def _transport(self) -> AsyncIterator[Any]:
+        async with self._streams() as (incoming, outgoing):
+            self._incoming = Watched(incoming)
+            yield self._incoming, outgoing
+
+    @asynccontextmanager
+    async def _streams(self) -> AsyncIterator[Any]:
+        server = self._server
+        if server.url is not None:
+            timeout = httpx2.Timeout(self._connect_timeout_s, read=None)  # a call has its own limit
+            async with (
+                httpx2.AsyncClient(
+                    headers={"accept-encoding": "identity"} | server.headers,
+                    timeout=timeout,
+                    event_hooks={"response": [_bound]},
+                ) as http,
+                streamable_http_client(server.url, http_client=http, max_sse_event_size=MAX_MESSAGE_BYTES) as streams,
+            ):
+                yield streams
+            return
+        guard, arguments = line_guard.guarded(server.command or "", server.args, MAX_MESSAGE_BYTES)
+        command = StdioServerParameters(command=guard, args=arguments, env=server.env or None, cwd=server.cwd)
+        # Celery replaces sys.stderr by one that has no file descriptor.
+        async with stdio_client(command, errlog=sys.__stderr__ or sys.stderr) as streams:
+            yield streams
+
+
+def _believed(message: Any) -> Any:
+    """A message in which no tool says of its results what would be costly to check."""
+    result = getattr(getattr(message, "message", None), "result", None)
+    tools = result.get("tools") if isinstance(result, dict) else None
+    for tool in tools if isinstance(tools, list) else ():
+        if isinstance(tool, dict) and "outputSchema" in tool:
+            try:
+                tool["outputSchema"] = tamed(tool["outputSchema"])
+            except TooCostly as error:
+                del tool["outputSchema"]
+                log.warning("mcp_output_schema_ignored", tool=str(tool.get("name"))[:100], reason=str(error))
+    return message
+
+
+async def _bound(response: httpx2.Response) -> None:
+    """Let no answer over HTTP be read beyond what a message may have; of an event stream the SDK bounds each event."""
+    if response.headers.get("content-encoding", "identity").strip().lower() != "identity":
+        raise httpx2.RemoteProtocolError("the server compresses its answers, which it was not asked to")
+    if not response.headers.get("content-type", "").lower().startswith("text/event-stream"):
+        response.stream = _Bounded(cast("httpx2.AsyncByteStream", response.stream))
+
+
+class _Bounded(httpx2.AsyncByteStream):
+    """The bytes of an answer, up to those of a message."""
+
+    def __init__(self, stream: httpx2.AsyncByteStream) -> None:
+        self._stream = stream
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        left = MAX_MESSAGE_BYTES
+        async for piece in self._stream:
+            left -= len(piece)
+            if left < 0:
+                raise httpx2.RemoteProtocolError(f"the server's answer has more than {MAX_MESSAGE_BYTES} bytes")
+            yield piece
+
+    async def aclose(self) -> None:
+        await self._stream.aclose()
+
+
+def reason_of(error: BaseException | None) -> str:
+    """The first thing that went wrong inside the SDK's task groups."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return f"{type(error).__name__}: {error}".removesuffix(": ")

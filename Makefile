@@ -19,7 +19,11 @@ PYTEST ?=
 # Tests mostly wait for processes: three files at a time keep two cores busy.
 TESTS_AT_ONCE ?= 3
 
-.PHONY: demo test fresh faults lint style types walls compose format bench clean help
+# For every Python and machine that the image may be built for.
+LOCKING := --quiet --upgrade --universal --python-version 3.11 --generate-hashes --no-annotate --no-emit-index-url \
+	--custom-compile-command 'make lock'
+
+.PHONY: demo test fresh faults lint style types walls compose lock audit format bench clean help
 
 demo: $(VENV)/.for-demo ## run a conversation on a local fleet; needs no key, no Docker, no Redis
 	$(BIN)/toolfleet demo
@@ -49,6 +53,13 @@ walls: $(VENV)/.for-test
 compose: $(VENV)/.for-test
 	$(BIN)/check-jsonschema --builtin-schema vendor.compose-spec docker-compose.yml
 
+lock: $(VENV)/.for-test ## pin what the image has, by version and hash, to today's
+	$(BIN)/uv pip compile $(LOCKING) --extra fast --extra flower --extra serve pyproject.toml --output-file deploy/requirements.lock
+	echo 'hatchling' | $(BIN)/uv pip compile $(LOCKING) - --output-file deploy/build.lock
+
+audit: $(VENV)/.for-test ## ask the package index what is known to be wrong with what the image has
+	$(BIN)/uv tool run pip-audit --disable-pip --require-hashes --requirement deploy/requirements.lock
+
 format: $(VENV)/.for-test ## put the code into its form
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
@@ -66,17 +77,17 @@ help: ## show this list
 # --- the environment ------------------------------------------------------------------------------------------------
 
 $(VENV)/.for-demo: pyproject.toml | $(VENV)/.made
-	$(BIN)/python -m pip install --quiet --editable '.[fast]'
+	$(BIN)/python -m pip install --quiet --editable '.[fast,local,flower]'
 	@touch $@
 
 # Dependency groups came with pip 25.1.
 $(VENV)/.for-test: pyproject.toml | $(VENV)/.made
 	$(BIN)/python -m pip install --quiet --upgrade 'pip>=25.1'
-	$(BIN)/python -m pip install --quiet --editable '.[fast,bench]' --group dev
+	$(BIN)/python -m pip install --quiet --editable '.[fast,local,flower,bench]' --group dev
 	@touch $@ $(VENV)/.for-demo
 
 $(VENV)/.for-bench: pyproject.toml | $(VENV)/.made
-	$(BIN)/python -m pip install --quiet --editable '.[fast,bench]'
+	$(BIN)/python -m pip install --quiet --editable '.[fast,local,flower,bench]'
 	@touch $@ $(VENV)/.for-demo
 
 $(VENV)/.made:

@@ -20,7 +20,7 @@ from pathlib import Path
 
 from account import reachable
 from extras import EXTRAS, check_extra
-from install import build_wheel, check_image
+from install import build_wheel
 from pythons import Python, pythons_here
 from smoke import Smoke
 from typed import check_types
@@ -73,8 +73,9 @@ def check_all(folder: Path, pythons: list[Python], report: Report) -> None:
     folder.chmod(0o755)
     wheel = build_wheel(CHECKOUT, folder, pythons[0])
     newest, *others = [reachable(python, folder) for python in pythons]
-    check_commands(Smoke(wheel, *newest, folder / "newest"), report, everything=True)
-    report.check("image", lambda: check_image(CHECKOUT, folder / "image", *newest))
+    smoke = Smoke(wheel, *newest, folder / "newest")
+    check_commands(smoke, report, everything=True)
+    report.check("image", lambda: smoke.image(CHECKOUT))
     report.check("types", lambda: check_types(wheel, folder / "typed", *newest))
     for extra, modules in EXTRAS.items():
         report.check(f"[{extra}]", partial(check_extra, extra, modules, wheel, folder / f"venv-{extra}", newest))

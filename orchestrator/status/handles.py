@@ -196,7 +196,7 @@ class Handles:
         own = [asked for asked in found if asked.result is None]
         if not own or (len(own) < len(found) and not until_all):
             return
-        waiting = [asyncio.ensure_future(self._awaited(asked, wait_s)) for asked in own]
+        waiting = [asyncio.ensure_future(self._awaited(asked, wait_s)) for asked in own]  # watched: awaited below
         try:
             await asyncio.wait(
                 waiting, return_when=asyncio.ALL_COMPLETED if until_all else asyncio.FIRST_COMPLETED, timeout=wait_s

@@ -56,6 +56,7 @@ async def submit(
     ALREADY if the call has a job or a result. Waits for Redis and is not cancelled: what was started elsewhere must not
     be forgotten, nor its call be handed to another worker.
     """
+    # watched: its result is returned below
     submitting = asyncio.ensure_future(_submit(client, settings, seal, delivery, job))
     while not submitting.done():
         with suppress(asyncio.CancelledError):

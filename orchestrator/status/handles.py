@@ -149,7 +149,7 @@ class Handles:
     async def record(self, handle: str) -> HandleRecord | None:
         """What a handle stands for, whoever asks; None once its record has ended. Raises StoreUnreachable."""
         text = await self._client.get(self._settings.keys.handle(handle))
-        return HandleRecord.model_validate_json(text) if text else None
+        return HandleRecord.read(text)
 
     async def find(self, handle: str, run_id: str, tasks: Tasks = NO_TASKS) -> HandleRecord | None:
         """The record of a run's own handle; None for any other, so that a stranger learns nothing.

@@ -11,7 +11,7 @@ import secrets
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import orjson
 import redis.asyncio
@@ -148,8 +148,7 @@ class Handles:
 
     async def record(self, handle: str) -> HandleRecord | None:
         """What a handle stands for, whoever asks; None once its record has ended. Raises StoreUnreachable."""
-        text = await self._client.get(self._settings.keys.handle(handle))
-        return HandleRecord.read(text)
+        return HandleRecord.read(cast("bytes | None", await self._client.get(self._settings.keys.handle(handle))))
 
     async def find(self, handle: str, run_id: str, tasks: Tasks = NO_TASKS) -> HandleRecord | None:
         """The record of a run's own handle; None for any other, so that a stranger learns nothing.

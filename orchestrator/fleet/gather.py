@@ -188,9 +188,9 @@ class Gatherer:
 
     async def drop_forgotten(self) -> None:
         """Remove the results that `forget` was told of."""
-        while self._forgotten:
-            some, self._forgotten = self._forgotten[:READ_COUNT], self._forgotten[READ_COUNT:]
+        while some := self._forgotten[:READ_COUNT]:
             await self._client.unlink(*(self._settings.keys.result(call_id) for call_id in some))
+            del self._forgotten[: len(some)]
 
     async def look_up(self, call_ids: Iterable[str]) -> None:
         """Give expected calls the results that are stored. Raises StoreUnreachable."""

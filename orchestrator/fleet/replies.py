@@ -123,8 +123,8 @@ class ReplyReader:
                     heard += len(entries)
                 if heard and (heard >= READ_COUNT or time.monotonic() - trimmed_s > TRIM_EVERY_S):
                     # What was heard is settled in the store too; the stream need not keep it.
+                    heard, trimmed_s = 0, time.monotonic()  # before: a server that refuses is not asked at once again
                     await self._client.xtrim(self._replies, minid=_after(self._last_id), approximate=False)
-                    heard, trimmed_s = 0, time.monotonic()
             except COMMAND_FAILED as error:
                 self._was_away = True
                 log.warning("replies_unreadable", error=str(error))
@@ -159,10 +159,10 @@ class ReplyReader:
         while not self._closing:
             await asyncio.sleep(SWEEP_S)
             try:
-                await self._gatherer.drop_forgotten()
                 await self._gatherer.look_up_older(SWEEP_S)
                 for run_id in self._gatherer.due(time.time()):
                     self._listener.notify(run_id)
+                await self._gatherer.drop_forgotten()  # last: a server that refuses writes can still be read
             except COMMAND_FAILED as error:
                 log.warning("results_unreadable", error=str(error))
 

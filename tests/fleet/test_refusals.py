@@ -21,6 +21,7 @@ from toolfleet.testing import FaultyServer
 
 REFUSED_FOR_S = 1.0
 WAIT_S = 60
+CLIENT = {"name": "tests", "version": "1"}
 REFUSALS = ["out_of_memory", "without_replicas", "as_replica", "unable_to_save"]
 
 
@@ -111,7 +112,7 @@ async def test_all_that_python_can_ask_for_waits_or_says_that_the_store_refuses(
         lambda: orchestrator.cancel(waits),
         lambda: orchestrator.resume(ended.run_id, "again"),
         lambda: orchestrator.get(ended.run_id),
-        lambda: orchestrator.runs(),
+        orchestrator.runs,
         lambda: orchestrator.calls(ended.run_id),
         lambda: orchestrator.delete(ended.run_id),
     )
@@ -149,13 +150,26 @@ async def test_every_route_waits_or_answers_503_with_when_to_come_again(server, 
         client = api.client
         run_id = await api.begin(question("echo", value=1))
         await api.ended(run_id)
+        other_id = await api.begin(question("echo", value=1))
+        await api.ended(other_id)
+        slow_id = await api.begin(question("wait", seconds=30))
         asked = {"question": question("echo", value=2)}
-        messages = {"model": "x", "messages": [{"role": "user", "content": question("echo", value=3)}]}
+        messages = {"model": "function", "messages": [{"role": "user", "content": question("echo", value=3)}]}
         initialize = {
             "jsonrpc": "2.0",
             "id": 1,
             "method": "initialize",
-            "params": {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}},
+            "params": {
+                "protocolVersion": "2025-06-18",
+                "capabilities": {},
+                "clientInfo": {"name": "t", "version": "1"},
+            },
+        }
+        call = {
+            "jsonrpc": "2.0",
+            "id": 2,
+            "method": "tools/call",
+            "params": {"name": "echo", "arguments": {"value": 5}},
         }
         accepts = {"accept": "application/json, text/event-stream"}
         responses = await while_refused(
@@ -163,17 +177,19 @@ async def test_every_route_waits_or_answers_503_with_when_to_come_again(server, 
             how,
             lambda: client.post("/v1/runs", json=asked),
             lambda: client.post("/v1/runs", json=asked, headers={"idempotency-key": f"key-{how}"}),
-            lambda: client.post("/v1/tools/echo", json={"arguments": {"value": 1}}),
-            lambda: client.post("/v1/tools/echo", json={"arguments": {"value": 1}, "patience_s": 0}),
+            lambda: client.post("/v1/tools/echo/call", json={"arguments": {"value": 1}}),
+            lambda: client.post("/v1/tools/echo/call", json={"arguments": {"value": 1}, "patience_s": 0}),
             lambda: client.post("/v1/chat/completions", json=messages),
-            lambda: client.post("/v1/responses", json={"model": "x", "input": question("echo", value=4)}),
+            lambda: client.post("/v1/responses", json={"model": "function", "input": question("echo", value=4)}),
             lambda: client.get("/v1/runs"),
             lambda: client.get(f"/v1/runs/{run_id}"),
-            lambda: client.post(f"/v1/runs/{run_id}/resume", json={"question": "again"}),
+            lambda: client.post(f"/v1/runs/{run_id}/messages", json={"question": "again"}),
             lambda: client.get("/v1/workers"),
             lambda: client.get("/v1/models"),
             lambda: client.post("/mcp", json=initialize, headers=accepts),
-            lambda: client.delete(f"/v1/runs/{run_id}"),
+            lambda: client.post("/mcp", json=call, headers=accepts),
+            lambda: client.delete(f"/v1/runs/{other_id}"),
+            lambda: client.post(f"/v1/runs/{slow_id}/cancel", json={}),
         )
         for response in responses:
             assert isinstance(response, httpx.Response), response

@@ -78,8 +78,9 @@ def raise_in_our_words(error: RedisError, address: str) -> NoReturn:
     """Raise StoreUnreachable for what waiting or an operator can mend, and any other error as it is."""
     said = str(error).rpartition(_PIPELINE_SAYS)[2]
     code = _CODE.search(said)
-    of_its_code = _BY_CODE[code[1]] if code else None
-    text = next((text for kind, text in _BY_KIND if isinstance(error, kind)), of_its_code)
+    of_its_kind = next((text for kind, text in _BY_KIND if isinstance(error, kind)), None)
+    # What the server has said itself comes first: redis-py makes lost connections of some refusals.
+    text = _BY_CODE[code[1]] if code else of_its_kind
     if text is None:
         raise error
     family = StoreUnreachable if text in {_AWAY, _ANOTHER} else StoreRefuses

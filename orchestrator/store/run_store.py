@@ -243,8 +243,10 @@ class RunStore:
         found: list[Head] = []
         more = True
         while more and len(found) < skipped + wanted:
-            more, page = await self._page(listed, position, PAGE if is_sifted else min(PAGE, wanted - len(found)))
-            position += len(page)
+            more, listed_still, page = await self._page(
+                listed, position, PAGE if is_sifted else min(PAGE, wanted - len(found))
+            )
+            position += listed_still
             found += (head for head in page if is_wanted(head))
         return found[skipped : skipped + wanted]
 
@@ -285,8 +287,11 @@ class RunStore:
         """Return the list that holds the runs of a tenant; runs without one are in that of all only."""
         return self._keys.runs_of(tenant) if tenant else self._keys.runs()
 
-    async def _page(self, listed: str, offset: int, limit: int) -> tuple[bool, list[Head]]:
-        """Return whether there may be more, and the heads of so many runs. Runs that are gone leave the list."""
+    async def _page(self, listed: str, offset: int, limit: int) -> tuple[bool, int, list[Head]]:
+        """Return whether there may be more, how many of so many runs stay in the list, and the heads that can be read.
+
+        Runs that are gone leave the list.
+        """
         ids = cast("list[bytes]", await self._client.zrevrange(listed, offset, offset + limit - 1))
         pipeline = self._client.pipeline(transaction=False)
         for run_id in ids:
@@ -295,7 +300,7 @@ class RunStore:
         if gone := [run_id for run_id, head in zip(ids, found, strict=True) if not head]:
             await self._client.zrem(listed, *gone)
         heads = (_head(text_of(run_id), head) for run_id, head in zip(ids, found, strict=True) if head)
-        return bool(ids), [head for head in heads if head is not None]
+        return bool(ids), len(ids) - len(gone), [head for head in heads if head is not None]
 
     async def delete(self, run_id: str) -> bool:
         """Delete a run; False when there was none. Raises StoreUnreachable.

@@ -172,6 +172,8 @@ async def test_every_route_waits_or_answers_503_with_when_to_come_again(server, 
             "params": {"name": "echo", "arguments": {"value": 5}},
         }
         accepts = {"accept": "application/json, text/event-stream"}
+        begun = await client.post("/mcp", json=initialize, headers=accepts)
+        in_session = {**accepts, "mcp-session-id": begun.headers["mcp-session-id"]}
         responses = await while_refused(
             server,
             how,
@@ -187,7 +189,7 @@ async def test_every_route_waits_or_answers_503_with_when_to_come_again(server, 
             lambda: client.get("/v1/workers"),
             lambda: client.get("/v1/models"),
             lambda: client.post("/mcp", json=initialize, headers=accepts),
-            lambda: client.post("/mcp", json=call, headers=accepts),
+            lambda: client.post("/mcp", json=call, headers=in_session),
             lambda: client.delete(f"/v1/runs/{other_id}"),
             lambda: client.post(f"/v1/runs/{slow_id}/cancel", json={}),
         )

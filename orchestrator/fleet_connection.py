@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import secrets
 import socket
+from collections.abc import Mapping
 from contextlib import AsyncExitStack
 from typing import Self
 
@@ -18,6 +19,7 @@ from toolfleet.orchestrator.fleet.catalog import Catalog
 from toolfleet.orchestrator.store.conversations import Conversations
 from toolfleet.orchestrator.wiring import Config, Services, find_redis, open_services
 from toolfleet.settings import Settings
+from toolfleet.supervision import Supervisor
 from toolfleet.wire import Seal
 
 
@@ -88,6 +90,19 @@ class FleetConnection:
     def conversations(self) -> Conversations:
         """Which run of a conversation was its last. Raises NotOpen."""
         return self._services.conversations
+
+    @property
+    def ailing(self) -> Mapping[str, str]:
+        """Which of the listeners that it lives by are down now, and why; empty while it is well. Raises NotOpen.
+
+        What is down begins again by itself. Meanwhile calls and runs may take longer, and nothing of them is lost.
+        """
+        return self._services.supervisor.ailing
+
+    @property
+    def supervisor(self) -> Supervisor:
+        """What keeps up its listeners, and those of a door before it. Raises NotOpen."""
+        return self._services.supervisor
 
     @property
     def dispatched(self) -> int:

@@ -22,6 +22,7 @@ from toolfleet.misspelt import exact
 from toolfleet.orchestrator.errors import NotHere
 from toolfleet.orchestrator.options import RunOptions
 from toolfleet.orchestrator.run.value import Run
+from toolfleet.supervision import start_thread
 
 T = TypeVar("T")
 
@@ -100,9 +101,8 @@ class _Background:
 
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="toolfleet-loop", daemon=True)
         self._open: dict[Openable, asyncio.Task[Openable]] = {}
-        self._thread.start()
+        self._thread = start_thread("toolfleet-loop", self._loop.run_forever)
 
     def do(self, orchestrator: Opened, ask: Callable[[Opened], Coroutine[Any, Any, T]]) -> T:
         if threading.current_thread() is self._thread:
@@ -142,6 +142,7 @@ class _Background:
         opening = self._open.get(orchestrator)
         if opening is None:
             _opened_in[orchestrator] = os.getpid()
+            # watched: whoever asks for the orchestrator awaits it
             opening = self._open[orchestrator] = asyncio.create_task(orchestrator.__aenter__())
         try:
             await asyncio.shield(opening)

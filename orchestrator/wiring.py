@@ -55,6 +55,7 @@ from toolfleet.orchestrator.tools.interceptors import RequestedToolCall
 from toolfleet.orchestrator.tools.offer import Offering, ToolProvider
 from toolfleet.orchestrator.tools.tool_search import ToolSearch
 from toolfleet.settings import Settings
+from toolfleet.supervision import Supervisor
 from toolfleet.wire import Seal
 
 
@@ -82,6 +83,7 @@ class Config:
 class Services:
     """What an open orchestrator works with."""
 
+    supervisor: Supervisor
     catalog: Catalog
     conversations: Conversations
     dispatcher: Dispatcher
@@ -143,10 +145,12 @@ async def open_services(
     """Connect, and build every service; `stack` closes them, and the model. Raises StoreUnreachable, OtherSecret."""
     base = await _connect(stack, settings, seal, orchestrator_id, config)
     parts = _build_parts(stack, base)
+    supervisor = Supervisor()
     runs = Runs(parts.store, parts.calls.gatherer, orchestrator_id, _build_loop(stack, base, parts))
-    await _begin_to_work(stack, base, parts, runs)
+    await _begin_to_work(stack, base, parts, runs, supervisor)
     overview = Overview(base.shared, settings, seal)
     return Services(
+        supervisor=supervisor,
         catalog=base.catalog,
         conversations=Conversations(base.shared, settings),
         dispatcher=parts.calls.dispatcher,
@@ -239,7 +243,9 @@ def _build_loop(stack: AsyncExitStack, base: _Connected, parts: _Parts) -> TurnL
     )
 
 
-async def _begin_to_work(stack: AsyncExitStack, base: _Connected, parts: _Parts, runs: Runs) -> None:
+async def _begin_to_work(
+    stack: AsyncExitStack, base: _Connected, parts: _Parts, runs: Runs, supervisor: Supervisor
+) -> None:
     """Listen for results, then take over runs: from here on, others know of this orchestrator."""
     replies = ReplyReader(
         base.client,
@@ -249,6 +255,7 @@ async def _begin_to_work(stack: AsyncExitStack, base: _Connected, parts: _Parts,
         gatherer=parts.calls.gatherer,
         listener=runs,
         on_return=base.catalog.remember,
+        supervisor=supervisor,
     )
     replies.start()
     stack.push_async_callback(replies.aclose)
@@ -258,6 +265,7 @@ async def _begin_to_work(stack: AsyncExitStack, base: _Connected, parts: _Parts,
         base.orchestrator_id,
         model=base.config.model_name if base.config.adopts else None,
         on_adopted=runs.work_on_adopted,
+        supervisor=supervisor,
     )
     await leases.start()
     # Closed in reverse: the runs at work reach a stored state first, then all of them are given up.

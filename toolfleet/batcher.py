@@ -9,6 +9,8 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Generic, TypeVar
 
+from toolfleet.supervision import failed
+
 Item = TypeVar("Item")
 Outcome = TypeVar("Outcome")
 
@@ -29,7 +31,7 @@ class Batcher(Generic[Item, Outcome]):
         outcome: asyncio.Future[Outcome] = loop.create_future()
         self._waiting.append((item, outcome))
         if self._sending is None:
-            self._sending = loop.create_task(self._send_all())
+            self._sending = loop.create_task(self._send_all())  # watched: `_send_batch` lets nothing pass
         return outcome
 
     def add_all(self, items: Sequence[Item]) -> asyncio.Future[Outcome]:
@@ -53,12 +55,14 @@ class Batcher(Generic[Item, Outcome]):
     async def _send_batch(self, batch: Sequence[tuple[Item, asyncio.Future[Outcome] | None]]) -> None:
         try:
             outcomes = await self._send([item for item, _ in batch])
-        except Exception as error:
-            # A bug, as `send` waits out what may pass. Whoever waits must not do so for ever.
+        except Exception as error:  # noqa: BLE001  # told to whoever waits
+            # A bug, as `send` waits out what may pass. Whoever waits must not do so for ever, nor what comes next.
+            failed("batch", error)
             for _, future in batch:
                 if future is not None and not future.done():
                     future.set_exception(error)
-            raise
+                    future.exception()  # it is told, also where nobody waits
+            return
         for (_, future), outcome in zip(batch, outcomes, strict=True):
             if future is not None and not future.done():
                 future.set_result(outcome)

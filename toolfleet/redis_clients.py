@@ -6,6 +6,7 @@ wrong (a bug), that a group is missing, or that a script is not loaded yet, whic
 
 from __future__ import annotations
 
+import re
 from typing import Any, Final, NoReturn, Self
 
 import redis
@@ -21,6 +22,7 @@ from redis.exceptions import (
     OutOfMemoryError,
     ReadOnlyError,
     RedisError,
+    TryAgainError,
 )
 
 from toolfleet.errors import StoreRefuses, StoreUnreachable
@@ -32,26 +34,41 @@ Redis answers."""
 # Each stands behind "Redis at …".
 _AWAY: Final = "does not answer ({said}); start it, or set TOOLFLEET_REDIS_URL"
 _ANOTHER: Final = "does not speak Redis's protocol ({said}); set TOOLFLEET_REDIS_URL"
+_LOADING: Final = "cannot be used yet: {said}; wait until it has read its data"
+_FULL: Final = "refuses writes: {said}; raise its maxmemory, or remove what fills it"
+_REPLICA: Final = "refuses writes: {said}; set TOOLFLEET_REDIS_URL to its primary"
+_NOT_WHOLE: Final = "refuses commands: {said}; wait until it is whole again, or see its log"
 _REFUSED: Final = "refused us: {said}; check user and password in TOOLFLEET_REDIS_URL"
 
 # The more special kinds come first: two of them are ConnectionErrors to redis-py.
 _BY_KIND: Final[tuple[tuple[type[RedisError], str], ...]] = (
     (AuthenticationError, _REFUSED),
     (NoPermissionError, _REFUSED),
-    (BusyLoadingError, "cannot be used yet: {said}; wait until it has read its data"),
+    (BusyLoadingError, _LOADING),
     (redis.ConnectionError, _AWAY),
     (redis.TimeoutError, _AWAY),
     (InvalidResponse, _ANOTHER),
-    (OutOfMemoryError, "refuses writes: {said}; raise its maxmemory, or remove what fills it"),
-    (ReadOnlyError, "refuses writes: {said}; set TOOLFLEET_REDIS_URL to its primary"),
-    (ClusterDownError, "refuses commands: {said}; wait until it is whole again, or see its log"),
+    (OutOfMemoryError, _FULL),
+    (ReadOnlyError, _REPLICA),
+    (ClusterDownError, _NOT_WHOLE),
+    (TryAgainError, _NOT_WHOLE),
 )
 
-# Refusals that redis-py has no class for, by the word that they begin with.
+# Refusals that redis-py has no class for, by the word that they begin with; and those of scripts, where older servers
+# say the word behind others.
 _BY_CODE: Final = {
+    "BUSY": "is busy with a script: {said}; wait, or see what runs there",
+    "CLUSTERDOWN": _NOT_WHOLE,
+    "LOADING": _LOADING,
+    "MASTERDOWN": _NOT_WHOLE,
     "MISCONF": "refuses writes: {said}; see its log, and the room on its disk",
     "NOREPLICAS": "refuses writes: {said}; start its replicas, or lower its min-replicas-to-write",
+    "OOM": _FULL,
+    "READONLY": _REPLICA,
+    "UNBLOCKED": _REPLICA,
+    "WRONGTYPE": "holds something else where this fleet keeps its own: {said}; give the fleet a database of its own",
 }
+_CODE: Final = re.compile(rf"(?:^|[\s-])({'|'.join(_BY_CODE)})\s")
 
 _PIPELINE_SAYS: Final = "of pipeline caused error: "
 """What redis-py puts before the server's words, behind the command with its arguments, which are nobody's business."""
@@ -60,8 +77,10 @@ _PIPELINE_SAYS: Final = "of pipeline caused error: "
 def raise_in_our_words(error: RedisError, address: str) -> NoReturn:
     """Raise StoreUnreachable for what waiting or an operator can mend, and any other error as it is."""
     said = str(error).rpartition(_PIPELINE_SAYS)[2]
-    of_its_code = _BY_CODE.get(said.partition(" ")[0])
-    text = next((text for kind, text in _BY_KIND if isinstance(error, kind)), of_its_code)
+    code = _CODE.search(said)
+    of_its_kind = next((text for kind, text in _BY_KIND if isinstance(error, kind)), None)
+    # What the server has said itself comes first: redis-py makes lost connections of some refusals.
+    text = _BY_CODE[code[1]] if code else of_its_kind
     if text is None:
         raise error
     family = StoreUnreachable if text in {_AWAY, _ANOTHER} else StoreRefuses

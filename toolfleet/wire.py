@@ -1,6 +1,8 @@
 """What travels: signed JSON text, both ways. Nothing unsigned, altered or misdirected passes `open_call`.
 
-HMAC-SHA256 (RFC 2104) over a purpose and the exact bytes, so that a result can never pass for a call. This module
+HMAC-SHA256 (RFC 2104) over a purpose and the exact bytes, so that a result can never pass for a call. A field that a
+record does not have is not looked at: only who has the secret can have written it, and a newer version of ours adds
+what may be left out. What may not be left out is another version of the record (`v`), which is refused. This module
 must not know Celery or Redis.
 """
 
@@ -8,6 +10,7 @@ from __future__ import annotations
 
 import hmac
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Final, NamedTuple, TypeVar
 
 from pydantic import ValidationError
@@ -23,7 +26,12 @@ _CALL, _RESULT, _PROGRESS = b"toolfleet.call\0", b"toolfleet.result\0", b"toolfl
 _JOB, _CHECKPOINT = b"toolfleet.job\0", b"toolfleet.checkpoint\0"
 _GRANT = b"toolfleet.artifact-grant\0"
 _MEMBER = b"toolfleet.member\0"
+_ANNOUNCEMENT = b"toolfleet.announcement\0"
+AT_DIGITS: Final = 15
 _CALLBACK, _API_KEY = b"toolfleet.callback\0", b"toolfleet.api-key\0"
+_READ_RESULT = partial(TOOL_RESULT.validate_json, extra="ignore")
+_READ_PROGRESS = partial(Progress.model_validate_json, extra="ignore")
+_READ_JOB = partial(JobRecord.model_validate_json, extra="ignore")
 
 
 class Trust(NamedTuple):
@@ -76,7 +84,7 @@ class Seal:
             raise Refused("too large")
         self._check(_CALL, text.encode(), mac)
         try:
-            return ToolCall.model_validate_json(text)
+            return ToolCall.model_validate_json(text, extra="ignore")
         except ValidationError:
             raise Refused("wrong version or shape") from None
 
@@ -95,7 +103,7 @@ class Seal:
 
     def open_result(self, sealed: bytes, call_id: str) -> Returned | Failed | Submitted:
         """Return the result in sealed bytes. Raises Refused when it is not the fleet's, or not this call's."""
-        return self._open(sealed, _RESULT + call_id.encode() + b"\0", TOOL_RESULT.validate_json)
+        return self._open(sealed, _RESULT + call_id.encode() + b"\0", _READ_RESULT)
 
     def close_progress(self, progress: Progress, call_id: str) -> bytes:
         """Progress of a call as bytes for Redis, sealed like a result."""
@@ -104,7 +112,7 @@ class Seal:
 
     def open_progress(self, sealed: bytes, call_id: str) -> Progress:
         """Return the progress in sealed bytes. Raises Refused."""
-        return self._open(sealed, _PROGRESS + call_id.encode() + b"\0", Progress.model_validate_json)
+        return self._open(sealed, _PROGRESS + call_id.encode() + b"\0", _READ_PROGRESS)
 
     def close_job(self, job: JobRecord, call_id: str) -> bytes:
         """Return the job that a call waits for as bytes for Redis, sealed like a result."""
@@ -113,7 +121,7 @@ class Seal:
 
     def open_job(self, sealed: bytes, call_id: str) -> JobRecord:
         """Return the job in sealed bytes. Raises Refused."""
-        return self._open(sealed, _JOB + call_id.encode() + b"\0", JobRecord.model_validate_json)
+        return self._open(sealed, _JOB + call_id.encode() + b"\0", _READ_JOB)
 
     def close_checkpoint(self, text: bytes, call_id: str) -> bytes:
         """Return a checkpoint, already JSON, as bytes for Redis, sealed like a result."""
@@ -150,6 +158,16 @@ class Seal:
         """Which way calls and results could pass between us and the member that shows these proofs."""
         own = self.proofs(member)
         return Trust(believes=_is_among(proofs[:1], own), is_believed=_is_among(own[:1], proofs))
+
+    def close_announcement(self, text: bytes, worker: str, at_ms: int) -> bytes:
+        """Return what a worker announces as bytes for Redis: sealed for this name, and for this moment."""
+        said = b"%0*d" % (AT_DIGITS, at_ms) + text
+        return self._sign(_ANNOUNCEMENT + worker.encode() + b"\0", said).encode() + said
+
+    def open_announcement(self, sealed: bytes, worker: str) -> tuple[int, bytes]:
+        """Return when (ms, by the server's clock) and what a worker has announced. Raises Refused."""
+        said = self._open(sealed, _ANNOUNCEMENT + worker.encode() + b"\0", bytes)
+        return int(said[:AT_DIGITS]), said[AT_DIGITS:]
 
     def close_grant(self, text: bytes, run_id: str, artifact: str) -> bytes:
         """Return what a run may know of an artifact as bytes for Redis, sealed like a result, for this run only."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from celery import Celery
@@ -16,6 +16,7 @@ from celery import Celery
 from toolfleet.broker import celery_app, tool_queue
 from toolfleet.interceptors import ToolInterceptor
 from toolfleet.settings import Settings, read_settings
+from toolfleet.supervision import Supervisor
 from toolfleet.tool import Tool
 from toolfleet.toolbox import load_tools
 from toolfleet.workers.celery.announce import AnnounceTools
@@ -40,6 +41,7 @@ class Fleet:
     settings: Settings
     tools: Mapping[str, Tool[..., Any]]
     interceptors: tuple[ToolInterceptor, ...] = ()
+    supervisor: Supervisor = field(default_factory=Supervisor)
 
 
 def worker_app(

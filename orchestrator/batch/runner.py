@@ -84,6 +84,7 @@ class BatchRunner:
                         continue
                     await slots.acquire()
                     written = asyncio.Event()
+                    # watched: the group raises what it raises
                     tasks.create_task(self._do(line, before, written, slots))
                     before = written if self._manner.ordered else None
         except ExceptionGroup as failures:

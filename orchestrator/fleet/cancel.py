@@ -12,11 +12,17 @@ from typing import Final, NamedTuple
 
 import redis.asyncio
 from celery import Celery
+from kombu.exceptions import KombuError
+from redis.exceptions import RedisError
 
 from toolfleet.calls import Failed, FailureKind
+from toolfleet.connections import address
+from toolfleet.errors import BrokerUnreachable, Refused
 from toolfleet.jobs import request_cancel
 from toolfleet.keys import RESULT_TTL_S
+from toolfleet.redis_clients import raise_in_our_words
 from toolfleet.settings import Settings
+from toolfleet.skipped import skip
 from toolfleet.wire import Seal
 
 REVOKE_AT_ONCE: Final = 500
@@ -42,18 +48,36 @@ class Canceller:
         self._broadcasting = asyncio.Lock()
 
     async def cancel(self, calls: Sequence[CancelRequest]) -> None:
-        """Tell whoever has these calls, or will get them. Returns when they were told. Raises StoreUnreachable."""
+        """Tell whoever has these calls, or will get them. Returns when they were told.
+
+        Raises StoreUnreachable, BrokerUnreachable.
+        """
         if not calls:
             return
         await self._mark(calls)
         for call in calls:
-            await request_cancel(self._client, self._settings, self._seal, call.call_id)
+            await self._call_off_job(call.call_id)
         ids = [call.call_id for call in calls]
         for start in range(0, len(ids), REVOKE_AT_ONCE):
             # A broadcast blocks on the broker's socket, so it is sent from a thread; from one at a time, because
             # kombu's pools of producers and connections lock each other out when several threads fill them at once.
             async with self._broadcasting:
-                await asyncio.to_thread(self._app.control.revoke, ids[start : start + REVOKE_AT_ONCE], terminate=True)
+                await asyncio.to_thread(self._revoke, ids[start : start + REVOKE_AT_ONCE])
+
+    async def _call_off_job(self, call_id: str) -> None:
+        try:
+            await request_cancel(self._client, self._settings, self._seal, call_id)
+        except Refused as refusal:  # what cannot be opened is no job
+            skip("job", str(refusal), call_id=call_id)
+
+    def _revoke(self, ids: Sequence[str]) -> None:
+        broker = address(self._app.conf.broker_url)
+        try:
+            self._app.control.revoke(ids, terminate=True)
+        except RedisError as error:
+            raise_in_our_words(error, broker)
+        except (KombuError, OSError) as error:
+            raise BrokerUnreachable(f"the broker at {broker} took no cancellation: {error}") from error
 
     async def end_unstarted(self, calls: Iterable[CancelRequest]) -> None:
         """Give marked calls that wait in a queue their result, unless they have one: they will never start."""

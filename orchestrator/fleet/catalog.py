@@ -10,7 +10,7 @@ from typing import Final
 
 import redis.asyncio
 
-from toolfleet.catalog import Announcement, LiveWorkers, nobody_serves, offered_by
+from toolfleet.catalog import Announcement, Live, LiveWorkers, nobody_serves, offered_by
 from toolfleet.errors import StoreUnreachable
 from toolfleet.keys import ANNOUNCEMENT_TTL_S
 from toolfleet.lanes import Routes
@@ -35,9 +35,9 @@ class Catalog:
     """The tools of the fleet, as of at most a second ago."""
 
     def __init__(self, client: redis.asyncio.Redis, settings: Settings) -> None:
-        self._live = LiveWorkers(client, settings.keys)
         self._settings = settings
         self._seal = Seal(settings)
+        self._live = LiveWorkers(client, settings.keys, self._seal)
         self._strangers: list[str] = []
         self._workers: list[Announcement] = []
         self._routes = Routes()
@@ -69,13 +69,13 @@ class Catalog:
         """
         self._remembers_until = time.monotonic() + ANNOUNCEMENT_TTL_S
 
-    async def _read(self) -> list[Announcement]:
+    async def _read(self) -> Live:
         try:
-            return await self.workers()
+            return await self.live()
         except StoreUnreachable:
-            workers = await while_it_may_be_away(self.workers, for_s=RETRY_FOR_S)
+            live = await while_it_may_be_away(self.live, for_s=RETRY_FOR_S)
             self.remember()  # whoever else notices the outage may be later
-            return workers
+            return live
 
     def _with_remembered(self, workers: list[Announcement]) -> list[Announcement]:
         if time.monotonic() >= self._remembers_until:
@@ -95,20 +95,24 @@ class Catalog:
         return time.monotonic() - self._read_at >= MAX_AGE_S
 
     async def workers(self) -> list[Announcement]:
-        """Return every live worker, by name. Raises StoreUnreachable."""
+        """Return every live worker that has our secret, by name. Raises StoreUnreachable."""
+        return (await self.live()).ours
+
+    async def live(self) -> Live:
+        """Return every live worker, and who else there is. Raises StoreUnreachable."""
         return await self._live.read()
 
     async def check_secret(self) -> None:
         """Raise OtherSecret when no live worker would run our calls. Raises StoreUnreachable."""
-        self._keep_ours(await self.workers())
+        self._keep_ours(await self.live())
 
-    def _keep_ours(self, workers: list[Announcement]) -> list[Announcement]:
-        strangers = must_be_ours({each.worker: each.proofs for each in workers}, self._seal)
+    def _keep_ours(self, live: Live) -> list[Announcement]:
+        strangers = must_be_ours(live.proofs, self._seal)
         if strangers and strangers != self._strangers:
             # They take calls from the queues that others could have run.
             log.warning("workers_with_another_secret", workers=strangers, remedy=complaint(strangers))
         self._strangers = strangers
-        return [each for each in workers if each.worker not in strangers]
+        return [each for each in live.ours if each.worker not in strangers]
 
     async def choose(self, names: Iterable[str] | None) -> dict[str, ToolSpec]:
         """Return the named tools, or all. Raises UnknownTool for a name that no live worker serves."""

@@ -23,6 +23,7 @@ from toolfleet.orchestrator.fleet.alarms import Alarms
 from toolfleet.orchestrator.fleet.barrier import Barrier
 from toolfleet.redis_clients import COMMAND_FAILED
 from toolfleet.settings import Settings
+from toolfleet.skipped import skip
 from toolfleet.wire import Seal
 
 log = FactLog("toolfleet.orchestrator")
@@ -134,7 +135,10 @@ class Gatherer:
         try:
             sealed = cast("bytes | None", await self._client.get(self._settings.keys.result(call_id)))
             if sealed:
-                return self._seal.open_result(sealed, call_id)
+                try:
+                    return self._seal.open_result(sealed, call_id)
+                except Refused as refusal:  # what cannot be opened is no result
+                    skip("result", str(refusal), call_id=call_id)
             if wait_s > 0:
                 await asyncio.wait([result], timeout=wait_s)
             return result.result() if result.done() else None
@@ -184,9 +188,9 @@ class Gatherer:
 
     async def drop_forgotten(self) -> None:
         """Remove the results that `forget` was told of."""
-        while self._forgotten:
-            some, self._forgotten = self._forgotten[:READ_COUNT], self._forgotten[READ_COUNT:]
+        while some := self._forgotten[:READ_COUNT]:
             await self._client.unlink(*(self._settings.keys.result(call_id) for call_id in some))
+            del self._forgotten[: len(some)]
 
     async def look_up(self, call_ids: Iterable[str]) -> None:
         """Give expected calls the results that are stored. Raises StoreUnreachable."""
@@ -213,7 +217,7 @@ class Gatherer:
         try:
             self._settle(pending, sealed)
         except Refused as refusal:
-            log.warning("result_refused", call_id=pending.call.call_id, reason=str(refusal))
+            skip("result", str(refusal), call_id=pending.call.call_id)
 
 
 def never_came_back(tool: str) -> Failed:

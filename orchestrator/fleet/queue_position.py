@@ -15,6 +15,7 @@ import redis.asyncio
 
 from toolfleet.scripts import lua
 from toolfleet.settings import Settings
+from toolfleet.skipped import text_of
 from toolfleet.streams import GROUP, RETURNED
 
 PAGE: Final = 200
@@ -73,7 +74,7 @@ class QueuePositions:
 
     async def _lanes(self, queue: str) -> list[str]:
         names = cast("set[bytes]", await self._client.smembers(self._settings.keys.lanes(queue)))
-        return sorted(name.decode() for name in names)
+        return sorted(text_of(name) for name in names)
 
     async def _look_where_it_was(self, queue: str, priority: int, call_id: str) -> QueuePosition | None:
         if (found := self._found.get(call_id)) and (position := await self._look_up_held(*found)):
@@ -116,7 +117,7 @@ class QueuePositions:
         if not pending:
             return None
         attempt = pending[0]["times_delivered"]
-        if pending[0]["consumer"].decode() != RETURNED:
+        if text_of(pending[0]["consumer"]) != RETURNED:
             return QueuePosition(is_with_worker=True, attempt=attempt)
         # Handed back, or taken from a lost worker: those are taken first, in their old order.
         earlier = await self._pending(stream, "-", f"({entry_id}", PAGE, RETURNED)
@@ -132,7 +133,7 @@ class QueuePositions:
     async def _claimed_entry(self, call_id: str) -> str:
         """Return the message that may cause the call's effect; "" without one, and for tools that may be repeated."""
         claimed = cast("bytes | None", await self._client.get(self._settings.keys.claim(call_id)))
-        return claimed.decode() if claimed else ""
+        return text_of(claimed) if claimed else ""
 
     def _remember(self, call_id: str, stream: str, entry_id: str) -> None:
         self._found[call_id] = stream, entry_id

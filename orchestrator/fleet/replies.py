@@ -20,6 +20,8 @@ from toolfleet.logs import FactLog
 from toolfleet.orchestrator.fleet.gather import Gatherer
 from toolfleet.redis_clients import COMMAND_FAILED
 from toolfleet.settings import Settings
+from toolfleet.skipped import skip, text_of
+from toolfleet.supervision import Kept, Supervisor
 from toolfleet.wire import Seal
 
 log = FactLog("toolfleet.orchestrator")
@@ -33,14 +35,14 @@ READ_COUNT: Final = 1000
 TRIM_EVERY_S: Final = 1.0
 """How long the reply stream of a quiet orchestrator keeps what was heard."""
 
+ID_CHARS: Final = 100
+"""How much of an id is logged that is none of ours."""
+
 SWEEP_S: Final = 2.0
 """How long a result can be missed when its push was lost."""
 
 RECONNECT_WAIT_S: Final = 0.2
 """How long a reader waits before it asks a server again that has just failed."""
-
-CANCEL_AGAIN_S: Final = 0.5
-"""How long a reader may take to stop before it is cancelled once more."""
 
 
 class Listener(Protocol):
@@ -76,6 +78,7 @@ class ReplyReader:
         gatherer: Gatherer,
         listener: Listener,
         on_return: Callable[[], None],
+        supervisor: Supervisor,
     ) -> None:
         """`on_return` is called when Redis answers again after it could not be read."""
         self._client = client
@@ -84,61 +87,60 @@ class ReplyReader:
         self._gatherer = gatherer
         self._listener = listener
         self._on_return = on_return
+        self._supervisor = supervisor
         self._was_away = False
-        self._tasks: list[asyncio.Task[None]] = []
+        self._last_id = b"0"
+        self._kept: list[Kept] = []
         self._closing = False
 
     def start(self) -> None:
         """Begin to read. What was pushed earlier is still in the stream, and is read first."""
-        self._tasks = [asyncio.create_task(self._read_forever()), asyncio.create_task(self._sweep_forever())]
+        self._kept = [
+            self._supervisor.keep("replies", self._read_forever),
+            self._supervisor.keep("result_sweep", self._sweep_forever),
+        ]
 
     async def aclose(self) -> None:
         """Stop reading."""
         self._closing = True
-        for task in self._tasks:
-            task.cancel()
-        # redis-py can lose a cancellation that comes together with a reply, hence the flag and the second attempt.
-        while self._tasks:
-            _, pending = await asyncio.wait(self._tasks, timeout=CANCEL_AGAIN_S)
-            self._tasks = list(pending)
-            for task in pending:
-                task.cancel()
+        await asyncio.gather(*(kept.aclose() for kept in self._kept))
 
     async def _read_forever(self) -> None:
-        last_id, heard, trimmed_s = b"0", 0, time.monotonic()
+        heard, trimmed_s = 0, time.monotonic()
         while not self._closing:
             try:
                 # After an outage one that does not wait: what it means is known at once.
                 block_ms = None if self._was_away else BLOCK_MS
-                reply = await self._client.xread({self._replies: last_id}, count=READ_COUNT, block=block_ms)
+                reply = await self._client.xread({self._replies: self._last_id}, count=READ_COUNT, block=block_ms)
                 if self._was_away:
                     self._was_away = False
                     self._on_return()
                 for _, entries in _streams(reply):
                     for entry_id, fields in entries:
-                        last_id = entry_id
+                        # Before it is heard: whatever it does to us, it does it once.
+                        self._last_id = entry_id
                         self._hear(fields)
                     heard += len(entries)
                 if heard and (heard >= READ_COUNT or time.monotonic() - trimmed_s > TRIM_EVERY_S):
                     # What was heard is settled in the store too; the stream need not keep it.
-                    await self._client.xtrim(self._replies, minid=_after(last_id), approximate=False)
-                    heard, trimmed_s = 0, time.monotonic()
+                    heard, trimmed_s = 0, time.monotonic()  # before: a server that refuses is not asked at once again
+                    await self._client.xtrim(self._replies, minid=_after(self._last_id), approximate=False)
             except COMMAND_FAILED as error:
                 self._was_away = True
                 log.warning("replies_unreadable", error=str(error))
                 await asyncio.sleep(RECONNECT_WAIT_S)
 
     def _hear(self, fields: Mapping[bytes, bytes]) -> None:
-        if b"run" in fields:
-            self._listener.notify(fields[b"run"].decode())
-            return
-        call_id = fields.get(b"c", b"").decode()
         try:
+            if b"run" in fields:
+                self._listener.notify(fields[b"run"].decode())
+                return
+            call_id = fields.get(b"c", b"").decode()
             if not self._gatherer.hear(call_id, fields):
                 self._hear_unexpected(call_id, fields)
-        except Refused as refusal:
+        except (Refused, UnicodeDecodeError) as refusal:
             # Whoever can write to Redis can push here; a call waits on for the result that its worker signed.
-            log.warning("reply_refused", call_id=call_id, reason=str(refusal))
+            skip("reply", str(refusal), call_id=text_of(fields.get(b"c", b""))[:ID_CHARS])
 
     def _hear_unexpected(self, call_id: str, fields: Mapping[bytes, bytes]) -> None:
         run_id = self._gatherer.watched_for(call_id)
@@ -157,10 +159,10 @@ class ReplyReader:
         while not self._closing:
             await asyncio.sleep(SWEEP_S)
             try:
-                await self._gatherer.drop_forgotten()
                 await self._gatherer.look_up_older(SWEEP_S)
                 for run_id in self._gatherer.due(time.time()):
                     self._listener.notify(run_id)
+                await self._gatherer.drop_forgotten()  # last: a server that refuses writes can still be read
             except COMMAND_FAILED as error:
                 log.warning("results_unreadable", error=str(error))
 

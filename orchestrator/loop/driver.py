@@ -28,6 +28,7 @@ from toolfleet.orchestrator.run.updates import CallAwaitsApproval, CallEnded, Ca
 from toolfleet.orchestrator.run.value import Run
 from toolfleet.orchestrator.store.journal import Journal
 from toolfleet.orchestrator.store.run_store import RunStore
+from toolfleet.supervision import Errands, failed
 
 log = FactLog("toolfleet.orchestrator")
 
@@ -36,6 +37,9 @@ DRAIN_S: Final = 3.0
 
 READ_AGAIN_S: Final = 1.0
 """How long after Redis was away a run is read again."""
+
+LOOK_AGAIN_MAX_S: Final = 60.0
+"""How often, at least, a run is looked at again that could not be worked on: first soon, then ever more rarely."""
 
 MAX_READING: Final = 100
 """How many runs are read at once: after a restart thousands are woken together."""
@@ -69,7 +73,7 @@ class Runs:
     loop: TurnLoop | None
     adopted_so_far: int = 0
     _live: dict[str, _Live] = field(default_factory=dict)
-    _background: set[asyncio.Task[None]] = field(default_factory=set)
+    _errands: Errands = field(default_factory=lambda: Errands("run_news"))
     _reading: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(MAX_READING))
     _closing: bool = False
 
@@ -124,8 +128,7 @@ class Runs:
             for task in late:
                 task.cancel()
             await asyncio.gather(*late, return_exceptions=True)
-        if self._background:
-            await asyncio.wait(self._background, timeout=DRAIN_S)
+        await self._errands.aclose(within_s=DRAIN_S)
         for live in self._live.values():
             if live.ended is not None and not live.ended.done():
                 live.ended.cancel()
@@ -197,10 +200,11 @@ class Runs:
             self._wake(run_id)
 
     def _work_on(self, live: _Live) -> None:
-        live.task = asyncio.create_task(self._work(live))
+        live.task = asyncio.create_task(self._work(live))  # watched: whatever it meets, it tells and goes on
 
     async def _work(self, live: _Live) -> None:
         """Drive a run until it rests, ends or is lost."""
+        pause_s = READ_AGAIN_S
         try:
             while True:
                 live.is_asked_again = False
@@ -211,16 +215,22 @@ class Runs:
                     log.warning("run_interrupted", run_id=live.run_id, error=str(error))
                     await asyncio.sleep(READ_AGAIN_S)
                     continue
+                except Exception as error:  # noqa: BLE001  # a bug of ours: who waits must not do so for ever
+                    self._tell_of_bug(live, error)
+                    await asyncio.sleep(pause_s)
+                    pause_s = min(2 * pause_s, LOOK_AGAIN_MAX_S)
+                    continue
                 if is_over or not live.is_asked_again or self._closing:
                     return
-        except Exception as error:  # a bug of ours: whoever waits for the run hears of it, and not nothing for ever
-            log.exception("run_left", run_id=live.run_id)
-            if live.ended is not None and not live.ended.done():
-                live.ended.set_exception(error)
         finally:
             live.task = None
             if live.ended is None and live.emit is None:
                 self._live.pop(live.run_id, None)
+
+    def _tell_of_bug(self, live: _Live, error: Exception) -> None:
+        failed("run", error, run_id=live.run_id)
+        if live.ended is not None and not live.ended.done():
+            live.ended.set_exception(error)
 
     async def _drive(self, live: _Live) -> bool:
         """Drive the run as far as it goes now. Whether it is over for us."""
@@ -288,9 +298,7 @@ class Runs:
 
     def run_in_background(self, work: Coroutine[Any, Any, None]) -> None:
         """Do something beside the runs; it is waited for, for a moment, when this orchestrator stops."""
-        task = asyncio.create_task(work)
-        self._background.add(task)
-        task.add_done_callback(self._background.discard)
+        self._errands.run(work)
 
 
 def _tell_of_approvals(emit: Emit, update: RunUpdate) -> None:

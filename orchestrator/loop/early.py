@@ -45,7 +45,7 @@ class EarlyCalls:
         """Take the next complete call of the reply, to be sent unless the reply ends at once."""
         self._complete.append(call)
         if self._task is None and not self._allowance.is_used_up:
-            self._task = asyncio.create_task(self._send_later())
+            self._task = asyncio.create_task(self._send_later())  # watched: `finish` raises what it raises
 
     async def finish(self) -> None:
         """End the sending: see through what is under way, and leave the rest to the reply. Raises what that raised."""

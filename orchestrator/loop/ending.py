@@ -15,6 +15,7 @@ from typing import Final, Literal
 
 from toolfleet.arguments.parsing import ArgumentLimits
 from toolfleet.calls import Failed, Returned, ToolResult
+from toolfleet.errors import BrokerUnreachable, StoreUnreachable
 from toolfleet.messages import Message
 from toolfleet.orchestrator.calls.interception import intercept_each, must_be_of_one_call, withheld
 from toolfleet.orchestrator.errors import RunNotFound, RunNotOpen
@@ -30,6 +31,7 @@ from toolfleet.orchestrator.store.journal import write_from_outside
 from toolfleet.orchestrator.store.run_store import RunStore
 from toolfleet.outages import while_it_may_be_away
 
+AWAY: Final = (StoreUnreachable, BrokerUnreachable)
 AWAY_MAX_S: Final = 60.0
 """How long Redis may be away before a run is left as it stands, as for a write."""
 
@@ -69,7 +71,7 @@ class Ending:
         """
         now = time.time()
         requests = [CancelRequest(call.call_id, call.tool, call.deadline_unix_s or now) for call in calls]
-        await while_it_may_be_away(lambda: self.canceller.cancel(requests), for_s=AWAY_MAX_S)
+        await while_it_may_be_away(lambda: self.canceller.cancel(requests), for_s=AWAY_MAX_S, on=AWAY)
         ids = [call.call_id for call in calls]  # an agent's run has its call's id
         for child in await while_it_may_be_away(lambda: self.store.runs_among(ids), for_s=AWAY_MAX_S):
             with suppress(RunNotFound, RunNotOpen):

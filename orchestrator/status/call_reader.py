@@ -6,15 +6,16 @@ Reads only, and decides nothing: what the facts mean is `call_state`'s to say.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final, NamedTuple, cast
+from typing import Any, Final, NamedTuple, TypeVar, cast
 
 import redis.asyncio
-from pydantic import Field
+from pydantic import Field, ValidationError
 
 from toolfleet import jobs
 from toolfleet.calls import Failed, FailureKind, Progress, Record, Returned, Submitted, run_of
+from toolfleet.errors import Refused
 from toolfleet.jobs import JobStatus
 from toolfleet.orchestrator.fleet.catalog import Catalog
 from toolfleet.orchestrator.fleet.gather import never_came_back
@@ -23,8 +24,12 @@ from toolfleet.orchestrator.run.events import CallRecord
 from toolfleet.orchestrator.run.states import State
 from toolfleet.orchestrator.status.call_state import CallFacts, CallState, call_state
 from toolfleet.settings import Settings
+from toolfleet.skipped import skip
 from toolfleet.streams import Priority
 from toolfleet.wire import Seal
+
+T = TypeVar("T")
+_STATES: Final = {state.value.encode(): state for state in State}
 
 EXPIRED_AFTER_S: Final = 5.0
 """How long after its deadline a call without a result is given up: its worker still has to say how it ended."""
@@ -59,6 +64,17 @@ class HandleRecord(Record):
     priority: int = int(Priority.NORMAL)
     asked: SingleCall | None = Field(default=None, exclude_if=lambda asked: asked is None)
     """None where no interceptor was there when the call was made, and for a call of a run."""
+
+    @classmethod
+    def read(cls, text: bytes | None) -> HandleRecord | None:
+        """Return what is stored under a handle; None where there is nothing, or nothing of ours."""
+        if not text:
+            return None
+        try:
+            return cls.model_validate_json(text, extra="ignore")
+        except ValidationError as error:
+            skip("handle", error)
+            return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,7 +195,7 @@ class CallReader:
         self._positions = QueuePositions(client, settings)
 
     async def read(self, calls: Sequence[AskedCall]) -> dict[str, FoundCall]:
-        """The calls as they are found now, by id. Raises StoreUnreachable, and Refused for a forged record."""
+        """The calls as they are found now, by id. Raises StoreUnreachable."""
         found = {
             call.call_id: FoundCall(call.tool, CallFacts(result=call.result, was_sent=call.was_sent))
             for call in calls
@@ -214,8 +230,7 @@ class CallReader:
         queues = {name: spec.queue for name, spec in (await self._catalog.offered()).items()} if wanted else {}
         positions = {}
         for call in wanted:
-            text = seen[call.call_id].record
-            record = call.record or (HandleRecord.model_validate_json(text) if text else None)
+            record = call.record or HandleRecord.read(seen[call.call_id].record)
             # Whoever sent the call wrote down where to; without a handle, its tool is served there by now.
             queue = (record.queue if record else "") or queues.get(call.tool, "")
             if not queue or queue == OWN_QUEUE:
@@ -227,9 +242,9 @@ class CallReader:
 
     async def _found(self, call: AskedCall, seen: _Seen, position: QueuePosition | None) -> FoundCall:
         call_id = call.call_id
-        result = self._seal.open_result(seen.result, call_id) if seen.result else None
-        progress = self._seal.open_progress(seen.progress, call_id) if seen.progress else None
-        job = await jobs.status(self._client, self._settings, self._seal, call_id) if seen.has_job else None
+        result = _opened("result", seen.result, call_id, self._seal.open_result)
+        progress = _opened("progress", seen.progress, call_id, self._seal.open_progress)
+        job = await self._job(call_id) if seen.has_job else None
         ends_unix_s = call.deadline_unix_s
         facts = CallFacts(
             result=result if isinstance(result, Returned | Failed) else None,
@@ -244,6 +259,13 @@ class CallReader:
         )
         return FoundCall(call.tool, facts, progress, job)
 
+    async def _job(self, call_id: str) -> JobStatus | None:
+        try:
+            return await jobs.status(self._client, self._settings, self._seal, call_id)
+        except Refused as refusal:
+            skip("job", str(refusal), call_id=call_id)
+            return None
+
     async def _ended_meanwhile(self, found: Mapping[str, FoundCall]) -> dict[str, FoundCall]:
         """Those calls whose result was stored while they were looked for, so that no message of them was found."""
         without = [
@@ -256,11 +278,23 @@ class CallReader:
         sealed = await self._client.mget([self._settings.keys.result(call_id) for call_id in without])
         ended = {}
         for call_id, text in zip(without, cast("list[bytes | None]", sealed), strict=True):
-            result = self._seal.open_result(text, call_id) if text else None
+            result = _opened("result", text, call_id, self._seal.open_result)
             if isinstance(result, Returned | Failed):
                 ended[call_id] = replace(found[call_id], facts=replace(found[call_id].facts, result=result))
         return ended
 
 
+def _opened(kind: str, sealed: bytes | None, call_id: str, open_: Callable[[bytes, str], T]) -> T | None:
+    """Return what is sealed; what cannot be opened is nothing."""
+    if not sealed:
+        return None
+    try:
+        return open_(sealed, call_id)
+    except Refused as refusal:
+        skip(kind, str(refusal), call_id=call_id)
+        return None
+
+
 def _state(text: bytes | None) -> State | None:
-    return State(text.decode()) if text else None
+    """Return the state that a head names; None where it names none that there is."""
+    return _STATES.get(text or b"")

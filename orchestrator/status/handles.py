@@ -11,7 +11,7 @@ import secrets
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import orjson
 import redis.asyncio
@@ -148,8 +148,7 @@ class Handles:
 
     async def record(self, handle: str) -> HandleRecord | None:
         """What a handle stands for, whoever asks; None once its record has ended. Raises StoreUnreachable."""
-        text = await self._client.get(self._settings.keys.handle(handle))
-        return HandleRecord.model_validate_json(text) if text else None
+        return HandleRecord.read(cast("bytes | None", await self._client.get(self._settings.keys.handle(handle))))
 
     async def find(self, handle: str, run_id: str, tasks: Tasks = NO_TASKS) -> HandleRecord | None:
         """The record of a run's own handle; None for any other, so that a stranger learns nothing.
@@ -196,7 +195,7 @@ class Handles:
         own = [asked for asked in found if asked.result is None]
         if not own or (len(own) < len(found) and not until_all):
             return
-        waiting = [asyncio.ensure_future(self._awaited(asked, wait_s)) for asked in own]
+        waiting = [asyncio.ensure_future(self._awaited(asked, wait_s)) for asked in own]  # watched: awaited below
         try:
             await asyncio.wait(
                 waiting, return_when=asyncio.ALL_COMPLETED if until_all else asyncio.FIRST_COMPLETED, timeout=wait_s

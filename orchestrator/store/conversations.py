@@ -17,6 +17,7 @@ import redis.asyncio
 from toolfleet.messages import Message, SystemMessage, UserMessage
 from toolfleet.orchestrator.run.value import Run
 from toolfleet.settings import Settings
+from toolfleet.skipped import skip, text_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,8 +56,16 @@ class Conversations:
         key = self._settings.keys.conversation(digest)
         await self._client.set(key, f"{secrets.token_hex(8)}:0", nx=True, px=self._ttl_ms)
         stored = cast("bytes", await self._client.get(key))
-        prefix, _, number = stored.decode().partition(":")
+        prefix, _, number = text_of(stored).partition(":")
+        if not number.isdecimal():
+            skip("conversation", "not a place")
+            return await self._begun_anew(key)
         return Place(key, prefix, int(number))
+
+    async def _begun_anew(self, key: str) -> Place:
+        prefix = secrets.token_hex(8)
+        await self._client.set(key, f"{prefix}:0", px=self._ttl_ms)
+        return Place(key, prefix, 0)
 
     async def note_begun(self, place: Place) -> None:
         """Note that the run at this place has begun. Raises StoreUnreachable."""

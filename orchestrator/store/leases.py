@@ -21,6 +21,8 @@ from toolfleet.redis_clients import COMMAND_FAILED
 from toolfleet.replies import CLOCK
 from toolfleet.scripts import lua
 from toolfleet.settings import Settings
+from toolfleet.skipped import text_of
+from toolfleet.supervision import Kept, Supervisor
 from toolfleet.wire import Seal
 
 log = FactLog("toolfleet.orchestrator")
@@ -50,9 +52,9 @@ async def living(client: redis.asyncio.Redis, settings: Settings) -> list[Living
     """Return the orchestrators whose leases have not lapsed, by id. Raises StoreUnreachable."""
     keys = settings.keys
     found = cast("list[bytes]", await client.zrange(keys.orchestrators(), 0, -1))
-    names = sorted(each.decode() for each in found)
+    names = sorted(text_of(each) for each in found)
     leases = cast("list[bytes | None]", await client.mget([keys.orchestrator(name) for name in names] or ["-"]))
-    return [Living(name, model.decode()) for name, model in zip(names, leases, strict=False) if model is not None]
+    return [Living(name, text_of(model)) for name, model in zip(names, leases, strict=False) if model is not None]
 
 
 class Leases:
@@ -69,32 +71,33 @@ class Leases:
         *,
         model: str | None,
         on_adopted: Callable[[Sequence[str]], None],
+        supervisor: Supervisor,
     ) -> None:
         self._keys = settings.keys
         self._settings = settings
         self._id = orchestrator_id
         self._model = model
         self._on_adopted = on_adopted
+        self._supervisor = supervisor
         self._proofs = orjson.dumps(Seal(settings).proofs(orchestrator_id))
         self._renew_script = client.register_script(RENEW)
         self._release_script = client.register_script(RELEASE)
         self._adopt_script = client.register_script(ADOPT)
         self._ttl_ms = int(settings.keep_unfinished_s * 1000)
         self._lapsed_since: dict[str, float] = {}
-        self._task: asyncio.Task[None] | None = None
+        self._kept: Kept | None = None
         self._closing = False
 
     async def start(self) -> None:
         """Take the lease, then renew it and look for lapsed ones until `aclose`. Raises StoreUnreachable."""
         await self._renew()
-        self._task = asyncio.create_task(self._keep())
+        self._kept = self._supervisor.keep("lease", self._keep)
 
     async def aclose(self) -> None:
         """Stop renewing the lease, and give every run up for adoption at once."""
         self._closing = True
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.wait([self._task], timeout=2 * LOOK_EVERY_S)
+        if self._kept is not None:
+            await self._kept.aclose(within_s=2 * LOOK_EVERY_S)
         with suppress(*COMMAND_FAILED):  # then the lease lapses by itself
             while await self._release_next_runs(self._id, is_given_up=True):
                 continue
@@ -122,7 +125,7 @@ class Leases:
                 self._proofs,
             ],
         )
-        return [orchestrator_id.decode() for orchestrator_id in lapsed]
+        return [text_of(orchestrator_id) for orchestrator_id in lapsed]
 
     async def _take_from(self, lapsed: Sequence[str]) -> None:
         now = time.monotonic()
@@ -158,4 +161,4 @@ class Leases:
             if not adopted:
                 return
             log.info("runs_adopted", orchestrator_id=self._id, runs=len(adopted))
-            self._on_adopted([run_id.decode() for run_id in adopted])
+            self._on_adopted([text_of(run_id) for run_id in adopted])

@@ -31,6 +31,7 @@ from toolfleet.orchestrator.run.value import Run
 from toolfleet.replies import CLOCK, TELL
 from toolfleet.scripts import lua
 from toolfleet.settings import Settings
+from toolfleet.skipped import skip, text_of
 from toolfleet.wire import Seal
 
 log = FactLog("toolfleet.orchestrator")
@@ -133,7 +134,10 @@ class RunStore:
             "list[tuple[bytes, dict[bytes, bytes]]]",
             await self._client.xrange(self._keys.run(run_id), min=f"({after}"),
         )
-        return [Entry(entry_id.decode(), RUN_EVENT.validate_json(fields[b"e"])) for entry_id, fields in found]
+        return [
+            Entry(entry_id.decode(), RUN_EVENT.validate_json(fields[b"e"], extra="ignore"))
+            for entry_id, fields in found
+        ]
 
     async def load(self, run_id: str) -> Stored:
         """Read a run back from its events. Raises RunNotFound, StoreUnreachable."""
@@ -174,7 +178,7 @@ class RunStore:
                 try:
                     found[call_id] = self._seal.open_result(sealed, call_id)
                 except Refused as refusal:
-                    log.warning("result_refused", call_id=call_id, reason=str(refusal))
+                    skip("result", str(refusal), call_id=call_id)
         return found
 
     async def runs_among(self, ids: Sequence[str]) -> list[str]:
@@ -197,7 +201,7 @@ class RunStore:
     async def owner(self, run_id: str) -> str:
         """Return which orchestrator owns the run, "" for none. Raises StoreUnreachable."""
         owner = cast("bytes | None", await self._client.hget(self._keys.head(run_id), "owner"))
-        return owner.decode() if owner else ""
+        return text_of(owner) if owner else ""
 
     async def tenant(self, run_id: str) -> str:
         """Return whose run it is, "" for nobody's. Raises RunNotFound, StoreUnreachable."""
@@ -205,7 +209,7 @@ class RunStore:
         state, tenant = await cast("Awaitable[list[bytes | None]]", reply)
         if state is None:
             raise RunNotFound(not_stored(run_id))
-        return (tenant or b"").decode()
+        return text_of(tenant or b"")
 
     async def heads(
         self,
@@ -239,8 +243,10 @@ class RunStore:
         found: list[Head] = []
         more = True
         while more and len(found) < skipped + wanted:
-            more, page = await self._page(listed, position, PAGE if is_sifted else min(PAGE, wanted - len(found)))
-            position += len(page)
+            more, listed_still, page = await self._page(
+                listed, position, PAGE if is_sifted else min(PAGE, wanted - len(found))
+            )
+            position += listed_still
             found += (head for head in page if is_wanted(head))
         return found[skipped : skipped + wanted]
 
@@ -250,7 +256,7 @@ class RunStore:
             return beginning
         pattern = re.sub(r"([*?\[\]\\])", r"\\\1", beginning) + "*"
         scan = self._client.zscan_iter(self._keys.runs(), match=pattern, count=SCAN_COUNT)
-        found = sorted({cast("bytes", run_id).decode() async for run_id, _ in scan}) if beginning else []
+        found = sorted({text_of(cast("bytes", run_id)) async for run_id, _ in scan}) if beginning else []
         if not found:
             raise RunNotFound(not_stored(beginning))
         first, *others = found
@@ -281,17 +287,20 @@ class RunStore:
         """Return the list that holds the runs of a tenant; runs without one are in that of all only."""
         return self._keys.runs_of(tenant) if tenant else self._keys.runs()
 
-    async def _page(self, listed: str, offset: int, limit: int) -> tuple[bool, list[Head]]:
-        """Return whether there may be more, and the heads of so many runs. Runs that are gone leave the list."""
+    async def _page(self, listed: str, offset: int, limit: int) -> tuple[bool, int, list[Head]]:
+        """Return whether there may be more, how many of so many runs stay in the list, and the heads that can be read.
+
+        Runs that are gone leave the list.
+        """
         ids = cast("list[bytes]", await self._client.zrevrange(listed, offset, offset + limit - 1))
         pipeline = self._client.pipeline(transaction=False)
         for run_id in ids:
-            pipeline.hgetall(self._keys.head(run_id.decode()))
+            pipeline.hgetall(self._keys.head(text_of(run_id)))
         found: list[dict[bytes, bytes]] = await pipeline.execute() if ids else []
         if gone := [run_id for run_id, head in zip(ids, found, strict=True) if not head]:
             await self._client.zrem(listed, *gone)
-        heads = [_head(run_id.decode(), head) for run_id, head in zip(ids, found, strict=True) if head]
-        return bool(ids), heads
+        heads = (_head(text_of(run_id), head) for run_id, head in zip(ids, found, strict=True) if head)
+        return bool(ids), len(ids) - len(gone), [head for head in heads if head is not None]
 
     async def delete(self, run_id: str) -> bool:
         """Delete a run; False when there was none. Raises StoreUnreachable.
@@ -397,8 +406,16 @@ def _title(messages: Sequence[Message]) -> str:
     return whole if len(whole) <= TITLE_CHARS else f"{whole[: TITLE_CHARS - 1]}…"
 
 
-def _head(run_id: str, head: dict[bytes, bytes]) -> Head:
-    text = {name.decode(): value.decode() for name, value in head.items()}
+def _head(run_id: str, head: dict[bytes, bytes]) -> Head | None:
+    """Return what a head tells; None for one that nobody of ours has written."""
+    try:
+        return _read_head(run_id, {text_of(name): text_of(value) for name, value in head.items()})
+    except (LookupError, ValueError) as error:
+        skip("head", error, run_id=run_id)
+        return None
+
+
+def _read_head(run_id: str, text: dict[str, str]) -> Head:
     return Head(
         run_id=run_id,
         state=State(text["state"]),

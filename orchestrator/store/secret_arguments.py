@@ -19,6 +19,7 @@ from toolfleet.messages import AssistantMessage
 from toolfleet.misspelt import nearest
 from toolfleet.orchestrator.run.events import CallRecord
 from toolfleet.settings import Settings
+from toolfleet.skipped import text_of
 from toolfleet.tool import ToolSpec
 
 
@@ -86,7 +87,7 @@ class Vault:
         if not masked:
             return {}
         kept = cast("list[bytes | None]", await self._client.mget(list(masked.values())))
-        return {id_: text.decode() for id_, text in zip(masked, kept, strict=True) if text is not None}
+        return {id_: text_of(text) for id_, text in zip(masked, kept, strict=True) if text is not None}
 
     async def unmasked(self, calls: Sequence[CallRecord]) -> list[CallRecord]:
         """Return the same calls with what they are to be answered with."""

@@ -88,8 +88,13 @@ def test_blocking_clients_say_the_same(server):
 
 
 async def test_a_wrong_command_is_no_trouble_of_the_store(client):
+    with pytest.raises(redis.ResponseError, match="unknown command"):
+        await client.execute_command("NO-SUCH-COMMAND")
+
+
+async def test_a_key_that_holds_something_else_is_said_to_whoever_looks_after_the_server(client):
     await client.set("text", "x")
-    with pytest.raises(redis.ResponseError, match="WRONGTYPE"):
+    with pytest.raises(StoreRefuses, match=r"holds something else.*a database of its own"):
         await client.lpush("text", "y")
 
 

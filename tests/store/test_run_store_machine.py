@@ -18,6 +18,7 @@ from toolfleet.orchestrator.store.journal import Journal, write_from_outside
 from toolfleet.orchestrator.store.leases import Leases
 from toolfleet.orchestrator.store.run_store import RunStore
 from toolfleet.settings import Settings
+from toolfleet.supervision import Supervisor
 from toolfleet.wire import Seal
 
 NAMES = ("a", "b")
@@ -49,7 +50,14 @@ class StoreMachine(RuleBasedStateMachine):
         self.store = RunStore(self.client, self.settings, Seal(self.settings))
         self.adopted = {name: [] for name in NAMES}
         self.leases = {
-            name: Leases(self.client, self.settings, name, model="m", on_adopted=self.adopted[name].extend)
+            name: Leases(
+                self.client,
+                self.settings,
+                name,
+                model="m",
+                on_adopted=self.adopted[name].extend,
+                supervisor=Supervisor(),
+            )
             for name in NAMES
         }
         stored = await self.store.begin(machine.STARTED, owner="a")

@@ -19,7 +19,7 @@ from typing import Final, Self
 import redis
 from pydantic import SecretStr
 
-from toolfleet.catalog import read_live_workers
+from toolfleet.catalog import Believer, read_live_workers
 from toolfleet.connections import connect
 from toolfleet.errors import InvalidSettings, NoToolsFound, WorkerNotReady
 from toolfleet.local.embedded_server import EmbeddedServer
@@ -29,6 +29,7 @@ from toolfleet.misspelt import check_options, keywords
 from toolfleet.settings import Settings, new_secret, read_settings
 from toolfleet.stream_urls import stream_url
 from toolfleet.streams import check_broker_url
+from toolfleet.wire import Seal
 
 __all__ = ["LocalFleet", "WorkerProcess", "redis_or_embedded"]
 
@@ -141,7 +142,7 @@ class LocalFleet:
     def _unserved(self) -> dict[str, list[str]]:
         """Return the tools that the announced workers have loaded and nobody serves, by queue."""
         with connect(self.settings) as client:
-            workers = read_live_workers(client, self.settings.keys)
+            workers = read_live_workers(client, self.settings.keys, Believer(Seal(self.settings))).ours
         consumed = {queue for worker in workers for queue in worker.queues}
         loaded = {tool: queue for worker in workers for tool, queue in worker.not_served.items()}
         return {

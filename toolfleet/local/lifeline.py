@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import os
 import signal
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
+
+from toolfleet.supervision import start_thread
 
 KILL_AFTER_S: Final = 40.0
 """Longer than a worker may take to end its calls and hand back the rest."""
@@ -32,7 +33,7 @@ def stop_with(descriptor: int, *, kill_after_s: float = KILL_AFTER_S) -> None:
     """The other side: ask this process to stop (SIGTERM) once the owner is gone, and kill it if it does not."""
     # Not for the children: one that outlived us would hold nothing open, but must not signal a stranger's pid either.
     os.set_inheritable(descriptor, False)
-    threading.Thread(target=_wait, args=(descriptor, os.getpid(), kill_after_s), daemon=True).start()
+    start_thread("lifeline", _wait, descriptor, os.getpid(), kill_after_s)
 
 
 def _wait(descriptor: int, pid: int, kill_after_s: float) -> None:

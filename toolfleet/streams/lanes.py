@@ -12,6 +12,7 @@ from typing import Final, cast
 import redis
 
 from toolfleet.keys import Keys
+from toolfleet.skipped import text_of
 from toolfleet.streams import scripts
 from toolfleet.streams.names import GROUP, RETURNED, home_of
 
@@ -42,7 +43,7 @@ class Lanes:
     def of(self, client: redis.Redis, queue: str) -> list[str]:
         """Return the lanes of a queue, by name; a lane has none."""
         names = cast("set[bytes]", client.smembers(self._keys.lanes(queue)))
-        return sorted(name.decode() for name in names)
+        return sorted(text_of(name) for name in names)
 
     def _keys_of(self, lane: str) -> list[str]:
         return [self._keys.lane(lane), self._keys.lanes(home_of(lane) or lane)]

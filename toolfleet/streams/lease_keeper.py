@@ -92,7 +92,7 @@ class LeaseKeeper:
         """Return the lanes of this worker's queues that it does not read: their last reader may be gone."""
         prefix = self._orders["lanes_prefix"]
         known: list[Any] = [name for queue in self._queues for name in self._client.smembers(prefix + queue)]
-        return [lane for lane in (name.decode() for name in known) if lane not in self._reading]
+        return [lane for lane in (name.decode(errors="replace") for name in known) if lane not in self._reading]
 
     def _retire(self, lane: str, consumer: str = "") -> None:
         """Send home what waits in a lane that nobody reads; `consumer` reads it no more."""
@@ -114,7 +114,7 @@ class LeaseKeeper:
         arguments = [orders["group"], orders["returned"], orders["consumer"], orders["lease_prefix"]]
         arguments += [orders["sweeper_prefix"] + queue, orders["term_ms"], *self._condemn(now)]
         for name in self._sweep(keys=streams, args=arguments):
-            suspect = name.decode()
+            suspect = name.decode(errors="replace")
             since, seen = self._missing_since.get(suspect, (now, now))
             # Only what was missing at every look counts: a pause of Redis, or of this process, starts the clock again.
             self._missing_since[suspect] = (since if now - seen <= 3 * orders["sweep_every_s"] else now, now)

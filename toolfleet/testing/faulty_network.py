@@ -24,6 +24,7 @@ class Proxy:
     def __init__(self, target_url: str) -> None:
         self._target = urlsplit(target_url)
         self._loop = asyncio.new_event_loop()
+        # watched: a test hears of it by its own time limit
         self._thread = threading.Thread(target=self._loop.run_forever, name="proxy", daemon=True)
         self._connections: set[tuple[asyncio.StreamWriter, asyncio.StreamWriter]] = set()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -124,8 +125,8 @@ class Proxy:
         pair = (writer, far_writer)
         self._connections.add(pair)
         pumps = [
-            self._loop.create_task(self._pump(reader, far_writer)),
-            self._loop.create_task(self._pump(far_reader, writer)),
+            self._loop.create_task(self._pump(reader, far_writer)),  # watched: `_ended` hears of it
+            self._loop.create_task(self._pump(far_reader, writer)),  # watched: as above
         ]
         for pump in pumps:
             self._tasks.add(pump)

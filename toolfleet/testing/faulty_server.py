@@ -12,7 +12,7 @@ import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Final, Literal, Self
@@ -132,6 +132,42 @@ class FaultyServer:
                 client.config_set("maxmemory", 0)
 
     @contextmanager
+    def without_replicas(self) -> Iterator[None]:
+        """It wants replicas and has none (NOREPLICAS): every write is refused while inside."""
+        with redis.Redis.from_url(self.url) as client:
+            client.config_set("min-replicas-to-write", 1)
+            try:
+                yield
+            finally:
+                client.config_set("min-replicas-to-write", 0)
+
+    @contextmanager
+    def as_replica(self) -> Iterator[None]:
+        """It is a replica of a primary that is gone (READONLY): it is read, and every write is refused while inside."""
+        with redis.Redis.from_url(self.url) as client:
+            client.replicaof("127.0.0.1", 1)
+            try:
+                yield
+            finally:
+                client.replicaof("NO", "ONE")
+
+    @contextmanager
+    def unable_to_save(self) -> Iterator[None]:
+        """Its last snapshot has failed (MISCONF): every write is refused while inside."""
+        snapshot = self._layout.directory / "dump.rdb"
+        snapshot.unlink(missing_ok=True)
+        snapshot.mkdir()  # nothing can be renamed to it
+        with redis.Redis.from_url(self.url) as client:
+            client.config_set("save", "3600 1")
+            try:
+                client.bgsave()
+                _wait_until(lambda: client.info("persistence")["rdb_last_bgsave_status"] == "err")
+                yield
+            finally:
+                client.config_set("save", "")
+                snapshot.rmdir()
+
+    @contextmanager
     def full_disk(self) -> Iterator[None]:
         """The append-only file cannot grow while inside: the small disk is filled up, or else the process limited."""
         if not self.has_small_disk:
@@ -155,6 +191,14 @@ class FaultyServer:
             with suppress(ProcessLookupError):
                 process.send_signal(how)
             process.wait()
+
+
+def _wait_until(is_so: Callable[[], bool]) -> None:
+    give_up = time.monotonic() + ANSWER_WITHIN_S
+    while not is_so():
+        if time.monotonic() > give_up:
+            raise ServerNotStarted("it did not come into the state that was asked for")
+        time.sleep(POLL_S)
 
 
 def _mount(folder: Path) -> bool:

@@ -8,18 +8,20 @@ from __future__ import annotations
 import hashlib
 import os
 import time
+from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
 
 from celery import bootsteps
 from celery.exceptions import WorkerShutdown
 
-from toolfleet.catalog import Announcement, read_live_workers
+from toolfleet.catalog import MAX_ANNOUNCEMENT_BYTES, Announcement, Believer, read_live_workers
 from toolfleet.connections import connect
 from toolfleet.keys import ANNOUNCEMENT_TTL_S, Keys
 from toolfleet.logs import FactLog
 from toolfleet.redis_clients import COMMAND_FAILED
 from toolfleet.scripts import lua
 from toolfleet.settings import Settings
+from toolfleet.skipped import text_of
 from toolfleet.tool import ToolSpec
 from toolfleet.wire import Seal
 from toolfleet.workers.celery.reading_lanes import lanes_read, queues_consumed, specs_served
@@ -31,6 +33,8 @@ ANNOUNCE_AGAIN_S: Final = 1.0
 
 EXIT_CONFLICT: Final = 78
 """EX_CONFIG of sysexits.h."""
+
+TOO_LARGE: Final = "nobody will read it: start workers with fewer tools each, or shorten their descriptions"
 
 ANNOUNCE: Final = lua("toolfleet.workers.celery", "announce")
 
@@ -47,8 +51,15 @@ class Clash(NamedTuple):
 class Announcer:
     """Keeps one announcement alive."""
 
-    def __init__(self, settings: Settings, announcement: Announcement) -> None:
+    def __init__(
+        self, settings: Settings, announcement: Announcement, ailing: Callable[[], Mapping[str, str]] = dict
+    ) -> None:
+        """`ailing` is asked for those of this worker's listeners that are down."""
         self._keys: Keys = settings.keys
+        self._seal = Seal(settings)
+        self._believer = Believer(self._seal)
+        self._ailing = ailing
+        self._said_ms = 0
         self._client = connect(settings)
         self._script = self._client.register_script(ANNOUNCE)
         self._announcement = announcement
@@ -64,8 +75,8 @@ class Announcer:
             if position < 0:
                 return None
             tool = self._announcement.tools[position].name
-            source = variant.decode().partition(" ")[2]
-            if workers := self._find_servers(tool, variant.decode()):
+            source = text_of(variant).partition(" ")[2]
+            if workers := self._find_servers(tool, text_of(variant)):
                 return Clash(tool, self._announcement.sources[tool], source, workers)
             # Its last worker is gone. If another one comes this moment, it will say so again.
             self._client.zrem(self._keys.spec(tool), variant)
@@ -88,9 +99,21 @@ class Announcer:
                 self._keys.worker(mine.worker),
                 *(self._keys.spec(spec.name) for spec in mine.tools),
             ],
-            args=[ANNOUNCEMENT_TTL_S, mine.worker, mine.model_dump_json(), *self._variants.values()],
+            args=[ANNOUNCEMENT_TTL_S, mine.worker, self._sealed(), *self._variants.values()],
         )
         return position, variant
+
+    def _sealed(self) -> bytes:
+        now_s, microseconds = self._client.time()
+        now_ms = now_s * 1000 + microseconds // 1000
+        # Readers believe nothing older than what they have read, also where the server's clock was set back a little.
+        is_ahead = self._said_ms - now_ms < ANNOUNCEMENT_TTL_S * 1000
+        self._said_ms = max(now_ms, self._said_ms + 1) if is_ahead else now_ms
+        said = self._announcement.model_copy(update={"ailing": tuple(sorted(self._ailing()))})
+        sealed = self._seal.close_announcement(said.model_dump_json().encode(), said.worker, self._said_ms)
+        if len(sealed) > MAX_ANNOUNCEMENT_BYTES:
+            log.error("announcement_too_large", size_bytes=len(sealed), remedy=TOO_LARGE)
+        return sealed
 
     def _find_servers(self, tool: str, variant: str) -> tuple[str, ...]:
         """Return the other live workers that serve a tool just so."""
@@ -103,7 +126,9 @@ class Announcer:
 
     def _read_others(self) -> list[Announcement]:
         mine = self._announcement.worker
-        return [each for each in read_live_workers(self._client, self._keys) if each.worker != mine]
+        return [
+            each for each in read_live_workers(self._client, self._keys, self._believer).ours if each.worker != mine
+        ]
 
     def withdraw(self) -> None:
         """Take the announcement back: no new calls are offered for this worker."""
@@ -137,7 +162,9 @@ class AnnounceTools(bootsteps.StartStopStep):  # type: ignore[misc]  # celery sh
     def start(self, consumer: Any) -> None:
         """Announce, and go on announcing."""
         self.stop(consumer)
-        self._announcer = Announcer(consumer.app.toolfleet.settings, _announcement(consumer))
+        self._announcer = Announcer(
+            consumer.app.toolfleet.settings, _announcement(consumer), lambda: consumer.app.toolfleet.supervisor.ailing
+        )
         self._timer = consumer.timer.call_repeatedly(ANNOUNCEMENT_TTL_S / 3, self._again, (consumer,))
         self._again(consumer)
 

@@ -34,6 +34,7 @@ class LetCallsEnd(bootsteps.StartStopStep):  # type: ignore[misc]  # celery ship
             return
         if consumer.task_consumer:
             ignore_errors(consumer, consumer.task_consumer.cancel)
+        # watched: it has only this to do, and what it raises is on standard error
         killer = threading.Timer(
             consumer.app.toolfleet.settings.shutdown_grace_s, _kill_busy_processes, [consumer.pool]
         )

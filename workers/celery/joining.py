@@ -2,33 +2,42 @@
 
 from __future__ import annotations
 
-from typing import cast
+from typing import Final, cast
 
-import orjson
 import redis
+from pydantic import TypeAdapter, ValidationError
 
-from toolfleet.catalog import read_live_workers
+from toolfleet.catalog import Believer, read_live_workers
 from toolfleet.connections import connect
 from toolfleet.membership import Proofs, must_be_welcome
 from toolfleet.settings import Settings
+from toolfleet.skipped import skip, text_of
 from toolfleet.wire import Seal
+
+PROOFS: Final = TypeAdapter(tuple[str, ...])
 
 
 def join(settings: Settings) -> None:
     """Return when a worker with these settings may take calls. Raises OtherSecret, StoreUnreachable."""
+    seal = Seal(settings)
     with connect(settings) as client:
-        members = {**_workers(client, settings), **_orchestrators(client, settings)}
-    must_be_welcome(members, Seal(settings))
-
-
-def _workers(client: redis.Redis, settings: Settings) -> Proofs:
-    return {worker.worker: worker.proofs for worker in read_live_workers(client, settings.keys)}
+        workers = read_live_workers(client, settings.keys, Believer(seal)).proofs
+        members = {**workers, **_orchestrators(client, settings)}
+    must_be_welcome(members, seal)
 
 
 def _orchestrators(client: redis.Redis, settings: Settings) -> Proofs:
     keys = settings.keys
-    names = [name.decode() for name in cast("list[bytes]", client.zrange(keys.orchestrators(), 0, -1))]
+    names = [text_of(name) for name in cast("list[bytes]", client.zrange(keys.orchestrators(), 0, -1))]
     if not names:
         return {}
     shown = cast("list[bytes | None]", client.mget([keys.orchestrator_proofs(name) for name in names]))
-    return {name: tuple(orjson.loads(proofs)) for name, proofs in zip(names, shown, strict=True) if proofs is not None}
+    return {name: _proofs(proofs) for name, proofs in zip(names, shown, strict=True) if proofs is not None}
+
+
+def _proofs(shown: bytes) -> tuple[str, ...]:
+    try:
+        return PROOFS.validate_json(shown)
+    except ValidationError as error:
+        skip("orchestrator_proofs", error)
+        return ()

@@ -20,6 +20,7 @@ from toolfleet.logs import FactLog
 from toolfleet.redis_clients import COMMAND_FAILED
 from toolfleet.scripts import lua
 from toolfleet.settings import Settings
+from toolfleet.supervision import start_thread
 
 log = FactLog("toolfleet.workers")
 
@@ -48,7 +49,7 @@ def hold_name(celery: Any, settings: Settings, node: str) -> Iterator[None]:
         key, holder, stop = settings.keys.node(node), secrets.token_hex(8), threading.Event()
         hold = client.register_script(HOLD)
         _take(celery, node, lambda: bool(hold(keys=[key], args=[holder, NODE_TTL_S * 1000])))
-        threading.Thread(target=_keep, args=(hold, key, holder, stop), name="node-name", daemon=True).start()
+        start_thread("node-name", _keep, hold, key, holder, stop)
         try:
             yield
         finally:

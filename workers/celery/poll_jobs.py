@@ -7,13 +7,13 @@ on a loop in a thread of the main process.
 from __future__ import annotations
 
 import asyncio
-import threading
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final
 
 from celery import bootsteps
 
 from toolfleet.logs import FactLog
+from toolfleet.supervision import start_thread
 from toolfleet.workers.jobs.poller import GIVE_BACK_WITHIN_S, STOP_WITHIN_S, Poller, tools_with_jobs
 from toolfleet.workers.tool.threads import TOOL_THREAD
 
@@ -46,7 +46,9 @@ class PollJobs(bootsteps.StartStopStep):  # type: ignore[misc]  # celery ships n
             return
         self._loop = getattr(consumer.pool, "loop", None) or _loop_of_its_own()
         self._threads = ThreadPoolExecutor(MAX_THREADS, thread_name_prefix=TOOL_THREAD)
-        begun = asyncio.run_coroutine_threadsafe(Poller.begin(fleet.settings, tools, self._threads), self._loop)
+        begun = asyncio.run_coroutine_threadsafe(
+            Poller.begin(fleet.settings, tools, self._threads, fleet.supervisor), self._loop
+        )
         self._poller = begun.result()
 
     def stop(self, consumer: Any) -> None:
@@ -66,5 +68,5 @@ class PollJobs(bootsteps.StartStopStep):  # type: ignore[misc]  # celery ships n
 
 def _loop_of_its_own() -> asyncio.AbstractEventLoop:
     loop = asyncio.new_event_loop()
-    threading.Thread(target=loop.run_forever, name="jobs", daemon=True).start()
+    start_thread("jobs", loop.run_forever)
     return loop

@@ -22,6 +22,7 @@ from kombu.asynchronous import Hub
 
 from toolfleet.exit_status import ExitStatus
 from toolfleet.logs import FactLog
+from toolfleet.supervision import start_thread
 from toolfleet.workers.celery.request import ToolRequest
 from toolfleet.workers.celery.watchdog import Watchdog
 from toolfleet.workers.perform.endings import Ending, Interruption
@@ -63,8 +64,7 @@ class AsyncioPool(BasePool):  # type: ignore[misc]  # celery ships no types
         self._stops = False
         self._watchdog = Watchdog(self._loop, self._settings.blocked_loop_s, self._end_blocked)
         running = threading.Event()
-        self._thread = threading.Thread(target=self._run_loop, args=(running,), name="tools", daemon=True)
-        self._thread.start()
+        self._thread = start_thread("tools", self._run_loop, running, again=False)
         running.wait()
 
     def register_with_event_loop(self, loop: Hub) -> None:
@@ -169,6 +169,7 @@ class AsyncioPool(BasePool):  # type: ignore[misc]  # celery ships no types
         arrived = self._arrived
         while arrived:
             request = arrived.popleft()
+            # watched: it lets nothing pass, and gives its slot back
             self._tasks[request] = self._loop.create_task(self._perform(request))
         self._started.set()
 

@@ -17,6 +17,8 @@ import threading
 from collections.abc import Callable
 from typing import Final
 
+from toolfleet.supervision import start_thread
+
 LOOK_EVERY_S: Final = 0.5
 
 STDERR: Final = 2
@@ -40,7 +42,7 @@ class Watchdog:
     def start(self) -> None:
         """Begin to watch. Called on the loop."""
         self._beat()
-        threading.Thread(target=self._watch, name="watchdog", daemon=True).start()
+        start_thread("watchdog", self._watch)
 
     def stop(self) -> None:
         """Watch no longer. Called by any thread."""

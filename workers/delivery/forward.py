@@ -21,6 +21,7 @@ from toolfleet.lanes import lanes_with
 from toolfleet.outages import until_redis_is_back
 from toolfleet.streams import GROUP, Priority, home_of
 from toolfleet.streams.scripts import FORWARD
+from toolfleet.wire import Seal
 from toolfleet.workers.delivery.message import Delivery
 
 UNSERVED_FOR_S: Final = 30.0
@@ -49,9 +50,9 @@ class Passed(IntEnum):
 class Forwarder:
     """Passes on calls of one event loop."""
 
-    def __init__(self, client: redis.asyncio.Redis, keys: Keys) -> None:
+    def __init__(self, client: redis.asyncio.Redis, keys: Keys, seal: Seal) -> None:
         self._keys = keys
-        self._live = LiveWorkers(client, keys)
+        self._live = LiveWorkers(client, keys, seal)
         self._forward = client.register_script(FORWARD)
         self._workers: list[Announcement] = []
         self._looked_s = -LOOK_AGAIN_S
@@ -80,7 +81,7 @@ class Forwarder:
 
     async def _live_workers(self) -> list[Announcement]:
         if time.monotonic() - self._looked_s >= LOOK_AGAIN_S:
-            self._workers = await self._live.read()
+            self._workers = (await self._live.read()).ours
             self._looked_s = time.monotonic()
         return self._workers
 

@@ -15,6 +15,7 @@ from toolfleet.batcher import Batcher
 from toolfleet.logs import FactLog
 from toolfleet.outages import until_redis_is_back
 from toolfleet.redis_clients import COMMAND_FAILED
+from toolfleet.supervision import start_thread
 
 log = FactLog("toolfleet.workers")
 
@@ -44,7 +45,7 @@ class SideLoop:
         with self._starting:
             if self._loop is None:
                 self._loop = asyncio.new_event_loop()
-                threading.Thread(target=self._loop.run_forever, name=self._name, daemon=True).start()
+                start_thread(self._name, self._loop.run_forever)
         return self._loop.call_soon_threadsafe(callback, *args)
 
 

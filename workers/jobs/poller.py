@@ -21,6 +21,7 @@ from toolfleet.fitting import Fitting
 from toolfleet.logs import FactLog
 from toolfleet.redis_clients import COMMAND_FAILED
 from toolfleet.settings import Settings
+from toolfleet.supervision import Kept, Supervisor, run_errand
 from toolfleet.tool import Tool
 from toolfleet.wire import Seal
 from toolfleet.workers.delivery.progress import ProgressReporter
@@ -72,15 +73,16 @@ class Poller:
         self._fitting = Fitting(self._client, settings)
         self._progress = ProgressReporter(asyncio.get_running_loop(), self._client, settings.keys, seal)
         self._dealing: set[asyncio.Task[None]] = set()
-        self._looking: asyncio.Task[None] | None = None
+        self._looking: Kept | None = None
         self._closing = asyncio.Event()
 
     @classmethod
-    async def begin(cls, settings: Settings, tools: Mapping[str, Tool[..., Any]], threads: Executor) -> Self:
+    async def begin(
+        cls, settings: Settings, tools: Mapping[str, Tool[..., Any]], threads: Executor, supervisor: Supervisor
+    ) -> Self:
         """A poller at work on the running loop."""
         poller = cls(settings, tools, threads)
-        poller._looking = asyncio.create_task(poller._look_forever())
-        poller._looking.add_done_callback(_say_if_broken)
+        poller._looking = supervisor.keep("job_poller", poller._look_forever)
         return poller
 
     async def aclose(self) -> None:
@@ -88,8 +90,8 @@ class Poller:
         self._closing.set()
         if self._looking is not None:
             # Not cancelled: what a claim under way brings would wait for its lease to end.
-            await asyncio.wait([self._looking], timeout=GIVE_BACK_WITHIN_S)
-            self._looking.cancel()
+            await self._looking.ended(within_s=GIVE_BACK_WITHIN_S)
+            await self._looking.aclose(within_s=GIVE_BACK_WITHIN_S)
         if self._dealing:
             await asyncio.wait(self._dealing, timeout=STOP_WITHIN_S)
         for task in self._dealing:
@@ -116,10 +118,10 @@ class Poller:
             log.warning("jobs_not_claimed", error=str(error))
             return REDIS_AWAY_S
         for job in due.jobs:
-            task = asyncio.create_task(self._deal_with(job))
+            # A bug of ours: the lease brings the job up again.
+            task = run_errand("job", self._deal_with(job))
             self._dealing.add(task)
             task.add_done_callback(self._dealing.discard)
-            task.add_done_callback(_say_if_broken)
         tick_s = self._settings.poll_tick_s
         return tick_s if due.next_in_s is None else min(tick_s, max(MIN_PAUSE_S, due.next_in_s))
 
@@ -210,9 +212,3 @@ class Poller:
             log.warning("poll_blocks", call_id=job.record.call.call_id, waited_s=waited_s)
             if await self._schedule.hold(job) is not Outcome.SETTLED:
                 raise TimeoutError("the job was given to another worker")
-
-
-def _say_if_broken(task: asyncio.Task[None]) -> None:
-    """A bug of ours must not be silent: the lease brings the job up again, the poller itself stands still."""
-    if not task.cancelled() and (error := task.exception()) is not None:
-        log.error("job_poller_broken", exc_info=error)

@@ -25,6 +25,7 @@ from toolfleet.outages import until_redis_is_back
 from toolfleet.replies import CLOCK, TELL
 from toolfleet.scripts import lua
 from toolfleet.settings import Settings
+from toolfleet.skipped import skip, text_of
 from toolfleet.streams import GROUP, RETURNED
 from toolfleet.wire import Seal
 from toolfleet.workers.delivery.message import Delivery
@@ -56,6 +57,7 @@ async def submit(
     ALREADY if the call has a job or a result. Waits for Redis and is not cancelled: what was started elsewhere must not
     be forgotten, nor its call be handed to another worker.
     """
+    # watched: its result is returned below
     submitting = asyncio.ensure_future(_submit(client, settings, seal, delivery, job))
     while not submitting.done():
         with suppress(asyncio.CancelledError):
@@ -131,10 +133,10 @@ class Schedule:
         jobs = []
         for call_id, fence, sealed, state, marks in found:
             try:
-                record = self._open(call_id.decode(), sealed)
+                record = self._open(text_of(call_id), sealed)
                 jobs.append(Claimed(fence, record, state_of(record, state), bool(marks), now_ms / 1000))
             except (Refused, ValueError) as refusal:
-                await self._bury(call_id.decode(), fence, sealed, str(refusal))
+                await self._bury(call_id, fence, sealed, str(refusal))
         return Due(jobs, None if next_ms < 0 else max(0.0, (next_ms - now_ms) / 1000))
 
     async def settle(self, job: Claimed, verdict: Verdict) -> Outcome:
@@ -160,12 +162,17 @@ class Schedule:
             raise Refused("the job belongs to another tool")
         return record
 
-    async def _bury(self, call_id: str, fence: int, sealed: bytes, reason: str) -> None:
-        log.warning("job_refused", call_id=call_id, reason=reason)
+    async def _bury(self, name: bytes, fence: int, sealed: bytes, reason: str) -> None:
+        call_id = text_of(name)
+        skip("job", reason, call_id=call_id)
         letter: dict[Any, Any] = {"reason": f"job: {reason}", "id": call_id, "text": sealed[:65536]}
         await self._client.xadd(self._keys.dead_letters(), letter, maxlen=DEAD_LETTERS_MAX, approximate=True)
         await self._client.hincrby(self._keys.counters(), "refused_jobs", 1)
         await self._say([_word("drop", call_id, fence)])
+        if call_id.encode() != name:  # no script can name it
+            await self._client.unlink(self._keys.job("").encode() + name)
+            for schedule in self._schedules:
+                await self._client.zrem(schedule, name)
 
     def _tell(self, job: Claimed, what: str, wait_s: float, text: str | bytes) -> asyncio.Future[Outcome]:
         call = job.record.call

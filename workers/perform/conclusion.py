@@ -53,7 +53,7 @@ class Conclusion:
         Waits for Redis however long it is away, and cannot be cancelled.
         """
         if self._fitting.is_needed(result):
-            result = await _finish(asyncio.ensure_future(self._fitting.fit(result, call)))
+            result = await _finish(asyncio.ensure_future(self._fitting.fit(result, call)))  # watched: awaited here
         outcome, result = await self._settle(delivery, call, result)
         reached(Point.SETTLED, call.call_id)
         self._checkpoints.end(call.call_id, settled=outcome is not Outcome.LATE)

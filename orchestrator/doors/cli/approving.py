@@ -10,6 +10,7 @@ import os
 import sys
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractContextManager, asynccontextmanager, suppress
+from functools import partial
 from typing import Final
 
 import orjson
@@ -28,6 +29,8 @@ from toolfleet.orchestrator.run.updates import (
     RunUpdate,
     TextArrived,
 )
+from toolfleet.outages import until_redis_is_back
+from toolfleet.supervision import run_errand
 from toolfleet.terminal import harmless
 
 ARGUMENTS_CHARACTERS: Final = 2000
@@ -95,7 +98,7 @@ class ApprovalPrompts:
             case CallAwaitsApproval():
                 self._waiting[event.call_id] = event
                 if self._task is None or self._task.done():
-                    self._task = asyncio.create_task(self._ask_all())
+                    self._task = run_errand("approvals", self._ask_all())
             case CallStarted():
                 self._stop_asking(event.call_id)
             case TextArrived() | CallsRequested() | RunEnded():
@@ -126,11 +129,13 @@ class ApprovalPrompts:
                 self._waiting.pop(call.call_id, None)
                 if approval is not None:
                     with suppress(RunNotOpen, RunNotFound):  # somebody else was quicker
-                        await self._orchestrator.approve(call.call_id, approval)
+                        # What a person has said is not forgotten because Redis is away.
+                        await until_redis_is_back(partial(self._orchestrator.approve, call.call_id, approval))
 
     async def _answer(self, call: CallAwaitsApproval) -> Approval | None:
         """Return the person's decision; None once somebody has decided elsewhere."""
-        self._asked_id, self._asked = call.call_id, asyncio.create_task(self._ask_about(call))
+        self._asked_id = call.call_id
+        self._asked = asyncio.create_task(self._ask_about(call))  # watched: its result is returned below
         await asyncio.wait([self._asked])
         if not self._asked.cancelled():
             return self._asked.result()

@@ -158,6 +158,6 @@ def _hear_what_was_dropped(ignored: sys.UnraisableHookArgs) -> None:
         sys.__unraisablehook__(ignored)
         return
     number = _received.pop() if _received else signal.SIGINT
-    again = threading.Timer(_HEARD_AGAIN_AFTER_S, signal.raise_signal, (number,))
+    again = threading.Timer(_HEARD_AGAIN_AFTER_S, signal.raise_signal, (number,))  # watched: it has only this to do
     again.daemon = True
     again.start()

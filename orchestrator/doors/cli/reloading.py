@@ -20,6 +20,7 @@ from typing import Final, NamedTuple
 from toolfleet.errors import ExtraMissing, ToolfleetError, WorkerNotReady
 from toolfleet.local.fleet import LocalFleet
 from toolfleet.local.worker_process import WorkerProcess, stop_workers
+from toolfleet.supervision import start_thread
 
 REMEDY: Final = "--reload needs `pip install 'toolfleet[reload]'`"
 
@@ -66,9 +67,7 @@ def watching(modules: Sequence[str]) -> Iterator[threading.Event]:
     for paths, recursive in ((places.packages, True), (places.folders, False)):
         if paths:
             watched = threading.Event()
-            thread = threading.Thread(target=_watch, args=(paths, recursive, changed, stop, watched), daemon=True)
-            thread.start()
-            threads.append(thread)
+            threads.append(start_thread("reload", _watch, paths, recursive, changed, stop, watched))
             watched.wait(WATCHES_WITHIN_S)
     try:
         yield changed

@@ -105,7 +105,7 @@ async def _serve(
         console.print(f"OpenAI:  {url}/v1", markup=False)
         if insecure:
             console.print("Anybody who reaches this address may call every tool (--insecure).", style="bold red")
-        serving = asyncio.create_task(server.serve(sockets=[bound]))
+        serving = asyncio.create_task(server.serve(sockets=[bound]))  # watched: awaited below
         while not (server.started or serving.done()):  # noqa: ASYNC110  # uvicorn says so in no other way
             await asyncio.sleep(0.01)
         collect_rarely()

@@ -41,8 +41,9 @@ def tools(
 async def _show(settings: Settings, *, watch: bool, as_json: bool) -> None:
     async with aclosing(connect_async(settings)) as client:
         catalog = Catalog(client, settings)
-        workers = await catalog.workers()
-        if foreign := strangers({each.worker: each.proofs for each in workers}, Seal(settings)):
+        live = await catalog.live()
+        workers = live.ours
+        if foreign := strangers(live.proofs, Seal(settings)):
             warn(complaint(foreign))
         if as_json:
             print_json([w.model_dump(mode="json", exclude={"proofs"}) for w in workers])
@@ -50,7 +51,7 @@ async def _show(settings: Settings, *, watch: bool, as_json: bool) -> None:
             await _watch(catalog, workers)
         elif workers:
             _listed(workers).print(Console(), _title(workers))
-        else:
+        elif not foreign:
             typer.echo("No worker is live. Start some with `toolfleet up` or `toolfleet worker`.")
 
 

@@ -103,7 +103,9 @@ def create_app(
             client = connect_async(found, shared_by_many=True)
             stack.push_async_callback(client.aclose)
             seal = Seal(found)
-            tail = await stack.enter_async_context(Tail(client, found, max_frames=options.max_frames))
+            tail = await stack.enter_async_context(
+                Tail(client, found, max_frames=options.max_frames, supervisor=orchestrator.supervisor)
+            )
             keyring = Keyring(client, found, seal)
             door = app.state.door = Door(orchestrator, client, found, seal, options, keyring, tail, model=name)
             await stack.enter_async_context(serve_mcp(app, orchestrator))

@@ -10,6 +10,7 @@ from fastapi import APIRouter
 from starlette.responses import Response
 
 from toolfleet.orchestrator.doors.http.access import Admin, Reader
+from toolfleet.orchestrator.doors.http.door import Door
 from toolfleet.orchestrator.doors.http.metrics import CONTENT_TYPE, exposition
 from toolfleet.orchestrator.doors.http.problems import Problem, ProblemDetails
 from toolfleet.orchestrator.doors.http.records import Health, WorkerList, WorkerView
@@ -20,7 +21,10 @@ router = APIRouter(tags=["fleet"])
 READY_WITHIN_S: Final = 2.0
 
 NOT_READY: Final[dict[int | str, dict[str, Any]]] = {
-    503: {"model": ProblemDetails, "description": "Redis does not answer, or this process is stopping"}
+    503: {
+        "model": ProblemDetails,
+        "description": "Redis does not answer, a listener of this process is down, or it is stopping",
+    }
 }
 
 
@@ -35,9 +39,10 @@ async def workers(grant: Reader, door: Through) -> WorkerList:
     )
 
 
-@router.get("/healthz")
-async def healthz() -> Health:
-    """Tell whether this process answers."""
+@router.get("/healthz", responses={503: {"model": ProblemDetails, "description": "A listener of this process is down"}})
+async def healthz(door: Through) -> Health:
+    """Tell whether this process answers, and hears what it lives by."""
+    _must_hear(door)
     return Health()
 
 
@@ -46,12 +51,24 @@ async def readyz(door: Through) -> Health:
     """Tell whether requests should be sent here: Redis answers, and this process is not stopping."""
     if door.is_closing:
         raise Problem(HTTPStatus.SERVICE_UNAVAILABLE, "this process is stopping")
+    _must_hear(door)
     try:
         async with asyncio.timeout(READY_WITHIN_S):
             await door.client.ping()
     except TimeoutError:
         raise Problem(HTTPStatus.SERVICE_UNAVAILABLE, f"Redis did not answer within {READY_WITHIN_S:g} s") from None
     return Health()
+
+
+def _must_hear(door: Door) -> None:
+    if ailing := door.orchestrator.ailing:
+        said = "; ".join(f"{name} is down ({why})" for name, why in ailing.items())
+        raise Problem(
+            HTTPStatus.SERVICE_UNAVAILABLE,
+            f"{said}: it begins again by itself, and the log tells more",
+            code="listener-down",
+            listeners=sorted(ailing),
+        )
 
 
 @router.get(

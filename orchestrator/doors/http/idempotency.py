@@ -23,6 +23,7 @@ from toolfleet.orchestrator.doors.http.key_store import Grant
 from toolfleet.orchestrator.doors.http.problems import Problem, answer, path_of, problem_of
 from toolfleet.orchestrator.doors.http.sse import MEDIA_TYPE as STREAM
 from toolfleet.scripts import lua
+from toolfleet.skipped import skip
 
 log = FactLog("toolfleet.http")
 
@@ -131,7 +132,16 @@ class _First:
                 code="request-under-way",
                 headers={"retry-after": "1"},
             )
-        return _Known(status, headers or b"{}", body or b"")
+        try:
+            return _Known(status, headers or b"{}", body or b"")
+        except (TypeError, ValueError) as error:
+            skip("idempotent_answer", error)
+            raise Problem(
+                HTTPStatus.CONFLICT,
+                "the answer to the first request with this Idempotency-Key cannot be read; look what it has done, and "
+                "use a new key",
+                code="answer-lost",
+            ) from None
 
     async def perform(self, app: ASGIApp, receive: Receive, send: Send) -> None:
         """Let the request through, and remember what it is answered."""

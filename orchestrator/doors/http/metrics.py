@@ -10,7 +10,9 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
 from toolfleet.orchestrator.doors.http.door import Door
+from toolfleet.skipped import skipped, text_of
 from toolfleet.streams import Priority
+from toolfleet.supervision import failures
 
 CONTENT_TYPE: Final = CONTENT_TYPE_LATEST
 
@@ -49,7 +51,9 @@ async def exposition(door: Door) -> bytes:
                 GaugeMetricFamily("toolfleet_dead_letters", "Messages that no worker could handle.", dead),
                 _by("toolfleet_workers", "Live workers.", "pool", pools),
                 _by("toolfleet_queue_length", "Calls in a queue and its lanes, waiting and running.", "queue", lengths),
-                _counters(counters),
+                _events(counters),
+                _counted("toolfleet_records_skipped", "Records in Redis that this process could not read.", skipped()),
+                _counted("toolfleet_task_failures", "Failures of this process's own tasks and threads.", failures()),
             ]
         )
     )
@@ -77,7 +81,7 @@ async def _in_lanes(door: Door, lanes: Iterable[bytes]) -> int:
     pipeline = door.client.pipeline(transaction=False)
     for lane in lanes:
         for priority in Priority:
-            pipeline.xlen(door.settings.keys.queue(lane.decode(), priority))
+            pipeline.xlen(door.settings.keys.queue(text_of(lane), priority))
     return sum(await pipeline.execute())
 
 
@@ -88,8 +92,14 @@ def _by(name: str, documentation: str, label: str, values: Mapping[str, int]) ->
     return metric
 
 
-def _counters(counters: Mapping[bytes, bytes]) -> Metric:
-    metric = CounterMetricFamily("toolfleet_events", "Rare things that happened in the fleet.", labels=["what"])
-    for what, count in sorted(counters.items()):
-        metric.add_metric([what.decode()], float(count))
+def _events(counters: Mapping[bytes, bytes]) -> Metric:
+    # HINCRBY writes nothing else than whole numbers.
+    counts = {text_of(what): int(count) for what, count in counters.items() if count.isdigit()}
+    return _counted("toolfleet_events", "Rare things that happened in the fleet.", counts)
+
+
+def _counted(name: str, documentation: str, counts: Mapping[str, int]) -> Metric:
+    metric = CounterMetricFamily(name, documentation, labels=["what"])
+    for what, count in sorted(counts.items()):
+        metric.add_metric([what], float(count))
     return metric

@@ -201,6 +201,8 @@ class WorkerView(BaseModel):
     queues: tuple[str, ...]
     started_unix_s: float
     tools: list[str]
+    ailing: tuple[str, ...] = ()
+    """Which of its own listeners are down now."""
 
     @classmethod
     def of(cls, announced: Announcement) -> WorkerView:
@@ -212,6 +214,7 @@ class WorkerView(BaseModel):
             queues=announced.queues,
             started_unix_s=announced.started_unix_s,
             tools=sorted(spec.name for spec in announced.tools),
+            ailing=announced.ailing,
         )
 
 

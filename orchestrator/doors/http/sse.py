@@ -45,8 +45,8 @@ class EventStream(Response):
         """Stream until the generator ends, the client leaves, or the server stops."""
         async with aclosing(self._events):
             await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
-            pump = asyncio.create_task(self._pump(send))
-            left = asyncio.ensure_future(_until_left(receive))
+            pump = asyncio.create_task(self._pump(send))  # watched: its error is told below
+            left = asyncio.ensure_future(_until_left(receive))  # watched: awaited below
             self._door.streams.add(pump)
             try:
                 while not pump.done() and not left.done():

@@ -22,6 +22,8 @@ from toolfleet.orchestrator.run.states import State
 from toolfleet.orchestrator.store.run_store import FIRST
 from toolfleet.redis_clients import COMMAND_FAILED
 from toolfleet.settings import Settings
+from toolfleet.skipped import skip
+from toolfleet.supervision import Kept, Supervisor
 
 log = FactLog("toolfleet.http")
 
@@ -37,6 +39,13 @@ WAKE_EVERY_S: Final = 0.01
 
 ENDS: Final = frozenset({"model_replied", "run_stopped", "calls_back", "calls_handed_over"})
 """The events with which a run may end."""
+
+ENDED: Final = frozenset(state.value.encode() for state in State if state.is_terminal)
+
+KIND: Final = re.compile(r"[a-z_]{1,64}")
+
+Stored = tuple[bytes, dict[bytes, bytes]]
+"""One entry of a run's stream: its id and its fields."""
 
 ENTRY_ID: Final = re.compile(r"\d{1,18}-\d{1,18}")
 
@@ -94,8 +103,11 @@ class _Watched:
 class Tail:
     """Follows runs. An async context manager: leaving it ends what its listeners hear."""
 
-    def __init__(self, client: redis.asyncio.Redis, settings: Settings, *, max_frames: int) -> None:
+    def __init__(
+        self, client: redis.asyncio.Redis, settings: Settings, *, max_frames: int, supervisor: Supervisor
+    ) -> None:
         self._client = client
+        self._supervisor = supervisor
         self._keys = settings.keys
         self._max_frames = max_frames
         self._watched: dict[str, _Watched] = {}
@@ -105,16 +117,17 @@ class Tail:
         """Whether the read under way lacks a run that somebody listens to by now."""
         self._reader_id: int | None = None
         self._looked_for_gone_s = time.monotonic()
-        self._tasks: list[asyncio.Task[None]] = []
+        self._kept: list[Kept] = []
 
     async def __aenter__(self) -> Self:
-        self._tasks = [asyncio.create_task(self._read_forever()), asyncio.create_task(self._wake_when_stale())]
+        self._kept = [
+            self._supervisor.keep("event_reader", self._read_forever),
+            self._supervisor.keep("event_reader_waker", self._wake_when_stale),
+        ]
         return self
 
     async def __aexit__(self, *exc_info: object) -> None:
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.gather(*(kept.aclose() for kept in self._kept))
         for watched in self._watched.values():
             watched.hear(None)
 
@@ -205,18 +218,19 @@ class Tail:
         # New runs may come while this waits: then it is woken (`_wake_when_stale`) and asks again.
         reply = await reader.xread(streams, count=READ_COUNT, block=BLOCK_MS)
         for name, entries in _streams(reply):
-            await self._tell(names[name], [_frame(entry_id, fields[b"e"]) for entry_id, fields in entries])
+            await self._tell(names[name], entries)
         if time.monotonic() - self._looked_for_gone_s >= LOOK_FOR_GONE_EVERY_S:
             await self._look_for_gone()
 
-    async def _tell(self, run_id: str, frames: list[Frame]) -> None:
+    async def _tell(self, run_id: str, entries: list[Stored]) -> None:
         watched = self._watched.get(run_id)
         if watched is None:
             return
+        frames = _frames(entries)
         for frame in frames:
             watched.hear(frame)
-        watched.last_id = frames[-1].id
-        if frames[-1].may_end and await self._is_over(run_id, watched.last_id):
+        watched.last_id = entries[-1][0].decode()
+        if frames and frames[-1].may_end and await self._is_over(run_id, watched.last_id):
             watched.hear(None)
 
     async def _look_for_gone(self) -> None:
@@ -247,11 +261,11 @@ class Tail:
     async def _stored(self, run_id: str, after: str) -> list[Frame]:
         async with self._reading:
             found = await self._range(run_id, after)
-        return [_frame(entry_id, fields[b"e"]) for entry_id, fields in found]
+        return _frames(found)
 
-    async def _range(self, run_id: str, after: str) -> list[tuple[bytes, dict[bytes, bytes]]]:
+    async def _range(self, run_id: str, after: str) -> list[Stored]:
         return cast(
-            "list[tuple[bytes, dict[bytes, bytes]]]",
+            "list[Stored]",
             await self._client.xrange(self._keys.run(run_id), min=f"({after}"),
         )
 
@@ -261,10 +275,10 @@ class Tail:
             state, newest = await self._end(run_id)
         if not newest:
             return True
-        has_ended = state is None or State(state.decode()).is_terminal
+        has_ended = state is None or state in ENDED
         return has_ended and order_of(newest[0][0].decode()) <= order_of(last_id)
 
-    async def _end(self, run_id: str) -> tuple[bytes | None, list[tuple[bytes, dict[bytes, bytes]]]]:
+    async def _end(self, run_id: str) -> tuple[bytes | None, list[Stored]]:
         """Return the state in the run's head, and its newest entry. Raises StoreUnreachable."""
         # In one transaction: a run that is resumed has newer entries than its end.
         pipeline = self._client.pipeline(transaction=True)
@@ -286,14 +300,31 @@ def event_bytes(kind: str, data: bytes, entry_id: str = "") -> bytes:
     return b"%sevent: %s\ndata: %s\n\n" % (id_line, kind.encode(), data)
 
 
-def _frame(entry_id: bytes, event: bytes) -> Frame:
-    """Make the frame of an event, once for all listeners."""
+def _frames(entries: Iterable[Stored]) -> list[Frame]:
+    """Make the frames of events, once for all listeners. What is no event is passed over."""
+    frames = []
+    for entry_id, fields in entries:
+        try:
+            frames.append(_frame(entry_id.decode(), fields[b"e"]))
+        except (LookupError, TypeError, ValueError) as error:
+            skip("event", error, entry_id=entry_id.decode())
+    return frames
+
+
+def _frame(entry_id: str, event: bytes) -> Frame:
+    """Make the frame of an event. Raises LookupError, TypeError or ValueError for what is none."""
     kind = orjson.loads(event)["type"]
-    id_ = entry_id.decode()
-    return Frame(id_, event_bytes(kind, event, id_), may_end=kind in ENDS)
+    if not KIND.fullmatch(kind):
+        raise ValueError("no kind of event")
+    return Frame(entry_id, event_bytes(kind, _one_line(event), entry_id), may_end=kind in ENDS)
 
 
-def _streams(reply: Any) -> Iterable[tuple[bytes, list[tuple[bytes, dict[bytes, bytes]]]]]:
+def _one_line(event: bytes) -> bytes:
+    """Return JSON on one line, whoever wrote it: what follows a break would be taken for another event."""
+    return orjson.dumps(orjson.loads(event)) if b"\n" in event or b"\r" in event else event
+
+
+def _streams(reply: Any) -> Iterable[tuple[bytes, list[Stored]]]:
     """Return XREAD's reply as pairs: RESP3 sends a map, RESP2 a list of pairs."""
     if isinstance(reply, dict):
         return ((name, entries[0] if len(entries) == 1 else entries) for name, entries in reply.items())

@@ -16,8 +16,8 @@ T = TypeVar("T")
 
 async def unless_left(request: Request, work: Coroutine[Any, Any, T]) -> T:
     """Return what `work` returns; it is cancelled when the client hangs up. Raises Problem then, which nobody reads."""
-    working = asyncio.ensure_future(work)
-    left = asyncio.ensure_future(_until_left(request))
+    working = asyncio.ensure_future(work)  # watched: its result is returned below
+    left = asyncio.ensure_future(_until_left(request))  # watched: awaited below
     try:
         await asyncio.wait({working, left}, return_when=asyncio.FIRST_COMPLETED)
         if working.done():

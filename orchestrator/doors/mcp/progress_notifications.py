@@ -10,6 +10,7 @@ import anyio
 from mcp.server.session import ServerSession
 
 from toolfleet.orchestrator.run.updates import CallProgressed, CallStarted, RunUpdate
+from toolfleet.supervision import run_errand
 
 _GONE = (anyio.ClosedResourceError, anyio.BrokenResourceError)
 
@@ -40,7 +41,7 @@ class Observed:
     @asynccontextmanager
     async def telling(self) -> AsyncIterator[None]:
         """Tell the client from here to the end of the block."""
-        teller = asyncio.create_task(self._tell_forever())
+        teller = run_errand("mcp_progress", self._tell_forever())
         try:
             yield
         finally:

@@ -20,18 +20,21 @@ from mcp.server.subscriptions import InMemorySubscriptionBus, ListenHandler, Too
 from toolfleet.errors import StoreUnreachable
 from toolfleet.logs import FactLog
 from toolfleet.orchestrator.api import Orchestrator
-from toolfleet.orchestrator.doors.mcp.background_tasks import BackgroundTasks
 from toolfleet.orchestrator.doors.mcp.callers import CallerOf, anybody
 from toolfleet.orchestrator.doors.mcp.rpc_errors import protocol_errors
 from toolfleet.orchestrator.doors.mcp.tasks import Context, Tasks, knows_tasks
 from toolfleet.orchestrator.doors.mcp.tickets import Tickets
 from toolfleet.orchestrator.doors.mcp.tool_calls import STATUS_TOOLS, ToolCaller
 from toolfleet.orchestrator.doors.mcp.tool_listing import offered_tool
+from toolfleet.supervision import Errands
 
 log = FactLog("toolfleet.mcp")
 
 LOOK_EVERY_S: Final = 1.0
 """How often the catalog is compared with what clients were told."""
+
+DRAIN_S: Final = 5.0
+"""How long the end of the server waits for cancellations above all, which outlive their requests for a moment."""
 
 TELL_WITHIN_S: Final = 5.0
 """A client that does not read for this long misses that the list has changed; it will not hold up the others."""
@@ -58,9 +61,9 @@ class FleetServer(Server[None]):
 
 def fleet_server(orchestrator: Orchestrator, caller_of: CallerOf = anybody) -> FleetServer:
     """Make an MCP server for the fleet of an open orchestrator. There may be any number of them."""
-    background = BackgroundTasks()
+    errands = Errands("mcp_errand")
     tickets = Tickets(orchestrator.settings)
-    performer = ToolCaller(orchestrator, tickets, background)
+    performer = ToolCaller(orchestrator, tickets, errands)
     announcer = _Announcer(orchestrator)
 
     async def list_tools(ctx: Context, _params: types.PaginatedRequestParams | None) -> types.ListToolsResult:
@@ -81,13 +84,12 @@ def fleet_server(orchestrator: Orchestrator, caller_of: CallerOf = anybody) -> F
 
     @asynccontextmanager
     async def living(_server: Server[None]) -> AsyncIterator[None]:
-        watching = asyncio.create_task(announcer.watch())
+        watching = orchestrator.supervisor.keep("mcp_tool_changes", announcer.watch)
         try:
             yield
         finally:
-            watching.cancel()
-            await asyncio.gather(watching, return_exceptions=True)
-            await background.aclose()
+            await watching.aclose()
+            await errands.aclose(within_s=DRAIN_S)
 
     server = FleetServer(
         "toolfleet",
@@ -101,7 +103,7 @@ def fleet_server(orchestrator: Orchestrator, caller_of: CallerOf = anybody) -> F
         on_subscriptions_listen=announcer.listen,
     )
     server.add_notification_handler("notifications/initialized", types.NotificationParams, announcer.meet)
-    Tasks(orchestrator, tickets, caller_of, background).serve_on(server)
+    Tasks(orchestrator, tickets, caller_of, errands).serve_on(server)
     return server
 
 

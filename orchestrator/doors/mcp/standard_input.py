@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import os
-import threading
 from collections.abc import AsyncIterator
 from typing import Final
+
+from toolfleet.supervision import start_thread
 
 READ_BYTES: Final = 65_536
 
@@ -31,7 +32,7 @@ async def lines_of(descriptor: int) -> AsyncIterator[str]:
             if not some:
                 return
 
-    threading.Thread(target=read, name="standard-input", daemon=True).start()
+    start_thread("standard-input", read)
     begun: list[bytes] = []
     while some := await arrived.get():
         *whole, rest = some.split(b"\n")

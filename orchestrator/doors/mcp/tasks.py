@@ -23,13 +23,13 @@ from pydantic.alias_generators import to_camel
 from toolfleet.errors import ToolfleetError
 from toolfleet.keys import RESULT_TTL_S
 from toolfleet.orchestrator.api import Orchestrator
-from toolfleet.orchestrator.doors.mcp.background_tasks import BackgroundTasks
 from toolfleet.orchestrator.doors.mcp.callers import CallerOf
 from toolfleet.orchestrator.doors.mcp.rpc_errors import protocol_errors
 from toolfleet.orchestrator.doors.mcp.tickets import Ticket, Tickets
 from toolfleet.orchestrator.doors.mcp.tool_listing import tool_result
 from toolfleet.orchestrator.status.call_state import CallState
 from toolfleet.orchestrator.status.handles import POLL_AFTER_S, Status
+from toolfleet.supervision import Errands
 from toolfleet.tool import ToolSpec
 
 EXTENSION: Final = "io.modelcontextprotocol/tasks"
@@ -95,13 +95,11 @@ def created(ticket: Ticket) -> dict[str, Any]:
 class Tasks:
     """Answers `tasks/get`, `tasks/update` and `tasks/cancel`."""
 
-    def __init__(
-        self, orchestrator: Orchestrator, tickets: Tickets, caller_of: CallerOf, background: BackgroundTasks
-    ) -> None:
+    def __init__(self, orchestrator: Orchestrator, tickets: Tickets, caller_of: CallerOf, errands: Errands) -> None:
         self._orchestrator = orchestrator
         self._tickets = tickets
         self._caller_of = caller_of
-        self._background = background
+        self._errands = errands
 
     def serve_on(self, server: Server[Any]) -> None:
         """Declare the extension, and answer its methods."""
@@ -125,7 +123,7 @@ class Tasks:
         ticket = self._ticket(ctx, params)
         await self._must_be_known(ticket)
         # Acknowledged at once: how long it takes to end is its worker's business.
-        self._background.run(self._cancel_ticket(ticket))
+        self._errands.run(self._cancel_ticket(ticket))
         return {}
 
     async def _cancel_ticket(self, ticket: Ticket) -> None:

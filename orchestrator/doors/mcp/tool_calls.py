@@ -16,7 +16,6 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from toolfleet.calls import Effect, Submitted
 from toolfleet.errors import ToolfleetError
 from toolfleet.orchestrator.api import Orchestrator
-from toolfleet.orchestrator.doors.mcp.background_tasks import BackgroundTasks
 from toolfleet.orchestrator.doors.mcp.callers import Caller
 from toolfleet.orchestrator.doors.mcp.progress_notifications import Observed
 from toolfleet.orchestrator.doors.mcp.rpc_errors import unknown_tool
@@ -28,6 +27,7 @@ from toolfleet.orchestrator.models.names import NameMap
 from toolfleet.orchestrator.run.refusals import bad_arguments
 from toolfleet.orchestrator.status.handles import Status
 from toolfleet.orchestrator.tools.builtin import MAX_WAIT_MS, TASK_CANCEL, TASK_RESULT
+from toolfleet.supervision import Errands
 from toolfleet.tool import ToolSpec
 
 LOOK_EVERY_S: Final = 1.0
@@ -73,10 +73,10 @@ STATUS_TOOLS: Final = {
 class ToolCaller:
     """Performs calls."""
 
-    def __init__(self, orchestrator: Orchestrator, tickets: Tickets, background: BackgroundTasks) -> None:
+    def __init__(self, orchestrator: Orchestrator, tickets: Tickets, errands: Errands) -> None:
         self._orchestrator = orchestrator
         self._tickets = tickets
-        self._background = background
+        self._errands = errands
         self._wait_s = orchestrator.settings.mcp_wait_s
 
     async def call(
@@ -97,7 +97,7 @@ class ToolCaller:
                 return await self._perform(spec, params.arguments or {}, caller, observed, with_tasks=with_tasks)
         except asyncio.CancelledError:
             if observed.call_id:
-                self._background.run(self._cancel(observed.call_id))
+                self._errands.run(self._cancel(observed.call_id))
             raise
 
     async def _perform(

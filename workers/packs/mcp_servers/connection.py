@@ -117,6 +117,7 @@ class Connection:
     async def _open(self) -> Client:
         opened: asyncio.Future[Client] = asyncio.get_running_loop().create_future()
         self._released = asyncio.Event()
+        # watched: `_ended` tells of it
         keeper = self._keeper = asyncio.create_task(self._keep(opened, self._released), name=f"mcp {self._name}")
         keeper.add_done_callback(self._ended)
         either: set[asyncio.Future[Any]] = {keeper, opened}

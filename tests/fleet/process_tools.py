@@ -11,7 +11,7 @@ from typing import Any
 
 from celery.worker.control import inspect_command
 
-from toolfleet import tool
+from toolfleet import Context, tool
 
 
 @inspect_command()  # type: ignore[untyped-decorator]  # celery ships no types
@@ -49,6 +49,20 @@ def squares_of_futures(numbers: list[int]) -> list[int]:
         return list(pool.map(square, numbers))
 
 
+@tool(queue="press", blocking="process", timeout_s=1)
+def print_slowly(path: str) -> None:
+    """Print, later than may be waited for."""
+    Path(f"{path}.pid").write_text(str(os.getpid()))
+    time.sleep(3)
+    Path(path).write_text("printed")
+
+
+@tool(queue="desk", timeout_s=600)
+def stamp(path: str) -> None:
+    """Stamp a paper, on whatever its queue's workers run it."""
+    Path(path).write_text("stamped")
+
+
 @tool(read_only=True, queue="cpu", timeout_s=2)
 def sleep_too_long_in_a_process(path: str) -> None:
     """Wait for a process that takes too long."""
@@ -58,8 +72,9 @@ def sleep_too_long_in_a_process(path: str) -> None:
 
 
 @tool(read_only=True, queue="cpu")
-def sleep_in_a_process(path: str) -> None:
+def sleep_in_a_process(path: str, ctx: Context) -> None:
     """Wait for a process that takes very long."""
+    Path(f"{path}.call").write_text(ctx.call_id)
     child = multiprocessing.Process(target=sleep_in_a_child, args=(path,))
     child.start()
     child.join()

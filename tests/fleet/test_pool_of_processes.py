@@ -1,15 +1,17 @@
 """The pool of processes: tools start processes of their own, which end with them, and what has ended is forgotten."""
 
 import asyncio
-import contextlib
+import os
+import subprocess
+import sys
+from subprocess import PIPE, STDOUT
 
 import pytest
 from fleets import HERE, asking
-from processes import WAIT_S, until_gone
+from processes import WAIT_S, until_announced, until_gone
 
 from toolfleet import LocalFleet
 from toolfleet.broker import celery_app
-from toolfleet.orchestrator import Orchestrator
 
 CALLS = 2500
 """Well above what is dropped at once."""
@@ -60,14 +62,51 @@ async def test_the_processes_of_a_tool_end_with_it_at_its_time_limit(ask, tmp_pa
     await asyncio.to_thread(until_gone, int(path.read_text()))
 
 
-async def test_the_processes_of_a_tool_end_with_it_when_it_is_cancelled(fleet, tmp_path):
+async def test_the_processes_of_a_tool_end_with_it_when_it_is_cancelled(fleet, ask, tmp_path):
     path = tmp_path / "pid"
-    async with Orchestrator(settings=fleet.settings) as orchestrator:
-        call = asyncio.create_task(orchestrator.execute(asking(("sleep_in_a_process", {"path": str(path)}))))
-        async with asyncio.timeout(WAIT_S):
-            while not path.exists() or not path.read_text():
-                await asyncio.sleep(0.02)  # a file tells nobody
-        call.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await call
+    answer = asyncio.create_task(ask(("sleep_in_a_process", {"path": str(path)})))
+    async with asyncio.timeout(WAIT_S):
+        while not path.exists() or not path.read_text():
+            await asyncio.sleep(0.02)  # a file tells nobody
+    call_id = (tmp_path / "pid.call").read_text()
+    await asyncio.to_thread(celery_app(fleet.settings).control.revoke, call_id, terminate=True)
+    assert await answer == ["sleep_in_a_process was cancelled."]
     await asyncio.to_thread(until_gone, int(path.read_text()))
+
+
+async def test_a_tool_that_is_declared_for_a_process_has_no_effect_after_its_time(fleet, ask, tmp_path):
+    worker = await asyncio.to_thread(fleet.start_worker, "press")
+    await asyncio.to_thread(until_announced, fleet, worker)
+    path = tmp_path / "paper"
+    [said] = await ask(("print_slowly", {"path": str(path)}))
+    assert said.startswith("print_slowly took longer than its limit; its process was killed.")
+    await asyncio.to_thread(until_gone, int((tmp_path / "paper.pid").read_text()))
+    assert not path.exists()
+
+
+def worker_said(fleet, *words, until=None):
+    command = [sys.executable, "-m", "toolfleet.workers", "--import", "process_tools", *words]
+    environment = {**os.environ, **HERE, **fleet.settings.as_environment()}
+    with subprocess.Popen(command, env=environment, stdout=PIPE, stderr=STDOUT, text=True) as process:
+        said = ""
+        for line in process.stdout:
+            said += line
+            if until is not None and until in said:
+                process.terminate()
+        return process.wait(WAIT_S), said
+
+
+@pytest.mark.parametrize("kind", ["threads", "asyncio", "solo"])
+def test_a_worker_that_has_no_processes_says_which_tools_need_one_and_does_not_start(fleet, kind):
+    code, said = worker_said(fleet, "--pool", "press", "--kind", kind)
+    assert code != 0
+    assert 'print_slowly must run in a process (blocking="process")' in said
+    assert "--kind prefork" in said
+
+
+def test_a_worker_of_threads_tells_once_of_a_tool_that_may_have_its_effect_after_its_time(fleet):
+    _, said = worker_said(fleet, "--pool", "desk", until="Ready:")
+    told = [line for line in said.splitlines() if "tool_cannot_be_stopped" in line]
+    assert len(told) == 1
+    assert "stamp" in told[0]
+    assert "blocking=" in told[0]

@@ -240,8 +240,9 @@ def tool(function: Any = None, /, *, retry_on: Any = (), interceptors: Any = (),
 
     A plain function runs in a process, which is killed at its time limit; with `blocking="thread"` on a thread, which
     cannot be. Name and description come from the function unless given; parameter descriptions from the docstring,
-    `Annotated` or `Field`. A tool is assumed to have an effect that must not happen twice, unless it is `read_only` or `idempotent`.
-    `convert` makes of its value what the model reads; toolfleet.interceptors tells what `interceptors` may be.
+    `Annotated` or `Field`. A tool is assumed to have an effect that must not happen twice, unless it is `read_only` or
+    `idempotent`. `convert` makes of its value what the model reads; toolfleet.interceptors tells what `interceptors`
+    may be.
     `callback_sets_state` lets who calls back about a job of the tool set what the run's tools share.
     Raises InvalidTool, UnknownOption.
     """

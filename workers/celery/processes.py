@@ -45,7 +45,7 @@ class KeepingPool(AsynPool):  # type: ignore[misc]  # celery ships no types
         Celery's own only marks it: it would stay in memory, with the call, until a deadline that may be days away.
         """
         super()._create_timelimit_handlers(hub)
-        cancel = self.on_timeout_cancel
+        cancel: Any = self.on_timeout_cancel  # type: ignore[has-type]  # celery sets it just now
         ended = 0
 
         def cancel_and_drop(job: Any) -> None:

@@ -38,8 +38,8 @@ class Predecessor:
         if self.place is None:
             return
         async with connect_async(self.settings) as client:
-            noted: bytes | None = await client.get(self._key(self.place))
-            if noted is not None:
+            noted = await client.get(self._key(self.place))
+            if isinstance(noted, bytes):
                 await give_up_runs_of(client, self.settings, noted.decode())
 
     async def make_way_for(self, orchestrator_id: str) -> None:

@@ -10,6 +10,8 @@ its own with `multiprocessing`.
 from __future__ import annotations
 
 import heapq
+import os
+import signal
 from multiprocessing import process as multiprocessing_process
 from typing import Any, Final
 
@@ -79,4 +81,13 @@ def _let_tools_start_processes(**_: Any) -> None:
 
     Celery's children are daemons so that they end with their parent, which remains so.
     """
+    os.register_at_fork(after_in_child=_end_when_told)
     multiprocessing_process._current_process = _MAIN  # type: ignore[attr-defined]  # billiard sets it too
+
+
+def _end_when_told() -> None:
+    """Let what a tool has forked end at SIGTERM, by which `multiprocessing` ends its pools.
+
+    What our children do at it is written in Python, and would wait behind a lock that a pool's process waits for.
+    """
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)

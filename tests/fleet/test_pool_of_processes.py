@@ -102,7 +102,8 @@ def worker_said(fleet, *words, until=None):
         for line in process.stdout:
             said += line
             if until is not None and until in said:
-                process.terminate()
+                process.kill()
+                break
         return process.wait(WAIT_S), said
 
 

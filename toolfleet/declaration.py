@@ -22,6 +22,7 @@ from toolfleet.calls import Effect, Record
 from toolfleet.context import FromHistory
 from toolfleet.docstrings import documentation, words
 from toolfleet.errors import InvalidTool
+from toolfleet.logs import FactLog
 from toolfleet.schema import input_schema, output_schema
 from toolfleet.signature import Injection, read_signature
 
@@ -30,6 +31,16 @@ MAX_NAME_CHARS: Final = 256
 
 
 CONTRACT_CHARS: Final = 12
+
+THREADS: Final = "io"
+"""The queue whose workers run plain functions on threads, which nothing can stop."""
+
+PROCESSES: Final = frozenset({"cpu", "long"})
+"""The queues whose workers run each call in a process, which is killed at the call's time limit."""
+
+ON_A_THREAD: Final = "its thread goes on when its time limit has passed, and has its effect then"
+
+log = FactLog(__name__)
 
 
 class ToolSpec(Record):
@@ -75,7 +86,7 @@ class Options:
     long_running: bool = False
     timeout_s: float | None = None
     patience_s: float | None = None
-    blocking: Literal["thread", "process"] = "thread"
+    blocking: Literal["thread", "process"] | None = None
     retries: int = 0
     retry_on: tuple[type[BaseException], ...] = ()
     requires_approval: bool = False
@@ -97,9 +108,9 @@ class Options:
         """Return the queue that was asked for, or else the pool that suits the function."""
         if self.queue:
             return self.queue
-        if self.long_running:
+        if self.long_running and self.blocking != "thread":
             return "long"
-        return "io" if is_async else "cpu"
+        return "io" if is_async or self.blocking == "thread" else "cpu"
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,11 +169,13 @@ def spec_of(name: str, options: Options, *, is_async: bool, **described: Any) ->
         raise InvalidTool(f"tool {name}: retry_on says when to try again, but retries=0 says never to")
     if inspect.iscoroutinefunction(options.convert):
         raise InvalidTool(f"tool {name}: its converter must be a plain function, and {options.convert!r} is async")
+    if problem := _problem_with_place(options, is_async=is_async):
+        raise InvalidTool(f"tool {name}: {problem}")
     for each in options.interceptors:
         if inspect.isclass(each) or not callable(each):
             raise InvalidTool(f"tool {name}: {each!r} is no interceptor: an async function or an object like one is")
     try:
-        return ToolSpec(
+        spec = ToolSpec(
             name=name,
             effect=options.effect,
             queue=options.queue_of(is_async=is_async),
@@ -177,3 +190,22 @@ def spec_of(name: str, options: Options, *, is_async: bool, **described: Any) ->
     except ValidationError as error:
         wrong = (complaints.unfit(each["loc"], each["input"], each["msg"]) for each in error.errors())
         raise InvalidTool(f"tool {name}: {complaints.listed(wrong)}") from None
+    if spec.queue == THREADS and may_outlive_its_limit(spec, is_async=is_async):
+        log.warning("tool_cannot_be_stopped", tool=name, why=ON_A_THREAD, remedy='blocking="process"')
+    return spec
+
+
+def may_outlive_its_limit(spec: ToolSpec, *, is_async: bool) -> bool:
+    """Whether a call of the tool, on a thread, may have its effect after it was told as timed out."""
+    return not is_async and spec.effect is Effect.ONCE and spec.timeout_s is not None
+
+
+def _problem_with_place(options: Options, *, is_async: bool) -> str | None:
+    """Return why a tool cannot run where it is declared to."""
+    if options.blocking is not None and is_async:
+        return f"blocking={options.blocking!r} is for plain functions, and this one is async: leave it out"
+    if options.blocking == "process" and options.queue == THREADS:
+        return f"queue={THREADS!r} runs plain functions on threads, and blocking='process' says not to: leave queue out"
+    if options.blocking == "thread" and options.queue in PROCESSES:
+        return f"queue={options.queue!r} runs each call in a process, and blocking='thread' says not to: leave one out"
+    return None

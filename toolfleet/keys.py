@@ -139,6 +139,10 @@ class Keys:
         """String: what a living orchestrator shows of its secret, as JSON. Ends with its lease."""
         return f"{self.namespace}:orchestrator-proofs:{orchestrator_id}"
 
+    def batch_output(self, place: str) -> str:
+        """String: the orchestrator that last had this output of a batch open."""
+        return f"{self.namespace}:batch_output:{place}"
+
     def owned(self, orchestrator_id: str) -> str:
         """Set: the unfinished runs of one orchestrator."""
         return f"{self.namespace}:owned:{orchestrator_id}"

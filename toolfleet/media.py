@@ -13,6 +13,11 @@ from toolfleet.errors import InvalidMedia
 _TYPE: Final = re.compile(r"[a-z]+/[a-z0-9][a-z0-9.+-]*")
 
 
+def essence_of(media_type: str) -> str:
+    """What can be compared of a media type: without parameters and in small letters (RFC 9110, 8.3.1)."""
+    return media_type.partition(";")[0].strip().lower()
+
+
 @dataclass(frozen=True, slots=True)
 class Media:
     """Bytes and what they are: `Media(png, "image/png")`. A tool returns one, or a list of texts and these.
@@ -27,7 +32,7 @@ class Media:
     def __post_init__(self) -> None:
         if not isinstance(self.data, bytes | bytearray | memoryview):
             raise InvalidMedia(f"Media holds bytes, not {type(self.data).__name__}")
-        if not _TYPE.fullmatch(str(self.media_type)):
+        if not _TYPE.fullmatch(essence_of(str(self.media_type))):
             raise InvalidMedia(f'{self.media_type!r} is no media type: "image/png" is one')
 
     @property

@@ -224,7 +224,7 @@ def tool(
     long_running: bool = False,
     timeout_s: float | None = None,
     patience_s: float | None = None,
-    blocking: Literal["thread", "process"] = "thread",
+    blocking: Literal["thread", "process"] | None = None,
     retries: int = 0,
     retry_on: type[BaseException] | tuple[type[BaseException], ...] = (),
     requires_approval: bool = False,
@@ -238,9 +238,11 @@ def tool(
 def tool(function: Any = None, /, *, retry_on: Any = (), interceptors: Any = (), **options: Any) -> Any:
     """Declare a function, a method or a static method as a tool.
 
-    Name and description come from the function unless given; parameter descriptions from the docstring, `Annotated` or
-    `Field`. A tool is assumed to have an effect that must not happen twice, unless it is `read_only` or `idempotent`.
-    `convert` makes of its value what the model reads; toolfleet.interceptors tells what `interceptors` may be.
+    A plain function runs in a process, which is killed at its time limit; with `blocking="thread"` on a thread, which
+    cannot be. Name and description come from the function unless given; parameter descriptions from the docstring,
+    `Annotated` or `Field`. A tool is assumed to have an effect that must not happen twice, unless it is `read_only` or
+    `idempotent`. `convert` makes of its value what the model reads; toolfleet.interceptors tells what `interceptors`
+    may be.
     `callback_sets_state` lets who calls back about a job of the tool set what the run's tools share.
     Raises InvalidTool, UnknownOption.
     """

@@ -18,13 +18,14 @@ from celery.signals import worker_ready, worker_shutting_down
 from kombu.exceptions import OperationalError
 
 from toolfleet.connections import address
+from toolfleet.declaration import ON_A_THREAD, THREADS, may_outlive_its_limit
 from toolfleet.errors import BrokerUnreachable, InvalidSettings, ToolfleetError
 from toolfleet.exit_status import ExitStatus, status_of
 from toolfleet.garbage import collect_rarely
 from toolfleet.local.fleet import redis_or_embedded
 from toolfleet.local.lifeline import stop_with
 from toolfleet.local.worker_process import CLEAR_LINE
-from toolfleet.logs import configure_logs
+from toolfleet.logs import FactLog, configure_logs
 from toolfleet.settings import Settings
 from toolfleet.terminal import harmless
 from toolfleet.tool import Tool
@@ -32,11 +33,13 @@ from toolfleet.workers.app import modules_from_environment, worker_app
 from toolfleet.workers.celery.joining import join
 from toolfleet.workers.celery.node_name import generated_name, hold_name
 from toolfleet.workers.modules import not_served, tools_of
-from toolfleet.workers.pool_presets import POOLS, Pool, pool_for
+from toolfleet.workers.pool_presets import POOLS, PREFORK, Pool, pool_for
 from toolfleet.workers.tool.interceptors import interceptors_of
 from toolfleet.workers.tool.threads import TOOL_THREAD
 
 BROKER_WITHIN_S = 5.0
+
+log = FactLog("toolfleet.workers")
 
 
 class Kind(StrEnum):
@@ -105,9 +108,12 @@ def worker(
     if lifeline is not None:
         stop_with(lifeline)
     served = queues_of(queues, pool)
-    chosen = pool_for(pool, kind=kind, concurrency=concurrency)
     imported = modules or modules_from_environment()
     tools = tools_of(imported)
+    own = {name: tool for name, tool in tools.items() if tool.spec.queue in served}
+    in_processes = [name for name, tool in own.items() if tool.blocking == "process"]
+    chosen = pool_for(pool, kind=kind, concurrency=concurrency, in_processes=in_processes)
+    _warn_of_threads(own, chosen)
     for line in not_served(tools.values(), served, imported):
         typer.echo(harmless(line), err=True)
     with redis_or_embedded() as settings:
@@ -121,6 +127,14 @@ def worker(
             _say_when_ready(node, pool, served, tools, settings)
             code = _serve(celery, chosen, served, node, log_level, events=events)
     raise typer.Exit(code)
+
+
+def _warn_of_threads(tools: Mapping[str, Tool[..., Any]], pool: Pool) -> None:
+    """Tell of tools that may have their effect after their time, unless their declaration has told so already."""
+    for name, tool in tools.items():
+        told = tool.spec.queue == THREADS
+        if pool.implementation != PREFORK and not told and may_outlive_its_limit(tool.spec, is_async=tool.is_async):
+            log.warning("tool_cannot_be_stopped", tool=name, why=ON_A_THREAD, remedy='blocking="process"')
 
 
 def _reach_broker(celery: Any, url: str) -> None:

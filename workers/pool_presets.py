@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -31,11 +32,19 @@ POOLS: Final = {
 }
 
 
-def pool_for(name: str, *, kind: str | None, concurrency: int | None) -> Pool:
-    """Return the pool of a name (a queue of the user's own is served like `io`), with what was asked for otherwise."""
-    pool = POOLS.get(name, POOLS["io"])
+def pool_for(name: str, *, kind: str | None, concurrency: int | None, in_processes: Collection[str] = ()) -> Pool:
+    """Return the pool of a name, with what was asked for otherwise. Raises InvalidSettings.
+
+    A queue of the user's own is served like `io` or, where tools of it are for processes (`in_processes`), like `cpu`.
+    """
+    pool = POOLS.get(name, POOLS["cpu"] if in_processes else POOLS["io"])
     if kind is not None:
         if kind not in KINDS:
             raise InvalidSettings(f"unknown kind of pool {kind!r}; there are {', '.join(KINDS)}")
         pool = replace(pool, implementation=KINDS[kind])
+    if in_processes and pool.implementation != PREFORK:
+        raise InvalidSettings(
+            f'{", ".join(sorted(in_processes))} must run in a process (blocking="process"), and this worker would run '
+            "it on a thread: serve its queue by a worker of its own, with --kind prefork"
+        )
     return pool if concurrency is None else replace(pool, concurrency=concurrency)

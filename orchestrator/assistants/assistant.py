@@ -25,6 +25,7 @@ from toolfleet.orchestrator.errors import InvalidAssistant, RunExists, RunNotFou
 from toolfleet.orchestrator.models.protocol import ChatModel
 from toolfleet.orchestrator.options import AskOptions, RunOptions
 from toolfleet.orchestrator.run.events import CallRecord
+from toolfleet.orchestrator.run.incomplete import Incomplete
 from toolfleet.orchestrator.run.limits import Limits
 from toolfleet.orchestrator.run.states import State
 from toolfleet.orchestrator.run.updates import CallsRequested, RunBegan, RunEnded, RunUpdate, TextArrived
@@ -57,6 +58,8 @@ class Result(Generic[T]):
     """The calls that were made for it, each with its result."""
     usage: Usage
     run_id: str
+    incomplete: Incomplete | None = None
+    """What the answer lacks: it was cut off, withheld or empty; None for a whole one."""
 
 
 @exact(AskOptions)
@@ -173,7 +176,7 @@ def _method(method: FunctionType, orchestrator: Orchestrator, memory: _Memory, o
     async def answered(*args: Any, **kwargs: Any) -> Any:
         run = await _wait_for_end(events(*args, **kwargs))
         said = run.answer or "" if answer is str else run.answer_as(answer)
-        return said if kind is None else Result(said, run.calls, run.usage, run.run_id)
+        return said if kind is None else Result(said, run.calls, run.usage, run.run_id, run.incomplete)
 
     @functools.wraps(method)
     def streamed(*args: Any, **kwargs: Any) -> AsyncIterator[Any]:

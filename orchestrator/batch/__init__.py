@@ -4,6 +4,7 @@ from toolfleet.orchestrator.batch.identity import Identity
 from toolfleet.orchestrator.batch.input import Input, opened_input
 from toolfleet.orchestrator.batch.lines import read_lines
 from toolfleet.orchestrator.batch.output import Output
+from toolfleet.orchestrator.batch.predecessor import Predecessor
 from toolfleet.orchestrator.batch.records import AskedLine, RefusedLine
 from toolfleet.orchestrator.batch.runner import BatchRunner, Manner
 from toolfleet.orchestrator.batch.summary import Prices, Summary, Tally
@@ -15,6 +16,7 @@ __all__ = [
     "Input",
     "Manner",
     "Output",
+    "Predecessor",
     "Prices",
     "RefusedLine",
     "Summary",

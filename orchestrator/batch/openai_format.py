@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, StrictStr, ValidationError
 
 from toolfleet.messages import AssistantMessage, Message, RequestedCall, SystemMessage, ToolMessage, UserMessage
 from toolfleet.orchestrator.batch.records import LineQuestion, RefusedLine, Unreadable, complaint
-from toolfleet.orchestrator.models.chat_fields import PASSED_ON, answer_schema, passed_on
+from toolfleet.orchestrator.models.chat_fields import PASSED_ON, answer_schema, finish_reason, passed_on
 from toolfleet.orchestrator.options import RunOptions, options_given
 from toolfleet.orchestrator.run.states import State
 from toolfleet.orchestrator.run.terms import AskedTerms
@@ -159,7 +159,7 @@ def written(custom_id: str | int, run: Run) -> bytes:
                 "index": 0,
                 "message": {"role": "assistant", "content": run.answer or "", "refusal": None},
                 "logprobs": None,
-                "finish_reason": "stop",
+                "finish_reason": finish_reason(run.incomplete),
             }
         ],
         "usage": {

@@ -38,6 +38,7 @@ class Output:
         self._identity = identity
         self._again = again
         self._done: set[bytes] = set()
+        self._opened_file: os.stat_result | None = None
         self._exit = ExitStack()
         self._file: IO[bytes]
 
@@ -50,6 +51,7 @@ class Output:
                 # Not "a+b": what is torn has to be cut off, and the position is ours.
                 self._file = stack.enter_context(os.fdopen(os.open(self._path, os.O_RDWR | os.O_CREAT, 0o666), "r+b"))
                 self._lock(self._file)
+                self._opened_file = os.fstat(self._file.fileno())
                 failed = self._read()
                 if self._again and failed:
                     self._file = stack.enter_context(self._without_failed())
@@ -65,6 +67,11 @@ class Output:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self._exit.close()
+
+    @property
+    def opened_file(self) -> os.stat_result | None:
+        """The file that was locked first, when this was entered; None for standard output."""
+        return self._opened_file
 
     def __len__(self) -> int:
         """How many lines were there when it was opened, or have been written since."""

@@ -52,6 +52,7 @@ def written(line: int, line_id: str | int, run: Run) -> bytes:
             "run_id": run.run_id,
             "state": run.state.value,
             "answer": run.answer if run.state is State.DONE else None,
+            "incomplete": run.incomplete,
             "reason": run.reason if run.state is not State.DONE else None,
             "turns": run.turn,
             "calls": len(run.calls),

@@ -131,7 +131,7 @@ class BatchRunner:
             self.tally.count_failed()
         else:
             is_new = run.started_unix_s >= began_unix_s
-            run_time_s = time.time() - began_unix_s if is_new else None
+            run_time_s = max(0.0, time.time() - began_unix_s) if is_new else None
             await _passed(before)
             self._output.write(_written(line, run), run_id=run_id)
             self.tally.count_run(run, run_time_s=run_time_s)

@@ -39,6 +39,8 @@ class Summary(Record):
     done_before: int
     runs: int
     ok: int
+    incomplete: int
+    """Answers that are cut off, withheld or empty; they are among the ok ones."""
     failed: int
     refused: int
     """Lines that could not be asked at all; they are among the failed."""
@@ -63,6 +65,7 @@ class Tally:
 
     done_before: int = 0
     ok: int = 0
+    incomplete: int = 0
     failed: int = 0
     refused: int = 0
     joined: int = 0
@@ -75,6 +78,7 @@ class Tally:
     def count_run(self, run: Run, *, run_time_s: float | None) -> None:
         """A run has ended; `run_time_s` is None for one that had begun before."""
         self.ok += run.state is State.DONE
+        self.incomplete += run.incomplete is not None
         self.failed += run.state is not State.DONE
         self.calls += len(run.calls)
         self.failed_calls += sum(isinstance(call.late_result or call.result, Failed) for call in run.calls)
@@ -103,6 +107,7 @@ class Tally:
             done_before=self.done_before,
             runs=self.written - self.refused,
             ok=self.ok,
+            incomplete=self.incomplete,
             failed=self.failed,
             refused=self.refused,
             joined=self.joined,

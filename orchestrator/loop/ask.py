@@ -29,7 +29,6 @@ from toolfleet.orchestrator.models.protocol import (
     CallComplete,
     CallDelta,
     ChatModel,
-    FinishReason,
     ModelEvent,
     ReplyComplete,
     Restarted,
@@ -37,6 +36,7 @@ from toolfleet.orchestrator.models.protocol import (
 )
 from toolfleet.orchestrator.run.call_ids import with_distinct_ids
 from toolfleet.orchestrator.run.events import ModelReplied
+from toolfleet.orchestrator.run.incomplete import lacking
 from toolfleet.orchestrator.run.limits import TIMED_OUT, within_limits
 from toolfleet.orchestrator.run.structured import instruction, problem_with
 from toolfleet.orchestrator.run.updates import CallArgumentsArrived, CallsRequested, TextArrived
@@ -109,9 +109,12 @@ class Asking:
             offered=choice,
             problem=_problem_with_answer(work.run, said),
             usage=reply.usage,
-            cut_off=reply.finish_reason == FinishReason.LENGTH,
+            incomplete=lacking(said, reply.finish_reason),
         )
-        return await work.journal.append(within_limits(work.run, replied, time.time()))
+        run = await work.journal.append(within_limits(work.run, replied, time.time()))
+        if run.incomplete is not None:
+            log.warning("run.answer_incomplete", run_id=run.run_id, lacks=run.incomplete.value)
+        return run
 
     async def _mask_secrets(
         self, run: Run, offered: Mapping[str, ToolSpec], message: AssistantMessage, since: int = 0

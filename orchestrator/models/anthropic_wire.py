@@ -17,6 +17,7 @@ from typing import Any
 from pydantic import JsonValue
 
 from toolfleet.calls import MediaPart
+from toolfleet.media import essence_of
 from toolfleet.messages import AssistantMessage, Message, RequestedCall, SystemMessage, ToolMessage, Usage, UserMessage
 from toolfleet.orchestrator.errors import ModelReplyInvalid
 from toolfleet.orchestrator.models.arguments import as_object
@@ -161,8 +162,8 @@ class AnthropicStreamReader:
 
     @property
     def complete(self) -> bool:
-        """The stop reason has come, or the message's end."""
-        return self.over or self._stop_reason is not None
+        """The stop reason has come, or the end of a message that says something."""
+        return self._stop_reason is not None or (self.over and not self._assembly.is_empty)
 
     def feed(self, data: str) -> Sequence[ModelEvent]:
         """Take one event; unknown kinds and pings bring nothing."""
@@ -350,7 +351,7 @@ def _tool_result(message: ToolMessage, images: Sequence[MediaPart]) -> dict[str,
 
 
 def _image_block(part: MediaPart) -> dict[str, Any]:
-    return {"type": "image", "source": {"type": "base64", "media_type": part.media_type, "data": part.data}}
+    return {"type": "image", "source": {"type": "base64", "media_type": essence_of(part.media_type), "data": part.data}}
 
 
 def _encoded_tool(tool: OfferedTool) -> dict[str, Any]:

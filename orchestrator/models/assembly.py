@@ -79,6 +79,11 @@ class ReplyAssembly:
         """Whether someone may already be running a call of this reply."""
         return self._handed_out > 0
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether neither text nor a call has come."""
+        return not self._text and not self._calls
+
     def text(self, piece: str) -> Sequence[ModelEvent]:
         """More text; a character that the piece ends in the midst of comes with the next one."""
         return self._more_text(self._pieces.add(piece))

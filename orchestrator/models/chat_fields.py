@@ -1,9 +1,11 @@
-"""Fields of a Chat Completions request that the model is asked with, wherever such requests come in. Pure."""
+"""Fields of Chat Completions, wherever such requests come in: what the model is asked with, why it ended. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any, Final
+
+from toolfleet.orchestrator.run.incomplete import Incomplete
 
 PASSED_ON: Final = (
     "temperature",
@@ -33,3 +35,9 @@ def answer_schema(model_options: Mapping[str, Any]) -> dict[str, Any] | None:
             return schema
         case _:
             return None
+
+
+def finish_reason(incomplete: Incomplete | None) -> str:
+    """Why an answer ended. An empty one has simply stopped: Chat Completions has no word for it."""
+    has_a_word = incomplete in (Incomplete.LENGTH, Incomplete.CONTENT_FILTER)
+    return incomplete.value if incomplete is not None and has_a_word else "stop"

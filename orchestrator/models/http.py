@@ -23,6 +23,7 @@ from toolfleet.errors import InvalidSettings
 from toolfleet.misspelt import exact
 from toolfleet.orchestrator.errors import ModelRefused, ModelReplyInvalid, TryAgain
 from toolfleet.orchestrator.models.faults import ServerReply, fault_of
+from toolfleet.orchestrator.models.unpacking import CannotUnpack, Unpacker
 from toolfleet.strict_json import encodable
 
 OK = 200
@@ -157,7 +158,7 @@ class Endpoint:
 
     async def _send(self, path: str, body: Mapping[str, Any], accept: str, deadline: float) -> httpx.Response:
         client = self._client = self._client or open_client(self._base_url, self._options)
-        # A compressed stream would arrive in lumps, and its size could not be bounded before it is unpacked.
+        # A compressed stream would arrive in lumps.
         headers = {**self._headers, **self._credentials.headers(), "accept": accept, "accept-encoding": "identity"}
         content = _encoded(body)
         headers["content-length"] = str(len(content))
@@ -178,8 +179,8 @@ class Endpoint:
             yield
         except (httpx.UnsupportedProtocol, httpx.InvalidURL) as error:
             raise ModelRefused(f"{self.address} is not an http(s) URL: correct base_url") from error
-        except httpx.DecodingError as error:
-            raise ModelReplyInvalid(f"{self.address} sent a body that cannot be decoded") from error
+        except CannotUnpack as error:
+            raise ModelReplyInvalid(f"{self.address} {error}") from error
         except TimeoutError as error:
             raise TryAgain(f"{self.address} took longer than {self._options.timeout_s:g} s") from error
         except (httpx.TransportError, aiohttp.ClientError) as error:
@@ -187,13 +188,15 @@ class Endpoint:
 
 
 class BoundedStream(httpx.AsyncByteStream):
-    """A response body that ends in an error when it grows too large or takes too long."""
+    """A response body, unpacked, that ends in an error when it grows too large or takes too long."""
 
     def __init__(self, response: httpx.Response, deadline: float, max_bytes: int) -> None:
         assert isinstance(response.stream, httpx.AsyncByteStream)  # noqa: S101  # an AsyncClient has no other
         self._stream = response.stream
         self._deadline = deadline
         self._max_bytes = max_bytes
+        # Unpacked here, and not by the library, which would unpack a piece at once whatever its size.
+        self._unpacker = Unpacker(response.headers.pop("content-encoding", ""))
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         chunks = aiter(self._stream)
@@ -202,11 +205,14 @@ class BoundedStream(httpx.AsyncByteStream):
             async with asyncio.timeout_at(self._deadline):
                 chunk = await anext(chunks, None)
             if chunk is None:
-                return
-            size_bytes += len(chunk)
-            if size_bytes > self._max_bytes:
-                raise ModelReplyInvalid(f"the reply is larger than {self._max_bytes} bytes (max_reply_bytes)")
-            yield chunk
+                break
+            for piece in self._unpacker.unpacked(chunk):
+                size_bytes += len(piece)
+                if size_bytes > self._max_bytes:
+                    raise ModelReplyInvalid(f"the reply is larger than {self._max_bytes} bytes (max_reply_bytes)")
+                yield piece
+        if not self._unpacker.is_whole:
+            raise httpx.ReadError("the compressed reply ended in the middle")
 
     async def aclose(self) -> None:
         """Release the connection."""

@@ -17,6 +17,7 @@ import httpx
 from httpx_sse import EventSource, ServerSentEvent
 
 from toolfleet.logs import FactLog
+from toolfleet.media import essence_of
 from toolfleet.messages import AssistantMessage, Message
 from toolfleet.orchestrator.errors import ModelError, ModelReplyInvalid, TryAgain
 from toolfleet.orchestrator.models.assembly import ReplyAssembly
@@ -155,10 +156,12 @@ class HttpChatModel:
     async def _exchange(self, body: Mapping[str, Any], assembly: ReplyAssembly) -> AsyncGenerator[ModelEvent, None]:
         accept = EVENT_STREAM if self._stream else JSON
         async with self._endpoint.post(self._format.path, body, accept=accept) as response:
-            if _media_type(response) != EVENT_STREAM:
+            if essence_of(response.headers.get("content-type", "")) != EVENT_STREAM:
                 last_events = await self._read_whole(response, assembly)
             else:
                 reader = self._format.reader(assembly, self._endpoint.address)
+                # As the library compares it. Such a stream is UTF-8 whatever else the header says.
+                response.headers["content-type"] = EVENT_STREAM
                 async with aclosing(EventSource(response).aiter_sse()) as server_events:
                     async for event in _read_stream(server_events, reader):
                         yield event
@@ -170,8 +173,8 @@ class HttpChatModel:
         """Return a reply in one piece: asked for, or from a server that does not stream."""
         address = self._endpoint.address
         body = await response.aread()
-        if _media_type(response) != JSON:
-            sent = _media_type(response) or "no media type"
+        if essence_of(response.headers.get("content-type", "")) != JSON:
+            sent = essence_of(response.headers.get("content-type", "")) or "no media type"
             raise ModelReplyInvalid(f"{address} answered {sent}, not a model's reply (is base_url right?)")
         return self._format.read_whole(body, assembly, address)
 
@@ -187,7 +190,7 @@ async def _read_stream(
     """Yield the reply's events up to the end of the stream. A connection lost after the reply's end is no loss."""
     try:
         async for server_event in server_events:
-            for event in reader.feed(server_event.data):
+            for event in _fed(reader, server_event.data):
                 yield event
             if reader.over:
                 await _drain(server_events)
@@ -197,16 +200,19 @@ async def _read_stream(
             raise
 
 
+def _fed(reader: StreamReader, data: str) -> Sequence[ModelEvent]:
+    """Return what the reader makes of an event. Raises TryAgain for a garbled one: the next reply may be whole."""
+    try:
+        return reader.feed(data)
+    except ModelReplyInvalid as error:
+        raise TryAgain(str(error)) from error
+
+
 async def _drain(server_events: AsyncIterator[ServerSentEvent]) -> None:
     with contextlib.suppress(*CONNECTION_ERRORS):
         async with asyncio.timeout(DRAIN_S):
             async for _ in server_events:
                 pass
-
-
-def _media_type(response: httpx.Response) -> str:
-    media_type: str = response.headers.get("content-type", "")
-    return media_type.partition(";")[0].strip().lower()
 
 
 def _call_ids(messages: Sequence[Message]) -> list[str]:

@@ -15,8 +15,9 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from toolfleet.media import essence_of
 from toolfleet.messages import AssistantMessage, Message, RequestedCall, ToolMessage, Usage
-from toolfleet.orchestrator.errors import ModelReplyInvalid
+from toolfleet.orchestrator.errors import ModelReplyInvalid, TryAgain
 from toolfleet.orchestrator.models.arguments import as_object_text
 from toolfleet.orchestrator.models.assembly import ReplyAssembly
 from toolfleet.orchestrator.models.faults import fault_in_stream
@@ -30,7 +31,13 @@ EXTRA_CONTENT = "extra_content"
 REASONING = "reasoning_content"
 # OpenAI refuses ids over 40 characters; which characters they have is up to each server.
 _LEGAL_ID = re.compile(r".{1,40}")
-_FINISH_REASONS = {"function_call": FinishReason.TOOL_CALLS, "max_tokens": FinishReason.LENGTH}
+_FINISH_REASONS = {
+    "function_call": FinishReason.TOOL_CALLS,
+    "max_tokens": FinishReason.LENGTH,
+    "model_length": FinishReason.LENGTH,
+}
+# OpenRouter, vLLM and SGLang, DeepSeek: what they say instead of an error once the stream has begun.
+_GAVE_UP = frozenset({"error", "abort", "insufficient_system_resource"})
 
 
 # --- what we read ---------------------------------------------------------------------------------------------------
@@ -120,8 +127,8 @@ class OpenAIStreamReader:
 
     @property
     def complete(self) -> bool:
-        """A finish reason or the closing `[DONE]`; some servers send only one of them."""
-        return self.over or self._finish_reason is not None
+        """A finish reason or the closing `[DONE]`; some servers send only one of them. The latter alone is no reply."""
+        return self._finish_reason is not None or (self.over and not self._assembly.is_empty)
 
     def feed(self, data: str) -> Sequence[ModelEvent]:
         """Take one chunk."""
@@ -150,8 +157,10 @@ class OpenAIStreamReader:
         return events
 
     def end(self) -> Sequence[ModelEvent]:
-        """Return the events that only the end of the stream brings."""
+        """Return the events that only the end of the stream brings. Raises TryAgain where the server itself gave up."""
         reason = self._finish_reason or ""
+        if reason in _GAVE_UP:
+            raise TryAgain(f"{self._address} broke off its reply: it says {reason!r}")
         return self._assembly.end(_FINISH_REASONS.get(reason, reason))
 
     def _note_facts(self, completion: ChatCompletion) -> None:
@@ -275,7 +284,7 @@ def _encoded_images(message: ToolMessage) -> list[dict[str, Any]]:
     if not images:
         return []
     whose = f"Returned by {message.name} (call {legal_id(message.tool_call_id, _LEGAL_ID)}):"
-    urls = (f"data:{part.media_type};base64,{part.data}" for part in images)
+    urls = (f"data:{essence_of(part.media_type)};base64,{part.data}" for part in images)
     return [{"type": "text", "text": whose}, *({"type": "image_url", "image_url": {"url": url}} for url in urls)]
 
 

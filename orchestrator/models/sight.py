@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from toolfleet.calls import MediaPart
+from toolfleet.media import essence_of
 from toolfleet.messages import ToolMessage
 
 IMAGES: Final = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
@@ -15,7 +16,7 @@ MAX_IMAGE_BYTES: Final = 3_750_000
 
 def is_image(part: MediaPart) -> bool:
     """Return whether models that see can take it."""
-    return part.media_type in IMAGES and part.size_bytes <= MAX_IMAGE_BYTES
+    return essence_of(part.media_type) in IMAGES and part.size_bytes <= MAX_IMAGE_BYTES
 
 
 def images_of(message: ToolMessage) -> list[MediaPart]:

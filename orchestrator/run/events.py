@@ -11,6 +11,7 @@ from pydantic import Field, TypeAdapter
 
 from toolfleet.calls import Failed, Record, ResultRecord, Spent, Submitted, ToolResult, attempt_of
 from toolfleet.messages import AssistantMessage, Message, ToolMessage, Usage
+from toolfleet.orchestrator.run.incomplete import Incomplete
 from toolfleet.orchestrator.run.terms import RunTerms
 
 
@@ -113,8 +114,8 @@ class ModelReplied(Record):
     type: Literal["model_replied"] = "model_replied"
     message: AssistantMessage
     usage: Usage = Usage()
-    cut_off: bool = False
-    """The provider's output limit ended the reply; its last call may be half a call."""
+    incomplete: Incomplete | None = None
+    """What the reply lacks; of one that was ended in the midst, the last call may be half a call."""
     masked: tuple[str, ...] = ()
     """The calls whose arguments hold secrets, which are not stored here."""
     offered: tuple[str, ...] | None = None

@@ -13,13 +13,21 @@ def result_for_parent(run: Run) -> Returned | Failed:
     spent = spent_by(run)
     match run.state:
         case State.DONE:
-            return Returned(content=run.answer or "", spent=spent)
+            return Returned(content=_answer_of(run), spent=spent)
         case State.CANCELLED:
             reason = f"it was cancelled: {run.reason}{_what_stands(run)}"
             return Failed(kind=FailureKind.CANCELLED, message=reason, spent=spent)
         case _:
             reason = f"it ended without an answer: {run.reason}{_what_stands(run)}"
             return Failed(kind=FailureKind.ERROR, message=reason, spent=spent)
+
+
+def _answer_of(run: Run) -> str:
+    """The answer, with what it lacks where a caller would else take it for the whole."""
+    said = run.answer or ""
+    if run.incomplete is None:
+        return said
+    return f"{said}\n[{run.incomplete.told}]" if said.strip() else f"[{run.incomplete.told}]"
 
 
 def _what_stands(run: Run) -> str:

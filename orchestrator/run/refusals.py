@@ -10,6 +10,16 @@ from pydantic import ValidationError
 from toolfleet.calls import Failed, FailureKind
 from toolfleet.messages import RequestedCall
 from toolfleet.misspelt import nearest
+from toolfleet.orchestrator.run.incomplete import Incomplete
+
+_ENDED = {
+    Incomplete.LENGTH: (
+        "was cut off by the output limit",
+        "Ask again with shorter arguments, or with fewer calls at a time.",
+    ),
+    Incomplete.CONTENT_FILTER: ("was withheld in the midst", "Ask again in other words, or do without it."),
+    Incomplete.INTERRUPTED: ("was broken off", "Ask again."),
+}
 
 
 def unknown_tool(name: str, known: Collection[str]) -> Failed:
@@ -19,8 +29,8 @@ def unknown_tool(name: str, known: Collection[str]) -> Failed:
     return Failed(kind=FailureKind.UNKNOWN_TOOL, message=f"There is no tool {name!r}. {hint}")
 
 
-def cut_off(request: RequestedCall) -> Failed | None:
-    """What the model reads of the last call of a reply that the output limit ended; None if the call is whole.
+def cut_off(request: RequestedCall, why: Incomplete) -> Failed | None:
+    """What the model reads of the last call of a reply that was ended in the midst; None if the call is whole.
 
     Repairing half a call would run something that nobody asked for. An object that is complete cannot go on.
     """
@@ -30,10 +40,10 @@ def cut_off(request: RequestedCall) -> Failed | None:
         is_whole = False
     if is_whole:
         return None
+    ended, remedy = _ENDED.get(why, _ENDED[Incomplete.INTERRUPTED])
     return Failed(
         kind=FailureKind.BAD_ARGUMENTS,
-        message=f"your reply was cut off by the output limit, so {request.name} was not called: its arguments may be "
-        "incomplete. Ask again with shorter arguments, or with fewer calls at a time.",
+        message=f"your reply {ended}, so {request.name} was not called: its arguments may be incomplete. {remedy}",
     )
 
 

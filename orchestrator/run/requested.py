@@ -46,7 +46,7 @@ def refused(asked: tuple[CallRecord, ...], event: ModelReplied) -> tuple[CallRec
     refusals: dict[str, Failed] = {}
     if event.over_limit is not None:
         refusals = {call.call_id: over_limit(call.tool, event.over_limit) for call in asked}
-    if asked and event.cut_off and (half := cut_off(event.message.tool_calls[-1])) is not None:
+    if asked and event.incomplete and (half := cut_off(event.message.tool_calls[-1], event.incomplete)) is not None:
         refusals[asked[-1].call_id] = half
     return tuple(
         call.model_copy(update={"refusal": refusals[call.call_id]})

@@ -30,6 +30,7 @@ from toolfleet.orchestrator.run.events import (
     RunStopped,
     SlowResultDelivered,
 )
+from toolfleet.orchestrator.run.incomplete import Incomplete
 from toolfleet.orchestrator.run.limits import note_for, repetitions
 from toolfleet.orchestrator.run.refusals import denied, left_open, never_called
 from toolfleet.orchestrator.run.requested import place_of, refused, requested
@@ -76,6 +77,8 @@ class Run(Record):
     awaiting_below: tuple[CallRecord, ...] = ()
     """The calls of its agents' runs that a person has to decide about: known to whoever has asked `get` for the run."""
     answer: str | None = None
+    incomplete: Incomplete | None = None
+    """What the answer lacks; None for a whole one, and for a run that has no answer of its model's."""
     reason: str | None = None
 
     @classmethod
@@ -231,6 +234,7 @@ class Run(Record):
             streamed=(),
             usage=self.usage + event.usage,
             answer=event.message.content if change is Change.MODEL_ANSWERED else None,
+            incomplete=event.incomplete if change is Change.MODEL_ANSWERED else None,
         )
 
     def _asked(self, message: AssistantMessage, masked: Collection[str]) -> tuple[CallRecord, ...]:
@@ -364,6 +368,7 @@ class Run(Record):
             turns_before=self.turn if event.messages else self.turns_before,
             repairs=0,
             answer=None,
+            incomplete=None,
             reason=None,
         )
 

@@ -262,8 +262,9 @@ def _told_of(position: QueuePosition) -> dict[str, Any]:
 
 
 def _age_s(asked: AskedCall) -> float:
+    """How long ago it was sent; never below zero, whatever the clock of its sender says."""
     submitted_unix_s = asked.record.submitted_unix_s if asked.record else 0.0
-    return round(time.time() - submitted_unix_s, 1) if submitted_unix_s else 0.0
+    return round(max(0.0, time.time() - submitted_unix_s), 1) if submitted_unix_s else 0.0
 
 
 def _poll_after_s(age_s: float) -> float:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from typing import Final, NamedTuple, cast
 
@@ -55,6 +55,27 @@ async def living(client: redis.asyncio.Redis, settings: Settings) -> list[Living
     names = sorted(text_of(each) for each in found)
     leases = cast("list[bytes | None]", await client.mget([keys.orchestrator(name) for name in names] or ["-"]))
     return [Living(name, text_of(model)) for name, model in zip(names, leases, strict=False) if model is not None]
+
+
+async def give_up_runs_of(client: redis.asyncio.Redis, settings: Settings, orchestrator_id: str) -> None:
+    """Let the runs of an orchestrator be adopted at once: whoever calls this knows that it is gone.
+
+    Raises StoreUnreachable.
+    """
+    release = client.register_script(RELEASE)
+    while await _release_next_runs(release, settings, orchestrator_id, is_given_up=True):
+        continue
+
+
+async def _release_next_runs(
+    release: Callable[..., Awaitable[int]], settings: Settings, orchestrator_id: str, *, is_given_up: bool
+) -> int:
+    """Move some runs of an orchestrator to those that nobody owns. Returns how many it has left."""
+    keys, ttl_ms = settings.keys, int(settings.keep_unfinished_s * 1000)
+    return await release(
+        keys=[keys.orchestrators(), keys.orchestrator(orchestrator_id), keys.owned(orchestrator_id)],
+        args=[orchestrator_id, int(is_given_up), ADOPT_AT_ONCE, keys.head(""), keys.unowned(""), ttl_ms],
+    )
 
 
 class Leases:
@@ -137,13 +158,8 @@ class Leases:
                     continue
 
     async def _release_next_runs(self, orchestrator_id: str, *, is_given_up: bool) -> int:
-        """Move some runs of an orchestrator to those that nobody owns. Returns how many it has left."""
-        keys = self._keys
-        left: int = await self._release_script(
-            keys=[keys.orchestrators(), keys.orchestrator(orchestrator_id), keys.owned(orchestrator_id)],
-            args=[orchestrator_id, int(is_given_up), ADOPT_AT_ONCE, keys.head(""), keys.unowned(""), self._ttl_ms],
-        )
-        return left
+        script = self._release_script
+        return await _release_next_runs(script, self._settings, orchestrator_id, is_given_up=is_given_up)
 
     async def _adopt_all(self) -> None:
         while self._model is not None and not self._closing:

@@ -6,14 +6,17 @@ import asyncio
 import os
 import shlex
 import signal
+import time
 from collections import Counter
+from pathlib import Path
 
 from tests.batch.desk import Desk, rooted
-from tests.cli.command import ENDS_WITHIN_S, interrupted
+from tests.cli.command import ENDS_WITHIN_S, Terminal, interrupted
+from toolfleet.local.fleet import LocalFleet
 from toolfleet.orchestrator import Orchestrator
 from toolfleet.orchestrator.batch import Identity
 from toolfleet.orchestrator.errors import RunNotFound
-from toolfleet.orchestrator.models import REHEARSAL_MODEL
+from toolfleet.orchestrator.models import REHEARSAL_MODEL, RehearsalServer
 from toolfleet.orchestrator.models.rehearsal import Hang
 
 LINES = 200
@@ -111,3 +114,24 @@ async def _turns_stored(desk: Desk, identity: Identity) -> dict[str, int]:
 def _line(lines: list[dict], number: int) -> dict:
     [line] = [line for line in lines if line["id"] == f"line-{number}"]
     return line
+
+
+async def test_after_kill_9_runs_are_taken_over_without_waiting_for_a_lease(tmp_path: Path) -> None:
+    lease_s = 120
+    async with RehearsalServer() as server:
+        with LocalFleet(["toolfleet.workers.packs.arithmetic"], pools={"io": 1}, lease_s=lease_s) as fleet:
+            model = {"OPENAI_BASE_URL": server.base_url, "OPENAI_API_KEY": "rehearsal", "OPENAI_MODEL": REHEARSAL_MODEL}
+            desk = Desk(Terminal(tmp_path, {**fleet.settings.as_environment(), **model}), server, fleet.settings)
+            desk.write("in.jsonl", map(rooted, range(3)))
+            server._faults.extend([Hang()] * 3)
+            with desk.terminal.start("batch", "in.jsonl", "out.jsonl") as process:
+                async with asyncio.timeout(ENDS_WITHIN_S):
+                    while server.request_count < 3:  # the server tells nobody
+                        await asyncio.sleep(0.005)
+                os.killpg(process.pid, signal.SIGKILL)
+            began = time.monotonic()
+            ended = await desk.batch("in.jsonl", "out.jsonl")
+            took_s = time.monotonic() - began
+    assert ended.code == 0, ended
+    assert {line["state"] for line in desk.read("out.jsonl")} == {"done"}
+    assert took_s < lease_s / 3

@@ -133,7 +133,7 @@ def check_messages(request: Any) -> None:
 
 
 def openai_text(text: str) -> list[str]:
-    return [_chunk({"content": text}), _chunk({}, "stop"), "[DONE]"]
+    return [openai_chunk({"content": text}), openai_chunk({}, "stop"), "[DONE]"]
 
 
 def openai_calls(*calls: tuple[str, list[str]]) -> list[str]:
@@ -141,19 +141,19 @@ def openai_calls(*calls: tuple[str, list[str]]) -> list[str]:
     events = []
     for index, (name, pieces) in enumerate(calls):
         begun = {"index": index, "id": f"c{index}", "type": "function", "function": {"name": name, "arguments": ""}}
-        events.append(_chunk({"tool_calls": [begun]}))
-        events += (_chunk({"tool_calls": [{"index": index, "function": {"arguments": each}}]}) for each in pieces)
-    return [*events, _chunk({}, "tool_calls"), "[DONE]"]
+        events.append(openai_chunk({"tool_calls": [begun]}))
+        events += (openai_chunk({"tool_calls": [{"index": index, "function": {"arguments": each}}]}) for each in pieces)
+    return [*events, openai_chunk({}, "tool_calls"), "[DONE]"]
 
 
-def _chunk(delta: dict[str, Any], reason: str | None = None) -> str:
+def openai_chunk(delta: dict[str, Any], reason: str | None = None) -> str:
     return ASCII_JSON.encode({"choices": [{"index": 0, "delta": delta, "finish_reason": reason}]})
 
 
 def anthropic_text(text: str) -> list[str]:
     begun = {"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": ""}}
     piece = {"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": text}}
-    return [*map(ASCII_JSON.encode, (begun, piece)), *_anthropic_end("end_turn")]
+    return [*map(ASCII_JSON.encode, (begun, piece)), *anthropic_end("end_turn")]
 
 
 def anthropic_calls(*calls: tuple[str, list[str]]) -> list[str]:
@@ -165,10 +165,10 @@ def anthropic_calls(*calls: tuple[str, list[str]]) -> list[str]:
             delta = {"type": "input_json_delta", "partial_json": each}
             events.append({"type": "content_block_delta", "index": index, "delta": delta})
         events.append({"type": "content_block_stop", "index": index})
-    return [*map(ASCII_JSON.encode, events), *_anthropic_end("tool_use")]
+    return [*map(ASCII_JSON.encode, events), *anthropic_end("tool_use")]
 
 
-def _anthropic_end(reason: str) -> list[str]:
+def anthropic_end(reason: str) -> list[str]:
     return [
         ASCII_JSON.encode({"type": "message_delta", "delta": {"stop_reason": reason}}),
         ASCII_JSON.encode({"type": "message_stop"}),

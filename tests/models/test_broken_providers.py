@@ -111,9 +111,10 @@ async def test_json_that_is_no_reply_is_invalid(ask, body):
         await ask([Garbage(body, "application/json")], stream=False)
 
 
-async def test_a_stream_of_garbage_is_invalid(ask):
-    with pytest.raises(ModelReplyInvalid, match="usable ChatCompletion"):
-        await ask([Garbage("data: {broken\n\n", "text/event-stream")])
+async def test_a_stream_that_is_garbage_again_and_again_is_given_up(ask, quick):
+    garbage = Garbage("data: {broken\n\n", "text/event-stream")
+    with pytest.raises(ModelUnreachable, match=r"no usable ChatCompletion.*asked 3 times"):
+        await ask([garbage] * 9, http=replace(quick, attempts=3))
 
 
 async def test_a_connection_that_is_reset_again_and_again_is_given_up(ask, quick):

@@ -9,7 +9,7 @@ from strict_provider import ASCII_JSON, StrictProvider, anthropic_calls, anthrop
 
 from toolfleet.errors import BadArguments
 from toolfleet.messages import Message, ToolMessage, UserMessage
-from toolfleet.orchestrator.errors import ModelReplyInvalid
+from toolfleet.orchestrator.errors import ModelUnreachable
 from toolfleet.orchestrator.models import CallDelta, TextDelta, reply
 from toolfleet.strict_json import PiecedText, cut_to_depth, encodable, is_deeper, read_json
 from toolfleet.tool import tool
@@ -113,8 +113,8 @@ async def test_a_body_that_is_not_utf_8_is_read_with_its_damage_marked(provider)
 
 
 async def test_what_is_no_json_at_all_is_still_no_reply(provider, model):
-    provider.replies.append(["{" * 3000])
-    with pytest.raises(ModelReplyInvalid, match="no usable"):
+    provider.replies += [["{" * 3000]] * 2
+    with pytest.raises(ModelUnreachable, match="no usable"):
         await reply(model, [ASK])
 
 

@@ -6,6 +6,7 @@ from toolfleet.calls import Returned
 from toolfleet.messages import AssistantMessage, RequestedCall, ToolMessage, UserMessage
 from toolfleet.orchestrator.errors import IllegalTransition
 from toolfleet.orchestrator.run.events import CallsBack, CallsHandedOver, ModelReplied, RunStarted
+from toolfleet.orchestrator.run.incomplete import Incomplete
 from toolfleet.orchestrator.run.states import State
 from toolfleet.orchestrator.run.terms import RunTerms
 from toolfleet.orchestrator.run.value import Run
@@ -40,6 +41,6 @@ def test_half_a_call_is_answered_here():
     run = asked_for()
     half = RequestedCall(id="0", name="mine", arguments='{"a": ')
     run = Run.start(RunStarted(run_id="r", messages=(), terms=run.terms)).on(
-        ModelReplied(message=AssistantMessage(tool_calls=(half,)), cut_off=True)
+        ModelReplied(message=AssistantMessage(tool_calls=(half,)), incomplete=Incomplete.LENGTH)
     )
     assert not run.only_callers_calls_left

@@ -39,6 +39,7 @@ TTL = {
     "conversation": 30 * 24 * 3600,
     "rate": 3600,
     "idempotent": 24 * 3600,
+    "batch_output": 30 * 24 * 3600,
     "owned": 30 * 24 * 3600,
     "unowned": 30 * 24 * 3600,
     "orchestrator": 30,

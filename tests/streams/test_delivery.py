@@ -171,9 +171,33 @@ def test_a_second_message_of_a_claimed_call_is_dropped_and_counted(connect, inbo
     got = inbox().drain(2)
     assert ids_of(got) == ["call", "other"]
     assert client.get(keys.claim("call")).decode() == got[0].delivery_info["entry_id"]
-    assert 0 < client.ttl(keys.claim("call")) <= 60
+    assert 0 < client.ttl(keys.claim("call")) <= 61
     assert client.hget(keys.counters(), "duplicate_messages") == b"1"
     assert client.xlen(keys.queue("io", 3)) == 2
+
+
+def test_a_claim_lasts_from_when_its_call_was_sent_however_long_that_has_waited(connect, inbox, client, keys):
+    publish(connect(), "io", "waited", claim=1200)
+    stream = keys.queue("io", 3)
+    [(sent, fields)] = client.xrange(stream)
+    client.delete(stream)
+    long_ago_ms = int(sent.decode().partition("-")[0]) - 500_000
+    client.xadd(stream, fields, id=f"{long_ago_ms}-0")
+    [waited] = inbox().drain(1)
+    assert waited.headers["claimed"] is True
+    assert 690 < client.ttl(keys.claim("waited")) <= 700
+
+
+def test_a_claim_of_a_call_that_was_sent_too_long_ago_still_keeps_its_copies_apart(connect, inbox, client, keys):
+    publish(connect(), "io", "late", "late", claim=10)
+    stream = keys.queue("io", 3)
+    copies = client.xrange(stream)
+    client.delete(stream)
+    for position, (sent, fields) in enumerate(copies):
+        long_ago_ms = int(sent.decode().partition("-")[0]) - 500_000
+        client.xadd(stream, fields, id=f"{long_ago_ms}-{position}")
+    assert ids_of(inbox().drain(1)) == ["late"]
+    until(lambda: client.hget(keys.counters(), "duplicate_messages") == b"1", 3)
 
 
 def test_a_returned_call_keeps_its_claim(connect, inbox):

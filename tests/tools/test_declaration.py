@@ -76,6 +76,68 @@ def test_the_queue_suits_the_function():
     assert [each.spec.queue for each in (fetch, add, slow, own)] == ["io", "cpu", "long", "gpu"]
 
 
+def test_where_a_plain_function_runs_is_said_without_a_queue():
+    @tool(blocking="thread")
+    def read(): ...
+
+    @tool(blocking="thread", long_running=True)
+    def watch(): ...
+
+    @tool(blocking="process")
+    def add(): ...
+
+    @tool(blocking="process", long_running=True)
+    def render(): ...
+
+    assert [each.spec.queue for each in (read, watch, add, render)] == ["io", "io", "cpu", "long"]
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"blocking": "process", "queue": "io"}, "leave queue out"),
+        ({"blocking": "thread", "queue": "cpu"}, "leave one out"),
+        ({"blocking": "thread", "queue": "long"}, "leave one out"),
+    ],
+    ids=str,
+)
+def test_a_place_that_contradicts_its_queue_is_refused(options, said):
+    with pytest.raises(InvalidTool, match=said):
+
+        @tool(**options)
+        def f(): ...
+
+
+def test_an_async_tool_does_not_block():
+    with pytest.raises(InvalidTool, match="this one is async: leave it out"):
+
+        @tool(blocking="process")
+        async def f(): ...
+
+
+def test_an_effect_that_may_come_after_its_time_is_told_with_the_remedy_once(caplog):
+    @tool(queue="io", timeout_s=5)
+    def pay(): ...
+
+    assert pay.spec.queue == "io"
+    [told] = [record.getMessage() for record in caplog.records]
+    assert "tool_cannot_be_stopped" in told
+    assert "pay" in told
+    assert 'blocking=\\"process\\"' in told or 'blocking="process"' in told
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"read_only": True}, {"idempotent": True}, {"timeout_s": None}, {"queue": "cpu"}, {"queue": "own"}],
+    ids=str,
+)
+def test_nothing_is_told_of_what_can_be_stopped_or_repeated(caplog, options):
+    @tool(**({"queue": "io", "timeout_s": 5} | options))
+    def pay(): ...
+
+    assert not caplog.records
+
+
 def test_options_reach_the_spec_and_the_tool():
     @tool(
         timeout_s=5,

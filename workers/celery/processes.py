@@ -2,12 +2,28 @@
 
 Celery's own forgets such calls when the connection to the broker is lost, for the broker to deliver them again, though
 they are in a child's pipe and will run there: a call with an effect would have it twice. The other pools have no pipe.
+
+Two smaller things are otherwise too: the timers of calls that have ended are dropped, and a tool may start processes of
+its own with `multiprocessing`.
 """
 
 from __future__ import annotations
 
+import heapq
+import os
+import signal
+from multiprocessing import process as multiprocessing_process
+from typing import Any, Final
+
 from celery.concurrency.asynpool import AsynPool
 from celery.concurrency.prefork import TaskPool
+from celery.signals import worker_process_init
+
+DROPPED_AT_ONCE: Final = 500
+"""So many timers of ended calls are dropped together, or half of all there are, so that each costs the same."""
+
+_MAIN: Final = multiprocessing_process.current_process()
+"""As whom the worker's own main process is known to `multiprocessing`."""
 
 
 class KeepingPool(AsynPool):  # type: ignore[misc]  # celery ships no types
@@ -25,8 +41,53 @@ class KeepingPool(AsynPool):  # type: ignore[misc]  # celery ships no types
             for job in given:
                 job._accepted = bool(job._worker_pid)  # its word may have come meanwhile
 
+    def _create_timelimit_handlers(self, hub: Any) -> None:
+        """Drop the timer of a call's deadline when the call ends.
+
+        Celery's own only marks it: it would stay in memory, with the call, until a deadline that may be days away.
+        """
+        super()._create_timelimit_handlers(hub)
+        cancel: Any = self.on_timeout_cancel  # type: ignore[has-type]  # celery sets it just now
+        ended = 0
+
+        def cancel_and_drop(job: Any) -> None:
+            nonlocal ended
+            cancel(job)
+            ended += 1
+            if ended > max(DROPPED_AT_ONCE, len(hub.timer) // 2):
+                ended = 0
+                drop_cancelled(hub.timer)
+
+        self.on_timeout_cancel = cancel_and_drop
+
 
 class ProcessPool(TaskPool):  # type: ignore[misc]  # celery ships no types
     """Performs each call in a process of its own, which can be killed."""
 
     Pool = KeepingPool
+
+
+def drop_cancelled(timer: Any) -> None:
+    """Forget what a timer of kombu's will not do any more."""
+    queue = timer._queue
+    # In its place: whoever waits for the next entry holds the same list.
+    queue[:] = [scheduled for scheduled in queue if not scheduled.entry.canceled]
+    heapq.heapify(queue)
+
+
+@worker_process_init.connect  # type: ignore[untyped-decorator]  # celery ships no types
+def _let_tools_start_processes(**_: Any) -> None:
+    """Make each child a main process to `multiprocessing`, which forbids processes to one that is a daemon.
+
+    Celery's children are daemons so that they end with their parent, which remains so.
+    """
+    os.register_at_fork(after_in_child=_end_when_told)
+    multiprocessing_process._current_process = _MAIN  # type: ignore[attr-defined]  # billiard sets it too
+
+
+def _end_when_told() -> None:
+    """Let what a tool has forked end at SIGTERM, by which `multiprocessing` ends its pools.
+
+    What our children do at it is written in Python, and would wait behind a lock that a pool's process waits for.
+    """
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)

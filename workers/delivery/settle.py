@@ -75,11 +75,12 @@ class Settlement(NamedTuple):
 
 
 def _attempt(delivery: Delivery) -> Attempt:
+    began_unix_s = round(delivery.came_unix_s, 4)
     return Attempt(
         worker=delivery.worker,
         number=delivery.deliveries,
-        began_unix_s=round(delivery.came_unix_s, 4),
-        ended_unix_s=round(time.time(), 4),
+        began_unix_s=began_unix_s,
+        ended_unix_s=max(began_unix_s, round(time.time(), 4)),  # the clock may have been set back meanwhile
     )
 
 

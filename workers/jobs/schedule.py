@@ -209,4 +209,7 @@ def _ms(seconds: float) -> int:
 
 
 def _attempt(job: JobRecord, now_unix_s: float) -> Attempt:
-    return Attempt(worker="", number=job.attempt, began_unix_s=job.submitted_unix_s, ended_unix_s=round(now_unix_s, 4))
+    began_unix_s = job.submitted_unix_s
+    # By another worker's clock, or another machine's.
+    ended_unix_s = max(began_unix_s, round(now_unix_s, 4))
+    return Attempt(worker="", number=job.attempt, began_unix_s=began_unix_s, ended_unix_s=ended_unix_s)

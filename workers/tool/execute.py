@@ -141,7 +141,7 @@ async def compensate(
     Takes no longer than until the call's deadline. Raises CancelledError only.
     """
     done = call.model_copy(update={"call_id": undone_id(call.call_id), "undoes": None})
-    limit_s = context.time_left_s
+    limit_s = max(0.0, context.time_left_s)
     clock = asyncio.timeout(limit_s)
     try:
         async with clock:
@@ -235,7 +235,7 @@ def _without_stop_iteration(function: Callable[..., Any], argument: Any, context
 
 
 def _limit_s(call: ToolCall, tool: Tool[..., Any], now_unix_s: float) -> float:
-    left_s = call.deadline_unix_s - now_unix_s
+    left_s = max(0.0, call.deadline_unix_s - now_unix_s)  # it may have passed since the call was admitted
     return left_s if tool.spec.timeout_s is None else min(left_s, tool.spec.timeout_s)
 
 

@@ -23,6 +23,7 @@ from toolfleet.orchestrator.batch import (
     Input,
     Manner,
     Output,
+    Predecessor,
     Prices,
     Summary,
     Tally,
@@ -159,7 +160,10 @@ class _BatchStart:
             identity = self._identity(model)
             self._console.print(f"[dim]batch: {identity.batch_id}[/]", soft_wrap=True, highlight=False)
             with Output(self._target, identity, again=self._manner.again) as output:
+                before = Predecessor.at(settings, identity, output)
+                await before.give_up_its_runs()
                 async with Orchestrator(model, settings=settings) as orchestrator:
+                    await before.make_way_for(orchestrator.orchestrator_id)
                     return await self._run(orchestrator, identity, output, None if self._any_model else model.name)
 
     async def _run(self, orchestrator: Orchestrator, identity: Identity, output: Output, model: str | None) -> Summary:

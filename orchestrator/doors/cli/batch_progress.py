@@ -93,6 +93,8 @@ def _rows(summary: Summary) -> Iterator[tuple[str, str]]:
     before = f", {summary.done_before} written before" if summary.done_before else ""
     refused = f" ({summary.refused} of them cannot be run)" if summary.refused else ""
     yield "lines", f"{summary.ok} ok, {summary.failed} failed{refused}{before}"
+    if summary.incomplete:
+        yield "", f"{plural(summary.incomplete, 'answer')} cut off, withheld or empty: each line says which"
     if summary.joined:
         yield "", f"{plural(summary.joined, 'run')} had begun before, and went on or had ended"
     yield "calls", f"{summary.calls} ({summary.failed_calls} failed)"

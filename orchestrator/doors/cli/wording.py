@@ -40,7 +40,8 @@ def moment(unix_s: float) -> str:
 
 
 def span(seconds: float) -> str:
-    """Return a length of time in its two largest units at most."""
+    """Return a length of time in its two largest units at most; none where two clocks say that it is negative."""
+    seconds = max(0.0, seconds)
     if seconds < SECOND_S:
         return f"{seconds * 1000:.0f} ms"
     if round(seconds, 1) < MINUTE_S:

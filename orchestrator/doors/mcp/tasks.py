@@ -166,7 +166,7 @@ def _told(ticket: Ticket, status: Status, spec: ToolSpec | None) -> McpTask:
         status_message=_message(status),
         created_at=_iso(ticket.created_unix_s),
         last_updated_at=_iso(now),
-        ttl_ms=_ttl_ms(now - ticket.created_unix_s, is_terminal=status.is_terminal),
+        ttl_ms=_ttl_ms(max(0.0, now - ticket.created_unix_s), is_terminal=status.is_terminal),
         poll_interval_ms=None if status.poll_after_s is None else int(status.poll_after_s * 1000),
         result=result,
     )

@@ -13,6 +13,7 @@ import mcp_types as types
 import orjson
 
 from toolfleet.calls import Effect, Failed, MediaPart, Returned
+from toolfleet.media import essence_of
 from toolfleet.orchestrator.models.names import legal_name
 from toolfleet.orchestrator.tools.builtin import TASK_CANCEL, TASK_RESULT
 from toolfleet.tool import ToolSpec
@@ -105,7 +106,7 @@ def _sent_along(result: Returned) -> list[MediaPart]:
 
 
 def _block(part: MediaPart) -> types.ContentBlock:
-    match part.media_type.partition("/")[0]:
+    match essence_of(part.media_type).partition("/")[0]:
         case "image":
             return types.ImageContent(data=part.data, mime_type=part.media_type)
         case "audio":

@@ -33,7 +33,7 @@ from toolfleet.orchestrator.doors.openai.openai_records import (
     tool_calls_of,
     usage_of,
 )
-from toolfleet.orchestrator.models.chat_fields import answer_schema
+from toolfleet.orchestrator.models.chat_fields import answer_schema, finish_reason
 from toolfleet.orchestrator.options import RunOptions, options_given
 from toolfleet.orchestrator.run.states import State
 from toolfleet.orchestrator.run.terms import AskedTerms
@@ -131,7 +131,7 @@ def _completion(run: Run) -> dict[str, Any]:
     message: dict[str, Any] = {"role": "assistant", "content": said_in(run) or None, "refusal": None}
     if calls:
         message["tool_calls"] = calls
-    reason = "tool_calls" if calls else "stop"
+    reason = "tool_calls" if calls else finish_reason(run.incomplete)
     return {
         "id": f"chatcmpl-{run.run_id}",
         "object": "chat.completion",
@@ -164,7 +164,7 @@ async def _streamed(
     calls = [{"index": index, **call} for index, call in enumerate(tool_calls_of(run.handed_over))]
     if calls:
         yield piece({"tool_calls": calls})
-    yield piece({}, "tool_calls" if calls else "stop")
+    yield piece({}, "tool_calls" if calls else finish_reason(run.incomplete))
     if with_usage:
         yield data_line({**chunk(run_id, door.model, {}), "choices": [], "usage": usage_of(run.usage)})
     yield DONE

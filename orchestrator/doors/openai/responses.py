@@ -32,6 +32,7 @@ from toolfleet.orchestrator.doors.openai.openai_records import (
     text_of,
 )
 from toolfleet.orchestrator.errors import RunNotFound, RunNotOpen
+from toolfleet.orchestrator.run.incomplete import Incomplete
 from toolfleet.orchestrator.run.states import State
 from toolfleet.orchestrator.run.terms import AskedTerms
 from toolfleet.orchestrator.run.value import Run
@@ -42,6 +43,9 @@ PASSED_ON: Final = ("temperature", "top_p", "tool_choice")
 
 STATUSES: Final = {State.DONE: "completed", State.FAILED: "failed", State.CANCELLED: "cancelled"}
 """What a response's status is called; a run that has not ended is in progress."""
+
+LACKS: Final = {Incomplete.LENGTH: "max_output_tokens", Incomplete.CONTENT_FILTER: "content_filter"}
+"""What the Responses API has a word for of that which an answer may lack."""
 
 router = APIRouter(prefix="/v1/responses", tags=["openai"], route_class=JsonRoute)
 
@@ -236,10 +240,10 @@ def _answer(run: Run, *, background: bool = False) -> Response:
         "id": PREFIX + run.run_id,
         "object": "response",
         "created_at": int(run.started_unix_s),
-        "status": STATUSES.get(run.state, "in_progress"),
+        "status": "incomplete" if run.incomplete in LACKS else STATUSES.get(run.state, "in_progress"),
         "background": background,
         "error": {"code": "server_error", "message": run.reason} if failed else None,
-        "incomplete_details": None,
+        "incomplete_details": {"reason": LACKS[run.incomplete]} if run.incomplete in LACKS else None,
         "instructions": None,
         "metadata": {},
         "model": run.model,
@@ -282,7 +286,7 @@ def _output(run: Run) -> list[dict[str, Any]]:
                 "id": f"msg_{run.run_id}",
                 "type": "message",
                 "role": "assistant",
-                "status": "completed",
+                "status": "incomplete" if run.incomplete in LACKS else "completed",
                 "content": [text],
             }
         )

@@ -39,11 +39,24 @@ local function make_due(scheduled)
     return first[2] and math.max(0, first[2] - now_ms)
 end
 
+-- When a claim lapses: so long after its message was sent, of which an entry's id tells, however long that has waited. A
+-- moment from now at least: of two copies that are read late only one may start.
+local CLAIM_MIN_MS = 60000
+local now_ms
+local function lapses_at_ms(id, ttl_s)
+    if not now_ms then
+        local time = redis.call('TIME')
+        now_ms = time[1] * 1000 + math.floor(time[2] / 1000)
+    end
+    local sent_ms = math.min(tonumber(string.match(id, '^(%d+)%-')) or now_ms, now_ms)
+    return math.max(sent_ms + ttl_s * 1000, now_ms + CLAIM_MIN_MS)
+end
+
 -- 1: claimed for this message. 0: nothing to claim, or the claim could not be written. nil: another message has it.
 local function claim(id, task, ttl_s)
     if not task or not ttl_s or ttl_s < 1 then return 0 end
     local key = claim_prefix .. task
-    local set = redis.pcall('SET', key, id, 'NX', 'EX', math.floor(ttl_s))
+    local set = redis.pcall('SET', key, id, 'NX', 'PXAT', string.format('%.0f', lapses_at_ms(id, math.floor(ttl_s))))
     if failed(set) then return 0 end
     if set then return 1 end
     local holder = redis.pcall('GET', key)

@@ -17,6 +17,7 @@ from typing import Final
 import httpx
 
 from toolfleet import ToolError
+from toolfleet.media import essence_of
 from toolfleet.workers.packs.net.charsets import charset_of
 from toolfleet.workers.packs.net.gate import Gate
 
@@ -85,7 +86,7 @@ class Fetched:
     @property
     def media_type(self) -> str:
         """Of the Content-Type, what comes before the parameters."""
-        return self.media_type_line.partition(";")[0].strip().lower()
+        return essence_of(self.media_type_line)
 
 
 async def fetch(request: Request, limits: FetchLimits, gate: Gate | None) -> Fetched:

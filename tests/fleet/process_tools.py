@@ -1,0 +1,80 @@
+"""Tools of the pool of processes, and how the main process of a worker is asked what it keeps."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import time
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from celery.worker.control import inspect_command
+
+from toolfleet import Context, tool
+
+
+@inspect_command()  # type: ignore[untyped-decorator]  # celery ships no types
+def kept_timers(state: Any) -> int:
+    """How many timers the main process has."""
+    return len(state.consumer.timer)
+
+
+def square(number: int) -> int:
+    return number * number
+
+
+def sleep_in_a_child(path: str) -> None:
+    Path(path).write_text(str(os.getpid()))
+    time.sleep(600)
+
+
+@tool(read_only=True, queue="cpu")
+def double(value: int) -> int:
+    """Double a number."""
+    return 2 * value
+
+
+@tool(read_only=True, queue="cpu")
+def squares(numbers: list[int], method: str) -> list[int]:
+    """Square numbers in processes of multiprocessing."""
+    with multiprocessing.get_context(method).Pool(2) as pool:
+        return pool.map(square, numbers)
+
+
+@tool(read_only=True, queue="cpu")
+def squares_of_futures(numbers: list[int]) -> list[int]:
+    """Square numbers in processes of concurrent.futures."""
+    with ProcessPoolExecutor(2) as pool:
+        return list(pool.map(square, numbers))
+
+
+@tool(queue="press", blocking="process", timeout_s=1)
+def print_slowly(path: str) -> None:
+    """Print, later than may be waited for."""
+    Path(f"{path}.pid").write_text(str(os.getpid()))
+    time.sleep(3)
+    Path(path).write_text("printed")
+
+
+@tool(queue="desk", timeout_s=600)
+def stamp(path: str) -> None:
+    """Stamp a paper, on whatever its queue's workers run it."""
+    Path(path).write_text("stamped")
+
+
+@tool(read_only=True, queue="cpu", timeout_s=2)
+def sleep_too_long_in_a_process(path: str) -> None:
+    """Wait for a process that takes too long."""
+    child = multiprocessing.Process(target=sleep_in_a_child, args=(path,))
+    child.start()
+    child.join()
+
+
+@tool(read_only=True, queue="cpu")
+def sleep_in_a_process(path: str, ctx: Context) -> None:
+    """Wait for a process that takes very long."""
+    Path(f"{path}.call").write_text(ctx.call_id)
+    child = multiprocessing.Process(target=sleep_in_a_child, args=(path,))
+    child.start()
+    child.join()

@@ -1,0 +1,123 @@
+"""The pool of processes: tools start processes of their own, which end with them, and what has ended is forgotten."""
+
+import asyncio
+import contextlib
+import os
+import subprocess
+import sys
+from subprocess import PIPE, STDOUT
+
+import psutil
+import pytest
+from fleets import HERE, asking
+from processes import WAIT_S, until_announced, until_gone
+
+from toolfleet import LocalFleet
+from toolfleet.broker import celery_app
+
+CALLS = 2500
+"""Well above what is dropped at once."""
+
+
+@pytest.fixture(scope="module")
+def fleet():
+    with LocalFleet(
+        ["process_tools"],
+        pools={"cpu": 1},
+        environment=HERE,
+        worker_options=["--concurrency", "2"],
+        call_timeout_s=7 * 24 * 3600,
+    ) as running:
+        yield running
+
+
+def kept_timers(fleet):
+    [answer] = celery_app(fleet.settings).control.broadcast("kept_timers", reply=True, timeout=WAIT_S, limit=1)
+    [kept] = answer.values()
+    return kept
+
+
+async def test_the_timers_of_calls_that_have_ended_are_dropped(fleet, orchestrator):
+    before = await asyncio.to_thread(kept_timers, fleet)
+    answers = await orchestrator.execute(asking(*(("double", {"value": n}) for n in range(CALLS))))
+    assert [answer.content for answer in answers] == [str(2 * n) for n in range(CALLS)]
+    assert await asyncio.to_thread(kept_timers, fleet) < before + CALLS / 2
+
+
+@pytest.mark.parametrize(
+    ("tool", "given"),
+    [
+        ("squares", {"numbers": [1, 2, 3], "method": "fork"}),
+        ("squares", {"numbers": [1, 2, 3], "method": "spawn"}),
+        ("squares", {"numbers": [1, 2, 3], "method": "forkserver"}),
+        ("squares_of_futures", {"numbers": [1, 2, 3]}),
+    ],
+)
+async def test_a_tool_may_use_multiprocessing(ask, tool, given):
+    assert await ask((tool, given)) == ["[1,4,9]"]
+
+
+async def test_the_processes_of_a_tool_end_with_it_at_its_time_limit(ask, tmp_path):
+    path = tmp_path / "pid"
+    [said] = await ask(("sleep_too_long_in_a_process", {"path": str(path)}))
+    assert "took longer than its limit" in said
+    await asyncio.to_thread(until_gone, int(path.read_text()))
+
+
+async def test_the_processes_of_a_tool_end_with_it_when_it_is_cancelled(fleet, ask, tmp_path):
+    path = tmp_path / "pid"
+    answer = asyncio.create_task(ask(("sleep_in_a_process", {"path": str(path)})))
+    async with asyncio.timeout(WAIT_S):
+        while not path.exists() or not path.read_text():
+            await asyncio.sleep(0.02)  # a file tells nobody
+    call_id = (tmp_path / "pid.call").read_text()
+    await asyncio.to_thread(celery_app(fleet.settings).control.revoke, call_id, terminate=True)
+    assert await answer == ["sleep_in_a_process was cancelled."]
+    async with asyncio.timeout(WAIT_S):
+        while is_alive(int(path.read_text())):
+            await asyncio.sleep(0.05)  # its parent goes on with other calls, and tells nobody
+
+
+def is_alive(pid):
+    with contextlib.suppress(psutil.NoSuchProcess):
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    return False
+
+
+async def test_a_tool_that_is_declared_for_a_process_has_no_effect_after_its_time(fleet, ask, tmp_path):
+    worker = await asyncio.to_thread(fleet.start_worker, "press")
+    await asyncio.to_thread(until_announced, fleet, worker)
+    path = tmp_path / "paper"
+    [said] = await ask(("print_slowly", {"path": str(path)}))
+    assert said.startswith("print_slowly took longer than its limit; its process was killed.")
+    await asyncio.to_thread(until_gone, int((tmp_path / "paper.pid").read_text()))
+    assert not path.exists()
+
+
+def worker_said(fleet, *words, until=None):
+    command = [sys.executable, "-m", "toolfleet.workers", "--import", "process_tools", *words]
+    environment = {**os.environ, **HERE, **fleet.settings.as_environment()}
+    with subprocess.Popen(command, env=environment, stdout=PIPE, stderr=STDOUT, text=True) as process:
+        said = ""
+        for line in process.stdout:
+            said += line
+            if until is not None and until in said:
+                process.kill()
+                break
+        return process.wait(WAIT_S), said
+
+
+@pytest.mark.parametrize("kind", ["threads", "asyncio", "solo"])
+def test_a_worker_that_has_no_processes_says_which_tools_need_one_and_does_not_start(fleet, kind):
+    code, said = worker_said(fleet, "--pool", "press", "--kind", kind)
+    assert code != 0
+    assert 'print_slowly must run in a process (blocking="process")' in said
+    assert "--kind prefork" in said
+
+
+def test_a_worker_of_threads_tells_once_of_a_tool_that_may_have_its_effect_after_its_time(fleet):
+    _, said = worker_said(fleet, "--pool", "desk", until="Ready:")
+    told = [line for line in said.splitlines() if "tool_cannot_be_stopped" in line]
+    assert len(told) == 1
+    assert "stamp" in told[0]
+    assert "blocking=" in told[0]

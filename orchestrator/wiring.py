@@ -37,6 +37,7 @@ from toolfleet.orchestrator.loop.call import Calling
 from toolfleet.orchestrator.loop.control import RunControl
 from toolfleet.orchestrator.loop.driver import Runs
 from toolfleet.orchestrator.loop.ending import Ending
+from toolfleet.orchestrator.loop.healing import Healing
 from toolfleet.orchestrator.loop.images import KeptImages
 from toolfleet.orchestrator.loop.rest import Resting
 from toolfleet.orchestrator.loop.scopes import Scopes
@@ -46,6 +47,7 @@ from toolfleet.orchestrator.status.handles import Handles
 from toolfleet.orchestrator.status.overview import Overview
 from toolfleet.orchestrator.store.conversations import Conversations
 from toolfleet.orchestrator.store.leases import Leases
+from toolfleet.orchestrator.store.recent import RecentWrites
 from toolfleet.orchestrator.store.run_store import RunStore
 from toolfleet.orchestrator.store.secret_arguments import Vault
 from toolfleet.orchestrator.tools.agents import Agents
@@ -148,7 +150,7 @@ async def open_services(
     overview = Overview(base.shared, settings, seal)
     return Services(
         catalog=base.catalog,
-        conversations=Conversations(base.shared, settings),
+        conversations=Conversations(base.shared, settings, seal),
         dispatcher=parts.calls.dispatcher,
         runs=runs,
         control=RunControl(
@@ -205,7 +207,7 @@ def _build_parts(stack: AsyncExitStack, base: _Connected) -> _Parts:
         answers=CallAnswers(built_in, settings.argument_limits, config.on_unknown_tool),
         dispatcher=dispatcher,
         gatherer=gatherer,
-        vault=Vault(shared, settings),
+        vault=Vault(shared, settings, seal),
     )
     offering = Offering(
         base.catalog,
@@ -216,7 +218,7 @@ def _build_parts(stack: AsyncExitStack, base: _Connected) -> _Parts:
         interceptors=config.interceptors,
         search=config.tool_search,
     )
-    store = RunStore(shared, settings, seal, blocking_client=base.client)
+    store = RunStore(shared, settings, seal, blocking_client=base.client, recent=RecentWrites())
     scopes = Scopes(offering, config.interceptors)
     ending = Ending(scopes, store, canceller, settings.argument_limits)
     return _Parts(calls, offering, store, handles, built_in, canceller, artifacts, scopes, ending)
@@ -258,6 +260,7 @@ async def _begin_to_work(stack: AsyncExitStack, base: _Connected, parts: _Parts,
         base.orchestrator_id,
         model=base.config.model_name if base.config.adopts else None,
         on_adopted=runs.work_on_adopted,
+        on_older_store=Healing(parts.store, parts.calls.dispatcher, runs).heal,
     )
     await leases.start()
     # Closed in reverse: the runs at work reach a stored state first, then all of them are given up.

@@ -6,16 +6,18 @@ Reads only, and decides nothing: what the facts mean is `call_state`'s to say.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final, NamedTuple, cast
+from typing import Any, Final, NamedTuple, TypeVar, cast
 
 import redis.asyncio
 from pydantic import Field
 
 from toolfleet import jobs
 from toolfleet.calls import Failed, FailureKind, Progress, Record, Returned, Submitted, run_of
+from toolfleet.errors import Refused
 from toolfleet.jobs import JobStatus
+from toolfleet.logs import FactLog
 from toolfleet.orchestrator.fleet.catalog import Catalog
 from toolfleet.orchestrator.fleet.gather import never_came_back
 from toolfleet.orchestrator.fleet.queue_position import QueuePosition, QueuePositions
@@ -25,6 +27,9 @@ from toolfleet.orchestrator.status.call_state import CallFacts, CallState, call_
 from toolfleet.settings import Settings
 from toolfleet.streams import Priority
 from toolfleet.wire import Seal
+
+log = FactLog("toolfleet.orchestrator")
+T = TypeVar("T")
 
 EXPIRED_AFTER_S: Final = 5.0
 """How long after its deadline a call without a result is given up: its worker still has to say how it ended."""
@@ -59,6 +64,21 @@ class HandleRecord(Record):
     priority: int = int(Priority.NORMAL)
     asked: SingleCall | None = Field(default=None, exclude_if=lambda asked: asked is None)
     """None where no interceptor was there when the call was made, and for a call of a run."""
+
+    def sealed(self, seal: Seal, key: str) -> bytes:
+        """The record as it is stored under this key: it says whose call it is, so nobody else may write it."""
+        return seal.close_kept(self.model_dump_json().encode(), key)
+
+    @classmethod
+    def opened(cls, seal: Seal, sealed: bytes | None, key: str) -> HandleRecord | None:
+        """The record that is stored under this key; None where there is none, or none of ours."""
+        if sealed is None:
+            return None
+        try:
+            return cls.model_validate_json(seal.open_kept(sealed, key))
+        except Refused as refusal:
+            log.warning("handle_refused", reason=str(refusal))
+            return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,7 +199,7 @@ class CallReader:
         self._positions = QueuePositions(client, settings)
 
     async def read(self, calls: Sequence[AskedCall]) -> dict[str, FoundCall]:
-        """The calls as they are found now, by id. Raises StoreUnreachable, and Refused for a forged record."""
+        """The calls as they are found now, by id; what nobody has sealed is not there. Raises StoreUnreachable."""
         found = {
             call.call_id: FoundCall(call.tool, CallFacts(result=call.result, was_sent=call.was_sent))
             for call in calls
@@ -215,7 +235,7 @@ class CallReader:
         positions = {}
         for call in wanted:
             text = seen[call.call_id].record
-            record = call.record or (HandleRecord.model_validate_json(text) if text else None)
+            record = call.record or HandleRecord.opened(self._seal, text, self._settings.keys.handle(call.handle))
             # Whoever sent the call wrote down where to; without a handle, its tool is served there by now.
             queue = (record.queue if record else "") or queues.get(call.tool, "")
             if not queue or queue == OWN_QUEUE:
@@ -227,9 +247,9 @@ class CallReader:
 
     async def _found(self, call: AskedCall, seen: _Seen, position: QueuePosition | None) -> FoundCall:
         call_id = call.call_id
-        result = self._seal.open_result(seen.result, call_id) if seen.result else None
-        progress = self._seal.open_progress(seen.progress, call_id) if seen.progress else None
-        job = await jobs.status(self._client, self._settings, self._seal, call_id) if seen.has_job else None
+        result = believed(self._seal.open_result, seen.result, call_id)
+        progress = believed(self._seal.open_progress, seen.progress, call_id)
+        job = await self._job(call_id) if seen.has_job else None
         ends_unix_s = call.deadline_unix_s
         facts = CallFacts(
             result=result if isinstance(result, Returned | Failed) else None,
@@ -244,6 +264,13 @@ class CallReader:
         )
         return FoundCall(call.tool, facts, progress, job)
 
+    async def _job(self, call_id: str) -> JobStatus | None:
+        try:
+            return await jobs.status(self._client, self._settings, self._seal, call_id)
+        except Refused as refusal:
+            log.warning("job_refused", call_id=call_id, reason=str(refusal))
+            return None
+
     async def _ended_meanwhile(self, found: Mapping[str, FoundCall]) -> dict[str, FoundCall]:
         """Those calls whose result was stored while they were looked for, so that no message of them was found."""
         without = [
@@ -256,11 +283,24 @@ class CallReader:
         sealed = await self._client.mget([self._settings.keys.result(call_id) for call_id in without])
         ended = {}
         for call_id, text in zip(without, cast("list[bytes | None]", sealed), strict=True):
-            result = self._seal.open_result(text, call_id) if text else None
+            result = believed(self._seal.open_result, text, call_id)
             if isinstance(result, Returned | Failed):
                 ended[call_id] = replace(found[call_id], facts=replace(found[call_id].facts, result=result))
         return ended
 
 
+def believed(open_: Callable[[bytes, str], T], sealed: bytes | None, call_id: str) -> T | None:
+    """What is sealed there about a call; None where there is nothing, or nothing that the fleet has sealed."""
+    if not sealed:
+        return None
+    try:
+        return open_(sealed, call_id)
+    except Refused as refusal:
+        log.warning("result_refused", call_id=call_id, reason=str(refusal))
+        return None
+
+
 def _state(text: bytes | None) -> State | None:
-    return State(text.decode()) if text else None
+    """The state that a head tells; None for none, and for what no head of ours says."""
+    named = text.decode(errors="replace") if text else ""
+    return State(named) if named in set(State) else None

@@ -76,6 +76,6 @@ async def test_what_is_said_of_a_process_after_it_submitted_ends_nothing(setting
     seal = Seal(settings)
     await submit(client, settings, seal, delivery, job)
     settlement = Settlement.of(delivery, job.call, CANCELLED, seal)
-    assert await Settler(client, settings.keys).settle(settlement) is Outcome.ALREADY
+    assert await Settler(client, settings.keys, Seal(settings)).settle(settlement) is Outcome.ALREADY
     assert not await client.exists(settings.keys.result("r.1.0"))
     assert await client.exists(settings.keys.job("r.1.0"))

@@ -11,17 +11,18 @@ import time
 from collections.abc import Sequence
 from enum import IntEnum
 from itertools import groupby
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import redis
 import redis.asyncio
 
 from toolfleet.batcher import Batcher
 from toolfleet.calls import Attempt, Failed, Returned, Submitted, ToolCall
+from toolfleet.errors import Refused
 from toolfleet.keys import Keys
 from toolfleet.logs import FactLog
 from toolfleet.outages import until_redis_is_back, until_redis_is_back_blocking
-from toolfleet.replies import TELL
+from toolfleet.replies import REPLACE_RESULT, TELL
 from toolfleet.scripts import lua
 from toolfleet.streams import GROUP, RETURNED
 from toolfleet.wire import Seal
@@ -31,6 +32,9 @@ log = FactLog("toolfleet.workers")
 
 MAX_BATCH: Final = 500
 """Settlements in one script call: beyond this Redis would be busy for longer than a few milliseconds at a time."""
+
+FORGED: Final = "forged_results"
+"""What results are counted as that somebody without the secret had stored first."""
 
 SETTLE: Final = lua(__package__, "settle", before=TELL, GROUP=GROUP, RETURNED=RETURNED)
 
@@ -83,19 +87,28 @@ def _attempt(delivery: Delivery) -> Attempt:
     )
 
 
-def settle_now(client: redis.Redis, keys: Keys, settlement: Settlement) -> Outcome:
+def settle_now(client: redis.Redis, keys: Keys, settlement: Settlement, seal: Seal) -> Outcome:
     """Settle one call, and return once Redis has answered, however long that takes. For processes without a loop."""
-    script = client.register_script(SETTLE)
+    script, replace = client.register_script(SETTLE), client.register_script(REPLACE_RESULT)
     outcomes: list[int] = until_redis_is_back_blocking(lambda: script(args=_arguments(keys, [settlement])))
-    return Outcome(outcomes[0])
+    if outcomes[0] != Outcome.ALREADY:
+        return Outcome(outcomes[0])
+    found = until_redis_is_back_blocking(lambda: client.get(keys.result(settlement.call_id)))
+    if not _is_forged(seal, found, settlement.call_id):
+        return Outcome.ALREADY
+    until_redis_is_back_blocking(lambda: client.hincrby(keys.counters(), FORGED, 1))
+    return Outcome(until_redis_is_back_blocking(lambda: replace(args=_replacing(keys, settlement, found))))
 
 
 class Settler:
     """Settles calls of one event loop in batches."""
 
-    def __init__(self, client: redis.asyncio.Redis, keys: Keys) -> None:
+    def __init__(self, client: redis.asyncio.Redis, keys: Keys, seal: Seal) -> None:
+        self._client = client
         self._keys = keys
+        self._seal = seal
         self._script = client.register_script(SETTLE)
+        self._replace = client.register_script(REPLACE_RESULT)
         self._batcher = Batcher(self._send, max_batch=MAX_BATCH)
 
     def settle(self, settlement: Settlement) -> asyncio.Future[Outcome]:
@@ -111,11 +124,41 @@ class Settler:
 
         # A result in hand is worth waiting for: sending it twice is harmless, the second time it is ALREADY.
         outcomes = [_OUTCOMES[outcome] for outcome in await until_redis_is_back(settle)]
+        if Outcome.ALREADY in outcomes:
+            for at, outcome in enumerate(outcomes):
+                if outcome is Outcome.ALREADY:
+                    outcomes[at] = await self._unless_forged(settlements[at])
         if Outcome.LATE in outcomes:
             for settlement, outcome in zip(settlements, outcomes, strict=True):
                 if outcome is Outcome.LATE:
                     log.warning("late_result_dropped", call_id=settlement.call_id)
         return outcomes
+
+    async def _unless_forged(self, settlement: Settlement) -> Outcome:
+        """What becomes of a call that had a result: ours counts if nobody of the fleet has sealed that one."""
+        found = await until_redis_is_back(lambda: self._client.get(self._keys.result(settlement.call_id)))
+        if not _is_forged(self._seal, found, settlement.call_id):
+            return Outcome.ALREADY
+        await until_redis_is_back(lambda: self._client.hincrby(self._keys.counters(), FORGED, 1))
+        args = _replacing(self._keys, settlement, found)
+        return Outcome(await until_redis_is_back(lambda: self._replace(args=args)))
+
+
+def _is_forged(seal: Seal, found: Any, call_id: str) -> bool:
+    """Whether a result is stored that nobody of the fleet has sealed: none at all, then."""
+    if found is None:
+        return False
+    try:
+        seal.open_result(found, call_id)
+    except Refused as refusal:
+        log.warning("result_refused", call_id=call_id, reason=str(refusal))
+        return True
+    return False
+
+
+def _replacing(keys: Keys, settlement: Settlement, forged: Any) -> list[str | bytes]:
+    replies = keys.replies(settlement.reply_to)
+    return [keys.result(""), settlement.call_id, forged, settlement.sealed, replies]
 
 
 def _arguments(keys: Keys, settlements: Sequence[Settlement]) -> list[str | bytes | int]:

@@ -20,6 +20,7 @@ import redis.asyncio
 
 from toolfleet.calls import ToolResult
 from toolfleet.errors import Refused, StoreUnreachable
+from toolfleet.forged import ALREADY, TrueResult, replace_forged
 from toolfleet.keys import ASIDE_TTL_S, DELETED_TTL_S
 from toolfleet.logs import FactLog
 from toolfleet.messages import Message, UserMessage
@@ -31,7 +32,7 @@ from toolfleet.orchestrator.run.value import Run
 from toolfleet.orchestrator.store.chain import FIRST, Link, RawEntry, beginning
 from toolfleet.orchestrator.store.history import Entry, Read, Stored, after, read, stored
 from toolfleet.orchestrator.store.recent import RecentWrites, Write
-from toolfleet.replies import CLOCK, REPLACE_RESULT, TELL
+from toolfleet.replies import CLOCK, TELL
 from toolfleet.scripts import lua
 from toolfleet.settings import Settings
 from toolfleet.wire import Seal
@@ -52,9 +53,6 @@ PAGE: Final = 500
 """How many heads are read at once where only some are wanted."""
 
 SCAN_COUNT: Final = 5000
-
-ALREADY: Final = 2
-"""What `settle` replies where a call has a result."""
 
 AT_ONCE: Final = 200
 """How many entries are cut off, or written again, with one command."""
@@ -107,7 +105,6 @@ class RunStore:
         self._recent = recent
         self._append = client.register_script(APPEND)
         self._set_aside = client.register_script(SET_ASIDE)
-        self._replace_result = client.register_script(REPLACE_RESULT)
 
     async def begin(self, started: RunStarted, *, owner: str = "") -> Stored | None:
         """Store a run's first event. Returns the run, or None when one with this id is stored already.
@@ -519,20 +516,8 @@ class RunStore:
     async def _replace_unless_believed(self, run: Run) -> None:
         """Put a run's answer in the place of a result of its call that no worker has sealed."""
         parent = run.parent_call_id or ""
-        found = cast("bytes | None", await self._client.get(self._keys.result(parent)))
-        try:
-            self._seal.open_result(found or b"", parent)
-        except Refused as refusal:
-            log.warning("result_refused", call_id=parent, reason=str(refusal))
-            sealed = self._seal.close_result(result_for_parent(run), parent)
-            args: list[str | bytes] = [
-                self._keys.result(""),
-                parent,
-                found or b"",
-                sealed,
-                self._keys.replies("nobody"),
-            ]
-            await self._replace_result(args=args)
+        result = TrueResult(parent, self._seal.close_result(result_for_parent(run), parent), "nobody")
+        await replace_forged(self._client, self._keys, self._seal, result)
 
     def _ttl_s(self, run: Run) -> float:
         settings = self._settings

@@ -11,14 +11,14 @@ import time
 from collections.abc import Sequence
 from enum import IntEnum
 from itertools import groupby
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple, cast
 
 import redis
 import redis.asyncio
 
 from toolfleet.batcher import Batcher
 from toolfleet.calls import Attempt, Failed, Returned, Submitted, ToolCall
-from toolfleet.errors import Refused
+from toolfleet.forged import COUNTED_AS, TrueResult, is_forged, replace_forged, replacing
 from toolfleet.keys import Keys
 from toolfleet.logs import FactLog
 from toolfleet.outages import until_redis_is_back, until_redis_is_back_blocking
@@ -32,9 +32,6 @@ log = FactLog("toolfleet.workers")
 
 MAX_BATCH: Final = 500
 """Settlements in one script call: beyond this Redis would be busy for longer than a few milliseconds at a time."""
-
-FORGED: Final = "forged_results"
-"""What results are counted as that somebody without the secret had stored first."""
 
 SETTLE: Final = lua(__package__, "settle", before=TELL, GROUP=GROUP, RETURNED=RETURNED)
 
@@ -63,6 +60,11 @@ class Settlement(NamedTuple):
     call_id: str
     reply_to: str
     sealed: bytes
+
+    @property
+    def result(self) -> TrueResult:
+        """The result that is on its way."""
+        return TrueResult(self.call_id, self.sealed, self.reply_to)
 
     @classmethod
     def of(cls, delivery: Delivery, call: ToolCall, result: Returned | Failed | Submitted, seal: Seal) -> Settlement:
@@ -93,11 +95,12 @@ def settle_now(client: redis.Redis, keys: Keys, settlement: Settlement, seal: Se
     outcomes: list[int] = until_redis_is_back_blocking(lambda: script(args=_arguments(keys, [settlement])))
     if outcomes[0] != Outcome.ALREADY:
         return Outcome(outcomes[0])
-    found = until_redis_is_back_blocking(lambda: client.get(keys.result(settlement.call_id)))
-    if not _is_forged(seal, found, settlement.call_id):
+    found = cast("bytes | None", until_redis_is_back_blocking(lambda: client.get(keys.result(settlement.call_id))))
+    if found is None or not is_forged(seal, found, settlement.call_id):
         return Outcome.ALREADY
-    until_redis_is_back_blocking(lambda: client.hincrby(keys.counters(), FORGED, 1))
-    return Outcome(until_redis_is_back_blocking(lambda: replace(args=_replacing(keys, settlement, found))))
+    until_redis_is_back_blocking(lambda: client.hincrby(keys.counters(), COUNTED_AS, 1))
+    args = replacing(keys, settlement.result, found)
+    return Outcome(until_redis_is_back_blocking(lambda: replace(args=args)))
 
 
 class Settler:
@@ -136,29 +139,11 @@ class Settler:
 
     async def _unless_forged(self, settlement: Settlement) -> Outcome:
         """What becomes of a call that had a result: ours counts if nobody of the fleet has sealed that one."""
-        found = await until_redis_is_back(lambda: self._client.get(self._keys.result(settlement.call_id)))
-        if not _is_forged(self._seal, found, settlement.call_id):
-            return Outcome.ALREADY
-        await until_redis_is_back(lambda: self._client.hincrby(self._keys.counters(), FORGED, 1))
-        args = _replacing(self._keys, settlement, found)
-        return Outcome(await until_redis_is_back(lambda: self._replace(args=args)))
 
+        async def replace() -> int:
+            return await replace_forged(self._client, self._keys, self._seal, settlement.result)
 
-def _is_forged(seal: Seal, found: Any, call_id: str) -> bool:
-    """Whether a result is stored that nobody of the fleet has sealed: none at all, then."""
-    if found is None:
-        return False
-    try:
-        seal.open_result(found, call_id)
-    except Refused as refusal:
-        log.warning("result_refused", call_id=call_id, reason=str(refusal))
-        return True
-    return False
-
-
-def _replacing(keys: Keys, settlement: Settlement, forged: Any) -> list[str | bytes]:
-    replies = keys.replies(settlement.reply_to)
-    return [keys.result(""), settlement.call_id, forged, settlement.sealed, replies]
+        return Outcome(await until_redis_is_back(replace))
 
 
 def _arguments(keys: Keys, settlements: Sequence[Settlement]) -> list[str | bytes | int]:

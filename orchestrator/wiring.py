@@ -48,6 +48,7 @@ from toolfleet.orchestrator.status.overview import Overview
 from toolfleet.orchestrator.store.conversations import Conversations
 from toolfleet.orchestrator.store.leases import Leases
 from toolfleet.orchestrator.store.recent import RecentWrites
+from toolfleet.orchestrator.store.resealing import Resealing
 from toolfleet.orchestrator.store.run_store import RunStore
 from toolfleet.orchestrator.store.secret_arguments import Vault
 from toolfleet.orchestrator.tools.agents import Agents
@@ -265,4 +266,7 @@ async def _begin_to_work(stack: AsyncExitStack, base: _Connected, parts: _Parts,
     await leases.start()
     # Closed in reverse: the runs at work reach a stored state first, then all of them are given up.
     stack.push_async_callback(leases.aclose)
+    resealing = Resealing(parts.store, base.settings)
+    resealing.start()
+    stack.push_async_callback(resealing.aclose)
     stack.push_async_callback(runs.aclose)

@@ -16,7 +16,7 @@ from pydantic import ValidationError
 from toolfleet.orchestrator.errors import IllegalTransition, NewerVersion
 from toolfleet.orchestrator.run.events import RUN_EVENT, RunAdopted, RunEvent, RunResumed, RunStarted
 from toolfleet.orchestrator.run.value import Run
-from toolfleet.orchestrator.store.chain import Link, RawEntry, believed
+from toolfleet.orchestrator.store.chain import Link, RawEntry, Vouched, believed
 from toolfleet.wire import Seal
 
 
@@ -47,9 +47,9 @@ class Stored:
     """What stands behind that entry and is no part of the run."""
 
 
-def read(seal: Seal, run_id: str, follows: Link, raw: Sequence[RawEntry]) -> Read:
+def read(seal: Seal, run_id: str, follows: Link, raw: Sequence[RawEntry], vouched: Vouched | None = None) -> Read:
     """Return what is believed of these entries. Raises NewerVersion."""
-    links = believed(seal, run_id, follows, raw)
+    links = believed(seal, run_id, follows, raw, vouched)
     entries = [Entry(each.id, _event(run_id, each), link) for each, link in zip(raw, links, strict=False)]
     return Read(entries, list(raw[len(links) :]))
 

@@ -29,7 +29,7 @@ from toolfleet.orchestrator.run.events import RunEvent, RunResumed, RunStarted
 from toolfleet.orchestrator.run.outcome import result_for_parent
 from toolfleet.orchestrator.run.states import State
 from toolfleet.orchestrator.run.value import Run
-from toolfleet.orchestrator.store.chain import FIRST, Link, RawEntry, beginning
+from toolfleet.orchestrator.store.chain import FIRST, Link, RawEntry, Vouched, beginning
 from toolfleet.orchestrator.store.history import Entry, Read, Stored, after, read, stored
 from toolfleet.orchestrator.store.recent import RecentWrites, Write
 from toolfleet.replies import CLOCK, TELL
@@ -62,6 +62,7 @@ ASIDE_MAX: Final = 1000
 
 APPEND: Final = lua(__package__, "append", before=f"{TELL}\n{CLOCK}")
 SET_ASIDE: Final = lua(__package__, "set_aside")
+VOUCH: Final = lua(__package__, "vouch")
 
 
 class Head(NamedTuple):
@@ -104,6 +105,7 @@ class RunStore:
         self._keys = settings.keys
         self._recent = recent
         self._append = client.register_script(APPEND)
+        self._vouch = client.register_script(VOUCH)
         self._set_aside = client.register_script(SET_ASIDE)
 
     async def begin(self, started: RunStarted, *, owner: str = "") -> Stored | None:
@@ -186,7 +188,28 @@ class RunStore:
 
     async def _read(self, run_id: str) -> tuple[Read, list[RawEntry]]:
         raw = await self._raw(run_id, "-")
-        return read(self._seal, run_id, beginning(run_id), raw), raw
+        found = read(self._seal, run_id, beginning(run_id), raw)
+        if found.tail and (vouched := await self._vouched(run_id)):
+            found = read(self._seal, run_id, beginning(run_id), raw, vouched)
+        return found, raw
+
+    async def _vouched(self, run_id: str) -> Vouched | None:
+        text = await cast("Awaitable[bytes | None]", self._client.hget(self._keys.head(run_id), "vouched"))
+        return Vouched.read(text) if text else None
+
+    async def reseal(self, run_id: str) -> bool:
+        """Seal a run's history with the present secret, unless it is; whether that was needed.
+
+        The entries stay as they are: the seal is kept in the head. Raises as `load`.
+        """
+        link = (await self.load(run_id)).link
+        seal = self._seal.sign_entry(run_id, link.position, link.digest)
+        vouched = await self._vouched(run_id)
+        if seal == link.seal or vouched == Vouched(link.position, seal):
+            return False
+        # Only where there is a head: one that ends now must not come back without an end.
+        await self._vouch(keys=[self._keys.head(run_id)], args=[str(Vouched(link.position, seal))])
+        return True
 
     async def _raw(self, run_id: str, first: str) -> list[RawEntry]:
         found = cast(
@@ -297,6 +320,11 @@ class RunStore:
             position += len(page)
             found += (head for head in page if is_wanted(head))
         return found[skipped : skipped + wanted]
+
+    async def run_ids(self) -> list[str]:
+        """The ids of all stored runs. Raises StoreUnreachable."""
+        found = cast("list[bytes]", await self._client.zrange(self._keys.runs(), 0, -1))
+        return [run_id.decode() for run_id in found]
 
     async def named(self, beginning: str) -> str:
         """Return the id of the one run whose id is this or begins like this. Raises RunNotFound, AmbiguousId."""

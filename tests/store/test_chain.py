@@ -12,6 +12,7 @@ from toolfleet.orchestrator.run.states import State
 from toolfleet.orchestrator.store.chain import beginning
 from toolfleet.orchestrator.store.journal import Journal, adopt, write_from_outside
 from toolfleet.orchestrator.store.recent import RecentWrites
+from toolfleet.orchestrator.store.resealing import Resealing
 from toolfleet.orchestrator.store.run_store import RunStore
 from toolfleet.settings import new_secret
 from toolfleet.wire import Seal
@@ -228,6 +229,33 @@ async def test_histories_outlive_a_change_of_the_secret(store, client, settings)
     after = settings.model_copy(update={"secret": new})
     found = await RunStore(client, after, Seal(after)).load("m")
     assert (found.owner, found.run.state, found.tail) == ("b", State.CALLING, ())
+
+
+async def test_a_run_that_nobody_touches_is_sealed_anew_before_the_old_secret_is_dropped(store, client, settings):
+    before = (await calling(store)).run
+    old, new = settings.secret, SecretStr(new_secret())
+    both = settings.model_copy(update={"secret": new, "previous_secret": old})
+    after = settings.model_copy(update={"secret": new})
+    late = RunStore(client, after, Seal(after))
+    with pytest.raises(RunNotBelieved):
+        await late.load("m")
+    resealing = Resealing(RunStore(client, both, Seal(both)), both)
+    resealing.start()
+    await resealing._task
+    assert (await late.load("m")).run == before
+    await adopt(late, "m", "b")
+    assert (await late.load("m")).owner == "b"
+    await client.hset(settings.keys.head("m"), "vouched", "5:" + "0" * 64)
+    assert (await late.load("m")).owner == "b", "the newest seal speaks for all"
+    assert await RunStore(client, both, Seal(both)).reseal("m") is False
+
+
+@pytest.mark.parametrize("forged", ["6:" + "0" * 64, "x", "6:", "99999999999999:x", b"\xff:\xff"])
+async def test_a_second_seal_that_is_made_up_seals_nothing(store, client, settings, forged):
+    before = (await calling(store)).run
+    await client.xadd(settings.keys.run("m"), {"e": approval("m.2.0"), "s": "0" * 64})
+    await client.hset(settings.keys.head("m"), "vouched", forged)
+    assert (await store.load("m")).run == before
 
 
 async def test_without_a_secret_a_rollback_is_seen_all_the_same(client, settings):

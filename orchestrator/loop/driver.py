@@ -295,6 +295,9 @@ class Runs:
             if owner:
                 await self.store.notify(live.run_id)  # what has woken us was meant for them
             raise LostRun(f"run {live.run_id} is owned by {owner or 'nobody'}")
+        if live.is_to_adopt and self.loop is not None and stored.run.model != self.loop.asking.model.name:
+            await self.store.disown(live.run_id, self.orchestrator_id, model=stored.run.model)
+            raise LostRun(f"run {live.run_id} is for {stored.run.model}, whatever set it was in")
         if live.is_to_adopt or stored.owner != self.orchestrator_id:
             stored = await adopt(self.store, live.run_id, self.orchestrator_id)
             live.is_to_adopt = False

@@ -24,7 +24,7 @@ from toolfleet.forged import ALREADY, TrueResult, replace_forged
 from toolfleet.keys import ASIDE_TTL_S, DELETED_TTL_S
 from toolfleet.logs import FactLog
 from toolfleet.messages import Message, UserMessage
-from toolfleet.orchestrator.errors import AmbiguousId, RunNotBelieved, RunNotFound
+from toolfleet.orchestrator.errors import AmbiguousId, IllegalTransition, RunNotBelieved, RunNotFound
 from toolfleet.orchestrator.run.events import RunEvent, RunResumed, RunStarted
 from toolfleet.orchestrator.run.outcome import result_for_parent
 from toolfleet.orchestrator.run.states import State
@@ -348,8 +348,12 @@ class RunStore:
         while True:
             found = await self._following(run_id, link)
             for entry in found.entries:
+                try:
+                    run = after(run, entry) if run else Run.start(cast("RunStarted", entry.event))
+                except IllegalTransition:
+                    last_id = found.entries[-1].id  # until whoever writes next has cut it off
+                    break
                 link, last_id = entry.link, entry.id
-                run = Run.start(entry.event) if isinstance(entry.event, RunStarted) else run and after(run, entry)
                 yield entry
             if run is None or not await self._is_stored(run_id):
                 raise RunNotFound(not_stored(run_id))

@@ -14,7 +14,8 @@ from toolfleet.calls import Returned
 from toolfleet.connections import connect_async
 from toolfleet.messages import AssistantMessage, ToolMessage
 from toolfleet.orchestrator import Agent, Orchestrator
-from toolfleet.orchestrator.errors import HandleNotFound, RunNotBelieved
+from toolfleet.orchestrator.errors import HandleNotFound, NewerVersion, RunNotBelieved
+from toolfleet.orchestrator.loop import driver
 from toolfleet.orchestrator.run.events import Approval, RunAdopted
 from toolfleet.orchestrator.run.states import State
 from toolfleet.orchestrator.status.call_reader import HandleRecord
@@ -225,3 +226,38 @@ async def test_a_conversation_that_was_pointed_elsewhere_begins_with_nothing(fle
         found = await conversations.newest("clerk", "Mallory's", tenant="m")
         assert (found.prefix != adas.prefix, found.number) == (True, 0)
     assert (await conversations.newest("clerk", "Ada's", tenant="a")).number == 1
+
+
+async def test_a_run_in_another_models_set_is_given_back_to_its_own(fleet, client, store):
+    keys = fleet.settings.keys
+    started = machine.STARTED.model_copy(update={"run_id": "misplaced", "model": "of-its-own"})
+    await store.begin(started)
+    await client.srem(keys.unowned("of-its-own"), "misplaced")
+    model = WrittenModel()
+    await client.sadd(keys.unowned(model.name), "misplaced")
+    async with Orchestrator(model=model, settings=fleet.settings):
+        await until(lambda: is_in(client, keys.unowned("of-its-own"), "misplaced"))
+    assert model.heard == []
+    assert (await store.load("misplaced")).run.state is State.THINKING
+
+
+async def is_in(client, key, member):
+    return await client.sismember(key, member)
+
+
+async def test_a_run_that_a_newer_version_has_written_to_is_left_to_it(fleet, client, store, monkeypatch):
+    monkeypatch.setattr(driver, "GIVE_BACK_S", 0.1)
+    keys, model = fleet.settings.keys, WrittenModel()
+    stored = await store.begin(machine.STARTED.model_copy(update={"run_id": "newer", "model": model.name}))
+    event = b'{"type":"run_dreamt"}'
+    seal = Seal(fleet.settings).sign_entry("newer", 2, stored.link.digest_with(event))
+    await client.xadd(keys.run("newer"), {"e": event, "s": seal})
+    async with Orchestrator(model=model, settings=fleet.settings) as orchestrator:
+        await until(lambda: is_in(client, keys.owned(orchestrator.orchestrator_id), "newer"))
+        await until(lambda: is_in(client, keys.unowned(model.name), "newer"))
+        with pytest.raises(NewerVersion, match="upgrade"):
+            await orchestrator.get("newer")
+    assert await client.xlen(keys.run("newer")) == 2
+    assert model.heard == []
+    await store.delete("newer")
+    await client.srem(keys.unowned(model.name), "newer")

@@ -16,6 +16,10 @@ class RunNotFound(CallerError):
     """No run with this id is stored."""
 
 
+class RunNotBelieved(RunNotFound):
+    """What is stored under this id was not written by this fleet: its first entry is not sealed with our secret."""
+
+
 class RunExists(CallerError):
     """A run with this id is stored already."""
 
@@ -94,6 +98,10 @@ class OtherQuestion(CallerError):
 
 class FleetRunsAlready(OperatorError):
     """Another `toolfleet up` on this machine runs this fleet."""
+
+
+class NewerVersion(OperatorError):
+    """A newer version of this project has written something that this one cannot read: nothing of it is touched."""
 
 
 # --- the operator acts, or the model's provider ---------------------------------------------------------------------

@@ -37,6 +37,7 @@ from toolfleet.orchestrator.loop.call import Calling
 from toolfleet.orchestrator.loop.control import RunControl
 from toolfleet.orchestrator.loop.driver import Runs
 from toolfleet.orchestrator.loop.ending import Ending
+from toolfleet.orchestrator.loop.healing import Healing
 from toolfleet.orchestrator.loop.images import KeptImages
 from toolfleet.orchestrator.loop.rest import Resting
 from toolfleet.orchestrator.loop.scopes import Scopes
@@ -46,6 +47,8 @@ from toolfleet.orchestrator.status.handles import Handles
 from toolfleet.orchestrator.status.overview import Overview
 from toolfleet.orchestrator.store.conversations import Conversations
 from toolfleet.orchestrator.store.leases import Leases
+from toolfleet.orchestrator.store.recent import RecentWrites
+from toolfleet.orchestrator.store.resealing import Resealing
 from toolfleet.orchestrator.store.run_store import RunStore
 from toolfleet.orchestrator.store.secret_arguments import Vault
 from toolfleet.orchestrator.tools.agents import Agents
@@ -152,7 +155,7 @@ async def open_services(
     return Services(
         supervisor=supervisor,
         catalog=base.catalog,
-        conversations=Conversations(base.shared, settings),
+        conversations=Conversations(base.shared, settings, seal),
         dispatcher=parts.calls.dispatcher,
         runs=runs,
         control=RunControl(
@@ -209,7 +212,7 @@ def _build_parts(stack: AsyncExitStack, base: _Connected) -> _Parts:
         answers=CallAnswers(built_in, settings.argument_limits, config.on_unknown_tool),
         dispatcher=dispatcher,
         gatherer=gatherer,
-        vault=Vault(shared, settings),
+        vault=Vault(shared, settings, seal),
     )
     offering = Offering(
         base.catalog,
@@ -220,7 +223,7 @@ def _build_parts(stack: AsyncExitStack, base: _Connected) -> _Parts:
         interceptors=config.interceptors,
         search=config.tool_search,
     )
-    store = RunStore(shared, settings, seal, blocking_client=base.client)
+    store = RunStore(shared, settings, seal, blocking_client=base.client, recent=RecentWrites())
     scopes = Scopes(offering, config.interceptors)
     ending = Ending(scopes, store, canceller, settings.argument_limits)
     return _Parts(calls, offering, store, handles, built_in, canceller, artifacts, scopes, ending)
@@ -266,8 +269,12 @@ async def _begin_to_work(
         model=base.config.model_name if base.config.adopts else None,
         on_adopted=runs.work_on_adopted,
         supervisor=supervisor,
+        on_older_store=Healing(parts.store, parts.calls.dispatcher, runs).heal,
     )
     await leases.start()
     # Closed in reverse: the runs at work reach a stored state first, then all of them are given up.
     stack.push_async_callback(leases.aclose)
+    resealing = Resealing(parts.store, base.settings)
+    resealing.start()
+    stack.push_async_callback(resealing.aclose)
     stack.push_async_callback(runs.aclose)

@@ -15,6 +15,7 @@ from pydantic import ValidationError
 from toolfleet.calls import Failed, FailureKind, JobRecord, Record, Returned
 from toolfleet.errors import CallerError
 from toolfleet.fitting import Fitting
+from toolfleet.forged import ALREADY, TrueResult, replace_forged
 from toolfleet.keys import RESULT_TTL_S
 from toolfleet.replies import CLOCK, TELL
 from toolfleet.scripts import lua
@@ -105,18 +106,20 @@ async def complete(
     forged record.
     """
     keys = settings.keys
-    if isinstance(result, Returned):
-        job = await status(client, settings, seal, call_id)
-        if job is not None:
-            result = await _taken(client, settings, job.record, result)
+    job = await status(client, settings, seal, call_id)
+    if job is not None and isinstance(result, Returned):
+        result = await _taken(client, settings, job.record, result)
+    sealed = seal.close_result(result, call_id)
     script = client.register_script(COMPLETE)
     outcome: int = await script(
         keys=[keys.job(call_id), keys.result(call_id)],
         args=[
             *(keys.result(""), keys.jobs(""), keys.replies("")),
-            *(call_id, seal.close_result(result, call_id)),
+            *(call_id, sealed),
         ],
     )
+    if outcome == ALREADY and job is not None:
+        outcome = await replace_forged(client, keys, seal, TrueResult(call_id, sealed, job.record.call.reply_to))
     return Completion(outcome)
 
 

@@ -26,6 +26,15 @@ NODE_TTL_S: Final = 15
 IDEMPOTENCY_TTL_S: Final = 24 * 3600
 """How long a repeated POST gets the answer of the first one."""
 
+ASIDE_TTL_S: Final = 30 * 24 * 3600
+"""How long people can look at what was cut off a run's history."""
+
+DELETED_TTL_S: Final = 3600
+"""Longer than any orchestrator remembers what it wrote."""
+
+BEAT_TTL_S: Final = 24 * 3600
+"""After so long without a word an orchestrator takes it that the store may have lost all that it remembers."""
+
 DEAD_LETTERS_MAX: Final = 10_000
 """The dead-letter stream keeps about this many of the newest messages."""
 
@@ -115,6 +124,14 @@ class Keys:
         """Hash: where a run stands and who owns it, so that this can be asked without reading its events."""
         return f"{self.namespace}:head:{run_id}"
 
+    def aside(self, run_id: str) -> str:
+        """Stream: entries of a run that could not be believed, kept for people. TTL: ASIDE_TTL_S after the last one."""
+        return f"{self.namespace}:aside:{run_id}"
+
+    def deleted(self, run_id: str) -> str:
+        """String: that a run was deleted, and not lost by the store. TTL: DELETED_TTL_S."""
+        return f"{self.namespace}:deleted:{run_id}"
+
     def runs(self) -> str:
         """Sorted set: every stored run, scored by when it began; orchestrators remove those whose record has ended."""
         return f"{self.namespace}:runs"
@@ -142,6 +159,10 @@ class Keys:
     def batch_output(self, place: str) -> str:
         """String: the orchestrator that last had this output of a batch open."""
         return f"{self.namespace}:batch_output:{place}"
+
+    def beat(self, orchestrator_id: str) -> str:
+        """String: how often an orchestrator has renewed its lease, by which it sees that the store came back older."""
+        return f"{self.namespace}:beat:{orchestrator_id}"
 
     def owned(self, orchestrator_id: str) -> str:
         """Set: the unfinished runs of one orchestrator."""

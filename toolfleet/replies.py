@@ -26,3 +26,6 @@ TELL: Final = lua(
 
 CLOCK: Final = lua("toolfleet", "clock")
 """Lua: `now_ms`, by the server's clock, the only one that schedules and leases are kept by."""
+
+REPLACE_RESULT: Final = lua("toolfleet", "replace_result", before=TELL)
+"""Lua: puts a true result in the place of one that nobody of the fleet has sealed."""

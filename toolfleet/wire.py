@@ -32,6 +32,7 @@ _CALLBACK, _API_KEY = b"toolfleet.callback\0", b"toolfleet.api-key\0"
 _READ_RESULT = partial(TOOL_RESULT.validate_json, extra="ignore")
 _READ_PROGRESS = partial(Progress.model_validate_json, extra="ignore")
 _READ_JOB = partial(JobRecord.model_validate_json, extra="ignore")
+_RUN_ENTRY, _KEPT = b"toolfleet.run-entry\0", b"toolfleet.kept\0"
 
 
 class Trust(NamedTuple):
@@ -177,6 +178,22 @@ class Seal:
         """Return the same in sealed bytes. Raises Refused."""
         return self._open(sealed, _GRANT + f"{run_id}\0{artifact}\0".encode(), bytes)
 
+    def sign_entry(self, run_id: str, position: int, digest: bytes) -> str:
+        """Return the seal of a run's entry at this place: `digest` stands for it and all entries before it."""
+        return self._sign(_entry_of(run_id, position), digest)
+
+    def believes_entry(self, run_id: str, position: int, digest: bytes, mac: str) -> bool:
+        """Whether the fleet has sealed just this history of this run, up to this place."""
+        return self._holds(_entry_of(run_id, position), digest, mac)
+
+    def close_kept(self, text: bytes, key: str) -> bytes:
+        """What orchestrators keep for themselves under a key of Redis, sealed like a result, for that key only."""
+        return self._sign(_KEPT + key.encode() + b"\0", text).encode() + text
+
+    def open_kept(self, sealed: bytes, key: str) -> bytes:
+        """Return the same in sealed bytes. Raises Refused."""
+        return self._open(sealed, _KEPT + key.encode() + b"\0", bytes)
+
     def _open(self, sealed: bytes, purpose: bytes, parse: Callable[[bytes], T]) -> T:
         text = sealed[MAC_HEX_CHARS:]
         self._check(purpose, text, sealed[:MAC_HEX_CHARS].decode("ascii", "replace"))
@@ -186,14 +203,19 @@ class Seal:
             raise Refused("wrong version or shape") from None
 
     def _check(self, purpose: bytes, text: bytes, mac: str) -> None:
+        if not self._holds(purpose, text, mac):
+            raise Refused("unsigned or altered")
+
+    def _holds(self, purpose: bytes, text: bytes, mac: str) -> bool:
         claimed = mac.encode("ascii", "replace")
-        for digest in self._digests:
-            if hmac.compare_digest(_mac(digest, purpose, text).encode(), claimed):
-                return
-        raise Refused("unsigned or altered")
+        return any(hmac.compare_digest(_mac(digest, purpose, text).encode(), claimed) for digest in self._digests)
 
     def _sign(self, purpose: bytes, text: bytes) -> str:
         return _mac(self._digests[0], purpose, text)
+
+
+def _entry_of(run_id: str, position: int) -> bytes:
+    return _RUN_ENTRY + f"{run_id}\0{position}\0".encode()
 
 
 def _is_among(first: Sequence[str], proofs: Sequence[str]) -> bool:

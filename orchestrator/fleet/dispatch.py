@@ -7,6 +7,8 @@ happen once is claimed by its call id.
 from __future__ import annotations
 
 import asyncio
+import time
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -30,6 +32,9 @@ log = FactLog("toolfleet.orchestrator")
 MAX_BATCH: Final = 200
 """Messages in one command: workers start on the first ones while the rest are prepared."""
 
+REMEMBERED: Final = 2000
+"""How many of the newest messages can be sent again when the store has lost its last seconds."""
+
 RETRY_FOR_S: Final = 30.0
 """How long a broker may be away before the caller hears of it."""
 
@@ -52,6 +57,7 @@ class Dispatcher:
         self._seal = seal
         self._gatherer = gatherer
         self._batcher = Batcher(self._send_batch, max_batch=MAX_BATCH)
+        self._recent: deque[tuple[float, Outgoing]] = deque(maxlen=REMEMBERED)
         self.dispatched = 0
 
     def send(self, calls: Sequence[Outgoing]) -> asyncio.Future[bool]:
@@ -66,6 +72,17 @@ class Dispatcher:
         sent.set_result(True)
         return sent
 
+    def send_again(self, since_s: float) -> int:
+        """Send again what may be repeated of all that was sent since then, by our monotonic clock; how many calls.
+
+        A call that may have one effect is not: its message was read within milliseconds, and the claim that would keep
+        a second one from having it may be lost as well. Its worker's result counts, or it expires at its deadline.
+        """
+        lost = [item for at_s, item in self._recent if at_s >= since_s]
+        if lost:
+            self._batcher.add_all(lost)
+        return len(lost)
+
     async def aclose(self) -> None:
         """Send what is queued, then let go of the broker."""
         await self._batcher.drain()
@@ -79,6 +96,8 @@ class Dispatcher:
             self._gatherer.fail([item.call for item in batch], error)
             return [False] * len(batch)
         self.dispatched += len(batch)
+        now = time.monotonic()
+        self._recent.extend((now, item) for item in batch if item.spec.effect.repeatable)
         return [True] * len(batch)
 
     def _seal_or_end(self, item: Outgoing) -> TaskMessage | None:

@@ -134,11 +134,8 @@ class Gatherer:
         self._waiters.setdefault(call_id, []).append(result)
         try:
             sealed = cast("bytes | None", await self._client.get(self._settings.keys.result(call_id)))
-            if sealed:
-                try:
-                    return self._seal.open_result(sealed, call_id)
-                except Refused as refusal:  # what cannot be opened is no result
-                    skip("result", str(refusal), call_id=call_id)
+            if sealed and (stored := self._believed(sealed, call_id)):
+                return stored
             if wait_s > 0:
                 await asyncio.wait([result], timeout=wait_s)
             return result.result() if result.done() else None
@@ -208,16 +205,19 @@ class Gatherer:
             keys = [self._settings.keys.result(pending.call.call_id) for pending in some]
             stored = cast("list[bytes | None]", await self._client.mget(keys))
             for pending, sealed in zip(some, stored, strict=True):
-                if sealed is not None:
-                    self._believe(pending, sealed)
-                elif time.time() > pending.call.deadline_unix_s + DEADLINE_GRACE_S:
-                    self.end(pending.call, never_came_back(pending.call.tool))
+                call = pending.call
+                if sealed is not None and (result := self._believed(sealed, call.call_id)):
+                    self.end(call, result)
+                elif time.time() > call.deadline_unix_s + DEADLINE_GRACE_S:
+                    self.end(call, never_came_back(call.tool))
 
-    def _believe(self, pending: _Pending, sealed: bytes) -> None:
+    def _believed(self, sealed: bytes, call_id: str) -> ToolResult | None:
+        """The result in sealed bytes; None for what no worker of the fleet has sealed."""
         try:
-            self._settle(pending, sealed)
+            return self._seal.open_result(sealed, call_id)
         except Refused as refusal:
-            skip("result", str(refusal), call_id=pending.call.call_id)
+            skip("result", str(refusal), call_id=call_id)
+            return None
 
 
 def never_came_back(tool: str) -> Failed:

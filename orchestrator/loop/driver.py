@@ -19,14 +19,15 @@ from toolfleet.calls import Progress, ToolResult
 from toolfleet.errors import BrokerUnreachable, StoreUnreachable
 from toolfleet.logs import FactLog
 from toolfleet.orchestrator.calls.scope import BeginRun, Emit
-from toolfleet.orchestrator.errors import LostRun, RunIsOver, RunNotFound
+from toolfleet.orchestrator.errors import LostRun, NewerVersion, RunIsOver, RunNotBelieved, RunNotFound
 from toolfleet.orchestrator.fleet.gather import Gatherer
 from toolfleet.orchestrator.loop.at_work import RunAtWork
 from toolfleet.orchestrator.loop.turn import TurnLoop
 from toolfleet.orchestrator.run.events import RunStarted
 from toolfleet.orchestrator.run.updates import CallAwaitsApproval, CallEnded, CallProgressed, RunEnded, RunUpdate
 from toolfleet.orchestrator.run.value import Run
-from toolfleet.orchestrator.store.journal import Journal
+from toolfleet.orchestrator.store.history import Stored
+from toolfleet.orchestrator.store.journal import Journal, adopt
 from toolfleet.orchestrator.store.run_store import RunStore
 from toolfleet.supervision import Errands, failed
 
@@ -40,6 +41,8 @@ READ_AGAIN_S: Final = 1.0
 
 LOOK_AGAIN_MAX_S: Final = 60.0
 """How often, at least, a run is looked at again that could not be worked on: first soon, then ever more rarely."""
+GIVE_BACK_S: Final = 10.0
+"""How long a run that a newer version has written to is kept from others: not for ever handed back and forth."""
 
 MAX_READING: Final = 100
 """How many runs are read at once: after a restart thousands are woken together."""
@@ -58,6 +61,8 @@ class _Live:
     task: asyncio.Task[None] | None = None
     is_asked_again: bool = False
     """Whether there is news that the task may not have seen."""
+    is_to_adopt: bool = False
+    """Whether it was given to us, and this is not written into it yet."""
 
 
 @dataclass(slots=True)
@@ -79,6 +84,7 @@ class Runs:
 
     async def begin(self, started: RunStarted, emit: Emit | None = None) -> bool:
         """Store a run and work on it. Whether it is new: an id that is stored already is left as it is."""
+        started = started.model_copy(update={"orchestrator_id": self.orchestrator_id})
         stored = await self.store.begin(started, owner=self.orchestrator_id)
         if stored is None:
             await self._work_on_unheard(started.run_id)
@@ -107,9 +113,31 @@ class Runs:
         return live.ended
 
     def work_on_adopted(self, run_ids: Sequence[str]) -> None:
-        """Start working on runs that this orchestrator has just adopted."""
+        """Start working on runs that were given to this orchestrator just now."""
         self.adopted_so_far += len(run_ids)
         for run_id in run_ids:
+            self._live.setdefault(run_id, _Live(run_id)).is_to_adopt = True
+            self._wake(run_id)
+
+    async def look_at_all(self) -> None:
+        """Look at every run of this orchestrator: the store came back older. Raises StoreUnreachable."""
+        for run_id in await self.store.owned(self.orchestrator_id):
+            live = self._live.get(run_id)
+            if live is None or live.task is None:
+                self._wake(run_id)
+        for live in list(self._live.values()):
+            if live.task is not None and live.journal is not None:
+                await self._interrupt_if_astray(live, live.journal)
+
+    async def _interrupt_if_astray(self, live: _Live, journal: Journal) -> None:
+        """Begin anew with a run whose newest entry is lost for good: it may wait for what never comes."""
+        run_id, link = live.run_id, journal.link
+        with suppress(NewerVersion):
+            if await self.store.holds(run_id, link) or await self.store.newer(run_id, link) is not None:
+                return
+        if live.task is not None and journal.link is link:
+            live.task.cancel()
+            await asyncio.wait([live.task])
             self._wake(run_id)
 
     @property
@@ -240,7 +268,13 @@ class Runs:
                 await self.loop.drive(RunAtWork(journal, live.emit, self._beginning_below(live.emit)))
         except RunIsOver:
             pass
+        except NewerVersion as newer:
+            log.warning("run_left_to_newer", run_id=live.run_id, reason=str(newer))
+            self.run_in_background(self._give_back(live, newer))
+            return True
         except (LostRun, RunNotFound) as lost:
+            if isinstance(lost, RunNotBelieved):
+                await self._refuse(live, lost)
             if isinstance(lost, LostRun):  # a single call has no run, and its result is no news of one
                 log.info("run_lost", run_id=live.run_id, reason=str(lost))
             self.run_in_background(self._follow(live))
@@ -256,13 +290,43 @@ class Runs:
             journal, live.fresh = live.fresh, None
             return journal
         async with self._reading:
-            stored = await self.store.load(live.run_id)
-            owner = await self.store.owner(live.run_id)
-        if owner != self.orchestrator_id and not stored.run.state.is_terminal:
+            stored = await self._stored_for_us(live)
+        return Journal(self.store, stored, self.orchestrator_id)
+
+    async def _stored_for_us(self, live: _Live) -> Stored:
+        """The run as it is stored, in which it stands that it is ours. Raises LostRun, RunNotFound, NewerVersion."""
+        stored = await self.store.load_to_write(live.run_id)
+        if stored.run.state.is_terminal:
+            return stored
+        # The head says who may write it into the run, and what stands there is what counts: a head is easily altered.
+        owner = await self.store.owner(live.run_id)
+        if owner != self.orchestrator_id:
             if owner:
                 await self.store.notify(live.run_id)  # what has woken us was meant for them
             raise LostRun(f"run {live.run_id} is owned by {owner or 'nobody'}")
-        return Journal(self.store, stored, self.orchestrator_id)
+        if live.is_to_adopt and self.loop is not None and stored.run.model != self.loop.asking.model.name:
+            await self.store.disown(live.run_id, self.orchestrator_id, model=stored.run.model)
+            raise LostRun(f"run {live.run_id} is for {stored.run.model}, whatever set it was in")
+        if live.is_to_adopt or stored.owner != self.orchestrator_id:
+            stored = await adopt(self.store, live.run_id, self.orchestrator_id)
+            live.is_to_adopt = False
+        return stored
+
+    async def _refuse(self, live: _Live, why: RunNotBelieved) -> None:
+        """Let go of a run that nobody of the fleet has begun, for good: it is in no set that is adopted from."""
+        log.warning("run_not_believed", run_id=live.run_id, reason=str(why))
+        await self.store.disown(live.run_id, self.orchestrator_id)
+        await self.store.count("runs_not_believed")
+
+    async def _give_back(self, live: _Live, why: NewerVersion) -> None:
+        """Leave a run to newer orchestrators of its model, after a while."""
+        self._live.pop(live.run_id, None)
+        if live.ended is not None and not live.ended.done():
+            live.ended.set_exception(why)
+        await asyncio.sleep(GIVE_BACK_S)
+        with suppress(StoreUnreachable):
+            if self.loop is not None and await self.store.owner(live.run_id) == self.orchestrator_id:
+                await self.store.disown(live.run_id, self.orchestrator_id, model=self.loop.asking.model.name)
 
     def _end(self, live: _Live, run: Run) -> None:
         self.gatherer.unwatch(run.run_id, [call.call_id for call in run.calls])

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 
 from toolfleet.errors import BrokerUnreachable, StoreUnreachable, ToolfleetError
 from toolfleet.logs import FactLog
-from toolfleet.orchestrator.errors import LostRun, Overtaken, RunIsOver
+from toolfleet.orchestrator.errors import LostRun, NewerVersion, Overtaken, RunIsOver
 from toolfleet.orchestrator.loop.ask import Asking
 from toolfleet.orchestrator.loop.at_work import RunAtWork
 from toolfleet.orchestrator.loop.call import Calling
@@ -50,14 +50,14 @@ class TurnLoop:
     async def drive(self, work: RunAtWork) -> None:
         """Take steps until the run has ended or rests. Whatever fails, the run ends and says why.
 
-        Raises LostRun and RunIsOver when the run is not ours to go on with, StoreUnreachable and BrokerUnreachable when
-        it has to be read again later.
+        Raises LostRun, RunIsOver and NewerVersion when the run is not ours to go on with, StoreUnreachable and
+        BrokerUnreachable when it has to be read again later.
         """
         try:
             while not work.run.state.is_terminal and not self._is_draining:
                 if not await self._step_or_look_again(work):
                     return
-        except (LostRun, RunIsOver, StoreUnreachable, BrokerUnreachable):
+        except (LostRun, RunIsOver, NewerVersion, StoreUnreachable, BrokerUnreachable):
             raise
         except ToolfleetError as error:
             await self._fail(work, str(error))

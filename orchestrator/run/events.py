@@ -106,6 +106,8 @@ class RunStarted(Record):
     agent: str = ""
     """The agent whose own model is asked; empty where it is that of the orchestrator."""
     started_unix_s: float = 0.0
+    orchestrator_id: str = Field(default="", exclude_if=lambda orchestrator_id: not orchestrator_id)
+    """Who works on it first; empty: whoever adopts it."""
 
 
 class ModelReplied(Record):

@@ -84,7 +84,7 @@ class Run(Record):
     @classmethod
     def start(cls, event: RunStarted) -> Run:
         """A run that has just begun."""
-        beginning = {name: getattr(event, name) for name in RunStarted.model_fields if name != "type"}
+        beginning = {name: getattr(event, name) for name in RunStarted.model_fields if name in cls.model_fields}
         return cls(**beginning, values=event.terms.state)
 
     def on(self, event: RunEvent) -> Run:  # noqa: C901, PLR0911  # one line for each kind of event

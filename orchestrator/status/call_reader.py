@@ -65,14 +65,18 @@ class HandleRecord(Record):
     asked: SingleCall | None = Field(default=None, exclude_if=lambda asked: asked is None)
     """None where no interceptor was there when the call was made, and for a call of a run."""
 
+    def sealed(self, seal: Seal, key: str) -> bytes:
+        """The record as it is stored under this key: it says whose call it is, so nobody else may write it."""
+        return seal.close_kept(self.model_dump_json().encode(), key)
+
     @classmethod
-    def read(cls, text: bytes | None) -> HandleRecord | None:
-        """Return what is stored under a handle; None where there is nothing, or nothing of ours."""
-        if not text:
+    def opened(cls, seal: Seal, sealed: bytes | None, key: str) -> HandleRecord | None:
+        """The record that is stored under this key; None where there is none, or none of ours."""
+        if sealed is None:
             return None
         try:
-            return cls.model_validate_json(text, extra="ignore")
-        except ValidationError as error:
+            return cls.model_validate_json(seal.open_kept(sealed, key), extra="ignore")
+        except (Refused, ValidationError) as error:
             skip("handle", error)
             return None
 
@@ -195,7 +199,7 @@ class CallReader:
         self._positions = QueuePositions(client, settings)
 
     async def read(self, calls: Sequence[AskedCall]) -> dict[str, FoundCall]:
-        """The calls as they are found now, by id. Raises StoreUnreachable."""
+        """The calls as they are found now, by id; what nobody has sealed is not there. Raises StoreUnreachable."""
         found = {
             call.call_id: FoundCall(call.tool, CallFacts(result=call.result, was_sent=call.was_sent))
             for call in calls
@@ -230,7 +234,8 @@ class CallReader:
         queues = {name: spec.queue for name, spec in (await self._catalog.offered()).items()} if wanted else {}
         positions = {}
         for call in wanted:
-            record = call.record or HandleRecord.read(seen[call.call_id].record)
+            text = seen[call.call_id].record
+            record = call.record or HandleRecord.opened(self._seal, text, self._settings.keys.handle(call.handle))
             # Whoever sent the call wrote down where to; without a handle, its tool is served there by now.
             queue = (record.queue if record else "") or queues.get(call.tool, "")
             if not queue or queue == OWN_QUEUE:
@@ -242,8 +247,8 @@ class CallReader:
 
     async def _found(self, call: AskedCall, seen: _Seen, position: QueuePosition | None) -> FoundCall:
         call_id = call.call_id
-        result = _opened("result", seen.result, call_id, self._seal.open_result)
-        progress = _opened("progress", seen.progress, call_id, self._seal.open_progress)
+        result = believed("result", self._seal.open_result, seen.result, call_id)
+        progress = believed("progress", self._seal.open_progress, seen.progress, call_id)
         job = await self._job(call_id) if seen.has_job else None
         ends_unix_s = call.deadline_unix_s
         facts = CallFacts(
@@ -278,14 +283,14 @@ class CallReader:
         sealed = await self._client.mget([self._settings.keys.result(call_id) for call_id in without])
         ended = {}
         for call_id, text in zip(without, cast("list[bytes | None]", sealed), strict=True):
-            result = _opened("result", text, call_id, self._seal.open_result)
+            result = believed("result", self._seal.open_result, text, call_id)
             if isinstance(result, Returned | Failed):
                 ended[call_id] = replace(found[call_id], facts=replace(found[call_id].facts, result=result))
         return ended
 
 
-def _opened(kind: str, sealed: bytes | None, call_id: str, open_: Callable[[bytes, str], T]) -> T | None:
-    """Return what is sealed; what cannot be opened is nothing."""
+def believed(kind: str, open_: Callable[[bytes, str], T], sealed: bytes | None, call_id: str) -> T | None:
+    """What is sealed there about a call; None where there is nothing, or nothing that the fleet has sealed."""
     if not sealed:
         return None
     try:

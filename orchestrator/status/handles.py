@@ -104,6 +104,7 @@ class Handles:
     def __init__(self, client: redis.asyncio.Redis, settings: Settings, seal: Seal, gatherer: Gatherer) -> None:
         self._client = client
         self._settings = settings
+        self._seal = seal
         self._gatherer = gatherer
         self._calls = CallReader(client, settings, seal)
         self._store = RunStore(client, settings, seal)
@@ -136,9 +137,8 @@ class Handles:
                 priority=int(priority),
                 asked=asked,
             )
-            await self._client.set(
-                self._settings.keys.handle(handle), record.model_dump_json(), ex=_ttl_s(deadline_unix_s)
-            )
+            key = self._settings.keys.handle(handle)
+            await self._client.set(key, record.sealed(self._seal, key), ex=_ttl_s(deadline_unix_s))
         return Submitted(
             handle=handle,
             poll_after_s=POLL_AFTER_S,
@@ -148,7 +148,8 @@ class Handles:
 
     async def record(self, handle: str) -> HandleRecord | None:
         """What a handle stands for, whoever asks; None once its record has ended. Raises StoreUnreachable."""
-        return HandleRecord.read(cast("bytes | None", await self._client.get(self._settings.keys.handle(handle))))
+        key = self._settings.keys.handle(handle)
+        return HandleRecord.opened(self._seal, cast("bytes | None", await self._client.get(key)), key)
 
     async def find(self, handle: str, run_id: str, tasks: Tasks = NO_TASKS) -> HandleRecord | None:
         """The record of a run's own handle; None for any other, so that a stranger learns nothing.

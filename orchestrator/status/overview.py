@@ -22,7 +22,6 @@ from toolfleet.orchestrator.run.events import (
     CallRecord,
     CallsBack,
     CallsSent,
-    RunStarted,
     RunStopped,
     SlowResultDelivered,
 )
@@ -30,7 +29,8 @@ from toolfleet.orchestrator.run.value import Run
 from toolfleet.orchestrator.status.below import with_approvals_below
 from toolfleet.orchestrator.status.call_reader import AskedCall, CallReader, FoundCall, handle_of
 from toolfleet.orchestrator.status.call_state import CallState
-from toolfleet.orchestrator.store.run_store import Entry, RunStore, folded
+from toolfleet.orchestrator.store.history import Entry
+from toolfleet.orchestrator.store.run_store import RunStore
 from toolfleet.settings import Settings
 from toolfleet.tool import ToolSpec
 from toolfleet.wire import Seal
@@ -98,6 +98,8 @@ class RunOverview:
     owner: str
     changed_unix_s: float
     """When its newest event was stored."""
+    set_aside: int = 0
+    """How many entries stood in its history that are no part of it; those that were cut off are kept for a while."""
 
 
 class Overview:
@@ -110,7 +112,7 @@ class Overview:
 
     async def run(self, run_id: str) -> RunOverview:
         """A run and its calls. Raises RunNotFound, StoreUnreachable."""
-        run, times = await self._read(run_id)
+        run, times, tail = await self._read(run_id)
         run = await with_approvals_below(self._store, run)
         found = await self._calls.read([AskedCall.of(call, priority=run.terms.priority) for call in run.calls])
         tools = await self._catalog.offered()
@@ -121,6 +123,7 @@ class Overview:
             ),
             owner=await self._store.owner(run_id),
             changed_unix_s=times.changed_unix_s,
+            set_aside=tail + await self._store.kept_aside(run_id),
         )
 
     async def call(self, call_id: str) -> CallStanding:
@@ -144,12 +147,10 @@ class Overview:
                 return standing
             await asyncio.sleep(LOOK_EVERY_S)
 
-    async def _read(self, run_id: str) -> tuple[Run, _Times]:
-        """The run, and the times of its calls."""
-        entries = await self._store.entries(run_id)
-        if not entries or not isinstance(entries[0].event, RunStarted):
-            return (await self._store.load(run_id)).run, _Times({}, {}, time.time())
-        return folded(Run.start(entries[0].event), entries[1:]), _times(entries)
+    async def _read(self, run_id: str) -> tuple[Run, _Times, int]:
+        """The run, the times of its calls, and how many entries behind it are no part of it."""
+        stored, entries = await self._store.history(run_id)
+        return stored.run, _times(entries), len(stored.tail)
 
     async def _bare(self, call_id: str) -> CallStanding:
         found = (await self._calls.read([AskedCall(call_id)]))[call_id]

@@ -1,7 +1,8 @@
 """What a conversation remembers: the runs of its earlier messages, each a run of its own that begins with the last.
 
 Owns the number of a conversation's newest run, in Redis, as a hint: the runs are the truth, and whoever begins number
-n + 1 is the only one who does. Knows no models and no tools.
+n + 1 is the only one who does. It is sealed, or a conversation could be made to remember another's. Knows no models and
+no tools.
 """
 
 from __future__ import annotations
@@ -14,10 +15,12 @@ from typing import cast
 import orjson
 import redis.asyncio
 
+from toolfleet.errors import Refused
 from toolfleet.messages import Message, SystemMessage, UserMessage
 from toolfleet.orchestrator.run.value import Run
 from toolfleet.settings import Settings
-from toolfleet.skipped import skip, text_of
+from toolfleet.skipped import skip
+from toolfleet.wire import Seal
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,9 +46,10 @@ class Place:
 class Conversations:
     """Where the conversations of a fleet stand."""
 
-    def __init__(self, client: redis.asyncio.Redis, settings: Settings) -> None:
+    def __init__(self, client: redis.asyncio.Redis, settings: Settings, seal: Seal) -> None:
         self._client = client
         self._settings = settings
+        self._seal = seal
 
     async def newest(self, name: str, conversation_id: str, *, tenant: str = "") -> Place:
         """Return the place of a conversation's newest run, as far as it is known. Raises StoreUnreachable.
@@ -54,23 +58,24 @@ class Conversations:
         """
         digest = hashlib.sha256(orjson.dumps([tenant, name, conversation_id])).hexdigest()
         key = self._settings.keys.conversation(digest)
-        await self._client.set(key, f"{secrets.token_hex(8)}:0", nx=True, px=self._ttl_ms)
-        stored = cast("bytes", await self._client.get(key))
-        prefix, _, number = text_of(stored).partition(":")
-        if not number.isdecimal():
-            skip("conversation", "not a place")
-            return await self._begun_anew(key)
+        fresh = Place(key, secrets.token_hex(8), 0)
+        await self._client.set(key, self._sealed(fresh), nx=True, px=self._ttl_ms)
+        stored = cast("bytes | None", await self._client.get(key))
+        try:
+            prefix, _, number = self._seal.open_kept(stored or b"", key).decode().partition(":")
+        except Refused as refusal:
+            skip("conversation", str(refusal))
+            await self._client.set(key, self._sealed(fresh), px=self._ttl_ms)
+            return fresh
         return Place(key, prefix, int(number))
 
-    async def _begun_anew(self, key: str) -> Place:
-        prefix = secrets.token_hex(8)
-        await self._client.set(key, f"{prefix}:0", px=self._ttl_ms)
-        return Place(key, prefix, 0)
+    def _sealed(self, place: Place) -> bytes:
+        return self._seal.close_kept(f"{place.prefix}:{place.number}".encode(), place.key)
 
     async def note_begun(self, place: Place) -> None:
         """Note that the run at this place has begun. Raises StoreUnreachable."""
         # Only where it is known: one that was forgotten meanwhile stays forgotten.
-        await self._client.set(place.key, f"{place.prefix}:{place.number}", xx=True, px=self._ttl_ms)
+        await self._client.set(place.key, self._sealed(place), xx=True, px=self._ttl_ms)
 
     async def forget(self, place: Place) -> None:
         """Forget the conversation: its next message begins with nothing. Raises StoreUnreachable."""

@@ -1,6 +1,8 @@
 """One run as its owner works on it: the value, and the only way to change it, which is to write the change down first.
 
 Decides nothing. What others wrote meanwhile (a cancel, an approval, an adoption) is folded in before our own event.
+Where the store has lost entries that we know of, they are written again; where others have gone on without them, so do
+we.
 """
 
 from __future__ import annotations
@@ -9,10 +11,12 @@ from collections.abc import Awaitable, Callable
 
 from toolfleet.errors import StoreUnreachable
 from toolfleet.logs import FactLog
-from toolfleet.orchestrator.errors import IllegalTransition, LostRun, Overtaken, RunIsOver, RunNotOpen
+from toolfleet.orchestrator.errors import IllegalTransition, LostRun, Overtaken, RunIsOver, RunNotFound, RunNotOpen
 from toolfleet.orchestrator.run.events import ApprovalGiven, RunAdopted, RunEvent
 from toolfleet.orchestrator.run.value import Run
-from toolfleet.orchestrator.store.run_store import Entry, RunStore, Stored, folded
+from toolfleet.orchestrator.store.chain import Link
+from toolfleet.orchestrator.store.history import Entry, Stored, after
+from toolfleet.orchestrator.store.run_store import RunStore
 from toolfleet.outages import while_it_may_be_away
 
 log = FactLog("toolfleet.orchestrator")
@@ -27,7 +31,8 @@ class Journal:
     def __init__(self, store: RunStore, stored: Stored, orchestrator_id: str) -> None:
         self.run = stored.run
         self._store = store
-        self._last_id = stored.last_id
+        self.link = stored.link
+        """The entry that our next event follows."""
         self._orchestrator_id = orchestrator_id
         self._is_in_doubt = False
         """Whether an attempt at the last write failed, so that it may have been stored."""
@@ -36,12 +41,12 @@ class Journal:
         """Write an event down, and return the run after it. Waits for Redis up to a minute.
 
         Raises RunIsOver, LostRun or Overtaken when others were first, IllegalTransition when the event cannot have
-        happened, StoreUnreachable.
+        happened, NewerVersion, StoreUnreachable.
         """
         run = self.run.on(event)
-        while (entry_id := await self._try_to_append(run, event)) is None:
+        while (link := await self._try_to_append(run, event)) is None:
             newer = await self._catch_up()
-            if self._is_in_doubt and newer[0].event == event:
+            if self._is_in_doubt and newer and newer[0].event == event:
                 return self.run  # an attempt of ours had succeeded unheard
             if self.run.state.is_terminal:
                 raise RunIsOver(f"run {self.run.run_id} is {self.run.state}: {self.run.reason}")
@@ -49,15 +54,15 @@ class Journal:
                 run = self.run.on(event)
             except IllegalTransition as error:
                 raise Overtaken(str(error)) from error
-        self.run, self._last_id = run, entry_id
+        self.run, self.link = run, link
         return run
 
-    async def _try_to_append(self, run: Run, event: RunEvent) -> str | None:
+    async def _try_to_append(self, run: Run, event: RunEvent) -> Link | None:
         self._is_in_doubt = False
 
-        async def write() -> str | None:
+        async def write() -> Link | None:
             try:
-                return await self._store.append(run, event, follows=self._last_id)
+                return await self._store.append(run, event, follows=self.link)
             except StoreUnreachable:
                 self._is_in_doubt = True
                 raise
@@ -65,19 +70,66 @@ class Journal:
         return await while_it_may_be_away(write, for_s=AWAY_MAX_S)
 
     async def _catch_up(self) -> list[Entry]:
-        """Fold in the entries that others have written, and return them. Raises LostRun."""
-        newer = await self._store.entries(self.run.run_id, after=self._last_id)
-        if not newer:
-            raise LostRun(f"run {self.run.run_id} was deleted")
-        self._fold(newer)
-        return newer
+        """Fold in the entries that others have written, and return them; none where only junk was cut off.
+
+        Raises LostRun, Overtaken.
+        """
+        newer = await self._store.newer(self.run.run_id, self.link)
+        if newer is None:
+            await self._heal()
+            return []
+        try:
+            self._fold(newer.entries)
+        except IllegalTransition as error:
+            log.warning("entry_illegal", run_id=self.run.run_id, error=str(error))
+            await self._go_on_from_stored()
+        await self._store.set_aside(self.run.run_id, newer.tail)
+        return newer.entries
 
     def _fold(self, newer: list[Entry]) -> None:
         owners = [entry.event.orchestrator_id for entry in newer if isinstance(entry.event, RunAdopted)]
-        self.run = folded(self.run, newer)
-        self._last_id = newer[-1].id
+        for entry in newer:
+            self.run = after(self.run, entry)
+            self._store.note_read(self.run, entry, self.link)
+            self.link = entry.link
         if owners and owners[-1] != self._orchestrator_id:
             raise LostRun(f"run {self.run.run_id} was taken over by {owners[-1]}")
+
+    async def _heal(self) -> None:
+        """Write again what the store has lost of the run. Raises LostRun, or Overtaken when others went on without."""
+        restored = await self._store.restore_run(self.run.run_id)
+        if restored and await self._store.holds(self.run.run_id, self.link):
+            log.warning("run_written_again", run_id=self.run.run_id, entries=restored)
+        elif await self._store.newer(self.run.run_id, self.link) is None:
+            await self._go_on_from_stored()
+
+    async def _go_on_from_stored(self) -> None:
+        """Take the run as it is stored, whatever we know. Raises LostRun if it is another's, else Overtaken."""
+        run_id, known = self.run.run_id, self.link.position
+        try:
+            stored = await self._store.load_to_write(run_id)
+        except RunNotFound as gone:
+            raise LostRun(f"run {run_id} was deleted, or cannot be believed: {gone}") from gone
+        if stored.owner != self._orchestrator_id and not stored.run.state.is_terminal:
+            raise LostRun(f"run {run_id} goes on with {stored.owner or 'nobody'}, in a store that came back older")
+        log.warning("run_goes_on_from_stored", run_id=run_id, known=known, stored=stored.link.position)
+        self.run, self.link = stored.run, stored.link
+        raise Overtaken(f"run {run_id} goes on from what is stored: the store came back older, and others have written")
+
+
+async def adopt(store: RunStore, run_id: str, orchestrator_id: str) -> Stored:
+    """Write down that a run is this orchestrator's from here on, unless it has ended; the run after that.
+
+    Raises RunNotFound, RunNotBelieved for one that somebody has made up, NewerVersion, StoreUnreachable.
+    """
+    event = RunAdopted(orchestrator_id=orchestrator_id)
+    while True:
+        stored = await store.load_to_write(run_id)
+        if stored.run.state.is_terminal:
+            return stored
+        run = stored.run.on(event)
+        if link := await store.append(run, event, follows=stored.link, owner=orchestrator_id):
+            return Stored(run, link, orchestrator_id)
 
 
 async def write_from_outside(
@@ -89,7 +141,7 @@ async def write_from_outside(
     Raises RunNotOpen when the event cannot happen now, RunNotFound, StoreUnreachable.
     """
     while True:
-        stored = await store.load(run_id)
+        stored = await store.load_to_write(run_id)
         event = await what(stored.run) if callable(what) else what
         try:
             run = stored.run.on(event)
@@ -97,7 +149,7 @@ async def write_from_outside(
             raise RunNotOpen(_cannot(event, stored.run)) from error
         # Before the end is written, which takes the run from its owner: who else would hear of it at once?
         owner = await store.owner(run_id)
-        if await store.append(run, event, follows=stored.last_id):
+        if await store.append(run, event, follows=stored.link):
             await store.tell(owner, run_id)
             return run
 

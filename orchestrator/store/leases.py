@@ -15,8 +15,9 @@ import orjson
 import redis
 import redis.asyncio
 
+from toolfleet.keys import BEAT_TTL_S
 from toolfleet.logs import FactLog
-from toolfleet.orchestrator.store.run_store import adoption
+from toolfleet.orchestrator.store.epoch import StoreEpoch, Suspicion
 from toolfleet.redis_clients import COMMAND_FAILED
 from toolfleet.replies import CLOCK
 from toolfleet.scripts import lua
@@ -81,7 +82,8 @@ async def _release_next_runs(
 class Leases:
     """Keeps up this orchestrator's lease, and takes over the runs of lapsed ones.
 
-    `on_adopted` is called with the ids of runs that have become this orchestrator's own.
+    `on_adopted` is called with the ids of runs that are this orchestrator's, once it has written so into them.
+    `on_older_store` is called when the store may have lost what was written to it, until it returns.
     """
 
     def __init__(
@@ -93,6 +95,7 @@ class Leases:
         model: str | None,
         on_adopted: Callable[[Sequence[str]], None],
         supervisor: Supervisor,
+        on_older_store: Callable[[Suspicion], Awaitable[None]],
     ) -> None:
         self._keys = settings.keys
         self._settings = settings
@@ -100,6 +103,9 @@ class Leases:
         self._model = model
         self._on_adopted = on_adopted
         self._supervisor = supervisor
+        self._on_older_store = on_older_store
+        self._epoch = StoreEpoch()
+        self._suspicions: list[Suspicion] = []
         self._proofs = orjson.dumps(Seal(settings).proofs(orchestrator_id))
         self._renew_script = client.register_script(RENEW)
         self._release_script = client.register_script(RELEASE)
@@ -127,7 +133,9 @@ class Leases:
         every_s = min(LOOK_EVERY_S, self._settings.heartbeat_s)
         while not self._closing:
             try:
-                await self._take_from(await self._renew())
+                lapsed = await self._renew()
+                await self._look_back()
+                await self._take_from(lapsed)
                 await self._adopt_all()
             except COMMAND_FAILED as error:
                 log.warning("lease_not_renewed", orchestrator_id=self._id, error=str(error))
@@ -136,17 +144,27 @@ class Leases:
     async def _renew(self) -> list[str]:
         """Renew the lease. Returns the orchestrators whose leases have lapsed."""
         keys = self._keys
-        lapsed: list[bytes] = await self._renew_script(
+        beat = self._epoch.next_beat(time.monotonic())
+        lapsed: list[bytes]
+        lapsed, found, server = await self._renew_script(
             keys=[
                 *(keys.orchestrators(), keys.orchestrator(self._id), keys.owned(self._id), keys.runs()),
-                keys.orchestrator_proofs(self._id),
+                *(keys.orchestrator_proofs(self._id), keys.beat(self._id)),
             ],
             args=[
                 *(self._id, int(self._settings.lease_s * 1000), self._ttl_ms, keys.head(""), self._model or ""),
-                self._proofs,
+                *(self._proofs, beat, BEAT_TTL_S),
             ],
         )
+        if suspicion := self._epoch.heard(beat, found=int(found), server=server.decode()):
+            self._suspicions.append(suspicion)
         return [text_of(orchestrator_id) for orchestrator_id in lapsed]
+
+    async def _look_back(self) -> None:
+        """Have what the store may have lost looked after; again, if Redis goes away meanwhile."""
+        while self._suspicions:
+            await self._on_older_store(self._suspicions[0])
+            del self._suspicions[0]
 
     async def _take_from(self, lapsed: Sequence[str]) -> None:
         now = time.monotonic()
@@ -168,7 +186,6 @@ class Leases:
                 args=[
                     self._id,
                     ADOPT_AT_ONCE,
-                    adoption(self._id),
                     self._keys.head(""),
                     self._keys.run(""),
                     self._ttl_ms,

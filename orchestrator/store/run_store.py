@@ -1,9 +1,10 @@
 """A run in Redis: an append-only stream of its events. The run is read back by folding them.
 
 Every write names the entry it follows. One that follows an older entry is refused, whoever makes it: so two
-orchestrators can never both go on with a run, and whoever lost it learns so from the entries it missed. Beside the
-stream stands a small hash, the run's head, for lists and for those who must know the owner; it is written in the same
-script and is never asked what a run is.
+orchestrators can never both go on with a run, and whoever lost it learns so from the entries it missed. Each entry is
+sealed together with all before it (`chain.py`): what this fleet has not written is no part of a run. Beside the stream
+stands a small hash, the run's head, for lists and for those who must know the owner; it is written in the same script
+and is never asked what a run is.
 """
 
 from __future__ import annotations
@@ -13,21 +14,24 @@ import re
 import sys
 from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, cast
 
-import orjson
 import redis.asyncio
 
 from toolfleet.calls import ToolResult
 from toolfleet.errors import Refused, StoreUnreachable
+from toolfleet.forged import ALREADY, TrueResult, replace_forged
+from toolfleet.keys import ASIDE_TTL_S, DELETED_TTL_S
 from toolfleet.logs import FactLog
 from toolfleet.messages import Message, UserMessage
-from toolfleet.orchestrator.errors import AmbiguousId, RunNotFound
-from toolfleet.orchestrator.run.events import RUN_EVENT, RunAdopted, RunEvent, RunResumed, RunStarted
+from toolfleet.orchestrator.errors import AmbiguousId, IllegalTransition, RunNotBelieved, RunNotFound
+from toolfleet.orchestrator.run.events import RunEvent, RunResumed, RunStarted
 from toolfleet.orchestrator.run.outcome import result_for_parent
 from toolfleet.orchestrator.run.states import State
 from toolfleet.orchestrator.run.value import Run
+from toolfleet.orchestrator.store.chain import FIRST, Link, RawEntry, Vouched, beginning
+from toolfleet.orchestrator.store.history import Entry, Read, Stored, after, read, stored
+from toolfleet.orchestrator.store.recent import RecentWrites, Write
 from toolfleet.replies import CLOCK, TELL
 from toolfleet.scripts import lua
 from toolfleet.settings import Settings
@@ -36,13 +40,13 @@ from toolfleet.wire import Seal
 
 log = FactLog("toolfleet.orchestrator")
 
-FIRST: Final = "0-0"
-"""What the first event of a stream follows."""
-
 FOLLOW_BLOCK_MS: Final = 5000
 """How long one read waits for news of a run; a deleted one is noticed as late as that."""
 
 FOLLOW_AGAIN_S: Final = 1.0
+
+FOLLOW_LOST: Final = 5
+"""How often an entry is looked for that the store has lost, before whoever follows the run is told so."""
 
 TITLE_CHARS: Final = 100
 
@@ -51,14 +55,15 @@ PAGE: Final = 500
 
 SCAN_COUNT: Final = 5000
 
+AT_ONCE: Final = 200
+"""How many entries are cut off, or written again, with one command."""
+
+ASIDE_MAX: Final = 1000
+"""About how many of the newest entries that were cut off are kept for each run."""
+
 APPEND: Final = lua(__package__, "append", before=f"{TELL}\n{CLOCK}")
-
-
-class Entry(NamedTuple):
-    """One stored event, and where it stands."""
-
-    id: str
-    event: RunStarted | RunEvent
+SET_ASIDE: Final = lua(__package__, "set_aside")
+VOUCH: Final = lua(__package__, "vouch")
 
 
 class Head(NamedTuple):
@@ -78,14 +83,6 @@ class Head(NamedTuple):
     """How many of its calls a person has to decide about."""
 
 
-@dataclass(frozen=True, slots=True)
-class Stored:
-    """A run as it was read, and the entry that its next event follows."""
-
-    run: Run
-    last_id: str
-
-
 class RunStore:
     """Writes events down before what they announce is done, and reads them back."""
 
@@ -96,14 +93,21 @@ class RunStore:
         seal: Seal,
         *,
         blocking_client: redis.asyncio.Redis | None = None,
+        recent: RecentWrites | None = None,
     ) -> None:
-        """`blocking_client` is for reads that wait on the server; None: `client` may be used for them."""
+        """`blocking_client` is for reads that wait on the server; None: `client` may be used for them.
+
+        `recent` is told what is written, by whoever can write it again when the store has lost it.
+        """
         self._client = client
         self._blocking_client = blocking_client or client
         self._settings = settings
         self._seal = seal
         self._keys = settings.keys
+        self._recent = recent
         self._append = client.register_script(APPEND)
+        self._vouch = client.register_script(VOUCH)
+        self._set_aside = client.register_script(SET_ASIDE)
 
     async def begin(self, started: RunStarted, *, owner: str = "") -> Stored | None:
         """Store a run's first event. Returns the run, or None when one with this id is stored already.
@@ -117,35 +121,105 @@ class RunStore:
             "started_ms": int(started.started_unix_s * 1000),
             "tenant": started.terms.tenant,
         }
-        last_id = await self._write(run, started, FIRST, owner=owner, may_be_adopted=not owner, head=head)
-        return Stored(run, last_id) if last_id else None
+        follows = beginning(run.run_id)
+        link = await self._write(run, started, follows, owner=owner, may_be_adopted=not owner, head=head)
+        return Stored(run, link, owner) if link else None
 
-    async def append(self, run: Run, event: RunEvent, *, follows: str) -> str | None:
-        """Store an event behind the entry that it follows; `run` is what it leads to.
+    async def append(self, run: Run, event: RunEvent, *, follows: Link, owner: str = "") -> Link | None:
+        """Store an event behind the entry that it follows; `run` is what it leads to, `owner` who works on it from now.
 
-        Returns the id of its entry, or None when it is not stored because others have written since. Raises
-        StoreUnreachable; then the event may be stored or not, and nothing that follows from it may be done.
+        Returns its place, or None when it is not stored because others have written since, or because the store has
+        lost the entry that it follows. Raises StoreUnreachable; then the event may be stored or not, and nothing that
+        follows from it may be done.
         """
-        return await self._write(run, event, follows, may_be_adopted=isinstance(event, RunResumed))
+        return await self._write(run, event, follows, owner=owner, may_be_adopted=isinstance(event, RunResumed))
 
-    async def entries(self, run_id: str, *, after: str = FIRST) -> list[Entry]:
-        """Return the events of a run that come after an entry. Raises StoreUnreachable."""
-        found = cast(
-            "list[tuple[bytes, dict[bytes, bytes]]]",
-            await self._client.xrange(self._keys.run(run_id), min=f"({after}"),
-        )
-        return [
-            Entry(entry_id.decode(), RUN_EVENT.validate_json(fields[b"e"], extra="ignore"))
-            for entry_id, fields in found
-        ]
+    async def entries(self, run_id: str) -> list[Entry]:
+        """Return the events of a run, as far as they are believed. Raises NewerVersion, StoreUnreachable."""
+        return (await self._read(run_id))[0].entries
+
+    async def newer(self, run_id: str, link: Link) -> Read | None:
+        """Return what comes after an entry; None when the store does not have that entry (any more).
+
+        Raises NewerVersion, StoreUnreachable.
+        """
+        raw = await self._raw(run_id, f"{link.entry_id}")
+        if raw and raw[0].id == link.entry_id and raw[0].seal == link.seal:
+            return read(self._seal, run_id, link, raw[1:])
+        # It may stand there under another id: whoever wrote it has written it again.
+        found, _ = await self._read(run_id)
+        if len(found.entries) < link.position or found.entries[link.position - 1].link.digest != link.digest:
+            return None
+        return Read(found.entries[link.position :], found.tail)
 
     async def load(self, run_id: str) -> Stored:
-        """Read a run back from its events. Raises RunNotFound, StoreUnreachable."""
-        entries = await self.entries(run_id)
-        if not entries or not isinstance(entries[0].event, RunStarted):
-            raise RunNotFound(not_stored(run_id))
-        run = folded(Run.start(entries[0].event), entries[1:])
-        return Stored(run, entries[-1].id)
+        """Read a run back from its events. Raises RunNotFound, RunNotBelieved, NewerVersion, StoreUnreachable."""
+        run, _ = await self.history(run_id)
+        return run
+
+    async def history(self, run_id: str) -> tuple[Stored, list[Entry]]:
+        """The same, with the events. Raises as `load`."""
+        found, raw = await self._read(run_id)
+        if (run := stored(found, raw)) is not None:
+            return run, found.entries[: run.link.position]
+        raise RunNotBelieved(not_believed(run_id)) if raw else RunNotFound(not_stored(run_id))
+
+    async def load_to_write(self, run_id: str) -> Stored:
+        """The same for whoever is about to write: what is no part of the run is cut off and kept aside."""
+        while (found := await self.load(run_id)).tail:
+            await self.set_aside(run_id, found.tail)
+        return found
+
+    async def set_aside(self, run_id: str, tail: Sequence[RawEntry]) -> None:
+        """Cut entries off that are no part of a run, and keep them for people. Raises StoreUnreachable."""
+        cut = 0
+        for start in range(0, len(tail), AT_ONCE):
+            some = tail[start : start + AT_ONCE]
+            cut += await self._set_aside(
+                keys=[self._keys.run(run_id), self._keys.aside(run_id)],
+                args=[ASIDE_TTL_S * 1000, ASIDE_MAX, *(part for each in some for part in (each.id, each.seal))],
+            )
+        if cut:
+            log.warning("entries_set_aside", run_id=run_id, entries=cut, first=tail[0].id)
+            await self._client.hincrby(self._keys.counters(), "entries_set_aside", cut)
+
+    async def kept_aside(self, run_id: str) -> int:
+        """Return how many entries were cut off a run, of those that are still kept. Raises StoreUnreachable."""
+        return await self._client.xlen(self._keys.aside(run_id))
+
+    async def _read(self, run_id: str) -> tuple[Read, list[RawEntry]]:
+        raw = await self._raw(run_id, "-")
+        found = read(self._seal, run_id, beginning(run_id), raw)
+        if found.tail and (vouched := await self._vouched(run_id)):
+            found = read(self._seal, run_id, beginning(run_id), raw, vouched)
+        return found, raw
+
+    async def _vouched(self, run_id: str) -> Vouched | None:
+        text = await cast("Awaitable[bytes | None]", self._client.hget(self._keys.head(run_id), "vouched"))
+        return Vouched.read(text) if text else None
+
+    async def reseal(self, run_id: str) -> bool:
+        """Seal a run's history with the present secret, unless it is; whether that was needed.
+
+        The entries stay as they are: the seal is kept in the head. Raises as `load`.
+        """
+        link = (await self.load(run_id)).link
+        seal = self._seal.sign_entry(run_id, link.position, link.digest)
+        vouched = await self._vouched(run_id)
+        if seal == link.seal or vouched == Vouched(link.position, seal):
+            return False
+        # Only where there is a head: one that ends now must not come back without an end.
+        await self._vouch(keys=[self._keys.head(run_id)], args=[str(Vouched(link.position, seal))])
+        return True
+
+    async def _raw(self, run_id: str, first: str) -> list[RawEntry]:
+        found = cast(
+            "list[tuple[bytes, dict[bytes, bytes]]]", await self._client.xrange(self._keys.run(run_id), min=first)
+        )
+        return [
+            RawEntry(entry_id.decode(), fields.get(b"e", b""), fields.get(b"s", b"").decode("ascii", "replace"))
+            for entry_id, fields in found
+        ]
 
     async def end_of(self, run_id: str, *, on_news: Callable[[Run], None] | None = None) -> Run:
         """Wait until a run has ended, whoever works on it, and return it. Raises RunNotFound.
@@ -154,13 +228,13 @@ class RunStore:
         """
         while True:
             try:
-                stored = await self.load(run_id)
-                if stored.run.state.is_terminal:
-                    return stored.run
+                found = await self.load(run_id)
+                if found.run.state.is_terminal:
+                    return found.run
                 if on_news is not None:
-                    on_news(stored.run)
-                key = self._keys.run(run_id)
-                await self._blocking_client.xread({key: stored.last_id}, count=1, block=FOLLOW_BLOCK_MS)
+                    on_news(found.run)
+                last_id = found.tail[-1].id if found.tail else found.link.entry_id
+                await self._blocking_client.xread({self._keys.run(run_id): last_id}, count=1, block=FOLLOW_BLOCK_MS)
             except StoreUnreachable:
                 await asyncio.sleep(FOLLOW_AGAIN_S)
 
@@ -250,6 +324,11 @@ class RunStore:
             found += (head for head in page if is_wanted(head))
         return found[skipped : skipped + wanted]
 
+    async def run_ids(self) -> list[str]:
+        """The ids of all stored runs. Raises StoreUnreachable."""
+        found = cast("list[bytes]", await self._client.zrange(self._keys.runs(), 0, -1))
+        return [run_id.decode() for run_id in found]
+
     async def named(self, beginning: str) -> str:
         """Return the id of the one run whose id is this or begins like this. Raises RunNotFound, AmbiguousId."""
         if await self._client.exists(self._keys.head(beginning)):
@@ -268,17 +347,34 @@ class RunStore:
     async def follow(self, run_id: str) -> AsyncGenerator[Entry, None]:
         """Yield the events of a run, stored and to come, until it has ended. Raises RunNotFound, StoreUnreachable."""
         run: Run | None = None
-        last_id = FIRST
+        link, last_id = beginning(run_id), FIRST
         while True:
-            for entry in await self.entries(run_id, after=last_id):
-                last_id = entry.id
-                run = Run.start(entry.event) if isinstance(entry.event, RunStarted) else run and run.on(entry.event)
+            found = await self._following(run_id, link)
+            for entry in found.entries:
+                try:
+                    run = after(run, entry) if run else Run.start(cast("RunStarted", entry.event))
+                except IllegalTransition:
+                    last_id = found.entries[-1].id  # until whoever writes next has cut it off
+                    break
+                link, last_id = entry.link, entry.id
                 yield entry
             if run is None or not await self._is_stored(run_id):
                 raise RunNotFound(not_stored(run_id))
             if run.state.is_terminal:
                 return
+            last_id = found.tail[-1].id if found.tail else last_id
             await self._blocking_client.xread({self._keys.run(run_id): last_id}, count=1, block=FOLLOW_BLOCK_MS)
+
+    async def _following(self, run_id: str, link: Link) -> Read:
+        """What comes after an entry. Raises RunNotFound for one that the store has lost for good, and as `newer`."""
+        for _ in range(FOLLOW_LOST):
+            found = (await self._read(run_id))[0] if link.position == 0 else await self.newer(run_id, link)
+            if found is not None:
+                return found
+            await asyncio.sleep(FOLLOW_AGAIN_S)  # its owner may be about to write it again
+        raise RunNotFound(
+            f"run {run_id} goes on from an earlier entry than the last one shown: the store has lost some"
+        )
 
     async def _is_stored(self, run_id: str) -> bool:
         return bool(await self._client.exists(self._keys.run(run_id)))
@@ -315,8 +411,73 @@ class RunStore:
         pipeline.unlink(self._keys.head(run_id))
         pipeline.zrem(self._keys.runs(), run_id)
         pipeline.srem(self._keys.owned(owner), run_id)
+        pipeline.set(self._keys.deleted(run_id), "1", ex=DELETED_TTL_S)
         deleted, *_ = await pipeline.execute()
         return bool(deleted)
+
+    # --- a store that came back older ---------------------------------------------------------------------------
+
+    async def restore(self, writes: Sequence[Write]) -> int:
+        """Write again what the store has lost of these writes; how many of them. Raises StoreUnreachable.
+
+        Each is stored only behind the entry that it followed: where somebody else has gone on meanwhile, none is.
+        """
+        begun = [write.run_id for write in writes if write.is_first]
+        deleted = {run_id for run_id in begun if await self._client.exists(self._keys.deleted(run_id))}
+        wanted = [write for write in writes if write.run_id not in deleted]
+        restored = 0
+        for start in range(0, len(wanted), AT_ONCE):
+            pipeline = self._client.pipeline(transaction=False)
+            for write in wanted[start : start + AT_ONCE]:
+                await self._append(keys=write.keys, args=write.args, client=pipeline)
+            restored += sum(reply is not None for reply in await pipeline.execute())
+        return restored
+
+    async def restore_run(self, run_id: str) -> int:
+        """The same for all that this orchestrator remembers of one run."""
+        return await self.restore(self._recent.of(run_id)) if self._recent else 0
+
+    async def restore_since(self, at_s: float) -> int:
+        """The same for all that it has written from that moment on, by our monotonic clock."""
+        return await self.restore(self._recent.since(at_s)) if self._recent else 0
+
+    def note_read(self, run: Run, entry: Entry, follows: Link) -> None:
+        """Remember an entry of others that our own follow, to be written again as ours; `run` is what it led to."""
+        event = entry.event.__pydantic_serializer__.to_json(entry.event)
+        if self._recent is not None and follows.digest_with(event) == entry.link.digest:
+            owner = getattr(entry.event, "orchestrator_id", "")
+            self._note(run, follows, event, *self._command(run, event, follows, entry.link.seal, owner=owner))
+
+    def _note(self, run: Run, follows: Link, event: bytes, keys: list[str], args: list[Any]) -> None:
+        if self._recent is not None:
+            is_first = follows.position == 0
+            self._recent.note(run.run_id, keys, args, is_first=is_first, event_bytes=len(event))
+
+    async def holds(self, run_id: str, link: Link) -> bool:
+        """Whether this is the newest entry of a run. Raises StoreUnreachable."""
+        newest = cast(
+            "list[tuple[bytes, dict[bytes, bytes]]]", await self._client.xrevrange(self._keys.run(run_id), count=1)
+        )
+        return bool(newest) and newest[0][1].get(b"s") == link.seal.encode()
+
+    async def owned(self, orchestrator_id: str) -> list[str]:
+        """Return the runs that are an orchestrator's, as far as their heads are right. Raises StoreUnreachable."""
+        found = await cast("Awaitable[set[bytes]]", self._client.smembers(self._keys.owned(orchestrator_id)))
+        return [run_id.decode() for run_id in found]
+
+    async def disown(self, run_id: str, owner: str, *, model: str | None = None) -> None:
+        """Let go of a run that nobody can work on, or that others of this model may. Raises StoreUnreachable."""
+        pipeline = self._client.pipeline(transaction=True)
+        pipeline.srem(self._keys.owned(owner), run_id)
+        pipeline.hdel(self._keys.head(run_id), "owner")
+        if model is not None:
+            pipeline.sadd(self._keys.unowned(model), run_id)
+            pipeline.expire(self._keys.unowned(model), int(self._settings.keep_unfinished_s))
+        await pipeline.execute()
+
+    async def count(self, what: str) -> None:
+        """Count a rare thing. Raises StoreUnreachable."""
+        await self._client.hincrby(self._keys.counters(), what, 1)
 
     async def notify(self, run_id: str) -> None:
         """Tell the run's owner that somebody else has written to it. Raises StoreUnreachable."""
@@ -331,42 +492,70 @@ class RunStore:
         self,
         run: Run,
         event: RunStarted | RunEvent,
-        follows: str,
+        follows: Link,
         *,
         owner: str = "",
         may_be_adopted: bool = False,
         head: dict[str, Any] | None = None,
-    ) -> str | None:
+    ) -> Link | None:
+        text = event.__pydantic_serializer__.to_json(event)
+        position, digest = follows.position + 1, follows.digest_with(text)
+        seal = self._seal.sign_entry(run.run_id, position, digest)
+        keys, args = self._command(run, text, follows, seal, owner=owner, may_be_adopted=may_be_adopted, head=head)
+        reply: list[Any] | None = await self._append(keys=keys, args=args)
+        if reply is None:
+            return None
+        entry_id, outcome = reply
+        if outcome == ALREADY:
+            await self._replace_unless_believed(run)
+        self._note(run, follows, text, keys, args)
+        return Link(position, digest, seal, entry_id.decode())
+
+    def _command(
+        self,
+        run: Run,
+        event: bytes,
+        follows: Link,
+        seal: str,
+        *,
+        owner: str = "",
+        may_be_adopted: bool = False,
+        head: dict[str, Any] | None = None,
+    ) -> tuple[list[str], list[Any]]:
+        """The keys and arguments of the script that stores an event."""
         keys = self._keys
         parent = run.parent_call_id or ""
         ends = bool(parent) and run.state.is_terminal
         fields = {"turn": run.turn, "calls": len(run.calls), "awaiting": _awaiting(run), **(head or {})}
-        entry_id: bytes | None = await self._append(
-            keys=[
-                keys.run(run.run_id),
-                keys.head(run.run_id),
-                keys.runs(),
-                keys.unowned(run.model),
-                self._listed(run.terms.tenant),
-            ],
-            args=[
-                follows,
-                event.__pydantic_serializer__.to_json(event),
-                run.state.value,
-                int(run.state.is_terminal),
-                int(self._ttl_s(run) * 1000),
-                run.run_id,
-                owner,
-                int(may_be_adopted),
-                parent,
-                self._seal.close_result(result_for_parent(run), parent) if ends else "",
-                keys.result(""),
-                keys.replies(""),
-                keys.owned(""),
-                *(part for field in fields.items() for part in field),
-            ],
-        )
-        return entry_id.decode() if entry_id else None
+        return [
+            keys.run(run.run_id),
+            keys.head(run.run_id),
+            keys.runs(),
+            keys.unowned(run.model),
+            self._listed(run.terms.tenant),
+        ], [
+            follows.seal,
+            event,
+            seal,
+            run.state.value,
+            int(run.state.is_terminal),
+            int(self._ttl_s(run) * 1000),
+            run.run_id,
+            owner,
+            int(may_be_adopted),
+            parent,
+            self._seal.close_result(result_for_parent(run), parent) if ends else "",
+            keys.result(""),
+            keys.replies(""),
+            keys.owned(""),
+            *(part for field in fields.items() for part in field),
+        ]
+
+    async def _replace_unless_believed(self, run: Run) -> None:
+        """Put a run's answer in the place of a result of its call that no worker has sealed."""
+        parent = run.parent_call_id or ""
+        result = TrueResult(parent, self._seal.close_result(result_for_parent(run), parent), "nobody")
+        await replace_forged(self._client, self._keys, self._seal, result)
 
     def _ttl_s(self, run: Run) -> float:
         settings = self._settings
@@ -381,23 +570,18 @@ class RunStore:
                 return settings.keep_unfinished_s
 
 
-def folded(run: Run, entries: Sequence[Entry]) -> Run:
-    """Return the run after these events."""
-    for entry in entries:
-        assert not isinstance(entry.event, RunStarted)  # noqa: S101  # a stream has one beginning
-        run = run.on(entry.event)
-    return run
-
-
-def adoption(orchestrator_id: str) -> bytes:
-    """Return the event that makes an orchestrator the owner, as it is stored."""
-    return orjson.dumps(RunAdopted(orchestrator_id=orchestrator_id).model_dump())
-
-
 def not_stored(run_id: str) -> str:
     """Return why a run is not found, for whoever asks for it."""
     why = "its id is wrong, it ended longer ago than runs are kept, or it was another fleet's"
     return f"no run {run_id} is stored here: {why}"
+
+
+def not_believed(run_id: str) -> str:
+    """Return why a run that is stored is as good as none."""
+    return (
+        f"run {run_id} is stored here and not by this fleet: its first entry is not sealed with our secret. If the "
+        "secret was changed, set the one of that time as TOOLFLEET_PREVIOUS_SECRET"
+    )
 
 
 def _title(messages: Sequence[Message]) -> str:

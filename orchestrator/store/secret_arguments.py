@@ -1,7 +1,7 @@
 """Arguments that hold secrets: kept apart from the run's history, which shows them masked, until their call is back.
 
 The history is read by people, by other programs and by the model itself, and kept for weeks; these keys are read by
-whoever sends the call, and end with it.
+whoever sends the call, and end with it. They are sealed: what stands there is signed and run.
 """
 
 from __future__ import annotations
@@ -14,21 +14,27 @@ from typing import cast
 import redis.asyncio
 
 from toolfleet.calls import call_id
+from toolfleet.errors import Refused
+from toolfleet.logs import FactLog
 from toolfleet.masks import MASK, has_secrets, mask_arguments, mask_by_name, unmask_edited
 from toolfleet.messages import AssistantMessage
 from toolfleet.misspelt import nearest
 from toolfleet.orchestrator.run.events import CallRecord
 from toolfleet.settings import Settings
-from toolfleet.skipped import text_of
+from toolfleet.skipped import skip
 from toolfleet.tool import ToolSpec
+from toolfleet.wire import Seal
+
+log = FactLog("toolfleet.orchestrator")
 
 
 class Vault:
     """Keeps the secret arguments of calls until the calls are back."""
 
-    def __init__(self, client: redis.asyncio.Redis, settings: Settings) -> None:
+    def __init__(self, client: redis.asyncio.Redis, settings: Settings, seal: Seal) -> None:
         self._client = client
         self._settings = settings
+        self._seal = seal
 
     async def keep(
         self,
@@ -78,16 +84,27 @@ class Vault:
     async def _keep(self, arguments: Mapping[str, str]) -> None:
         pipeline = self._client.pipeline(transaction=False)
         for kept_as, text in arguments.items():
-            pipeline.set(self._settings.keys.arguments(kept_as), text, ex=int(self._settings.long_call_timeout_s))
+            key = self._settings.keys.arguments(kept_as)
+            pipeline.set(key, self._seal.close_kept(text.encode(), key), ex=int(self._settings.long_call_timeout_s))
         await pipeline.execute()
 
     async def arguments(self, calls: Iterable[CallRecord]) -> dict[str, str]:
-        """Return what the masked ones of these calls are to be sent with; those kept for too long are missing."""
+        """Return what the masked ones of these calls are to be sent with; those kept for too long are missing.
+
+        So are those that somebody else has put there.
+        """
         masked = {call.call_id: self._settings.keys.arguments(call.kept_as) for call in calls if call.is_masked}
         if not masked:
             return {}
         kept = cast("list[bytes | None]", await self._client.mget(list(masked.values())))
-        return {id_: text_of(text) for id_, text in zip(masked, kept, strict=True) if text is not None}
+        found = {}
+        for (id_, key), sealed in zip(masked.items(), kept, strict=True):
+            if sealed is not None:
+                try:
+                    found[id_] = self._seal.open_kept(sealed, key).decode()
+                except Refused as refusal:
+                    skip("arguments", str(refusal), call_id=id_)
+        return found
 
     async def unmasked(self, calls: Sequence[CallRecord]) -> list[CallRecord]:
         """Return the same calls with what they are to be answered with."""

@@ -213,7 +213,7 @@ async def test_L6_an_event_that_follows_an_older_entry_is_refused(fleet, model, 
     stored = await store.load("raced")
     stop = RunStopped(state="failed", reason="too late")
     first, *_ = await store.entries("raced")
-    assert await store.append(stored.run, stop, follows=first.id) is None
+    assert await store.append(stored.run, stop, follows=first.link) is None
     assert (await store.load("raced")).run == run
     await store.delete("raced")
 

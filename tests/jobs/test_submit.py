@@ -6,8 +6,9 @@ import time
 
 import pytest
 
-from toolfleet.calls import Failed, FailureKind, JobRecord, ToolCall
+from toolfleet.calls import Failed, FailureKind, JobRecord, Returned, ToolCall
 from toolfleet.connections import connect_async
+from toolfleet.jobs import Completion, complete
 from toolfleet.streams import GROUP
 from toolfleet.wire import Seal
 from toolfleet.workers.delivery.message import Delivery
@@ -76,6 +77,16 @@ async def test_what_is_said_of_a_process_after_it_submitted_ends_nothing(setting
     seal = Seal(settings)
     await submit(client, settings, seal, delivery, job)
     settlement = Settlement.of(delivery, job.call, CANCELLED, seal)
-    assert await Settler(client, settings.keys).settle(settlement) is Outcome.ALREADY
+    assert await Settler(client, settings.keys, Seal(settings)).settle(settlement) is Outcome.ALREADY
     assert not await client.exists(settings.keys.result("r.1.0"))
     assert await client.exists(settings.keys.job("r.1.0"))
+
+
+async def test_a_result_that_nobody_has_sealed_keeps_no_job_and_no_jobs_end_away(settings, client, delivery, job):
+    seal, result, forged = Seal(settings), settings.keys.result("r.1.0"), "0" * 64 + "{}"
+    await client.set(result, forged)
+    assert await submit(client, settings, seal, delivery, job) is Outcome.SETTLED
+    await client.set(result, forged)
+    assert await complete(client, settings, seal, "r.1.0", Returned(content="encoded")) is Completion.COMPLETED
+    assert seal.open_result(await client.get(result), "r.1.0") == Returned(content="encoded")
+    assert await client.hget(settings.keys.counters(), "forged_results") == b"2"

@@ -14,7 +14,7 @@ from toolfleet.local.embedded_server import EmbeddedServer
 from toolfleet.orchestrator.errors import LostRun, Overtaken, RunIsOver, RunNotFound
 from toolfleet.orchestrator.run.states import State
 from toolfleet.orchestrator.run.value import Run
-from toolfleet.orchestrator.store.journal import Journal, write_from_outside
+from toolfleet.orchestrator.store.journal import Journal, adopt, write_from_outside
 from toolfleet.orchestrator.store.leases import Leases
 from toolfleet.orchestrator.store.run_store import RunStore
 from toolfleet.settings import Settings
@@ -30,6 +30,10 @@ def server():
     with EmbeddedServer(temporary=True) as running:  # it is flushed: a user's own must not be
         StoreMachine.redis_url = running.url
         yield running
+
+
+async def none(suspicion):
+    raise AssertionError(suspicion)
 
 
 class StoreMachine(RuleBasedStateMachine):
@@ -56,6 +60,7 @@ class StoreMachine(RuleBasedStateMachine):
                 name,
                 model="m",
                 on_adopted=self.adopted[name].extend,
+                on_older_store=none,
                 supervisor=Supervisor(),
             )
             for name in NAMES
@@ -146,7 +151,7 @@ class StoreMachine(RuleBasedStateMachine):
             assert took == ["m"]
             self.accepted.append(machine.ADOPTED.model_copy(update={"orchestrator_id": name}))
             self.owner = name
-            self.journals[name] = Journal(self.store, self.runner.run(self.store.load("m")), name)
+            self.journals[name] = Journal(self.store, self.runner.run(adopt(self.store, "m", name)), name)
         else:
             assert took == []
 

@@ -65,7 +65,7 @@ class ToolTask(Task):  # type: ignore[misc]  # celery ships no types
         except Refused:
             return  # nobody waits for it
         with connect(settings) as client:
-            settle_now(client, settings.keys, Settlement.of(request.delivery, call, failure, seal))
+            settle_now(client, settings.keys, Settlement.of(request.delivery, call, failure, seal), seal)
 
 
 def tool_task(tool: Tool[..., Any]) -> ToolTask:

@@ -11,17 +11,18 @@ import time
 from collections.abc import Sequence
 from enum import IntEnum
 from itertools import groupby
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, cast
 
 import redis
 import redis.asyncio
 
 from toolfleet.batcher import Batcher
 from toolfleet.calls import Attempt, Failed, Returned, Submitted, ToolCall
+from toolfleet.forged import COUNTED_AS, TrueResult, is_forged, replace_forged, replacing
 from toolfleet.keys import Keys
 from toolfleet.logs import FactLog
 from toolfleet.outages import until_redis_is_back, until_redis_is_back_blocking
-from toolfleet.replies import TELL
+from toolfleet.replies import REPLACE_RESULT, TELL
 from toolfleet.scripts import lua
 from toolfleet.streams import GROUP, RETURNED
 from toolfleet.wire import Seal
@@ -60,6 +61,11 @@ class Settlement(NamedTuple):
     reply_to: str
     sealed: bytes
 
+    @property
+    def result(self) -> TrueResult:
+        """The result that is on its way."""
+        return TrueResult(self.call_id, self.sealed, self.reply_to)
+
     @classmethod
     def of(cls, delivery: Delivery, call: ToolCall, result: Returned | Failed | Submitted, seal: Seal) -> Settlement:
         """Make the settlement of a delivered call, with its result sealed and the attempt that it comes from noted."""
@@ -84,19 +90,29 @@ def _attempt(delivery: Delivery) -> Attempt:
     )
 
 
-def settle_now(client: redis.Redis, keys: Keys, settlement: Settlement) -> Outcome:
+def settle_now(client: redis.Redis, keys: Keys, settlement: Settlement, seal: Seal) -> Outcome:
     """Settle one call, and return once Redis has answered, however long that takes. For processes without a loop."""
-    script = client.register_script(SETTLE)
+    script, replace = client.register_script(SETTLE), client.register_script(REPLACE_RESULT)
     outcomes: list[int] = until_redis_is_back_blocking(lambda: script(args=_arguments(keys, [settlement])))
-    return Outcome(outcomes[0])
+    if outcomes[0] != Outcome.ALREADY:
+        return Outcome(outcomes[0])
+    found = cast("bytes | None", until_redis_is_back_blocking(lambda: client.get(keys.result(settlement.call_id))))
+    if found is None or not is_forged(seal, found, settlement.call_id):
+        return Outcome.ALREADY
+    until_redis_is_back_blocking(lambda: client.hincrby(keys.counters(), COUNTED_AS, 1))
+    args = replacing(keys, settlement.result, found)
+    return Outcome(until_redis_is_back_blocking(lambda: replace(args=args)))
 
 
 class Settler:
     """Settles calls of one event loop in batches."""
 
-    def __init__(self, client: redis.asyncio.Redis, keys: Keys) -> None:
+    def __init__(self, client: redis.asyncio.Redis, keys: Keys, seal: Seal) -> None:
+        self._client = client
         self._keys = keys
+        self._seal = seal
         self._script = client.register_script(SETTLE)
+        self._replace = client.register_script(REPLACE_RESULT)
         self._batcher = Batcher(self._send, max_batch=MAX_BATCH)
 
     def settle(self, settlement: Settlement) -> asyncio.Future[Outcome]:
@@ -112,11 +128,23 @@ class Settler:
 
         # A result in hand is worth waiting for: sending it twice is harmless, the second time it is ALREADY.
         outcomes = [_OUTCOMES[outcome] for outcome in await until_redis_is_back(settle)]
+        if Outcome.ALREADY in outcomes:
+            for at, outcome in enumerate(outcomes):
+                if outcome is Outcome.ALREADY:
+                    outcomes[at] = await self._unless_forged(settlements[at])
         if Outcome.LATE in outcomes:
             for settlement, outcome in zip(settlements, outcomes, strict=True):
                 if outcome is Outcome.LATE:
                     log.warning("late_result_dropped", call_id=settlement.call_id)
         return outcomes
+
+    async def _unless_forged(self, settlement: Settlement) -> Outcome:
+        """What becomes of a call that had a result: ours counts if nobody of the fleet has sealed that one."""
+
+        async def replace() -> int:
+            return await replace_forged(self._client, self._keys, self._seal, settlement.result)
+
+        return Outcome(await until_redis_is_back(replace))
 
 
 def _arguments(keys: Keys, settlements: Sequence[Settlement]) -> list[str | bytes | int]:

@@ -18,6 +18,7 @@ import redis.asyncio
 from toolfleet.batcher import Batcher
 from toolfleet.calls import Attempt, JobRecord, Submitted
 from toolfleet.errors import Refused
+from toolfleet.forged import TrueResult, replace_forged
 from toolfleet.jobs import ends_unix_ms, state_of
 from toolfleet.keys import DEAD_LETTERS_MAX
 from toolfleet.logs import FactLog
@@ -85,6 +86,11 @@ async def _submit(
     }
     script = client.register_script(SUBMIT)
 
+    async def take_away() -> bool:
+        """Whether what stood there as the call's result was nobody's, and is gone."""
+        nothing = TrueResult(call.call_id, b"", call.reply_to)
+        return await replace_forged(client, keys, seal, nothing) == Outcome.SETTLED
+
     async def submit() -> int:
         outcome: int = await script(
             keys=[
@@ -95,7 +101,10 @@ async def _submit(
         )
         return outcome
 
-    return Outcome(await until_redis_is_back(submit))
+    outcome = await until_redis_is_back(submit)
+    if outcome == Outcome.ALREADY and await until_redis_is_back(take_away):
+        outcome = await until_redis_is_back(submit)
+    return Outcome(outcome)
 
 
 class _Word(NamedTuple):
@@ -144,9 +153,20 @@ class Schedule:
         call = job.record.call
         if isinstance(verdict, End):
             result = verdict.result.model_copy(update={"attempt": _attempt(job.record, time.time())})
-            return await self._tell(job, "end", 0.0, self._seal.close_result(result, call.call_id))
+            return await self._end(job, self._seal.close_result(result, call.call_id))
         what = "wait" if verdict.heeds_cancel else "retry"
         return await self._tell(job, what, verdict.delay_s, verdict.state.model_dump_json())
+
+    async def _end(self, job: Claimed, sealed: bytes) -> Outcome:
+        outcome = await self._tell(job, "end", 0.0, sealed)
+        if outcome is not Outcome.ALREADY:
+            return outcome
+        result = TrueResult(job.record.call.call_id, sealed, job.record.call.reply_to)
+
+        async def replace() -> int:
+            return await replace_forged(self._client, self._keys, self._seal, result)
+
+        return Outcome(await until_redis_is_back(replace))
 
     async def hold(self, job: Claimed) -> Outcome:
         """Keep a claim for another lease."""

@@ -45,7 +45,7 @@ class Conclusion:
         self._seal = seal
         self._checkpoints = checkpoints
         self._fitting = Fitting(client, settings)
-        self._settler = Settler(client, settings.keys)
+        self._settler = Settler(client, settings.keys, seal)
 
     async def conclude(self, delivery: Delivery, call: ToolCall, result: Returned | Failed | Submitted) -> Ending:
         """Settle a delivered call with this result. Returns TAKEN_OVER if the call is another worker's by now.

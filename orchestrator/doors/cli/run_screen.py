@@ -93,6 +93,9 @@ def _described(seen: RunOverview) -> list[tuple[str, str]]:
         described.append(("worked on by", seen.owner or "nobody: waits for an orchestrator with its model"))
         if run.deadline_unix_s is not None:
             described.append(("deadline", deadline(run.deadline_unix_s)))
+    if seen.set_aside:
+        found = f"{seen.set_aside} of the entries that were found in its history; they are no part of it"
+        described.append(("not believed", found))
     return described
 
 

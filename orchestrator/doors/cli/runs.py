@@ -32,7 +32,8 @@ from toolfleet.orchestrator.errors import RunNotFound, RunNotOpen
 from toolfleet.orchestrator.run.states import State
 from toolfleet.orchestrator.run.value import Run
 from toolfleet.orchestrator.status.overview import RunOverview, unix_s
-from toolfleet.orchestrator.store.run_store import Entry, Head
+from toolfleet.orchestrator.store.history import Entry
+from toolfleet.orchestrator.store.run_store import Head
 
 app = typer.Typer(
     help="Stored runs: list them, look at one, follow it, cancel, resume or delete it, decide about its calls.",
@@ -186,7 +187,7 @@ async def _show(session: Session, beginning: str, *, wait: bool) -> RunOverview:
 
 def _facts_of(seen: RunOverview) -> dict[str, Any]:
     under_way = [call_facts(call) for call in seen.calls if call.state.is_under_way]
-    return seen.run.model_dump(mode="json") | {"owner": seen.owner, "waits_for": under_way}
+    return seen.run.model_dump(mode="json") | {"owner": seen.owner, "waits_for": under_way, "set_aside": seen.set_aside}
 
 
 async def _events(session: Session, beginning: str, *, follow: bool, as_json: bool) -> None:

@@ -37,7 +37,7 @@ from toolfleet.orchestrator.run.states import State
 from toolfleet.orchestrator.run.updates import CallAwaitsApproval, CallProgressed, RunUpdate, TextArrived
 from toolfleet.orchestrator.run.value import Run
 from toolfleet.orchestrator.status.overview import CallStanding
-from toolfleet.orchestrator.store.run_store import FIRST
+from toolfleet.orchestrator.store.chain import FIRST
 
 UNKNOWN: Final[dict[int | str, dict[str, Any]]] = {404: {"model": ProblemDetails, "description": "No such run"}}
 NOT_NOW: Final[dict[int | str, dict[str, Any]]] = {

@@ -19,7 +19,7 @@ import redis.asyncio
 
 from toolfleet.logs import FactLog
 from toolfleet.orchestrator.run.states import State
-from toolfleet.orchestrator.store.run_store import FIRST
+from toolfleet.orchestrator.store.chain import FIRST
 from toolfleet.redis_clients import COMMAND_FAILED
 from toolfleet.settings import Settings
 from toolfleet.skipped import skip

@@ -1,22 +1,29 @@
 -- Writes an event down behind the entry that it follows, and with it all that is known of the run without reading it.
--- Refused when that entry is not the newest one: somebody else was first. Begins with tell.lua and clock.lua.
+-- Refused when that entry is not the newest one: somebody else was first, or the store came back older. Entries are told
+-- apart by their seals and not by their ids, which a server that has lost some may give out again. Begins with tell.lua and
+-- clock.lua.
 --
 -- KEYS  the run's stream, its head, the list of all runs, the unowned runs of its model, the runs of its tenant (the
 --       list of all runs without one)
--- ARGV  entry it follows, event, state, whether that has ended (1 or 0), how long to keep it (ms), run id, owner (empty:
+-- ARGV  seal of the entry it follows (empty for the first), event, its seal, state, whether that has ended (1 or 0), how long to keep it (ms), run id, owner (empty:
 --       as it is), whether anybody may take it over (1 or 0), the call whose result this run is (empty for none), its
 --       sealed result, prefix of results, prefix of reply streams, prefix of owned runs, then fields and values for
 --       the head
--- Reply the new entry's id, or false
+-- Reply the new entry's id and, if this run is the result of a call, what came of that (1: it counts, 2: there was one);
+--       or false
 
 local stream, head, runs, unowned, listed = unpack(KEYS)
-local follows, event, state, has_ended, ttl_ms, run, owner, may_be_adopted = unpack(ARGV, 1, 8)
-local parent, sealed, results, reply_streams, owned = unpack(ARGV, 9, 13)
-local first_field = 14
+local follows, event, seal, state, has_ended, ttl_ms, run, owner, may_be_adopted = unpack(ARGV, 1, 9)
+local parent, sealed, results, reply_streams, owned = unpack(ARGV, 10, 14)
+local first_field = 15
 
 local newest = redis.call('XREVRANGE', stream, '+', '-', 'COUNT', 1)[1]
-if (newest and newest[1] or '0-0') ~= follows then return false end
-local id = redis.call('XADD', stream, '*', 'e', event)
+local stands = newest == nil and follows == ''
+for i = 1, newest and #newest[2] or 0, 2 do
+    if newest[2][i] == 's' then stands = follows ~= '' and newest[2][i + 1] == follows end
+end
+if not stands then return false end
+local id = redis.call('XADD', stream, '*', 'e', event, 's', seal)
 local now = now_ms()
 redis.call('HSET', head, 'state', state, 'updated_ms', now, unpack(ARGV, first_field))
 redis.call('PEXPIRE', stream, ttl_ms)
@@ -31,20 +38,22 @@ end
 if listed ~= runs and redis.call('PTTL', listed) < tonumber(ttl_ms) then
     redis.call('PEXPIRE', listed, ttl_ms)
 end
--- The owner is written with the first event; later ones leave it as it is, whoever writes them.
+-- The owner is written when a run begins or is adopted; other events leave it as it is, whoever writes them.
 if owner ~= '' then
     redis.call('HSET', head, 'owner', owner)
+    redis.call('SREM', unowned, run)
     redis.call('SADD', owned .. owner, run)
     redis.call('PEXPIRE', owned .. owner, ttl_ms)
 end
+local outcome = 0
 if has_ended == '1' then
     local last_owner = redis.call('HGET', head, 'owner')
     if last_owner then redis.call('SREM', owned .. last_owner, run) end
     redis.call('HDEL', head, 'owner')
     -- With the end itself, so that no crash can come between: the parent would wait for a run that has ended.
-    if parent ~= '' then settle(results, parent, sealed, reply_streams .. 'nobody') end
+    if parent ~= '' then outcome = settle(results, parent, sealed, reply_streams .. 'nobody') end
 elseif may_be_adopted == '1' then
     redis.call('SADD', unowned, run)
     redis.call('PEXPIRE', unowned, ttl_ms)
 end
-return id
+return {id, outcome}

@@ -12,8 +12,9 @@ local ends_ms = tonumber(redis.call('ZSCORE', orchestrators, id) or '0')
 if is_given_up == '0' and ends_ms >= now_ms() then return 0 end
 redis.call('DEL', lease)
 for _, run in ipairs(redis.call('SPOP', owned, at_most)) do
-    local model = redis.call('HGET', heads .. run, 'model')
-    if model then
+    local model, owner = unpack(redis.call('HMGET', heads .. run, 'model', 'owner'))
+    -- In a store that came back older it may be another's by now.
+    if model and (not owner or owner == id) then
         redis.call('HDEL', heads .. run, 'owner')
         redis.call('SADD', unowned .. model, run)
         redis.call('PEXPIRE', unowned .. model, ttl_ms)

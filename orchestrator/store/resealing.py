@@ -1,0 +1,51 @@
+"""Seals stored runs with the present secret, so that the one before it can be dropped while they are still kept.
+
+Each orchestrator that knows a previous secret does so once, after its start; what others have sealed meanwhile, the
+next one that starts finds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+
+from toolfleet.errors import StoreUnreachable
+from toolfleet.logs import FactLog
+from toolfleet.orchestrator.errors import NewerVersion, RunNotFound
+from toolfleet.orchestrator.store.run_store import RunStore
+from toolfleet.outages import until_redis_is_back
+from toolfleet.settings import Settings
+
+log = FactLog("toolfleet.orchestrator")
+
+
+class Resealing:
+    """Goes through all stored runs, from `start` until it is done or `aclose`."""
+
+    def __init__(self, store: RunStore, settings: Settings) -> None:
+        self._store = store
+        self._settings = settings
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Begin, if there is a previous secret."""
+        if self._settings.previous_secret.get_secret_value():
+            self._task = asyncio.create_task(self._reseal_all())
+
+    async def aclose(self) -> None:
+        """Stop."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait([self._task])
+
+    async def _reseal_all(self) -> None:
+        run_ids = await until_redis_is_back(self._store.run_ids)
+        sealed = 0
+        for run_id in run_ids:
+            sealed += await self._reseal(run_id)
+        log.info("runs_sealed_anew", runs=sealed, of=len(run_ids))
+
+    async def _reseal(self, run_id: str) -> bool:
+        with suppress(RunNotFound, NewerVersion, StoreUnreachable):
+            return await self._store.reseal(run_id)
+        return False

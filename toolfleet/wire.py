@@ -23,6 +23,7 @@ _CALL, _RESULT, _PROGRESS = b"toolfleet.call\0", b"toolfleet.result\0", b"toolfl
 _JOB, _CHECKPOINT = b"toolfleet.job\0", b"toolfleet.checkpoint\0"
 _GRANT = b"toolfleet.artifact-grant\0"
 _MEMBER = b"toolfleet.member\0"
+_ORDER = b"toolfleet.control\0"
 _CALLBACK, _API_KEY = b"toolfleet.callback\0", b"toolfleet.api-key\0"
 
 
@@ -122,6 +123,17 @@ class Seal:
     def open_checkpoint(self, sealed: bytes, call_id: str) -> Any:
         """Return the data of a checkpoint in sealed bytes. Raises Refused."""
         return self._open(sealed, _CHECKPOINT + call_id.encode() + b"\0", from_json)
+
+    def sign_order(self, text: str) -> str:
+        """Return what makes a worker obey a control command in JSON."""
+        return self._sign(_ORDER, text.encode())
+
+    def open_order(self, text: object, mac: object) -> str:
+        """Return the text of a control command that one of ours has signed. Raises Refused."""
+        if not isinstance(text, str) or not isinstance(mac, str):
+            raise Refused("a signed control command has no text")
+        self._check(_ORDER, text.encode(), mac)
+        return text
 
     def sign_callback(self, call_id: str, expires_unix_s: int) -> str:
         """Return what proves to the API that the fleet itself gave out this callback."""

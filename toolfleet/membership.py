@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Final
 
+import orjson
+
 from toolfleet.errors import OtherSecret
 from toolfleet.wire import Seal
 
@@ -18,6 +20,20 @@ REMEDY: Final = (
     "set the same one everywhere, or to change it without an outage first announce the new one as "
     "TOOLFLEET_PREVIOUS_SECRET (deploy/README.md, Secrets)"
 )
+
+
+MAX_PROOFS_BYTES: Final = 4096
+
+
+def read_proofs(text: bytes) -> tuple[str, ...]:
+    """Return what an orchestrator shows of its secret, from JSON that anybody may have written; () for what is none."""
+    try:
+        proofs = orjson.loads(text[:MAX_PROOFS_BYTES])
+    except orjson.JSONDecodeError:
+        return ()
+    if not isinstance(proofs, list) or not all(isinstance(proof, str) for proof in proofs):
+        return ()
+    return tuple(proofs)
 
 
 def strangers(members: Proofs, seal: Seal) -> list[str]:

@@ -112,9 +112,7 @@ class Guard:
         order: dict[str, Any] = orjson.loads(text)
         at_unix_s, nonce = float(order.pop("at")), str(order.pop("nonce"))
         if abs(now_unix_s - at_unix_s) > VALID_S or at_unix_s < self._began_unix_s:
-            raise Refused(
-                "a control command was signed before this worker began, or too long ago: are the clocks right?"
-            )
+            raise Refused("a control command was signed before this worker began, or long ago: are the clocks right?")
         self._remember(nonce, at_unix_s + VALID_S, now_unix_s)
         return order
 

@@ -1,4 +1,4 @@
-"""A fleet whose workers and orchestrators come to Redis as the users of deploy/redis-acl.example, and as nobody else."""
+"""A fleet whose workers and orchestrators come to Redis as the users of deploy/redis-acl.example."""
 
 from __future__ import annotations
 
@@ -63,5 +63,6 @@ class GuardedFleet(LocalFleet):
             set_users(first)
         self.admin = stack.enter_context(redis.Redis.from_url(self._url_of("test:test")))
         return read_settings(
-            redis_url=self._url_of(ORCHESTRATOR), **{"secret": new_secret(), "namespace": "toolfleet", **self._overrides}
+            redis_url=self._url_of(ORCHESTRATOR),
+            **{"secret": new_secret(), "namespace": "toolfleet", **self._overrides},
         )

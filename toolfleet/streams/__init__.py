@@ -39,9 +39,9 @@ again for a message that never came to a start, `forward.lua` for one that only 
 another stream is a new entry with a new id; it carries the id of its first entry (`first`) and the deliveries that
 count (`earlier`), so that its history goes with it.
 
-*Claim.* A call whose effect must happen once is claimed for its entry as it is read (`claim:{call_id}`). A pending entry
-tells of a second delivery of one message; the claim tells of a second message for one call. Scripts that move a message
-move its claim in the same step. What the entry says of its call is checked against the signed call before it starts.
+*Claim.* A call whose effect must happen once is claimed for its entry as it is read (`claim:{call_id}`). A pending
+entry tells of a second delivery of one message; the claim tells of a second message for one call. Scripts that move a
+message move its claim in the same step. What the entry says is checked against the signed call before that starts.
 
 *Lease.* A worker lives as long as its lease does: `lease:{consumer}`, which a companion process sets to `alive` on
 every heartbeat (`lease_keeper.py`). When the worker ends in any way, its companion runs `leave.lua`, which sets the

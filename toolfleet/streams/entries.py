@@ -1,10 +1,10 @@
 """Messages as stream entries, there and back.
 
 What comes back from Redis is read by `unbelieved.py` alone: a malformed entry raises `Malformed`, never anything else,
-so that no entry can end a worker, and kombu decodes nothing. The keys of an entry: `b` body, `h` headers, `p` properties; for a task its
-`id`, and for a call that must be claimed `claim` (seconds): the fetch script reads them without parsing JSON. A message
-that was carried from one stream to another has `first`, the id of its first entry, and `earlier`, how many of its deliveries
-before that count.
+so that no entry can end a worker, and kombu decodes nothing. The keys of an entry: `b` body, `h` headers, `p`
+properties; for a task its `id`, and for a call that must be claimed `claim` (seconds): the fetch script reads them
+without parsing JSON. A message that was carried from one stream to another has `first`, the id of its first entry, and
+`earlier`, how many of its deliveries before that count.
 """
 
 from __future__ import annotations

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import cast
 
-import orjson
 import redis
 
 from toolfleet.catalog import read_live_workers
 from toolfleet.connections import connect
-from toolfleet.membership import Proofs, must_be_welcome
+from toolfleet.membership import Proofs, must_be_welcome, read_proofs
 from toolfleet.settings import Settings
 from toolfleet.wire import Seal
 
@@ -27,8 +26,10 @@ def _workers(client: redis.Redis, settings: Settings) -> Proofs:
 
 def _orchestrators(client: redis.Redis, settings: Settings) -> Proofs:
     keys = settings.keys
-    names = [name.decode() for name in cast("list[bytes]", client.zrange(keys.orchestrators(), 0, -1))]
+    found = cast("list[bytes]", client.zrange(keys.orchestrators(), 0, -1))
+    names = [name.decode(errors="replace") for name in found]
     if not names:
         return {}
     shown = cast("list[bytes | None]", client.mget([keys.orchestrator_proofs(name) for name in names]))
-    return {name: tuple(orjson.loads(proofs)) for name, proofs in zip(names, shown, strict=True) if proofs is not None}
+    read = {name: read_proofs(proofs) for name, proofs in zip(names, shown, strict=True) if proofs is not None}
+    return {name: proofs for name, proofs in read.items() if proofs}

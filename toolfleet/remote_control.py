@@ -1,4 +1,4 @@
-"""Celery's remote control, signed: a worker obeys those who have its fleet's secret, and answers anybody a few questions.
+"""Celery's remote control, signed: a worker obeys who has its fleet's secret, and answers anybody a few questions.
 
 A signed command travels as arguments of a command of its own. It is for once, for a few minutes, and for the workers
 that were there when it was signed.
@@ -112,7 +112,7 @@ class Guard:
         order: dict[str, Any] = orjson.loads(text)
         at_unix_s, nonce = float(order.pop("at")), str(order.pop("nonce"))
         if abs(now_unix_s - at_unix_s) > VALID_S or at_unix_s < self._began_unix_s:
-            raise Refused("a control command was signed before this worker began, or long ago: are the clocks right?")
+            raise Refused("a control command was signed before this worker began, or is old: are the clocks right?")
         self._remember(nonce, at_unix_s + VALID_S, now_unix_s)
         return order
 

@@ -73,6 +73,7 @@ class Arena:
                 assert (await self.orchestrator.call(tool, {"value": "alive"})).content == "alive", tool
             run = await self.orchestrator.run('call echo {"value": "alive"}', tools=["echo"])
             assert "alive" in run.answer, run
+            assert run.run_id in {each.run_id for each in await self.orchestrator.runs()}
         assert len(lines(self._effects)) == 3, "a call that had ended ran again"
 
     async def counted(self) -> dict[str, int]:

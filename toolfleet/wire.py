@@ -18,12 +18,15 @@ from toolfleet.errors import Refused
 from toolfleet.settings import Settings
 
 MAC_HEX_CHARS: Final = 64
+KEY_ID_CHARS: Final = 8
+UNKNOWN_KEY: Final = "?"
 T = TypeVar("T")
 _CALL, _RESULT, _PROGRESS = b"toolfleet.call\0", b"toolfleet.result\0", b"toolfleet.progress\0"
 _JOB, _CHECKPOINT = b"toolfleet.job\0", b"toolfleet.checkpoint\0"
 _GRANT = b"toolfleet.artifact-grant\0"
 _MEMBER = b"toolfleet.member\0"
 _ORDER = b"toolfleet.control\0"
+_KEY_ID: Final = b"toolfleet.key-id\0"
 _CALLBACK, _API_KEY = b"toolfleet.callback\0", b"toolfleet.api-key\0"
 
 
@@ -157,6 +160,15 @@ class Seal:
         Bound to the member, so that nothing can be prepared or compared; whoever reads them could read a signed call.
         """
         return tuple(_mac(digest, _MEMBER, member.encode()) for digest in self._digests)
+
+    def key_ids(self) -> tuple[str, ...]:
+        """Return a short name of each secret, that with which it signs first: fit to be shown, and not the secret."""
+        return tuple(_mac(digest, _KEY_ID, b"")[:KEY_ID_CHARS] for digest in self._digests)
+
+    def known_keys(self, member: str, proofs: Sequence[str]) -> tuple[str, ...]:
+        """Return by its name, or as "?", each secret that a member shows, that with which it signs first."""
+        own = dict(zip(self.proofs(member), self.key_ids(), strict=True))
+        return tuple(own.get(proof, UNKNOWN_KEY) for proof in proofs)
 
     def trust(self, member: str, proofs: Sequence[str]) -> Trust:
         """Which way calls and results could pass between us and the member that shows these proofs."""

@@ -84,15 +84,15 @@ def next_step(members: Proofs, seal: Seal) -> str:
     if behind := sorted(name for name, keys in known.items() if keys[0] != ours):
         return f"sign: restart {', '.join(behind)} with {ours} as TOOLFLEET_SECRET and {others[0]} as the previous one"
     return (
-        f"all sign with {ours} and accept {others[0]}. If {ours} is the old one, sign: exchange the two, everywhere. If "
-        f"it is the new one, drop {others[0]}, everywhere, when nothing is stored under it any more"
+        f"all sign with {ours} and accept {others[0]}. If {ours} is the old one, sign: exchange the two everywhere. If "
+        f"it is the new one, drop {others[0]} everywhere when nothing is stored under it any more"
     )
 
 
 def must_be_welcome(members: Proofs, seal: Seal) -> None:
     """Raises OtherSecret when a worker would join a fleet with which it has no secret in common.
 
-    It would take the fleet's calls from the queues and throw them away. Nor may it when a step of a change was left out.
+    It would take the fleet's calls from the queues and throw them away. Nor when a step of a change is left out.
     """
     must_be_in_step(members, seal)
     foreign = sorted(name for name, proofs in members.items() if seal.trust(name, proofs).is_none)

@@ -10,6 +10,7 @@ without parsing JSON. A message that was carried from one stream to another has 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 from itertools import count
 from typing import Any, Final, NamedTuple, Self
 
@@ -21,6 +22,7 @@ from kombu.utils import json as kombu_json
 from toolfleet.streams.unbelieved import (
     CONTENT_ENCODING,
     CONTENT_TYPE,
+    MAX_HEAD_BYTES,
     MAX_TOLD_BYTES,
     Malformed,
     Told,
@@ -77,7 +79,7 @@ class StreamMessage(virtual.Message):  # type: ignore[misc]  # kombu ships no ty
         message = cls.__new__(cls)
         message._set(channel, tag_of(delivery.stream, delivery.entry_id), body, decoded, headers)
         message.properties = properties
-        message.delivery_info = properties["delivery_info"] | {
+        message.delivery_info = properties["delivery_info"] = properties["delivery_info"] | {
             "stream": delivery.stream,
             "entry_id": delivery.entry_id,
             "consumer": consumer,
@@ -221,11 +223,15 @@ def _parts(fields: Mapping[bytes, bytes], max_bytes: int) -> tuple[bytes, dict[s
     head = parsed_object(headers, "the headers are")
     if head.get("compression"):
         raise Malformed("compressed")
-    return body, head, _known_properties(parsed_object(properties, "the properties are"))
+    if len(properties) > MAX_HEAD_BYTES:
+        raise Malformed("the properties are larger than any of ours")
+    return body, head, _known_properties(properties).copy()
 
 
-def _known_properties(properties: Mapping[str, Any]) -> dict[str, Any]:
+@lru_cache(maxsize=64)  # those of all honest messages of a queue are the same text
+def _known_properties(text: bytes) -> dict[str, Any]:
     """Return what is used of a message's properties; a stranger's consumer tag, for instance, is not."""
+    properties = parsed_object(text, "the properties are")
     place = properties.get("delivery_info", {})
     if type(place) is not dict:
         raise Malformed("delivery_info is not an object")

@@ -25,10 +25,12 @@ MAX_PARSED_BYTES: Final = 16 * 1024
 MAX_TOLD_BYTES: Final = 1024 * 1024
 """What is no task: an answer to `celery inspect`, or Celery's events."""
 
-_LARGE_CALL: Final = re.compile(
-    rb'\s*\[\s*\[\s*("(?:[^"\\]++|\\.)*+")\s*,\s*("[0-9A-Za-z]{0,128}")\s*\]\s*,(.{0,4096})\Z', re.DOTALL
-)
-"""A body whose first argument is a long text: that, what signs it, and the rest."""
+_BEGINS: Final = re.compile(rb'\s{0,9}\[\s{0,9}\[\s{0,9}(?=")')
+_ENDS: Final = re.compile(rb'(?<=")\s{0,9},\s{0,9}("[0-9A-Za-z]{0,128}")\s{0,9}\]\s{0,9},')
+"""What stands around the text of a large call. The second occurs in no JSON string, where a quote has a backslash."""
+
+MAX_END_BYTES: Final = 4096
+"""How much may follow a large text: what signs it, and options that are not looked at."""
 
 
 class Malformed(ValueError):
@@ -69,14 +71,19 @@ def task_body(body: bytes) -> list[Any]:
     Of a large body only the first two arguments, which are texts; what comes with them is not looked at.
     """
     if len(body) > MAX_PARSED_BYTES:
-        found = _LARGE_CALL.match(body)
-        if found is None:
-            raise Malformed("the body is large, and no signed call")
-        return [[parsed(part, len(body), "the body is") for part in found.group(1, 2)], {}, {}]
+        return [_large_envelope(body), {}, {}]
     decoded = parsed(body, MAX_PARSED_BYTES, "the body is")
     if type(decoded) is not list or [type(part) for part in decoded] != [list, dict, dict]:
         raise Malformed("the body is not arguments, keyword arguments and options")
     return decoded
+
+
+def _large_envelope(body: bytes) -> list[Any]:
+    begins, ends = _BEGINS.match(body), _ENDS.search(body, max(0, len(body) - MAX_END_BYTES))
+    if begins is None or ends is None:
+        raise Malformed("the body is large, and no signed call")
+    text = parsed(body[begins.end() : ends.start()], len(body), "the text of the call is")
+    return [text, ends[1][1:-1].decode()]
 
 
 def told(data: bytes) -> Told:

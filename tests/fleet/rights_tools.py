@@ -36,5 +36,5 @@ async def elsewhere() -> Submitted:
 
 
 @elsewhere.poll
-async def ask(external_id: str) -> Returned:
+async def ask(external_id: str, ctx: Context) -> Returned:
     return Returned(content=f"{external_id} is done")

@@ -274,7 +274,7 @@ async def _begin_to_work(
     await leases.start()
     # Closed in reverse: the runs at work reach a stored state first, then all of them are given up.
     stack.push_async_callback(leases.aclose)
-    resealing = Resealing(parts.store, base.settings)
+    resealing = Resealing(parts.store, base.settings, supervisor)
     resealing.start()
     stack.push_async_callback(resealing.aclose)
     stack.push_async_callback(runs.aclose)

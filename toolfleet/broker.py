@@ -5,13 +5,16 @@ Knows Celery's settings and nothing of tools, models or turns.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, Final
 
 from celery import Celery
 from kombu import Connection, Queue
 
+from toolfleet.remote_control import SignedControl
 from toolfleet.settings import Settings
 from toolfleet.streams import check_broker_url, transport_options
+from toolfleet.wire import Seal
 
 DEFAULT_QUEUES: Final = ("io", "cpu", "long")
 
@@ -33,6 +36,7 @@ def celery_app(settings: Settings) -> Celery:
     app = Celery("toolfleet", broker=check_broker_url(settings.celery_broker_url), set_as_current=False)
     app.conf.update(_rules(settings))
     app.amqp.Connection = EagerConnection
+    app.control_cls = partial(SignedControl, seal=Seal(settings))
     return app
 
 

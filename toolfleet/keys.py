@@ -14,6 +14,9 @@ RESULT_TTL_S: Final = 24 * 3600
 CLAIM_GRACE_S: Final = 600
 """A claim outlives its call's deadline by this much, for clocks that differ; then the envelope itself is refused."""
 
+CLOCKS_APART_S: Final = 300
+"""How far the clocks of two workers may be apart. A claim that might end sooner after the deadline is made anew."""
+
 REPLIES_TTL_S: Final = 24 * 3600
 """A reply stream whose orchestrator is gone ends after this; the stored results are the truth."""
 

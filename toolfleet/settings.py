@@ -55,7 +55,8 @@ class Settings(BaseSettings):
     """Signs every call and result. Required unless Redis is on this machine."""
 
     previous_secret: SecretStr = SecretStr("")
-    """Still accepted, never used to sign: lets a secret be rotated without an outage."""
+    """Accepted besides, never used to sign: the new secret at first, then the old one, so that it is changed without an
+    outage."""
 
     lease_s: Seconds = 30.0
     """A worker that shows no life for this long has lost its calls to others."""

@@ -21,6 +21,8 @@ from toolfleet.errors import Refused
 from toolfleet.settings import Settings
 
 MAC_HEX_CHARS: Final = 64
+KEY_ID_CHARS: Final = 8
+UNKNOWN_KEY: Final = "?"
 T = TypeVar("T")
 _CALL, _RESULT, _PROGRESS = b"toolfleet.call\0", b"toolfleet.result\0", b"toolfleet.progress\0"
 _JOB, _CHECKPOINT = b"toolfleet.job\0", b"toolfleet.checkpoint\0"
@@ -28,6 +30,8 @@ _GRANT = b"toolfleet.artifact-grant\0"
 _MEMBER = b"toolfleet.member\0"
 _ANNOUNCEMENT = b"toolfleet.announcement\0"
 AT_DIGITS: Final = 15
+_ORDER = b"toolfleet.control\0"
+_KEY_ID: Final = b"toolfleet.key-id\0"
 _CALLBACK, _API_KEY = b"toolfleet.callback\0", b"toolfleet.api-key\0"
 _READ_RESULT = partial(TOOL_RESULT.validate_json, extra="ignore")
 _READ_PROGRESS = partial(Progress.model_validate_json, extra="ignore")
@@ -132,6 +136,17 @@ class Seal:
         """Return the data of a checkpoint in sealed bytes. Raises Refused."""
         return self._open(sealed, _CHECKPOINT + call_id.encode() + b"\0", from_json)
 
+    def sign_order(self, text: str) -> str:
+        """Return what makes a worker obey a control command in JSON."""
+        return self._sign(_ORDER, text.encode())
+
+    def open_order(self, text: object, mac: object) -> str:
+        """Return the text of a control command that one of ours has signed. Raises Refused."""
+        if not isinstance(text, str) or not isinstance(mac, str):
+            raise Refused("a signed control command has no text")
+        self._check(_ORDER, text.encode(), mac)
+        return text
+
     def sign_callback(self, call_id: str, expires_unix_s: int) -> str:
         """Return what proves to the API that the fleet itself gave out this callback."""
         return self._sign(_CALLBACK + call_id.encode() + b"\0", str(expires_unix_s).encode())
@@ -154,6 +169,15 @@ class Seal:
         Bound to the member, so that nothing can be prepared or compared; whoever reads them could read a signed call.
         """
         return tuple(_mac(digest, _MEMBER, member.encode()) for digest in self._digests)
+
+    def key_ids(self) -> tuple[str, ...]:
+        """Return a short name of each secret, that with which it signs first: fit to be shown, and not the secret."""
+        return tuple(_mac(digest, _KEY_ID, b"")[:KEY_ID_CHARS] for digest in self._digests)
+
+    def known_keys(self, member: str, proofs: Sequence[str]) -> tuple[str, ...]:
+        """Return by its name, or as "?", each secret that a member shows, that with which it signs first."""
+        own = dict(zip(self.proofs(member), self.key_ids(), strict=True))
+        return tuple(own.get(proof, UNKNOWN_KEY) for proof in proofs)
 
     def trust(self, member: str, proofs: Sequence[str]) -> Trust:
         """Which way calls and results could pass between us and the member that shows these proofs."""

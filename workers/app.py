@@ -19,6 +19,7 @@ from toolfleet.settings import Settings, read_settings
 from toolfleet.supervision import Supervisor
 from toolfleet.tool import Tool
 from toolfleet.toolbox import load_tools
+from toolfleet.wire import Seal
 from toolfleet.workers.celery.announce import AnnounceTools
 from toolfleet.workers.celery.drain import LetCallsEnd
 from toolfleet.workers.celery.intake import TakeIn, UnknownToolTask
@@ -39,6 +40,7 @@ class Fleet:
     """What a worker's parts find at `app.toolfleet`."""
 
     settings: Settings
+    seal: Seal
     tools: Mapping[str, Tool[..., Any]]
     interceptors: tuple[ToolInterceptor, ...] = ()
     supervisor: Supervisor = field(default_factory=Supervisor)
@@ -51,7 +53,7 @@ def worker_app(
     # At debug level Celery's pools log the whole message of each call, and so a tool's secrets.
     logging.getLogger("celery.pool").setLevel(logging.INFO)
     app = celery_app(settings)
-    app.toolfleet = Fleet(settings, tools, interceptors)
+    app.toolfleet = Fleet(settings, Seal(settings), tools, interceptors)
     app.conf.worker_pool = PREFORK  # for `celery --app … worker`, which would take Celery's own
     app.events.dispatcher_cls = BatchingDispatcher
     for tool in tools.values():

@@ -15,8 +15,9 @@ from toolfleet.errors import StoreUnreachable
 from toolfleet.keys import ANNOUNCEMENT_TTL_S
 from toolfleet.lanes import Routes
 from toolfleet.logs import FactLog
-from toolfleet.membership import complaint, must_be_ours
+from toolfleet.membership import complaint, must_be_in_step, must_be_ours
 from toolfleet.orchestrator.errors import UnknownTool
+from toolfleet.orchestrator.fleet.members import orchestrators
 from toolfleet.outages import while_it_may_be_away
 from toolfleet.settings import Settings
 from toolfleet.tool import ToolSpec
@@ -35,6 +36,7 @@ class Catalog:
     """The tools of the fleet, as of at most a second ago."""
 
     def __init__(self, client: redis.asyncio.Redis, settings: Settings) -> None:
+        self._client = client
         self._settings = settings
         self._seal = Seal(settings)
         self._live = LiveWorkers(client, settings.keys, self._seal)
@@ -103,8 +105,14 @@ class Catalog:
         return await self._live.read()
 
     async def check_secret(self) -> None:
-        """Raise OtherSecret when no live worker would run our calls. Raises StoreUnreachable."""
-        self._keep_ours(await self.live())
+        """Raise OtherSecret when no live worker would run our calls, or anybody's change of the secret left out a step.
+
+        Raises StoreUnreachable.
+        """
+        live = await self.live()
+        others = await orchestrators(self._client, self._settings.keys)
+        must_be_in_step({**live.proofs, **others}, self._seal)
+        self._keep_ours(live)
 
     def _keep_ours(self, live: Live) -> list[Announcement]:
         strangers = must_be_ours(live.proofs, self._seal)

@@ -7,7 +7,7 @@ Pure.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from hashlib import sha256
 from typing import Final, NamedTuple
 
@@ -23,6 +23,11 @@ class RawEntry(NamedTuple):
     id: str
     event: bytes
     seal: str
+
+    @classmethod
+    def read(cls, entry_id: bytes, fields: Mapping[bytes, bytes]) -> RawEntry:
+        """Return an entry of a run's stream."""
+        return cls(entry_id.decode(), fields.get(b"e", b""), fields.get(b"s", b"").decode("ascii", "replace"))
 
 
 class Link(NamedTuple):

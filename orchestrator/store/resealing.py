@@ -6,7 +6,6 @@ next one that starts finds.
 
 from __future__ import annotations
 
-import asyncio
 from contextlib import suppress
 
 from toolfleet.errors import StoreUnreachable
@@ -15,6 +14,7 @@ from toolfleet.orchestrator.errors import NewerVersion, RunNotFound
 from toolfleet.orchestrator.store.run_store import RunStore
 from toolfleet.outages import until_redis_is_back
 from toolfleet.settings import Settings
+from toolfleet.supervision import Kept, Supervisor
 
 log = FactLog("toolfleet.orchestrator")
 
@@ -22,21 +22,21 @@ log = FactLog("toolfleet.orchestrator")
 class Resealing:
     """Goes through all stored runs, from `start` until it is done or `aclose`."""
 
-    def __init__(self, store: RunStore, settings: Settings) -> None:
+    def __init__(self, store: RunStore, settings: Settings, supervisor: Supervisor) -> None:
         self._store = store
         self._settings = settings
-        self._task: asyncio.Task[None] | None = None
+        self._supervisor = supervisor
+        self._kept: Kept | None = None
 
     def start(self) -> None:
         """Begin, if there is a previous secret."""
         if self._settings.previous_secret.get_secret_value():
-            self._task = asyncio.create_task(self._reseal_all())
+            self._kept = self._supervisor.keep("resealing of runs", self._reseal_all)
 
     async def aclose(self) -> None:
         """Stop."""
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.wait([self._task])
+        if self._kept is not None:
+            await self._kept.aclose()
 
     async def _reseal_all(self) -> None:
         run_ids = await until_redis_is_back(self._store.run_ids)

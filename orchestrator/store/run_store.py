@@ -216,10 +216,7 @@ class RunStore:
         found = cast(
             "list[tuple[bytes, dict[bytes, bytes]]]", await self._client.xrange(self._keys.run(run_id), min=first)
         )
-        return [
-            RawEntry(entry_id.decode(), fields.get(b"e", b""), fields.get(b"s", b"").decode("ascii", "replace"))
-            for entry_id, fields in found
-        ]
+        return [RawEntry.read(entry_id, fields) for entry_id, fields in found]
 
     async def end_of(self, run_id: str, *, on_news: Callable[[Run], None] | None = None) -> Run:
         """Wait until a run has ended, whoever works on it, and return it. Raises RunNotFound.

@@ -9,11 +9,13 @@ from collections.abc import Iterator
 import pytest
 
 from tests.cli.command import Terminal, ended, interrupted, read_until
+from toolfleet.calls import Returned
+from toolfleet.connections import connect
 from toolfleet.errors import OtherSecret
 from toolfleet.exit_status import ExitStatus
 from toolfleet.local.embedded_server import EmbeddedServer
 from toolfleet.local.fleet import LocalFleet
-from toolfleet.membership import must_be_ours, must_be_welcome
+from toolfleet.membership import must_be_in_step, must_be_ours, must_be_welcome, next_step
 from toolfleet.orchestrator import Orchestrator
 from toolfleet.settings import Settings, new_secret, read_settings
 from toolfleet.wire import Seal
@@ -58,6 +60,41 @@ def test_with_one_of_ours_among_strangers_we_go_on_and_know_the_strangers() -> N
         must_be_ours(members, seal({"secret": new_secret()}))
 
 
+@pytest.mark.parametrize("mine", range(4))
+@pytest.mark.parametrize("other", range(4))
+def test_only_neighbouring_stages_may_come_together(mine: int, other: int) -> None:
+    """Strangers are another matter: they cannot be told from what somebody made up."""
+    members = {"a": seal(STAGES[mine]).proofs("a"), "b": seal(STAGES[other]).proofs("b")}
+    if abs(mine - other) == 2:
+        with pytest.raises(OtherSecret, match="b: one step of changing the secret behind or ahead of this process"):
+            must_be_in_step(members, seal(STAGES[mine]))
+    else:
+        must_be_in_step(members, seal(STAGES[mine]))
+
+
+NEXT = [
+    ((0, [0, 0]), "all have secret {old}. To change it: accept"),
+    ((1, [0, 1]), "accept: not everybody has both secrets, so nobody may sign with a new one: restart m0"),
+    ((1, [1, 1]), "all sign with {old} and accept {new}. If {old} is the old one, sign: exchange the two"),
+    ((2, [1, 2]), "sign: restart m0 with {new} as TOOLFLEET_SECRET and {old} as the previous one"),
+    ((2, [2, 2]), "all sign with {new} and accept {old}"),
+    ((2, [2, 3]), "accept: not everybody has both secrets"),
+    ((3, [3, 2]), "all have secret {new}"),
+    ((3, []), "no process is live"),
+]
+
+
+@pytest.mark.parametrize(("stages", "expected"), NEXT)
+def test_what_a_change_needs_next_is_said_and_no_secret_with_it(stages, expected: str) -> None:
+    mine, others = stages
+    members = {f"m{at}": seal(STAGES[stage]).proofs(f"m{at}") for at, stage in enumerate(others)}
+    said = next_step(members, seal(STAGES[mine]))
+    ids = {"old": seal(STAGES[0]).key_ids()[0], "new": seal(STAGES[3]).key_ids()[0]}
+    assert said.startswith(expected.format(**ids))
+    assert OLD not in said
+    assert NEW not in said
+
+
 # --- real processes --------------------------------------------------------------------------------------------------
 
 
@@ -90,6 +127,32 @@ def test_whoever_comes_with_another_secret_is_told_which_worker_has_which(others
     assert WRONG in refused.complaint()
     assert "io1-" in refused.complaint()
     assert refused.code == ExitStatus.CONFIGURATION
+
+
+def test_where_each_process_stands_is_shown(fleet: LocalFleet, others: Terminal) -> None:
+    shown = others.run("secret", TOOLFLEET_SECRET=NEW, TOOLFLEET_PREVIOUS_SECRET=OLD)
+    old, new = seal(STAGES[0]).key_ids()[0], seal(STAGES[3]).key_ids()[0]
+    worker, said = shown.out.splitlines()
+    assert worker.split("\t")[1:] == [new, old]
+    assert said.startswith(f"all sign with {new} and accept {old}")
+    told = json.loads(others.run("secret", "--json", TOOLFLEET_SECRET=NEW).out)
+    assert list(told["processes"].values()) == [[new, "?"]]
+    assert told["own"] == [new]
+    assert not {OLD, NEW} & set(shown.out.split())
+
+
+def test_what_only_the_previous_secret_opens_is_counted(fleet: LocalFleet, others: Terminal) -> None:
+    keys, before = fleet.settings.keys, seal(STAGES[0])
+    sealed = before.close_result(Returned(content="x"), "r.1.0")
+    with connect(fleet.settings) as client:
+        client.set(keys.result("r.1.0"), sealed)
+        client.hset(keys.api_keys(), "d", before.close_api_key(b"{}", "d"))
+        try:
+            shown = others.run("secret", TOOLFLEET_SECRET=NEW, TOOLFLEET_PREVIOUS_SECRET=OLD).out
+        finally:
+            client.delete(keys.result("r.1.0"), keys.api_keys())
+    old = before.key_ids()[0]
+    assert f"stored under {old}: 1 API keys\nstored under {old}: 1 results" in shown
 
 
 def test_nothing_that_others_announce_is_shown_but_a_warning(others: Terminal) -> None:

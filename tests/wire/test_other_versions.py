@@ -148,8 +148,10 @@ def test_announcements(of):
 
 @AS
 def test_handles(of):
-    assert HandleRecord.read(text(of(HANDLE))) == HandleRecord(**HANDLE)
-    assert HandleRecord.read(b"junk") is None
+    sealed = SEAL.close_kept(text(of(HANDLE)), "handle:h")
+    assert HandleRecord.opened(SEAL, sealed, "handle:h") == HandleRecord(**HANDLE)
+    assert HandleRecord.opened(SEAL, sealed, "handle:other") is None
+    assert HandleRecord.opened(SEAL, b"junk", "handle:h") is None
 
 
 @AS

@@ -3,6 +3,7 @@
 import pytest
 
 from toolfleet.calls import Effect, FailureKind, ToolCall
+from toolfleet.keys import CLOCKS_APART_S
 from toolfleet.settings import Settings, new_secret
 from toolfleet.wire import Seal
 from toolfleet.workers.delivery.admit import Admitted, Ended, Unbelievable, Unresolved, admit
@@ -32,16 +33,25 @@ def test_a_first_delivery_is_admitted(effect):
 
 
 @pytest.mark.parametrize(
-    ("effect", "claimed", "must_claim"),
+    ("effect", "claimed_s", "must_claim"),
     [
-        (Effect.ONCE, False, True),
-        (Effect.ONCE, True, False),
-        (Effect.IDEMPOTENT, False, False),
-        (Effect.READ_ONLY, False, False),
+        (Effect.ONCE, 0.0, True),
+        (Effect.ONCE, DEADLINE + CLOCKS_APART_S, False),
+        (Effect.ONCE, DEADLINE + CLOCKS_APART_S - 1, True),
+        (Effect.IDEMPOTENT, 0.0, False),
+        (Effect.READ_ONLY, 0.0, False),
     ],
 )
-def test_only_an_effect_that_must_not_repeat_is_claimed_and_only_once(effect, claimed, must_claim):
-    assert decide(delivered(claimed=claimed), effect).must_claim is must_claim
+def test_only_an_effect_that_must_not_repeat_is_claimed_beyond_its_deadline_and_only_once(
+    effect, claimed_s, must_claim
+):
+    assert decide(delivered(stream="s", claimed_s=claimed_s), effect).must_claim is must_claim
+
+
+@pytest.mark.parametrize("facts", [{"stream": ""}, {"returned": True}, {"first_id": "1-0"}])
+def test_a_claim_of_which_it_is_not_known_when_it_was_made_is_made_anew(facts):
+    given = {"stream": "s", "claimed_s": DEADLINE + CLOCKS_APART_S} | facts
+    assert decide(delivered(**given), Effect.ONCE).must_claim
 
 
 ENDS = {
@@ -94,13 +104,13 @@ def test_trust_is_checked_before_anything_that_the_text_says():
     assert decide(delivered(text=forged), now=2000.0) == Unbelievable("unsigned or altered")
 
 
-ONCE_MORE = {"deliveries": 2, "stream": "s", "entry_id": "1-0", "consumer": "c", "claimed": True}
+ONCE_MORE = {"deliveries": 2, "stream": "s", "entry_id": "1-0", "consumer": "c", "claimed_s": 9000.0}
 
 
-@pytest.mark.parametrize(("facts", "must_claim"), [({}, False), ({"claimed": False}, True), ({"deliveries": 3}, False)])
-def test_an_effect_that_may_have_begun_is_asked_about_where_the_tool_can_tell(facts, must_claim):
+@pytest.mark.parametrize("facts", [{}, {"claimed_s": 0.0}, {"deliveries": 3}])
+def test_an_effect_that_may_have_begun_is_claimed_and_asked_about_where_the_tool_can_tell(facts):
     delivery = delivered(**ONCE_MORE | facts)
-    assert decide(delivery, Effect.ONCE, reconciles=True) == Unresolved(CALL, must_claim)
+    assert decide(delivery, Effect.ONCE, reconciles=True) == Unresolved(CALL, must_claim=True)
 
 
 @pytest.mark.parametrize(

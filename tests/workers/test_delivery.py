@@ -9,16 +9,16 @@ STREAM = {"stream": "toolfleet:queue:io:3", "entry_id": "5-0", "consumer": "host
 
 
 def test_a_stream_delivery_says_where_its_entry_is():
-    delivery = Delivery.of(HEADERS | {"deliveries": 3, "claimed": True}, STREAM, ["text", "mac"])
+    delivery = Delivery.of(HEADERS | {"deliveries": 3, "claimed_s": 60}, STREAM, ["text", "mac"])
     assert (delivery.task_id, delivery.task, delivery.text, delivery.mac) == ("r.1.0", "add", "text", "mac")
     assert (delivery.stream, delivery.entry_id, delivery.consumer) == ("toolfleet:queue:io:3", "5-0", "host-1-ab")
-    assert (delivery.deliveries, delivery.claimed) == (3, True)
+    assert (delivery.deliveries, delivery.claimed_s) == (3, 60)
 
 
 @pytest.mark.parametrize(("redelivered", "deliveries"), [(True, 2), (False, 1), (None, 1)])
 def test_another_brokers_delivery_says_only_whether_it_is_the_first(redelivered, deliveries):
     delivery = Delivery.of(HEADERS, {"redelivered": redelivered}, ["text", "mac"])
-    assert (delivery.deliveries, delivery.stream, delivery.claimed) == (deliveries, "", False)
+    assert (delivery.deliveries, delivery.stream, delivery.claimed_s) == (deliveries, "", 0)
 
 
 @pytest.mark.parametrize("arguments", [None, [], ["one"], ["one", "two", "three"], {"a": 1}, "ab", 5])

@@ -37,10 +37,11 @@ count and order. It has no lease and is never swept.
 *Delivery count.* Each read of an entry adds one. A delivery counts if the tool may have begun: `park.lua` takes one off
 again for a message that never came to a start, `forward.lua` for one that only passed through. A message that moves to
 another stream is a new entry with a new id; it carries the id of its first entry (`first`) and the deliveries that
-count (`earlier`), so that its claim and its history go with it.
+count (`earlier`), so that its history goes with it.
 
-*Claim.* A call whose effect must happen once is claimed for its first entry's id as it is read (`claim:{call_id}`). A
-pending entry tells of a second delivery of one message; the claim tells of a second message for one call.
+*Claim.* A call whose effect must happen once is claimed for its entry as it is read (`claim:{call_id}`). A pending
+entry tells of a second delivery of one message; the claim tells of a second message for one call. Scripts that move a
+message move its claim in the same step. What the entry says is checked against the signed call before that starts.
 
 *Lease.* A worker lives as long as its lease does: `lease:{consumer}`, which a companion process sets to `alive` on
 every heartbeat (`lease_keeper.py`). When the worker ends in any way, its companion runs `leave.lua`, which sets the

@@ -21,12 +21,13 @@ from kombu.transport.redis import SentinelChannel
 from toolfleet.streams import scripts
 from toolfleet.streams.addresses import address_of, sentinel_pool
 from toolfleet.streams.claiming import claim
-from toolfleet.streams.entries import DeliveredEntry, Malformed, StreamMessage, tag_of
+from toolfleet.streams.entries import DeliveredEntry, StreamMessage, tag_of
 from toolfleet.streams.holdings import Holdings, holdings_of
 from toolfleet.streams.names import GROUP, RETURNED, consumer_name, home_of
 from toolfleet.streams.qos import StreamQoS
 from toolfleet.streams.queues import StreamQueues
 from toolfleet.streams.reader import Read, Reader
+from toolfleet.streams.unbelieved import Malformed
 
 logger = get_logger("toolfleet.streams")
 
@@ -260,6 +261,7 @@ class StreamChannel(StreamQueues):
         if now_s - self._looked_after_s >= self.heartbeat_s:
             self._look_after_holdings(now_s)
         self.settle()
+        self.refusals.count(self.commands)
 
     def settle_soon(self, *, urgent: bool = False) -> None:
         """Send what waits in the holdings: an event loop at its next tick, at once where there is no loop.
@@ -316,6 +318,7 @@ class StreamChannel(StreamQueues):
                 "term_ms": int(2000 * min(self.heartbeat_s, self.lease_s / 6)),
                 "lane_prefix": self.keys.lane(""),
                 "lanes_prefix": self.keys.lanes(""),
+                "claim_prefix": self.keys.claim(""),
                 "queue_prefix": self.keys.queue("", 0).removesuffix(":0"),
                 "levels": self.priority_steps,
                 "keep_lane_script": scripts.KEEP_LANE,

@@ -21,17 +21,17 @@ def claim(
     if not any(wanted):
         return list(deliveries), []
     with client.pipeline(transaction=False) as pipeline:
-        for asked in wanted:
+        for delivery, asked in zip(deliveries, wanted, strict=True):
             if asked:
-                call_id, ttl_s, claimant = asked
-                pipeline.set(keys.claim(call_id), claimant, nx=True, get=True, ex=ttl_s)
+                call_id, ttl_s = asked
+                pipeline.set(keys.claim(call_id), delivery.entry_id, nx=True, get=True, ex=ttl_s)
         holders = iter(pipeline.execute(raise_on_error=False))
     kept, copies = [], []
     for delivery, asked in zip(deliveries, wanted, strict=True):
         holder = next(holders) if asked else redis.ResponseError()
         if isinstance(holder, Exception):
             kept.append(delivery)
-        elif holder is None or (asked and holder.decode() == asked[2]):
+        elif holder is None or holder == delivery.entry_id.encode():
             kept.append(delivery._replace(claimed=True))
         else:
             copies.append(delivery)

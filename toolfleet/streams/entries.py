@@ -1,15 +1,17 @@
 """Messages as stream entries, there and back.
 
-What comes back from Redis is believed only after it was checked: a malformed entry raises `Malformed`, never anything
-else, so that no entry can end a worker. The keys of an entry: `b` body, `h` headers, `p` properties; for a task its
-`id`, and for a call that must be claimed `claim` (seconds): the fetch script reads them without parsing JSON. A message
-that was carried from one stream to another has `first`, the id of its first entry, which stands in its claim, and
+What comes back from Redis is read by `unbelieved.py` alone: a malformed entry raises `Malformed`, never anything else,
+so that no entry can end a worker, and kombu decodes nothing. The keys of an entry: `b` body, `h` headers, `p`
+properties; for a task its `id`, and for a call that must be claimed `claim` (seconds): the fetch script reads them
+without parsing JSON. A message that was carried from one stream to another has `first`, the id of its first entry, and
 `earlier`, how many of its deliveries before that count.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
+from itertools import count
 from typing import Any, Final, NamedTuple, Self
 
 import orjson
@@ -17,14 +19,23 @@ from kombu.exceptions import ContentDisallowed
 from kombu.transport import virtual
 from kombu.utils import json as kombu_json
 
-CONTENT_TYPE: Final = "application/json"
-CONTENT_ENCODING: Final = "utf-8"
+from toolfleet.streams.unbelieved import (
+    CONTENT_ENCODING,
+    CONTENT_TYPE,
+    MAX_HEAD_BYTES,
+    MAX_TOLD_BYTES,
+    Malformed,
+    Told,
+    check_told,
+    parsed,
+    parsed_object,
+    task_body,
+)
 
 Fields = list[bytes]
 
-
-class Malformed(ValueError):
-    """An entry that no worker may be given; the text says why, and is the same for all entries of one kind."""
+MAX_EARLIER: Final = 1_000_000
+"""Deliveries that a carried message may claim to have behind it; the number goes into results."""
 
 
 class DeliveredEntry(NamedTuple):
@@ -43,42 +54,64 @@ class DeliveredEntry(NamedTuple):
 
 
 class StreamMessage(virtual.Message):  # type: ignore[misc]  # kombu ships no types
-    """A message from a stream, or (made in the inherited way) from a fanout exchange."""
+    """A message from a stream or from a fanout exchange, checked and parsed before it is made."""
+
+    def __init__(self, told: Told, channel: Any = None) -> None:
+        """Make a message from a fanout exchange. kombu's own would decompress and decode whatever it is told to."""
+        self._set(channel, f"fanout-{next(_numbers)}", told.body, told.decoded, told.headers)
+        self.delivery_info = {"exchange": told.exchange, "routing_key": told.routing_key}
+        self.properties = {"delivery_info": self.delivery_info}
 
     @classmethod
     def from_delivery(cls, channel: Any, delivery: DeliveredEntry, consumer: str, max_bytes: int) -> Self:
         """Check and decode an entry. Raises Malformed."""
-        body, headers, properties = _parts(delivery.fields, max_bytes)
+        fields = dict(zip(delivery.fields[::2], delivery.fields[1::2], strict=False))
+        body, headers, properties = _parts(fields, max_bytes)
         decoded = _decoded(body, headers)
-        delivery_info = properties["delivery_info"]
-        earlier = 0
-        if b"first" in delivery.fields:
-            delivery_info["first_id"], earlier = origin_of(delivery.fields)
+        first_id, earlier = _origin(fields)
         deliveries = delivery.deliveries + earlier
         headers["deliveries"] = deliveries
         headers["claimed"] = delivery.claimed
+        headers["claimed_s"] = _claimed_s(delivery, fields, headers)
         headers["cancelled"] = delivery.cancelled
         headers["returned"] = delivery.returned
-        delivery_info["stream"] = delivery.stream
-        delivery_info["entry_id"] = delivery.entry_id
-        delivery_info["consumer"] = consumer
-        delivery_info["redelivered"] = deliveries > 1
 
-        # kombu's own __init__ would copy, decompress and re-encode; every attribute it sets is set here.
         message = cls.__new__(cls)
-        message.errors = []
-        message.channel = channel
-        message.delivery_tag = tag_of(delivery.stream, delivery.entry_id)
-        message.content_type = CONTENT_TYPE
-        message.content_encoding = CONTENT_ENCODING
-        message.delivery_info = delivery_info
-        message.headers = headers
+        message._set(channel, tag_of(delivery.stream, delivery.entry_id), body, decoded, headers)
         message.properties = properties
-        message.body = body
-        message.accept = None
-        message._decoded_cache = decoded
-        message._state = "RECEIVED"
+        message.delivery_info = properties["delivery_info"] = properties["delivery_info"] | {
+            "stream": delivery.stream,
+            "entry_id": delivery.entry_id,
+            "consumer": consumer,
+            "redelivered": deliveries > 1,
+        }
+        if first_id:
+            message.delivery_info["first_id"] = first_id
         return message
+
+    def _set(self, channel: Any, tag: str, body: bytes, decoded: Any, headers: dict[str, Any]) -> None:
+        self.errors: list[Any] = []
+        self.channel = channel
+        self.delivery_tag = tag
+        self.content_type = CONTENT_TYPE
+        self.content_encoding = CONTENT_ENCODING
+        self.headers = headers
+        self.body = body
+        self.accept = None
+        self._decoded_cache = decoded
+        self._state = "RECEIVED"
+
+    def decode(self) -> Any:
+        """Return the body as it was parsed. kombu would parse an empty one again, and with types of its own."""
+        return self._decoded_cache
+
+    @property
+    def payload(self) -> Any:
+        """The same."""
+        return self._decoded_cache
+
+
+_numbers: Final = count(1)
 
 
 def tag_of(stream: str, entry_id: str) -> str:
@@ -92,30 +125,49 @@ def entry_of(tag: str) -> tuple[str, str]:
     return stream, entry_id
 
 
-def origin_of(fields: Fields) -> tuple[str, int]:
-    """Return the first entry's id of a message that was carried here ("" otherwise), and its earlier deliveries.
-
-    Raises Malformed.
-    """
-    by_name = dict(zip(fields[::2], fields[1::2], strict=False))
-    try:
-        return by_name.get(b"first", b"").decode(), max(0, int(by_name.get(b"earlier", 0)))
-    except ValueError:
-        raise Malformed("it does not say where it came from") from None
-
-
-def claim_of(delivery: DeliveredEntry) -> tuple[str, int, str] | None:
-    """Return call id, seconds and claimant for the claim of a delivery; None when there is nothing to claim."""
+def claim_of(delivery: DeliveredEntry) -> tuple[str, int] | None:
+    """Return call id and seconds for the claim of a delivery; None when there is nothing to claim."""
     fields = delivery.fields
     if delivery.claimed or b"claim" not in fields:
         return None
     by_name = dict(zip(fields[::2], fields[1::2], strict=False))
     try:
         call_id, ttl_s = by_name[b"id"].decode(), int(by_name[b"claim"])
-        claimant = by_name.get(b"first", delivery.entry_id.encode()).decode()
     except (KeyError, ValueError):
         return None  # malformed, as its reader will find
-    return (call_id, ttl_s, claimant) if ttl_s > 0 else None
+    return (call_id, ttl_s) if 0 < ttl_s < MAX_CLAIM_S else None
+
+
+MAX_CLAIM_S: Final = 10**9
+
+
+def _origin(fields: Mapping[bytes, bytes]) -> tuple[str, int]:
+    """Return the first entry's id of a message that was carried here ("" otherwise), and its earlier deliveries."""
+    try:
+        first, earlier = fields.get(b"first", b"").decode(), int(fields.get(b"earlier", 0))
+    except ValueError:
+        raise Malformed("it does not say where it came from") from None
+    if earlier > MAX_EARLIER or len(first) > MAX_ID_CHARS:
+        raise Malformed("it does not say where it came from")
+    return first, max(0, earlier)
+
+
+MAX_ID_CHARS: Final = 64
+
+
+def _claimed_s(delivery: DeliveredEntry, fields: Mapping[bytes, bytes], headers: Mapping[str, Any]) -> float:
+    """Return for how many seconds the transport has claimed the call; 0 if it has not.
+
+    Raises Malformed where it has claimed another call than the one that would run.
+    """
+    if b"id" in fields and fields[b"id"] != str(headers.get("id", "")).encode():
+        raise Malformed("the entry is for another call than its headers")
+    if not delivery.claimed:
+        return 0.0
+    try:
+        return float(fields.get(b"claim", 0))
+    except ValueError:
+        return 0.0
 
 
 def encode(message: Mapping[str, Any], headers: Mapping[str, Any], max_bytes: int) -> list[str | bytes]:
@@ -161,44 +213,49 @@ def _refuse_what_no_worker_reads(message: Mapping[str, Any], headers: Mapping[st
         )
 
 
-def _parts(fields: Fields, max_bytes: int) -> tuple[bytes, dict[str, Any], dict[str, Any]]:
-    by_name = dict(zip(fields[::2], fields[1::2], strict=False))
+def _parts(fields: Mapping[bytes, bytes], max_bytes: int) -> tuple[bytes, dict[str, Any], dict[str, Any]]:
     try:
-        body, headers, properties = by_name[b"b"], orjson.loads(by_name[b"h"]), orjson.loads(by_name[b"p"])
+        body, headers, properties = fields[b"b"], fields[b"h"], fields[b"p"]
     except KeyError:
         raise Malformed("a field is missing") from None
-    except orjson.JSONDecodeError:
-        raise Malformed("headers or properties are not JSON") from None
     if len(body) > max_bytes:
         raise Malformed("larger than max_message_bytes")
-    if type(headers) is not dict or type(properties) is not dict:
-        raise Malformed("headers or properties are not objects")
-    if headers.get("compression"):
+    head = parsed_object(headers, "the headers are")
+    if head.get("compression"):
         raise Malformed("compressed")
-    if type(properties.setdefault("delivery_info", {})) is not dict:
+    if len(properties) > MAX_HEAD_BYTES:
+        raise Malformed("the properties are larger than any of ours")
+    return body, head, _known_properties(properties).copy()
+
+
+@lru_cache(maxsize=64)  # those of all honest messages of a queue are the same text
+def _known_properties(text: bytes) -> dict[str, Any]:
+    """Return what is used of a message's properties; a stranger's consumer tag, for instance, is not."""
+    properties = parsed_object(text, "the properties are")
+    place = properties.get("delivery_info", {})
+    if type(place) is not dict:
         raise Malformed("delivery_info is not an object")
     _check(properties, _PROPERTIES)
-    return body, headers, properties
+    _check(place, _PLACE)
+    known: dict[str, Any] = {name: properties[name] for name in _PROPERTIES if name in properties}
+    known["delivery_info"] = {name: place.get(name) or "" for name in _PLACE}
+    return known
 
 
-def _decoded(body: bytes, headers: dict[str, Any]) -> Any:
-    """Return the parsed body, for kombu to find when it is asked for; None leaves kombu to parse its typed values."""
-    try:
-        decoded = orjson.loads(body)
-    except orjson.JSONDecodeError:
-        raise Malformed("the body is not JSON") from None
+def _decoded(body: bytes, headers: Mapping[str, Any]) -> Any:
     if "task" in headers:
         _check_task(headers)
-        if type(decoded) is not list or [type(part) for part in decoded] != _CALL:
-            raise Malformed("the body is not arguments, keyword arguments and options")
-    elif type(decoded) is dict and "task" in decoded:
-        _check_task(decoded)  # Celery's message protocol 1
-    return None if b'"__type__"' in body else decoded
+        return task_body(body)
+    check_told(headers)
+    decoded = parsed(body, MAX_TOLD_BYTES, "the body is")
+    if type(decoded) is dict and "task" in decoded:
+        raise Malformed("a task of Celery's message protocol 1")
+    return decoded
 
 
-_CALL: Final = [list, dict, dict]
+_PROPERTIES: Final = {"correlation_id": str, "reply_to": str, "priority": int}
 
-_PROPERTIES: Final = {"correlation_id": str, "reply_to": str}
+_PLACE: Final = {"exchange": str, "routing_key": str}
 
 _TASK: Final = {
     "task": str,

@@ -36,7 +36,7 @@ class Lanes:
         home = home_of(lane) or lane
         streams = [self._keys.queue(name, level) for level in self._levels for name in (lane, home)]
         retire = client.register_script(scripts.RETIRE_LANE)
-        arguments: list[str | int] = [GROUP, RETURNED, lane, consumer, AT_ONCE]
+        arguments: list[str | int] = [GROUP, RETURNED, lane, consumer, AT_ONCE, self._keys.claim("")]
         while retire(keys=[*self._keys_of(lane), *streams], args=arguments) >= AT_ONCE:
             pass
 

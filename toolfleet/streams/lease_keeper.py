@@ -99,6 +99,7 @@ class LeaseKeeper:
         home = lane.rpartition(".lane-")[0]
         streams = [key for pair in zip(self._streams(lane), self._streams(home), strict=True) for key in pair]
         arguments = [self._orders["group"], self._orders["returned"], lane, consumer, LANE_AT_ONCE]
+        arguments.append(self._orders["claim_prefix"])
         while self._retire_lane(keys=[*self._keys_of(lane), *streams], args=arguments) >= LANE_AT_ONCE:
             pass
 

@@ -21,7 +21,9 @@ from toolfleet.streams.entries import StreamMessage, encode
 from toolfleet.streams.lanes import Lanes
 from toolfleet.streams.names import GROUP, RETURNED, Priority
 from toolfleet.streams.publishing import StreamPublishBatch
+from toolfleet.streams.refusals import Refusals
 from toolfleet.streams.schedule import due_unix_s, scheduled_member, without_eta
+from toolfleet.streams.unbelieved import Malformed, told
 
 UNSUPPORTED_ARGUMENTS: Final = (
     "x-max-length",
@@ -29,6 +31,9 @@ UNSUPPORTED_ARGUMENTS: Final = (
     "x-dead-letter-exchange",
     "x-single-active-consumer",
 )
+
+BINDING_PARTS: Final = 3
+"""Routing key, pattern and queue."""
 
 REPLY_TTL_MS: Final = 60_000
 """An answer to `celery inspect` that nobody waits for any more ends after this; its queue is not ours to know."""
@@ -58,6 +63,7 @@ class StreamQueues(Channel):  # type: ignore[misc]  # kombu ships no types
         self._commands: redis.Redis | None = None
         super().__init__(connection, **kwargs)
         self.lanes = Lanes(self.keys, self.priority_steps)
+        self.refusals = Refusals(self.keys)
 
     def streams(self, queue: str) -> list[str]:
         """Return the streams of a queue, the most urgent first."""
@@ -101,6 +107,44 @@ class StreamQueues(Channel):  # type: ignore[misc]  # kombu ships no types
 
     def _q_for_pri(self, queue: str, pri: int) -> str:
         return self.keys.queue(queue, self.priority_steps[max(0, bisect_right(self.priority_steps, pri) - 1)])
+
+    # --- messages to all who listen ------------------------------------------------------------------------------
+
+    def _receive_one(self, c: Any) -> bool:
+        """Read one message of a fanout exchange, and deliver it. kombu would decode whatever it is told."""
+        try:
+            response = c.parse_response()
+        except self.connection_errors:
+            self._in_listen = None
+            raise
+        if not isinstance(response, list | tuple):
+            return False
+        received = self._handle_message(c, response)
+        if not received["type"].endswith(b"message") or not isinstance(received["data"], bytes):
+            return False
+        return self._deliver_told(received["channel"].decode(errors="replace"), received["data"])
+
+    def _deliver_told(self, channel: str, data: bytes) -> bool:
+        exchange = channel.partition(".")[2].partition("/")[0]
+        queue = self._fanout_to_queue.get(exchange)
+        try:
+            message = told(data)
+        except Malformed as malformed:
+            self.refuse(str(malformed))
+            return False
+        if queue is None:
+            return False
+        self.connection._deliver(message, queue)
+        return True
+
+    def refuse(self, reason: str) -> None:
+        """Note that a message to all was not believed."""
+        self.refusals.note(reason)
+        self.refusals.count(self.commands)
+
+    def get_table(self, exchange: str) -> list[tuple[str, ...]]:
+        """Return the bindings of an exchange, without what is none."""
+        return [binding for binding in super().get_table(exchange) if len(binding) == BINDING_PARTS]
 
     # --- queues -------------------------------------------------------------------------------------------------
 

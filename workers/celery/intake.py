@@ -65,11 +65,16 @@ def handler(consumer: Any) -> Callable[[Any], None]:
     def on_message(message: Any) -> None:
         name = message.headers.get("task") if message.headers else None
         if name is None:
-            # Celery's message protocol 1, in which nothing of ours is ever sent.
-            log.warning("message_rejected", reason="it names no task in its headers")
+            # Not a task at all, and not worth a line in the log: strangers could fill the disk.
             message.reject()
-        else:
+            return
+        try:
             receivers.get(name, unknown)(message)
+        except consumer.connection_errors:
+            raise
+        except Exception:  # no message may end the worker, whatever was overlooked in reading it
+            log.exception("message_not_taken", call_id=message.headers.get("id"), tool=name)
+            message.reject()
 
     return on_message
 

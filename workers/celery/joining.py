@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Final, cast
+from typing import cast
 
 import redis
-from pydantic import TypeAdapter, ValidationError
 
 from toolfleet.catalog import Believer, read_live_workers
 from toolfleet.connections import connect
-from toolfleet.membership import Proofs, must_be_welcome
+from toolfleet.membership import Proofs, must_be_welcome, read_proofs
 from toolfleet.settings import Settings
-from toolfleet.skipped import skip, text_of
+from toolfleet.skipped import text_of
 from toolfleet.wire import Seal
-
-PROOFS: Final = TypeAdapter(tuple[str, ...])
 
 
 def join(settings: Settings) -> None:
@@ -28,16 +25,10 @@ def join(settings: Settings) -> None:
 
 def _orchestrators(client: redis.Redis, settings: Settings) -> Proofs:
     keys = settings.keys
-    names = [text_of(name) for name in cast("list[bytes]", client.zrange(keys.orchestrators(), 0, -1))]
+    found = cast("list[bytes]", client.zrange(keys.orchestrators(), 0, -1))
+    names = [text_of(name) for name in found]
     if not names:
         return {}
     shown = cast("list[bytes | None]", client.mget([keys.orchestrator_proofs(name) for name in names]))
-    return {name: _proofs(proofs) for name, proofs in zip(names, shown, strict=True) if proofs is not None}
-
-
-def _proofs(shown: bytes) -> tuple[str, ...]:
-    try:
-        return PROOFS.validate_json(shown)
-    except ValidationError as error:
-        skip("orchestrator_proofs", error)
-        return ()
+    read = {name: read_proofs(proofs) for name, proofs in zip(names, shown, strict=True) if proofs is not None}
+    return {name: proofs for name, proofs in read.items() if proofs}

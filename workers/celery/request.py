@@ -16,6 +16,8 @@ from celery.worker import state
 from celery.worker.request import Request
 
 from toolfleet.calls import Effect, FailureKind
+from toolfleet.errors import Refused
+from toolfleet.streams.unbelieved import CONTENT_ENCODING, CONTENT_TYPE
 from toolfleet.workers.delivery import cancel_requests
 from toolfleet.workers.delivery.admit import can_be_reconciled
 from toolfleet.workers.delivery.message import Delivery
@@ -23,6 +25,9 @@ from toolfleet.workers.perform.endings import Ending
 from toolfleet.workers.tool import child_processes as family
 
 logger = get_logger(__name__)
+
+FACTS: Final = ("id", "task", "deliveries", "claimed_s", "cancelled", "returned", "claim", "contract", "passed_unix_s")
+"""What is used of a message's headers."""
 
 HIDDEN: Final = "(hidden)"
 """What Celery's events and Flower show instead of arguments: they may hold secrets, and the model's are stored."""
@@ -70,20 +75,19 @@ class ToolRequest(Request):  # type: ignore[misc]  # celery ships no types
 
     @property
     def _request_dict(self) -> dict[str, Any]:
-        """What child processes are told of the request: the message's headers and where it was delivered."""
-        return {**self._message.headers, "hostname": self._hostname, "delivery_info": self._delivery_info}
+        """What child processes are told of the request. Celery would act on more than we know of a message."""
+        headers = self._message.headers
+        facts = {name: headers[name] for name in FACTS if name in headers}
+        return {**facts, "hostname": self._hostname, "delivery_info": self._delivery_info}
 
     @property
-    def _body(self) -> Any:
-        return self._message.body
+    def _body(self) -> bytes:
+        """The envelope alone, as two texts: Celery decodes it in the child process, before anything is believed."""
+        envelope = (self.delivery.text, self.delivery.mac)
+        return orjson.dumps([[part if isinstance(part, str) else None for part in envelope], {}, {}])
 
-    @property
-    def _content_type(self) -> Any:
-        return self._message.content_type
-
-    @property
-    def _content_encoding(self) -> Any:
-        return self._message.content_encoding
+    _content_type = CONTENT_TYPE
+    _content_encoding = CONTENT_ENCODING
 
     @property
     def _payload(self) -> tuple[tuple[()], dict[str, Any], dict[str, Any]]:
@@ -92,9 +96,16 @@ class ToolRequest(Request):  # type: ignore[misc]  # celery ships no types
     @property
     def time_limits(self) -> tuple[float, None]:
         """When a child process is killed that has outlived its tool's limit or the call's deadline."""
-        left_s = max(0.0, _deadline_unix_s(self.delivery.text) - time.time()) + KILL_MARGIN_S
+        left_s = max(0.0, self._deadline_unix_s() - time.time()) + KILL_MARGIN_S
         limit_s = self._task.time_limit
         return (left_s if limit_s is None else min(left_s, limit_s)), None
+
+    def _deadline_unix_s(self) -> float:
+        """Return the call's deadline. If it is not believable, nothing will run."""
+        try:
+            return float(self._app.toolfleet.seal.open_call(self.delivery.text, self.delivery.mac).deadline_unix_s)
+        except Refused:
+            return 0.0
 
     def execute_using_pool(self, pool: Any, **options: Any) -> Any:
         """Start the call on a pool of ours, or let Celery trace it on one of its own."""
@@ -144,7 +155,7 @@ class ToolRequest(Request):  # type: ignore[misc]  # celery ships no types
         # As state.task_accepted does, without a throw-away dict for the counter.
         state.requests[self.id] = self
         state.active_requests.add(self)
-        state.total_count[self.name] += 1
+        state.total_count[self._type] += 1  # strangers may name any number of tools
         state.all_total_count[0] += 1
 
     def announce_start(self, before_unix_s: float) -> None:
@@ -324,14 +335,6 @@ class ToolRequest(Request):  # type: ignore[misc]  # celery ships no types
 def pool_kills(pool: Any) -> bool:
     """Return whether a pool runs calls in processes of their own, which can be killed."""
     return getattr(pool.terminate_job, "__func__", None) is not BasePool.terminate_job
-
-
-def _deadline_unix_s(text: object) -> float:
-    """Return the deadline in an envelope that nobody has checked yet. If it is not believable, nothing will run."""
-    try:
-        return float(orjson.loads(text)["deadline_unix_s"])  # type: ignore[arg-type]  # anything may be in it
-    except (TypeError, ValueError, LookupError):
-        return 0.0
 
 
 def _arguments_of(message: Any) -> object:

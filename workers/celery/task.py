@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from typing import Any, Final
+from typing import Any
 
 from celery import Task
 from celery.signals import worker_process_init
@@ -17,8 +17,7 @@ from toolfleet.connections import connect
 from toolfleet.errors import Refused
 from toolfleet.logs import FactLog
 from toolfleet.tool import Tool
-from toolfleet.wire import Seal
-from toolfleet.workers.celery.request import KILL_MARGIN_S, ToolRequest
+from toolfleet.workers.celery.request import FACTS, KILL_MARGIN_S, ToolRequest
 from toolfleet.workers.delivery.message import Delivery
 from toolfleet.workers.delivery.settle import Settlement, settle_now
 from toolfleet.workers.perform.performer import Performer
@@ -58,8 +57,7 @@ class ToolTask(Task):  # type: ignore[misc]  # celery ships no types
 
     def settle_from_outside(self, request: ToolRequest, failure: Failed) -> None:
         """Settle a call with this failure, whatever its tool is at. Blocks briefly."""
-        settings = self.app.toolfleet.settings
-        seal = Seal(settings)
+        settings, seal = self.app.toolfleet.settings, self.app.toolfleet.seal
         try:
             call = seal.open_call(request.delivery.text, request.delivery.mac)
         except Refused:
@@ -82,11 +80,8 @@ def tool_task(tool: Tool[..., Any]) -> ToolTask:
     return task
 
 
-_FACTS: Final = ("id", "task", "deliveries", "claimed", "cancelled", "returned", "claim", "contract", "passed_unix_s")
-
-
 def _headers(request: Any) -> dict[str, Any]:
-    return {name: getattr(request, name, None) for name in _FACTS}
+    return {name: getattr(request, name, None) for name in FACTS}
 
 
 def _failure(tool: str, kind: FailureKind, effect: Effect) -> Failed:

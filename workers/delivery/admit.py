@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from toolfleet.calls import Effect, Failed, FailureKind, ToolCall
 from toolfleet.errors import Refused
+from toolfleet.keys import CLOCKS_APART_S
 from toolfleet.wire import Seal
 from toolfleet.workers.delivery.message import Delivery
 from toolfleet.workers.tool.failures import crashed, expired, in_doubt
@@ -69,7 +70,7 @@ def admit(
     # The MAC covers the call, not Celery's headers: a signed call under another task's name must not run as that task.
     if call.call_id != delivery.task_id or call.tool != delivery.task:
         return Unbelievable("the envelope belongs to another call or tool")
-    must_claim = not effect.repeatable and not delivery.claimed
+    must_claim = not effect.repeatable and not delivery.is_claimed_until(call.deadline_unix_s + CLOCKS_APART_S)
     if delivery.deliveries > 1 and not effect.repeatable:
         in_time = now_unix_s < call.deadline_unix_s and delivery.deliveries <= max_deliveries
         # What is asked there is what became of the tool's own effect, not of taking it back.

@@ -58,8 +58,11 @@ class Claimer:
         async def claim() -> list[bytes | None]:
             pipeline = self._client.pipeline(transaction=False)
             for call, claimant in claims:
-                pipeline.set(self._keys.claim(call.call_id), claimant, nx=True, get=True, ex=_ttl_s(call))
-            holders: list[bytes | None] = await pipeline.execute()
+                key, ttl_s = self._keys.claim(call.call_id), _ttl_s(call)
+                pipeline.set(key, claimant, nx=True, get=True, ex=ttl_s)
+                # How long the transport has claimed it for, nobody has signed.
+                pipeline.expire(key, ttl_s, gt=True)
+            holders: list[bytes | None] = (await pipeline.execute())[::2]
             return holders
 
         holders = await until_redis_is_back(claim)

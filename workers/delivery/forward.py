@@ -94,7 +94,9 @@ class Forwarder:
         pause_s = 0.0 if can_run else PASS_AGAIN_S if lanes else LOOK_AGAIN_S
         arguments: list[str | int] = [GROUP, delivery.consumer, delivery.entry_id, self._keys.queue(home, priority)]
         arguments += [int(pause_s * 1000), -1 if lanes else int(UNSERVED_FOR_S * 1000)]
-        return Passed(await self._forward(keys=keys, args=[*arguments, int(call.deadline_unix_s * 1000)]))
+        return Passed(
+            await self._forward(keys=keys, args=[*arguments, int(call.deadline_unix_s * 1000), self._keys.claim("")])
+        )
 
 
 async def _hold_back(delivery: Delivery, call: ToolCall, *, is_served: bool) -> Passed:

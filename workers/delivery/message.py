@@ -17,11 +17,11 @@ class Delivery(NamedTuple):
     """One delivery of a task message, with its delivery count.
 
     `stream`, `entry_id` and `consumer` locate the pending entry on Redis Streams; they are empty on other brokers.
-    `claimed` says that the transport has claimed the call for this very delivery. `first_id` is the entry in which the
-    call was sent, if it was carried to another stream since. `cancelled` says that the call was cancelled while it
-    waited, `returned` that another worker had it before, whether or not that delivery counts. `sent_once` says that
-    the call was sent as one with an effect that must not happen twice; `contract` is that of the spec that it was sent
-    with.
+    `claimed_s` says for how many seconds the transport has claimed the call for this very delivery. `first_id` is the
+    entry in which the call was sent, if it was carried to another stream since. `cancelled` says that the call was
+    cancelled while it waited, `returned` that another worker had it before, whether or not that delivery counts.
+    `sent_once` says that the call was sent as one with an effect that must not happen twice; `contract` is that of the
+    spec that it was sent with.
     """
 
     task_id: str
@@ -32,7 +32,7 @@ class Delivery(NamedTuple):
     entry_id: str = ""
     consumer: str = ""
     deliveries: int = 1
-    claimed: bool = False
+    claimed_s: float = 0.0
     cancelled: bool = False
     returned: bool = False
     worker: str = ""
@@ -59,7 +59,7 @@ class Delivery(NamedTuple):
             entry_id=delivery_info.get("entry_id", ""),
             consumer=delivery_info.get("consumer", ""),
             deliveries=deliveries,
-            claimed=bool(headers.get("claimed")),
+            claimed_s=_number(headers.get("claimed_s")) if delivery_info.get("stream") else 0.0,
             cancelled=bool(headers.get("cancelled")),
             returned=bool(headers.get("returned")),
             worker=worker,
@@ -89,7 +89,14 @@ class Delivery(NamedTuple):
         An entry of a stream is the same in each of its deliveries. Other brokers have nothing that tells a second
         delivery from a second message, so there each delivery counts as its own claimant.
         """
-        return self.first_id or self.entry_id or uuid4().hex
+        return self.entry_id or uuid4().hex
+
+    def is_claimed_until(self, unix_s: float) -> bool:
+        """Whether the transport has claimed the call so that no other message can until then.
+
+        The transport goes by the entry, which nobody has signed. Of an earlier claim it is not known when it was made.
+        """
+        return self.is_new and self.came_unix_s + self.claimed_s >= unix_s
 
 
 def _number(value: object) -> float:

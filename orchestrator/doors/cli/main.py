@@ -64,6 +64,10 @@ COMMANDS: Final = {
         "Serve the HTTP API and the OpenAI-compatible one until Ctrl-C.", "Example: toolfleet serve --port 8000"
     ),
     "keys": Listed("Keys for the HTTP API: make one, list them, take one away."),
+    "secret": Listed(
+        "Show where each process stands in a change of the secret: accept, sign, drop.",
+        "Example: toolfleet secret",
+    ),
     "mcp": Listed(
         "Serve the fleet's tools to an MCP host, over standard input and output unless --http is given.",
         "Example: toolfleet mcp --tools my_package.my_tools",

@@ -1,6 +1,5 @@
--- What an entry becomes in another stream. It remembers the id of its first entry, which stands in its claim, and the
--- deliveries that count, so that a call which may have begun is never taken for a new one. Shared by forward and
--- retire_lane.
+-- What an entry becomes in another stream. It remembers the id of its first entry and the deliveries that count, so that
+-- a call which may have begun is never taken for a new one. Shared by forward and retire_lane.
 local function carried(id, fields, deliveries)
     local kept, first, unserved_ms = {}, id, nil
     for i = 1, #fields, 2 do
@@ -9,6 +8,8 @@ local function carried(id, fields, deliveries)
             first = value
         elseif name == 'earlier' then
             deliveries = deliveries + (tonumber(value) or 0)
+        elseif name == 'held_as' then
+            -- how its claim called it while it waited: over
         elseif name == 'unserved' then
             unserved_ms = tonumber(value)
         else
@@ -20,6 +21,17 @@ local function carried(id, fields, deliveries)
         kept[#kept + 1] = word
     end
     return kept, unserved_ms
+end
+
+-- A claim names the one entry that may have the call's effect, so it goes with the message. What only looks like a
+-- message that was carried has another id, and so no claim.
+local function move_claim(claim_prefix, fields, from, to)
+    for i = 1, #fields, 2 do
+        if fields[i] == 'id' then
+            local key = claim_prefix .. fields[i + 1]
+            if redis.pcall('GET', key) == from then redis.call('SET', key, to, 'XX', 'KEEPTTL') end
+        end
+    end
 end
 
 local function time_ms()

@@ -23,16 +23,45 @@ local function failed(reply)
     return type(reply) == 'table' and reply.err
 end
 
+-- Whether it is a message that may go to one of the streams: a stream, then names and texts. Anybody may have written it.
+local function is_message(entry)
+    if type(entry) ~= 'table' or #entry < 3 or #entry > 100 or #entry % 2 == 0 then return false end
+    for _, part in ipairs(entry) do
+        if type(part) ~= 'string' then return false end
+    end
+    for _, stream in ipairs(KEYS) do
+        if stream == entry[1] then return true end
+    end
+    return false
+end
+
+-- A message that was passed on and waits is claimed under another name, as it has no id yet.
+local function take_over_claim(entry, id)
+    local task, held_as
+    for i = 2, #entry, 2 do
+        if entry[i] == 'id' then
+            task = entry[i + 1]
+        elseif entry[i] == 'held_as' then
+            held_as = entry[i + 1]
+        end
+    end
+    if not task or not held_as then return end
+    local key = claim_prefix .. task
+    if redis.pcall('GET', key) == held_as then redis.pcall('SET', key, id, 'XX', 'KEEPTTL') end
+end
+
 local function make_due(scheduled)
     local time = redis.call('TIME')
     local now_ms = time[1] * 1000 + math.floor(time[2] / 1000)
     local due = redis.call('ZRANGEBYSCORE', scheduled, '-inf', now_ms, 'LIMIT', 0, 200)
     for _, member in ipairs(due) do
         local readable, entry = pcall(cjson.decode, member)
-        if not readable or type(entry) ~= 'table' or #entry < 3 then
+        if not readable or not is_message(entry) then
             entry = {KEYS[1], 'raw', member}  -- its reader will find it malformed and bury it
         end
-        if failed(redis.pcall('XADD', entry[1], '*', unpack(entry, 2))) then break end
+        local id = redis.pcall('XADD', entry[1], '*', unpack(entry, 2))
+        if failed(id) then break end
+        take_over_claim(entry, id)
         redis.call('ZREM', scheduled, member)
     end
     local first = redis.call('ZRANGE', scheduled, 0, 0, 'WITHSCORES')
@@ -66,17 +95,15 @@ local function claim(id, task, ttl_s)
 end
 
 local function deliver(position, id, fields, deliveries, given_back)
-    local first, task, ttl_s = id, nil, nil
+    local task, ttl_s
     for i = 1, #fields, 2 do
         if fields[i] == 'id' then
             task = fields[i + 1]
-        elseif fields[i] == 'first' then
-            first = fields[i + 1]  -- the message was carried here: its claim is that of its first entry
         elseif fields[i] == 'claim' then
             ttl_s = tonumber(fields[i + 1])
         end
     end
-    local claimed = claim(first, task, ttl_s)
+    local claimed = claim(id, task, ttl_s)
     if claimed then
         local cancelled = task and redis.pcall('EXISTS', cancel_prefix .. task) == 1 and 1 or 0
         delivered[#delivered + 1] = {position, id, deliveries, claimed, cancelled, given_back, fields}

@@ -3,12 +3,13 @@
 --
 -- KEYS  the message's stream, the queue's scheduled messages, then for each lane, best first: its readers, its stream
 -- ARGV  group, consumer, id, the queue's stream, pause in ms (0: rather keep it), how long it may wait for somebody who
---       can run it in ms (-1: there is somebody), its deadline in ms
+--       can run it in ms (-1: there is somebody), its deadline in ms, claim prefix
 -- Reply 0 it is not the consumer's any more, 1 it has gone to a lane, 2 it waits, 3 it is still the consumer's
 
 local stream, scheduled = KEYS[1], KEYS[2]
 local group, consumer, id, home = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 local pause_ms, patience_ms, deadline_ms = tonumber(ARGV[5]), tonumber(ARGV[6]), tonumber(ARGV[7])
+local claim_prefix = ARGV[8]
 
 local held = redis.call('XPENDING', stream, group, id, id, 1, consumer)[1]
 local entry = held and redis.call('XRANGE', stream, id, id)[1]
@@ -24,7 +25,7 @@ end
 
 for i = 3, #KEYS, 2 do
     if redis.call('ZCOUNT', KEYS[i], now_ms, '+inf') > 0 then
-        redis.call('XADD', KEYS[i + 1], '*', unpack(kept))
+        move_claim(claim_prefix, kept, id, redis.call('XADD', KEYS[i + 1], '*', unpack(kept)))
         let_go()
         return 1
     end
@@ -36,6 +37,9 @@ if patience_ms >= 0 then
     kept[#kept + 1] = 'unserved'
     kept[#kept + 1] = string.format('%d', unserved_ms)
 end
+kept[#kept + 1] = 'held_as'
+kept[#kept + 1] = '@' .. id
+move_claim(claim_prefix, kept, id, '@' .. id)
 redis.call('ZADD', scheduled, now_ms + pause_ms, cjson.encode({home, unpack(kept)}))
 let_go()
 return 2

@@ -2,7 +2,7 @@
 -- there is left to it.
 --
 -- KEYS  the lane's readers, the lanes of its queue, then for each level the lane's stream and the queue's
--- ARGV  group, returned, lane, a consumer that reads it no more ('': none), how many messages at most
+-- ARGV  group, returned, lane, a consumer that reads it no more ('': none), how many messages at most, claim prefix
 -- Reply how many were sent home
 
 local group, returned, most = ARGV[1], ARGV[2], tonumber(ARGV[5])
@@ -13,7 +13,8 @@ if redis.call('ZCARD', KEYS[1]) > 0 then return 0 end
 local sent = 0
 
 local function send(stream, home, entry, deliveries)
-    redis.call('XADD', home, '*', unpack((carried(entry[1], entry[2], deliveries))))
+    local kept = carried(entry[1], entry[2], deliveries)
+    move_claim(ARGV[6], kept, entry[1], redis.call('XADD', home, '*', unpack(kept)))
     redis.pcall('XACK', stream, group, entry[1])
     redis.call('XDEL', stream, entry[1])
     sent = sent + 1

@@ -99,6 +99,7 @@ def _connected(url: str, limits: QueryLimits) -> psycopg.Connection[Any]:
 @contextmanager
 def _cancelled_after(timeout_s: float, connection: psycopg.Connection[Any]) -> Iterator[None]:
     """End what the server does for us after a time, also where the query has set its time limit off."""
+    # watched: in a child process of one call, whose cancelling may fail as it likes
     timer = threading.Timer(timeout_s, connection.cancel_safe)
     timer.start()
     try:

@@ -9,7 +9,6 @@ import psutil
 import pytest
 from fleets import asking, fleet_of
 from processes import WAIT_S, alive, ask_to_stop, replenish
-from stages import stage_of_its_own
 
 from toolfleet.connections import connect
 from toolfleet.orchestrator import Orchestrator
@@ -24,12 +23,6 @@ def fleet():
     options = ("--concurrency", str(CHILDREN))
     with fleet_of(*options, pools={"cpu": 1}, lease_s=3, heartbeat_s=HEARTBEAT_S) as running:
         yield running
-
-
-@pytest.fixture
-async def stage():
-    async with stage_of_its_own() as its_own:
-        yield its_own
 
 
 @pytest.fixture

@@ -7,7 +7,6 @@ import pytest
 from conversations import WrittenModel, rehearsed, requesting
 from fleets import fleet_of
 from processes import kill, replenish, worker_of
-from stages import stage_of_its_own
 
 from toolfleet.calls import FailureKind, Returned, Submitted
 from toolfleet.connections import connect_async
@@ -27,12 +26,6 @@ def fleet():
 async def rehearsal(fleet):
     async with rehearsed(fleet.settings) as orchestrator:
         yield orchestrator
-
-
-@pytest.fixture
-async def stage():
-    async with stage_of_its_own() as its_own:
-        yield its_own
 
 
 @pytest.fixture

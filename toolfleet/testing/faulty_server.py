@@ -14,6 +14,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
+from itertools import count
 from pathlib import Path
 from typing import Final, Literal, Self
 
@@ -26,6 +27,13 @@ from toolfleet.local.server_layout import Layout, choose_port, sockets_folder
 ANSWER_WITHIN_S: Final = 30.0
 POLL_S: Final = 0.01
 TMPFS_MB: Final = 64
+
+RECORD: Final = "appendonlydir"
+DUMP: Final = "dump.rdb"
+BASE: Final = "appendonly.aof.1.base.rdb"
+"""What a record begins with. One of nothing else is how a server is given an older dump."""
+
+NO_SUCH_SERVER: Final = ("127.0.0.1", "1")
 
 
 class FaultyServer:
@@ -40,6 +48,7 @@ class FaultyServer:
         self._small_disk = small_disk
         self._exit = ExitStack()
         self._process: subprocess.Popen[bytes] | None = None
+        self._kept = count()
 
     def __enter__(self) -> Self:
         """Start it in a temporary directory."""
@@ -101,6 +110,26 @@ class FaultyServer:
         time.sleep(down_s)
         self.start()
 
+    def keep(self, *, as_dump: bool = False) -> Path:
+        """Return a copy of what it has acknowledged so far: of its append-only file, or a dump. For `roll_back`."""
+        kept = self.directory / f"kept-{next(self._kept)}"
+        if not as_dump:
+            return Path(shutil.copytree(self._layout.directory / RECORD, kept))
+        with redis.Redis.from_url(self.url) as client:
+            client.save()
+        kept.mkdir()
+        (self._layout.directory / DUMP).rename(kept / BASE)
+        (kept / "appendonly.aof.manifest").write_text(f"file {BASE} seq 1 type b\n")
+        return kept
+
+    def roll_back(self, kept: Path) -> None:
+        """Kill it if it runs, and start it with what it had when `kept` was made: all since then is forgotten."""
+        self.kill()
+        record = self._layout.directory / RECORD
+        shutil.rmtree(record)
+        shutil.copytree(kept, record)
+        self.start()
+
     def answers(self) -> bool:
         """Return whether it takes commands."""
         with redis.Redis.from_url(self.url, socket_timeout=1.0) as client, suppress(redis.RedisError):
@@ -130,6 +159,16 @@ class FaultyServer:
                 yield
             finally:
                 client.config_set("maxmemory", 0)
+
+    @contextmanager
+    def read_only(self) -> Iterator[None]:
+        """A replica while inside, as after a failover that its clients have missed: every write is refused."""
+        with redis.Redis.from_url(self.url) as client:
+            client.replicaof(*NO_SUCH_SERVER)
+            try:
+                yield
+            finally:
+                client.replicaof("NO", "ONE")
 
     @contextmanager
     def full_disk(self) -> Iterator[None]:

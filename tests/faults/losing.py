@@ -26,6 +26,8 @@ from toolfleet.connections import connect_async
 from toolfleet.errors import ToolfleetError
 from toolfleet.local.worker_process import WorkerProcess
 from toolfleet.orchestrator import Orchestrator
+from toolfleet.orchestrator.errors import RunNotFound
+from toolfleet.orchestrator.run.value import Run
 from toolfleet.settings import new_secret
 from toolfleet.testing import FaultyServer, MortalFleet, Proxy
 
@@ -232,7 +234,7 @@ class Trial:
     async def _note(self) -> None:
         try:
             async with asyncio.timeout(ENDED_WITHIN_S):
-                run = await self.arena.load.orchestrator.wait(self.plan.run)
+                run = await self._ended()
         except TimeoutError:
             return  # unfinished
         except ToolfleetError as error:
@@ -240,6 +242,17 @@ class Trial:
                 ask.error = f"{type(error).__name__}: {error}"[:200]
             return
         note_run(run, self.asks)
+
+    async def _ended(self) -> Run:
+        """The run at its end; where the server has forgotten it, its owner has a while to write it again."""
+        give_up = time.monotonic() + FORGOTTEN_AFTER_S
+        while True:
+            try:
+                return await self.arena.load.orchestrator.wait(self.plan.run)
+            except RunNotFound:
+                if not self.loss.forgets or time.monotonic() > give_up:
+                    raise
+            await asyncio.sleep(0.1)  # nothing tells of a run that is not there
 
     async def _clean_up(self) -> None:
         self.release()

@@ -7,6 +7,7 @@ import os
 import signal
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractContextManager, suppress
+from pathlib import Path
 
 from tests.faults.arena import FAULTS, LEASE_S, Arena, Fault, Form
 from tests.faults.cells import Loss, Party, Stage, Way, stages
@@ -259,21 +260,22 @@ async def server_forgets_the_claims(trial: Trial) -> None:
         await asyncio.sleep(0.01)  # a queue's length tells of no event
     kept = await asyncio.to_thread(trial.server.keep)
     trial.crew.proxy.release()
-    await trial.stand()
-    async with trial.happening():
-        await asyncio.to_thread(trial.server.kill)
-        trial.release()
-        await asyncio.to_thread(trial.server.roll_back, kept)
+    await server_rolled_back(trial, kept)
 
 
 @loss("the server comes back with a dump from before the run", Party.SERVER, Way.ROLLED_BACK, forgets=True)
 async def server_forgets_the_run(trial: Trial) -> None:
     kept = await asyncio.to_thread(lambda: trial.server.keep(as_dump=True))
+    await server_rolled_back(trial, kept)
+
+
+async def server_rolled_back(trial: Trial, kept: Path) -> None:
+    """Have it come back older while workers hold the calls, with others that are free to take them once more."""
     await trial.stand()
+    await trial.relief()
     async with trial.happening():
-        await asyncio.to_thread(trial.server.kill)
-        trial.release()
         await asyncio.to_thread(trial.server.roll_back, kept)
+        await asyncio.sleep(BRIEFLY_S)
 
 
 async def stand_behind_a_proxy(trial: Trial) -> Proxy:

@@ -205,7 +205,8 @@ class Suffered:
 def _named(error: BaseException) -> str:
     while isinstance(error, ExceptionGroup):
         error = error.exceptions[0]
-    return f"{type(error).__name__}: {error}"[:300]
+    said = f"{type(error).__name__}: {error}"
+    return said if len(said) < 1200 else f"{said[:200]} … {said[-1000:]}"
 
 
 async def until(condition: Callable[[], Any], within_s: float = 60.0) -> float:

@@ -55,7 +55,8 @@ class Director:
 
     async def _hear(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with suppress(OSError):
-            stage, call_id, pid = json.loads(await reader.readline())
+            line = await reader.readline()
+            stage, call_id, pid = json.loads(line) if line else ("", "", 0)  # nothing from who was killed meanwhile
             if stage != self._stage or call_id not in self._awaited:
                 writer.close()
                 return

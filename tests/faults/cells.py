@@ -202,9 +202,11 @@ class Coverage:
             said.append(f"impossible: {reason} ({count} cells)")
         said += [f"impossible: {reason}" for reason in self.no_such_way.values() if reason]
         said += [f"never reached: {cell}" for cell in self.never_reached]
-        unchosen = dict.fromkeys((cell.loss, cell.stage) for cell in self.not_chosen)
+        unchosen: dict[str, dict[Stage, None]] = {}
+        for cell in self.not_chosen:
+            unchosen.setdefault(cell.loss, {})[cell.stage] = None
         if unchosen:
-            said.append("not chosen: " + ", ".join(f"{loss} ({stage})" for loss, stage in unchosen))
+            said.append("not chosen: " + "; ".join(f"{loss} {', '.join(at)}" for loss, at in unchosen.items()))
         return said
 
     def figures(self) -> dict[str, object]:

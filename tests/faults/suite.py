@@ -34,7 +34,8 @@ async def suffer_all(
             running = []
             for stand in {fault.stand: None for fault in faults}:
                 left = [fault for fault in faults if fault.stand == stand]
-                for lane in range(min(lanes, len(left))):
+                # The matrix has many workers and runs beside the rest anyway: one lane of it is enough.
+                for lane in range(min(1 if stand in ARENAS else lanes, len(left))):
                     ledger = Path(folder, f"{stand} {lane}")
                     running.append(group.create_task(take_turns(left, stand, ledger, form, seed, tell, turn)))
         # Judged once more, now that everything has ended: an effect that came late counts too.

@@ -340,6 +340,14 @@ def _introduction() -> bytes:
     return json.dumps(seen).encode() + b"\n"
 
 
+@tool(queue="cpu")
+def note_and_leave(file: str, mark: str) -> None:
+    """Have an effect, and end the process at once."""
+    with Path(file).open("a") as noted:
+        noted.write(f"{mark}\n")
+    os._exit(1)
+
+
 @tool(read_only=True)
 async def overhear(history: CallHistory) -> list[str]:
     """What was said so far."""

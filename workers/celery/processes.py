@@ -6,6 +6,8 @@ they are in a child's pipe and will run there: a call with an effect would have 
 
 from __future__ import annotations
 
+from typing import Any
+
 from celery.concurrency.asynpool import AsynPool
 from celery.concurrency.prefork import TaskPool
 
@@ -24,6 +26,14 @@ class KeepingPool(AsynPool):  # type: ignore[misc]  # celery ships no types
         finally:
             for job in given:
                 job._accepted = bool(job._worker_pid)  # its word may have come meanwhile
+
+    def on_job_process_down(self, job: Any, pid_gone: int) -> None:
+        """Take back a call whose child is gone, unless the child has said that it began."""
+        child = job._write_to
+        if child is not None and not job._accepted and not child._is_alive():
+            # It may have ended just now, while another lost child was looked after: its word is still in its pipe.
+            self.process_flush_queues(child)
+        super().on_job_process_down(job, pid_gone)
 
 
 class ProcessPool(TaskPool):  # type: ignore[misc]  # celery ships no types

@@ -201,9 +201,8 @@ def test_a_model_that_cannot_be_reached(fleet: Terminal) -> None:
 
 
 def test_a_run_that_fails_is_still_one_json_document(fleet: Terminal) -> None:
-    words = ("run", "call sum {}", "--json", "--timeout", "0.1")
     variables = {"OPENAI_BASE_URL": "not-a-url", "OPENAI_API_KEY": "k", "OPENAI_MODEL": "m"}
-    failed = fleet.run(*words, **variables)
+    failed = fleet.run("run", "call sum {}", "--json", **variables)
     assert json.loads(failed.out)["state"] == "failed"
     assert "correct base_url" in failed.complaint()
 

@@ -1,7 +1,7 @@
 """`python -m tests.faults`: kill things, and see whether the promises hold.
 
-Prints a table; its last line is `calls=N lost=N duplicated=N mispaired=N unfinished=N`, and the exit status says
-whether all but the first are zero.
+Prints a table, and what was covered of the matrix of losses; the last line is `calls=N lost=N duplicated=N mispaired=N
+unfinished=N`, and the exit status says whether all but the first are zero.
 """
 
 from __future__ import annotations
@@ -17,13 +17,15 @@ from rich.console import Console
 from rich.table import Table
 
 from tests.faults.arena import FAULTS, LEASE_S, Form, Suffered
+from tests.faults.cells import Cell, coverage
 from tests.faults.judge import Tally
-from tests.faults.suite import chosen, suffer
+from tests.faults.of_losses import LOSSES
+from tests.faults.suite import chosen, of_today, suffer
 from toolfleet.logs import configure_logs
 
 RECOVERY_MARGIN_S = 5.0
 
-COLUMNS = ("injected", "calls", "lost", "duplicated", "wrong", "in doubt", "recovery")
+COLUMNS = ("injected", "calls", "lost", "duplicated", "wrong", "in doubt", "not promised", "recovery")
 
 console = Console(stderr=True, highlight=False)
 
@@ -34,6 +36,9 @@ def main(
     short: Annotated[bool, typer.Option("--short", help="A round of under ten minutes.")] = False,
     once: Annotated[bool, typer.Option("--once", help="Each fault once, as in the test suite.")] = False,
     lanes: Annotated[int, typer.Option(min=1, help="Faults at the same time, each on a fleet of its own.")] = 1,
+    turn: Annotated[
+        int | None, typer.Option(min=0, help="Which part of the matrix a short form takes; today's, if not given.")
+    ] = None,
     seed: Annotated[str, typer.Option(help="What chance is made of.")] = "toolfleet",
     as_json: Annotated[Path | None, typer.Option("--json", help="Write the figures to this file, too.")] = None,
     listing: Annotated[bool, typer.Option("--list", help="Only say what there is.")] = False,
@@ -45,18 +50,29 @@ def main(
         return
     configure_logs("error")
     form = Form.ONCE if once else Form.SHORT if short else Form.LONG
-    all_suffered = suffer(chosen(only or []), form, seed, tell, lanes)
+    turn = of_today() if turn is None else turn
+    all_suffered = suffer(chosen(only or [], form, turn), form, seed, tell, lanes, turn)
     tallies = {each.fault.name: each.tally() for each in all_suffered}
     Console(width=None if sys.stdout.isatty() else 150).print(table(all_suffered, tallies))
     total = sum(tallies.values(), Tally())
     for name, tally in tallies.items():
         for note in tally.notes:
             typer.echo(f"{name}: {note}")
+    covered = coverage(LOSSES.values(), stood(all_suffered))
+    for line in covered.lines() if covered.reached or covered.never_reached else ():
+        typer.echo(line)
     if as_json is not None:
         figures = {each.fault.name: asdict(tallies[each.fault.name]) | {"s": each.seconds} for each in all_suffered}
-        as_json.write_text(json.dumps({"form": form, "seed": seed, "lease_s": LEASE_S, "faults": figures}, indent=1))
+        about = {"form": form, "seed": seed, "turn": turn, "lease_s": LEASE_S}
+        as_json.write_text(json.dumps({**about, "faults": figures, "matrix": covered.figures()}, indent=1))
     typer.echo(total.last_line())
     raise typer.Exit(0 if total.is_clean else 1)
+
+
+def stood(all_suffered: list[Suffered]) -> list[tuple[Cell, bool]]:
+    """The cells that were tried, and whether their calls stood there."""
+    asks = [ask for each in all_suffered for ask in each.load.asks]
+    return [(ask.cell, ask.stood) for ask in asks if ask.cell]
 
 
 def tell(suffered: Suffered) -> None:
@@ -82,7 +98,15 @@ def table(all_suffered: list[Suffered], tallies: dict[str, Tally]) -> Table:
 
 def cells(tally: Tally) -> list[str]:
     late = " !" if tally.recovery_s > LEASE_S + RECOVERY_MARGIN_S else ""
-    counts = (tally.injected, tally.calls, tally.lost, tally.duplicated, tally.mispaired, tally.in_doubt)
+    counts = (
+        tally.injected,
+        tally.calls,
+        tally.lost,
+        tally.duplicated,
+        tally.mispaired,
+        tally.in_doubt,
+        tally.not_promised,
+    )
     return [*map(str, counts), f"{tally.recovery_s:.1f} s{late}"]
 
 

@@ -6,7 +6,7 @@ import asyncio
 import os
 import random
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -73,6 +73,11 @@ def fault(
 class Arena:
     """The surroundings of faults, shared by all that leave them in order."""
 
+    queues: Sequence[str] = ("io", "cpu")
+
+    turn = 0
+    """Which part of the matrix comes first: forms that do not reach all of it come to each part in time."""
+
     def __init__(self, server: FaultyServer, fleet: MortalFleet, ledger: Path, form: Form, seed: str) -> None:
         self.server = server
         self.fleet = fleet
@@ -114,7 +119,7 @@ class Arena:
         self.injections: list[Injection] = []
         self.notes: list[str] = []
         began_s = time.monotonic()
-        await self.replenish(io=1, cpu=1)
+        await self.prepare()
         async with Orchestrator(settings=self.settings) as orchestrator:
             self.load = Load(orchestrator, self.rng)
             try:
@@ -123,6 +128,10 @@ class Arena:
             except (ExceptionGroup, OSError, RuntimeError, ToolfleetError, redis.RedisError) as error:
                 self.notes.append(f"the fault could not be made to happen: {_named(error)}")
         return Suffered(fault, self.load, self.injections, self.notes, self.ledger, time.monotonic() - began_s)
+
+    async def prepare(self) -> None:
+        """Put it in order for the next fault."""
+        await self.replenish(io=1, cpu=1)
 
     async def replenish(self, **pools: int) -> None:
         """So many live workers of each pool."""
@@ -159,7 +168,7 @@ class Arena:
         """Until no message is queued or held: what a late worker might still do has been done."""
         give_up = time.monotonic() + QUIET_WITHIN_S
         keys = self.settings.keys
-        streams = [keys.queue(queue, level) for queue in ("io", "cpu") for level in (0, 3, 6)]
+        streams = [keys.queue(queue, level) for queue in self.queues for level in (0, 3, 6)]
         async with connect_async(self.settings) as client:
             while time.monotonic() < give_up:
                 left = sum([await client.xlen(stream) for stream in streams])
@@ -196,7 +205,8 @@ class Suffered:
 def _named(error: BaseException) -> str:
     while isinstance(error, ExceptionGroup):
         error = error.exceptions[0]
-    return f"{type(error).__name__}: {error}"[:300]
+    said = f"{type(error).__name__}: {error}"
+    return said if len(said) < 1200 else f"{said[:200]} … {said[-1000:]}"
 
 
 async def until(condition: Callable[[], Any], within_s: float = 60.0) -> float:

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tests.faults.cells import Cell
 from toolfleet.calls import Failed, Returned, ToolResult
 
 RETURNED = "returned"
@@ -17,6 +18,7 @@ BURIED = "buried"
 """The message went to the dead letters, and no result was promised."""
 
 IN_DOUBT = "in_doubt"
+EXPIRED = "expired"
 
 UNASKED = "unasked"
 """No worker was asked, for want of one that has the tool."""
@@ -43,6 +45,12 @@ class Ask:
     """What the conversation was given, where there is one."""
     error: str = ""
     """Why nobody answered, where it is known."""
+    cell: Cell | None = None
+    """Its place in the matrix of losses; its tool writes when it is done, too."""
+    stood: bool = False
+    """Whether it stood where its cell says when the loss came."""
+    forgotten: bool = False
+    """Whether the server has forgotten something of it, so that its effect may happen twice, as is documented."""
 
     def answer(self, result: ToolResult, now_s: float) -> None:
         """A terminal result has come."""
@@ -81,6 +89,8 @@ class Tally:
     mispaired: int = 0
     unfinished: int = 0
     in_doubt: int = 0
+    not_promised: int = 0
+    """Effects that happened twice, or answers that never came, where the documentation promises no better."""
     injected: int = 0
     recovery_s: float = 0.0
     notes: list[str] = field(default_factory=list)
@@ -97,6 +107,7 @@ class Tally:
             mispaired=self.mispaired + other.mispaired,
             unfinished=self.unfinished + other.unfinished,
             in_doubt=self.in_doubt + other.in_doubt,
+            not_promised=self.not_promised + other.not_promised,
             injected=self.injected + other.injected,
             recovery_s=max(self.recovery_s, other.recovery_s),
             notes=self.notes + other.notes,
@@ -107,6 +118,11 @@ class Tally:
             f"calls={self.calls} lost={self.lost} duplicated={self.duplicated} "
             f"mispaired={self.mispaired} unfinished={self.unfinished}"
         )
+
+
+def done_mark(nonce: str) -> str:
+    """How the ledger says that a tool of the matrix has done its work."""
+    return f"done:{nonce}"
 
 
 def entries_of(ledger: Path) -> dict[str, list[str]]:
@@ -128,11 +144,12 @@ def judge(
         tally.calls += 1
         tally.in_doubt += ask.outcome == IN_DOUBT
         effects = entries.get(ask.nonce, [])
+        tally.not_promised += _not_promised(ask, effects)
         for count, reason in (
             ("unfinished", _unfinished(ask)),
             ("lost", _lost(ask, effects)),
             ("duplicated", _duplicated(ask, effects)),
-            ("mispaired", _mispaired(ask, effects)),
+            ("mispaired", _mispaired(ask, effects) or _untrue(ask, entries)),
         ):
             if reason:
                 setattr(tally, count, getattr(tally, count) + 1)
@@ -165,8 +182,18 @@ def _lost(ask: Ask, effects: list[str]) -> str:
 def _duplicated(ask: Ask, effects: list[str]) -> str:
     if BURIED in ask.expects and effects and RETURNED not in ask.expects:
         return f"{ask.tool} ran though nobody signed for it"
-    if ask.once and len(effects) > 1:
+    if ask.once and len(effects) > 1 and not ask.forgotten:
         return f"{ask.tool} had its effect {len(effects)} times"
+    return ""
+
+
+def _not_promised(ask: Ask, effects: list[str]) -> bool:
+    return ask.forgotten and (ask.outcome == EXPIRED or (ask.once and len(effects) > 1))
+
+
+def _untrue(ask: Ask, entries: dict[str, list[str]]) -> str:
+    if ask.cell and ask.outcome == RETURNED and done_mark(ask.nonce) not in entries:
+        return f"{ask.tool} was told as done, and was not"
     return ""
 
 
@@ -179,6 +206,6 @@ def _mispaired(ask: Ask, effects: list[str]) -> str:
         return f"the message for {ask.tool} was {ask.message[:60]!r}"
     if ask.call_id and any(call_id != ask.call_id for call_id in effects):
         return f"{ask.tool} ran under another call's id"
-    if ask.outcome == "expired" and "no effect" in ask.content and effects:
+    if ask.outcome == EXPIRED and "no effect" in ask.content and effects:
         return f"{ask.tool} was said to have had no effect, and had one"
     return ""

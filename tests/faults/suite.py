@@ -4,18 +4,29 @@ from __future__ import annotations
 
 import asyncio
 import tempfile
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from tests.faults import of_envelopes, of_models, of_orchestrators, of_the_server, of_tools, of_workers
+from tests.faults import of_envelopes, of_losses, of_models, of_orchestrators, of_the_server, of_tools, of_workers
 from tests.faults.arena import FAULTS, Arena, Fault, Form, Suffered
+from tests.faults.losing import LossArena
 
-KINDS = (of_workers, of_orchestrators, of_the_server, of_tools, of_models, of_envelopes)
+KINDS = (of_workers, of_orchestrators, of_the_server, of_tools, of_models, of_envelopes, of_losses)
 """In the order of the report. Importing them has entered their faults."""
+
+FAULTS_OF_THE_MATRIX = [name for name, fault in FAULTS.items() if fault.stand == of_losses.STAND]
+PARTS = 5
+"""The tests take one of so many parts of the matrix, another one each day."""
+
+SECONDS_OF_A_DAY = 86_400
+
+ARENAS: dict[str, type[Arena]] = {of_losses.STAND: LossArena}
+"""Where the faults of a stand happen, if not in an ordinary arena."""
 
 
 async def suffer_all(
-    faults: Sequence[Fault], form: Form, seed: str, tell: Callable[[Suffered], object], lanes: int
+    faults: Sequence[Fault], form: Form, seed: str, tell: Callable[[Suffered], object], lanes: int, turn: int
 ) -> list[Suffered]:
     """Let the faults happen, on so many stands of a kind at the same time, and `tell` of each when it is over."""
     with tempfile.TemporaryDirectory(prefix="toolfleet-") as folder:
@@ -23,21 +34,29 @@ async def suffer_all(
             running = []
             for stand in {fault.stand: None for fault in faults}:
                 left = [fault for fault in faults if fault.stand == stand]
-                for lane in range(min(lanes, len(left))):
+                # The matrix has many workers and runs beside the rest anyway: one lane of it is enough.
+                for lane in range(min(1 if stand in ARENAS else lanes, len(left))):
                     ledger = Path(folder, f"{stand} {lane}")
-                    running.append(group.create_task(take_turns(left, stand, ledger, form, seed, tell)))
+                    running.append(group.create_task(take_turns(left, stand, ledger, form, seed, tell, turn)))
         # Judged once more, now that everything has ended: an effect that came late counts too.
         suffered = {each.fault.name: each.at_last() for lane in running for each in lane.result()}
     return [suffered[fault.name] for fault in faults]
 
 
 async def take_turns(
-    left: list[Fault], stand: str, ledger: Path, form: Form, seed: str, tell: Callable[[Suffered], object]
+    left: list[Fault],
+    stand: str,
+    ledger: Path,
+    form: Form,
+    seed: str,
+    tell: Callable[[Suffered], object],
+    turn: int,
 ) -> list[Suffered]:
     """One lane: the next fault that is left, until none is."""
     suffered: list[Suffered] = []
     while left:
-        async with Arena.open(stand, ledger, form, seed) as arena:
+        async with ARENAS.get(stand, Arena).open(stand, ledger, form, seed) as arena:
+            arena.turn = turn
             while left:
                 suffered.append(await arena.suffer(left.pop(0)))
                 tell(suffered[-1])
@@ -46,15 +65,29 @@ async def take_turns(
     return suffered
 
 
-def chosen(only: Sequence[str]) -> list[Fault]:
-    """The faults of these names, or all. Raises KeyError."""
+def chosen(only: Sequence[str], form: Form, turn: int = 0) -> list[Fault]:
+    """The faults of these names, or all; of the matrix, where each is to happen once, a part. Raises KeyError."""
     if only:
         return [FAULTS[name] for name in only]
-    return [fault for kind in KINDS for fault in FAULTS.values() if fault.inject.__module__ == kind.__name__]
+    everything = [fault for kind in KINDS for fault in FAULTS.values() if fault.inject.__module__ == kind.__name__]
+    if form is not Form.ONCE:
+        return everything
+    left_out = set(FAULTS_OF_THE_MATRIX) - set(FAULTS_OF_THE_MATRIX[turn % PARTS :: PARTS])
+    return [fault for fault in everything if fault.name not in left_out]
+
+
+def of_today() -> int:
+    """A number that is another one each day, and the same for everybody."""
+    return int(time.time() // SECONDS_OF_A_DAY)
 
 
 def suffer(
-    faults: Sequence[Fault], form: Form, seed: str, tell: Callable[[Suffered], object], lanes: int = 1
+    faults: Sequence[Fault],
+    form: Form,
+    seed: str,
+    tell: Callable[[Suffered], object],
+    lanes: int = 1,
+    turn: int = 0,
 ) -> list[Suffered]:
     """The same, for those without an event loop."""
-    return asyncio.run(suffer_all(faults, form, seed, tell, lanes))
+    return asyncio.run(suffer_all(faults, form, seed, tell, lanes, turn))

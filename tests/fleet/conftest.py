@@ -1,10 +1,11 @@
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
 
 import pytest
 from fleets import asking, fleet_of
+from stages import Stage, stage_of_its_own
 
 from toolfleet.local.fleet import LocalFleet
 from toolfleet.orchestrator import Orchestrator
@@ -17,9 +18,15 @@ def fleet() -> Iterator[LocalFleet]:
 
 
 @pytest.fixture
-async def orchestrator(fleet: LocalFleet):
+async def orchestrator(fleet: LocalFleet) -> AsyncIterator[Orchestrator]:
     async with Orchestrator(settings=fleet.settings) as running:
         yield running
+
+
+@pytest.fixture
+async def stage() -> AsyncIterator[Stage]:
+    async with stage_of_its_own() as its_own:
+        yield its_own
 
 
 @pytest.fixture

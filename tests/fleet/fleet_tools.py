@@ -300,12 +300,6 @@ def play_long_in_process(stage: str) -> Any:
     return _play_blocking(stage)
 
 
-@tool(read_only=True, long_running=True)
-async def fail_slowly() -> None:
-    """Come to nothing."""
-    raise ToolError("no luck")
-
-
 async def _play(stage: str) -> Any:
     reader, writer = await asyncio.open_unix_connection(stage)
     try:
@@ -315,6 +309,8 @@ async def _play(stage: str) -> Any:
             if "return" in order:
                 writer.write(b"returned")
                 return order["return"]
+            if "fail" in order:
+                raise ToolError(order["fail"])
             current_context().progress(*order["progress"])
         raise ConnectionError("the stage is gone")
     except asyncio.CancelledError:
@@ -342,6 +338,14 @@ def _introduction() -> bytes:
     context = current_context()
     seen = {"pid": os.getpid(), "call_id": context.call_id, "attempt": context.attempt}
     return json.dumps(seen).encode() + b"\n"
+
+
+@tool(queue="cpu")
+def note_and_leave(file: str, mark: str) -> None:
+    """Have an effect, and end the process at once."""
+    with Path(file).open("a") as noted:
+        noted.write(f"{mark}\n")
+    os._exit(1)
 
 
 @tool(read_only=True)

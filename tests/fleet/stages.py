@@ -32,6 +32,10 @@ class Actor:
     def returns(self, value: Any = "done") -> None:
         self._direct({"return": value})
 
+    def fails(self, reason: str) -> None:
+        """With a ToolError, where the tool is a coroutine."""
+        self._direct({"fail": reason})
+
     def progresses(self, fraction: float, message: str) -> None:
         self._direct({"progress": [fraction, message]})
 

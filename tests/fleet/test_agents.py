@@ -8,7 +8,6 @@ import pytest
 from conversations import WrittenModel
 from fleets import fleet_of
 from pydantic import BaseModel
-from stages import stage_of_its_own
 
 from toolfleet.calls import FailureKind, ToolCall
 from toolfleet.errors import DuplicateTool
@@ -41,12 +40,6 @@ def fleet():
 async def model():
     async with RehearsalServer() as server:
         yield server
-
-
-@pytest.fixture
-async def stage():
-    async with stage_of_its_own() as its_own:
-        yield its_own
 
 
 @pytest.fixture

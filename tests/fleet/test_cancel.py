@@ -8,7 +8,6 @@ import psutil
 import pytest
 from fleets import asking, fleet_of
 from processes import alive, kill, replenish, until_gone
-from stages import stage_of_its_own
 
 from toolfleet.broker import celery_app
 from toolfleet.connections import connect_async
@@ -21,12 +20,6 @@ from toolfleet.streams import Priority
 def fleet():
     with fleet_of(pools={"io": 1, "cpu": 1}) as running:
         yield running
-
-
-@pytest.fixture
-async def stage():
-    async with stage_of_its_own() as its_own:
-        yield its_own
 
 
 @pytest.fixture

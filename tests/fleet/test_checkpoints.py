@@ -7,7 +7,6 @@ import pytest
 from fleets import HERE
 from post import Post
 from processes import ask_to_stop, kill, replenish, worker_of
-from stages import stage_of_its_own
 
 from toolfleet.local.fleet import LocalFleet
 
@@ -21,12 +20,6 @@ def fleet():
         ["effect_tools"], pools=POOLS, environment=HERE, lease_s=3.0, heartbeat_s=0.5, shutdown_grace_s=0.2
     ) as running:
         yield running
-
-
-@pytest.fixture
-async def stage():
-    async with stage_of_its_own() as its_own:
-        yield its_own
 
 
 @pytest.fixture

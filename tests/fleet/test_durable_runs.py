@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 from conversations import rehearsed
 from fleets import fleet_of
-from stages import stage_of_its_own
 
 from toolfleet.calls import FailureKind, Returned
 from toolfleet.connections import connect_async
@@ -31,12 +30,6 @@ WAIT_S = 30
 def fleet():
     with fleet_of(pools={"io": 1, "long": 1}, lease_s=2, heartbeat_s=0.3) as running:
         yield running
-
-
-@pytest.fixture
-async def stage():
-    async with stage_of_its_own() as its_own:
-        yield its_own
 
 
 @pytest.fixture

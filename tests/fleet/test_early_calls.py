@@ -6,7 +6,6 @@ import json
 import pytest
 from conversations import requesting
 from fleets import fleet_of
-from stages import stage_of_its_own
 
 from toolfleet.messages import AssistantMessage, ToolMessage, Usage
 from toolfleet.orchestrator import Orchestrator
@@ -21,12 +20,6 @@ WAIT_S = 30
 def fleet():
     with fleet_of(pools={"io": 1}, lease_s=2, heartbeat_s=0.3) as running:
         yield running
-
-
-@pytest.fixture
-async def stage():
-    async with stage_of_its_own() as its_own:
-        yield its_own
 
 
 class SlowWriter:

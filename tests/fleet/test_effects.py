@@ -7,7 +7,6 @@ import time
 import pytest
 from fleets import asking, fleet_of
 from processes import alive, kill, lines, replenish, until_gone, worker_of
-from stages import stage_of_its_own
 
 from toolfleet.connections import connect_async
 from toolfleet.orchestrator import Orchestrator
@@ -31,12 +30,6 @@ def two_workers(fleet):
 async def orchestrator(two_workers):
     async with Orchestrator(settings=two_workers.settings) as running:
         yield running
-
-
-@pytest.fixture
-async def stage():
-    async with stage_of_its_own() as its_own:
-        yield its_own
 
 
 @pytest.fixture

@@ -13,7 +13,6 @@ from conversations import WrittenModel, requesting
 from fleets import fleet_of
 from stages import stage_of_its_own
 
-from tests.older_server import older_server
 from toolfleet.connections import connect_async
 from toolfleet.messages import AssistantMessage, ToolMessage
 from toolfleet.orchestrator import Orchestrator
@@ -21,15 +20,31 @@ from toolfleet.orchestrator.models import REHEARSAL_MODEL, OpenAIChat, Rehearsal
 from toolfleet.orchestrator.run.events import Approval
 from toolfleet.orchestrator.run.states import State
 from toolfleet.orchestrator.store.run_store import RunStore
+from toolfleet.testing import FaultyServer
 from toolfleet.wire import Seal
 
 WAIT_S = 60
 
 
+class Forgetful:
+    """A server that comes back with what it held at an earlier moment: from a dump, or from its append-only file."""
+
+    def __init__(self, server, *, as_dump):
+        self.url = server.url
+        self._server = server
+        self._as_dump = as_dump
+
+    def remember(self):
+        self._kept = self._server.keep(as_dump=self._as_dump)
+
+    def come_back_older(self):
+        self._server.roll_back(self._kept)
+
+
 @pytest.fixture(scope="module", params=["snapshot", "log"])
 def server(request):
-    with older_server(request.param) as running:
-        yield running
+    with FaultyServer() as running:
+        yield Forgetful(running, as_dump=request.param == "snapshot")
 
 
 @pytest.fixture(scope="module")

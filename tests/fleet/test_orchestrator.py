@@ -6,7 +6,6 @@ import json
 import pytest
 from conversations import WrittenModel, rehearsed, requesting
 from fleets import asking, fleet_of
-from stages import stage_of_its_own
 
 from toolfleet.calls import Failed, FailureKind, Returned
 from toolfleet.connections import connect_async
@@ -37,12 +36,6 @@ async def rehearsal(fleet):
 async def store(fleet):
     async with connect_async(fleet.settings) as client:
         yield RunStore(client, fleet.settings, Seal(fleet.settings))
-
-
-@pytest.fixture
-async def stage():
-    async with stage_of_its_own() as its_own:
-        yield its_own
 
 
 def contents(run):

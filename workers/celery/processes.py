@@ -60,6 +60,14 @@ class KeepingPool(AsynPool):  # type: ignore[misc]  # celery ships no types
 
         self.on_timeout_cancel = cancel_and_drop
 
+    def on_job_process_down(self, job: Any, pid_gone: int) -> None:
+        """Take back a call whose child is gone, unless the child has said that it began."""
+        child = job._write_to
+        if child is not None and not job._accepted and not child._is_alive():
+            # It may have ended just now, while another lost child was looked after: its word is still in its pipe.
+            self.process_flush_queues(child)
+        super().on_job_process_down(job, pid_gone)
+
 
 class ProcessPool(TaskPool):  # type: ignore[misc]  # celery ships no types
     """Performs each call in a process of its own, which can be killed."""

@@ -1,0 +1,72 @@
+"""What the ledger says against what was told: each lie is found, and what is documented is counted apart."""
+
+import pytest
+
+from tests.faults.cells import Cell, Stage
+from tests.faults.judge import EXPIRED, IN_DOUBT, RETURNED, Ask, done_mark, judge
+from toolfleet.calls import Effect
+
+NONCE = "n1"
+BEGUN = {NONCE: ["call"]}
+BEGUN_TWICE = {NONCE: ["call", "call"]}
+DONE = {done_mark(NONCE): ["call"]}
+
+
+def tally_of(entries, *, outcome=RETURNED, once=True, expects=(RETURNED, IN_DOUBT), content=NONCE, **about):
+    ask = Ask(
+        nonce=NONCE,
+        tool="pay",
+        arguments="{}",
+        once=once,
+        expects=frozenset(expects),
+        cell=Cell("server_killed", "io", Effect.ONCE, Stage.BEGUN),
+        **about,
+    )
+    ask.call_id, ask.outcome, ask.content = "call", outcome, content
+    return judge([ask], entries, [])
+
+
+def test_a_call_that_began_once_and_is_told_as_done_is_clean():
+    assert tally_of(BEGUN | DONE).is_clean
+
+
+def test_a_call_in_doubt_that_never_began_is_clean():
+    tally = tally_of({}, outcome=IN_DOUBT)
+    assert tally.is_clean
+    assert tally.in_doubt == 1
+
+
+@pytest.mark.parametrize(
+    ("entries", "told", "counts"),
+    [
+        (BEGUN, {}, {"mispaired": 1}),
+        ({}, {}, {"lost": 1, "mispaired": 1}),
+        (BEGUN_TWICE | DONE, {}, {"duplicated": 1}),
+        (BEGUN_TWICE, {"outcome": IN_DOUBT}, {"duplicated": 1}),
+        (BEGUN | DONE, {"content": "n2"}, {"mispaired": 1}),
+        (BEGUN | DONE, {"outcome": "cancelled"}, {"lost": 1}),
+        (BEGUN | DONE, {"outcome": IN_DOUBT, "expects": [RETURNED]}, {"lost": 1}),
+        (
+            BEGUN,
+            {"outcome": EXPIRED, "content": "it has had no effect", "forgotten": True},
+            {"lost": 1, "mispaired": 1},
+        ),
+        (BEGUN, {"outcome": ""}, {"unfinished": 1}),
+    ],
+)
+def test_what_is_told_against_the_ledger_is_counted(entries, told, counts):
+    tally = tally_of(entries, **told)
+    found = {name: getattr(tally, name) for name in ("lost", "duplicated", "mispaired", "unfinished")}
+    assert {name: count for name, count in found.items() if count} == counts
+    assert not tally.is_clean
+
+
+def test_a_second_effect_of_what_the_server_forgot_is_counted_as_not_promised():
+    tally = tally_of(BEGUN_TWICE | DONE, forgotten=True)
+    assert tally.is_clean
+    assert tally.not_promised == 1
+
+
+def test_what_may_be_repeated_and_was_is_clean():
+    tally = tally_of(BEGUN_TWICE | DONE, once=False, forgotten=True)
+    assert (tally.is_clean, tally.not_promised) == (True, 0)

@@ -112,10 +112,10 @@ class RunControl:
         """End a run now, and cancel what is under way for it. Raises RunNotOpen, RunNotFound."""
         return await self.ending.cancel(run_id, reason)
 
-    async def resume(self, run_id: str, messages: str | Sequence[Message]) -> Run:
+    async def resume(self, run_id: str, messages: str | Sequence[Message], subject: str | None) -> Run:
         """Let a run that has ended go on. Raises RunNotOpen, RunNotFound."""
         added = conversation(messages) if messages else ()
-        return await write_from_outside(self.store, run_id, RunResumed(messages=added))
+        return await write_from_outside(self.store, run_id, RunResumed(messages=added, subject=subject))
 
     async def approve(self, call_id: str, approval: Approval) -> Run:
         """Decide about a call. Raises RunNotOpen for one that does not wait for approval, RunNotFound."""

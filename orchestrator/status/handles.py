@@ -116,6 +116,7 @@ class Handles:
         queue: str,
         priority: Priority = Priority.NORMAL,
         principal: str = "",
+        subject: str = "",
         asked: SingleCall | None = None,
     ) -> Submitted:
         """A handle for a call that goes on by itself: the one it has, or a new one, its record written first.
@@ -133,6 +134,7 @@ class Handles:
                 submitted_unix_s=time.time(),
                 queue=queue,
                 principal=principal,
+                subject=subject,
                 priority=int(priority),
                 asked=asked,
             )

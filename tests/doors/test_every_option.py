@@ -95,7 +95,7 @@ def test_every_option_is_given_in_this_file_and_none_by_its_default() -> None:
     assert GIVEN.keys() == AskedTerms.model_fields.keys()
     nothing = RunTerms()
     assert [name for name in GIVEN if getattr(EXPECTED, name) == getattr(nothing, name)] == []
-    assert RunTerms.model_fields.keys() - GIVEN.keys() == {"tenant"}
+    assert RunTerms.model_fields.keys() - GIVEN.keys() == {"tenant", "subject"}
 
 
 def test_the_keywords_of_python_are_the_terms_and_two_more() -> None:
@@ -110,7 +110,8 @@ def test_the_http_doors_document_every_option() -> None:
     for request in ("ChatRequest", "ResponseRequest"):
         assert "AskedTerms" in json.dumps(schemas[request]["properties"]["toolfleet"])
     assert schemas["AskedTerms"]["properties"].keys() == GIVEN.keys()
-    assert "tenant" not in schemas["RunRequest"]["properties"], "a client's tenant is its key's"
+    said_by_the_key = {"tenant", "subject"}
+    assert not said_by_the_key & schemas["RunRequest"]["properties"].keys()
 
 
 def test_lines_of_a_batch_take_every_option() -> None:
@@ -221,6 +222,7 @@ def words_for(folder: Path) -> list[str]:
         "output_schema": "schema.json",
         "client_tools": "mine.json",
         "tenant": "acme",
+        "subject": "ada",
     }
     words: list[str] = []
     for term, option in OPTION_OF.items():
@@ -237,7 +239,7 @@ async def test_a_run_of_the_command_is_stored_with_every_option(fleet: LocalFlee
     )
     assert ended.code == 0, ended
     run = await stored(fleet.settings, ended.out.strip())
-    assert run.terms == RunTerms.of({**GIVEN, "tenant": "acme"})
+    assert run.terms == RunTerms.of({**GIVEN, "tenant": "acme", "subject": "ada"})
 
 
 async def test_the_options_of_a_batch_are_those_of_its_runs(
@@ -252,7 +254,8 @@ async def test_the_options_of_a_batch_are_those_of_its_runs(
     await asyncio.to_thread(terminal.run, "batch", "in.jsonl", "out.jsonl", "--batch-id", "words", *words)
     [line] = map(json.loads, (tmp_path / "out.jsonl").read_text().splitlines())
     run = await stored(fleet.settings, line["run_id"])
-    assert run.terms == RunTerms.of({**GIVEN, "interceptors": None, "tenant": "acme", "max_turns": 5})
+    whose = {"tenant": "acme", "subject": "ada"}
+    assert run.terms == RunTerms.of({**GIVEN, **whose, "interceptors": None, "max_turns": 5})
 
 
 # --- what they do, and what cannot be meant -------------------------------------------------------------------------

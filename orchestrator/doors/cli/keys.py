@@ -44,6 +44,9 @@ def add(
     name: Annotated[str, typer.Argument(help="What it is for; shown in lists.")] = "",
     *,
     tenant: Annotated[str, typer.Option(help="Whose runs and handles it sees; keys without one share theirs.")] = "",
+    subject: Annotated[
+        str, typer.Option(help="Who asks with it, as tools read it: `ctx.subject`; otherwise the key's id.")
+    ] = "",
     scopes: Annotated[
         list[Scope] | None,
         typer.Option("--scope", help="read: look; run: also begin and call (the default); admin: also metrics."),
@@ -64,6 +67,7 @@ def add(
             return await keyring.add(
                 name,
                 tenant=tenant,
+                subject=subject,
                 scopes=tuple(scopes or (Scope.RUN,)),
                 tools=tuple(tools or ("*",)),
                 rate_per_s=rate,
@@ -82,8 +86,8 @@ def add(
 def list_keys(*, as_json: AsJson = False) -> None:
     """List the keys, by their ids: the keys themselves are not stored.
 
-    On a terminal as a table; into a pipe one line for each key, with tabs between the columns: id, scopes, tenant, per
-    second, good until, tools, made, name.
+    On a terminal as a table; into a pipe one line for each key, with tabs between the columns: id, scopes, tenant,
+    subject, per second, good until, tools, made, name.
     """
 
     async def read(settings: Settings) -> list[ApiKey]:
@@ -121,7 +125,14 @@ async def _keyring(settings: Settings) -> AsyncIterator[Keyring]:
 
 def _listed(keys: list[ApiKey]) -> Listing:
     listing = Listing(
-        *("id", "scopes", Column("tenant", True), Column("per second", True), Column("good until (UTC)", True)),
+        *(
+            "id",
+            "scopes",
+            Column("tenant", True),
+            Column("subject", True),
+            Column("per second", True),
+            Column("good until (UTC)", True),
+        ),
         *(Column("tools", True), Column("made (UTC)", True)),
         elastic="name",
     )
@@ -131,6 +142,7 @@ def _listed(keys: list[ApiKey]) -> Listing:
             key.key_id,
             ", ".join(key.scopes),
             key.tenant,
+            "" if key.subject == key.key_id else key.subject,
             "" if key.rate_per_s is None else f"{key.rate_per_s:g}",
             f"{until} (expired)" if key.is_expired else until,
             ", ".join(key.tools),

@@ -59,6 +59,8 @@ class Grant(Record):
     """What the sender of a request may do."""
 
     tenant: str = ""
+    subject: str = ""
+    """Who asks, as tools read it in `ctx.subject`."""
     scopes: tuple[Scope, ...] = (Scope.RUN,)
     tools: tuple[str, ...] = ("*",)
     """Names of tools, or patterns such as `search_*`."""
@@ -111,18 +113,23 @@ class Keyring:
         name: str = "",
         *,
         tenant: str = "",
+        subject: str = "",
         scopes: tuple[Scope, ...] = (Scope.RUN,),
         tools: tuple[str, ...] = ("*",),
         rate_per_s: float | None = None,
         expires_unix_s: float | None = None,
     ) -> tuple[str, ApiKey]:
-        """Make a key. Returns the key, which is told here and never again, and what is stored of it."""
+        """Make a key. Returns the key, which is told here and never again, and what is stored of it.
+
+        Without a `subject` it is the key itself that asks, by its id.
+        """
         key = PREFIX + secrets.token_urlsafe(KEY_BYTES)
         digest = digest_of(key)
         stored = ApiKey(
             key_id=digest[:ID_CHARS],
             name=name,
             tenant=tenant,
+            subject=subject or digest[:ID_CHARS],
             scopes=scopes,
             tools=tools,
             rate_per_s=rate_per_s,

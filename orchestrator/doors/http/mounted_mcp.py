@@ -32,7 +32,7 @@ async def serve_mcp(app: FastAPI, orchestrator: Orchestrator) -> AsyncIterator[N
 
     def caller_of(request: object) -> Caller:
         grant: Grant = request.state.grant  # type: ignore[attr-defined]  # always a request: no pipe leads here
-        return Caller(tenant=grant.tenant, may_call=grant.may_call)
+        return Caller(tenant=grant.tenant, subject=grant.subject, may_call=grant.may_call)
 
     # Which hosts may ask was settled with the grant.
     door = mcp_app(orchestrator, caller_of=caller_of, hosts=None)

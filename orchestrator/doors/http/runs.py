@@ -170,7 +170,7 @@ async def go_on(run_id: str, asked: GoOnRequest, grant: Runner, door: Through) -
     messages = asked.question or tuple(asked.messages or ())
     if asked.question and asked.messages:
         raise Problem(HTTPStatus.UNPROCESSABLE_ENTITY, "give a question or messages, not both")
-    return json_of(await door.orchestrator.resume(run_id, messages), HTTPStatus.ACCEPTED)
+    return json_of(await door.orchestrator.resume(run_id, messages, subject=grant.subject), HTTPStatus.ACCEPTED)
 
 
 @router.post("/{run_id}/approvals", response_model=Run, responses=NOT_NOW)
@@ -213,7 +213,7 @@ def _question(asked: RunRequest) -> str | Sequence[Message]:
 async def _options(asked: RunRequest, grant: Grant, door: Door, request: Request) -> RunOptions:
     options = options_given(asked)
     options["tools"] = await tools_for(grant, asked.tools, door)
-    options["tenant"] = grant.tenant
+    options["tenant"], options["subject"] = grant.tenant, grant.subject
     options["run_id"] = getattr(request.state, "derived_id", None)
     return options
 

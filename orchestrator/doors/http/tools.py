@@ -51,6 +51,7 @@ async def call(
             context=asked.context,
             timeout_s=asked.timeout_s,
             tenant=grant.tenant,
+            subject=grant.subject,
         )
     except UnknownTool as error:
         raise Problem(HTTPStatus.NOT_FOUND, str(error), code="unknown-tool") from error

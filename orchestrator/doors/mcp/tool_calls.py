@@ -111,6 +111,7 @@ class ToolCaller:
             patience_s=None if with_tasks else self._wait_s,
             context=caller.context,
             tenant=caller.tenant,
+            subject=caller.subject,
             on_event=observed.event,
         )
         if not isinstance(result, Submitted):

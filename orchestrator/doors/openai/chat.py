@@ -103,7 +103,7 @@ async def options_of(
     options["model_options"] = model_options
     if asked.output_schema is None:
         options["output_schema"] = answer_schema(model_options)
-    options["tenant"] = grant.tenant
+    options["tenant"], options["subject"] = grant.tenant, grant.subject
     return options
 
 

@@ -49,9 +49,9 @@ def _never() -> bool:
 class Context:
     """One attempt at one call, as its tool sees it.
 
-    `context` is the caller's own JSON, hidden from the model: whatever stands in it, the caller has claimed. Who asks is
-    `tenant` and `subject`. `attributes` is shared by the interceptors around the tool and reaches the caller with the
-    result.
+    `context` is the caller's own JSON, hidden from the model: whatever stands in it, the caller has claimed. Who asks
+    is `tenant` and `subject`. `attributes` is shared by the interceptors around the tool and reaches the caller with
+    the result.
     """
 
     call_id: str

@@ -109,19 +109,21 @@ async def test_a_batch_is_whose_its_caller_says(http_fleet):
 
 async def test_a_child_agents_calls_are_its_callers(http_fleet):
     class Seen(Interceptor):
-        who: set[tuple[str, str]] = set()
+        def __init__(self):
+            self.who = set()
 
         async def before(self, call):
             self.who.add((call.tenant, call.subject))
             return call
 
+    seen = Seen()
     model, clerks = asks_once(DELEGATE), asks_once(WHO, name="clerks")
     clerk = Agent("clerk", "Asks.", tools=["who_asks"], model=clerks)
-    async with Orchestrator(model, agents=[clerk], interceptors=[Seen()], settings=http_fleet.settings) as fleet:
+    async with Orchestrator(model, agents=[clerk], interceptors=[seen], settings=http_fleet.settings) as fleet:
         run = await fleet.run("?", tenant="acme", subject="ada", context=LIE)
         child = await fleet.get(f"{run.run_id}.1.0")
     assert [json.loads(each.content) for each in child.messages if each.role == "tool"] == [ADA]
-    assert Seen.who == {("acme", "ada")}
+    assert seen.who == {("acme", "ada")}
 
 
 async def test_a_run_that_another_orchestrator_goes_on_with_is_still_whose_it_was(http_fleet):

@@ -58,8 +58,9 @@ class Cache:
 
     Each tenant has results of its own. `context` names what else must be the same in the caller's context, "city" for
     example; by default nothing is, so name whatever a tool of yours looks at. With `by_subject` each subject has its
-    own, too: for tools whose answer depends on who asks. Tools that have an effect, or take secrets, are called every time.
-    `attributes["cached"]` tells the caller. Failures, and results that change the run's state, are not kept.
+    own, too: for tools whose answer depends on who asks. Tools that have an effect, or take secrets, are called
+    every time. `attributes["cached"]` tells the caller. Failures, and results that change the run's state, are not
+    kept.
     """
 
     def __init__(

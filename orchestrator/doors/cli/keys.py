@@ -25,6 +25,8 @@ from toolfleet.wire import Seal
 
 DAY_S = 24 * 3600
 
+LEFT_OUT_IF_EMPTY = ("tenant", "subject", "per second", "good until (UTC)", "tools", "made (UTC)")
+
 app = typer.Typer(
     help="Keys for the HTTP API: make one, list them, take one away.",
     epilog="A revoked key stops working within a second.",
@@ -125,15 +127,7 @@ async def _keyring(settings: Settings) -> AsyncIterator[Keyring]:
 
 def _listed(keys: list[ApiKey]) -> Listing:
     listing = Listing(
-        *(
-            "id",
-            "scopes",
-            Column("tenant", True),
-            Column("subject", True),
-            Column("per second", True),
-            Column("good until (UTC)", True),
-        ),
-        *(Column("tools", True), Column("made (UTC)", True)),
+        *("id", "scopes", *(Column(name, True) for name in LEFT_OUT_IF_EMPTY)),
         elastic="name",
     )
     for key in keys:

@@ -17,9 +17,9 @@ def _every_tool(_name: str) -> bool:
 class Caller:
     """Somebody who sends requests.
 
-    Tasks belong to their `tenant`: for anybody else they do not exist. Tools read it as `ctx.tenant`, and `subject`, who
-    asks, as `ctx.subject`. `may_call` is asked with a tool's name in the catalog; what it refuses is neither listed nor
-    called. `context` is handed to the tools, hidden from the model.
+    Tasks belong to their `tenant`: for anybody else they do not exist. Tools read it as `ctx.tenant`, and `subject`,
+    who asks, as `ctx.subject`. `may_call` is asked with a tool's name in the catalog; what it refuses is neither listed
+    nor called. `context` is handed to the tools, hidden from the model.
     """
 
     tenant: str = ""

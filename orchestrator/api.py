@@ -179,7 +179,10 @@ class Orchestrator(FleetConnection):
         return await self._services.control.resume(run_id, messages, subject)
 
     async def approve(self, call_id_: str, approval: Approval) -> Run:
-        """Decide about a call that waits for approval. Raises RunNotOpen for one that does not, RunNotFound."""
+        """Decide about a call that waits for approval.
+
+        Raises RunNotOpen for one that does not, RunNotFound, BadArguments for edited ones that do not fit its tool.
+        """
         return await self._services.control.approve(call_id_, approval)
 
     async def delete(self, run_id: str) -> bool:

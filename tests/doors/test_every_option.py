@@ -54,6 +54,8 @@ GIVEN: dict[str, Any] = {
 
 EXPECTED = RunTerms.of(GIVEN)
 
+BY_LOCAL_KEY = RunTerms.of({**GIVEN, "subject": "local"})
+
 QUESTION = 'call add {"a": 2, "b": 3}'
 
 MODEL = "another-model"
@@ -132,7 +134,7 @@ def test_the_commands_take_every_option(tmp_path: Path, command: str) -> None:
 async def test_a_run_over_http_is_stored_with_every_option(api: Api, fleet: LocalFleet) -> None:
     run_id = await api.begin(QUESTION, **GIVEN)
     run = await stored(fleet.settings, run_id)
-    assert run.terms == EXPECTED
+    assert run.terms == BY_LOCAL_KEY
     assert run.deadline_unix_s == pytest.approx(run.started_unix_s + 60)
 
 
@@ -150,7 +152,7 @@ async def test_openais_requests_are_stored_with_every_option(
     # The rehearsal model answers with text, which is no object: a completion says so, and its run's id with it.
     assert answer.status_code in {200, 502}, answer.text
     [run_id] = re.findall(r"(?:resp_|run )([0-9a-f]{16})", answer.text)[:1]
-    assert (await stored(fleet.settings, run_id)).terms == EXPECTED
+    assert (await stored(fleet.settings, run_id)).terms == BY_LOCAL_KEY
 
 
 async def test_the_schema_of_a_response_format_is_the_runs(api: Api, fleet: LocalFleet) -> None:

@@ -16,7 +16,8 @@ async def listening(api, run_id):
     """A bare connection that listens to a run, with little of a client's own cost."""
     host, port = api.url.removeprefix("http://").split(":")
     reader, writer = await asyncio.open_connection(host, int(port))
-    writer.write(f"GET /v1/runs/{run_id}/events HTTP/1.1\r\nhost: {host}\r\n\r\n".encode())
+    key = api.client.headers["authorization"]
+    writer.write(f"GET /v1/runs/{run_id}/events HTTP/1.1\r\nhost: {host}\r\nauthorization: {key}\r\n\r\n".encode())
     return reader, writer
 
 

@@ -15,6 +15,7 @@ from rich.console import Console
 
 from toolfleet.connections import connect_async
 from toolfleet.errors import CallerError
+from toolfleet.local.local_key import LocalKey
 from toolfleet.orchestrator.doors.cli.on_fleet import on_fleet
 from toolfleet.orchestrator.doors.cli.tables import Column, Listing
 from toolfleet.orchestrator.doors.cli.telling import print_json
@@ -25,10 +26,10 @@ from toolfleet.wire import Seal
 
 DAY_S = 24 * 3600
 
-LEFT_OUT_IF_EMPTY = ("tenant", "subject", "per second", "good until (UTC)", "tools", "made (UTC)")
+SPARED = ("tenant", "subject", "per second", "good until (UTC)", "tools", "made (UTC)")
 
 app = typer.Typer(
-    help="Keys for the HTTP API: make one, list them, take one away.",
+    help="Keys for the HTTP API: make one, list them, take one away, print your own.",
     epilog="A revoked key stops working within a second.",
     no_args_is_help=True,
     rich_markup_mode="rich",
@@ -51,7 +52,11 @@ def add(
     ] = "",
     scopes: Annotated[
         list[Scope] | None,
-        typer.Option("--scope", help="read: look; run: also begin and call (the default); admin: also metrics."),
+        typer.Option(
+            "--scope",
+            help="read: look; run: begin and call, too (the default); approve: look, and decide about calls that wait "
+            "for a person; admin: everything, metrics too. May be given again.",
+        ),
     ] = None,
     tools: Annotated[
         list[str] | None, typer.Option("--tool", help="A tool it may call, or a pattern; may be given again.")
@@ -82,6 +87,16 @@ def add(
         return
     typer.echo(key)
     typer.secho(f"Its id is {stored.key_id}. Keep the key: it is not shown again.", err=True, dim=True)
+
+
+@app.command("local", epilog='Example: curl -H "authorization: Bearer $(toolfleet keys local)" …')
+def print_local() -> None:
+    """Print the key of this machine's user, made if there is none yet.
+
+    It is good at every HTTP API that this user serves on this machine, and stands in a file that nobody else can read:
+    delete the file, and the key is good for nothing from then on.
+    """
+    typer.echo(LocalKey().made())
 
 
 @app.command("list")
@@ -127,7 +142,9 @@ async def _keyring(settings: Settings) -> AsyncIterator[Keyring]:
 
 def _listed(keys: list[ApiKey]) -> Listing:
     listing = Listing(
-        *("id", "scopes", *(Column(name, True) for name in LEFT_OUT_IF_EMPTY)),
+        "id",
+        "scopes",
+        *(Column(name, True) for name in SPARED),
         elastic="name",
     )
     for key in keys:

@@ -18,9 +18,10 @@ from starlette.exceptions import HTTPException
 
 from toolfleet.connections import connect_async
 from toolfleet.errors import ToolfleetError
+from toolfleet.local.local_key import LocalKey
 from toolfleet.misspelt import exact
 from toolfleet.orchestrator.api import Orchestrator
-from toolfleet.orchestrator.doors.http import fleet_state as fleet, handles, runs, tools
+from toolfleet.orchestrator.doors.http import docs_page, fleet_state as fleet, handles, runs, tools
 from toolfleet.orchestrator.doors.http.access import Access
 from toolfleet.orchestrator.doors.http.bodies import BoundedBodies
 from toolfleet.orchestrator.doors.http.door import Door
@@ -105,7 +106,9 @@ def create_app(
             seal = Seal(found)
             tail = await stack.enter_async_context(Tail(client, found, max_frames=options.max_frames))
             keyring = Keyring(client, found, seal)
-            door = app.state.door = Door(orchestrator, client, found, seal, options, keyring, tail, model=name)
+            local_key = LocalKey(options.local_key_file)
+            door = Door(orchestrator, client, found, seal, options, keyring, tail, local_key, model=name)
+            app.state.door = door
             await stack.enter_async_context(serve_mcp(app, orchestrator))
             yield
             door.close_streams()
@@ -115,6 +118,8 @@ def create_app(
         version=version("toolfleet"),
         description=DESCRIPTION,
         lifespan=lifespan,
+        # FastAPI's own page loads its scripts from elsewhere; ours has none.
+        docs_url=None,
         redoc_url=None,
         responses={
             code: {"model": ProblemDetails, "description": description}
@@ -137,6 +142,7 @@ def create_app(
         openai_chat.router,
         openai_responses.router,
         openai_models.router,
+        docs_page.router,
     ):
         app.include_router(router)
     app.add_exception_handler(Problem, on_problem)

@@ -9,6 +9,7 @@ from typing import cast
 import redis.asyncio
 from fastapi import Request
 
+from toolfleet.local.local_key import LocalKey
 from toolfleet.orchestrator.api import Orchestrator
 from toolfleet.orchestrator.doors.http.key_store import Grant, Keyring
 from toolfleet.orchestrator.doors.http.options import ApiOptions
@@ -30,6 +31,7 @@ class Door:
     options: ApiOptions
     keyring: Keyring
     tail: Tail
+    local_key: LocalKey
     model: str = ""
     """The name of the orchestrator's model; empty without one."""
     streams: set[asyncio.Task[None]] = field(default_factory=set)

@@ -95,6 +95,7 @@ class _First:
     def __init__(self, scope: Scope, key: str) -> None:
         state, path = scope["state"], path_of(scope)
         grant: Grant = state["grant"]
+        self._grant = grant
         self._scope = scope
         self._door: Door = scope["app"].state.door
         self._fingerprint = _digest(path.encode(), state.get("body", b""))
@@ -117,7 +118,7 @@ class _First:
         )
         if known is None:
             return None
-        fingerprint, status, headers, body = known
+        fingerprint, status, headers, body, granted = known
         if fingerprint != self._fingerprint.encode():
             raise Problem(
                 HTTPStatus.UNPROCESSABLE_ENTITY,
@@ -130,6 +131,13 @@ class _First:
                 "the first request with this Idempotency-Key has no answer yet",
                 code="request-under-way",
                 headers={"retry-after": "1"},
+            )
+        # An answer tells what was done: whoever may not have it done must not read it.
+        if not self._grant.includes(Grant.model_validate_json(granted or b"{}")):
+            raise Problem(
+                HTTPStatus.FORBIDDEN,
+                "this Idempotency-Key was used with a key that may do more than this one; use a new one",
+                code="idempotency-key-of-another",
             )
         return _Known(status, headers or b"{}", body or b"")
 
@@ -173,6 +181,7 @@ class _First:
             "status": int(started["status"]),
             "headers": orjson.dumps(headers),
             "body": body,
+            "granted": Grant(scopes=self._grant.scopes, tools=self._grant.tools).model_dump_json(),
         }
         pipeline = self._door.client.pipeline(transaction=True)
         pipeline.hset(self._name, mapping={"fingerprint": self._fingerprint, **fields})

@@ -32,7 +32,8 @@ async def serve_mcp(app: FastAPI, orchestrator: Orchestrator) -> AsyncIterator[N
 
     def caller_of(request: object) -> Caller:
         grant: Grant = request.state.grant  # type: ignore[attr-defined]  # always a request: no pipe leads here
-        return Caller(tenant=grant.tenant, subject=grant.subject, may_call=grant.may_call)
+        may_approve = grant.may(Scope.APPROVE)
+        return Caller(grant.tenant, grant.subject, may_call=grant.may_call, may_approve=may_approve)
 
     # Which hosts may ask was settled with the grant.
     door = mcp_app(orchestrator, caller_of=caller_of, hosts=None)
@@ -54,7 +55,12 @@ class _Granted:
     async def __call__(self, scope: AsgiScope, receive: Receive, send: Send) -> None:
         grant: Grant = scope["state"]["grant"]
         if grant.may(Scope.RUN):
-            await self._app(scope, receive, send)
+            # By this the SDK knows whose a session is: to any other key it does not exist.
+            from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser  # noqa: PLC0415  # an extra
+            from mcp.server.auth.provider import AccessToken  # noqa: PLC0415  # an extra
+
+            owner = AccessToken(token="", client_id=grant.owner, scopes=[])
+            await self._app({**scope, "user": AuthenticatedUser(owner)}, receive, send)
             return
         problem = Problem(HTTPStatus.FORBIDDEN, f"MCP needs a key with the scope {Scope.RUN}", code="scope-missing")
         await answer(problem, PATH)(scope, receive, send)

@@ -14,7 +14,7 @@ from starlette.responses import Response
 
 from toolfleet.calls import run_of
 from toolfleet.messages import Message
-from toolfleet.orchestrator.doors.http.access import Reader, Runner, must_be_callable
+from toolfleet.orchestrator.doors.http.access import Approver, Reader, Runner, must_be_callable
 from toolfleet.orchestrator.doors.http.bodies import JsonRoute
 from toolfleet.orchestrator.doors.http.door import Door, door_of
 from toolfleet.orchestrator.doors.http.key_store import Grant
@@ -174,15 +174,31 @@ async def go_on(run_id: str, asked: GoOnRequest, grant: Runner, door: Through) -
 
 
 @router.post("/{run_id}/approvals", response_model=Run, responses=NOT_NOW)
-async def decide(run_id: str, asked: ApprovalRequest, grant: Runner, door: Through) -> Response:
-    """Let a call that waits for a person's approval run, or deny it."""
+async def decide(run_id: str, asked: ApprovalRequest, grant: Approver, door: Through) -> Response:
+    """Let a call that waits for a person's approval run, or deny it. Needs a key that includes its tool."""
     await door.must_see(run_id, grant)
     if not asked.call_id.startswith(f"{run_id}."):  # a call of its own, or of a run of one of its agents
         raise RunNotFound(f"run {run_id} has no call {asked.call_id}")
     await door.must_see(run_of(asked.call_id), grant)
+    await _must_be_theirs_to_decide(asked.call_id, grant, door)
     arguments = None if asked.arguments is None else orjson.dumps(asked.arguments).decode()
     approval = Approval(granted=asked.granted, arguments=arguments, reason=asked.reason)
     return json_of(await door.orchestrator.approve(asked.call_id, approval))
+
+
+async def _must_be_theirs_to_decide(call_id: str, grant: Grant, door: Door) -> None:
+    """Raise Problem for a call of a tool that the key does not include."""
+    if grant.may_call_all:
+        return
+    run = await door.orchestrator.get(run_of(call_id))
+    tool = next((call.tool for call in run.calls if call.call_id == call_id), None)
+    if tool is None:
+        return  # which is refused as no call that waits
+    must_be_callable(grant, tool)
+    if tool not in await door.orchestrator.catalog.offered():
+        # An orchestrator may run another tool for a name that it resolves itself.
+        detail = f"no live worker serves {tool}, so nobody can say whether this key includes what would run"
+        raise Problem(HTTPStatus.FORBIDDEN, detail, code="tool-not-allowed")
 
 
 class _Live:

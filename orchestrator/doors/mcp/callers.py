@@ -25,6 +25,8 @@ class Caller:
     tenant: str = ""
     subject: str = ""
     may_call: Callable[[str], bool] = _every_tool
+    may_approve: bool = True
+    """Whether they may call what needs a person's approval: whoever calls it has decided about it."""
     context: Mapping[str, Any] = field(default_factory=dict)
 
 

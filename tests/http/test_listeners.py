@@ -22,7 +22,8 @@ async def listening(api, run_id):
 
 
 async def test_a_thousand_idle_listeners_cost_no_more_than_their_connections_and_all_hear(http_fleet, model):
-    async with api_of(http_fleet.settings, model, options=ApiOptions(ping_s=1)) as api:
+    settings = http_fleet.settings.model_copy(update={"api_listeners": CLIENTS, "api_requests": 2 * CLIENTS})
+    async with api_of(settings, model, options=ApiOptions(ping_s=1)) as api:
         run_id = await api.begin('call wait {"seconds": 90}')
         clients = await asyncio.gather(*(listening(api, run_id) for _ in range(CLIENTS)))
         await asyncio.gather(*(reader.readuntil(b"event: calls_sent") for reader, _ in clients))

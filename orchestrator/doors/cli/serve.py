@@ -101,7 +101,8 @@ async def _serve(
         local_key = LocalKey()
         if is_here and not insecure:
             local_key.made()
-        server = server_for(create_app(settings, model, options=ApiOptions(is_insecure=insecure)))
+        app = create_app(settings, model, options=ApiOptions(is_insecure=insecure))
+        server = server_for(app, header_timeout_s=settings.api_header_timeout_s)
         listening_host = f"[{host}]" if ":" in host else host
         url = f"http://{listening_host}:{bound.getsockname()[1]}"
         console.print(f"Redis:   {address(settings.redis_url)}", markup=False)

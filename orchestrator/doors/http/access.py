@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import re
+from contextlib import ExitStack
 from http import HTTPStatus
 from ipaddress import ip_address
 from typing import Annotated, Any, Final
@@ -23,6 +24,7 @@ from toolfleet.local.local_key import PREFIX
 from toolfleet.orchestrator.doors.http.door import Door
 from toolfleet.orchestrator.doors.http.key_store import ApiKey, Grant, Keyring, Scope
 from toolfleet.orchestrator.doors.http.problems import Problem, answer, path_of, problem_of
+from toolfleet.orchestrator.doors.http.quotas import Limit, Quotas
 
 OPEN: Final = frozenset({"/healthz", "/readyz", "/openapi.json", "/docs"})
 
@@ -42,6 +44,9 @@ COMPLETE: Final = re.compile(r"/v1/handles/([^/]+)/complete")
 """Where another system ends its job: the address itself is signed."""
 
 
+WAITING: Final = re.compile(r"/v1/runs/[^/]+/events|/v1/handles/.*|/mcp")
+"""Reads that wait for something; all others are answered at once, and some of them at a time."""
+
 MAX_DIGITS: Final = 16
 
 
@@ -56,6 +61,10 @@ class Access:
         if scope["type"] == "http" and path_of(scope) not in OPEN:
             try:
                 await _admit(scope)
+                grant: Grant | None = scope["state"].get("grant")
+                if grant is not None:
+                    await self._within_limits(grant, scope, receive, send)
+                    return
             except Problem as problem:
                 await answer(problem, path_of(scope))(scope, receive, send)
                 return
@@ -64,16 +73,30 @@ class Access:
                 return
         await self._app(scope, receive, send)
 
+    async def _within_limits(self, grant: Grant, scope: AsgiScope, receive: Receive, send: Send) -> None:
+        """Answer the request within what its key and its tenant may use. Raises Problem before it has begun."""
+        quotas: Quotas = scope["app"].state.door.quotas
+        quotas.count(grant)
+        with ExitStack() as held:
+            held.enter_context(quotas.held(grant, Limit.REQUESTS))
+            scope["state"]["held"] = held
+            if scope["method"] == "GET" and not WAITING.fullmatch(path_of(scope)):
+                async with quotas.turns(grant):
+                    await self._app(scope, receive, send)
+            else:
+                await self._app(scope, receive, send)
+
 
 async def _admit(scope: AsgiScope) -> None:
     """Put the request's Grant into its state. Raises Problem, Refused for a callback that nobody signed."""
     door: Door = scope["app"].state.door
+    scope.setdefault("state", {})
     callback = COMPLETE.fullmatch(path_of(scope)) if scope["method"] == "POST" else None
     if callback is not None:
         # Before its body is taken: whoever has no such address must not fill the memory.
         _must_be_signed(door, callback[1], scope["query_string"])
         return
-    scope.setdefault("state", {})["grant"] = await _grant_of(door, Headers(scope=scope))
+    scope["state"]["grant"] = await _grant_of(door, Headers(scope=scope))
 
 
 def _must_be_signed(door: Door, call_id: str, query: bytes) -> None:

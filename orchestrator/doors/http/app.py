@@ -39,7 +39,9 @@ from toolfleet.orchestrator.doors.http.problems import (
     on_problem,
     on_validation_error,
 )
+from toolfleet.orchestrator.doors.http.quotas import Quotas
 from toolfleet.orchestrator.doors.http.tail import Tail
+from toolfleet.orchestrator.doors.http.usage import Usage
 from toolfleet.orchestrator.doors.openai import (
     chat as openai_chat,
     model_list as openai_models,
@@ -107,9 +109,11 @@ def create_app(
             tail = await stack.enter_async_context(Tail(client, found, max_frames=options.max_frames))
             keyring = Keyring(client, found, seal)
             local_key = LocalKey(options.local_key_file)
-            door = Door(orchestrator, client, found, seal, options, keyring, tail, local_key, model=name)
+            quotas = Quotas(found)
+            usage = Usage(client, found, quotas)
+            door = Door(orchestrator, client, found, seal, options, keyring, tail, local_key, quotas, usage, model=name)
             app.state.door = door
-            await stack.enter_async_context(serve_mcp(app, orchestrator))
+            await stack.enter_async_context(serve_mcp(app, orchestrator, quotas))
             yield
             door.close_streams()
 
@@ -129,7 +133,7 @@ def create_app(
                 (403, "The key does not include this"),
                 (413, "The body is too large"),
                 (422, "A field is missing, or has a wrong value"),
-                (429, "The key's rate is used up"),
+                (429, "A limit of the key or its tenant is used up"),
                 (503, "Redis is away"),
             )
         },

@@ -187,6 +187,7 @@ class _First:
         pipeline.hset(self._name, mapping={"fingerprint": self._fingerprint, **fields})
         pipeline.expire(self._name, IDEMPOTENCY_TTL_S)
         await pipeline.execute()
+        await self._door.usage.note(self._grant, self._name, len(body))
 
 
 def _is_stream(started: Message) -> bool:

@@ -14,6 +14,7 @@ import uvicorn
 from fastapi import FastAPI
 
 from toolfleet.errors import PortInUse
+from toolfleet.orchestrator.doors.http.connection import connections_of
 
 STOPPED_BY: Final = (signal.SIGINT, signal.SIGTERM)
 
@@ -25,6 +26,11 @@ BACKLOG: Final = 4096
 
 KEEP_ALIVE_S: Final = 75
 """Longer than most proxies keep a connection: the server must not be the one that closes it under a request."""
+
+
+HEADER_TIMEOUT_S: Final = 10.0
+SEND_TIMEOUT_S: Final = 20.0
+"""How long a client may take nothing of its answer."""
 
 
 class ApiServer(uvicorn.Server):
@@ -72,11 +78,18 @@ def listening_socket(host: str, port: int) -> socket.socket:
     return bound
 
 
-def server_for(app: FastAPI, *, log_level: str = "warning") -> ApiServer:
+def server_for(
+    app: FastAPI,
+    *,
+    log_level: str = "warning",
+    header_timeout_s: float = HEADER_TIMEOUT_S,
+    send_timeout_s: float = SEND_TIMEOUT_S,
+) -> ApiServer:
     """Make a server that is not started yet; `serve(sockets=[…])` runs it until it is told to stop."""
     return ApiServer(
         uvicorn.Config(
             app,
+            http=connections_of(header_timeout_s, send_timeout_s),
             log_level=log_level,
             access_log=False,
             backlog=BACKLOG,

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import AsyncGenerator, Sequence
-from contextlib import aclosing, suppress
+from contextlib import ExitStack, aclosing, suppress
 from http import HTTPStatus
 from typing import Annotated, Any, Final
 
@@ -19,6 +20,7 @@ from toolfleet.orchestrator.doors.http.bodies import JsonRoute
 from toolfleet.orchestrator.doors.http.door import Door, door_of
 from toolfleet.orchestrator.doors.http.key_store import Grant
 from toolfleet.orchestrator.doors.http.problems import Problem, ProblemDetails
+from toolfleet.orchestrator.doors.http.quotas import Limit
 from toolfleet.orchestrator.doors.http.records import (
     ApprovalRequest,
     CancelBody,
@@ -78,6 +80,9 @@ Through = Annotated[Door, Depends(door_of)]
 async def begin(asked: RunRequest, grant: Runner, door: Through, request: Request) -> Response:
     """Begin a run. It is stored before this answers, and goes on whatever becomes of you or of this server."""
     question, options = _question(asked), await _options(asked, grant, door, request)
+    if asked.stream:
+        hold_listener(door, grant, request)
+    await admit(door, grant, request, options)
     if asked.model is not None and asked.model != door.model:
         run_id = await door.orchestrator.submit(question, model=asked.model, **options)
         listener = None
@@ -137,6 +142,7 @@ async def events(
     run_id: str,
     grant: Reader,
     door: Through,
+    request: Request,
     *,
     after: Annotated[str | None, Query(description="The id of the last event you have.")] = None,
     last_event_id: Annotated[str | None, Header(description="The same, as browsers send it.")] = None,
@@ -146,7 +152,9 @@ async def events(
     After a cut, go on with `Last-Event-ID`: nothing is lost or doubled, whichever server you ask.
     """
     await door.must_see(run_id, grant)
-    return EventStream(door, _events(door, run_id, _entry_id(last_event_id or after)))
+    after_id = _entry_id(last_event_id or after)
+    hold_listener(door, grant, request)
+    return EventStream(door, _events(door, run_id, after_id))
 
 
 @router.post("/{run_id}/cancel", response_model=Run, responses=NOT_NOW)
@@ -159,7 +167,7 @@ async def cancel(
 
 
 @router.post("/{run_id}/messages", status_code=HTTPStatus.ACCEPTED, response_model=Run, responses=NOT_NOW)
-async def go_on(run_id: str, asked: GoOnRequest, grant: Runner, door: Through) -> Response:
+async def go_on(run_id: str, asked: GoOnRequest, grant: Runner, door: Through, request: Request) -> Response:
     """Let a run that has ended go on, with more messages."""
     run = await _load_visible(door, run_id, grant)
     if not grant.may_call_all:
@@ -170,6 +178,8 @@ async def go_on(run_id: str, asked: GoOnRequest, grant: Runner, door: Through) -
     messages = asked.question or tuple(asked.messages or ())
     if asked.question and asked.messages:
         raise Problem(HTTPStatus.UNPROCESSABLE_ENTITY, "give a question or messages, not both")
+    if run.state.is_terminal:  # else it is refused
+        await door.usage.admit_run(grant, run_id, len(request.state.body))
     return json_of(await door.orchestrator.resume(run_id, messages, subject=grant.subject), HTTPStatus.ACCEPTED)
 
 
@@ -232,6 +242,18 @@ async def _options(asked: RunRequest, grant: Grant, door: Door, request: Request
     options["tenant"], options["subject"] = grant.tenant, grant.subject
     options["run_id"] = getattr(request.state, "derived_id", None)
     return options
+
+
+def hold_listener(door: Door, grant: Grant, request: Request) -> None:
+    """Take a listener's place until the request is answered to its end. Raises Problem."""
+    held: ExitStack = request.state.held
+    held.enter_context(door.quotas.held(grant, Limit.LISTENERS))
+
+
+async def admit(door: Door, grant: Grant, request: Request, options: RunOptions) -> None:
+    """Count a run that is to be begun, which has an id from here on. Raises Problem."""
+    options["run_id"] = run_id = options.get("run_id") or secrets.token_hex(8)
+    await door.usage.admit_run(grant, run_id, len(request.state.body))
 
 
 async def tools_for(grant: Grant, named: Sequence[str] | None, door: Door) -> Sequence[str] | None:

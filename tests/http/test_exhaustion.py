@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import socket
 import time
 from contextlib import asynccontextmanager
 
@@ -69,7 +70,11 @@ async def attacked(served: Served):
 
 
 async def connect(served: Served, text: str):
-    reader, writer = await asyncio.open_connection(*served.address, limit=4096)
+    bound = socket.socket()
+    bound.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)  # else the kernel takes what nobody reads
+    bound.setblocking(False)
+    await asyncio.get_running_loop().sock_connect(bound, served.address)
+    reader, writer = await asyncio.open_connection(sock=bound, limit=4096)
     writer.write(text.encode())
     return reader, writer
 

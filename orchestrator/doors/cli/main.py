@@ -63,7 +63,7 @@ COMMANDS: Final = {
     "serve": Listed(
         "Serve the HTTP API and the OpenAI-compatible one until Ctrl-C.", "Example: toolfleet serve --port 8000"
     ),
-    "keys": Listed("Keys for the HTTP API: make one, list them, take one away."),
+    "keys": Listed("Keys for the HTTP API: make one, list them, take one away, print your own."),
     "mcp": Listed(
         "Serve the fleet's tools to an MCP host, over standard input and output unless --http is given.",
         "Example: toolfleet mcp --tools my_package.my_tools",

@@ -21,6 +21,9 @@ STOPPED_BY: Final = (signal.SIGINT, signal.SIGTERM)
 GRACE_S: Final = 5
 """How long requests may end once the server is told to stop."""
 
+SOCKET_BYTES: Final = 256 * 1024
+"""What the kernel keeps of one connection in each direction; it takes twice as much."""
+
 BACKLOG: Final = 4096
 """A thousand clients may come at once."""
 
@@ -69,6 +72,9 @@ def listening_socket(host: str, port: int) -> socket.socket:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     bound = socket.socket(family)
     bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    # Its connections inherit these. Left to itself the kernel would keep megabytes for a client that does not read.
+    bound.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SOCKET_BYTES)
+    bound.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, SOCKET_BYTES)
     try:
         bound.bind((host, port))
     except OSError as error:

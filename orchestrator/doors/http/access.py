@@ -17,7 +17,7 @@ from urllib.parse import parse_qs
 from fastapi import Depends, Request
 from fastapi.security import HTTPBearer
 from starlette.datastructures import Headers
-from starlette.types import ASGIApp, Receive, Scope as AsgiScope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope as AsgiScope, Send
 
 from toolfleet.errors import ToolfleetError
 from toolfleet.local.local_key import PREFIX
@@ -48,6 +48,8 @@ WAITING: Final = re.compile(r"/v1/runs/[^/]+/events|/v1/handles/.*|/mcp")
 """Reads that wait for something; all others are answered at once, and some of them at a time."""
 
 MAX_DIGITS: Final = 16
+
+PIECE_BYTES: Final = 64 * 1024
 
 
 class Access:
@@ -82,9 +84,29 @@ class Access:
             scope["state"]["held"] = held
             if scope["method"] == "GET" and not WAITING.fullmatch(path_of(scope)):
                 async with quotas.turns(grant):
-                    await self._app(scope, receive, send)
+                    await self._app(scope, receive, in_pieces(send))
             else:
-                await self._app(scope, receive, send)
+                await self._app(scope, receive, in_pieces(send))
+
+
+def in_pieces(send: Send) -> Send:
+    """Return a `send` that ends when all but a last piece was taken: a server that is given all keeps it, and goes on.
+
+    So whoever does not take an answer keeps their place, and no more than that.
+    """
+
+    async def sent(message: Message) -> None:
+        body = message.get("body", b"")
+        if message["type"] != "http.response.body" or len(body) <= PIECE_BYTES:
+            await send(message)
+            return
+        last = (len(body) - 1) // PIECE_BYTES * PIECE_BYTES
+        for start in range(0, last, PIECE_BYTES):
+            piece = body[start : start + PIECE_BYTES]
+            await send({"type": "http.response.body", "body": piece, "more_body": True})
+        await send({**message, "body": body[last:]})
+
+    return sent
 
 
 async def _admit(scope: AsgiScope) -> None:

@@ -12,7 +12,7 @@
 local member, bytes, is_run, keep_s = ARGV[1], tonumber(ARGV[2]), ARGV[3] == '1', tonumber(ARGV[4])
 local FEW, MANY = 4, 2000
 -- What is admitted is stored a moment later.
-local YOUNG_S = 60
+local YOUNG_S = 10
 
 local time = redis.call('TIME')
 local now_s = time[1] + time[2] / 1e6
@@ -41,7 +41,7 @@ local function look(set, sizes, most, is_over)
   end
 end
 
--- A run that has ended within its first minute counts no longer, so all of them are looked at where it matters.
+-- A run that has ended within its first seconds counts no longer, so all of them are looked at where it matters.
 local function forget_ended(set)
   for _, each in ipairs(redis.call('ZRANGE', set, 0, MANY)) do
     local age_s = now_s - tonumber(redis.call('ZSCORE', set, each))

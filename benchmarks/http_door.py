@@ -157,9 +157,17 @@ def main(*, as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")]
     """Measure the door."""
     port, bare_port = free_port(), free_port()
     with LocalFleet(["toolfleet.workers.packs.arithmetic"], pools={"io": 1}) as fleet:
-        serve = [sys.executable, "-m", "toolfleet.orchestrator.doors.cli", "serve", "--port", str(port)]
+        serve = [sys.executable, "-m", "toolfleet.orchestrator.doors.cli", "serve", "--insecure", "--port", str(port)]
+        # What is measured is the door, not how much of it one caller may have.
+        limits = {
+            "api_requests_per_s": 1e6,
+            "api_requests": 10_000,
+            "api_listeners": 10_000,
+            "api_running_runs": 10_000,
+        }
+        wide = fleet.settings.model_copy(update=limits)
         with (
-            process(*serve, port=port, **fleet.settings.as_environment()) as url,
+            process(*serve, port=port, **wide.as_environment()) as url,
             process(sys.executable, "-c", BARE, str(bare_port), port=bare_port) as bare_url,
         ):
             finding = asyncio.run(measured(fleet.settings, url, bare_url))

@@ -171,15 +171,18 @@ class Orchestrator(FleetConnection):
         """
         return await self._services.control.cancel(run_id, reason)
 
-    async def resume(self, run_id: str, messages: str | Sequence[Message] = ()) -> Run:
+    async def resume(self, run_id: str, messages: str | Sequence[Message] = (), *, subject: str | None = None) -> Run:
         """Let a run that has ended go on, with more messages if there are any; `wait` for it as for any other.
 
-        Raises RunNotOpen for a run that has not ended, RunNotFound.
+        From here on `subject` is who asks, if it is given. Raises RunNotOpen for a run that has not ended, RunNotFound.
         """
-        return await self._services.control.resume(run_id, messages)
+        return await self._services.control.resume(run_id, messages, subject)
 
     async def approve(self, call_id_: str, approval: Approval) -> Run:
-        """Decide about a call that waits for approval. Raises RunNotOpen for one that does not, RunNotFound."""
+        """Decide about a call that waits for approval.
+
+        Raises RunNotOpen for one that does not, RunNotFound, BadArguments for edited ones that do not fit its tool.
+        """
         return await self._services.control.approve(call_id_, approval)
 
     async def delete(self, run_id: str) -> bool:
@@ -212,11 +215,12 @@ class Orchestrator(FleetConnection):
         timeout_s: float | None = None,
         on_event: Callable[[RunUpdate], None] | None = None,
         tenant: str = "",
+        subject: str = "",
     ) -> Returned | Failed | Submitted:
         """Call a tool once. Returns its result or, when it takes longer than `patience_s`, a handle for what goes on.
 
-        `arguments` are values, or JSON text. A failing call is a Failed record; raises UnknownTool, InvalidOption,
-        BrokerUnreachable, StoreUnreachable.
+        `arguments` are values, or JSON text. `tenant` and `subject` say who asks; the tool reads them in its context. A
+        failing call is a Failed record; raises UnknownTool, InvalidOption, BrokerUnreachable, StoreUnreachable.
         """
         return await self._services.direct_calls.call(
             tool,
@@ -226,6 +230,7 @@ class Orchestrator(FleetConnection):
             timeout_s=timeout_s,
             on_event=on_event,
             tenant=tenant,
+            subject=subject,
         )
 
     @exact()

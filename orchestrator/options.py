@@ -57,7 +57,10 @@ class AskOptions(TypedDict, total=False):
     priority: Priority | PriorityName
     """Whether its calls go before or behind those of others that wait."""
     tenant: str
-    """Whose run it is, for those that serve several parties; "", the default, for whoever has no name."""
+    """Whose run it is, for those that serve several parties; "", the default, for whoever has no name. Its tools read
+    it as `ctx.tenant`: pass what you have checked."""
+    subject: str
+    """Who asks, within the tenant; its tools read it as `ctx.subject`."""
 
 
 class RunOptions(AskOptions, total=False):
@@ -95,6 +98,10 @@ class BatchOptions(TypedDict, total=False):
     """Before or behind those of others that wait."""
     compensate: bool
     """When a call fails, take back what the others have done, where their tools know how."""
+    tenant: str
+    """Whose calls they are; their tools read it as `ctx.tenant`."""
+    subject: str
+    """Who asks; their tools read it as `ctx.subject`."""
     approved: Collection[str]
     """The ids of calls that need approval and have it."""
     on_event: Callable[[RunUpdate], None] | None

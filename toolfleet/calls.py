@@ -174,6 +174,10 @@ class ToolCall(Record):
     state: dict[str, Any] = Field(default_factory=dict, repr=False)
     """What the tools of the run share, as it was when the call was sent."""
     traceparent: str | None = None
+    tenant: str = Field(default="", exclude_if=lambda tenant: not tenant)
+    """Whose call it is. Said by whoever let the caller in, never by the caller."""
+    subject: str = Field(default="", exclude_if=lambda subject: not subject)
+    """Who asks, likewise."""
     undoes: Returned | None = Field(default=None, exclude_if=lambda undoes: undoes is None, repr=False)
     """What the tool returned to the call that this one takes back; None for an ordinary call."""
 

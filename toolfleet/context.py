@@ -49,8 +49,9 @@ def _never() -> bool:
 class Context:
     """One attempt at one call, as its tool sees it.
 
-    `context` is the caller's own JSON, hidden from the model. `attributes` is shared by the interceptors around the
-    tool and reaches the caller with the result.
+    `context` is the caller's own JSON, hidden from the model: whatever stands in it, the caller has claimed. Who asks
+    is `tenant` and `subject`. `attributes` is shared by the interceptors around the tool and reaches the caller with
+    the result.
     """
 
     call_id: str
@@ -71,6 +72,10 @@ class Context:
     address_of: Callable[[str, int], str] = field(default=without_address, repr=False)
     tries: int = 1
     """Which try of this attempt runs, where a failing tool is tried again (`retries`)."""
+    tenant: str = ""
+    """Whose call it is, as the key says that came with it, or trusted code (`run(tenant=…)`); "" for nobody's."""
+    subject: str = ""
+    """Who asks, by the same word: a key's subject. Neither the caller nor the model can set the two."""
 
     @classmethod
     def of(
@@ -98,6 +103,8 @@ class Context:
             keep=keep,
             last_checkpoint=last_checkpoint,
             address_of=address_of,
+            tenant=call.tenant,
+            subject=call.subject,
         )
 
     @property
@@ -199,7 +206,10 @@ class within:  # noqa: N801  # used as a statement, `with within(context):`
 @exact()
 @dataclass(frozen=True, slots=True)
 class FromContext:
-    """Marks a parameter that is taken from the caller's context: `tenant: Annotated[str, FromContext("tenant")]`."""
+    """Marks a parameter that is taken from the caller's context: `city: Annotated[str, FromContext("city")]`.
+
+    The caller says what stands there, so it proves nothing: who asks is `ctx.tenant` and `ctx.subject`.
+    """
 
     key: str
 

@@ -183,6 +183,18 @@ class Keys:
         """Hash: the token bucket of one API key, until it would be full again."""
         return f"{self.namespace}:rate:{key_id}"
 
+    def running(self, account: str) -> str:
+        """Sorted set: the heads of a key's or a tenant's runs that go on, scored by when they were looked at last."""
+        return f"{self.namespace}:running:{account}"
+
+    def stored(self, account: str) -> str:
+        """Sorted set: what is stored for a key or a tenant, likewise. Lives as long as what it names."""
+        return f"{self.namespace}:stored:{account}"
+
+    def sizes(self, account: str) -> str:
+        """Hash: how many bytes each of them has, and under the empty name their sum."""
+        return f"{self.namespace}:sizes:{account}"
+
     def idempotent(self, digest: str) -> str:
         """Hash: what a POST with an Idempotency-Key was answered."""
         return f"{self.namespace}:idempotent:{digest}"

@@ -130,6 +130,33 @@ class Settings(BaseSettings):
     mcp_wait_s: Seconds = 50.0
     """How long an MCP client that knows no tasks waits for a call; most of them give up after a minute."""
 
+    api_requests_per_s: Annotated[float, Field(gt=0, le=1e6)] = 500.0
+    """Requests per second that a key without a rate of its own makes of one API process; twice as many at once."""
+
+    api_requests: Annotated[int, Field(ge=1)] = 1000
+    """Requests of one key that one API process has under way; what is waited for and listened to counts."""
+
+    api_body_bytes: Annotated[int, Field(ge=1)] = 64 * 1024 * 1024
+    """Bodies of one key's requests under way in one API process: each stays in memory until it is answered."""
+
+    api_listeners: Annotated[int, Field(ge=1)] = 200
+    """Event streams of one key at one API process."""
+
+    api_sessions: Annotated[int, Field(ge=1)] = 100
+    """MCP sessions of one key at one API process; who leaves without a word keeps a session for half an hour."""
+
+    api_running_runs: Annotated[int, Field(ge=1)] = 1000
+    """Runs of one key that have not ended, in the whole fleet."""
+
+    api_stored_bytes: Annotated[int, Field(ge=1)] = 256 * 1024 * 1024
+    """What one key's requests have brought for runs that are stored, and its remembered answers, in the whole fleet."""
+
+    api_tenant_share: Annotated[float, Field(ge=1)] = 4.0
+    """What all keys of a tenant may use together of each of these, as a multiple of one key's."""
+
+    api_header_timeout_s: Seconds = 10.0
+    """How long the head of a request may take: a client that never ends it would hold its connection."""
+
     keep_unfinished_s: Seconds = 30 * 24 * 3600.0
     """A run that nothing happens to for this long is forgotten."""
 

@@ -94,6 +94,8 @@ class DirectBatches:
             history=history[: history.index(message)] if message in history else history,
             deadline_unix_s=None if timeout_s is None else time.time() + timeout_s,
             priority=options.get("priority", Priority.NORMAL),
+            tenant=options.get("tenant", ""),
+            subject=options.get("subject", ""),
         )
 
 

@@ -52,6 +52,7 @@ class DirectCalls:
         timeout_s: float | None,
         on_event: Emit | None = None,
         tenant: str = "",
+        subject: str = "",
     ) -> Returned | Failed | Submitted:
         """The call's result or, once its patience is used up, its handle. See Orchestrator.call."""
         if patience_s is not None or timeout_s is not None:
@@ -67,6 +68,7 @@ class DirectCalls:
             deadline_unix_s=None if timeout_s is None else time.time() + timeout_s,
             interceptors=chain,
             tenant=tenant,
+            subject=subject,
         )
         with CallGroup(self.services, [record], scope) as group:
             await group.send()
@@ -84,6 +86,7 @@ class DirectCalls:
             queue=spec.queue,
             priority=scope.priority,
             principal=tenant,
+            subject=subject,
             asked=_asked(record, spec, scope) if chain else None,
         )
 

@@ -30,6 +30,7 @@ def as_intercepted(record: CallRecord, scope: CallScope, arguments: str) -> Requ
         spec=spec,
         context=scope.context,
         tenant=scope.tenant,
+        subject=scope.subject,
     )
 
 

@@ -61,6 +61,7 @@ class LateResults:
             interceptors=chain,
             context=record.asked.context if record.asked else {},
             tenant=record.principal,
+            subject=record.subject,
         )
         return await intercept_late(status, _as_call(record), scope, self.limits)
 
@@ -78,6 +79,7 @@ async def late_scope(run: Run, offering: Offering, interceptors: Interceptors) -
         interceptors=chain,
         context=run.terms.context,
         tenant=run.terms.tenant,
+        subject=run.terms.subject,
     )
 
 

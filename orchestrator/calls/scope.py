@@ -52,6 +52,8 @@ class CallScope:
     """The run whose calls they are, as it stood when its reply had come; None for a caller with a loop of their own."""
     tenant: str = ""
     """The tenant whose calls they are."""
+    subject: str = ""
+    """Who asks for them."""
     priority: Priority = Priority.NORMAL
     tasks: Tasks = field(default_factory=dict)
     """The run's earlier calls that became tasks, for the built-in tools."""

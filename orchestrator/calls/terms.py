@@ -41,6 +41,8 @@ class CallTerms:
             reply_to=self.orchestrator_id,
             context=_context(spec, scope),
             state=dict(scope.values),
+            tenant=scope.tenant,
+            subject=scope.subject,
         )
 
     def patience_s(self, record: CallRecord, spec: ToolSpec | None, scope: CallScope) -> float:

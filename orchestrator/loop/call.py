@@ -92,7 +92,12 @@ class Calling:
             call = by_id[call_id]
             spec = scope.offered.get(call.tool)
             submitted = await self.handles.submit(
-                call, run.run_id, queue=spec.queue if spec else "", priority=scope.priority, principal=run.terms.tenant
+                call,
+                run.run_id,
+                queue=spec.queue if spec else "",
+                priority=scope.priority,
+                principal=run.terms.tenant,
+                subject=run.terms.subject,
             )
             handed_out[call_id] = submitted
             if scope.emit and not call.handle:

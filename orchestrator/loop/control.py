@@ -24,6 +24,7 @@ from toolfleet.orchestrator.run.value import Run
 from toolfleet.orchestrator.store.journal import write_from_outside
 from toolfleet.orchestrator.store.run_store import RunStore
 from toolfleet.orchestrator.store.secret_arguments import Vault
+from toolfleet.orchestrator.tools.edited_arguments import must_fit
 from toolfleet.orchestrator.tools.offer import Offering
 
 log = FactLog("toolfleet.orchestrator")
@@ -112,13 +113,16 @@ class RunControl:
         """End a run now, and cancel what is under way for it. Raises RunNotOpen, RunNotFound."""
         return await self.ending.cancel(run_id, reason)
 
-    async def resume(self, run_id: str, messages: str | Sequence[Message]) -> Run:
+    async def resume(self, run_id: str, messages: str | Sequence[Message], subject: str | None) -> Run:
         """Let a run that has ended go on. Raises RunNotOpen, RunNotFound."""
         added = conversation(messages) if messages else ()
-        return await write_from_outside(self.store, run_id, RunResumed(messages=added))
+        return await write_from_outside(self.store, run_id, RunResumed(messages=added, subject=subject))
 
     async def approve(self, call_id: str, approval: Approval) -> Run:
-        """Decide about a call. Raises RunNotOpen for one that does not wait for approval, RunNotFound."""
+        """Decide about a call.
+
+        Raises RunNotOpen for one that does not wait for approval, RunNotFound, BadArguments for edited ones.
+        """
         run_id = run_of(call_id)
         event = ApprovalGiven(call_id=call_id, approval=approval)
         if approval.arguments is not None:
@@ -135,7 +139,10 @@ class RunControl:
         if call is None:
             return event  # which is refused
         spec = (await self.offering.known(run)).get(call.tool)
-        shown, kept_as = await self.vault.keep_edited(call, arguments, spec)
+        meant = await self.vault.as_meant(call, arguments)
+        if spec is not None:  # else its worker checks them, as it does in any case
+            must_fit(meant, spec)
+        shown, kept_as = await self.vault.keep_edited(call, meant, spec)
         approval = event.approval.model_copy(update={"arguments": shown})
         return event.model_copy(update={"approval": approval, "kept_as": kept_as})
 

@@ -55,6 +55,7 @@ class Scopes:
             tasks=run.tasks if run.terms.slow == "handle" else {},
             run=run,
             tenant=run.terms.tenant,
+            subject=run.terms.subject,
             priority=run.terms.priority,
         )
 

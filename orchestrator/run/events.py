@@ -201,6 +201,8 @@ class RunResumed(Record):
 
     type: Literal["run_resumed"] = "run_resumed"
     messages: tuple[Message, ...] = ()
+    subject: str | None = Field(default=None, exclude_if=lambda subject: subject is None)
+    """Who asks from here on; None: whoever did before."""
 
 
 class CallsHandedOver(Record):

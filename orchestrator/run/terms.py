@@ -187,6 +187,9 @@ class RunTerms(AskedTerms):
     """The options of a run, as they are stored with it and hold for its whole life."""
 
     tenant: str = Field(default="", description="Whose run it is; nobody else sees it.")
+    subject: str = Field(
+        default="", exclude_if=lambda subject: not subject, description="Who asks: the subject of the key that came."
+    )
 
     @classmethod
     def of(cls, options: Mapping[str, Any]) -> Self:

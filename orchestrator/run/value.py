@@ -364,6 +364,7 @@ class Run(Record):
     def _resumed(self, event: RunResumed) -> Run:
         return self._to(
             Change.RESUMED,
+            terms=self.terms if event.subject is None else self.terms.model_copy(update={"subject": event.subject}),
             messages=self.messages + event.messages,
             turns_before=self.turn if event.messages else self.turns_before,
             repairs=0,

@@ -61,6 +61,8 @@ class HandleRecord(Record):
     """Where its message went; empty: not known any more."""
     principal: str = ""
     """The tenant whose call it is; no other one may ask."""
+    subject: str = Field(default="", exclude_if=lambda subject: not subject)
+    """Who has asked for it."""
     priority: int = int(Priority.NORMAL)
     asked: SingleCall | None = Field(default=None, exclude_if=lambda asked: asked is None)
     """None where no interceptor was there when the call was made, and for a call of a run."""

@@ -117,6 +117,7 @@ class Handles:
         queue: str,
         priority: Priority = Priority.NORMAL,
         principal: str = "",
+        subject: str = "",
         asked: SingleCall | None = None,
     ) -> Submitted:
         """A handle for a call that goes on by itself: the one it has, or a new one, its record written first.
@@ -134,6 +135,7 @@ class Handles:
                 submitted_unix_s=time.time(),
                 queue=queue,
                 principal=principal,
+                subject=subject,
                 priority=int(priority),
                 asked=asked,
             )

@@ -64,15 +64,17 @@ class Vault:
         await self._keep(kept)
         return message.model_copy(update={"tool_calls": tuple(calls)}), tuple(kept)
 
+    async def as_meant(self, call: CallRecord, arguments: str) -> str:
+        """What a person wrote, with the secrets of the model's arguments that they saw masked and left so."""
+        if not call.is_masked:
+            return arguments
+        return unmask_edited(arguments, (await self.arguments([call])).get(call.call_id))
+
     async def keep_edited(self, call: CallRecord, arguments: str, spec: ToolSpec | None) -> tuple[str, str]:
         """The arguments that a person wants a call to be run with, as they may be shown, and what they are kept as.
 
-        They are kept as "" if they may be shown whole. Without a spec nobody knows what is secret in them. A secret
-        that the person saw masked, and left so, stays what the model wrote.
+        They are kept as "" if they may be shown whole. Without a spec nobody knows what is secret in them.
         """
-        original = await self.arguments([call])
-        if call.is_masked:
-            arguments = unmask_edited(arguments, original.get(call.call_id))
         shown = json.dumps(MASK) if spec is None else masked_call(spec.name, arguments, {spec.name: spec})
         if shown is None:
             return arguments, ""

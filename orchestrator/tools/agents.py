@@ -150,9 +150,9 @@ class Agents:
     ) -> Failed | None:
         """Start the run of a call with `begin`; its result comes as that of any call. A Failed when it may not start.
 
-        `begin` stores a run and works on it, unless it is stored already. The run has its caller's tenant, context and
-        priority, passes its caller's interceptors and keeps within what its caller's limits leave; within that the
-        agent says everything itself.
+        `begin` stores a run and works on it, unless it is stored already. The run has its caller's tenant, subject,
+        context and priority, passes its caller's interceptors and keeps within what its caller's limits leave; within
+        that the agent says everything itself.
         """
         agent = self._agents[call.tool]
         if parent.depth >= self._max_depth:
@@ -205,6 +205,7 @@ class Agents:
                 "limits": limits,
                 "model_options": agent.model_options,
                 "tenant": above.tenant,
+                "subject": above.subject,
                 "priority": above.priority,
             }
         )

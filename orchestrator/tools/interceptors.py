@@ -35,6 +35,8 @@ class RequestedToolCall:
     context: Mapping[str, Any] = field(default_factory=dict)
     tenant: str = ""
     """Whose call it is."""
+    subject: str = ""
+    """Who asks."""
 
 
 class Interceptor:

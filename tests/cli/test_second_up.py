@@ -143,7 +143,9 @@ def test_a_namespace_is_a_fleet_of_its_own(terminal: Terminal) -> None:
             assert announced(terminal, TOOLFLEET_NAMESPACE="other") == {worker_in(apart)}
             url = re.search(r"API: +(\S+)", "\n".join(apart))
             assert url is not None
-            assert httpx.get(f"{url[1]}/v1/tools", timeout=30).status_code == 200
+            key = (terminal.folder / "data" / "toolfleet" / "api.key").read_text().strip()
+            asked = httpx.get(f"{url[1]}/v1/tools", timeout=30, headers={"authorization": f"Bearer {key}"})
+            assert asked.status_code == 200
             interrupted(second)
         interrupted(first)
     assert any('TOOLFLEET_NAMESPACE=other toolfleet run "' in line for line in apart)

@@ -54,6 +54,8 @@ GIVEN: dict[str, Any] = {
 
 EXPECTED = RunTerms.of(GIVEN)
 
+BY_LOCAL_KEY = RunTerms.of({**GIVEN, "subject": "local"})
+
 QUESTION = 'call add {"a": 2, "b": 3}'
 
 MODEL = "another-model"
@@ -95,7 +97,7 @@ def test_every_option_is_given_in_this_file_and_none_by_its_default() -> None:
     assert GIVEN.keys() == AskedTerms.model_fields.keys()
     nothing = RunTerms()
     assert [name for name in GIVEN if getattr(EXPECTED, name) == getattr(nothing, name)] == []
-    assert RunTerms.model_fields.keys() - GIVEN.keys() == {"tenant"}
+    assert RunTerms.model_fields.keys() - GIVEN.keys() == {"tenant", "subject"}
 
 
 def test_the_keywords_of_python_are_the_terms_and_two_more() -> None:
@@ -110,7 +112,8 @@ def test_the_http_doors_document_every_option() -> None:
     for request in ("ChatRequest", "ResponseRequest"):
         assert "AskedTerms" in json.dumps(schemas[request]["properties"]["toolfleet"])
     assert schemas["AskedTerms"]["properties"].keys() == GIVEN.keys()
-    assert "tenant" not in schemas["RunRequest"]["properties"], "a client's tenant is its key's"
+    said_by_the_key = {"tenant", "subject"}
+    assert not said_by_the_key & schemas["RunRequest"]["properties"].keys()
 
 
 def test_lines_of_a_batch_take_every_option() -> None:
@@ -131,7 +134,7 @@ def test_the_commands_take_every_option(tmp_path: Path, command: str) -> None:
 async def test_a_run_over_http_is_stored_with_every_option(api: Api, fleet: LocalFleet) -> None:
     run_id = await api.begin(QUESTION, **GIVEN)
     run = await stored(fleet.settings, run_id)
-    assert run.terms == EXPECTED
+    assert run.terms == BY_LOCAL_KEY
     assert run.deadline_unix_s == pytest.approx(run.started_unix_s + 60)
 
 
@@ -149,7 +152,7 @@ async def test_openais_requests_are_stored_with_every_option(
     # The rehearsal model answers with text, which is no object: a completion says so, and its run's id with it.
     assert answer.status_code in {200, 502}, answer.text
     [run_id] = re.findall(r"(?:resp_|run )([0-9a-f]{16})", answer.text)[:1]
-    assert (await stored(fleet.settings, run_id)).terms == EXPECTED
+    assert (await stored(fleet.settings, run_id)).terms == BY_LOCAL_KEY
 
 
 async def test_the_schema_of_a_response_format_is_the_runs(api: Api, fleet: LocalFleet) -> None:
@@ -221,6 +224,7 @@ def words_for(folder: Path) -> list[str]:
         "output_schema": "schema.json",
         "client_tools": "mine.json",
         "tenant": "acme",
+        "subject": "ada",
     }
     words: list[str] = []
     for term, option in OPTION_OF.items():
@@ -237,7 +241,7 @@ async def test_a_run_of_the_command_is_stored_with_every_option(fleet: LocalFlee
     )
     assert ended.code == 0, ended
     run = await stored(fleet.settings, ended.out.strip())
-    assert run.terms == RunTerms.of({**GIVEN, "tenant": "acme"})
+    assert run.terms == RunTerms.of({**GIVEN, "tenant": "acme", "subject": "ada"})
 
 
 async def test_the_options_of_a_batch_are_those_of_its_runs(
@@ -252,7 +256,8 @@ async def test_the_options_of_a_batch_are_those_of_its_runs(
     await asyncio.to_thread(terminal.run, "batch", "in.jsonl", "out.jsonl", "--batch-id", "words", *words)
     [line] = map(json.loads, (tmp_path / "out.jsonl").read_text().splitlines())
     run = await stored(fleet.settings, line["run_id"])
-    assert run.terms == RunTerms.of({**GIVEN, "interceptors": None, "tenant": "acme", "max_turns": 5})
+    whose = {"tenant": "acme", "subject": "ada"}
+    assert run.terms == RunTerms.of({**GIVEN, **whose, "interceptors": None, "max_turns": 5})
 
 
 # --- what they do, and what cannot be meant -------------------------------------------------------------------------

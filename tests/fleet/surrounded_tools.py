@@ -255,7 +255,7 @@ async def leaky(text: str, token: Annotated[str, Secret()], raises: str = "") ->
     return Returned(content=f"{text} {token}", attributes={"sent": [token]})
 
 
-@tool(read_only=True, interceptors=[Cache(60.0, context=["tenant"], store=RedisStore())])
+@tool(read_only=True, interceptors=[Cache(60.0, context=["city"], by_subject=True, store=RedisStore())])
 async def remembered(path: str, query: Any) -> Returned:
     """Count how often it is really asked."""
     return Returned(content=f"{query} for the {_count(path)}. time")

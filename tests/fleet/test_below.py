@@ -17,6 +17,7 @@ from toolfleet.local.fleet import LocalFleet
 from toolfleet.messages import AssistantMessage, SystemMessage, ToolMessage, Usage
 from toolfleet.orchestrator import Approval
 from toolfleet.orchestrator.doors.http.app import create_app
+from toolfleet.orchestrator.doors.http.options import ApiOptions
 from toolfleet.orchestrator.errors import UnknownInterceptor
 from toolfleet.orchestrator.models import ReplyComplete
 from toolfleet.orchestrator.run.states import State
@@ -319,7 +320,7 @@ async def test_P5_what_waits_in_a_run_below_is_decided_at_its_caller_over_http(f
     asking = Agent("asking", "Asks first.", "asking", tools=["charge_if_allowed"])
     charge = "charge_if_allowed", {"ledger": str(ledger.path), "what": "child"}
     model = Roles(caller=[asks(helps("asking"))], asking=[asks(charge)])
-    app = create_app(fleet.settings)
+    app = create_app(fleet.settings, options=ApiOptions(is_insecure=True))
     async with (
         Orchestrator(model, agents=[asking], settings=fleet.settings) as it,
         app.router.lifespan_context(app),

@@ -101,8 +101,9 @@ async def test_P2_secrets_are_masked_in_errors_and_so_in_the_log(fleet, call, ra
 
 
 async def test_P2_a_read_only_tool_is_asked_once_for_each_question_and_tenant(call, tmp_path):
-    def question(query, tenant):
-        return call("remembered", {"path": str(tmp_path / "n"), "query": query}, context={"tenant": tenant})
+    def question(query, tenant, subject="ada", city="Rome"):
+        asked = {"path": str(tmp_path / "n"), "query": query}
+        return call("remembered", asked, context={"city": city}, tenant=tenant, subject=subject)
 
     first = await question({"a": 1, "b": 2}, "acme")
     again = await question({"b": 2, "a": 1}, "acme")
@@ -110,6 +111,8 @@ async def test_P2_a_read_only_tool_is_asked_once_for_each_question_and_tenant(ca
     assert again.attributes["cached"] is True
     assert "cached" not in first.attributes
     assert (await question({"a": 1, "b": 2}, "umbrella")).content != first.content
+    assert (await question({"a": 1, "b": 2}, "acme", subject="bob")).content != first.content
+    assert (await question({"a": 1, "b": 2}, "acme", city="Oslo")).content != first.content
     assert (await question({"a": 1, "b": 3}, "acme")).content != first.content
 
 

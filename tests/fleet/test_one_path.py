@@ -15,6 +15,7 @@ from toolfleet.local.fleet import LocalFleet
 from toolfleet.messages import AssistantMessage, ToolMessage
 from toolfleet.orchestrator import Approval
 from toolfleet.orchestrator.doors.http.app import create_app
+from toolfleet.orchestrator.doors.http.options import ApiOptions
 from toolfleet.orchestrator.run.states import State
 
 
@@ -124,7 +125,7 @@ async def by_mcp(fleet, ledger, **parts):
 
 
 async def by_http(fleet, ledger, *, interceptors):
-    app = create_app(fleet.settings, interceptors=interceptors)
+    app = create_app(fleet.settings, interceptors=interceptors, options=ApiOptions(is_insecure=True))
     async with (
         app.router.lifespan_context(app),
         httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://127.0.0.1") as client,

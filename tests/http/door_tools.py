@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from toolfleet import Submitted, tool
+from toolfleet import Context, Submitted, tool
 
 
 @tool(requires_approval=True)
@@ -23,3 +23,9 @@ async def elsewhere(job: str) -> Submitted:
 async def nested(value: Any) -> Any:
     """Give back what came."""
     return value
+
+
+@tool(read_only=True)
+async def who_asks(ctx: Context) -> dict[str, Any]:
+    """Tell who asks, and who the caller claims to be."""
+    return {"tenant": ctx.tenant, "subject": ctx.subject, "claimed": ctx.context.get("tenant")}

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import tempfile
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import httpx
 from fastapi import FastAPI
 
+from toolfleet.local.local_key import LocalKey
 from toolfleet.orchestrator.doors.http.app import create_app
 from toolfleet.orchestrator.doors.http.door import Door
 from toolfleet.orchestrator.doors.http.listening import ApiServer, listening_socket, server_for
@@ -30,6 +33,8 @@ class Api:
     app: FastAPI
     server: ApiServer
     client: httpx.AsyncClient
+    stranger: httpx.AsyncClient
+    local_key: LocalKey
 
     @property
     def door(self) -> Door:
@@ -83,8 +88,23 @@ async def api_of(
     send_buffer_bytes: int | None = None,
     **app: Any,
 ) -> AsyncIterator[Api]:
-    """The API on a free port of loopback."""
-    application = create_app(settings, model, options=options, **app)
+    """The API on a free port of loopback; `client` has the key of this machine's user, `stranger` none."""
+    with tempfile.TemporaryDirectory() as folder:
+        local = LocalKey(Path(folder) / "api.key")
+        async with _served(
+            create_app(settings, model, options=replace(options or ApiOptions(), local_key_file=local.path), **app),
+            send_buffer_bytes,
+        ) as (url, application, server):
+            key = {"authorization": f"Bearer {local.made()}"}
+            async with (
+                httpx.AsyncClient(base_url=url, timeout=WAIT_S, headers=key) as client,
+                httpx.AsyncClient(base_url=url, timeout=WAIT_S) as stranger,
+            ):
+                yield Api(url, application, server, client, stranger, local)
+
+
+@asynccontextmanager
+async def _served(application: FastAPI, send_buffer_bytes: int | None) -> AsyncIterator[tuple[str, FastAPI, ApiServer]]:
     bound = listening_socket("127.0.0.1", 0)
     if send_buffer_bytes is not None:
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, send_buffer_bytes)
@@ -94,10 +114,8 @@ async def api_of(
     while not server.started:
         assert not serving.done(), serving
         await asyncio.sleep(0.005)
-    url = f"http://127.0.0.1:{bound.getsockname()[1]}"
     try:
-        async with httpx.AsyncClient(base_url=url, timeout=WAIT_S) as client:
-            yield Api(url, application, server, client)
+        yield f"http://127.0.0.1:{bound.getsockname()[1]}", application, server
     finally:
         server.should_exit = True
         await serving

@@ -19,16 +19,23 @@ def address(lines):
     return re.search(r"http://\S+?:\d+", next(line for line in lines if line.startswith("API:"))).group(0)
 
 
+def local_key(terminal):
+    """The key of this terminal's user, as another terminal of theirs prints it."""
+    with terminal.start("keys", "local") as process:
+        return {"authorization": f"Bearer {ended(process).out.strip()}"}
+
+
 def test_serve_says_where_and_stops_when_told(terminal):
     with terminal.start("serve", "--port", "0") as process:
         url = address(read_until(process, "Ready"))
         assert httpx.get(f"{url}/healthz").json() == {"status": "ok"}
-        accepted = httpx.post(f"{url}/v1/runs", json={"question": "hello"})
+        key = local_key(terminal)
+        accepted = httpx.post(f"{url}/v1/runs", json={"question": "hello"}, headers=key)
         assert accepted.status_code == 202
         interrupted(process)
     with terminal.start("serve", "--port", "0", "--no-model") as process:
         url = address(read_until(process, "Ready"))
-        assert httpx.get(f"{url}/v1/models").json()["data"] == []
+        assert httpx.get(f"{url}/v1/models", headers=key).json()["data"] == []
         process.send_signal(signal.SIGTERM)
         assert "Traceback" not in ended(process).err
     terminal.until_nothing_is_left()
@@ -55,7 +62,9 @@ def test_up_opens_the_api(terminal):
         "up", "--cpu", "0", "--long", "0", "--orchestrators", "0", "--no-flower", "--api-port", "0"
     ) as process:
         url = address(read_until(process, "Ready"))
-        answer = httpx.post(f"{url}/v1/tools/square_root/call", json={"arguments": {"x": 4}}, timeout=20)
+        asked = {"json": {"arguments": {"x": 4}}, "timeout": 20}
+        assert httpx.post(f"{url}/v1/tools/square_root/call", **asked).status_code == 401
+        answer = httpx.post(f"{url}/v1/tools/square_root/call", headers=local_key(terminal), **asked)
         assert answer.json()["content"] == "2.0"
         interrupted(process)
     terminal.until_nothing_is_left()

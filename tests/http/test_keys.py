@@ -3,11 +3,11 @@
 import asyncio
 import time
 
-import httpx
 import pytest
 
 from tests.http.fleet_of_doors import api_of
-from toolfleet.orchestrator.doors.http.key_store import PREFIX, Scope, digest_of
+from toolfleet.local.local_key import PREFIX
+from toolfleet.orchestrator.doors.http.key_store import Scope, digest_of
 from toolfleet.orchestrator.doors.http.options import ApiOptions
 from toolfleet.orchestrator.models import REHEARSAL_MODEL, OpenAIChat, RehearsalServer
 from toolfleet.settings import Settings
@@ -31,26 +31,45 @@ async def status(api, path, **options):
     return (await api.client.get(path, **options)).status_code
 
 
-async def test_without_any_key_this_machine_is_served_and_nothing_that_only_seems_to_be_it(api):
+async def test_nobody_is_served_without_a_key_even_while_there_is_none(api):
+    ask = api.stranger.get
+    for said in ({}, {"authorization": "Bearer sk-of-another-system"}, {"authorization": "Bearer tf_guessed"}):
+        refused = await ask("/v1/runs", headers=said)
+        assert (refused.status_code, refused.headers["www-authenticate"]) == (401, "Bearer")
+    assert "toolfleet keys local" in (await ask("/v1/runs")).json()["detail"]
+    assert (await ask("/healthz")).status_code == 200
     assert await status(api, "/v1/runs") == 200
-    assert await status(api, "/v1/runs", headers={"authorization": "Bearer sk-of-another-system"}) == 200
-    assert await status(api, "/v1/runs", headers={"host": "evil.example"}) == 403
-    assert await status(api, "/v1/runs", headers={"origin": "https://evil.example"}) == 403
-    assert await status(api, "/v1/runs", headers={"origin": "http://localhost:3000"}) == 200
-    assert await status(api, "/v1/runs", headers={"authorization": "Bearer tf_guessed"}) == 401
 
 
-async def test_once_there_is_a_key_every_request_needs_one(api, monkeypatch):
+async def test_a_server_stays_closed_when_its_last_key_is_revoked_or_lost(api, monkeypatch):
     monkeypatch.setattr("toolfleet.orchestrator.doors.http.key_store.KNOWN_FOR_S", 0.0)
     known = await bearer(api)
-    refused = await api.client.get("/v1/runs")
-    assert (refused.status_code, refused.headers["www-authenticate"]) == (401, "Bearer")
-    assert refused.json()["status"] == 401
-    assert await status(api, "/v1/runs", headers=known) == 200
-    assert await status(api, "/healthz") == 200
+    assert (await api.stranger.get("/v1/runs", headers=known)).status_code == 200
     [key] = await api.door.keyring.all()
     assert await api.door.keyring.revoke(key.key_id[:6]) == key
-    assert await status(api, "/v1/runs", headers=known) == 401
+    lost = await bearer(api)
+    await api.door.client.delete(api.door.settings.keys.api_keys())
+    for gone in ({}, known, lost):
+        assert (await api.stranger.get("/metrics", headers=gone)).status_code == 401
+        assert (await api.stranger.post("/v1/runs", json={"question": "?"}, headers=gone)).status_code == 401
+
+
+async def test_the_key_of_this_machines_user_is_good_for_as_long_as_its_file(api):
+    assert api.local_key.path.stat().st_mode & 0o777 == 0o600
+    assert await status(api, "/metrics") == 200
+    api.local_key.path.chmod(0o644)
+    assert await status(api, "/metrics") == 401
+    api.local_key.path.unlink()
+    assert await status(api, "/metrics") == 401
+    renewed = {"authorization": f"Bearer {api.local_key.made()}"}
+    assert await status(api, "/metrics") == 401
+    assert await status(api, "/metrics", headers=renewed) == 200
+
+
+async def test_once_there_is_a_key_every_request_needs_one(api):
+    await bearer(api)
+    refused = await api.stranger.get("/v1/runs")
+    assert (refused.status_code, refused.json()["status"]) == (401, 401)
 
 
 async def test_a_key_is_stored_as_a_digest_and_believed_only_if_the_fleet_wrote_it(api):
@@ -74,6 +93,9 @@ async def test_scopes_say_what_may_be_done(api):
     refused = await api.client.post("/v1/runs", json={"question": "?"}, headers=read)
     assert (refused.status_code, refused.json()["type"]) == (403, "urn:toolfleet:problem:scope-missing")
     assert await status(api, "/metrics", headers=await bearer(api)) == 403
+    approver = await bearer(api, scopes=(Scope.APPROVE,))
+    assert await status(api, "/v1/runs", headers=approver) == 200
+    assert (await api.client.post("/v1/runs", json={"question": "?"}, headers=approver)).status_code == 403
     assert await status(api, "/metrics", headers=await bearer(api, scopes=(Scope.ADMIN,))) == 200
 
 
@@ -96,8 +118,10 @@ async def test_a_rate_is_kept_and_says_when_to_come_back(api):
 
 
 async def test_runs_are_seen_by_their_tenant_only(api):
-    ours, theirs = await bearer(api, tenant="ours"), await bearer(api, tenant="theirs")
-    nobodys = await bearer(api)
+    all_but_admin = (Scope.RUN, Scope.APPROVE)
+    ours, theirs, nobodys = [
+        await bearer(api, tenant=tenant, scopes=all_but_admin) for tenant in ("ours", "theirs", "")
+    ]
     asked = {"question": "?", "model": "nobody-has-this"}
     run_id = (await api.client.post("/v1/runs", json=asked, headers=ours)).json()["run_id"]
     for stranger in (theirs, nobodys):
@@ -152,10 +176,8 @@ async def test_handles_and_idempotency_keys_belong_to_a_tenant_and_tools_to_a_ke
                 await api.door.keyring.revoke(key.key_id)
 
 
-async def test_an_insecure_server_serves_whoever_comes_and_a_careful_one_nobody_without_a_key(settings):
+async def test_only_a_server_that_was_told_to_be_open_serves_whoever_comes(settings):
     async with api_of(settings, options=ApiOptions(is_insecure=True)) as api:
-        assert await status(api, "/v1/runs", headers={"host": "fleet.example"}) == 200
-    async with api_of(settings, options=ApiOptions(needs_keys=True)) as api:
-        assert await status(api, "/v1/runs") == 401
-        with pytest.raises(httpx.HTTPStatusError):
-            (await api.client.get("/v1/tools")).raise_for_status()
+        assert (await api.stranger.get("/v1/runs", headers={"host": "fleet.example"})).status_code == 200
+    async with api_of(settings) as api:
+        assert (await api.stranger.get("/v1/runs", headers={"host": "localhost"})).status_code == 401

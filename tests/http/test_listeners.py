@@ -16,12 +16,14 @@ async def listening(api, run_id):
     """A bare connection that listens to a run, with little of a client's own cost."""
     host, port = api.url.removeprefix("http://").split(":")
     reader, writer = await asyncio.open_connection(host, int(port))
-    writer.write(f"GET /v1/runs/{run_id}/events HTTP/1.1\r\nhost: {host}\r\n\r\n".encode())
+    key = api.client.headers["authorization"]
+    writer.write(f"GET /v1/runs/{run_id}/events HTTP/1.1\r\nhost: {host}\r\nauthorization: {key}\r\n\r\n".encode())
     return reader, writer
 
 
 async def test_a_thousand_idle_listeners_cost_no_more_than_their_connections_and_all_hear(http_fleet, model):
-    async with api_of(http_fleet.settings, model, options=ApiOptions(ping_s=1)) as api:
+    settings = http_fleet.settings.model_copy(update={"api_listeners": CLIENTS, "api_requests": 2 * CLIENTS})
+    async with api_of(settings, model, options=ApiOptions(ping_s=1)) as api:
         run_id = await api.begin('call wait {"seconds": 90}')
         clients = await asyncio.gather(*(listening(api, run_id) for _ in range(CLIENTS)))
         await asyncio.gather(*(reader.readuntil(b"event: calls_sent") for reader, _ in clients))

@@ -19,7 +19,7 @@ LOOKUP = {
 
 @pytest.fixture
 async def client(api):
-    async with openai.AsyncOpenAI(base_url=f"{api.url}/v1", api_key="not-needed", max_retries=0) as client:
+    async with openai.AsyncOpenAI(base_url=f"{api.url}/v1", api_key=api.local_key.read(), max_retries=0) as client:
         yield client
 
 

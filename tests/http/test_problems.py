@@ -5,6 +5,7 @@ from http import HTTPStatus
 
 import pytest
 
+from tests.http.fleet_of_doors import api_of
 from toolfleet import errors as of_both_halves
 from toolfleet.errors import CallerError, InvalidSettings, OperatorError, ToolfleetError
 from toolfleet.orchestrator import errors as of_the_orchestrator
@@ -47,3 +48,16 @@ def test_no_row_is_shadowed_by_one_above_it():
     kinds = [kind for kind, _ in STATUSES]
     for at, kind in enumerate(kinds):
         assert not any(issubclass(kind, earlier) for earlier in kinds[:at]), kind.__name__
+
+
+async def test_a_full_redis_is_503_with_when_to_come_again(settings):
+    async with api_of(settings) as api:
+        key, _ = await api.door.keyring.add(rate_per_s=50)
+        await api.door.client.config_set("maxmemory", "1")
+        try:
+            asked = {"question": "?", "model": "nobody-has-this"}
+            for said in ({}, {"authorization": f"Bearer {key}"}, {"idempotency-key": "full"}):
+                answer = await api.client.post("/v1/runs", json=asked, headers=said)
+                assert (answer.status_code, answer.headers["retry-after"]) == (503, "2"), answer.text
+        finally:
+            await api.door.client.config_set("maxmemory", "0")

@@ -13,6 +13,7 @@ from schemathesis.specs.openapi.checks import content_type_conformance, response
 
 from toolfleet.orchestrator.doors.http.app import create_app
 from toolfleet.orchestrator.doors.http.listening import listening_socket, server_for
+from toolfleet.orchestrator.doors.http.options import ApiOptions
 from toolfleet.settings import Settings, new_secret
 
 DOCUMENT = create_app(Settings()).openapi()
@@ -24,7 +25,7 @@ SCHEMA.config.generation.update(deterministic=True)
 def url(redis_server):
     """An API in a thread of its own, with neither model nor workers: what is tested here is the door."""
     api_settings = Settings(redis_url=redis_server.url, namespace="schema-test", secret=new_secret())
-    server = server_for(create_app(api_settings))
+    server = server_for(create_app(api_settings, options=ApiOptions(is_insecure=True)))
     bound = listening_socket("127.0.0.1", 0)
     thread = threading.Thread(target=lambda: asyncio.run(server._serve(sockets=[bound])))
     thread.start()

@@ -56,18 +56,23 @@ class MemoryStore:
 class Cache:
     """Gives a result again for `ttl_s` when a read-only tool is called with the same arguments.
 
-    `context` names what else must be the same in the caller's context, "tenant" for example; by default nothing is, so
-    name whatever a tool of yours looks at. Tools that have an effect, or take secrets, are called every time.
-    `attributes["cached"]` tells the caller. Failures, and results that change the run's state, are not kept.
+    Each tenant has results of its own. `context` names what else must be the same in the caller's context, "city" for
+    example; by default nothing is, so name whatever a tool of yours looks at. With `by_subject` each subject has its
+    own, too: for tools whose answer depends on who asks. Tools that have an effect, or take secrets, are called
+    every time. `attributes["cached"]` tells the caller. Failures, and results that change the run's state, are not
+    kept.
     """
 
-    def __init__(self, ttl_s: float, *, context: Collection[str] = (), store: ResultStore | None = None) -> None:
+    def __init__(
+        self, ttl_s: float, *, context: Collection[str] = (), by_subject: bool = False, store: ResultStore | None = None
+    ) -> None:
         if not ttl_s > 0:
             raise InvalidTool(f"Cache(ttl_s={ttl_s:g}) would keep nothing")
         if isinstance(context, str):
             raise InvalidTool(f"Cache(context={context!r}): pass a collection of names")
         self._ttl_s = ttl_s
         self._context = tuple(sorted(context))
+        self._by_subject = by_subject
         self._store = store or MemoryStore()
 
     async def __call__(self, call: ToolInvocation, proceed: Proceed, /) -> Any:
@@ -90,7 +95,8 @@ class Cache:
             return None
         seen = {name: call.context.context.get(name) for name in self._context}
         try:
-            asked = to_jsonable_python([call.tool, dict(call.arguments), seen])
+            who = [call.context.tenant, call.context.subject if self._by_subject else ""]
+            asked = to_jsonable_python([call.tool, dict(call.arguments), seen, who])
             text = orjson.dumps(asked, option=orjson.OPT_SORT_KEYS)
         except (PydanticSerializationError, ValueError, TypeError, RecursionError):
             return None

@@ -45,6 +45,8 @@ def context(
     last_checkpoint: Any = None,
     time_left_s: float = 600.0,
     callback_url: str | None = None,
+    tenant: str = "",
+    subject: str = "",
 ) -> RecordingContext:
     """The context of a call that nobody made: hand it to the tool, then look at what it has recorded.
 
@@ -61,6 +63,8 @@ def context(
         state=_sent(state or {}),
         last_checkpoint=_sent(last_checkpoint),
         address_of=without_address if callback_url is None else lambda _call_id, _expires_unix_s: callback_url,
+        tenant=tenant,
+        subject=subject,
     )
     made.report = made.progressed.append
     made.is_cancelled = made.cancel_requested.is_set
@@ -91,6 +95,8 @@ async def call(
         reply_to="",
         context=dict(given.context),
         state=dict(given.state),
+        tenant=given.tenant,
+        subject=given.subject,
     )
     return await execute(made, tool, given, threads=None, interceptors=tuple(interceptors))
 

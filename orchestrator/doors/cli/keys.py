@@ -15,6 +15,7 @@ from rich.console import Console
 
 from toolfleet.connections import connect_async
 from toolfleet.errors import CallerError
+from toolfleet.local.local_key import LocalKey
 from toolfleet.orchestrator.doors.cli.on_fleet import on_fleet
 from toolfleet.orchestrator.doors.cli.tables import Column, Listing
 from toolfleet.orchestrator.doors.cli.telling import print_json
@@ -25,8 +26,10 @@ from toolfleet.wire import Seal
 
 DAY_S = 24 * 3600
 
+SPARED = ("tenant", "subject", "per second", "good until (UTC)", "tools", "made (UTC)")
+
 app = typer.Typer(
-    help="Keys for the HTTP API: make one, list them, take one away.",
+    help="Keys for the HTTP API: make one, list them, take one away, print your own.",
     epilog="A revoked key stops working within a second.",
     no_args_is_help=True,
     rich_markup_mode="rich",
@@ -44,9 +47,16 @@ def add(
     name: Annotated[str, typer.Argument(help="What it is for; shown in lists.")] = "",
     *,
     tenant: Annotated[str, typer.Option(help="Whose runs and handles it sees; keys without one share theirs.")] = "",
+    subject: Annotated[
+        str, typer.Option(help="Who asks with it, as tools read it: `ctx.subject`; otherwise the key's id.")
+    ] = "",
     scopes: Annotated[
         list[Scope] | None,
-        typer.Option("--scope", help="read: look; run: also begin and call (the default); admin: also metrics."),
+        typer.Option(
+            "--scope",
+            help="read: look; run: begin and call, too (the default); approve: look, and decide about calls that wait "
+            "for a person; admin: everything, metrics too. May be given again.",
+        ),
     ] = None,
     tools: Annotated[
         list[str] | None, typer.Option("--tool", help="A tool it may call, or a pattern; may be given again.")
@@ -64,6 +74,7 @@ def add(
             return await keyring.add(
                 name,
                 tenant=tenant,
+                subject=subject,
                 scopes=tuple(scopes or (Scope.RUN,)),
                 tools=tuple(tools or ("*",)),
                 rate_per_s=rate,
@@ -78,12 +89,22 @@ def add(
     typer.secho(f"Its id is {stored.key_id}. Keep the key: it is not shown again.", err=True, dim=True)
 
 
+@app.command("local", epilog='Example: curl -H "authorization: Bearer $(toolfleet keys local)" …')
+def print_local() -> None:
+    """Print the key of this machine's user, made if there is none yet.
+
+    It is good at every HTTP API that this user serves on this machine, and stands in a file that nobody else can read:
+    delete the file, and the key is good for nothing from then on.
+    """
+    typer.echo(LocalKey().made())
+
+
 @app.command("list")
 def list_keys(*, as_json: AsJson = False) -> None:
     """List the keys, by their ids: the keys themselves are not stored.
 
-    On a terminal as a table; into a pipe one line for each key, with tabs between the columns: id, scopes, tenant, per
-    second, good until, tools, made, name.
+    On a terminal as a table; into a pipe one line for each key, with tabs between the columns: id, scopes, tenant,
+    subject, per second, good until, tools, made, name.
     """
 
     async def read(settings: Settings) -> list[ApiKey]:
@@ -121,8 +142,9 @@ async def _keyring(settings: Settings) -> AsyncIterator[Keyring]:
 
 def _listed(keys: list[ApiKey]) -> Listing:
     listing = Listing(
-        *("id", "scopes", Column("tenant", True), Column("per second", True), Column("good until (UTC)", True)),
-        *(Column("tools", True), Column("made (UTC)", True)),
+        "id",
+        "scopes",
+        *(Column(name, True) for name in SPARED),
         elastic="name",
     )
     for key in keys:
@@ -131,6 +153,7 @@ def _listed(keys: list[ApiKey]) -> Listing:
             key.key_id,
             ", ".join(key.scopes),
             key.tenant,
+            "" if key.subject == key.key_id else key.subject,
             "" if key.rate_per_s is None else f"{key.rate_per_s:g}",
             f"{until} (expired)" if key.is_expired else until,
             ", ".join(key.tools),

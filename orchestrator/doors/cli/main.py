@@ -63,7 +63,7 @@ COMMANDS: Final = {
     "serve": Listed(
         "Serve the HTTP API and the OpenAI-compatible one until Ctrl-C.", "Example: toolfleet serve --port 8000"
     ),
-    "keys": Listed("Keys for the HTTP API: make one, list them, take one away."),
+    "keys": Listed("Keys for the HTTP API: make one, list them, take one away, print your own."),
     "secret": Listed(
         "Show where each process stands in a change of the secret: accept, sign, drop.",
         "Example: toolfleet secret",

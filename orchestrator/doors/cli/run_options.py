@@ -38,6 +38,7 @@ OPTION_OF: Final = {
     "client_tools": "--client-tools",
     "priority": "--priority",
     "tenant": "--tenant",
+    "subject": "--subject",
 }
 """What each term is called on the command line; a test holds it to the terms there are."""
 
@@ -125,6 +126,7 @@ def run_options(
         PriorityName | None, _option("priority", "Whether its calls go before or behind those of others.")
     ] = None,
     tenant: Annotated[str | None, _option("tenant", "Whose run it is; nobody's by default.")] = None,
+    subject: Annotated[str | None, _option("subject", "Who asks, as its tools read it; nobody by default.")] = None,
 ) -> RunOptions:
     """Return the options that were given, as keywords. Raises InvalidOption, BadParameter for what cannot be read."""
     limit = {name: _value(number) for name, number in _pairs("limits", limits)}
@@ -149,6 +151,7 @@ def run_options(
         "client_tools": _file("client_tools", client_tools),
         "priority": None if priority is None else priority.value,
         "tenant": tenant,
+        "subject": subject,
     }
     given: Any = {name: value for name, value in words.items() if value is not None}
     terms = terms_of(given)

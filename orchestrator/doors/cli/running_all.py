@@ -13,6 +13,7 @@ from rich.console import Console
 
 from toolfleet.connections import address
 from toolfleet.local.fleet import SHARED_GRACE_MARGIN_S, LocalFleet, where_processes_join
+from toolfleet.local.local_key import LocalKey
 from toolfleet.local.supervisor import Supervisor
 from toolfleet.local.worker_process import WorkerProcess
 from toolfleet.orchestrator.doors.cli.choosing_model import rehearsal_note
@@ -143,6 +144,7 @@ def _describe(
 def _describe_api(plan: Plan, api: RunningApi | None, console: Console) -> None:
     if api:
         console.print(f"API:     {api.url}  (OpenAI's clients: {api.url}/v1)", markup=False)
+        console.print(f"Key:     `toolfleet keys local` prints it (in {LocalKey().path})", markup=False)
     elif plan.api_port is not None:
         console.print("API:     none; it needs `pip install 'toolfleet[serve]'`", markup=False)
 

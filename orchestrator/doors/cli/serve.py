@@ -18,6 +18,7 @@ from toolfleet.errors import ExtraMissing, InvalidSettings, OperatorError
 from toolfleet.garbage import collect_rarely
 from toolfleet.local.fleet import redis_or_embedded
 from toolfleet.local.lifeline import stop_with
+from toolfleet.local.local_key import LocalKey
 from toolfleet.orchestrator.doors.cli.choosing_model import ModelOption, chosen_model
 from toolfleet.orchestrator.doors.http.options import ApiOptions
 from toolfleet.orchestrator.fleet.catalog import Catalog
@@ -53,8 +54,9 @@ def serve(
 ) -> None:
     """Serve the HTTP API and the OpenAI-compatible one until Ctrl-C.
 
-    On loopback no key is needed while there is none. On any other address it
-    refuses to start unless there is one: toolfleet keys add.
+    Every request needs a key. That of this machine's user is made when it
+    starts on loopback: toolfleet keys local prints it. On any other address it
+    refuses to start unless there is one of others: toolfleet keys add.
 
     Without --model, OPENAI_API_KEY, OPENAI_BASE_URL or ANTHROPIC_API_KEY
     select the model; without any, a rehearsal model answers, and this says so.
@@ -96,13 +98,18 @@ async def _serve(
         bound = listening_socket(host, port)
         stack.callback(bound.close)
         model = await stack.enter_async_context(choice)
-        options = ApiOptions(needs_keys=not (is_here or insecure), is_insecure=insecure)
-        server = server_for(create_app(settings, model, options=options))
+        local_key = LocalKey()
+        if is_here and not insecure:
+            local_key.made()
+        app = create_app(settings, model, options=ApiOptions(is_insecure=insecure))
+        server = server_for(app, header_timeout_s=settings.api_header_timeout_s)
         listening_host = f"[{host}]" if ":" in host else host
         url = f"http://{listening_host}:{bound.getsockname()[1]}"
         console.print(f"Redis:   {address(settings.redis_url)}", markup=False)
         console.print(f"API:     {url}  (documented at {url}/docs)", markup=False)
         console.print(f"OpenAI:  {url}/v1", markup=False)
+        if is_here and not insecure:
+            console.print(f"Key:     `toolfleet keys local` prints it (in {local_key.path})", markup=False)
         if insecure:
             console.print("Anybody who reaches this address may call every tool (--insecure).", style="bold red")
         serving = asyncio.create_task(server.serve(sockets=[bound]))  # watched: awaited below

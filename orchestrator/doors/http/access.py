@@ -1,34 +1,55 @@
 """Who a request comes from and what it may do: settled before any route sees it.
 
-A pure ASGI layer over the keyring. Without a key only this machine is served, and only while there is none.
+A pure ASGI layer over the keyring. Nobody is served without a key, whether or not there is one: a key that is revoked,
+or lost with its Redis, opens nothing.
 """
 
 from __future__ import annotations
 
 import math
+import re
+from contextlib import ExitStack
 from http import HTTPStatus
 from ipaddress import ip_address
 from typing import Annotated, Any, Final
-from urllib.parse import urlsplit
+from urllib.parse import parse_qs
 
 from fastapi import Depends, Request
 from fastapi.security import HTTPBearer
 from starlette.datastructures import Headers
-from starlette.types import ASGIApp, Receive, Scope as AsgiScope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope as AsgiScope, Send
 
 from toolfleet.errors import ToolfleetError
+from toolfleet.local.local_key import PREFIX
 from toolfleet.orchestrator.doors.http.door import Door
-from toolfleet.orchestrator.doors.http.key_store import PREFIX, ApiKey, Grant, Keyring, Scope
+from toolfleet.orchestrator.doors.http.key_store import ApiKey, Grant, Keyring, Scope
 from toolfleet.orchestrator.doors.http.problems import Problem, answer, path_of, problem_of
+from toolfleet.orchestrator.doors.http.quotas import Limit, Quotas
 
 OPEN: Final = frozenset({"/healthz", "/readyz", "/openapi.json", "/docs"})
 
-EVERYTHING: Final = Grant(scopes=tuple(Scope))
-"""What whoever sits at this machine may do."""
+LOCAL: Final = Grant(subject="local", scopes=tuple(Scope))
+"""What whoever has this machine's user may do."""
+
+ANYBODY: Final = Grant(scopes=tuple(Scope))
+"""What everybody may do at a server that was told to be open."""
 
 BEARER: Final = HTTPBearer(
-    auto_error=False, bearerFormat="tf_…", description="A key made with `toolfleet keys add`. Loopback needs none."
+    auto_error=False,
+    bearerFormat="tf_…",
+    description="A key: `toolfleet keys add` makes one, `toolfleet keys local` prints that of this machine's user.",
 )
+
+COMPLETE: Final = re.compile(r"/v1/handles/([^/]+)/complete")
+"""Where another system ends its job: the address itself is signed."""
+
+
+WAITING: Final = re.compile(r"/v1/runs/[^/]+/events|/v1/handles/.*|/mcp")
+"""Reads that wait for something; all others are answered at once, and some of them at a time."""
+
+MAX_DIGITS: Final = 16
+
+PIECE_BYTES: Final = 64 * 1024
 
 
 class Access:
@@ -39,38 +60,88 @@ class Access:
 
     async def __call__(self, scope: AsgiScope, receive: Receive, send: Send) -> None:
         """Let the request pass with its Grant, or answer it."""
-        if scope["type"] == "http" and not _is_open(scope):
-            door: Door = scope["app"].state.door
+        if scope["type"] == "http" and path_of(scope) not in OPEN:
             try:
-                grant = await _grant_of(door, Headers(scope=scope))
+                await _admit(scope)
+                grant: Grant | None = scope["state"].get("grant")
+                if grant is not None:
+                    await self._within_limits(grant, scope, receive, send)
+                    return
             except Problem as problem:
                 await answer(problem, path_of(scope))(scope, receive, send)
                 return
             except ToolfleetError as error:
                 await answer(problem_of(error), path_of(scope))(scope, receive, send)
                 return
-            scope.setdefault("state", {})["grant"] = grant
         await self._app(scope, receive, send)
 
+    async def _within_limits(self, grant: Grant, scope: AsgiScope, receive: Receive, send: Send) -> None:
+        """Answer the request within what its key and its tenant may use. Raises Problem before it has begun."""
+        quotas: Quotas = scope["app"].state.door.quotas
+        quotas.count(grant)
+        with ExitStack() as held:
+            held.enter_context(quotas.held(grant, Limit.REQUESTS))
+            scope["state"]["held"] = held
+            if scope["method"] == "GET" and not WAITING.fullmatch(path_of(scope)):
+                async with quotas.turns(grant):
+                    await self._app(scope, receive, in_pieces(send))
+            else:
+                await self._app(scope, receive, in_pieces(send))
 
-def _is_open(scope: AsgiScope) -> bool:
-    """Return whether a request needs no key: a callback is signed itself, and the rest tells nothing."""
-    path = path_of(scope)
-    return path in OPEN or (path.startswith("/v1/handles/") and path.endswith("/complete"))
+
+def in_pieces(send: Send) -> Send:
+    """Return a `send` that ends when all but a last piece was taken: a server that is given all keeps it, and goes on.
+
+    So whoever does not take an answer keeps their place, and no more than that.
+    """
+
+    async def sent(message: Message) -> None:
+        body = message.get("body", b"")
+        if message["type"] != "http.response.body" or len(body) <= PIECE_BYTES:
+            await send(message)
+            return
+        last = (len(body) - 1) // PIECE_BYTES * PIECE_BYTES
+        for start in range(0, last, PIECE_BYTES):
+            piece = body[start : start + PIECE_BYTES]
+            await send({"type": "http.response.body", "body": piece, "more_body": True})
+        await send({**message, "body": body[last:]})
+
+    return sent
+
+
+async def _admit(scope: AsgiScope) -> None:
+    """Put the request's Grant into its state. Raises Problem, Refused for a callback that nobody signed."""
+    door: Door = scope["app"].state.door
+    scope.setdefault("state", {})
+    callback = COMPLETE.fullmatch(path_of(scope)) if scope["method"] == "POST" else None
+    if callback is not None:
+        # Before its body is taken: whoever has no such address must not fill the memory.
+        _must_be_signed(door, callback[1], scope["query_string"])
+        return
+    scope["state"]["grant"] = await _grant_of(door, Headers(scope=scope))
+
+
+def _must_be_signed(door: Door, call_id: str, query: bytes) -> None:
+    said = parse_qs(query.decode("ascii", "replace"))
+    expires, signature = said.get("expires", [""])[-1], said.get("signature", [""])[-1]
+    if not (expires.isascii() and expires.isdigit() and len(expires) <= MAX_DIGITS):
+        raise Problem(HTTPStatus.FORBIDDEN, "this address was not given out by this fleet", code="refused")
+    door.seal.check_callback(call_id, int(expires), signature)
 
 
 async def _grant_of(door: Door, headers: Headers) -> Grant:
     presented = headers.get("authorization", "")
-    scheme, _, key = presented.partition(" ")
-    if scheme.lower() == "bearer" and key.strip().startswith(PREFIX):
-        return await _find_key(door.keyring, key.strip())
+    scheme, _, text = presented.partition(" ")
+    key = text.strip()
+    if scheme.lower() == "bearer" and key.startswith(PREFIX):
+        return LOCAL if door.local_key.is_it(key) else await _find_key(door.keyring, key)
     # Another system's key counts as none: OpenAI's client cannot be made without one.
     if door.options.is_insecure:
-        return EVERYTHING
-    if door.options.needs_keys or not await door.keyring.is_empty():
-        raise _unauthorised("a key is needed: send `Authorization: Bearer tf_…`; `toolfleet keys add` makes one")
-    _must_come_from_here(headers)
-    return EVERYTHING
+        return ANYBODY
+    raise _unauthorised(
+        "a key is needed: send `Authorization: Bearer tf_…`. `toolfleet keys local` prints the one of this machine's "
+        "user, `toolfleet keys add` makes others"
+    )
 
 
 async def _find_key(keyring: Keyring, key: str) -> ApiKey:
@@ -86,19 +157,6 @@ async def _find_key(keyring: Keyring, key: str) -> ApiKey:
             headers={"retry-after": str(math.ceil(wait_s))},
         )
     return found
-
-
-def _must_come_from_here(headers: Headers) -> None:
-    """Refuse what a web page made a browser send: a foreign origin, or a foreign name that was bound to loopback."""
-    for header in ("host", "origin"):
-        named = headers.get(header)
-        if named and not is_loopback(urlsplit(named if "//" in named else f"//{named}").hostname or ""):
-            raise Problem(
-                HTTPStatus.FORBIDDEN,
-                f"without keys only this machine is served, and the request's {header} is {named}; "
-                "make a key with `toolfleet keys add`",
-                code="not-from-here",
-            )
 
 
 def is_loopback(host: str) -> bool:
@@ -122,18 +180,26 @@ class needs:  # noqa: N801  # reads as a word in a route's signature: Depends(ne
     def __call__(self, request: Request, _bearer: Annotated[Any, Depends(BEARER)]) -> Grant:
         """Return the grant of a request. Raises Problem."""
         grant: Grant = request.state.grant
-        if not grant.may(self._scope):
-            raise Problem(
-                HTTPStatus.FORBIDDEN,
-                f"this needs a key with the scope {self._scope}; this one has {', '.join(grant.scopes)}",
-                code="scope-missing",
-            )
+        must_have(grant, self._scope)
         return grant
 
 
 Reader = Annotated[Grant, Depends(needs(Scope.READ))]
 Runner = Annotated[Grant, Depends(needs(Scope.RUN))]
 Admin = Annotated[Grant, Depends(needs(Scope.ADMIN))]
+
+
+Approver = Annotated[Grant, Depends(needs(Scope.APPROVE))]
+
+
+def must_have(grant: Grant, scope: Scope) -> None:
+    """Raise Problem for a key without a scope."""
+    if not grant.may(scope):
+        raise Problem(
+            HTTPStatus.FORBIDDEN,
+            f"this needs a key with the scope {scope}; this one has {', '.join(grant.scopes)}",
+            code="scope-missing",
+        )
 
 
 def must_be_callable(grant: Grant, tool: str) -> None:

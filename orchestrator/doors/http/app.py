@@ -18,9 +18,10 @@ from starlette.exceptions import HTTPException
 
 from toolfleet.connections import connect_async
 from toolfleet.errors import ToolfleetError
+from toolfleet.local.local_key import LocalKey
 from toolfleet.misspelt import exact
 from toolfleet.orchestrator.api import Orchestrator
-from toolfleet.orchestrator.doors.http import fleet_state as fleet, handles, runs, tools
+from toolfleet.orchestrator.doors.http import docs_page, fleet_state as fleet, handles, runs, tools
 from toolfleet.orchestrator.doors.http.access import Access
 from toolfleet.orchestrator.doors.http.bodies import BoundedBodies
 from toolfleet.orchestrator.doors.http.door import Door
@@ -38,7 +39,9 @@ from toolfleet.orchestrator.doors.http.problems import (
     on_problem,
     on_validation_error,
 )
+from toolfleet.orchestrator.doors.http.quotas import Quotas
 from toolfleet.orchestrator.doors.http.tail import Tail
+from toolfleet.orchestrator.doors.http.usage import Usage
 from toolfleet.orchestrator.doors.openai import (
     chat as openai_chat,
     model_list as openai_models,
@@ -107,8 +110,12 @@ def create_app(
                 Tail(client, found, max_frames=options.max_frames, supervisor=orchestrator.supervisor)
             )
             keyring = Keyring(client, found, seal)
-            door = app.state.door = Door(orchestrator, client, found, seal, options, keyring, tail, model=name)
-            await stack.enter_async_context(serve_mcp(app, orchestrator))
+            local_key = LocalKey(options.local_key_file)
+            quotas = Quotas(found)
+            usage = Usage(client, found, quotas)
+            door = Door(orchestrator, client, found, seal, options, keyring, tail, local_key, quotas, usage, model=name)
+            app.state.door = door
+            await stack.enter_async_context(serve_mcp(app, orchestrator, quotas))
             yield
             door.close_streams()
 
@@ -117,6 +124,8 @@ def create_app(
         version=version("toolfleet"),
         description=DESCRIPTION,
         lifespan=lifespan,
+        # FastAPI's own page loads its scripts from elsewhere; ours has none.
+        docs_url=None,
         redoc_url=None,
         responses={
             code: {"model": ProblemDetails, "description": description}
@@ -126,7 +135,7 @@ def create_app(
                 (403, "The key does not include this"),
                 (413, "The body is too large"),
                 (422, "A field is missing, or has a wrong value"),
-                (429, "The key's rate is used up"),
+                (429, "A limit of the key or its tenant is used up"),
                 (503, "Redis is away"),
             )
         },
@@ -139,6 +148,7 @@ def create_app(
         openai_chat.router,
         openai_responses.router,
         openai_models.router,
+        docs_page.router,
     ):
         app.include_router(router)
     app.add_exception_handler(Problem, on_problem)

@@ -18,6 +18,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from toolfleet.orchestrator.doors.http.options import ApiOptions
 from toolfleet.orchestrator.doors.http.problems import Problem, answer, path_of
+from toolfleet.orchestrator.doors.http.quotas import CALLBACKS, Holding, Limit, Quotas
 
 WITH_BODY: Final = frozenset({"POST", "PUT", "PATCH", "DELETE"})
 
@@ -43,9 +44,17 @@ class BoundedBodies:
         if scope["type"] != "http" or scope["method"] not in WITH_BODY:
             await self._app(scope, receive, send)
             return
+        quotas: Quotas = scope["app"].state.door.quotas
+        held = quotas.holding(scope.get("state", {}).get("grant", CALLBACKS), Limit.BODIES)
+        try:
+            await self._pass_on(held, scope, receive, send)
+        finally:
+            held.give_back()
+
+    async def _pass_on(self, held: Holding, scope: Scope, receive: Receive, send: Send) -> None:
         try:
             async with asyncio.timeout(self._options.body_timeout_s):
-                body = await self._read(scope, receive)
+                body = await self._read(held, scope, receive)
         except ClientLeft:
             return
         except TimeoutError:
@@ -63,10 +72,12 @@ class BoundedBodies:
         scope.setdefault("state", {})["body"] = body
         await self._app(scope, _again(body, receive), send)
 
-    async def _read(self, scope: Scope, receive: Receive) -> bytes:
+    async def _read(self, held: Holding, scope: Scope, receive: Receive) -> bytes:
         announced = dict(scope["headers"]).get(b"content-length", b"")
-        if announced.isdigit() and int(announced[:20]) > self._options.max_body_bytes:
+        taken = int(announced[:20]) if announced.isdigit() else 0
+        if taken > self._options.max_body_bytes:
             raise self._too_large()
+        held.take(taken)
         parts: list[bytes] = []
         length = 0
         while True:
@@ -77,6 +88,9 @@ class BoundedBodies:
             length += len(parts[-1])
             if length > self._options.max_body_bytes:
                 raise self._too_large()
+            if length > taken:
+                held.take(length - taken)
+                taken = length
             if not message.get("more_body", False):
                 return b"".join(parts)
 

@@ -9,10 +9,13 @@ from typing import cast
 import redis.asyncio
 from fastapi import Request
 
+from toolfleet.local.local_key import LocalKey
 from toolfleet.orchestrator.api import Orchestrator
 from toolfleet.orchestrator.doors.http.key_store import Grant, Keyring
 from toolfleet.orchestrator.doors.http.options import ApiOptions
+from toolfleet.orchestrator.doors.http.quotas import Quotas
 from toolfleet.orchestrator.doors.http.tail import Tail
+from toolfleet.orchestrator.doors.http.usage import Usage
 from toolfleet.orchestrator.errors import RunNotFound
 from toolfleet.orchestrator.store.run_store import not_stored
 from toolfleet.settings import Settings
@@ -30,6 +33,9 @@ class Door:
     options: ApiOptions
     keyring: Keyring
     tail: Tail
+    local_key: LocalKey
+    quotas: Quotas
+    usage: Usage
     model: str = ""
     """The name of the orchestrator's model; empty without one."""
     streams: set[asyncio.Task[None]] = field(default_factory=set)

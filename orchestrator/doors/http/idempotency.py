@@ -96,6 +96,7 @@ class _First:
     def __init__(self, scope: Scope, key: str) -> None:
         state, path = scope["state"], path_of(scope)
         grant: Grant = state["grant"]
+        self._grant = grant
         self._scope = scope
         self._door: Door = scope["app"].state.door
         self._fingerprint = _digest(path.encode(), state.get("body", b""))
@@ -118,7 +119,7 @@ class _First:
         )
         if known is None:
             return None
-        fingerprint, status, headers, body = known
+        fingerprint, status, headers, body, granted = known
         if fingerprint != self._fingerprint.encode():
             raise Problem(
                 HTTPStatus.UNPROCESSABLE_ENTITY,
@@ -133,7 +134,8 @@ class _First:
                 headers={"retry-after": "1"},
             )
         try:
-            return _Known(status, headers or b"{}", body or b"")
+            may_be_told = self._grant.includes(Grant.model_validate_json(granted or b"{}"))
+            answer = _Known(status, headers or b"{}", body or b"")
         except (TypeError, ValueError) as error:
             skip("idempotent_answer", error)
             raise Problem(
@@ -142,6 +144,14 @@ class _First:
                 "use a new key",
                 code="answer-lost",
             ) from None
+        # An answer tells what was done: whoever may not have it done must not read it.
+        if not may_be_told:
+            raise Problem(
+                HTTPStatus.FORBIDDEN,
+                "this Idempotency-Key was used with a key that may do more than this one; use a new one",
+                code="idempotency-key-of-another",
+            )
+        return answer
 
     async def perform(self, app: ASGIApp, receive: Receive, send: Send) -> None:
         """Let the request through, and remember what it is answered."""
@@ -183,11 +193,13 @@ class _First:
             "status": int(started["status"]),
             "headers": orjson.dumps(headers),
             "body": body,
+            "granted": Grant(scopes=self._grant.scopes, tools=self._grant.tools).model_dump_json(),
         }
         pipeline = self._door.client.pipeline(transaction=True)
         pipeline.hset(self._name, mapping={"fingerprint": self._fingerprint, **fields})
         pipeline.expire(self._name, IDEMPOTENCY_TTL_S)
         await pipeline.execute()
+        await self._door.usage.note(self._grant, self._name, len(body))
 
 
 def _is_stream(started: Message) -> bool:

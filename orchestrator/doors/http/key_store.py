@@ -20,13 +20,15 @@ from pydantic import Field
 
 from toolfleet.calls import Record
 from toolfleet.errors import Refused
+from toolfleet.local.local_key import KEY_BYTES, PREFIX
 from toolfleet.scripts import lua
 from toolfleet.settings import Settings
 from toolfleet.wire import Seal
 
-PREFIX: Final = "tf_"
-KEY_BYTES: Final = 32
 ID_CHARS: Final = 12
+
+WILD: Final = frozenset("*?[")
+"""What makes a pattern of a tool's name."""
 
 KNOWN_FOR_S: Final = 1.0
 """How long a key that was looked up is believed: a revoked one works for at most this long."""
@@ -40,25 +42,28 @@ TAKE: Final = lua(__package__, "take_token")
 
 
 class Scope(StrEnum):
-    """What a key is good for. `run` includes `read`, and `admin` all."""
+    """What a key is good for. `run` and `approve` include `read`, and `admin` all."""
 
     READ = "read"
     """Look at the tenant's runs, handles and events, and at the fleet's tools and workers."""
     RUN = "run"
-    """Begin, stop and resume runs, decide about their calls, call tools."""
+    """Begin, stop and resume runs, call tools."""
+    APPROVE = "approve"
+    """Decide about calls that wait for a person."""
     ADMIN = "admin"
     """See what concerns all tenants: metrics."""
 
     def covers(self, wanted: Scope) -> bool:
         """Return whether whoever has this one may do what needs the other."""
-        order = list(Scope)
-        return order.index(self) >= order.index(wanted)
+        return self in {wanted, Scope.ADMIN} or wanted is Scope.READ
 
 
 class Grant(Record):
     """What the sender of a request may do."""
 
     tenant: str = ""
+    subject: str = ""
+    """Who asks, as tools read it in `ctx.subject`."""
     scopes: tuple[Scope, ...] = (Scope.RUN,)
     tools: tuple[str, ...] = ("*",)
     """Names of tools, or patterns such as `search_*`."""
@@ -76,6 +81,18 @@ class Grant(Record):
         """Whether no tool is kept from it."""
         return "*" in self.tools
 
+    @property
+    def owner(self) -> str:
+        """Whom sessions and quotas belong to: one key, this machine's user, or everybody at an open server."""
+        return self.subject or "anybody"
+
+    def includes(self, other: Grant) -> bool:
+        """Return whether it allows all that the other one does; in doubt about patterns it does not."""
+        return all(self.may(scope) for scope in other.scopes) and all(
+            self.may_call_all or tool in self.tools or (not WILD & set(tool) and self.may_call(tool))
+            for tool in other.tools
+        )
+
 
 class ApiKey(Grant):
     """One key, without the key itself."""
@@ -88,6 +105,11 @@ class ApiKey(Grant):
     """Requests per second that it may make for long; a second's worth, and at least one, at once."""
     created_unix_s: float
     expires_unix_s: float | None = None
+
+    @property
+    def owner(self) -> str:
+        """The key, by its id: another one of the same subject is another owner."""
+        return f"key {self.key_id}"
 
     @property
     def is_expired(self) -> bool:
@@ -103,7 +125,6 @@ class Keyring:
         self._settings = settings
         self._seal = seal
         self._known: OrderedDict[str, tuple[float, ApiKey]] = OrderedDict()
-        self._counted: tuple[float, bool] = (-KNOWN_FOR_S, True)
         self._take = client.register_script(TAKE)
 
     async def add(
@@ -111,18 +132,23 @@ class Keyring:
         name: str = "",
         *,
         tenant: str = "",
+        subject: str = "",
         scopes: tuple[Scope, ...] = (Scope.RUN,),
         tools: tuple[str, ...] = ("*",),
         rate_per_s: float | None = None,
         expires_unix_s: float | None = None,
     ) -> tuple[str, ApiKey]:
-        """Make a key. Returns the key, which is told here and never again, and what is stored of it."""
+        """Make a key. Returns the key, which is told here and never again, and what is stored of it.
+
+        Without a `subject` it is the key itself that asks, by its id.
+        """
         key = PREFIX + secrets.token_urlsafe(KEY_BYTES)
         digest = digest_of(key)
         stored = ApiKey(
             key_id=digest[:ID_CHARS],
             name=name,
             tenant=tenant,
+            subject=subject or digest[:ID_CHARS],
             scopes=scopes,
             tools=tools,
             rate_per_s=rate_per_s,
@@ -155,13 +181,8 @@ class Keyring:
         return None if found is None or found.is_expired else found
 
     async def is_empty(self) -> bool:
-        """Return whether no key was ever made, or each was revoked; as of a second ago at most."""
-        counted_s, is_empty = self._counted
-        if time.monotonic() - counted_s >= KNOWN_FOR_S:
-            keys = await self._client.hlen(self._settings.keys.api_keys())
-            is_empty = keys == 0
-            self._counted = time.monotonic(), is_empty
-        return is_empty
+        """Return whether there is no key."""
+        return not await self._client.hlen(self._settings.keys.api_keys())
 
     async def wait_s(self, key: ApiKey) -> float:
         """Count a request of this key. Returns 0 if it may be made now, otherwise the seconds to wait."""

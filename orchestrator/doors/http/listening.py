@@ -14,17 +14,26 @@ import uvicorn
 from fastapi import FastAPI
 
 from toolfleet.errors import PortInUse
+from toolfleet.orchestrator.doors.http.connection import connections_of
 
 STOPPED_BY: Final = (signal.SIGINT, signal.SIGTERM)
 
 GRACE_S: Final = 5
 """How long requests may end once the server is told to stop."""
 
+SOCKET_BYTES: Final = 256 * 1024
+"""What the kernel keeps of one connection in each direction; it takes twice as much."""
+
 BACKLOG: Final = 4096
 """A thousand clients may come at once."""
 
 KEEP_ALIVE_S: Final = 75
 """Longer than most proxies keep a connection: the server must not be the one that closes it under a request."""
+
+
+HEADER_TIMEOUT_S: Final = 10.0
+SEND_TIMEOUT_S: Final = 20.0
+"""How long a client may take nothing of its answer."""
 
 
 class ApiServer(uvicorn.Server):
@@ -63,6 +72,9 @@ def listening_socket(host: str, port: int) -> socket.socket:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     bound = socket.socket(family)
     bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    # Its connections inherit these. Left to itself the kernel would keep megabytes for a client that does not read.
+    bound.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SOCKET_BYTES)
+    bound.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, SOCKET_BYTES)
     try:
         bound.bind((host, port))
     except OSError as error:
@@ -72,11 +84,18 @@ def listening_socket(host: str, port: int) -> socket.socket:
     return bound
 
 
-def server_for(app: FastAPI, *, log_level: str = "warning") -> ApiServer:
+def server_for(
+    app: FastAPI,
+    *,
+    log_level: str = "warning",
+    header_timeout_s: float = HEADER_TIMEOUT_S,
+    send_timeout_s: float = SEND_TIMEOUT_S,
+) -> ApiServer:
     """Make a server that is not started yet; `serve(sockets=[…])` runs it until it is told to stop."""
     return ApiServer(
         uvicorn.Config(
             app,
+            http=connections_of(header_timeout_s, send_timeout_s),
             log_level=log_level,
             access_log=False,
             backlog=BACKLOG,

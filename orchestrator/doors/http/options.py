@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 
 from toolfleet.misspelt import exact
 
@@ -33,8 +34,8 @@ class ApiOptions:
     max_frames: int = 1000
     """Events that wait for one listener; one who is further behind is dropped."""
 
-    needs_keys: bool = False
-    """Whether requests without a key are refused even while there is none."""
+    local_key_file: Path | None = None
+    """Where the key of this machine's user stands; None: in the user's data directory."""
 
     is_insecure: bool = False
     """Whether requests without a key are served wherever they come from."""

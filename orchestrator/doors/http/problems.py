@@ -17,7 +17,15 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Scope as AsgiScope
 
-from toolfleet.errors import BrokerUnreachable, CallerError, InvalidSettings, Refused, StoreUnreachable, ToolfleetError
+from toolfleet.errors import (
+    BadArguments,
+    BrokerUnreachable,
+    CallerError,
+    InvalidSettings,
+    Refused,
+    StoreUnreachable,
+    ToolfleetError,
+)
 from toolfleet.jobs import StateNotTaken
 from toolfleet.misspelt import what_is_wrong
 from toolfleet.orchestrator.errors import (
@@ -40,6 +48,7 @@ STATUSES: Final[tuple[tuple[type[Exception], HTTPStatus], ...]] = (
     (RunNotOpen, HTTPStatus.CONFLICT),
     (RunExists, HTTPStatus.CONFLICT),
     (InvalidOption, HTTPStatus.UNPROCESSABLE_ENTITY),
+    (BadArguments, HTTPStatus.UNPROCESSABLE_ENTITY),
     (UnknownTool, HTTPStatus.UNPROCESSABLE_ENTITY),
     (StateNotTaken, HTTPStatus.UNPROCESSABLE_ENTITY),
     (OrchestratorClosed, HTTPStatus.SERVICE_UNAVAILABLE),

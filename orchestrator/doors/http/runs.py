@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import AsyncGenerator, Sequence
-from contextlib import aclosing, suppress
+from contextlib import ExitStack, aclosing, suppress
 from http import HTTPStatus
 from typing import Annotated, Any, Final
 
@@ -14,11 +15,12 @@ from starlette.responses import Response
 
 from toolfleet.calls import run_of
 from toolfleet.messages import Message
-from toolfleet.orchestrator.doors.http.access import Reader, Runner, must_be_callable
+from toolfleet.orchestrator.doors.http.access import Approver, Reader, Runner, must_be_callable
 from toolfleet.orchestrator.doors.http.bodies import JsonRoute
 from toolfleet.orchestrator.doors.http.door import Door, door_of
 from toolfleet.orchestrator.doors.http.key_store import Grant
 from toolfleet.orchestrator.doors.http.problems import Problem, ProblemDetails
+from toolfleet.orchestrator.doors.http.quotas import Limit
 from toolfleet.orchestrator.doors.http.records import (
     ApprovalRequest,
     CancelBody,
@@ -78,6 +80,9 @@ Through = Annotated[Door, Depends(door_of)]
 async def begin(asked: RunRequest, grant: Runner, door: Through, request: Request) -> Response:
     """Begin a run. It is stored before this answers, and goes on whatever becomes of you or of this server."""
     question, options = _question(asked), await _options(asked, grant, door, request)
+    if asked.stream:
+        hold_listener(door, grant, request)
+    await admit(door, grant, request, options)
     if asked.model is not None and asked.model != door.model:
         run_id = await door.orchestrator.submit(question, model=asked.model, **options)
         listener = None
@@ -137,6 +142,7 @@ async def events(
     run_id: str,
     grant: Reader,
     door: Through,
+    request: Request,
     *,
     after: Annotated[str | None, Query(description="The id of the last event you have.")] = None,
     last_event_id: Annotated[str | None, Header(description="The same, as browsers send it.")] = None,
@@ -146,7 +152,9 @@ async def events(
     After a cut, go on with `Last-Event-ID`: nothing is lost or doubled, whichever server you ask.
     """
     await door.must_see(run_id, grant)
-    return EventStream(door, _events(door, run_id, _entry_id(last_event_id or after)))
+    after_id = _entry_id(last_event_id or after)
+    hold_listener(door, grant, request)
+    return EventStream(door, _events(door, run_id, after_id))
 
 
 @router.post("/{run_id}/cancel", response_model=Run, responses=NOT_NOW)
@@ -159,7 +167,7 @@ async def cancel(
 
 
 @router.post("/{run_id}/messages", status_code=HTTPStatus.ACCEPTED, response_model=Run, responses=NOT_NOW)
-async def go_on(run_id: str, asked: GoOnRequest, grant: Runner, door: Through) -> Response:
+async def go_on(run_id: str, asked: GoOnRequest, grant: Runner, door: Through, request: Request) -> Response:
     """Let a run that has ended go on, with more messages."""
     run = await _load_visible(door, run_id, grant)
     if not grant.may_call_all:
@@ -170,19 +178,37 @@ async def go_on(run_id: str, asked: GoOnRequest, grant: Runner, door: Through) -
     messages = asked.question or tuple(asked.messages or ())
     if asked.question and asked.messages:
         raise Problem(HTTPStatus.UNPROCESSABLE_ENTITY, "give a question or messages, not both")
-    return json_of(await door.orchestrator.resume(run_id, messages), HTTPStatus.ACCEPTED)
+    if run.state.is_terminal:  # else it is refused
+        await door.usage.admit_run(grant, run_id, len(request.state.body))
+    return json_of(await door.orchestrator.resume(run_id, messages, subject=grant.subject), HTTPStatus.ACCEPTED)
 
 
 @router.post("/{run_id}/approvals", response_model=Run, responses=NOT_NOW)
-async def decide(run_id: str, asked: ApprovalRequest, grant: Runner, door: Through) -> Response:
-    """Let a call that waits for a person's approval run, or deny it."""
+async def decide(run_id: str, asked: ApprovalRequest, grant: Approver, door: Through) -> Response:
+    """Let a call that waits for a person's approval run, or deny it. Needs a key that includes its tool."""
     await door.must_see(run_id, grant)
     if not asked.call_id.startswith(f"{run_id}."):  # a call of its own, or of a run of one of its agents
         raise RunNotFound(f"run {run_id} has no call {asked.call_id}")
     await door.must_see(run_of(asked.call_id), grant)
+    await _must_be_theirs_to_decide(asked.call_id, grant, door)
     arguments = None if asked.arguments is None else orjson.dumps(asked.arguments).decode()
     approval = Approval(granted=asked.granted, arguments=arguments, reason=asked.reason)
     return json_of(await door.orchestrator.approve(asked.call_id, approval))
+
+
+async def _must_be_theirs_to_decide(call_id: str, grant: Grant, door: Door) -> None:
+    """Raise Problem for a call of a tool that the key does not include."""
+    if grant.may_call_all:
+        return
+    run = await door.orchestrator.get(run_of(call_id))
+    tool = next((call.tool for call in run.calls if call.call_id == call_id), None)
+    if tool is None:
+        return  # which is refused as no call that waits
+    must_be_callable(grant, tool)
+    if tool not in await door.orchestrator.catalog.offered():
+        # An orchestrator may run another tool for a name that it resolves itself.
+        detail = f"no live worker serves {tool}, so nobody can say whether this key includes what would run"
+        raise Problem(HTTPStatus.FORBIDDEN, detail, code="tool-not-allowed")
 
 
 class _Live:
@@ -213,9 +239,21 @@ def _question(asked: RunRequest) -> str | Sequence[Message]:
 async def _options(asked: RunRequest, grant: Grant, door: Door, request: Request) -> RunOptions:
     options = options_given(asked)
     options["tools"] = await tools_for(grant, asked.tools, door)
-    options["tenant"] = grant.tenant
+    options["tenant"], options["subject"] = grant.tenant, grant.subject
     options["run_id"] = getattr(request.state, "derived_id", None)
     return options
+
+
+def hold_listener(door: Door, grant: Grant, request: Request) -> None:
+    """Take a listener's place until the request is answered to its end. Raises Problem."""
+    held: ExitStack = request.state.held
+    held.enter_context(door.quotas.held(grant, Limit.LISTENERS))
+
+
+async def admit(door: Door, grant: Grant, request: Request, options: RunOptions) -> None:
+    """Count a run that is to be begun, which has an id from here on. Raises Problem."""
+    options["run_id"] = run_id = options.get("run_id") or secrets.token_hex(8)
+    await door.usage.admit_run(grant, run_id, len(request.state.body))
 
 
 async def tools_for(grant: Grant, named: Sequence[str] | None, door: Door) -> Sequence[str] | None:

@@ -22,6 +22,7 @@ from toolfleet.orchestrator.doors.http.tail import Behind
 log = FactLog("toolfleet.http")
 
 PING: Final = b": ping\n\n"
+PIECE_BYTES: Final = 64 * 1024
 MEDIA_TYPE: Final = "text/event-stream"
 
 
@@ -72,8 +73,11 @@ class EventStream(Response):
             await self._send(send, event)
 
     async def _send(self, send: Send, body: bytes) -> None:
-        async with asyncio.timeout(self._door.options.send_timeout_s):
-            await send({"type": "http.response.body", "body": body, "more_body": True})
+        # In pieces: of a large event only as much as the client takes is copied to its connection.
+        for start in range(0, len(body), PIECE_BYTES):
+            async with asyncio.timeout(self._door.options.send_timeout_s):
+                piece = body[start : start + PIECE_BYTES]
+                await send({"type": "http.response.body", "body": piece, "more_body": True})
 
     def _tell(self, error: BaseException, scope: Scope) -> None:
         """Log an error. A stream that has begun has no status left for it: it breaks off, and the client comes back."""

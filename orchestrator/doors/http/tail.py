@@ -11,7 +11,8 @@ import re
 import time
 from collections.abc import AsyncGenerator, Iterable
 from dataclasses import dataclass, field
-from typing import Any, Final, NamedTuple, Self, cast
+from typing import Any, Final, Self, cast
+from weakref import WeakValueDictionary
 
 import orjson
 import redis
@@ -28,9 +29,16 @@ from toolfleet.supervision import Kept, Supervisor
 log = FactLog("toolfleet.http")
 
 BLOCK_MS: Final = 2000
-READ_COUNT: Final = 100
+READ_COUNT: Final = 10
 
-MAX_READING: Final = 32
+PAGE_BYTES: Final = 256 * 1024
+MAX_PAGE: Final = 100
+"""How much of a run one listener has read and not sent: a page of small events, or one large one."""
+
+MAX_WAITING_BYTES: Final = 1024 * 1024
+"""How much of what happens waits for one listener; one who is further behind reads the rest from the store."""
+
+MAX_READING: Final = 16
 """Listeners that read what is stored at once: a thousand may come together, and each read takes a connection."""
 
 LOOK_FOR_GONE_EVERY_S: Final = 5.0
@@ -50,7 +58,8 @@ Stored = tuple[bytes, dict[bytes, bytes]]
 ENTRY_ID: Final = re.compile(r"\d{1,18}-\d{1,18}")
 
 
-class Frame(NamedTuple):
+@dataclass(frozen=True, slots=True, weakref_slot=True, eq=False)
+class Frame:
     """One event as it goes to clients; `id` is empty for one that is not stored."""
 
     id: str
@@ -72,20 +81,37 @@ class EventListener:
 
     def __init__(self, max_frames: int) -> None:
         self._waiting: asyncio.Queue[Frame | None] = asyncio.Queue(max_frames)
+        self._waiting_bytes = 0
         self._is_behind = False
+        self._has_missed_live = False
 
     def hear(self, frame: Frame | None) -> None:
         """Give it an event, or None for the end. One that is full hears nothing more, and is told why."""
-        try:
+        size = 0 if frame is None else len(frame.data)
+        has_room = not self._waiting_bytes or self._waiting_bytes + size <= MAX_WAITING_BYTES
+        if has_room and not self._is_behind and not self._waiting.full():
+            self._waiting_bytes += size
             self._waiting.put_nowait(frame)
-        except asyncio.QueueFull:
+        else:
             self._is_behind = True
+            self._has_missed_live |= frame is not None and not frame.id
 
     async def next(self) -> Frame | None:
         """Return the next event, None at the end. Raises Behind."""
         if self._is_behind:
             raise Behind
-        return await self._waiting.get()
+        frame = await self._waiting.get()
+        self._waiting_bytes -= 0 if frame is None else len(frame.data)
+        return frame
+
+    def start_over(self) -> None:
+        """Forget what waits, which is read from the store instead. Raises Behind where it is not stored."""
+        if self._has_missed_live:
+            raise Behind
+        while not self._waiting.empty():
+            self._waiting.get_nowait()
+        self._waiting_bytes = 0
+        self._is_behind = False
 
 
 @dataclass(slots=True)
@@ -111,6 +137,7 @@ class Tail:
         self._keys = settings.keys
         self._max_frames = max_frames
         self._watched: dict[str, _Watched] = {}
+        self._frames: WeakValueDictionary[tuple[str, bytes], Frame] = WeakValueDictionary()
         self._reading = asyncio.Semaphore(MAX_READING)
         self._is_wanted = asyncio.Event()
         self._is_stale = False
@@ -153,7 +180,7 @@ class Tail:
         Raises StoreUnreachable, and Behind for a listener that is too slow.
         """
         last_id = after
-        for frame in await self._stored(run_id, last_id):
+        async for frame in self._pages(run_id, last_id):
             yield frame
             last_id = frame.id
         if listener is None and await self._is_over(run_id, last_id):
@@ -161,13 +188,24 @@ class Tail:
         listener = listener or self.listener()
         self._watch(run_id, last_id, listener)
         try:
-            # Read again now that news are heard: what came between the two reads would be missed.
-            for frame in await self._stored(run_id, last_id):
-                yield frame
-                last_id = frame.id
-            if await self._is_over(run_id, last_id):
-                return
-            while (news := await listener.next()) is not None:
+            is_current = False
+            while True:
+                if not is_current:
+                    # Only now that news are heard: what came before that would be missed.
+                    async for frame in self._pages(run_id, last_id):
+                        yield frame
+                        last_id = frame.id
+                    if await self._is_over(run_id, last_id):
+                        return
+                    is_current = True
+                try:
+                    news = await listener.next()
+                except Behind:
+                    listener.start_over()
+                    is_current = False
+                    continue
+                if news is None:
+                    return
                 if news.id and news.order <= order_of(last_id):
                     continue
                 last_id = news.id or last_id
@@ -226,7 +264,7 @@ class Tail:
         watched = self._watched.get(run_id)
         if watched is None:
             return
-        frames = _frames(entries)
+        frames = self._frames_of(run_id, entries)
         for frame in frames:
             watched.hear(frame)
         watched.last_id = entries[-1][0].decode()
@@ -258,15 +296,42 @@ class Tail:
 
     # --- what is stored -----------------------------------------------------------------------------------------
 
-    async def _stored(self, run_id: str, after: str) -> list[Frame]:
-        async with self._reading:
-            found = await self._range(run_id, after)
-        return _frames(found)
+    async def _pages(self, run_id: str, after: str) -> AsyncGenerator[Frame, None]:
+        """Yield what is stored after an entry; only a page of it is in memory, once for all who listen to the run."""
+        count = 1  # the first event of a run is its largest, as a rule
+        while True:
+            async with self._reading:
+                found = await self._range(run_id, after, count)
+            frames = self._frames_of(run_id, found)
+            is_last = len(found) < count
+            if found:
+                after = found[-1][0].decode()
+            del found
+            largest = max((len(frame.data) for frame in frames), default=1)
+            while frames:
+                yield frames.pop(0)
+            if is_last:
+                return
+            count = min(MAX_PAGE, max(1, PAGE_BYTES // largest), 4 * count)
 
-    async def _range(self, run_id: str, after: str) -> list[Stored]:
+    def _frames_of(self, run_id: str, entries: Iterable[Stored]) -> list[Frame]:
+        """Make the frames of events, once for all listeners. What is no event is passed over."""
+        frames = []
+        for entry_id, fields in entries:
+            known = self._frames.get((run_id, entry_id))
+            try:
+                known = known or _frame(entry_id.decode(), fields[b"e"])
+            except (LookupError, TypeError, ValueError) as error:
+                skip("event", error, entry_id=entry_id.decode())
+                continue
+            self._frames[run_id, entry_id] = known
+            frames.append(known)
+        return frames
+
+    async def _range(self, run_id: str, after: str, count: int) -> list[Stored]:
         return cast(
             "list[Stored]",
-            await self._client.xrange(self._keys.run(run_id), min=f"({after}"),
+            await self._client.xrange(self._keys.run(run_id), min=f"({after}", count=count),
         )
 
     async def _is_over(self, run_id: str, last_id: str) -> bool:
@@ -298,17 +363,6 @@ def event_bytes(kind: str, data: bytes, entry_id: str = "") -> bytes:
     """Return one server-sent event as bytes. `data` is JSON on one line."""
     id_line = b"id: %s\n" % entry_id.encode() if entry_id else b""
     return b"%sevent: %s\ndata: %s\n\n" % (id_line, kind.encode(), data)
-
-
-def _frames(entries: Iterable[Stored]) -> list[Frame]:
-    """Make the frames of events, once for all listeners. What is no event is passed over."""
-    frames = []
-    for entry_id, fields in entries:
-        try:
-            frames.append(_frame(entry_id.decode(), fields[b"e"]))
-        except (LookupError, TypeError, ValueError) as error:
-            skip("event", error, entry_id=entry_id.decode())
-    return frames
 
 
 def _frame(entry_id: str, event: bytes) -> Frame:

@@ -9,13 +9,15 @@ from fastapi import APIRouter, Body
 from starlette.responses import Response
 
 from toolfleet.calls import Submitted
-from toolfleet.orchestrator.doors.http.access import Reader, Runner, must_be_callable
+from toolfleet.orchestrator.doors.http.access import Reader, Runner, must_be_callable, must_have
 from toolfleet.orchestrator.doors.http.bodies import JsonRoute
 from toolfleet.orchestrator.doors.http.door import Door
+from toolfleet.orchestrator.doors.http.key_store import Scope
 from toolfleet.orchestrator.doors.http.problems import Problem, ProblemDetails
 from toolfleet.orchestrator.doors.http.records import CallRequest, CallResult, SubmittedBody, ToolList, ToolView
 from toolfleet.orchestrator.doors.http.runs import Through, json_of
 from toolfleet.orchestrator.errors import UnknownTool
+from toolfleet.tool import ToolSpec
 
 router = APIRouter(prefix="/v1/tools", tags=["tools"], route_class=JsonRoute)
 
@@ -43,14 +45,19 @@ async def call(
     """Call a tool. Answers with its result or, when it takes longer than your patience, with a handle."""
     asked = asked or CallRequest()
     must_be_callable(grant, name)
+    spec = (await door.orchestrator.catalog.offered()).get(name)
+    if spec is not None and spec.requires_approval:
+        # Whoever calls it by hand decides about it: no run may be a way round, nor this a way round a run's approval.
+        must_have(grant, Scope.APPROVE)
     try:
         result = await door.orchestrator.call(
             name,
             asked.arguments,
-            patience_s=await _patience_s(asked, name, door),
+            patience_s=_patience_s(asked, spec, door),
             context=asked.context,
             timeout_s=asked.timeout_s,
             tenant=grant.tenant,
+            subject=grant.subject,
         )
     except UnknownTool as error:
         raise Problem(HTTPStatus.NOT_FOUND, str(error), code="unknown-tool") from error
@@ -61,10 +68,9 @@ async def call(
     return json_of(submitted, HTTPStatus.ACCEPTED, headers)
 
 
-async def _patience_s(asked: CallRequest, tool: str, door: Door) -> float:
+def _patience_s(asked: CallRequest, spec: ToolSpec | None, door: Door) -> float:
     """Return how long to wait: as asked for, or as the tool says, within what one request may wait."""
     if asked.patience_s is not None:
         return min(asked.patience_s, door.options.max_wait_s)
-    spec = (await door.orchestrator.catalog.offered()).get(tool)
     own_s = None if spec is None else spec.patience_s
     return min(door.settings.patience_s if own_s is None else own_s, door.options.max_wait_s)

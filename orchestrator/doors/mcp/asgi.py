@@ -6,15 +6,19 @@ Opens and closes what the server needs to live; decides nothing about a request.
 from __future__ import annotations
 
 import sys
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Collection, Sequence
 from contextlib import asynccontextmanager
 from typing import Final, cast
 
 import anyio
 from mcp.server.stdio import stdio_server
+from mcp.server.streamable_http import MCP_SESSION_ID_HEADER
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from mcp.server.transport_security import TransportSecuritySettings
+from mcp.shared.inbound import MCP_PROTOCOL_VERSION_HEADER
+from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 from starlette.applications import Starlette
+from starlette.datastructures import Headers
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
@@ -52,6 +56,19 @@ class McpApp:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one HTTP request."""
         await self._sessions.handle_request(scope, receive, send)
+
+    @property
+    def session_ids(self) -> Collection[str]:
+        """The sessions that are open now."""
+        # The SDK tells of them in no other way.
+        return self._sessions._server_instances.keys()
+
+    def opens_session(self, scope: Scope) -> bool:
+        """Return whether this request asks for a session: revisions before sessions were given up begin with one."""
+        headers = Headers(scope=scope)
+        version = headers.get(MCP_PROTOCOL_VERSION_HEADER)
+        is_of_sessions = version is None or version in HANDSHAKE_PROTOCOL_VERSIONS
+        return scope["method"] == "POST" and is_of_sessions and MCP_SESSION_ID_HEADER not in headers
 
     def alone(self) -> Starlette:
         """Return an application that serves nothing else, at /mcp."""

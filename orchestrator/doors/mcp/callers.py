@@ -17,12 +17,16 @@ def _every_tool(_name: str) -> bool:
 class Caller:
     """Somebody who sends requests.
 
-    Tasks belong to their `tenant`: for anybody else they do not exist. `may_call` is asked with a tool's name in the
-    catalog; what it refuses is neither listed nor called. `context` is handed to the tools, hidden from the model.
+    Tasks belong to their `tenant`: for anybody else they do not exist. Tools read it as `ctx.tenant`, and `subject`,
+    who asks, as `ctx.subject`. `may_call` is asked with a tool's name in the catalog; what it refuses is neither listed
+    nor called. `context` is handed to the tools, hidden from the model.
     """
 
     tenant: str = ""
+    subject: str = ""
     may_call: Callable[[str], bool] = _every_tool
+    may_approve: bool = True
+    """Whether they may call what needs a person's approval: whoever calls it has decided about it."""
     context: Mapping[str, Any] = field(default_factory=dict)
 
 

@@ -24,7 +24,7 @@ from toolfleet.orchestrator.doors.mcp.tickets import Ticket, Tickets
 from toolfleet.orchestrator.doors.mcp.tool_listing import still_running, text_result, tool_result
 from toolfleet.orchestrator.errors import HandleNotFound
 from toolfleet.orchestrator.models.names import NameMap
-from toolfleet.orchestrator.run.refusals import bad_arguments
+from toolfleet.orchestrator.run.refusals import bad_arguments, denied
 from toolfleet.orchestrator.status.handles import Status
 from toolfleet.orchestrator.tools.builtin import MAX_WAIT_MS, TASK_CANCEL, TASK_RESULT
 from toolfleet.supervision import Errands
@@ -91,6 +91,8 @@ class ToolCaller:
         spec = offered.get(name)
         if spec is None or not caller.may_call(name):
             raise unknown_tool(params.name)
+        if spec.requires_approval and not caller.may_approve:
+            return tool_result(denied(spec.name, "it needs approval, which its caller may not give"), spec)
         observed = Observed(ctx.session)
         try:
             async with observed.telling():
@@ -111,6 +113,7 @@ class ToolCaller:
             patience_s=None if with_tasks else self._wait_s,
             context=caller.context,
             tenant=caller.tenant,
+            subject=caller.subject,
             on_event=observed.event,
         )
         if not isinstance(result, Submitted):

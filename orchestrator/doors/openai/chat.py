@@ -21,7 +21,7 @@ from toolfleet.orchestrator.doors.http.bodies import JsonRoute
 from toolfleet.orchestrator.doors.http.door import Door
 from toolfleet.orchestrator.doors.http.key_store import Grant
 from toolfleet.orchestrator.doors.http.problems import Problem
-from toolfleet.orchestrator.doors.http.runs import Through, tools_for
+from toolfleet.orchestrator.doors.http.runs import Through, admit, hold_listener, tools_for
 from toolfleet.orchestrator.doors.http.sse import EventStream
 from toolfleet.orchestrator.doors.http.waiting import unless_left
 from toolfleet.orchestrator.doors.openai.hidden_turns import with_hidden_turns
@@ -73,6 +73,9 @@ async def complete(asked: ChatRequest, grant: Runner, door: Through, request: Re
         door, grant, asked.toolfleet, client_tools=asked.client_tools(), model_options=asked.model_options()
     )
     if asked.stream:
+        hold_listener(door, grant, request)
+    await admit(door, grant, request, options)
+    if asked.stream:
         with_usage = bool(asked.stream_options and asked.stream_options.include_usage)
         events = door.orchestrator.stream(messages, **options)
         first = await anext(events)  # what keeps a run from beginning is told by a status, not in a stream
@@ -103,7 +106,7 @@ async def options_of(
     options["model_options"] = model_options
     if asked.output_schema is None:
         options["output_schema"] = answer_schema(model_options)
-    options["tenant"] = grant.tenant
+    options["tenant"], options["subject"] = grant.tenant, grant.subject
     return options
 
 

@@ -19,7 +19,7 @@ from toolfleet.orchestrator.doors.http.bodies import JsonRoute
 from toolfleet.orchestrator.doors.http.door import Door
 from toolfleet.orchestrator.doors.http.key_store import Grant
 from toolfleet.orchestrator.doors.http.problems import Problem
-from toolfleet.orchestrator.doors.http.runs import Through
+from toolfleet.orchestrator.doors.http.runs import Through, admit
 from toolfleet.orchestrator.doors.http.waiting import unless_left
 from toolfleet.orchestrator.doors.openai.chat import options_of
 from toolfleet.orchestrator.doors.openai.hidden_turns import with_hidden_turns
@@ -130,6 +130,8 @@ async def create(asked: ResponseRequest, grant: Runner, door: Through, request: 
     messages = await _conversation(door, grant, asked)
     if asked.background:
         options["run_id"] = getattr(request.state, "derived_id", None)
+    await admit(door, grant, request, options)
+    if asked.background:
         run_id = await door.orchestrator.start(messages, **options)
         return _answer(await door.orchestrator.get(run_id), background=True)
     return _answer(await unless_left(request, door.orchestrator.run(messages, **options)))

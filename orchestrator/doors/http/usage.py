@@ -1,0 +1,72 @@
+"""What is stored for a key and for a tenant, counted for the whole fleet in Redis: runs that go on, and bytes.
+
+A run counts while it has not ended, its bytes (those of the requests that made it) for as long as it is stored.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from typing import Final, cast
+
+import redis.asyncio
+
+from toolfleet.orchestrator.doors.http.key_store import Grant
+from toolfleet.orchestrator.doors.http.quotas import Account, Limit, Quotas, over
+from toolfleet.orchestrator.run.states import State
+from toolfleet.scripts import lua
+from toolfleet.settings import Settings
+
+ADMIT: Final = lua(__package__, "admit")
+
+REFUSED_FOR_S: Final = 1.0
+"""Whoever is over a limit is not looked at again for so long: looking costs Redis more than asking costs them."""
+
+ENDED: Final = ",".join(state for state in State if state.is_terminal)
+
+
+class Usage:
+    """Admits what is to be stored. Raises StoreUnreachable."""
+
+    def __init__(self, client: redis.asyncio.Redis, settings: Settings, quotas: Quotas) -> None:
+        self._settings = settings
+        self._quotas = quotas
+        self._admit = client.register_script(ADMIT)
+        self._refused: dict[str, tuple[float, Limit]] = {}
+
+    async def admit_run(self, grant: Grant, run_id: str, size_bytes: int) -> None:
+        """Count a run that is about to be begun, or to go on. Raises Problem for one too many, or too large."""
+        accounts = self._quotas.accounts(grant)
+        for account in accounts:
+            at_s, limit = self._refused.get(account.name, (0.0, Limit.RUNNING))
+            if time.monotonic() < at_s + REFUSED_FOR_S:
+                raise self._over(limit, account)
+        refused = await self._ask(accounts, self._settings.keys.head(run_id), size_bytes, is_run=True)
+        if refused is not None:
+            limit, account = refused
+            self._refused[account.name] = time.monotonic(), limit
+            raise self._over(limit, account)
+
+    async def note(self, grant: Grant, key: str, size_bytes: int) -> None:
+        """Count what has been stored under a key of Redis. Never refuses: who is over the limit begins nothing more."""
+        await self._ask(self._quotas.accounts(grant), key, size_bytes, is_run=False)
+
+    async def _ask(
+        self, accounts: tuple[Account, Account], key: str, size_bytes: int, *, is_run: bool
+    ) -> tuple[Limit, Account] | None:
+        keys = self._settings.keys
+        names = [hashlib.sha256(account.name.encode()).hexdigest()[:32] for account in accounts]
+        most = [
+            int(self._quotas.most(limit, account)) for account in accounts for limit in (Limit.RUNNING, Limit.STORED)
+        ]
+        reply = cast(
+            "int",
+            await self._admit(
+                keys=[each for name in names for each in (keys.running(name), keys.stored(name), keys.sizes(name))],
+                args=[key, size_bytes, int(is_run), int(self._settings.keep_unfinished_s), ENDED, *most],
+            ),
+        )
+        return None if reply == 0 else ((Limit.RUNNING, Limit.STORED)[(reply - 1) % 2], accounts[(reply - 1) // 2])
+
+    def _over(self, limit: Limit, account: Account) -> Exception:
+        return over(limit, account, self._quotas.most(limit, account), 5)

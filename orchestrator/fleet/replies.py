@@ -65,6 +65,10 @@ class Listener(Protocol):
         ...
 
 
+NEWS: Final = frozenset({b"r", b"s", b"p"})
+"""What is told of a call: its result, that it is slow, its progress."""
+
+
 class ReplyReader:
     """Reads replies, from `start` until `aclose`."""
 
@@ -135,6 +139,8 @@ class ReplyReader:
             if b"run" in fields:
                 self._listener.notify(fields[b"run"].decode())
                 return
+            if not NEWS & fields.keys():
+                raise Refused("no news of a kind that is known")
             call_id = fields.get(b"c", b"").decode()
             if not self._gatherer.hear(call_id, fields):
                 self._hear_unexpected(call_id, fields)

@@ -36,7 +36,7 @@ def celery_app(settings: Settings) -> Celery:
     app = Celery("toolfleet", broker=check_broker_url(settings.celery_broker_url), set_as_current=False)
     app.conf.update(_rules(settings))
     app.amqp.Connection = EagerConnection
-    app.control_cls = partial(SignedControl, seal=Seal(settings))
+    app.control_cls = partial(SignedControl, seal=Seal(settings), fleet=settings.namespace)
     return app
 
 

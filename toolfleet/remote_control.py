@@ -42,6 +42,8 @@ class SignedMailbox(Mailbox):  # type: ignore[misc]  # kombu ships no types
     """Sends commands signed, and has nodes that ask for it."""
 
     seal: Seal
+    fleet: str
+    """The namespace: fleets that share a server, and perhaps a secret, do not share commands."""
 
     def Node(self, *args: Any, **kwargs: Any) -> GuardedNode:  # noqa: N802  # kombu's name
         """Return the mailbox of one worker."""
@@ -50,7 +52,8 @@ class SignedMailbox(Mailbox):  # type: ignore[misc]  # kombu ships no types
     def _publish(self, type: str, arguments: Any, destination: Any = None, **options: Any) -> None:  # noqa: A002  # kombu's signature
         fields = {"method": type, "arguments": arguments, "destination": destination}
         fields |= {name: options.get(name) for name in ("pattern", "matcher")}
-        text = orjson.dumps({**fields, "at": time.time(), "nonce": secrets.token_hex(8)}).decode()
+        fields |= {"fleet": self.fleet, "at": time.time(), "nonce": secrets.token_hex(8)}
+        text = orjson.dumps(fields).decode()
         signed = {"text": text, "mac": self.seal.sign_order(text)}
         super()._publish(SIGNED, signed, destination, **options)
 
@@ -60,9 +63,10 @@ class SignedControl(Control):  # type: ignore[misc]  # celery ships no types
 
     Mailbox = SignedMailbox
 
-    def __init__(self, app: Any, seal: Seal) -> None:
+    def __init__(self, app: Any, seal: Seal, fleet: str) -> None:
         super().__init__(app)
         self.mailbox.seal = seal
+        self.mailbox.fleet = fleet
 
 
 class GuardedNode(Node):  # type: ignore[misc]  # kombu ships no types
@@ -70,7 +74,7 @@ class GuardedNode(Node):  # type: ignore[misc]  # kombu ships no types
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self._guard = Guard(self.mailbox.seal, self.mailbox.reply_exchange.name)
+        self._guard = Guard(self.mailbox.seal, self.mailbox.fleet, self.mailbox.reply_exchange.name)
 
     def handle_message(self, body: Any, message: Any = None) -> Any:
         """Dispatch a command, or count what is none."""
@@ -88,8 +92,9 @@ class GuardedNode(Node):  # type: ignore[misc]  # kombu ships no types
 class Guard:
     """Decides which commands a worker hears."""
 
-    def __init__(self, seal: Seal, reply_exchange: str, clock: Callable[[], float] = time.time) -> None:
+    def __init__(self, seal: Seal, fleet: str, reply_exchange: str, clock: Callable[[], float] = time.time) -> None:
         self._seal = seal
+        self._fleet = fleet
         self._reply_exchange = reply_exchange
         self._clock = clock
         self._began_unix_s = clock()
@@ -111,6 +116,8 @@ class Guard:
         text, now_unix_s = self._seal.open_order(arguments.get("text"), arguments.get("mac")), self._clock()
         order: dict[str, Any] = orjson.loads(text)
         at_unix_s, nonce = float(order.pop("at")), str(order.pop("nonce"))
+        if order.pop("fleet") != self._fleet:
+            raise Refused("a control command for another fleet")
         if abs(now_unix_s - at_unix_s) > VALID_S or at_unix_s < self._began_unix_s:
             raise Refused("a control command was signed before this worker began, or is old: are the clocks right?")
         self._remember(nonce, at_unix_s + VALID_S, now_unix_s)

@@ -62,6 +62,8 @@ def _strings(keys: Keys) -> Sequence[tuple[str, str, Callable[[bytes | None, byt
         ("checkpoints", keys.checkpoint("*"), _open_checkpoint),
         ("handles", keys.handle("*"), _open_kept),
         ("conversations", keys.conversation("*"), _open_kept),
+        ("secret arguments", keys.arguments("*"), _open_kept),
+        ("grants of artifacts", keys.artifact_grant("*", "*"), _open_grant),
     )
 
 
@@ -77,6 +79,9 @@ async def _calls(client: Any, keys: Keys) -> AsyncIterator[Sealed]:
         async for key in client.scan_iter(keys.queue("*", level), count=AT_ONCE, _type="stream"):
             for _, fields in await client.xrange(key, count=MESSAGES_AT_ONCE):
                 yield Sealed("calls in queues", partial(_open_call, fields))
+    async for key in client.scan_iter(keys.scheduled("*"), count=AT_ONCE, _type="zset"):
+        for member in await client.zrange(key, 0, MESSAGES_AT_ONCE):
+            yield Sealed("calls in queues", partial(_open_scheduled, member))
 
 
 def _open_result(sealed: bytes | None, key: bytes, seal: Seal) -> object:
@@ -93,6 +98,11 @@ def _open_checkpoint(sealed: bytes | None, key: bytes, seal: Seal) -> object:
 
 def _open_kept(sealed: bytes | None, key: bytes, seal: Seal) -> object:
     return seal.open_kept(sealed or b"", text_of(key))
+
+
+def _open_grant(sealed: bytes | None, key: bytes, seal: Seal) -> object:
+    _, _, run_id, artifact = text_of(key).rsplit(":", 3)
+    return seal.open_grant(sealed or b"", run_id, artifact)
 
 
 def _open_run(
@@ -114,6 +124,15 @@ def _open_call(fields: dict[bytes, bytes], seal: Seal) -> object:
     except (ValueError, LookupError, TypeError):
         raise Refused("not an envelope") from None
     return seal.open_call(text, mac)
+
+
+def _open_scheduled(member: bytes, seal: Seal) -> object:
+    try:
+        _, *flat = orjson.loads(member)
+        fields = {name.encode(): text.encode() for name, text in zip(flat[::2], flat[1::2], strict=True)}
+    except (ValueError, TypeError, AttributeError):
+        raise Refused("not a message") from None
+    return _open_call(fields, seal)
 
 
 def _opens(seal: Seal, sealed: Sealed) -> bool:

@@ -143,16 +143,22 @@ def test_where_each_process_stands_is_shown(fleet: LocalFleet, others: Terminal)
 
 def test_what_only_the_previous_secret_opens_is_counted(fleet: LocalFleet, others: Terminal) -> None:
     keys, before = fleet.settings.keys, seal(STAGES[0])
-    sealed = before.close_result(Returned(content="x"), "r.1.0")
+    kept = {
+        keys.result("r.1.0"): before.close_result(Returned(content="x"), "r.1.0"),
+        keys.arguments("r.1.0"): before.close_kept(b"{}", keys.arguments("r.1.0")),
+        keys.handle("h"): before.close_kept(b"{}", keys.handle("h")),
+        keys.artifact_grant("r", "a" * 64): before.close_grant(b"text/plain", "r", "a" * 64),
+    }
     with connect(fleet.settings) as client:
-        client.set(keys.result("r.1.0"), sealed)
+        client.mset(kept)
         client.hset(keys.api_keys(), "d", before.close_api_key(b"{}", "d"))
         try:
             shown = others.run("secret", TOOLFLEET_SECRET=NEW, TOOLFLEET_PREVIOUS_SECRET=OLD).out
         finally:
-            client.delete(keys.result("r.1.0"), keys.api_keys())
+            client.delete(*kept, keys.api_keys())
     old = before.key_ids()[0]
-    assert f"stored under {old}: 1 API keys\nstored under {old}: 1 results" in shown
+    counted = [line.removeprefix(f"stored under {old}: ") for line in shown.splitlines() if "stored under" in line]
+    assert counted == ["1 API keys", "1 grants of artifacts", "1 handles", "1 results", "1 secret arguments"]
 
 
 def test_nothing_that_others_announce_is_shown_but_a_warning(others: Terminal) -> None:

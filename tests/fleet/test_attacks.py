@@ -200,11 +200,12 @@ async def test_anybody_may_ask_what_changes_nothing(fleet, question):
 
 
 def guard(fleet, now):
-    return Guard(Seal(fleet.settings), REPLIES, lambda: now[0])
+    return Guard(Seal(fleet.settings), fleet.settings.namespace, REPLIES, lambda: now[0])
 
 
-def order(fleet, at, nonce="n"):
-    text = json.dumps({"method": "shutdown", "arguments": {}, "at": at, "nonce": nonce})
+def order(fleet, at, nonce="n", namespace=None):
+    signed_for = namespace or fleet.settings.namespace
+    text = json.dumps({"method": "shutdown", "arguments": {}, "fleet": signed_for, "at": at, "nonce": nonce})
     return {"method": SIGNED, "arguments": {"text": text, "mac": Seal(fleet.settings).sign_order(text)}}
 
 
@@ -215,6 +216,8 @@ def test_a_signed_command_is_for_a_few_minutes_and_for_who_was_there(fleet):
     for late in (order(fleet, 999.0, "earlier"), order(fleet, 1001.0 + VALID_S, "in the future")):
         with pytest.raises(Refused, match="are the clocks right"):
             heard.believed(late)
+    with pytest.raises(Refused, match="another fleet"):
+        heard.believed(order(fleet, 1000.0, "there", namespace="elsewhere"))
     now[0] += VALID_S + 1
     with pytest.raises(Refused, match="are the clocks right"):
         heard.believed(order(fleet, 1000.0))

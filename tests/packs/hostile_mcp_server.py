@@ -29,6 +29,8 @@ TOOLS = [
     tool("read_result"),
     tool("doubling", twins(40)),
     tool("tree", {"type": "object", "properties": {"child": {"$ref": "#"}, "kind": {"type": "string"}}}),
+    tool("hidden", {"type": "object", "properties": {"x": {"$ref": "#/y/z"}}, "y": {"z": {"pattern": EVIL}}}),
+    tool("by_default", {"type": "object", "properties": {"x": {"$ref": "#/default"}}, "default": {"pattern": EVIL}}),
     tool("elsewhere", {"type": "object", "properties": {"x": {"$ref": "http://127.0.0.1:1/"}}}),
     tool("huge", {"type": "object", "description": "x" * 100_000}),
     tool("line_without_end"),

@@ -71,7 +71,6 @@ class StreamMessage(virtual.Message):  # type: ignore[misc]  # kombu ships no ty
         first_id, earlier = _origin(fields)
         deliveries = delivery.deliveries + earlier
         headers["deliveries"] = deliveries
-        headers["claimed"] = delivery.claimed
         headers["claimed_s"] = _claimed_s(delivery, fields, headers)
         headers["cancelled"] = delivery.cancelled
         headers["returned"] = delivery.returned

@@ -8,7 +8,7 @@ server checks it anyway. Pure.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 from urllib.parse import unquote
 
@@ -21,8 +21,10 @@ MAX_DEPTH: Final = 60
 MAX_WIDTH: Final = 100
 """Schemas that one value may have to be checked against, with those of what it is part of; references unfolded."""
 
-NOT_CHECKED: Final = ("pattern", "patternProperties", "propertyNames", "uniqueItems")
-"""Keywords whose cost a stranger can choose: expressions, and comparisons of all items with one another."""
+NOT_CHECKED: Final = (
+    "pattern", "patternProperties", "propertyNames", "uniqueItems", "unevaluatedProperties", "unevaluatedItems",
+)  # fmt: skip
+"""Keywords whose cost a stranger can choose: expressions, comparisons of all items, and what checks others again."""
 
 LEFT_OUT: Final = ("$id", "$schema", "$anchor", "$vocabulary", "$comment")
 """Keywords that would change what a reference means, or are for nobody here."""
@@ -32,8 +34,7 @@ NOT_UNDERSTOOD: Final = ("$dynamicRef", "$recursiveRef")
 LISTS: Final = ("allOf", "anyOf", "oneOf", "prefixItems")
 BY_NAME: Final = ("properties", "dependentSchemas", "$defs", "definitions")
 SINGLE: Final = (
-    "items", "additionalProperties", "unevaluatedProperties", "unevaluatedItems", "contains",
-    "if", "then", "else", "not",
+    "items", "additionalProperties", "contains", "if", "then", "else", "not",
 )  # fmt: skip
 
 
@@ -52,7 +53,7 @@ def tamed(schema: Any) -> Schema:
     if len(text) > MAX_BYTES:
         raise TooCostly(f"it has {len(text)} bytes, and {MAX_BYTES} are allowed")
     copy: Schema = _without(orjson.loads(text), 0)
-    _Unfolding(copy).check()
+    _Unfolding(copy, set(_places(copy))).check()
     return copy
 
 
@@ -70,7 +71,6 @@ def _without(schema: Any, depth: int) -> Any:
         told["format"] = kept.pop("format")
     if "patternProperties" in schema:  # what these allowed would now be forbidden
         kept.pop("additionalProperties", None)
-        kept.pop("unevaluatedProperties", None)
     if told:
         kept["description"] = f"{kept.get('description', '')} {json.dumps(told, ensure_ascii=False)}".strip()
     return _with_parts(kept, lambda part: _without(part, depth + 1))
@@ -92,8 +92,9 @@ def _with_parts(schema: Schema, changed: Any) -> Schema:
 class _Unfolding:
     """Follows every reference of a schema once; one that leads back to where it stands is taken out."""
 
-    def __init__(self, root: Schema) -> None:
+    def __init__(self, root: Schema, places: set[int]) -> None:
         self._root = root
+        self._places = places
         self._widths: dict[int, int] = {}
         self._open: set[int] = set()
 
@@ -121,11 +122,21 @@ class _Unfolding:
         if reference is None:
             return 0
         target = _pointed_at(reference, self._root)
+        if not isinstance(target, bool) and id(target) not in self._places:
+            raise TooCostly(f"it refers to {reference[:80]}, which is no schema")  # and was not made harmless
         if id(target) not in self._open:
             return self._width(target)
         del schema["$ref"]
         schema["description"] = f"{schema.get('description', '')} of the form of {reference}".strip()
         return 0
+
+
+def _places(schema: Any) -> Iterator[int]:
+    """Yield the identity of each schema within a schema, definitions included."""
+    if isinstance(schema, dict):
+        yield id(schema)
+        for part in (*_parts(schema), *(part for keyword in BY_NAME for part in _named(schema, keyword))):
+            yield from _places(part)
 
 
 def _parts(schema: Schema) -> list[Any]:

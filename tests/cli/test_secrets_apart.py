@@ -157,7 +157,8 @@ def test_what_only_the_previous_secret_opens_is_counted(fleet: LocalFleet, other
         finally:
             client.delete(*kept, keys.api_keys())
     old = before.key_ids()[0]
-    counted = [line.removeprefix(f"stored under {old}: ") for line in shown.splitlines() if "stored under" in line]
+    said = f"stored under {old}: "
+    counted = [line.removeprefix(said) for line in shown.splitlines() if line.startswith(said)]
     assert counted == ["1 API keys", "1 grants of artifacts", "1 handles", "1 results", "1 secret arguments"]
 
 

@@ -23,13 +23,11 @@ LOOK_EVERY_S: Final = 0.2
 REMEDY: Final = "raise the limit of open files (ulimit -n), or close what a tool leaves open"
 
 
-def is_out_of_descriptors(error: BaseException | None) -> bool:
-    """Return whether this error, or what it comes from, says that there was no file descriptor left."""
-    while error is not None:
-        if isinstance(error, OSError) and error.errno in {errno.EMFILE, errno.ENFILE}:
-            return True
-        error = error.__cause__ or error.__context__
-    return False
+def is_out_of_descriptors(error: BaseException) -> bool:
+    """Return whether this error, or the one that it was made of, says that there was no file descriptor left."""
+    # No further back: what is raised as something is tried again stands behind what the last try has met.
+    origin = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+    return any(isinstance(each, OSError) and each.errno in {errno.EMFILE, errno.ENFILE} for each in (error, origin))
 
 
 def until_descriptors_are_free(at_each_look: Callable[[], object]) -> None:

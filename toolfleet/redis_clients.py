@@ -84,7 +84,7 @@ def raise_in_our_words(error: RedisError | OSError, address: str) -> NoReturn:
     # What the server has said itself comes first: redis-py makes lost connections of some refusals.
     text = _BY_CODE[code[1]] if code else of_its_kind
     # For each connection redis-py also reads a file, so this may come as an error of its own or of the system.
-    if is_out_of_descriptors(error):
+    if isinstance(error, (OSError, redis.ConnectionError)) and is_out_of_descriptors(error):
         text = _OUT_OF_DESCRIPTORS
     if text is None:
         raise error

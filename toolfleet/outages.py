@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable
 from typing import Final, TypeVar
 
 import stamina
+import stamina.instrumentation
 
 from toolfleet.errors import StoreUnreachable
 from toolfleet.redis_clients import COMMAND_FAILED
@@ -20,6 +21,9 @@ Passing = type[Exception] | tuple[type[Exception], ...] | Callable[[Exception], 
 
 WAIT_MAX_S: Final = 2.0
 """Between two tries: so late is a Redis noticed that is back."""
+
+# It would load them at the first retry, when there may be no file descriptor left to read a module with.
+stamina.instrumentation.get_on_retry_hooks()
 
 _ALWAYS: Final = stamina.RetryingCaller(attempts=None, timeout=None, wait_max=WAIT_MAX_S).on(COMMAND_FAILED)
 _ALWAYS_ASYNC: Final = stamina.AsyncRetryingCaller(attempts=None, timeout=None, wait_max=WAIT_MAX_S).on(COMMAND_FAILED)

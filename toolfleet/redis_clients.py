@@ -25,6 +25,7 @@ from redis.exceptions import (
     TryAgainError,
 )
 
+from toolfleet.descriptors import REMEDY, is_out_of_descriptors
 from toolfleet.errors import StoreRefuses, StoreUnreachable
 
 COMMAND_FAILED: Final = (StoreUnreachable, RedisError)
@@ -33,6 +34,7 @@ Redis answers."""
 
 # Each stands behind "Redis at …".
 _AWAY: Final = "does not answer ({said}); start it, or set TOOLFLEET_REDIS_URL"
+_OUT_OF_DESCRIPTORS: Final = f"cannot be reached from here ({{said}}); {REMEDY}"
 _ANOTHER: Final = "does not speak Redis's protocol ({said}); set TOOLFLEET_REDIS_URL"
 _LOADING: Final = "cannot be used yet: {said}; wait until it has read its data"
 _FULL: Final = "refuses writes: {said}; raise its maxmemory, or remove what fills it"
@@ -74,16 +76,19 @@ _PIPELINE_SAYS: Final = "of pipeline caused error: "
 """What redis-py puts before the server's words, behind the command with its arguments, which are nobody's business."""
 
 
-def raise_in_our_words(error: RedisError, address: str) -> NoReturn:
+def raise_in_our_words(error: RedisError | OSError, address: str) -> NoReturn:
     """Raise StoreUnreachable for what waiting or an operator can mend, and any other error as it is."""
     said = str(error).rpartition(_PIPELINE_SAYS)[2]
     code = _CODE.search(said)
     of_its_kind = next((text for kind, text in _BY_KIND if isinstance(error, kind)), None)
     # What the server has said itself comes first: redis-py makes lost connections of some refusals.
     text = _BY_CODE[code[1]] if code else of_its_kind
+    # For each connection redis-py also reads a file, so this may come as an error of its own or of the system.
+    if isinstance(error, (OSError, redis.ConnectionError)) and is_out_of_descriptors(error):
+        text = _OUT_OF_DESCRIPTORS
     if text is None:
         raise error
-    family = StoreUnreachable if text in {_AWAY, _ANOTHER} else StoreRefuses
+    family = StoreUnreachable if text in {_AWAY, _ANOTHER, _OUT_OF_DESCRIPTORS} else StoreRefuses
     raise family(f"Redis at {address} {text.format(said=said)}") from error
 
 
@@ -100,7 +105,7 @@ class Client(redis.Redis):
         """See redis.Redis. Raises StoreUnreachable."""
         try:
             return super().execute_command(*args, **options)  # type: ignore[no-untyped-call]  # as redis-py has it
-        except RedisError as error:
+        except (RedisError, OSError) as error:
             raise_in_our_words(error, self._address)
 
     def pipeline(self, transaction: bool = True, shard_hint: Any = None) -> redis.client.Pipeline:  # noqa: FBT001  # as redis-py has it
@@ -119,7 +124,7 @@ class _Pipeline(redis.client.Pipeline):
         """See redis.client.Pipeline. Raises StoreUnreachable."""
         try:
             return super().execute(raise_on_error)
-        except RedisError as error:
+        except (RedisError, OSError) as error:
             raise_in_our_words(error, self._address)
 
 
@@ -143,7 +148,7 @@ class AsyncClient(redis.asyncio.Redis):
         """See redis.asyncio.Redis. Raises StoreUnreachable."""
         try:
             return await super().execute_command(*args, **options)  # type: ignore[no-untyped-call]  # as redis-py has it
-        except RedisError as error:
+        except (RedisError, OSError) as error:
             raise_in_our_words(error, self._address)
 
     def pipeline(self, transaction: bool = True, shard_hint: Any = None) -> redis.asyncio.client.Pipeline:  # noqa: FBT001  # as redis-py has it
@@ -157,7 +162,7 @@ class AsyncClient(redis.asyncio.Redis):
     async def __aenter__(self) -> Self:
         try:
             return await super().__aenter__()
-        except RedisError as error:  # one with a connection of its own connects here
+        except (RedisError, OSError) as error:  # one with a connection of its own connects here
             raise_in_our_words(error, self._address)
 
 
@@ -172,5 +177,5 @@ class _AsyncPipeline(redis.asyncio.client.Pipeline):
         """See redis.asyncio.client.Pipeline. Raises StoreUnreachable."""
         try:
             return await super().execute(raise_on_error)
-        except RedisError as error:
+        except (RedisError, OSError) as error:
             raise_in_our_words(error, self._address)

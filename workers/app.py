@@ -26,6 +26,7 @@ from toolfleet.workers.celery.intake import TakeIn, UnknownToolTask
 from toolfleet.workers.celery.lost_children import NoticeLostChildren
 from toolfleet.workers.celery.poll_jobs import PollJobs
 from toolfleet.workers.celery.reading_lanes import ReadLanes
+from toolfleet.workers.celery.reconnecting import PatientConnection
 from toolfleet.workers.celery.task import tool_task
 from toolfleet.workers.celery.task_events import BatchingDispatcher
 from toolfleet.workers.pool_presets import PREFORK
@@ -53,6 +54,7 @@ def worker_app(
     # At debug level Celery's pools log the whole message of each call, and so a tool's secrets.
     logging.getLogger("celery.pool").setLevel(logging.INFO)
     app = celery_app(settings)
+    app.amqp.Connection = PatientConnection
     app.toolfleet = Fleet(settings, Seal(settings), tools, interceptors)
     app.conf.worker_pool = PREFORK  # for `celery --app … worker`, which would take Celery's own
     app.events.dispatcher_cls = BatchingDispatcher

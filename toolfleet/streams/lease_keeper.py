@@ -70,6 +70,8 @@ class LeaseKeeper:
             status = psutil.Process(self._worker_pid).status()
         except psutil.Error:
             return False
+        except OSError:
+            return True  # no file can be opened on this machine: that says nothing of the worker
         return status not in {psutil.STATUS_STOPPED, psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD}
 
     def _renew(self) -> None:

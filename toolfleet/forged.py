@@ -32,10 +32,8 @@ class TrueResult(NamedTuple):
     reply_to: str
 
 
-def is_forged(seal: Seal, sealed: bytes | None, call_id: str) -> bool:
-    """Whether something is stored as the result of a call that the fleet has not sealed."""
-    if sealed is None:
-        return False
+def is_forged(seal: Seal, sealed: bytes, call_id: str) -> bool:
+    """Whether the fleet has not sealed what is stored as the result of a call; b"" for what is not even a string."""
     try:
         seal.open_result(sealed, call_id)
     except Refused as refusal:
@@ -54,10 +52,14 @@ async def replace_forged(client: redis.asyncio.Redis, keys: Keys, seal: Seal, re
 
     Without a result, only take the forged one away. Raises StoreUnreachable.
     """
-    found = cast("bytes | None", await client.get(keys.result(result.call_id)))
-    if found is None or not is_forged(seal, found, result.call_id):
+    # Of a key of another type, MGET says nothing and GET raises; EXISTS knows of it.
+    key = keys.result(result.call_id)
+    [found] = cast("list[bytes | None]", await client.mget([key]))
+    if found is None and not await client.exists(key):
+        return ALREADY
+    if not is_forged(seal, found or b"", result.call_id):
         return ALREADY
     await client.hincrby(keys.counters(), COUNTED_AS, 1)
     replace = client.register_script(REPLACE_RESULT)
-    outcome: int = await replace(args=replacing(keys, result, found))
+    outcome: int = await replace(args=replacing(keys, result, found or b""))
     return outcome

@@ -65,6 +65,9 @@ class Listener(Protocol):
         ...
 
 
+AHEAD_MAX_MS: Final = 24 * 3600 * 1000
+"""How far the server's clock may be ahead of this one; what is told later than that, nobody has told."""
+
 NEWS: Final = frozenset({b"r", b"s", b"p"})
 """What is told of a call: its result, that it is slow, its progress."""
 
@@ -121,6 +124,9 @@ class ReplyReader:
                     self._on_return()
                 for _, entries in _streams(reply):
                     for entry_id, fields in entries:
+                        if _ms_of(entry_id) > time.time() * 1000 + AHEAD_MAX_MS:
+                            await self._begin_anew()
+                            break
                         # Before it is heard: whatever it does to us, it does it once.
                         self._last_id = entry_id
                         self._hear(fields)
@@ -133,6 +139,12 @@ class ReplyReader:
                 self._was_away = True
                 log.warning("replies_unreadable", error=str(error))
                 await asyncio.sleep(RECONNECT_WAIT_S)
+
+    async def _begin_anew(self) -> None:
+        """Forget a stream with an id that nobody's clock gives: nothing could be added behind it, nor be heard."""
+        skip("reply", "an id far ahead of the clock")
+        await self._client.delete(self._replies)
+        self._last_id = b"0"
 
     def _hear(self, fields: Mapping[bytes, bytes]) -> None:
         try:
@@ -178,6 +190,10 @@ def _streams(reply: Any) -> Iterable[tuple[bytes, list[tuple[bytes, dict[bytes, 
     if isinstance(reply, dict):
         return ((name, entries[0] if len(entries) == 1 else entries) for name, entries in reply.items())
     return reply or ()
+
+
+def _ms_of(entry_id: bytes) -> int:
+    return int(entry_id.partition(b"-")[0])
 
 
 def _after(entry_id: bytes) -> str:

@@ -172,7 +172,7 @@ async def test_an_entry_that_is_no_message_at_all_is_shown_and_dropped(post, dea
     await post.letter()
     [letter] = json.loads((await dead("list", "--json")).out)
     shown = await dead("show", letter["id"])
-    assert "headers or properties are not JSON" in shown.out
+    assert "the headers are no JSON" in shown.out
     assert "[bold]x[/bold]" in shown.out
     assert "\x1b" not in shown.out
     assert (await dead("drop", letter["id"])).out == "1 dropped\n"

@@ -282,6 +282,21 @@ async def test_a_captured_call_has_no_second_effect_whatever_its_entry_says(post
     assert len(lines(file)) == 1
 
 
+@pytest.mark.parametrize("pool", SERVING)
+@pytest.mark.parametrize("waits", [True, False], ids=["is_waited_for", "is_fetched"])
+async def test_a_call_that_has_its_result_has_no_second_effect_though_its_claim_was_taken(post, tmp_path, pool, waits):
+    file = tmp_path / "effect"
+    call = post.call("write_line", {"path": str(file)})
+    honest = await entry_of(post, call)
+    await post.write(SERVING[pool][0], **honest)
+    assert await post.result() == (call.call_id, Returned(content="written"))
+    for _ in range(1 if waits else 20):
+        await post.client.delete(post.keys.claim(call.call_id))
+        await post.write(SERVING[pool][0], **honest)
+    await post.serves(*reversed(SERVING[pool]))
+    assert len(lines(file)) == 1
+
+
 async def test_a_claim_lasts_beyond_the_signed_deadline_whatever_the_entry_says(post, tmp_path):
     call = post.call("write_line", {"path": str(tmp_path / "effect")}, deadline_unix_s=time.time() + 300)
     await post.write("io", **await entry_of(post, call) | {"claim": "5"})

@@ -54,11 +54,6 @@ def of_another_version(post, text, mac):
     return text, post.seal._sign(b"toolfleet.call\0", text.encode())
 
 
-def with_a_field_too_many(post, text, mac):
-    text = text.replace('"v":1', '"v":1,"shell":"rm"')
-    return text, post.seal._sign(b"toolfleet.call\0", text.encode())
-
-
 def no_json_at_all(post, text, mac):
     return "intended", post.seal._sign(b"toolfleet.call\0", b"intended")
 
@@ -73,7 +68,6 @@ FORGERIES = {
     of_a_stranger: "unsigned or altered",
     signed_as_a_result: "unsigned or altered",
     of_another_version: "wrong version or shape",
-    with_a_field_too_many: "wrong version or shape",
     no_json_at_all: "wrong version or shape",
     no_text_at_all: "not an envelope",
 }

@@ -6,7 +6,7 @@ import time
 
 import pytest
 from conversations import WrittenModel, requesting
-from fleets import fleet_of
+from fleets import asking, fleet_of
 from stages import stage_of_its_own
 
 from tests.run import machine
@@ -151,6 +151,21 @@ async def is_calling(store, run_id):
 async def adoptions(store, run_id):
     events = [entry.event for entry in await store.entries(run_id)]
     return [event.orchestrator_id for event in events if isinstance(event, RunAdopted)]
+
+
+@pytest.mark.parametrize("tool", ["play_once", "play_in_thread", "play_long"])
+async def test_a_result_of_the_wrong_type_holds_up_neither_its_call_nor_others(fleet, client, stage, tool):
+    keys = fleet.settings.keys
+    model = WrittenModel((playing(stage, tool), "tool_calls"))
+    async with Orchestrator(model=model, settings=fleet.settings) as orchestrator:
+        run_id = await orchestrator.start("?")
+        actor = await stage.enters()
+        await client.rpush(keys.result(f"{run_id}.1.0"), "x")
+        actor.returns("true")
+        run = await asyncio.wait_for(orchestrator.wait(run_id), WAIT_S)
+        other = await asyncio.wait_for(orchestrator.execute(asking(("echo", {"value": "others"}))), WAIT_S)
+    assert told(run) == ["true"]
+    assert other[0].content == "others"
 
 
 @pytest.mark.parametrize("tool", ["play_once", "play_in_thread", "play_long"])

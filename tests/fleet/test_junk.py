@@ -16,6 +16,7 @@ from toolfleet.connections import connect_async
 from toolfleet.messages import AssistantMessage, ToolMessage
 from toolfleet.orchestrator import Orchestrator
 from toolfleet.skipped import skipped
+from toolfleet.wire import Seal
 
 WAIT_S = 20
 JUNK = [b"", b"\xff\xfe\x00", b"junk", b"[]", b"{}", b"null", b'{"v":99}', b'"\\ud800"', b"x" * 300_000]
@@ -63,6 +64,20 @@ async def test_junk_in_the_reply_stream_is_passed_over_in_one_line_of_the_log(fl
     assert len([record for record in told if record.facts["kind"] == "reply"]) <= 1
 
 
+async def test_an_id_at_the_end_of_time_does_not_deafen_an_orchestrator(fleet, client, orchestrator):
+    replies = fleet.settings.keys.replies(orchestrator.orchestrator_id)
+    before = skipped().get("reply", 0)
+    await client.delete(replies)
+    await client.xadd(replies, {"c": "x", "r": "y"}, id="18446744073709551615-18446744073709551614")
+    async with asyncio.timeout(WAIT_S):
+        while skipped().get("reply", 0) == before:
+            await asyncio.sleep(0.02)
+    call = asyncio.create_task(orchestrator.call("echo", {"value": "heard"}))
+    assert (await call).content == "heard"
+    heard = await client.xrange(replies)
+    assert all(int(entry_id.split(b"-")[0]) < 1 << 50 for entry_id, _ in heard)
+
+
 async def test_junk_among_workers_orchestrators_and_runs_stops_nobody(fleet, client, orchestrator):
     keys, now = fleet.settings.keys, time.time()
     for number, junk in enumerate(JUNK):
@@ -105,9 +120,11 @@ async def test_an_announcement_of_a_newer_or_an_unknown_worker_fails_no_run_and_
 async def test_a_call_whose_records_are_junk_is_told_of_all_the_same(fleet, client, orchestrator):
     keys = fleet.settings.keys
     submitted = await orchestrator.call("wait", {"seconds": 1}, patience_s=0)
-    record = orjson.loads(await client.get(keys.handle(submitted.handle)))
+    seal, key = Seal(fleet.settings), keys.handle(submitted.handle)
+    record = orjson.loads(seal.open_kept(await client.get(key), key))
     call_id = record["call_id"]
-    await client.set(keys.handle(submitted.handle), orjson.dumps({**record, "of_a_newer_version": 1}), ex=60)
+    newer = orjson.dumps({**record, "of_a_newer_version": 1})
+    await client.set(key, seal.close_kept(newer, key), ex=60)
     for junk in JUNK:
         await client.set(keys.progress(call_id), junk, ex=60)
         await client.set(keys.result(call_id), junk, ex=60)

@@ -32,6 +32,9 @@ TOOLS = [
     tool("hidden", {"type": "object", "properties": {"x": {"$ref": "#/y/z"}}, "y": {"z": {"pattern": EVIL}}}),
     tool("by_default", {"type": "object", "properties": {"x": {"$ref": "#/default"}}, "default": {"pattern": EVIL}}),
     tool("elsewhere", {"type": "object", "properties": {"x": {"$ref": "http://127.0.0.1:1/"}}}),
+    tool("without_a_type", {"$defs": {}}),
+    {"name": "nothing"},
+    "no tool at all",
     tool("huge", {"type": "object", "description": "x" * 100_000}),
     tool("line_without_end"),
 ]

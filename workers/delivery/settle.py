@@ -96,11 +96,14 @@ def settle_now(client: redis.Redis, keys: Keys, settlement: Settlement, seal: Se
     outcomes: list[int] = until_redis_is_back_blocking(lambda: script(args=_arguments(keys, [settlement])))
     if outcomes[0] != Outcome.ALREADY:
         return Outcome(outcomes[0])
-    found = cast("bytes | None", until_redis_is_back_blocking(lambda: client.get(keys.result(settlement.call_id))))
-    if found is None or not is_forged(seal, found, settlement.call_id):
+    key = keys.result(settlement.call_id)
+    [found] = cast("list[bytes | None]", until_redis_is_back_blocking(lambda: client.mget([key])))
+    if found is None and not until_redis_is_back_blocking(lambda: client.exists(key)):
+        return Outcome.ALREADY
+    if not is_forged(seal, found or b"", settlement.call_id):
         return Outcome.ALREADY
     until_redis_is_back_blocking(lambda: client.hincrby(keys.counters(), COUNTED_AS, 1))
-    args = replacing(keys, settlement.result, found)
+    args = replacing(keys, settlement.result, found or b"")
     return Outcome(until_redis_is_back_blocking(lambda: replace(args=args)))
 
 

@@ -47,7 +47,7 @@ class Performer:
         self._tools = tools
         self._seal = Seal(settings)
         self._client = connect_async(settings)
-        self._claimer = Claimer(self._client, settings.keys)
+        self._claimer = Claimer(self._client, settings.keys, self._seal)
         self._forwarder = Forwarder(self._client, settings.keys, self._seal)
         # A blocking tool without a thread of its own blocks this loop, and nothing could be sent from it meanwhile.
         loop: SendingLoop = asyncio.get_running_loop() if threads else SideLoop("reports")

@@ -3,15 +3,16 @@
 -- returned comes before what is new. A message whose call another message has claimed is a copy: dropped, counted.
 --
 -- KEYS  the streams, first to last
--- ARGV  group, consumer, returned, budget, claim prefix, prefix of the cancel marks, counters, then each queue's
---       scheduled set
+-- ARGV  group, consumer, returned, budget, claim prefix, prefix of the cancel marks, prefix of results, counters, then
+--       each queue's scheduled set
 -- Reply {milliseconds until the next scheduled message or -1,
 --        {{stream's position, id, deliveries, claimed, cancelled, returned, fields}…}}; flags are 0 or 1
 --
 -- Nothing may fail once a message has been delivered: the reply would be lost with it. Hence every `pcall`.
 
 local group, consumer, returned = ARGV[1], ARGV[2], ARGV[3]
-local budget, claim_prefix, cancel_prefix, counters = tonumber(ARGV[4]), ARGV[5], ARGV[6], ARGV[7]
+local budget, claim_prefix, cancel_prefix = tonumber(ARGV[4]), ARGV[5], ARGV[6]
+local result_prefix, counters = ARGV[7], ARGV[8]
 local delivered = {}
 
 -- A message that was with so many lost workers may be what kills them. A worker gets one such at a time and the next one a
@@ -53,7 +54,8 @@ end
 local function make_due(scheduled)
     local time = redis.call('TIME')
     local now_ms = time[1] * 1000 + math.floor(time[2] / 1000)
-    local due = redis.call('ZRANGEBYSCORE', scheduled, '-inf', now_ms, 'LIMIT', 0, 200)
+    local due = redis.pcall('ZRANGEBYSCORE', scheduled, '-inf', now_ms, 'LIMIT', 0, 200)
+    if failed(due) then return nil end
     for _, member in ipairs(due) do
         local readable, entry = pcall(cjson.decode, member)
         if not readable or not is_message(entry) then
@@ -81,17 +83,17 @@ local function lapses_at_ms(id, ttl_s)
     return math.max(sent_ms + ttl_s * 1000, now_ms + CLAIM_MIN_MS)
 end
 
--- 1: claimed for this message. 0: nothing to claim, or the claim could not be written. nil: another message has it.
+-- 1: claimed for this message. 0: nothing to claim, or the claim could not be written, or the call has a result, of which
+-- the worker finds whether it is a true one. nil: another message has it.
 local function claim(id, task, ttl_s)
     if not task or not ttl_s or ttl_s < 1 then return 0 end
     local key = claim_prefix .. task
     local set = redis.pcall('SET', key, id, 'NX', 'PXAT', string.format('%.0f', lapses_at_ms(id, math.floor(ttl_s))))
     if failed(set) then return 0 end
-    if set then return 1 end
-    local holder = redis.pcall('GET', key)
+    local holder = set and id or redis.pcall('GET', key)
     if failed(holder) then return 0 end
-    if holder == id then return 1 end
-    return nil
+    if holder ~= id then return nil end
+    return redis.pcall('EXISTS', result_prefix .. task) == 0 and 1 or 0
 end
 
 local function deliver(position, id, fields, deliveries, given_back)
@@ -171,7 +173,7 @@ local function take_new(position)
 end
 
 local next_due_ms = -1
-for i = 8, #ARGV do
+for i = 9, #ARGV do
     local due_ms = make_due(ARGV[i])
     if due_ms and (next_due_ms < 0 or due_ms < next_due_ms) then next_due_ms = due_ms end
 end

@@ -15,6 +15,8 @@ from typing import Any, Final, Self, cast
 import httpx2
 from mcp import Client, StdioServerParameters, stdio_client
 from mcp.client.streamable_http import streamable_http_client
+from mcp_types import Tool
+from pydantic import ValidationError
 
 from toolfleet import ToolError
 from toolfleet.logs import FactLog
@@ -167,17 +169,26 @@ class Connection:
 
 
 def _believed(message: Any) -> Any:
-    """A message in which no tool says of its results what would be costly to check."""
+    """A message that lists tools only, each of which says nothing of its results that would be costly to check."""
     result = getattr(getattr(message, "message", None), "result", None)
-    tools = result.get("tools") if isinstance(result, dict) else None
-    for tool in tools if isinstance(tools, list) else ():
-        if isinstance(tool, dict) and "outputSchema" in tool:
-            try:
-                tool["outputSchema"] = tamed(tool["outputSchema"])
-            except TooCostly as error:
-                del tool["outputSchema"]
-                log.warning("mcp_output_schema_ignored", tool=str(tool.get("name"))[:100], reason=str(error))
+    if isinstance(result, dict) and isinstance(result.get("tools"), list):
+        result["tools"] = [tool for tool in result["tools"] if _is_tool(tool)]
     return message
+
+
+def _is_tool(tool: Any) -> bool:
+    try:
+        name = Tool.model_validate(tool, by_name=False).name
+    except ValidationError as error:
+        log.warning("mcp_tool_refused", tool=str(tool)[:100], reason=str(error.errors()[0]["msg"]))
+        return False
+    if "outputSchema" in tool:
+        try:
+            tool["outputSchema"] = tamed(tool["outputSchema"])
+        except TooCostly as error:
+            del tool["outputSchema"]
+            log.warning("mcp_output_schema_ignored", tool=name[:100], reason=str(error))
+    return True
 
 
 async def _bound(response: httpx2.Response) -> None:

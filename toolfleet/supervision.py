@@ -81,10 +81,7 @@ class Kept:
 
     async def aclose(self, *, within_s: float | None = None) -> None:
         """End it. Returns when it has ended, or after so long."""
-        give_up_s = None if within_s is None else time.monotonic() + within_s
-        while not self._task.done() and (give_up_s is None or time.monotonic() < give_up_s):
-            self._task.cancel()
-            await asyncio.wait([self._task], timeout=CANCEL_AGAIN_S)
+        await stop(self._task, within_s=within_s)
         self._is_well()
 
     async def _keep_up(self) -> None:
@@ -141,6 +138,14 @@ async def _watched(name: str, work: Coroutine[Any, Any, None]) -> None:
         await work
     except Exception as error:  # noqa: BLE001  # nobody awaits it who could be told
         failed(name, error)
+
+
+async def stop(task: asyncio.Task[None], *, within_s: float | None = None) -> None:
+    """Cancel a task, again where that is lost. Returns when it has ended, or after so long."""
+    give_up_s = None if within_s is None else time.monotonic() + within_s
+    while not task.done() and (give_up_s is None or time.monotonic() < give_up_s):
+        task.cancel()
+        await asyncio.wait([task], timeout=CANCEL_AGAIN_S)
 
 
 def is_asked_to_stop() -> bool:

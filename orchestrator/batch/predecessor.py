@@ -15,6 +15,7 @@ from toolfleet.orchestrator.batch.identity import Identity
 from toolfleet.orchestrator.batch.output import Output
 from toolfleet.orchestrator.store.leases import give_up_runs_of
 from toolfleet.settings import Settings
+from toolfleet.skipped import text_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +41,7 @@ class Predecessor:
         async with connect_async(self.settings) as client:
             noted = await client.get(self._key(self.place))
             if isinstance(noted, bytes):
-                await give_up_runs_of(client, self.settings, noted.decode())
+                await give_up_runs_of(client, self.settings, text_of(noted))
 
     async def make_way_for(self, orchestrator_id: str) -> None:
         """Note who has the output now. Raises StoreUnreachable."""

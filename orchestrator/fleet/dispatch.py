@@ -75,10 +75,14 @@ class Dispatcher:
     def send_again(self, since_s: float) -> int:
         """Send again what may be repeated of all that was sent since then, by our monotonic clock; how many calls.
 
+        A call whose result has come is not: its message has done its work, whatever the store has forgotten.
         A call that may have one effect is not: its message was read within milliseconds, and the claim that would keep
         a second one from having it may be lost as well. Its worker's result counts, or it expires at its deadline.
         """
-        lost = [item for at_s, item in self._recent if at_s >= since_s]
+        lost = [item for at_s, item in self._recent if at_s >= since_s and not self._gatherer.has_ended(item.call)]
+        # They come back once they are sent, with the time of that.
+        kept = [(at_s, item) for at_s, item in self._recent if at_s < since_s]
+        self._recent = deque(kept, maxlen=REMEMBERED)
         if lost:
             self._batcher.add_all(lost)
         return len(lost)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -30,6 +31,9 @@ log = FactLog("toolfleet.orchestrator")
 
 READ_COUNT: Final = 1000
 """How many results are read or removed by one command."""
+
+ENDED_REMEMBERED: Final = 10_000
+"""Of how many of the newest calls that have ended this is known."""
 
 DEADLINE_GRACE_S: Final = 2.0
 """A worker that stops a call at its deadline still has to say so."""
@@ -61,6 +65,7 @@ class Gatherer:
         self._alarms = Alarms()
         self._room = asyncio.Semaphore(settings.max_unsettled_calls)
         self._forgotten: list[str] = []
+        self._ended: OrderedDict[str, None] = OrderedDict()
 
     async def aclose(self) -> None:
         """Stop waiting. Calls that are still open go on at their workers, and their results are kept in the store."""
@@ -106,11 +111,23 @@ class Gatherer:
             return
         self._room.release()
         pending.barrier.arrive(pending.call, result)
+        self._note_ended(call.call_id)
         self._answer_waiters(call.call_id, result)
 
     def forget(self, call_ids: Iterable[str]) -> None:
         """Have results removed soon that are recorded elsewhere: kept for a day they would fill Redis."""
-        self._forgotten += call_ids
+        for call_id in call_ids:
+            self._forgotten.append(call_id)
+            self._note_ended(call_id)
+
+    def has_ended(self, call: ToolCall) -> bool:
+        """Whether a result of this call has come here lately, by push or from the store."""
+        return call.call_id in self._ended
+
+    def _note_ended(self, call_id: str) -> None:
+        self._ended[call_id] = None
+        if len(self._ended) > ENDED_REMEMBERED:
+            self._ended.popitem(last=False)
 
     # --- a run rests --------------------------------------------------------------------------------------------
 
@@ -166,6 +183,7 @@ class Gatherer:
 
     def end_watch(self, call_id: str, result: ToolResult) -> None:
         """Give the result of a call that is not expected to whoever asked about it; watch the call no longer."""
+        self._note_ended(call_id)
         self._answer_waiters(call_id, result)
         self._watched.pop(call_id, None)
 

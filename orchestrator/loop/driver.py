@@ -29,7 +29,7 @@ from toolfleet.orchestrator.run.value import Run
 from toolfleet.orchestrator.store.history import Stored
 from toolfleet.orchestrator.store.journal import Journal, adopt
 from toolfleet.orchestrator.store.run_store import RunStore
-from toolfleet.supervision import Errands, failed
+from toolfleet.supervision import Errands, failed, stop
 
 log = FactLog("toolfleet.orchestrator")
 
@@ -136,8 +136,7 @@ class Runs:
             if await self.store.holds(run_id, link) or await self.store.newer(run_id, link) is not None:
                 return
         if live.task is not None and journal.link is link:
-            live.task.cancel()
-            await asyncio.wait([live.task])
+            await stop(live.task)
             self._wake(run_id)
 
     @property
@@ -296,21 +295,27 @@ class Runs:
     async def _stored_for_us(self, live: _Live) -> Stored:
         """The run as it is stored, in which it stands that it is ours. Raises LostRun, RunNotFound, NewerVersion."""
         stored = await self.store.load_to_write(live.run_id)
-        if stored.run.state.is_terminal:
-            return stored
-        # The head says who may write it into the run, and what stands there is what counts: a head is easily altered.
-        owner = await self.store.owner(live.run_id)
-        if owner != self.orchestrator_id:
-            if owner:
-                await self.store.notify(live.run_id)  # what has woken us was meant for them
-            raise LostRun(f"run {live.run_id} is owned by {owner or 'nobody'}")
-        if live.is_to_adopt and self.loop is not None and stored.run.model != self.loop.asking.model.name:
-            await self.store.disown(live.run_id, self.orchestrator_id, model=stored.run.model)
-            raise LostRun(f"run {live.run_id} is for {stored.run.model}, whatever set it was in")
-        if live.is_to_adopt or stored.owner != self.orchestrator_id:
+        if not stored.run.state.is_terminal and stored.owner != self.orchestrator_id:
+            await self._must_be_given(live, stored)
             stored = await adopt(self.store, live.run_id, self.orchestrator_id)
-            live.is_to_adopt = False
+        live.is_to_adopt = False
         return stored
+
+    async def _must_be_given(self, live: _Live, stored: Stored) -> None:
+        """Raises LostRun for a run that is not ours to adopt.
+
+        A head is easily altered: where it names us and nothing else has given us the run, whoever owns it by its
+        history keeps it, as long as they live. After that anybody with its model may adopt it.
+        """
+        named = await self.store.owner(live.run_id)
+        if named == self.orchestrator_id and not live.is_to_adopt and await self.store.has_lease(stored.owner):
+            named = stored.owner
+        if named != self.orchestrator_id:
+            await self.store.tell(named, live.run_id)  # what has woken us was meant for them
+            raise LostRun(f"run {live.run_id} is owned by {named or 'nobody'}")
+        if self.loop is None or stored.run.model != self.loop.asking.model.name:
+            await self.store.disown(live.run_id, self.orchestrator_id, model=stored.run.model)
+            raise LostRun(f"run {live.run_id} is for {stored.run.model}, whoever was to have it")
 
     async def _refuse(self, live: _Live, why: RunNotBelieved) -> None:
         """Let go of a run that nobody of the fleet has begun, for good: it is in no set that is adopted from."""
@@ -337,17 +342,28 @@ class Runs:
         self._live.pop(run.run_id, None)
 
     async def _interrupt_if_over(self, live: _Live) -> None:
-        """Stop working on a run that somebody else has ended or taken, whatever it waits for."""
+        """Stop working on a run that somebody else has ended, taken or written to as we cannot read."""
+        is_to_adopt = live.is_to_adopt  # then its history cannot say yet that it is ours
         with suppress(StoreUnreachable, RunNotFound):
-            stored = await self.store.load(live.run_id)
-            owner = await self.store.owner(live.run_id)
-            if live.task is not None and (stored.run.state.is_terminal or owner != self.orchestrator_id):
-                live.task.cancel()
-                await asyncio.wait([live.task])
+            try:
+                stored = await self.store.load(live.run_id)
+            except NewerVersion as newer:
+                await self._leave_to_newer(live, newer)
+                return
+            is_ours = is_to_adopt or live.is_to_adopt or stored.owner == self.orchestrator_id
+            if live.task is not None and (stored.run.state.is_terminal or not is_ours):
+                await stop(live.task)
                 if stored.run.state.is_terminal:
                     self._end(live, stored.run)
                 else:
                     await self._follow(live)
+
+    async def _leave_to_newer(self, live: _Live, why: NewerVersion) -> None:
+        """Stop working on a run that a newer version has written to. Its task may have found that out by itself."""
+        if live.task is not None:
+            log.warning("run_left_to_newer", run_id=live.run_id, reason=str(why))
+            await stop(live.task)
+            await self._give_back(live, why)
 
     async def _follow(self, live: _Live) -> None:
         """Tell whoever waits here for a run that goes on elsewhere how it has ended."""

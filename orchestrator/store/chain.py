@@ -22,12 +22,13 @@ class RawEntry(NamedTuple):
 
     id: str
     event: bytes
-    seal: str
+    seal: bytes
+    """As it stands there: whoever cuts the entry off names it by just these bytes."""
 
     @classmethod
     def read(cls, entry_id: bytes, fields: Mapping[bytes, bytes]) -> RawEntry:
         """Return an entry of a run's stream."""
-        return cls(entry_id.decode(), fields.get(b"e", b""), fields.get(b"s", b"").decode("ascii", "replace"))
+        return cls(entry_id.decode(), fields.get(b"e", b""), fields.get(b"s", b""))
 
 
 class Link(NamedTuple):
@@ -35,7 +36,7 @@ class Link(NamedTuple):
 
     position: int
     digest: bytes
-    seal: str
+    seal: bytes
     entry_id: str
 
     def digest_with(self, event: bytes) -> bytes:
@@ -61,7 +62,7 @@ class Vouched(NamedTuple):
 
 def beginning(run_id: str) -> Link:
     """Return the place before a run's first entry."""
-    return Link(0, sha256(b"toolfleet.run\0" + run_id.encode()).digest(), "", FIRST)
+    return Link(0, sha256(b"toolfleet.run\0" + run_id.encode()).digest(), b"", FIRST)
 
 
 def believed(
@@ -80,7 +81,7 @@ def believed(
 
 
 def _is_believed(seal: Seal, run_id: str, link: Link, vouched: Vouched | None) -> bool:
-    if seal.believes_entry(run_id, link.position, link.digest, link.seal):
+    if seal.believes_entry(run_id, link.position, link.digest, link.seal.decode("ascii", "replace")):
         return True
     if vouched is None or vouched.position != link.position:
         return False

@@ -83,7 +83,8 @@ class Leases:
     """Keeps up this orchestrator's lease, and takes over the runs of lapsed ones.
 
     `on_adopted` is called with the ids of runs that are this orchestrator's, once it has written so into them.
-    `on_older_store` is called when the store may have lost what was written to it, until it returns.
+    `on_older_store` is called when the store may have lost what was written to it, until it returns. The lease is
+    renewed meanwhile, and no run is taken over: what is stored of it may be older than what others know.
     """
 
     def __init__(
@@ -106,25 +107,25 @@ class Leases:
         self._on_older_store = on_older_store
         self._epoch = StoreEpoch()
         self._suspicions: list[Suspicion] = []
+        self._is_suspected = asyncio.Event()
         self._proofs = orjson.dumps(Seal(settings).proofs(orchestrator_id))
         self._renew_script = client.register_script(RENEW)
         self._release_script = client.register_script(RELEASE)
         self._adopt_script = client.register_script(ADOPT)
         self._ttl_ms = int(settings.keep_unfinished_s * 1000)
         self._lapsed_since: dict[str, float] = {}
-        self._kept: Kept | None = None
+        self._kept: list[Kept] = []
         self._closing = False
 
     async def start(self) -> None:
         """Take the lease, then renew it and look for lapsed ones until `aclose`. Raises StoreUnreachable."""
         await self._renew()
-        self._kept = self._supervisor.keep("lease", self._keep)
+        self._kept = [self._supervisor.keep("lease", self._keep), self._supervisor.keep("healing", self._look_back)]
 
     async def aclose(self) -> None:
         """Stop renewing the lease, and give every run up for adoption at once."""
         self._closing = True
-        if self._kept is not None:
-            await self._kept.aclose(within_s=2 * LOOK_EVERY_S)
+        await asyncio.gather(*(kept.aclose(within_s=2 * LOOK_EVERY_S) for kept in self._kept))
         with suppress(*COMMAND_FAILED):  # then the lease lapses by itself
             while await self._release_next_runs(self._id, is_given_up=True):
                 continue
@@ -134,9 +135,9 @@ class Leases:
         while not self._closing:
             try:
                 lapsed = await self._renew()
-                await self._look_back()
-                await self._take_from(lapsed)
-                await self._adopt_all()
+                if not self._suspicions:
+                    await self._take_from(lapsed)
+                    await self._adopt_all()
             except COMMAND_FAILED as error:
                 log.warning("lease_not_renewed", orchestrator_id=self._id, error=str(error))
             await asyncio.sleep(every_s)
@@ -158,13 +159,21 @@ class Leases:
         )
         if suspicion := self._epoch.heard(beat, found=int(found), server=server.decode()):
             self._suspicions.append(suspicion)
+            self._is_suspected.set()
         return [text_of(orchestrator_id) for orchestrator_id in lapsed]
 
     async def _look_back(self) -> None:
         """Have what the store may have lost looked after; again, if Redis goes away meanwhile."""
-        while self._suspicions:
-            await self._on_older_store(self._suspicions[0])
-            del self._suspicions[0]
+        while True:
+            while self._suspicions:
+                try:
+                    await self._on_older_store(self._suspicions[0])
+                    del self._suspicions[0]
+                except COMMAND_FAILED as error:
+                    log.warning("store_not_healed", orchestrator_id=self._id, error=str(error))
+                    await asyncio.sleep(LOOK_EVERY_S)
+            self._is_suspected.clear()
+            await self._is_suspected.wait()
 
     async def _take_from(self, lapsed: Sequence[str]) -> None:
         now = time.monotonic()

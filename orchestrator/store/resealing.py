@@ -6,15 +6,14 @@ next one that starts finds.
 
 from __future__ import annotations
 
-from contextlib import suppress
-
-from toolfleet.errors import StoreUnreachable
 from toolfleet.logs import FactLog
 from toolfleet.orchestrator.errors import NewerVersion, RunNotFound
 from toolfleet.orchestrator.store.run_store import RunStore
 from toolfleet.outages import until_redis_is_back
+from toolfleet.redis_clients import COMMAND_FAILED
 from toolfleet.settings import Settings
-from toolfleet.supervision import Kept, Supervisor
+from toolfleet.skipped import skip
+from toolfleet.supervision import Kept, Supervisor, failed
 
 log = FactLog("toolfleet.orchestrator")
 
@@ -46,6 +45,11 @@ class Resealing:
         log.info("runs_sealed_anew", runs=sealed, of=len(run_ids))
 
     async def _reseal(self, run_id: str) -> bool:
-        with suppress(RunNotFound, NewerVersion, StoreUnreachable):
+        """Whether that was done; what one odd record raises keeps nothing from the others."""
+        try:
             return await self._store.reseal(run_id)
+        except (RunNotFound, NewerVersion, *COMMAND_FAILED) as error:
+            skip("run to be sealed anew", error, run_id=run_id)
+        except Exception as error:  # noqa: BLE001  # a bug of ours: begun again it would meet the same run for ever
+            failed("resealing of a run", error, run_id=run_id)
         return False

@@ -58,6 +58,9 @@ SCAN_COUNT: Final = 5000
 AT_ONCE: Final = 200
 """How many entries are cut off, or written again, with one command."""
 
+CUT_AGAIN_S: Final = 0.1
+"""How soon a run is read again whose end somebody else has cut off, or nobody can."""
+
 ASIDE_MAX: Final = 1000
 """About how many of the newest entries that were cut off are kept for each run."""
 
@@ -171,7 +174,11 @@ class RunStore:
         return found
 
     async def set_aside(self, run_id: str, tail: Sequence[RawEntry]) -> None:
-        """Cut entries off that are no part of a run, and keep them for people. Raises StoreUnreachable."""
+        """Cut entries off that are no part of a run, and keep them for people.
+
+        Where none of them could be cut, it returns after a moment: whoever asks reads the run again. Raises
+        StoreUnreachable.
+        """
         cut = 0
         for start in range(0, len(tail), AT_ONCE):
             some = tail[start : start + AT_ONCE]
@@ -182,6 +189,8 @@ class RunStore:
         if cut:
             log.warning("entries_set_aside", run_id=run_id, entries=cut, first=tail[0].id)
             await self._client.hincrby(self._keys.counters(), "entries_set_aside", cut)
+        elif tail:
+            await asyncio.sleep(CUT_AGAIN_S)
 
     async def kept_aside(self, run_id: str) -> int:
         """Return how many entries were cut off a run, of those that are still kept. Raises StoreUnreachable."""
@@ -206,7 +215,7 @@ class RunStore:
         link = (await self.load(run_id)).link
         seal = self._seal.sign_entry(run_id, link.position, link.digest)
         vouched = await self._vouched(run_id)
-        if seal == link.seal or vouched == Vouched(link.position, seal):
+        if seal.encode() == link.seal or vouched == Vouched(link.position, seal):
             return False
         # Only where there is a head: one that ends now must not come back without an end.
         await self._vouch(keys=[self._keys.head(run_id)], args=[str(Vouched(link.position, seal))])
@@ -274,6 +283,10 @@ class RunStore:
         owner = cast("bytes | None", await self._client.hget(self._keys.head(run_id), "owner"))
         return text_of(owner) if owner else ""
 
+    async def has_lease(self, orchestrator_id: str) -> bool:
+        """Whether an orchestrator has a lease that has not lapsed; "" has none. Raises StoreUnreachable."""
+        return bool(orchestrator_id and await self._client.exists(self._keys.orchestrator(orchestrator_id)))
+
     async def tenant(self, run_id: str) -> str:
         """Return whose run it is, "" for nobody's. Raises RunNotFound, StoreUnreachable."""
         reply = self._client.hmget(self._keys.head(run_id), ["state", "tenant"])
@@ -324,7 +337,7 @@ class RunStore:
     async def run_ids(self) -> list[str]:
         """The ids of all stored runs. Raises StoreUnreachable."""
         found = cast("list[bytes]", await self._client.zrange(self._keys.runs(), 0, -1))
-        return [run_id.decode() for run_id in found]
+        return [text_of(run_id) for run_id in found]
 
     async def named(self, beginning: str) -> str:
         """Return the id of the one run whose id is this or begins like this. Raises RunNotFound, AmbiguousId."""
@@ -455,12 +468,12 @@ class RunStore:
         newest = cast(
             "list[tuple[bytes, dict[bytes, bytes]]]", await self._client.xrevrange(self._keys.run(run_id), count=1)
         )
-        return bool(newest) and newest[0][1].get(b"s") == link.seal.encode()
+        return bool(newest) and newest[0][1].get(b"s") == link.seal
 
     async def owned(self, orchestrator_id: str) -> list[str]:
         """Return the runs that are an orchestrator's, as far as their heads are right. Raises StoreUnreachable."""
         found = await cast("Awaitable[set[bytes]]", self._client.smembers(self._keys.owned(orchestrator_id)))
-        return [run_id.decode() for run_id in found]
+        return [text_of(run_id) for run_id in found]
 
     async def disown(self, run_id: str, owner: str, *, model: str | None = None) -> None:
         """Let go of a run that nobody can work on, or that others of this model may. Raises StoreUnreachable."""
@@ -497,7 +510,7 @@ class RunStore:
     ) -> Link | None:
         text = event.__pydantic_serializer__.to_json(event)
         position, digest = follows.position + 1, follows.digest_with(text)
-        seal = self._seal.sign_entry(run.run_id, position, digest)
+        seal = self._seal.sign_entry(run.run_id, position, digest).encode()
         keys, args = self._command(run, text, follows, seal, owner=owner, may_be_adopted=may_be_adopted, head=head)
         reply: list[Any] | None = await self._append(keys=keys, args=args)
         if reply is None:
@@ -513,7 +526,7 @@ class RunStore:
         run: Run,
         event: bytes,
         follows: Link,
-        seal: str,
+        seal: bytes,
         *,
         owner: str = "",
         may_be_adopted: bool = False,

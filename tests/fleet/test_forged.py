@@ -122,25 +122,62 @@ async def is_cut_off(store, run_id):
     return await store.kept_aside(run_id) == 1
 
 
-async def test_a_forged_head_gives_a_run_to_nobody_unwritten(fleet, client, store, stage):
-    """Whoever is made its owner writes that into the run, sealed, before anything else; the other lets go."""
+@pytest.mark.parametrize("model_of_the_other", ["written", "another"])
+async def test_a_forged_head_takes_a_run_from_nobody_who_lives(fleet, client, store, stage, model_of_the_other):
+    """Whoever it names is woken, and leaves the run to its owner; so does its owner whatever the head says."""
     keys = fleet.settings.keys
-    model = WrittenModel((playing(stage), "tool_calls"))
+    model, other = WrittenModel((playing(stage), "tool_calls")), WrittenModel()
+    other.name = model_of_the_other
     async with (
         Orchestrator(model=model, settings=fleet.settings) as first,
-        Orchestrator(model=WrittenModel(), settings=fleet.settings) as second,
+        Orchestrator(model=other, settings=fleet.settings) as second,
     ):
         run_id = await first.start("?")
         actor = await stage.enters()
         await until(lambda: is_calling(store, run_id))
         await client.hset(keys.head(run_id), mapping={"owner": second.orchestrator_id, "state": "parked"})
-        await client.xadd(keys.replies(second.orchestrator_id), {"run": run_id})
-        adopted = await until(lambda: adoptions(store, run_id))
+        for each in (first, second):
+            await client.xadd(keys.replies(each.orchestrator_id), {"run": run_id})
+        await until(lambda: was_told(client, keys.replies(first.orchestrator_id), run_id))
         actor.returns("once")
         run = await asyncio.wait_for(first.wait(run_id), WAIT_S)
-    assert adopted == [second.orchestrator_id]
+    assert await adoptions(store, run_id) == []
     assert (run.state, told(run), len(stage.actors)) == (State.DONE, ["once"], 1)
     assert (await store.load(run_id)).run == run
+    assert other.heard == []
+
+
+async def was_told(client, replies, run_id):
+    """Whether somebody else has told the orchestrator of its run, after the test has."""
+    return sum(fields.get(b"run") == run_id.encode() for _, fields in await client.xrange(replies)) > 1
+
+
+async def test_a_head_that_names_who_has_a_model_gives_it_the_run_of_one_who_is_gone(fleet, client, store):
+    """As when the answer of the script that hands runs out is lost."""
+    keys, model = fleet.settings.keys, WrittenModel()
+    started = machine.STARTED.model_copy(update={"run_id": "orphan", "model": model.name, "orchestrator_id": "gone"})
+    await store.begin(started, owner="gone")
+    async with Orchestrator(model=model, settings=fleet.settings) as orchestrator:
+        await client.hset(keys.head("orphan"), "owner", orchestrator.orchestrator_id)
+        await client.xadd(keys.replies(orchestrator.orchestrator_id), {"run": "orphan"})
+        run = await asyncio.wait_for(orchestrator.wait("orphan"), WAIT_S)
+        assert await adoptions(store, "orphan") == [orchestrator.orchestrator_id]
+    assert run.state is State.DONE
+    await store.delete("orphan")
+
+
+async def test_nobody_adopts_a_run_of_another_model_whatever_its_head_says(fleet, client, store):
+    keys, model = fleet.settings.keys, WrittenModel()
+    started = machine.STARTED.model_copy(update={"run_id": "foreign", "model": "elsewhere", "orchestrator_id": "gone"})
+    await store.begin(started, owner="gone")
+    async with Orchestrator(model=model, settings=fleet.settings) as orchestrator:
+        await client.hset(keys.head("foreign"), "owner", orchestrator.orchestrator_id)
+        await client.xadd(keys.replies(orchestrator.orchestrator_id), {"run": "foreign"})
+        await until(lambda: is_in(client, keys.unowned("elsewhere"), "foreign"))
+    assert await adoptions(store, "foreign") == []
+    assert model.heard == []
+    await store.delete("foreign")
+    await client.delete(keys.unowned("elsewhere"))
 
 
 async def is_calling(store, run_id):
@@ -276,3 +313,51 @@ async def test_a_run_that_a_newer_version_has_written_to_is_left_to_it(fleet, cl
     assert model.heard == []
     await store.delete("newer")
     await client.srem(keys.unowned(model.name), "newer")
+
+
+class Asked:
+    """A reply that never comes; whoever stops waiting for it has to say so twice, as with redis-py at times."""
+
+    def __init__(self):
+        self.asked = asyncio.Event()
+        self.cancelled = 0
+
+    async def __call__(self, _messages):
+        self.asked.set()
+        for _ in range(2):
+            try:
+                await asyncio.Event().wait()
+            except asyncio.CancelledError:
+                self.cancelled += 1
+        raise asyncio.CancelledError
+
+
+async def test_a_run_that_a_newer_version_goes_on_with_is_left_to_it_in_the_midst_of_a_turn(
+    fleet, client, store, monkeypatch
+):
+    monkeypatch.setattr(driver, "GIVE_BACK_S", 0.1)
+    keys, reply = fleet.settings.keys, Asked()
+    model = WrittenModel((reply, "stop"))
+    async with Orchestrator(model=model, settings=fleet.settings) as orchestrator:
+        run_id = await orchestrator.start("?")
+        await asyncio.wait_for(reply.asked.wait(), WAIT_S)
+        link = (await store.load(run_id)).link
+        event = b'{"type":"run_dreamt"}'
+        seal = Seal(fleet.settings).sign_entry(run_id, link.position + 1, link.digest_with(event))
+        await client.xadd(keys.run(run_id), {"e": event, "s": seal})
+        await client.xadd(keys.replies(orchestrator.orchestrator_id), {"run": run_id})
+        await until(lambda: is_in(client, keys.unowned(model.name), run_id))
+        assert reply.cancelled == 2
+    await store.delete(run_id)
+    await client.srem(keys.unowned(model.name), run_id)
+
+
+async def test_a_run_that_somebody_else_has_ended_is_let_go_of_though_a_cancellation_is_lost(fleet, store):
+    reply = Asked()
+    async with Orchestrator(model=WrittenModel((reply, "stop")), settings=fleet.settings) as orchestrator:
+        run_id = await orchestrator.start("?")
+        await asyncio.wait_for(reply.asked.wait(), WAIT_S)
+        async with Orchestrator(settings=fleet.settings) as other:
+            await other.cancel(run_id)
+        assert (await asyncio.wait_for(orchestrator.wait(run_id), WAIT_S)).state is State.CANCELLED
+        assert reply.cancelled == 2

@@ -1,5 +1,8 @@
 """Whoever can write to Redis and has no secret cannot change what a run is: its entries are sealed in a chain."""
 
+import asyncio
+import time
+
 import pytest
 from pydantic import SecretStr
 
@@ -13,9 +16,12 @@ from toolfleet.orchestrator.store.chain import beginning
 from toolfleet.orchestrator.store.journal import Journal, adopt, write_from_outside
 from toolfleet.orchestrator.store.recent import RecentWrites
 from toolfleet.orchestrator.store.resealing import Resealing
-from toolfleet.orchestrator.store.run_store import RunStore
+from toolfleet.orchestrator.store.run_store import CUT_AGAIN_S, RunStore
 from toolfleet.settings import new_secret
+from toolfleet.supervision import Supervisor
 from toolfleet.wire import Seal
+
+WAIT_S = 20
 
 
 @pytest.fixture
@@ -207,6 +213,49 @@ async def test_cutting_off_never_takes_what_was_written_meanwhile(store, client,
     assert await raw(client, settings) == before
 
 
+WRITERS = {
+    "its owner": lambda store, journal: journal.append(RunStopped(state="cancelled", reason="x")),
+    "who adopts it": lambda store, journal: adopt(store, "m", "b"),
+    "who decides from outside": lambda store, journal: write_from_outside(
+        store, "m", RunStopped(state="cancelled", reason="x")
+    ),
+}
+
+
+@pytest.mark.parametrize("write", WRITERS.values(), ids=WRITERS)
+@pytest.mark.parametrize("seal", [b"\xff", b"\xed\xa0\x80", "\ufffd".encode(), b"", b"\0" * 64])
+async def test_an_entry_is_cut_off_whatever_bytes_its_seal_is_of(store, client, settings, write, seal):
+    journal = await calling(store)
+    await client.xadd(settings.keys.run("m"), {"e": "junk", "s": seal, b"\xff": b"\xff"})
+    async with asyncio.timeout(WAIT_S):
+        await write(store, journal)
+    assert (await store.load("m")).tail == ()
+    [(_, aside)] = await client.xrange(settings.keys.aside("m"))
+    assert aside[b"s"] == seal
+
+
+async def test_a_run_whose_last_seal_is_spoilt_and_vouched_for_goes_on(store, client, settings):
+    """A second seal in the head speaks for it, so its own is what the next entry follows, of whatever bytes."""
+    journal = await calling(store)
+    vouched = f"{journal.link.position}:{journal.link.seal.decode()}"
+    entry_id, fields = (await raw(client, settings))[-1]
+    await client.xdel(settings.keys.run("m"), entry_id)
+    await client.xadd(settings.keys.run("m"), {"e": fields[b"e"], "s": b"\xff"})
+    await client.hset(settings.keys.head("m"), "vouched", vouched)
+    await adopt(store, "m", "b")
+    assert (await store.load("m")).owner == "b"
+
+
+async def test_whoever_can_cut_off_nothing_reads_the_run_again_after_a_moment_only(store, client, settings):
+    await calling(store)
+    await client.xadd(settings.keys.run("m"), {"e": "junk"})
+    tail = (await store.load("m")).tail
+    await store.set_aside("m", tail)
+    began_s = time.monotonic()
+    await store.set_aside("m", tail)
+    assert time.monotonic() - began_s >= CUT_AGAIN_S
+
+
 async def test_a_thousand_junk_entries_cost_a_run_nothing_but_the_reading(store, client, settings):
     journal = await calling(store)
     pipeline = client.pipeline(transaction=False)
@@ -239,9 +288,9 @@ async def test_a_run_that_nobody_touches_is_sealed_anew_before_the_old_secret_is
     late = RunStore(client, after, Seal(after))
     with pytest.raises(RunNotBelieved):
         await late.load("m")
-    resealing = Resealing(RunStore(client, both, Seal(both)), both)
+    resealing = Resealing(RunStore(client, both, Seal(both)), both, Supervisor())
     resealing.start()
-    await resealing._task
+    await resealing._kept.ended(within_s=WAIT_S)
     assert (await late.load("m")).run == before
     await adopt(late, "m", "b")
     assert (await late.load("m")).owner == "b"

@@ -18,6 +18,7 @@ from toolfleet.local.lifeline import lifeline
 from toolfleet.orchestrator.doors.cli.child_commands import ChildCommands
 from toolfleet.orchestrator.doors.cli.orchestrator import is_process
 from toolfleet.settings import Settings
+from toolfleet.skipped import text_of
 
 POOL: Final = "orchestrator"
 
@@ -48,7 +49,7 @@ class RunningOrchestrators(ChildCommands):
         with connect(self._settings) as client:
             while True:
                 leases = client.zrange(self._settings.keys.orchestrators(), 0, -1)
-                ids = [each.decode() for each in leases if isinstance(each, bytes)]
+                ids = [text_of(each) for each in leases if isinstance(each, bytes)]
                 missing = [each for each in self.workers if not any(is_process(lease, each.pid) for lease in ids)]
                 if not missing:
                     return

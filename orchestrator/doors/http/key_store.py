@@ -23,6 +23,7 @@ from toolfleet.errors import Refused
 from toolfleet.local.local_key import KEY_BYTES, PREFIX
 from toolfleet.scripts import lua
 from toolfleet.settings import Settings
+from toolfleet.skipped import text_of
 from toolfleet.wire import Seal
 
 ID_CHARS: Final = 12
@@ -208,7 +209,8 @@ class Keyring:
     async def _stored(self) -> dict[str, ApiKey]:
         reply = self._client.hgetall(self._settings.keys.api_keys())
         stored = cast("Mapping[bytes, bytes]", await cast("Awaitable[object]", reply))
-        opened = {digest.decode(): self._opened(digest.decode(), sealed) for digest, sealed in stored.items()}
+        named = {text_of(digest): sealed for digest, sealed in stored.items()}
+        opened = {digest: self._opened(digest, sealed) for digest, sealed in named.items()}
         return {digest: key for digest, key in opened.items() if key is not None}
 
     def _opened(self, digest: str, sealed: bytes) -> ApiKey | None:

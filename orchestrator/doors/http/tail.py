@@ -10,6 +10,7 @@ import asyncio
 import re
 import time
 from collections.abc import AsyncGenerator, Iterable
+from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Any, Final, Self, cast
 from weakref import WeakValueDictionary
@@ -60,7 +61,7 @@ ENTRY_ID: Final = re.compile(r"\d{1,18}-\d{1,18}")
 
 @dataclass(frozen=True, slots=True, weakref_slot=True, eq=False)
 class Frame:
-    """One event as it goes to clients; `id` is empty for one that is not stored."""
+    """One event as it goes to clients; `id` is empty for one that is not stored, `data` for an entry that is none."""
 
     id: str
     data: bytes
@@ -179,7 +180,13 @@ class Tail:
 
         Raises StoreUnreachable, and Behind for a listener that is too slow.
         """
-        last_id = after
+        async with aclosing(self._entries(run_id, after, listener)) as frames:
+            async for frame in frames:
+                if frame.data:
+                    yield frame
+
+    async def _entries(self, run_id: str, last_id: str, listener: EventListener | None) -> AsyncGenerator[Frame, None]:
+        """The same with what is no event: after all that was read, readable or not, the run may have ended."""
         async for frame in self._pages(run_id, last_id):
             yield frame
             last_id = frame.id
@@ -266,9 +273,10 @@ class Tail:
             return
         frames = self._frames_of(run_id, entries)
         for frame in frames:
-            watched.hear(frame)
-        watched.last_id = entries[-1][0].decode()
-        if frames and frames[-1].may_end and await self._is_over(run_id, watched.last_id):
+            if frame.data:
+                watched.hear(frame)
+        watched.last_id = frames[-1].id
+        if frames[-1].may_end and await self._is_over(run_id, watched.last_id):
             watched.hear(None)
 
     async def _look_for_gone(self) -> None:
@@ -304,18 +312,18 @@ class Tail:
                 found = await self._range(run_id, after, count)
             frames = self._frames_of(run_id, found)
             is_last = len(found) < count
-            if found:
-                after = found[-1][0].decode()
+            if frames:
+                after = frames[-1].id
+            largest = max((len(each) for _, fields in found for each in fields.values()), default=1)
             del found
-            largest = max((len(frame.data) for frame in frames), default=1)
             while frames:
                 yield frames.pop(0)
             if is_last:
                 return
-            count = min(MAX_PAGE, max(1, PAGE_BYTES // largest), 4 * count)
+            count = min(MAX_PAGE, max(1, PAGE_BYTES // max(1, largest)), 4 * count)
 
     def _frames_of(self, run_id: str, entries: Iterable[Stored]) -> list[Frame]:
-        """Make the frames of events, once for all listeners. What is no event is passed over."""
+        """Make the frames of entries, once for all listeners. One that is no event has no data."""
         frames = []
         for entry_id, fields in entries:
             known = self._frames.get((run_id, entry_id))
@@ -323,7 +331,7 @@ class Tail:
                 known = known or _frame(entry_id.decode(), fields[b"e"])
             except (LookupError, TypeError, ValueError) as error:
                 skip("event", error, entry_id=entry_id.decode())
-                continue
+                known = Frame(entry_id.decode(), b"", may_end=True)
             self._frames[run_id, entry_id] = known
             frames.append(known)
         return frames

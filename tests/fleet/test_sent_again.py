@@ -1,0 +1,54 @@
+"""What is sent again when the store has lost its last seconds: what may be lost, and nothing that is done."""
+
+import asyncio
+import math
+import os
+import signal
+
+import pytest
+from fleets import fleet_of
+
+from toolfleet.connections import connect_async
+from toolfleet.orchestrator import Orchestrator
+from toolfleet.streams import Priority
+
+WAIT_S = 30
+
+
+@pytest.fixture(scope="module")
+def fleet():
+    with fleet_of(pools={"io": 1}) as running:
+        yield running
+
+
+@pytest.fixture
+async def client(fleet):
+    async with connect_async(fleet.settings) as connected:
+        yield connected
+
+
+async def test_a_call_that_has_its_result_is_not_sent_again(fleet):
+    async with Orchestrator(settings=fleet.settings) as orchestrator:
+        await orchestrator.call("echo", {"value": "done"})
+        assert orchestrator._services.dispatcher.send_again(-math.inf) == 0
+
+
+async def test_a_call_that_is_lost_twice_is_sent_again_twice_and_not_more_often(fleet, client):
+    """It is handed over by then: nobody waits here, and its handle is owed its result."""
+    queue, [worker] = fleet.settings.keys.queue("io", Priority.NORMAL), fleet.workers
+    async with Orchestrator(settings=fleet.settings) as orchestrator:
+        dispatcher = orchestrator._services.dispatcher
+        os.kill(worker.pid, signal.SIGSTOP)
+        try:
+            submitted = await orchestrator.call("echo", {"value": "back"}, patience_s=0)
+            for times in (1, 2):
+                assert dispatcher.send_again(-math.inf) == 1
+                async with asyncio.timeout(WAIT_S):
+                    while dispatcher.dispatched <= times:
+                        await asyncio.sleep(0.01)
+            assert await client.xlen(queue) == 3
+        finally:
+            os.kill(worker.pid, signal.SIGCONT)
+        status = await orchestrator.task(submitted.handle, wait_s=WAIT_S)
+        assert status.result.content == "back"
+        assert dispatcher.send_again(-math.inf) == 0

@@ -11,6 +11,7 @@ import httpx
 import pytest
 
 from tests.http.serving import MIB, Served, serving
+from toolfleet.wire import Seal
 
 HEALTH_WITHIN_S = 5.0
 MOST_MIB = 400
@@ -228,3 +229,29 @@ async def test_a_flood_of_requests_is_refused_and_health_answers(http_fleet, tmp
         async with httpx.AsyncClient(base_url=served.url, headers=served.local_key) as ask:
             refused = [answer for _ in range(60) if (answer := await ask.get("/v1/models")).status_code == 429]
         assert problem(refused[0]) == ("api_requests_per_s", "key")
+
+
+async def test_a_body_to_an_open_path_is_not_taken(served):
+    for path in ("/healthz", "/readyz", "/docs", "/openapi.json"):
+        for method in ("POST", "PUT", "DELETE", "PATCH"):
+            head = f"{method} {path} HTTP/1.1\r\nhost: x\r\ncontent-length: 4000000\r\n\r\n"
+            reader, writer = await connect(served, head)
+            status = await asyncio.wait_for(reader.readline(), 10)  # though nothing of the body was sent
+            assert status.split()[1] == b"405", (method, path)
+            writer.transport.abort()
+
+
+async def test_nobody_keeps_callbacks_out_with_what_they_only_announce(served):
+    seal, expires = Seal(served.settings), int(time.time()) + 600
+
+    def address(call_id):
+        return f"/v1/handles/{call_id}/complete?expires={expires}&signature={seal.sign_callback(call_id, expires)}"
+
+    announced = "HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: 4194304\r\n\r\n"
+    clients = [await connect(served, f"POST /healthz {announced}") for _ in range(100)]
+    clients += [await connect(served, f"POST {address('r.1.0')} {announced}") for _ in range(100)]
+    async with httpx.AsyncClient(base_url=served.url, timeout=30) as other_system:
+        answer = await other_system.post(address("r.1.1"), json={"type": "returned", "content": "42"})
+        assert (answer.status_code, answer.json()["type"]) == (404, "urn:toolfleet:problem:not-found"), answer.text
+    for _, writer in clients:
+        writer.transport.abort()

@@ -28,6 +28,8 @@ from toolfleet.orchestrator.doors.http.quotas import Limit, Quotas
 
 OPEN: Final = frozenset({"/healthz", "/readyz", "/openapi.json", "/docs"})
 
+READING: Final = frozenset({"GET", "HEAD"})
+
 LOCAL: Final = Grant(subject="local", scopes=tuple(Scope))
 """What whoever has this machine's user may do."""
 
@@ -60,7 +62,7 @@ class Access:
 
     async def __call__(self, scope: AsgiScope, receive: Receive, send: Send) -> None:
         """Let the request pass with its Grant, or answer it."""
-        if scope["type"] == "http" and path_of(scope) not in OPEN:
+        if scope["type"] == "http":
             try:
                 await _admit(scope)
                 grant: Grant | None = scope["state"].get("grant")
@@ -109,10 +111,23 @@ def in_pieces(send: Send) -> Send:
     return sent
 
 
+def _must_read(scope: AsgiScope) -> None:
+    """Raise Problem for what does not only read an open path: nobody takes a body from whom nobody knows."""
+    if scope["method"] not in READING:
+        detail = f"{scope['method']} cannot be used on {path_of(scope)}"
+        raise Problem(HTTPStatus.METHOD_NOT_ALLOWED, detail, headers={"allow": "GET"})
+
+
 async def _admit(scope: AsgiScope) -> None:
-    """Put the request's Grant into its state. Raises Problem, Refused for a callback that nobody signed."""
+    """Put the request's Grant into its state; one of an open path, and a callback, have none.
+
+    Raises Problem, Refused for a callback that nobody signed.
+    """
     door: Door = scope["app"].state.door
     scope.setdefault("state", {})
+    if path_of(scope) in OPEN:
+        _must_read(scope)
+        return
     callback = COMPLETE.fullmatch(path_of(scope)) if scope["method"] == "POST" else None
     if callback is not None:
         # Before its body is taken: whoever has no such address must not fill the memory.

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import time
+from collections.abc import Sequence
 from typing import Final, cast
 
 import redis.asyncio
@@ -52,7 +53,7 @@ class Usage:
         await self._ask(self._quotas.accounts(grant), key, size_bytes, is_run=False)
 
     async def _ask(
-        self, accounts: tuple[Account, Account], key: str, size_bytes: int, *, is_run: bool
+        self, accounts: Sequence[Account], key: str, size_bytes: int, *, is_run: bool
     ) -> tuple[Limit, Account] | None:
         keys = self._settings.keys
         names = [hashlib.sha256(account.name.encode()).hexdigest()[:32] for account in accounts]

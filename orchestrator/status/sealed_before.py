@@ -62,6 +62,7 @@ def _strings(keys: Keys) -> Sequence[tuple[str, str, Callable[[bytes | None, byt
         ("checkpoints", keys.checkpoint("*"), _open_checkpoint),
         ("handles", keys.handle("*"), _open_kept),
         ("conversations", keys.conversation("*"), _open_kept),
+        ("idempotent answers", keys.idempotent("*"), _open_kept),
     )
 
 

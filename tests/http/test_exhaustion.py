@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager
 import httpx
 import pytest
 
+from tests.http.fleet_of_doors import api_of
 from tests.http.serving import MIB, Served, serving
 from toolfleet.wire import Seal
 
@@ -196,6 +197,14 @@ async def test_runs_that_do_not_end_and_bytes_that_are_stored_are_so_many(served
     assert answer.status_code == 202, answer.text
     for run_id in [*begun, answer.json()["run_id"]]:
         await ask.delete(f"/v1/runs/{run_id}")
+
+
+async def test_who_is_refused_something_large_is_served_something_small_at_once(settings):
+    async with api_of(settings.model_copy(update={"api_stored_bytes": MIB})) as api:
+        large, small = ({"question": text, "model": "nobody-has-this"} for text in (2 * LARGE, "?"))
+        answers = [(await api.client.post("/v1/runs", json=asked)) for asked in (large, small, large, small)]
+    assert [answer.status_code for answer in answers] == [429, 202, 429, 202]
+    assert problem(answers[2]) == ("api_stored_bytes", "key")
 
 
 async def test_stored_bytes_are_free_again_when_their_runs_are_deleted(http_fleet, tmp_path):

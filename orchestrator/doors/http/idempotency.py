@@ -1,8 +1,8 @@
 """Idempotency-Key on POSTs: the first request is performed, its repeats get its answer, for a day.
 
 A key belongs to the tenant and the subject that ask with it: others may use the same one for something else. A pure
-ASGI layer behind access and bodies. Only what succeeded is remembered: what failed has done nothing, and may be tried again.
-Streams are not remembered; a run that is begun by one has an id that follows from the key.
+ASGI layer behind access and bodies. Only what succeeded is remembered: what failed has done nothing, and may be tried
+again. Streams are not remembered; a run that is begun by one has an id that follows from the key.
 """
 
 from __future__ import annotations

@@ -196,7 +196,7 @@ class Keys:
         return f"{self.namespace}:sizes:{account}"
 
     def idempotent(self, digest: str) -> str:
-        """Hash: what a POST with an Idempotency-Key was answered."""
+        """String: what a POST with an Idempotency-Key was answered, sealed."""
         return f"{self.namespace}:idempotent:{digest}"
 
     def dead_letters(self) -> str:

@@ -64,6 +64,7 @@ def _strings(keys: Keys) -> Sequence[tuple[str, str, Callable[[bytes | None, byt
         ("conversations", keys.conversation("*"), _open_kept),
         ("secret arguments", keys.arguments("*"), _open_kept),
         ("grants of artifacts", keys.artifact_grant("*", "*"), _open_grant),
+        ("idempotent answers", keys.idempotent("*"), _open_kept),
     )
 
 

@@ -93,8 +93,8 @@ OF_TESTS: Final = {
     "TOOLFLEET_TEST_CLOCK_OFFSET_S": ("0 s", "By how much its wall clock is ahead."),
 }
 
-UNITS: Final = {"_s": "s", "_bytes": "bytes", "_chars": "characters", "_digits": "digits"}
-"""What a name's end says of its unit."""
+UNITS: Final = {"_per_s": "per s", "_s": "s", "_bytes": "bytes", "_chars": "characters", "_digits": "digits"}
+"""What a name's end says of its unit; the first that fits counts."""
 
 
 class Field(NamedTuple):

@@ -45,6 +45,13 @@ def test_every_variable_that_the_code_names_is_on_the_page():
     assert named - on_the_page() - NOT_VARIABLES == set()
 
 
+def test_a_rate_is_shown_as_one_and_not_as_a_time():
+    shown = {field.variable: field.default for field in settings_page.settings()}
+    rates = {name: default for name, default in shown.items() if name.endswith("_PER_S")}
+    assert rates["TOOLFLEET_API_REQUESTS_PER_S"] == "500 per s"
+    assert all(default.endswith(" per s") for default in rates.values()), rates
+
+
 def test_defaults_are_those_that_a_process_gets(monkeypatch):
     for name in on_the_page():
         monkeypatch.delenv(name, raising=False)

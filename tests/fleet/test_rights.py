@@ -86,7 +86,7 @@ FORBIDDEN = {
     "an_api_key": ("HSET", "toolfleet:api-keys", "d", "x"),
     "the_api_keys": ("HGETALL", "toolfleet:api-keys"),
     "a_rate": ("HSET", "toolfleet:rate:k", "tokens", 9),
-    "an_idempotent_answer": ("HSET", "toolfleet:idempotent:d", "x", "y"),
+    "an_idempotent_answer": ("SET", "toolfleet:idempotent:d", "x"),
     "a_conversation_of_an_assistant": ("SET", "toolfleet:conversation:d", "r1"),
     "another_fleet": ("SET", "other:claim:x", "1"),
     "another_fleets_control": ("PUBLISH", "/0:other.celery.pidbox", "x"),

@@ -23,6 +23,7 @@ class Served:
     url: str
     folder: Path
     process: psutil.Process
+    settings: Settings
 
     @property
     def address(self) -> tuple[str, int]:
@@ -52,6 +53,6 @@ def serving(settings: Settings, folder: Path, **variables: str) -> Iterator[Serv
         said = read_until(process, "Ready")
         url = re.search(r"http://\S+?:\d+", next(line for line in said if line.startswith("API:")))
         assert url is not None
-        yield Served(url[0], folder, psutil.Process(process.pid))
+        yield Served(url[0], folder, psutil.Process(process.pid), settings)
         interrupted(process)
     terminal.until_nothing_is_left()

@@ -10,7 +10,9 @@ from contextlib import asynccontextmanager
 import httpx
 import pytest
 
+from tests.http.fleet_of_doors import api_of
 from tests.http.serving import MIB, Served, serving
+from toolfleet.wire import Seal
 
 HEALTH_WITHIN_S = 5.0
 MOST_MIB = 400
@@ -197,6 +199,14 @@ async def test_runs_that_do_not_end_and_bytes_that_are_stored_are_so_many(served
         await ask.delete(f"/v1/runs/{run_id}")
 
 
+async def test_who_is_refused_something_large_is_served_something_small_at_once(settings):
+    async with api_of(settings.model_copy(update={"api_stored_bytes": MIB})) as api:
+        large, small = ({"question": text, "model": "nobody-has-this"} for text in (2 * LARGE, "?"))
+        answers = [(await api.client.post("/v1/runs", json=asked)) for asked in (large, small, large, small)]
+    assert [answer.status_code for answer in answers] == [429, 202, 429, 202]
+    assert problem(answers[2]) == ("api_stored_bytes", "key")
+
+
 async def test_stored_bytes_are_free_again_when_their_runs_are_deleted(http_fleet, tmp_path):
     settings = http_fleet.settings.model_copy(update={"namespace": "stored-bytes"})
     with serving(settings, tmp_path, TOOLFLEET_API_STORED_BYTES=str(3 * MIB)) as served:
@@ -228,3 +238,31 @@ async def test_a_flood_of_requests_is_refused_and_health_answers(http_fleet, tmp
         async with httpx.AsyncClient(base_url=served.url, headers=served.local_key) as ask:
             refused = [answer for _ in range(60) if (answer := await ask.get("/v1/models")).status_code == 429]
         assert problem(refused[0]) == ("api_requests_per_s", "key")
+
+
+async def test_a_body_to_an_open_path_is_not_taken(served):
+    for path in ("/healthz", "/readyz", "/docs", "/openapi.json"):
+        for method in ("POST", "PUT", "DELETE", "PATCH"):
+            head = f"{method} {path} HTTP/1.1\r\nhost: x\r\ncontent-length: 4000000\r\n\r\n"
+            reader, writer = await connect(served, head)
+            status = await asyncio.wait_for(reader.readline(), 10)  # though nothing of the body was sent
+            assert status.split()[1] == b"405", (method, path)
+            writer.transport.abort()
+
+
+async def test_nobody_keeps_callbacks_out_with_what_they_only_announce(served):
+    seal, expires = Seal(served.settings), int(time.time()) + 600
+
+    def address(call_id):
+        return f"/v1/handles/{call_id}/complete?expires={expires}&signature={seal.sign_callback(call_id, expires)}"
+
+    announced = "HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: 4194304\r\n\r\n"
+    clients = [await connect(served, f"POST /healthz {announced}") for _ in range(100)]
+    clients += [await connect(served, f"POST {address('r.1.0')} {announced}") for _ in range(100)]
+    async with httpx.AsyncClient(base_url=served.url, timeout=30) as other_system:
+        for _ in range(20):  # meanwhile all of those have come in
+            answer = await other_system.post(address("r.1.1"), json={"type": "returned", "content": "42"})
+            assert (answer.status_code, answer.json()["type"]) == (404, "urn:toolfleet:problem:not-found"), answer.text
+            await asyncio.sleep(0.05)
+    for _, writer in clients:
+        writer.transport.abort()

@@ -3,6 +3,7 @@
 import asyncio
 import time
 
+import httpx
 import pytest
 
 from tests.http.fleet_of_doors import api_of
@@ -85,6 +86,16 @@ async def test_a_key_is_stored_as_a_digest_and_believed_only_if_the_fleet_wrote_
     for made_up in ("tf_mine", "tf_text"):
         assert await status(api, "/v1/runs", headers={"authorization": f"Bearer {made_up}"}) == 401
     assert await api.door.keyring.all() == [stored]
+
+
+async def test_a_stored_key_that_names_no_subject_asks_for_itself(api):
+    key, stored = await api.door.keyring.add("older")
+    without = stored.model_copy(update={"subject": ""})
+    sealed = api.door.seal.close_api_key(without.model_dump_json().encode(), digest_of(key))
+    await api.door.client.hset(api.door.settings.keys.api_keys(), digest_of(key), sealed)
+    found = await api.door.keyring.find(key)
+    assert found is not None
+    assert (found.subject, await api.door.keyring.all()) == (stored.key_id, [stored])
 
 
 async def test_scopes_say_what_may_be_done(api):
@@ -178,6 +189,36 @@ async def test_handles_and_idempotency_keys_belong_to_a_tenant_and_tools_to_a_ke
 
 async def test_only_a_server_that_was_told_to_be_open_serves_whoever_comes(settings):
     async with api_of(settings, options=ApiOptions(is_insecure=True)) as api:
-        assert (await api.stranger.get("/v1/runs", headers={"host": "fleet.example"})).status_code == 200
+        assert (await api.stranger.get("/v1/runs")).status_code == 200
     async with api_of(settings) as api:
         assert (await api.stranger.get("/v1/runs", headers={"host": "localhost"})).status_code == 401
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        {"host": "rebound.example"},
+        {"host": "rebound.example:8000"},
+        {"host": "127.0.0.1.rebound.example"},
+        {"origin": "https://page.example"},
+        {"origin": "null"},
+        {"host": "[::1"},
+    ],
+    ids=lambda said: next(iter(said.values())),
+)
+async def test_an_open_server_on_loopback_is_not_opened_to_web_pages(settings, said):
+    async with api_of(settings, options=ApiOptions(is_insecure=True)) as api:
+        for method, path in (("GET", "/v1/runs"), ("POST", "/v1/runs"), ("GET", "/metrics"), ("POST", "/mcp")):
+            refused = await api.stranger.request(method, path, headers=said)
+            assert (refused.status_code, refused.json()["type"]) == (403, "urn:toolfleet:problem:not-from-here"), path
+        assert await status(api, "/v1/runs", headers=said) == 200  # with a key
+
+
+async def test_an_open_server_serves_this_machine_and_elsewhere_whoever_comes(settings):
+    async with api_of(settings, options=ApiOptions(is_insecure=True)) as api:
+        for said in ({"host": "localhost:1"}, {"host": "[::1]:1"}, {"origin": "http://localhost:3000"}):
+            assert (await api.stranger.get("/v1/runs", headers=said)).status_code == 200, said
+        elsewhere = httpx.ASGITransport(api.app)
+        async with httpx.AsyncClient(transport=elsewhere, base_url="http://192.0.2.1") as client:
+            said = {"host": "fleet.example", "origin": "https://page.example"}
+            assert (await client.get("/v1/runs", headers=said)).status_code == 200

@@ -126,17 +126,33 @@ async def test_calling_by_hand_is_no_way_round_a_persons_approval(ask, keys):
     ids=["read", "another_tool", "a_pattern_in_doubt"],
 )
 async def test_a_replay_tells_a_narrower_key_nothing(ask, keys, allowed):
-    owner = await keys(tenant="acme")
+    owner = await keys(tenant="acme", subject="ada")
     asked = {"json": {"arguments": {"value": "the secret"}}}
     same = {"idempotency-key": secrets.token_hex(8)}
     assert (await ask.post("/v1/tools/echo/call", headers=owner | same, **asked)).status_code == 200
-    attacker = await keys(tenant="acme", **allowed)
+    attacker = await keys(tenant="acme", subject="ada", **allowed)
     answer = await ask.post("/v1/tools/echo/call", headers=attacker | same, **asked)
     assert answer.status_code == 403
     assert "the secret" not in answer.text
-    another = await keys(tenant="acme")
+    another = await keys(tenant="acme", subject="ada")
     replayed = await ask.post("/v1/tools/echo/call", headers=another | same, **asked)
     assert replayed.headers["idempotency-replayed"] == "true"
+
+
+async def test_what_one_subject_was_answered_is_told_to_no_other_of_its_tenant(ask, keys):
+    ada, bob = await keys(tenant="acme", subject="ada"), await keys(tenant="acme", subject="bob")
+    same = {"idempotency-key": secrets.token_hex(8)}
+    told = [await ask.post("/v1/tools/who_asks/call", json={}, headers=who | same) for who in (ada, bob, ada)]
+    assert [json.loads(answer.json()["content"])["subject"] for answer in told] == ["ada", "bob", "ada"]
+    assert ["idempotency-replayed" in answer.headers for answer in told] == [False, False, True]
+    asked = {"question": "?", "model": "nobody-has-this"}
+    ids = [(await ask.post("/v1/runs", json=asked, headers=who | same)).json().get("run_id") for who in (ada, bob)]
+    assert ids == [None, None]  # the same key for something else
+    other = {"idempotency-key": secrets.token_hex(8)}
+    ids = [(await ask.post("/v1/runs", json=asked, headers=who | other)).json()["run_id"] for who in (ada, bob)]
+    assert ids[0] != ids[1]
+    for run_id, who in zip(ids, (ada, bob), strict=True):
+        assert (await ask.delete(f"/v1/runs/{run_id}", headers=who)).status_code == 204
 
 
 async def test_a_session_of_mcp_is_no_other_keys(ask, keys):

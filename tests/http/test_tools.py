@@ -2,9 +2,14 @@
 
 import asyncio
 
+import pytest
+from pydantic import SecretStr
 from stages import stage_of_its_own
 
+from tests.http.fleet_of_doors import api_of
 from toolfleet.callbacks import callbacks
+from toolfleet.orchestrator.status.sealed_before import sealed_before
+from toolfleet.settings import new_secret
 
 
 async def test_a_tool_is_listed_and_called(api):
@@ -121,3 +126,42 @@ async def test_what_failed_may_be_tried_again_with_the_same_key(api, tmp_path):
     for wrong in ("", "x" * 300):
         answer = await api.client.post("/v1/tools/add/call", json={}, headers={"idempotency-key": wrong})
         assert answer.status_code == 400
+
+
+@pytest.mark.parametrize("how", ["made_up", "of_another_key", "altered"])
+async def test_an_answer_that_the_fleet_did_not_seal_is_told_as_lost(api, tmp_path, how):
+    names = [f"{how}-{each}-{tmp_path}" for each in ("this", "other")]
+    asked = {"arguments": {"path": str(tmp_path / "effects")}}
+    redis, pattern = api.door.client, api.door.settings.keys.idempotent("*")
+    stored = []
+    for name in names:
+        before = {key async for key in redis.scan_iter(pattern)}
+        told = await api.client.post("/v1/tools/write_line/call", json=asked, headers={"idempotency-key": name})
+        assert told.status_code == 200
+        stored += {key async for key in redis.scan_iter(pattern)} - before
+    this, other = stored
+    written = {
+        "made_up": b"0" * 64 + (await redis.get(this))[64:],
+        "of_another_key": await redis.get(other),
+        "altered": (await redis.get(this)).replace(b"returned", b"replaced"),
+    }[how]
+    assert written != await redis.get(this)
+    await redis.set(this, written)
+    lost = await api.client.post("/v1/tools/write_line/call", json=asked, headers={"idempotency-key": names[0]})
+    assert (lost.status_code, lost.json()["type"]) == (409, "urn:toolfleet:problem:answer-lost")
+    assert len((tmp_path / "effects").read_text().splitlines()) == 2
+
+
+async def test_answers_under_the_secret_before_are_told_and_counted(settings):
+    old, new = settings.secret.get_secret_value(), new_secret()
+    signing = settings.model_copy(update={"secret": SecretStr(new), "previous_secret": SecretStr(old)})
+    asked = {"question": "?", "model": "nobody-has-this"}
+    same = {"idempotency-key": "one"}
+    answers = []
+    for each in (settings, signing):
+        async with api_of(each) as api:
+            answers.append(await api.client.post("/v1/runs", json=asked, headers=same))
+            if each is signing:
+                assert (await sealed_before(api.door.client, each))["idempotent answers"] == 1
+    assert answers[0].json() == answers[1].json()
+    assert answers[1].headers["idempotency-replayed"] == "true"

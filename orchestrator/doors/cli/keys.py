@@ -62,7 +62,8 @@ def add(
         list[str] | None, typer.Option("--tool", help="A tool it may call, or a pattern; may be given again.")
     ] = None,
     rate: Annotated[
-        float | None, typer.Option(min=MIN_RATE_PER_S, max=1e6, help="Requests per second; without, no limit.")
+        float | None,
+        typer.Option(min=MIN_RATE_PER_S, max=1e6, help="Requests per second; without, TOOLFLEET_API_REQUESTS_PER_S."),
     ] = None,
     days: Annotated[float | None, typer.Option(min=0.0001, max=36_500, help="How long it is good for.")] = None,
     as_json: AsJson = False,

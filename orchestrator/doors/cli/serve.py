@@ -42,7 +42,10 @@ def serve(
     host: Annotated[str, typer.Option(help="The address to listen on.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="0 takes a free one.")] = DEFAULT_PORT,
     insecure: Annotated[
-        bool, typer.Option("--insecure", help="Serve requests without a key, wherever they come from.")
+        bool,
+        typer.Option(
+            "--insecure", help="Serve requests without a key: on loopback all but those of web pages, elsewhere all."
+        ),
     ] = False,
     model: ModelOption = None,
     without_model: Annotated[

@@ -1,7 +1,8 @@
 """Who a request comes from and what it may do: settled before any route sees it.
 
 A pure ASGI layer over the keyring. Nobody is served without a key, whether or not there is one: a key that is revoked,
-or lost with its Redis, opens nothing.
+or lost with its Redis, opens nothing. The exceptions are what is open to all (`OPEN`), callbacks, whose addresses are
+signed, and a server that was told to be open, `serve --insecure`: on loopback that one still refuses web pages.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from contextlib import ExitStack
 from http import HTTPStatus
 from ipaddress import ip_address
 from typing import Annotated, Any, Final
-from urllib.parse import parse_qs
+from urllib.parse import parse_qs, urlsplit
 
 from fastapi import Depends, Request
 from fastapi.security import HTTPBearer
@@ -28,11 +29,13 @@ from toolfleet.orchestrator.doors.http.quotas import Limit, Quotas
 
 OPEN: Final = frozenset({"/healthz", "/readyz", "/openapi.json", "/docs"})
 
+READING: Final = frozenset({"GET", "HEAD"})
+
 LOCAL: Final = Grant(subject="local", scopes=tuple(Scope))
 """What whoever has this machine's user may do."""
 
 ANYBODY: Final = Grant(scopes=tuple(Scope))
-"""What everybody may do at a server that was told to be open."""
+"""What everybody may do at a server that was told to be open (`serve --insecure`)."""
 
 BEARER: Final = HTTPBearer(
     auto_error=False,
@@ -60,7 +63,7 @@ class Access:
 
     async def __call__(self, scope: AsgiScope, receive: Receive, send: Send) -> None:
         """Let the request pass with its Grant, or answer it."""
-        if scope["type"] == "http" and path_of(scope) not in OPEN:
+        if scope["type"] == "http":
             try:
                 await _admit(scope)
                 grant: Grant | None = scope["state"].get("grant")
@@ -109,16 +112,29 @@ def in_pieces(send: Send) -> Send:
     return sent
 
 
+def _must_read(scope: AsgiScope) -> None:
+    """Raise Problem for what does not only read an open path: nobody takes a body from whom nobody knows."""
+    if scope["method"] not in READING:
+        detail = f"{scope['method']} cannot be used on {path_of(scope)}"
+        raise Problem(HTTPStatus.METHOD_NOT_ALLOWED, detail, headers={"allow": "GET"})
+
+
 async def _admit(scope: AsgiScope) -> None:
-    """Put the request's Grant into its state. Raises Problem, Refused for a callback that nobody signed."""
+    """Put the request's Grant into its state; one of an open path, and a callback, have none.
+
+    Raises Problem, Refused for a callback that nobody signed.
+    """
     door: Door = scope["app"].state.door
     scope.setdefault("state", {})
+    if path_of(scope) in OPEN:
+        _must_read(scope)
+        return
     callback = COMPLETE.fullmatch(path_of(scope)) if scope["method"] == "POST" else None
     if callback is not None:
         # Before its body is taken: whoever has no such address must not fill the memory.
         _must_be_signed(door, callback[1], scope["query_string"])
         return
-    scope["state"]["grant"] = await _grant_of(door, Headers(scope=scope))
+    scope["state"]["grant"] = await _grant_of(door, Headers(scope=scope), scope.get("server"))
 
 
 def _must_be_signed(door: Door, call_id: str, query: bytes) -> None:
@@ -129,7 +145,7 @@ def _must_be_signed(door: Door, call_id: str, query: bytes) -> None:
     door.seal.check_callback(call_id, int(expires), signature)
 
 
-async def _grant_of(door: Door, headers: Headers) -> Grant:
+async def _grant_of(door: Door, headers: Headers, server: tuple[str, int | None] | None) -> Grant:
     presented = headers.get("authorization", "")
     scheme, _, text = presented.partition(" ")
     key = text.strip()
@@ -137,11 +153,38 @@ async def _grant_of(door: Door, headers: Headers) -> Grant:
         return LOCAL if door.local_key.is_it(key) else await _find_key(door.keyring, key)
     # Another system's key counts as none: OpenAI's client cannot be made without one.
     if door.options.is_insecure:
+        _must_not_be_a_page(server, headers)
         return ANYBODY
     raise _unauthorised(
         "a key is needed: send `Authorization: Bearer tf_…`. `toolfleet keys local` prints the one of this machine's "
         "user, `toolfleet keys add` makes others"
     )
+
+
+def _must_not_be_a_page(server: tuple[str, int | None] | None, headers: Headers) -> None:
+    """Refuse what a web page makes a browser of this machine send to loopback.
+
+    It tells on itself by its origin, or by a name of its own that was bound to loopback. `server` is where the request
+    arrived; on any other address whoever comes is served, as was said.
+    """
+    if server is None or not is_loopback(server[0]):
+        return
+    for header in ("host", "origin"):
+        named = headers.get(header)
+        if named and not _names_loopback(named):
+            raise Problem(
+                HTTPStatus.FORBIDDEN,
+                f"without a key only this machine is served on loopback, and the request's {header} is {named[:200]}: "
+                "send a key (`toolfleet keys local`, `toolfleet keys add`), or ask by the name localhost",
+                code="not-from-here",
+            )
+
+
+def _names_loopback(named: str) -> bool:
+    try:
+        return is_loopback(urlsplit(named if "//" in named else f"//{named}").hostname or "")
+    except ValueError:
+        return False
 
 
 async def _find_key(keyring: Keyring, key: str) -> ApiKey:

@@ -1,29 +1,32 @@
 """Idempotency-Key on POSTs: the first request is performed, its repeats get its answer, for a day.
 
-A pure ASGI layer behind access and bodies. Only what succeeded is remembered: what failed has done nothing, and may be
-tried again. Streams are not remembered; a run that is begun by one has an id that follows from the key.
+A key belongs to the tenant and the subject that ask with it: others may use the same one for something else. A pure
+ASGI layer behind access and bodies. Only what succeeded is remembered: what failed has done nothing, and may be tried
+again. Streams are not remembered; a run that is begun by one has an id that follows from the key.
 """
 
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Awaitable, Mapping
 from http import HTTPStatus
-from typing import Any, Final, cast
+from typing import Final, NamedTuple, cast
 
-import orjson
+from pydantic import Field
 from starlette.datastructures import Headers
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from toolfleet.errors import StoreUnreachable, ToolfleetError
+from toolfleet.calls import Record
+from toolfleet.errors import Refused, StoreUnreachable, ToolfleetError
 from toolfleet.keys import IDEMPOTENCY_TTL_S
 from toolfleet.logs import FactLog
 from toolfleet.orchestrator.doors.http.door import Door
 from toolfleet.orchestrator.doors.http.key_store import Grant
 from toolfleet.orchestrator.doors.http.problems import Problem, answer, path_of, problem_of
 from toolfleet.orchestrator.doors.http.sse import MEDIA_TYPE as STREAM
-from toolfleet.scripts import lua
 from toolfleet.skipped import skip
+from toolfleet.wire import Seal
 
 log = FactLog("toolfleet.http")
 
@@ -35,8 +38,6 @@ UNDER_WAY_S: Final = 120
 
 REDIRECTION: Final = 300
 SERVER_ERROR: Final = 500
-
-BEGIN: Final = lua(__package__, "begin_request")
 
 
 class Idempotency:
@@ -74,20 +75,41 @@ class Idempotency:
             await known.response()(scope, receive, send)
 
 
-class _Known:
-    """What a first request was answered."""
+class _Head(Record):
+    """What is known of a first request, but for the body that it was answered with."""
 
-    def __init__(self, status: bytes, headers: bytes, body: bytes) -> None:
-        self._status = int(status)
-        self._headers = {**orjson.loads(headers), "idempotency-replayed": "true"}
-        self._body = body
+    fingerprint: str
+    status: int | None = None
+    """None while it is under way."""
+    headers: Mapping[str, str] = Field(default_factory=dict)
+    granted: Grant | None = None
+    """What the key that it was made with may do."""
+
+
+class _Known(NamedTuple):
+    """What is known of a first request: all of it under one seal, for an answer is told as what was done."""
+
+    head: _Head
+    body: bytes = b""
+
+    def sealed(self, seal: Seal, name: str) -> bytes:
+        """Return it as it is stored under this name."""
+        return seal.close_kept(self.head.model_dump_json().encode() + b"\n" + self.body, name)
+
+    @classmethod
+    def opened(cls, seal: Seal, sealed: bytes, name: str) -> _Known:
+        """Return what is stored under this name. Raises Refused, ValueError for what the fleet did not write so."""
+        head, _, body = seal.open_kept(sealed, name).partition(b"\n")
+        return cls(_Head.model_validate_json(head, extra="ignore"), body)
 
     @property
     def is_stream(self) -> bool:
-        return bool(self._headers.get("content-type", "").startswith(STREAM))
+        return self.head.headers.get("content-type", "").startswith(STREAM)
 
     def response(self) -> Response:
-        return Response(self._body, status_code=self._status, headers=self._headers)
+        """Make the answer once more. Only for one that has a status."""
+        headers = {**self.head.headers, "idempotency-replayed": "true"}
+        return Response(self.body, status_code=self.head.status or HTTPStatus.OK, headers=headers)
 
 
 class _First:
@@ -100,43 +122,52 @@ class _First:
         self._scope = scope
         self._door: Door = scope["app"].state.door
         self._fingerprint = _digest(path.encode(), state.get("body", b""))
-        self._name = self._door.settings.keys.idempotent(_digest(grant.tenant.encode(), key.encode()))
+        # Tools answer for who asks, so a subject is never told what another one was answered.
+        whose = (grant.tenant.encode(), grant.subject.encode(), key.encode())
+        self._name = self._door.settings.keys.idempotent(_digest(*whose))
         # A tool may have an effect that must not happen twice: its call is never tried again on suspicion.
         self._is_call = path.startswith("/v1/tools/")
         # A run that was begun before its server was lost is found again under the same id.
-        state["derived_id"] = _digest(grant.tenant.encode(), key.encode(), self._fingerprint.encode())[:32]
+        state["derived_id"] = _digest(*whose, self._fingerprint.encode())[:32]
 
     async def claim(self) -> _Known | None:
         """Claim the key. Returns None for the first request, and for a repeat what the first one was answered.
 
         Raises Problem while that is not known.
         """
-        script = self._door.client.register_script(BEGIN)
         under_way_s = IDEMPOTENCY_TTL_S if self._is_call else UNDER_WAY_S
-        known = cast(
-            "list[bytes | None] | None",
-            await script(keys=[self._name], args=[self._fingerprint, under_way_s * 1000]),
-        )
-        if known is None:
+        mark = _Known(_Head(fingerprint=self._fingerprint)).sealed(self._door.seal, self._name)
+        reply = self._door.client.set(self._name, mark, nx=True, get=True, ex=under_way_s)
+        stored = cast("bytes | None", await cast("Awaitable[object]", reply))
+        if stored is None:
             return None
-        fingerprint, status, headers, body, granted = known
-        if fingerprint != self._fingerprint.encode():
+        known = self._opened(stored)
+        if known.head.fingerprint != self._fingerprint:
             raise Problem(
                 HTTPStatus.UNPROCESSABLE_ENTITY,
                 "this Idempotency-Key was used for another request; use a new one",
                 code="idempotency-key-reused",
             )
-        if status is None:
+        if known.head.status is None:
             raise Problem(
                 HTTPStatus.CONFLICT,
                 "the first request with this Idempotency-Key has no answer yet",
                 code="request-under-way",
                 headers={"retry-after": "1"},
             )
+        # An answer tells what was done: whoever may not have it done must not read it.
+        if known.head.granted is None or not self._grant.includes(known.head.granted):
+            raise Problem(
+                HTTPStatus.FORBIDDEN,
+                "this Idempotency-Key was used with a key that may do more than this one; use a new one",
+                code="idempotency-key-of-another",
+            )
+        return known
+
+    def _opened(self, stored: bytes) -> _Known:
         try:
-            may_be_told = self._grant.includes(Grant.model_validate_json(granted or b"{}"))
-            answer = _Known(status, headers or b"{}", body or b"")
-        except (TypeError, ValueError) as error:
+            return _Known.opened(self._door.seal, stored, self._name)
+        except (Refused, ValueError) as error:
             skip("idempotent_answer", error)
             raise Problem(
                 HTTPStatus.CONFLICT,
@@ -144,14 +175,6 @@ class _First:
                 "use a new key",
                 code="answer-lost",
             ) from None
-        # An answer tells what was done: whoever may not have it done must not read it.
-        if not may_be_told:
-            raise Problem(
-                HTTPStatus.FORBIDDEN,
-                "this Idempotency-Key was used with a key that may do more than this one; use a new one",
-                code="idempotency-key-of-another",
-            )
-        return answer
 
     async def perform(self, app: ASGIApp, receive: Receive, send: Send) -> None:
         """Let the request through, and remember what it is answered."""
@@ -188,17 +211,14 @@ class _First:
             log.warning("answer_not_remembered", error=str(error))
 
     async def _remember(self, started: Message, body: bytes) -> None:
-        headers = {name.decode(): value.decode("latin-1") for name, value in started["headers"]}
-        fields: dict[Any, Any] = {
-            "status": int(started["status"]),
-            "headers": orjson.dumps(headers),
-            "body": body,
-            "granted": Grant(scopes=self._grant.scopes, tools=self._grant.tools).model_dump_json(),
-        }
-        pipeline = self._door.client.pipeline(transaction=True)
-        pipeline.hset(self._name, mapping={"fingerprint": self._fingerprint, **fields})
-        pipeline.expire(self._name, IDEMPOTENCY_TTL_S)
-        await pipeline.execute()
+        head = _Head(
+            fingerprint=self._fingerprint,
+            status=int(started["status"]),
+            headers={name.decode(): value.decode("latin-1") for name, value in started["headers"]},
+            granted=Grant(scopes=self._grant.scopes, tools=self._grant.tools),
+        )
+        sealed = _Known(head, body).sealed(self._door.seal, self._name)
+        await self._door.client.set(self._name, sealed, ex=IDEMPOTENCY_TTL_S)
         await self._door.usage.note(self._grant, self._name, len(body))
 
 

@@ -47,7 +47,7 @@ async def serve_mcp(app: FastAPI, orchestrator: Orchestrator, quotas: Quotas) ->
         may_approve = grant.may(Scope.APPROVE)
         return Caller(grant.tenant, grant.subject, may_call=grant.may_call, may_approve=may_approve)
 
-    # Which hosts may ask was settled with the grant.
+    # Which hosts may ask was settled with the grant: with a key any, without one (--insecure) on loopback its own only.
     door = mcp_app(orchestrator, caller_of=caller_of, hosts=None)
     async with door.living():
         route = Route(PATH, endpoint=_Granted(door, quotas))

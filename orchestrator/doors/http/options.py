@@ -38,4 +38,4 @@ class ApiOptions:
     """Where the key of this machine's user stands; None: in the user's data directory."""
 
     is_insecure: bool = False
-    """Whether requests without a key are served wherever they come from."""
+    """Whether requests without a key are served; on loopback not those of web pages, by their host and origin."""

@@ -27,7 +27,7 @@ READS_AT_ONCE: Final = 16
 """Answers to reads that one key is given at a time; the others wait. Each may be as large as a run."""
 
 CALLBACKS: Final = Grant(subject="callbacks", scopes=())
-"""To whom the bodies count that other systems send to signed addresses."""
+"""To whom the bodies count that other systems send to signed addresses: an account of its own, and no tenant's."""
 
 
 class Limit(StrEnum):
@@ -54,7 +54,7 @@ WORDS: Final = {
 
 
 class Account(NamedTuple):
-    """One of the two that something counts against."""
+    """One of those that something counts against."""
 
     name: str
     who: str
@@ -105,8 +105,13 @@ class Quotas:
         self._buckets: dict[str, tuple[float, float]] = {}
         self._turns: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
 
-    def accounts(self, grant: Grant) -> tuple[Account, Account]:
-        """Return against whom a request counts. Keys without a tenant share what is nobody's."""
+    def accounts(self, grant: Grant) -> tuple[Account, ...]:
+        """Return against whom a request counts: its key and its tenant. Keys without a tenant share what is nobody's.
+
+        Callbacks count against one account, since no key and no tenant sends them.
+        """
+        if grant is CALLBACKS:
+            return (Account(CALLBACKS.owner, "server", self._settings.api_tenant_share),)
         return (
             Account(grant.owner, "key", 1.0),
             Account(f"tenant {grant.tenant}", "tenant", self._settings.api_tenant_share),

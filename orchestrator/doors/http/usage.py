@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import hashlib
 import time
-from typing import Final, cast
+from collections.abc import Sequence
+from typing import Final, NamedTuple, cast
 
 import redis.asyncio
 
@@ -20,9 +21,25 @@ from toolfleet.settings import Settings
 ADMIT: Final = lua(__package__, "admit")
 
 REFUSED_FOR_S: Final = 1.0
-"""Whoever is over a limit is not looked at again for so long: looking costs Redis more than asking costs them."""
+"""Whoever was refused is not looked at again for so long, unless they ask for less.
+
+Looking costs Redis more than asking costs them.
+"""
 
 ENDED: Final = ",".join(state for state in State if state.is_terminal)
+
+
+class _Refusal(NamedTuple):
+    """The last thing that an account was refused."""
+
+    at_s: float
+    limit: Limit
+    size_bytes: int
+
+    def holds_for(self, size_bytes: int) -> bool:
+        """Whether this would be refused too: one run too many is one whatever its size, and a smaller one may fit."""
+        is_fresh = time.monotonic() < self.at_s + REFUSED_FOR_S
+        return is_fresh and (self.limit is Limit.RUNNING or size_bytes >= self.size_bytes)
 
 
 class Usage:
@@ -32,19 +49,19 @@ class Usage:
         self._settings = settings
         self._quotas = quotas
         self._admit = client.register_script(ADMIT)
-        self._refused: dict[str, tuple[float, Limit]] = {}
+        self._refused: dict[str, _Refusal] = {}
 
     async def admit_run(self, grant: Grant, run_id: str, size_bytes: int) -> None:
         """Count a run that is about to be begun, or to go on. Raises Problem for one too many, or too large."""
         accounts = self._quotas.accounts(grant)
         for account in accounts:
-            at_s, limit = self._refused.get(account.name, (0.0, Limit.RUNNING))
-            if time.monotonic() < at_s + REFUSED_FOR_S:
-                raise self._over(limit, account)
+            last = self._refused.get(account.name)
+            if last is not None and last.holds_for(size_bytes):
+                raise self._over(last.limit, account)
         refused = await self._ask(accounts, self._settings.keys.head(run_id), size_bytes, is_run=True)
         if refused is not None:
             limit, account = refused
-            self._refused[account.name] = time.monotonic(), limit
+            self._refused[account.name] = _Refusal(time.monotonic(), limit, size_bytes)
             raise self._over(limit, account)
 
     async def note(self, grant: Grant, key: str, size_bytes: int) -> None:
@@ -52,7 +69,7 @@ class Usage:
         await self._ask(self._quotas.accounts(grant), key, size_bytes, is_run=False)
 
     async def _ask(
-        self, accounts: tuple[Account, Account], key: str, size_bytes: int, *, is_run: bool
+        self, accounts: Sequence[Account], key: str, size_bytes: int, *, is_run: bool
     ) -> tuple[Limit, Account] | None:
         keys = self._settings.keys
         names = [hashlib.sha256(account.name.encode()).hexdigest()[:32] for account in accounts]

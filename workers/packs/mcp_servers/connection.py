@@ -16,13 +16,12 @@ import httpx2
 from mcp import Client, StdioServerParameters, stdio_client
 from mcp.client.streamable_http import streamable_http_client
 from mcp_types import Tool
-from pydantic import ValidationError
 
 from toolfleet import ToolError
 from toolfleet.logs import FactLog
 from toolfleet.workers.packs.mcp_servers import line_guard
 from toolfleet.workers.packs.mcp_servers.configuration import Server
-from toolfleet.workers.packs.mcp_servers.schemas import TooCostly, tamed
+from toolfleet.workers.packs.mcp_servers.schemas import tamed
 
 log = FactLog("toolfleet.packs.mcp")
 
@@ -179,16 +178,24 @@ def _believed(message: Any) -> Any:
 def _is_tool(tool: Any) -> bool:
     try:
         name = Tool.model_validate(tool, by_name=False).name
-    except ValidationError as error:
-        log.warning("mcp_tool_refused", tool=str(tool)[:100], reason=str(error.errors()[0]["msg"]))
+        _must_be_of_an_object(tool["inputSchema"])
+    except ValueError as error:
+        log.warning("mcp_tool_refused", tool=str(tool)[:100], reason=str(error)[:300])
         return False
     if "outputSchema" in tool:
         try:
             tool["outputSchema"] = tamed(tool["outputSchema"])
-        except TooCostly as error:
+            _must_be_of_an_object(tool["outputSchema"])
+        except ValueError as error:
             del tool["outputSchema"]
             log.warning("mcp_output_schema_ignored", tool=name[:100], reason=str(error))
     return True
+
+
+def _must_be_of_an_object(schema: Any) -> None:
+    """Raise ValueError for a schema that no version of the protocol takes."""
+    if not isinstance(schema, dict) or schema.get("type") != "object":
+        raise ValueError('a schema without {"type": "object"}')
 
 
 async def _bound(response: httpx2.Response) -> None:

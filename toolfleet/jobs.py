@@ -28,8 +28,7 @@ from toolfleet.wire import Seal
 #   state   JobState as JSON, by whoever asked last; absent until somebody has
 #   fence   counts the claims: only the newest claimant's word counts
 #   until   when the newest claim lapses (ms); absent while nobody has one
-#   tool    whose schedule the call stands in
-#   to      whom to tell, as in the call's reply_to
+#   tool    whose schedule the call stands in, for where nobody can read the record
 
 COMPLETE: Final = lua("toolfleet", "complete_job", before=TELL)
 

@@ -360,7 +360,7 @@ async def test_no_job_of_another_type_keeps_the_others_waiting(post, system):
     await post.client.zadd(schedule, {"zz": 0})
     call = await post.submitted("remote", system=system.url)
     question = await system.asked()
-    await post.client.hset(post.keys.job(call.call_id), mapping={"fence": "x", "to": "nobody"})
+    await post.client.hset(post.keys.job(call.call_id), mapping={"fence": "x"})
     await post.client.hdel(post.keys.job(call.call_id), "tool")
     question.answer("submitted", poll_after_s=0.05)  # its word is another claim's by now: the lease brings the job up
     (await system.asked()).answer(content="done")

@@ -28,7 +28,7 @@ local has_ended = redis.call('EXISTS', result) == 1 or redis.pcall('GET', ended)
 if redis.call('TYPE', job).ok ~= 'hash' then redis.call('DEL', job) end
 if not has_ended and redis.call('HSETNX', job, 'record', record) == 1 then
     outcome = 1
-    redis.call('HSET', job, 'tool', asked.tool, 'to', asked.reply_to)
+    redis.call('HSET', job, 'tool', asked.tool)
     redis.call('PEXPIREAT', job, asked.ends_ms)
     if asked.is_scheduled then
         local now = now_ms()

@@ -10,6 +10,7 @@ from typing import Final, NamedTuple, cast
 
 import redis.asyncio
 
+from toolfleet.calls import Submitted
 from toolfleet.errors import Refused
 from toolfleet.keys import Keys
 from toolfleet.logs import FactLog
@@ -35,11 +36,12 @@ class TrueResult(NamedTuple):
 def is_forged(seal: Seal, sealed: bytes, call_id: str) -> bool:
     """Whether the fleet has not sealed what is stored as the result of a call; b"" for what is not even a string."""
     try:
-        seal.open_result(sealed, call_id)
+        found = seal.open_result(sealed, call_id)
     except Refused as refusal:
         log.warning("result_refused", call_id=call_id, reason=str(refusal))
         return True
-    return False
+    # Sealed to be told, never to be stored: it ends no call.
+    return isinstance(found, Submitted)
 
 
 def replacing(keys: Keys, result: TrueResult, forged: bytes) -> list[str | bytes]:

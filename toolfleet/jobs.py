@@ -28,8 +28,7 @@ from toolfleet.wire import Seal
 #   state   JobState as JSON, by whoever asked last; absent until somebody has
 #   fence   counts the claims: only the newest claimant's word counts
 #   until   when the newest claim lapses (ms); absent while nobody has one
-#   tool    whose schedule the call stands in
-#   to      whom to tell, as in the call's reply_to
+#   tool    whose schedule the call stands in, for where nobody can read the record
 
 COMPLETE: Final = lua("toolfleet", "complete_job", before=TELL)
 
@@ -111,15 +110,16 @@ async def complete(
         result = await _taken(client, settings, job.record, result)
     sealed = seal.close_result(result, call_id)
     script = client.register_script(COMPLETE)
+    tool, reply_to = ("", "") if job is None else (job.record.call.tool, job.record.call.reply_to)
     outcome: int = await script(
-        keys=[keys.job(call_id), keys.result(call_id)],
+        keys=[keys.job(call_id), keys.result(call_id), keys.job_ended(call_id)],
         args=[
-            *(keys.result(""), keys.jobs(""), keys.replies("")),
-            *(call_id, sealed),
+            *(keys.result(""), keys.jobs(tool), keys.replies(reply_to), call_id, sealed),
+            *(("", 0) if job is None else (name_of(job.record), ends_unix_ms(job.record.call.deadline_unix_s))),
         ],
     )
     if outcome == ALREADY and job is not None:
-        outcome = await replace_forged(client, keys, seal, TrueResult(call_id, sealed, job.record.call.reply_to))
+        outcome = await replace_forged(client, keys, seal, TrueResult(call_id, sealed, reply_to))
     return Completion(outcome)
 
 
@@ -168,8 +168,13 @@ def state_of(record: JobRecord, text: bytes | None) -> JobState:
 
 
 def ends_unix_ms(deadline_unix_s: float) -> int:
-    """When what is kept for a call with this deadline may be forgotten."""
+    """When what is kept for a call with this deadline may be forgotten: workers may be away until then."""
     return int((deadline_unix_s + RESULT_TTL_S) * 1000)
+
+
+def name_of(record: JobRecord) -> str:
+    """Which job of its call this is: by it the mark that it has ended is known from that of an earlier one."""
+    return f"{record.attempt} {record.submitted_unix_s!r}"
 
 
 def goes_on(reason: str | None) -> str:

@@ -115,6 +115,10 @@ class Keys:
         """Hash: the job in another system that a call waits for. With an empty id, what all of them begin with."""
         return f"{self.namespace}:job:{call_id}"
 
+    def job_ended(self, call_id: str) -> str:
+        """String: which job of a call has ended, kept as long after its deadline as a job is."""
+        return f"{self.namespace}:job-ended:{call_id}"
+
     def jobs(self, tool: str) -> str:
         """Sorted set: the call ids of a tool's jobs, scored by when they are to be asked about (ms)."""
         return f"{self.namespace}:jobs:{tool}"

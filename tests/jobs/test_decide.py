@@ -7,6 +7,7 @@ from pydantic import ValidationError
 
 from toolfleet.calls import Failed, FailureKind, JobRecord, Progress, Returned, Submitted, ToolCall
 from toolfleet.jobs import JobState
+from toolfleet.keys import RESULT_TTL_S
 from toolfleet.settings import Settings
 from toolfleet.workers.jobs.decide import (
     Claimed,
@@ -16,6 +17,7 @@ from toolfleet.workers.jobs.decide import (
     after_answer,
     after_error,
     after_failed_cancelling,
+    given_up,
 )
 
 DEADLINE = 1_000.0
@@ -102,3 +104,13 @@ def test_a_failed_attempt_to_cancel_is_repeated_after_a_wait_and_given_up_in_the
 def test_a_lease_that_a_poll_could_outlive_is_refused():
     with pytest.raises(ValidationError, match="poll_lease_s"):
         Settings(poll_timeout_s=30, poll_lease_s=30)
+
+
+@pytest.mark.parametrize("is_cancelled", [True, False])
+def test_nobody_is_told_to_stop_once_a_job_should_be_forgotten(is_cancelled):
+    kept_until = DEADLINE + RESULT_TTL_S
+    assert claimed(now=kept_until - 1, is_cancelled=is_cancelled).deed in {Deed.CANCEL, Deed.EXPIRE}
+    job = claimed(now=kept_until, is_cancelled=is_cancelled)
+    failed = given_up(job).result
+    assert (job.deed, failed.kind) == (Deed.GIVE_UP, FailureKind.EXPIRED)
+    assert "more than 24 hours ago, so the system that does the work was not told" in failed.message

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 
 import pytest
@@ -299,3 +300,71 @@ async def test_a_forged_job_is_buried_and_never_asked_about(post, system):
     letter = await post.letter()
     assert (letter["reason"], letter["id"]) == (b"job: unsigned or altered", call.call_id.encode())
     assert system.questions == []
+
+
+# --- who can write to Redis, and has no secret -----------------------------------------------------------------------
+
+
+async def bring_back(post, call, snapshot):
+    """Put an ended job back as it was, and let the workers find it."""
+    await post.client.hset(post.keys.job(call.call_id), mapping=snapshot)
+    await post.client.zadd(post.keys.jobs(call.tool), {call.call_id: 1})
+    async with asyncio.timeout(20):
+        while await post.client.zscore(post.keys.jobs(call.tool), call.call_id) is not None:
+            await post.client.xread({post.keys.replies(post.reply_to): "$"}, block=20)
+
+
+@pytest.mark.parametrize("taken", ["nothing", "the result", "the mark"])
+async def test_a_job_that_has_ended_is_not_brought_back(post, system, taken):
+    call = await post.submitted("remote", system=system.url, deadline_in_s=2.0, poll_after_s=0.5)
+    snapshot = await post.client.hgetall(post.keys.job(call.call_id))
+    (await system.asked()).answer(content="done")
+    assert await post.ended(call) == Returned(content="done")
+    await asyncio.sleep(max(0.0, call.deadline_unix_s + 0.05 - time.time()))
+    if taken == "the result":
+        await post.client.delete(post.keys.result(call.call_id))
+    if taken == "the mark":
+        assert await post.client.delete(post.keys.job_ended(call.call_id)) == 1
+    await bring_back(post, call, snapshot)
+    assert [question.method for question in system.questions] == ["GET"]
+    assert await post.left_of(call) == NOTHING
+    assert await post.told(call.call_id) == "sr"
+
+
+async def test_a_job_that_a_callback_ended_is_not_brought_back(post, system, fleet):
+    call = await post.submitted("remote", system=system.url, poll_after_s=30)
+    snapshot = await post.client.hgetall(post.keys.job(call.call_id))
+    await jobs.complete(post.client, fleet.settings, post.seal, call.call_id, Returned(content="called back"))
+    await post.client.delete(post.keys.result(call.call_id))
+    await bring_back(post, call, snapshot)
+    assert (system.questions, await post.told(call.call_id)) == ([], "sr")
+    await post.client.hset(post.keys.job(call.call_id), mapping=snapshot)
+    again = await jobs.complete(post.client, fleet.settings, post.seal, call.call_id, Returned(content="twice"))
+    assert (again, await post.client.exists(post.keys.result(call.call_id))) == (Completion.ALREADY, 0)
+    await post.client.delete(post.keys.job(call.call_id))
+
+
+async def test_what_was_sealed_to_tell_of_a_job_is_not_its_result(post, system):
+    call = await post.submitted("remote", system=system.url)
+    [(_, said)] = await post.client.xrange(post.keys.replies(post.reply_to))
+    await post.client.set(post.keys.result(call.call_id), said[b"s"], px=60_000)
+    (await system.asked()).answer(content="done")
+    assert await post.ended(call) == Returned(content="done")
+
+
+async def test_no_job_of_another_type_keeps_the_others_waiting(post, system):
+    before = await post.counted("refused_jobs")
+    schedule = post.keys.jobs("remote")
+    await post.client.set(post.keys.jobs("unstoppable"), "x")
+    await post.client.set(post.keys.job("zz"), "x")
+    await post.client.zadd(schedule, {"zz": 0})
+    call = await post.submitted("remote", system=system.url)
+    question = await system.asked()
+    await post.client.hset(post.keys.job(call.call_id), mapping={"fence": "x"})
+    await post.client.hdel(post.keys.job(call.call_id), "tool")
+    question.answer("submitted", poll_after_s=0.05)  # its word is another claim's by now: the lease brings the job up
+    (await system.asked()).answer(content="done")
+    assert await post.ended(call) == Returned(content="done")
+    assert await post.client.zscore(schedule, "zz") is None
+    assert await post.client.exists(post.keys.job("zz"), post.keys.jobs("unstoppable")) == 0
+    assert await post.counted("refused_jobs") == before + 2

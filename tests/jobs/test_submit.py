@@ -59,6 +59,22 @@ async def test_submitting_again_after_a_lost_reply_changes_nothing(settings, cli
     assert await client.xlen(settings.keys.replies("o")) == 1
 
 
+async def test_submitting_again_after_a_job_has_ended_and_been_fetched_begins_no_other(settings, client, delivery, job):
+    seal = Seal(settings)
+    await submit(client, settings, seal, delivery, job)
+    await complete(client, settings, seal, "r.1.0", Returned(content="done"))
+    await client.delete(settings.keys.result("r.1.0"))
+    assert await submit(client, settings, seal, delivery, job) is Outcome.ALREADY
+    assert not await client.exists(settings.keys.job("r.1.0"))
+    another = job.model_copy(update={"attempt": 2})
+    assert await submit(client, settings, seal, delivery, another) is Outcome.SETTLED
+
+
+async def test_what_is_no_job_gives_way_to_one(settings, client, delivery, job):
+    await client.set(settings.keys.job("r.1.0"), "x")
+    assert await submit(client, settings, Seal(settings), delivery, job) is Outcome.SETTLED
+
+
 async def test_a_worker_that_lost_its_message_submits_nothing(settings, client, delivery, job):
     await client.xclaim(delivery.stream, GROUP, "another", 0, [delivery.entry_id])
     assert await submit(client, settings, Seal(settings), delivery, job) is Outcome.LATE

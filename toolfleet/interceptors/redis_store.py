@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import Any
 from weakref import WeakKeyDictionary
 
 import redis
 import redis.asyncio
+from pydantic import ValidationError
 
-from toolfleet.calls import Returned
+from toolfleet.calls import Record, Returned
 from toolfleet.connections import connect_async
 from toolfleet.errors import OperatorError, Refused
 from toolfleet.local.finding import running_redis
@@ -22,6 +22,13 @@ log = logging.getLogger("toolfleet.interceptors")
 
 MAX_BYTES = 256 * 1024
 """A larger result is not kept: Redis should not fill up with what is quickly asked again."""
+
+
+class _Kept(Record):
+    """What is sealed: a result, and until when it is given, by the server's clock."""
+
+    until_unix_s: float
+    result: Returned
 
 
 @exact()
@@ -39,21 +46,30 @@ class RedisStore:
         """Return the result that the fleet itself kept under this digest."""
         try:
             client, seal, settings = self._connect()
-            sealed: Any = await client.get(settings.keys.cached(digest))
-            result = None if sealed is None else seal.open_result(sealed, f"cached.{digest}")
-        except (redis.RedisError, OperatorError, Refused) as error:
-            log.warning("cached_result_not_read: %s", error)
+            key = settings.keys.cached(digest)
+            pipeline = client.pipeline(transaction=False)
+            pipeline.get(key)
+            pipeline.time()
+            sealed, now = await pipeline.execute()
+            kept = None if sealed is None else _Kept.model_validate_json(seal.open_kept(sealed, key), extra="ignore")
+        except (redis.RedisError, OperatorError, Refused, ValidationError) as error:
+            log.warning(
+                "cached_result_not_read: %s", error if not isinstance(error, ValidationError) else "wrong shape"
+            )
             return None
-        return result if isinstance(result, Returned) else None
+        # The key's own end is anybody's to take away.
+        return kept.result if kept is not None and _unix_s(now) < kept.until_unix_s else None
 
     async def put(self, digest: str, result: Returned, ttl_s: float) -> None:
         """Keep a result."""
         try:
             client, seal, settings = self._connect()
-            sealed = seal.close_result(result, f"cached.{digest}")
+            key = settings.keys.cached(digest)
+            kept = _Kept(until_unix_s=_unix_s(await client.time()) + ttl_s, result=result)
+            sealed = seal.close_kept(kept.model_dump_json().encode(), key)
             if len(sealed) > MAX_BYTES:
                 return
-            await client.set(settings.keys.cached(digest), sealed, px=max(1, round(ttl_s * 1000)))
+            await client.set(key, sealed, px=max(1, round(ttl_s * 1000)))
         except (redis.RedisError, OperatorError) as error:
             log.warning("result_not_cached: %s", error)
 
@@ -64,6 +80,11 @@ class RedisStore:
         if loop not in self._clients:
             self._clients[loop] = connect_async(settings)
         return self._clients[loop], seal, settings
+
+
+def _unix_s(time: tuple[int, int]) -> float:
+    seconds, microseconds = time
+    return seconds + microseconds / 1e6
 
 
 def _find_settings() -> Settings:

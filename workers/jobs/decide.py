@@ -12,7 +12,8 @@ from enum import StrEnum
 from typing import Any, Final, NamedTuple
 
 from toolfleet.calls import Failed, FailureKind, JobRecord, Progress, Returned, Submitted, ToolCall
-from toolfleet.jobs import JobState, goes_on
+from toolfleet.jobs import JobState, ends_unix_ms, goes_on
+from toolfleet.keys import RESULT_TTL_S
 from toolfleet.settings import Settings
 from toolfleet.strict_json import encodable
 from toolfleet.tool import Tool
@@ -35,6 +36,8 @@ class Deed(StrEnum):
     """Tell the other system to stop, because the call was cancelled."""
     EXPIRE = "expire"
     """Cancel it because its deadline has passed."""
+    GIVE_UP = "give_up"
+    """Only say that it has expired: it should be forgotten by now, so somebody may have brought it back."""
 
 
 class Claimed(NamedTuple):
@@ -48,7 +51,9 @@ class Claimed(NamedTuple):
 
     @property
     def deed(self) -> Deed:
-        """A wish to cancel goes before the deadline, the deadline before another poll."""
+        """A wish to cancel goes before the deadline, the deadline before another poll, the end of all before that."""
+        if self.now_unix_s * 1000 >= ends_unix_ms(self.record.call.deadline_unix_s):
+            return Deed.GIVE_UP
         if self.is_cancelled:
             return Deed.CANCEL
         return Deed.EXPIRE if self.now_unix_s >= self.record.call.deadline_unix_s else Deed.POLL
@@ -136,6 +141,15 @@ def after_cancelling(job: Claimed) -> End:
 def without_cancelling(job: Claimed) -> End:
     """There is no way to tell the other system."""
     return _called_off(job, goes_on(None))
+
+
+def given_up(job: Claimed) -> End:
+    """It is too late to tell anybody but the caller."""
+    message = (
+        f"the job of {job.record.call.tool} did not end before its deadline. That is more than "
+        f"{RESULT_TTL_S // 3600} hours ago, so the system that does the work was not told to stop and may go on."
+    )
+    return End(Failed(kind=FailureKind.EXPIRED, message=message))
 
 
 def after_failed_cancelling(

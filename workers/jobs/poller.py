@@ -35,6 +35,7 @@ from toolfleet.workers.jobs.decide import (
     after_cancelling,
     after_error,
     after_failed_cancelling,
+    given_up,
     without_cancelling,
 )
 from toolfleet.workers.jobs.schedule import Schedule
@@ -169,14 +170,18 @@ class Poller:
         return decide(job, error, self._settings, random.random)
 
     def _without(self, job: Claimed) -> Verdict:
-        """The tool had the function when it submitted, or a worker with it asked for this: it has not here."""
+        """It is too late, or the function was there when the tool submitted or this was asked for: it is not here."""
+        if job.deed is Deed.GIVE_UP:
+            return given_up(job)
         if job.deed is Deed.POLL:
             error = LookupError(f"{job.record.call.tool} has no poll function in this worker")
             return after_error(job, error, self._settings, random.random)
         return without_cancelling(job)
 
     def _function(self, job: Claimed) -> Callable[..., Any] | None:
-        """The tool's function for what is to be done."""
+        """The tool's function for what is to be done, if there is one and it is not too late."""
+        if job.deed is Deed.GIVE_UP:
+            return None
         return self._tools[job.record.call.tool].hooks.get("poll" if job.deed is Deed.POLL else "cancel")
 
     async def _ask(self, job: Claimed, function: Callable[..., Any]) -> object:

@@ -18,8 +18,8 @@ import redis.asyncio
 from toolfleet.batcher import Batcher
 from toolfleet.calls import Attempt, JobRecord, Submitted
 from toolfleet.errors import Refused
-from toolfleet.forged import TrueResult, replace_forged
-from toolfleet.jobs import ends_unix_ms, state_of
+from toolfleet.forged import TrueResult, is_forged, replace_forged
+from toolfleet.jobs import ends_unix_ms, name_of, state_of
 from toolfleet.keys import DEAD_LETTERS_MAX
 from toolfleet.logs import FactLog
 from toolfleet.outages import until_redis_is_back
@@ -79,6 +79,7 @@ async def _submit(
         "call": call.call_id,
         "tool": call.tool,
         "reply_to": call.reply_to,
+        "name": name_of(job),
         "is_scheduled": job.polled or job.cancellable,
         "first_wait_ms": _first_wait_ms(job),
         "deadline_ms": _ms(call.deadline_unix_s),
@@ -95,7 +96,7 @@ async def _submit(
         outcome: int = await script(
             keys=[
                 *(keys.result(call.call_id), keys.job(call.call_id), keys.jobs(call.tool)),
-                *(keys.cancelled(call.call_id), keys.replies(call.reply_to)),
+                *(keys.cancelled(call.call_id), keys.replies(call.reply_to), keys.job_ended(call.call_id)),
             ],
             args=[orjson.dumps(asked), seal.close_job(job, call.call_id), seal.close_result(told, call.call_id)],
         )
@@ -128,6 +129,7 @@ class Schedule:
         self._report = client.register_script(REPORT)
         prefixes = {"jobs": self._keys.job(""), "schedules": self._keys.jobs(""), "results": self._keys.result("")}
         prefixes |= {"marks": self._keys.cancelled(""), "replies": self._keys.replies("")}
+        prefixes |= {"ended": self._keys.job_ended("")}
         self._prefixes = orjson.dumps(prefixes)
         self._batcher = Batcher(self._say_again, max_batch=MAX_BATCH)
 
@@ -135,17 +137,27 @@ class Schedule:
         """Jobs that are due, for this worker alone until the lease ends. Raises StoreUnreachable."""
         # Another tool's jobs come first each time, so that one with too many does not starve the others.
         self._schedules.append(self._schedules.pop(0))
-        now_ms, next_ms, found = await self._claim(
-            keys=self._schedules,
-            args=[self._keys.job(""), self._keys.cancelled(""), min(at_most, MAX_BATCH), self._lease_ms],
+        keys = self._keys
+        prefixes = [keys.job(""), keys.cancelled(""), keys.result(""), keys.job_ended("")]
+        now_ms, next_ms, found, of_wrong_type = await self._claim(
+            keys=self._schedules, args=[*prefixes, min(at_most, MAX_BATCH), self._lease_ms]
         )
+        for key in of_wrong_type:
+            skip("job", "of another type than a job or a schedule", key=text_of(key))
+            await self._count()
         jobs = []
-        for call_id, fence, sealed, state, marks in found:
+        for call_id, fence, sealed, state, marks, result, ended in found:
             try:
                 record = self._open(text_of(call_id), sealed)
-                jobs.append(Claimed(fence, record, state_of(record, state), bool(marks), now_ms / 1000))
             except (Refused, ValueError) as refusal:
                 await self._bury(call_id, fence, sealed, str(refusal))
+                continue
+            job = Claimed(fence, record, state_of(record, state), bool(marks), now_ms / 1000)
+            if ended == name_of(record).encode() or (result and not is_forged(self._seal, result, record.call.call_id)):
+                skip("ended_job", "its call has ended", call_id=record.call.call_id)
+                await self._say([_word("drop", job)])
+            else:
+                jobs.append(job)
         return Due(jobs, None if next_ms < 0 else max(0.0, (next_ms - now_ms) / 1000))
 
     async def settle(self, job: Claimed, verdict: Verdict) -> Outcome:
@@ -186,20 +198,23 @@ class Schedule:
         call_id = text_of(name)
         skip("job", reason, call_id=call_id)
         letter: dict[Any, Any] = {"reason": f"job: {reason}", "id": call_id, "text": sealed[:65536]}
-        await self._client.xadd(self._keys.dead_letters(), letter, maxlen=DEAD_LETTERS_MAX, approximate=True)
-        await self._client.hincrby(self._keys.counters(), "refused_jobs", 1)
-        await self._say([_word("drop", call_id, fence)])
+        with suppress(redis.ResponseError):  # as in _count
+            await self._client.xadd(self._keys.dead_letters(), letter, maxlen=DEAD_LETTERS_MAX, approximate=True)
+        await self._count()
+        nothing_known = {"what": "drop", "call": call_id, "fence": fence, "wait_ms": 0}
+        await self._say([_Word(orjson.dumps(nothing_known), "")])
         if call_id.encode() != name:  # no script can name it
             await self._client.unlink(self._keys.job("").encode() + name)
             for schedule in self._schedules:
                 await self._client.zrem(schedule, name)
 
+    async def _count(self) -> None:
+        # What is no counter any more must not keep the jobs waiting that were claimed with this one.
+        with suppress(redis.ResponseError):
+            await self._client.hincrby(self._keys.counters(), "refused_jobs", 1)
+
     def _tell(self, job: Claimed, what: str, wait_s: float, text: str | bytes) -> asyncio.Future[Outcome]:
-        call = job.record.call
-        word = _word(
-            what, call.call_id, job.fence, wait_ms=_ms(wait_s), deadline_ms=_ms(call.deadline_unix_s), text=text
-        )
-        return self._batcher.add(word)
+        return self._batcher.add(_word(what, job, wait_ms=_ms(wait_s), text=text))
 
     async def _say_again(self, words: Sequence[_Word]) -> list[Outcome]:
         # Said twice is harmless: the second time the job is gone, or the same wait begins a little later.
@@ -210,10 +225,19 @@ class Schedule:
         return [Outcome(outcome) for outcome in outcomes]
 
 
-def _word(
-    what: str, call_id: str, fence: int, *, wait_ms: int = 0, deadline_ms: int = 0, text: str | bytes = ""
-) -> _Word:
-    said = {"what": what, "call": call_id, "fence": fence, "wait_ms": wait_ms, "deadline_ms": deadline_ms}
+def _word(what: str, job: Claimed, *, wait_ms: int = 0, text: str | bytes = "") -> _Word:
+    call = job.record.call
+    said = {
+        "what": what,
+        "call": call.call_id,
+        "fence": job.fence,
+        "wait_ms": wait_ms,
+        "tool": call.tool,
+        "reply_to": call.reply_to,
+        "name": name_of(job.record),
+        "deadline_ms": _ms(call.deadline_unix_s),
+        "ends_ms": ends_unix_ms(call.deadline_unix_s),
+    }
     return _Word(orjson.dumps(said), text)
 
 

@@ -1,7 +1,8 @@
 -- Takes what claimants say of their jobs; only the newest claim of a job counts. Begins with tell.lua and clock.lua.
 --
--- ARGV  JSON with the prefixes `jobs`, `schedules`, `results`, `marks` and `replies`, then for each job JSON and a text.
---       The JSON has `call`, `fence`, `wait_ms`, `deadline_ms` and `what`, which is one of
+-- ARGV  JSON with the prefixes `jobs`, `schedules`, `results`, `marks`, `ended` and `replies`, then for each job JSON and
+--       a text. The JSON has `call`, `fence`, `wait_ms`, `what` and, unless nobody could read the job, `tool`, `reply_to`,
+--       `name` (which job of the call it is), `deadline_ms` and `ends_ms`. `what` is one of
 --         wait    ask again after the wait, at the deadline, or at once if it was cancelled; the text is its state
 --         retry   the same, cancelled or not
 --         hold    still at it: the lease is the wait from now
@@ -12,26 +13,35 @@
 local prefix = cjson.decode(ARGV[1])
 local now = now_ms()
 
--- The job's end: stored and told if `sealed` is there, forgotten either way.
-local function finish(job, schedule, call, reply_to, sealed)
+-- The job's end: stored and told if `sealed` is there, forgotten either way, but for the mark that it has ended.
+local function finish(job, schedule, word, sealed)
     local outcome = 1
     if sealed then
-        local replies = prefix.replies .. reply_to
-        outcome = settle(prefix.results, call, sealed, replies)
+        local replies = prefix.replies .. word.reply_to
+        outcome = settle(prefix.results, word.call, sealed, replies)
         redis.call('EXPIRE', replies, REPLIES_TTL_S)
     end
+    if word.name then redis.call('SET', prefix.ended .. word.call, word.name, 'PXAT', word.ends_ms) end
     redis.call('DEL', job)
-    redis.call('ZREM', schedule, call)
+    if schedule then redis.call('ZREM', schedule, word.call) end
     return outcome
 end
 
 local function hear(word, text)
     local job = prefix.jobs .. word.call
-    local fence, tool, reply_to = unpack(redis.call('HMGET', job, 'fence', 'tool', 'to'))
+    if redis.call('TYPE', job).ok ~= 'hash' then return 0 end
+    local fence = redis.call('HGET', job, 'fence')
     if not fence or tonumber(fence) ~= word.fence then return 0 end
-    local schedule = prefix.schedules .. tool
-    if word.what == 'end' then return finish(job, schedule, word.call, reply_to, text) end
-    if word.what == 'drop' then return finish(job, schedule, word.call) end
+    -- What is said comes from the sealed record; the fields of the hash are anybody's.
+    local tool = word.tool or redis.call('HGET', job, 'tool')
+    local schedule = tool and prefix.schedules .. tool
+    if word.what == 'drop' then return finish(job, schedule, word) end
+    if redis.pcall('GET', prefix.ended .. word.call) == word.name then
+        -- It ended while it was asked about, and somebody has brought it back.
+        finish(job, schedule, word)
+        return 0
+    end
+    if word.what == 'end' then return finish(job, schedule, word, text) end
     if word.what == 'hold' then
         redis.call('HSET', job, 'until', now + word.wait_ms)
         redis.call('ZADD', schedule, now + word.wait_ms, word.call)

@@ -1,0 +1,42 @@
+"""Results that interceptors keep in Redis: given for their time, whatever anybody does to their keys."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from toolfleet.calls import Returned
+from toolfleet.connections import connect_async
+from toolfleet.interceptors.redis_store import RedisStore
+
+KEPT = Returned(content="old")
+
+
+@pytest.fixture
+async def client(settings):
+    async with connect_async(settings) as client:
+        yield client
+
+
+@pytest.fixture
+async def store(settings):
+    store = RedisStore(settings)
+    yield store
+    connected, _, _ = store._connect()
+    await connected.aclose()
+
+
+async def test_a_kept_result_is_given_until_its_time_is_over_though_its_key_stays(settings, client, store):
+    await store.put("d", KEPT, 0.5)
+    await client.persist(settings.keys.cached("d"))
+    assert await store.get("d") == KEPT
+    await asyncio.sleep(0.6)
+    assert await client.exists(settings.keys.cached("d")) == 1
+    assert await store.get("d") is None
+
+
+async def test_a_kept_result_is_given_for_its_own_question_only(settings, client, store):
+    await store.put("d", KEPT, 60)
+    await client.copy(settings.keys.cached("d"), settings.keys.cached("e"))
+    assert (await store.get("d"), await store.get("e")) == (KEPT, None)

@@ -7,7 +7,10 @@ so for it whatever becomes of the record. Knows neither Redis nor HTTP.
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from typing import Final, Literal
+
+from pydantic import Field
 
 from toolfleet.calls import Record
 from toolfleet.errors import Refused
@@ -22,7 +25,7 @@ class Revocations(Record):
     """The keys that were revoked and might still be good: what is stored, sealed as a whole."""
 
     v: Literal[1] = 1
-    expires_unix_s: dict[str, float | None] = {}
+    expires_unix_s: Mapping[str, float | None] = Field(default_factory=dict)
     """When each of these keys would have expired by itself, by its id; None: never."""
 
     def __contains__(self, key_id: str) -> bool:

@@ -161,7 +161,7 @@ class Orchestrator(FleetConnection):
         return await self._services.store.heads(limit=limit, offset=offset, states=states, tenant=tenant)
 
     async def tenant_of(self, run_id: str) -> str:
-        """Return whose run it is, "" for nobody's. Raises RunNotFound, StoreUnreachable."""
+        """Return whose run it is by its history, "" for nobody's. Raises RunNotFound, StoreUnreachable."""
         return await self._services.store.tenant(run_id)
 
     async def cancel(self, run_id: str, reason: str = "cancelled by request") -> Run:

@@ -38,6 +38,9 @@ DELETED_TTL_S: Final = 3600
 BEAT_TTL_S: Final = 24 * 3600
 """After so long without a word an orchestrator takes it that the store may have lost all that it remembers."""
 
+REVOKED: Final = "revoked"
+"""The field of the API keys' hash with those that were revoked; the other fields are digests, and none reads so."""
+
 DEAD_LETTERS_MAX: Final = 10_000
 """The dead-letter stream keeps about this many of the newest messages."""
 

@@ -12,7 +12,7 @@ import redis.asyncio
 from pydantic import SecretStr
 
 from toolfleet.errors import Refused
-from toolfleet.keys import Keys
+from toolfleet.keys import REVOKED, Keys
 from toolfleet.orchestrator.store.chain import RawEntry, Vouched, beginning, believed
 from toolfleet.settings import Settings
 from toolfleet.skipped import text_of
@@ -49,7 +49,8 @@ async def _all(client: Any, keys: Keys) -> AsyncIterator[Sealed]:
     async for key in client.scan_iter(keys.job("*"), count=AT_ONCE, _type="hash"):
         yield Sealed("jobs", partial(_open_job, await client.hget(key, "record"), key))
     for digest, sealed in (await client.hgetall(keys.api_keys())).items():
-        yield Sealed("API keys", partial(_open_api_key, sealed, text_of(digest)))
+        kind = "revocations of API keys" if text_of(digest) == REVOKED else "API keys"
+        yield Sealed(kind, partial(_open_api_key, sealed, text_of(digest)))
     async for sealed in _runs(client, keys):
         yield sealed
     async for sealed in _calls(client, keys):

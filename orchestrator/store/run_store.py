@@ -4,7 +4,7 @@ Every write names the entry it follows. One that follows an older entry is refus
 orchestrators can never both go on with a run, and whoever lost it learns so from the entries it missed. Each entry is
 sealed together with all before it (`chain.py`): what this fleet has not written is no part of a run. Beside the stream
 stands a small hash, the run's head, for lists and for those who must know the owner; it is written in the same script
-and is never asked what a run is.
+and is never asked what a run is, nor whose: what lists go by, its tenant, is sealed there too.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from toolfleet.forged import ALREADY, TrueResult, replace_forged
 from toolfleet.keys import ASIDE_TTL_S, DELETED_TTL_S
 from toolfleet.logs import FactLog
 from toolfleet.messages import Message, UserMessage
-from toolfleet.orchestrator.errors import AmbiguousId, IllegalTransition, RunNotBelieved, RunNotFound
+from toolfleet.orchestrator.errors import AmbiguousId, IllegalTransition, NewerVersion, RunNotBelieved, RunNotFound
 from toolfleet.orchestrator.run.events import RunEvent, RunResumed, RunStarted
 from toolfleet.orchestrator.run.outcome import result_for_parent
 from toolfleet.orchestrator.run.states import State
@@ -81,7 +81,8 @@ class Head(NamedTuple):
     calls: int
     started_unix_s: float
     updated_unix_s: float
-    tenant: str = ""
+    tenant: str | None = None
+    """Whose it is, "" for nobody's; None where nothing that is believed says so."""
     awaiting_approval: int = 0
     """How many of its calls a person has to decide about."""
 
@@ -122,7 +123,8 @@ class RunStore:
             "model": started.model,
             "title": _title(started.messages),
             "started_ms": int(started.started_unix_s * 1000),
-            "tenant": started.terms.tenant,
+            # Lists believe it without reading the run, so it is sealed as the run is.
+            "tenant": self._seal.close_kept(started.terms.tenant.encode(), self._keys.head(run.run_id)),
         }
         follows = beginning(run.run_id)
         link = await self._write(run, started, follows, owner=owner, may_be_adopted=not owner, head=head)
@@ -221,9 +223,10 @@ class RunStore:
         await self._vouch(keys=[self._keys.head(run_id)], args=[str(Vouched(link.position, seal))])
         return True
 
-    async def _raw(self, run_id: str, first: str) -> list[RawEntry]:
+    async def _raw(self, run_id: str, first: str, *, count: int | None = None) -> list[RawEntry]:
         found = cast(
-            "list[tuple[bytes, dict[bytes, bytes]]]", await self._client.xrange(self._keys.run(run_id), min=first)
+            "list[tuple[bytes, dict[bytes, bytes]]]",
+            await self._client.xrange(self._keys.run(run_id), min=first, count=count),
         )
         return [RawEntry.read(entry_id, fields) for entry_id, fields in found]
 
@@ -288,12 +291,16 @@ class RunStore:
         return bool(orchestrator_id and await self._client.exists(self._keys.orchestrator(orchestrator_id)))
 
     async def tenant(self, run_id: str) -> str:
-        """Return whose run it is, "" for nobody's. Raises RunNotFound, StoreUnreachable."""
-        reply = self._client.hmget(self._keys.head(run_id), ["state", "tenant"])
-        state, tenant = await cast("Awaitable[list[bytes | None]]", reply)
-        if state is None:
-            raise RunNotFound(not_stored(run_id))
-        return text_of(tenant or b"")
+        """Return whose run it is by its sealed history, "" for nobody's; its head is not asked.
+
+        Raises RunNotFound, RunNotBelieved, NewerVersion, StoreUnreachable.
+        """
+        # The first entry's own seal suffices, unless its secret is accepted no more.
+        raw = await self._raw(run_id, "-", count=1)
+        entries = read(self._seal, run_id, beginning(run_id), raw).entries
+        if entries and isinstance(first := entries[0].event, RunStarted):
+            return first.terms.tenant
+        return (await self.load(run_id)).run.terms.tenant
 
     async def heads(
         self,
@@ -406,7 +413,18 @@ class RunStore:
         if gone := [run_id for run_id, head in zip(ids, found, strict=True) if not head]:
             await self._client.zrem(listed, *gone)
         heads = (_head(text_of(run_id), head) for run_id, head in zip(ids, found, strict=True) if head)
-        return bool(ids), len(ids) - len(gone), [head for head in heads if head is not None]
+        told = zip(heads, (head.get(b"tenant", b"") for head in found if head), strict=True)
+        page = [head._replace(tenant=await self._head_tenant(head.run_id, sealed)) for head, sealed in told if head]
+        return bool(ids), len(ids) - len(gone), page
+
+    async def _head_tenant(self, run_id: str, sealed: bytes) -> str | None:
+        """Return whose run it is by its head where that is sealed, else by its history; None where neither says so."""
+        try:
+            return self._seal.open_kept(sealed, self._keys.head(run_id)).decode()
+        except Refused:  # somebody else has written it, or its secret is accepted no more
+            with suppress(RunNotFound, NewerVersion):
+                return await self.tenant(run_id)
+            return None
 
     async def delete(self, run_id: str) -> bool:
         """Delete a run; False when there was none. Raises StoreUnreachable.
@@ -414,7 +432,7 @@ class RunStore:
         The orchestrator working on it stops at its next write.
         """
         owner = await self.owner(run_id)
-        with suppress(RunNotFound):
+        with suppress(RunNotFound, NewerVersion):  # then it leaves the list when that is read
             await self._client.zrem(self._listed(await self.tenant(run_id)), run_id)
         pipeline = self._client.pipeline(transaction=True)
         pipeline.unlink(self._keys.run(run_id))
@@ -620,7 +638,6 @@ def _read_head(run_id: str, text: dict[str, str]) -> Head:
         calls=int(text.get("calls", 0)),
         started_unix_s=int(text.get("started_ms", 0)) / 1000,
         updated_unix_s=int(text.get("updated_ms", 0)) / 1000,
-        tenant=text.get("tenant", ""),
         awaiting_approval=int(text.get("awaiting", 0)),
     )
 

@@ -13,6 +13,7 @@ from toolfleet.calls import Returned
 from toolfleet.connections import connect
 from toolfleet.errors import OtherSecret
 from toolfleet.exit_status import ExitStatus
+from toolfleet.keys import REVOKED
 from toolfleet.local.embedded_server import EmbeddedServer
 from toolfleet.local.fleet import LocalFleet
 from toolfleet.membership import must_be_in_step, must_be_ours, must_be_welcome, next_step
@@ -152,6 +153,7 @@ def test_what_only_the_previous_secret_opens_is_counted(fleet: LocalFleet, other
     with connect(fleet.settings) as client:
         client.mset(kept)
         client.hset(keys.api_keys(), "d", before.close_api_key(b"{}", "d"))
+        client.hset(keys.api_keys(), REVOKED, before.close_api_key(b"{}", REVOKED))
         try:
             shown = others.run("secret", TOOLFLEET_SECRET=NEW, TOOLFLEET_PREVIOUS_SECRET=OLD).out
         finally:
@@ -159,7 +161,8 @@ def test_what_only_the_previous_secret_opens_is_counted(fleet: LocalFleet, other
     old = before.key_ids()[0]
     said = f"stored under {old}: "
     counted = [line.removeprefix(said) for line in shown.splitlines() if line.startswith(said)]
-    assert counted == ["1 API keys", "1 grants of artifacts", "1 handles", "1 results", "1 secret arguments"]
+    kinds = ["API keys", "grants of artifacts", "handles", "results", "revocations of API keys", "secret arguments"]
+    assert counted == [f"1 {kind}" for kind in kinds]
 
 
 def test_nothing_that_others_announce_is_shown_but_a_warning(others: Terminal) -> None:

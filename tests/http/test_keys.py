@@ -7,11 +7,14 @@ import httpx
 import pytest
 
 from tests.http.fleet_of_doors import api_of
+from toolfleet.keys import REVOKED
 from toolfleet.local.local_key import PREFIX
-from toolfleet.orchestrator.doors.http.key_store import Scope, digest_of
+from toolfleet.orchestrator.doors.http.key_store import Keyring, Scope, digest_of
 from toolfleet.orchestrator.doors.http.options import ApiOptions
+from toolfleet.orchestrator.doors.http.revocations import Revocations
 from toolfleet.orchestrator.models import REHEARSAL_MODEL, OpenAIChat, RehearsalServer
 from toolfleet.settings import Settings
+from toolfleet.wire import Seal
 
 
 @pytest.fixture
@@ -53,6 +56,46 @@ async def test_a_server_stays_closed_when_its_last_key_is_revoked_or_lost(api, m
     for gone in ({}, known, lost):
         assert (await api.stranger.get("/metrics", headers=gone)).status_code == 401
         assert (await api.stranger.post("/v1/runs", json={"question": "?"}, headers=gone)).status_code == 401
+
+
+async def test_a_revoked_key_does_not_come_back_when_its_record_is_put_back(api, monkeypatch):
+    monkeypatch.setattr("toolfleet.orchestrator.doors.http.key_store.KNOWN_FOR_S", 0.0)
+    redis, where = api.door.client, api.door.settings.keys.api_keys()
+    elsewhere = Keyring(redis, api.door.settings, api.door.seal)  # `toolfleet keys` is another process
+    (key, stored), (another, _) = await elsewhere.add("leaver", scopes=(Scope.ADMIN,)), await elsewhere.add("stays")
+    leaver, stays = {"authorization": f"Bearer {key}"}, {"authorization": f"Bearer {another}"}
+    before = await redis.hgetall(where)
+    assert (await api.stranger.get("/v1/runs", headers=leaver)).status_code == 200
+    assert await elsewhere.revoke(stored.key_id) == stored
+    await redis.hset(where, mapping=before)
+    fresh = Keyring(redis, api.door.settings, api.door.seal)
+    assert await fresh.find(key) is None
+    assert [each.name for each in await fresh.all()] == ["stays"]
+    assert (await api.stranger.get("/v1/runs", headers=leaver)).status_code == 401
+    for forged in (None, b"junk", before[digest_of(key).encode()]):
+        await redis.delete(where)
+        await redis.hset(where, mapping={**before, **({REVOKED: forged} if forged else {})})
+        assert (await api.stranger.get("/v1/runs", headers=leaver)).status_code == 401
+        assert (await api.stranger.get("/v1/runs", headers=stays)).status_code == 200
+    # Whoever remembers more than is stored writes it down again with the next key.
+    await api.door.keyring.add("newcomer")
+    assert await Keyring(redis, api.door.settings, api.door.seal).find(key) is None
+
+
+async def test_keys_that_are_revoked_at_once_are_all_remembered(api):
+    redis, where = api.door.client, api.door.settings.keys.api_keys()
+    rings = [Keyring(redis, api.door.settings, api.door.seal) for _ in range(8)]
+    made = [await ring.add() for ring in rings]
+    before = await redis.hgetall(where)
+    await asyncio.gather(*(ring.revoke(stored.key_id) for ring, (_, stored) in zip(rings, made, strict=True)))
+    await redis.hset(where, mapping=before)
+    assert await Keyring(redis, api.door.settings, api.door.seal).is_empty()
+
+
+def test_revocations_of_keys_that_expired_long_ago_are_dropped():
+    now = time.time()
+    known = Revocations(expires_unix_s={"never": None, "later": now + 1, "lately": now - 60, "old": now - 2 * 86_400})
+    assert set(known.with_all_of(Revocations()).expires_unix_s) == {"never", "later", "lately"}
 
 
 async def test_the_key_of_this_machines_user_is_good_for_as_long_as_its_file(api):
@@ -155,6 +198,49 @@ async def test_runs_are_seen_by_their_tenant_only(api):
     assert listed["run_id"] == run_id
     assert (await api.client.delete(f"/v1/runs/{run_id}", headers=ours)).status_code == 204
     assert (await api.client.get("/v1/runs", headers=ours)).json() == {"runs": []}
+
+
+async def test_whose_a_run_is_cannot_be_changed_in_its_head(http_fleet, model):
+    async with api_of(http_fleet.settings, model) as api:
+        try:
+            scopes = (Scope.RUN, Scope.APPROVE)
+            ours, theirs = [await bearer(api, tenant=tenant, scopes=scopes) for tenant in ("ours", "evil")]
+            asked = {"question": 'call pay {"amount": 5}'}
+            run_id = (await api.client.post("/v1/runs", json=asked, headers=ours)).json()["run_id"]
+            seen = await api.events(run_id, most=3, **ours)
+            call_id = seen[-1][2]["awaiting_approval"][0]
+            redis, keys = api.door.client, api.door.settings.keys
+            await redis.zadd(keys.runs_of("evil"), {run_id: 1})
+            decided = {"call_id": call_id, "granted": True}
+            for forged in (
+                b"evil",
+                Seal(Settings(secret="the secret of another fleet")).close_kept(b"evil", keys.head(run_id)),
+                b"",
+            ):
+                await redis.hset(keys.head(run_id), "tenant", forged)
+                for method, path, body in [
+                    ("POST", "/approvals", decided),
+                    ("GET", "", None),
+                    ("GET", "/calls", None),
+                    ("GET", "/events", None),
+                    ("POST", "/cancel", {}),
+                    ("POST", "/messages", {"question": "?"}),
+                    ("DELETE", "", None),
+                ]:
+                    answer = await api.client.request(method, f"/v1/runs/{run_id}{path}", json=body, headers=theirs)
+                    assert answer.status_code == 404, (method, path, answer.text)
+                said = {"model": model.name, "input": "?", "previous_response_id": f"resp_{run_id}"}
+                assert (await api.client.post("/v1/responses", json=said, headers=theirs)).status_code == 404
+                assert (await api.client.get("/v1/runs", headers=theirs)).json() == {"runs": []}
+                [listed] = (await api.client.get("/v1/runs", headers=ours)).json()["runs"]
+                assert listed["run_id"] == run_id
+            approved = await api.client.post(f"/v1/runs/{run_id}/approvals", json=decided, headers=ours)
+            assert approved.status_code == 200
+            assert (await api.events(run_id, **ours))[-1][2]["message"]["content"].endswith("pay: paid 5")
+            assert (await api.client.delete(f"/v1/runs/{run_id}", headers=ours)).status_code == 204
+        finally:
+            for key in await api.door.keyring.all():
+                await api.door.keyring.revoke(key.key_id)
 
 
 async def test_handles_and_idempotency_keys_belong_to_a_tenant_and_tools_to_a_key(http_fleet, tmp_path):

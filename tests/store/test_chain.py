@@ -299,6 +299,29 @@ async def test_a_run_that_nobody_touches_is_sealed_anew_before_the_old_secret_is
     assert await RunStore(client, both, Seal(both)).reseal("m") is False
 
 
+async def test_whose_a_run_is_can_be_told_after_the_secret_of_its_time_is_dropped(store, client, settings):
+    await calling(store)
+    old, new = settings.secret, SecretStr(new_secret())
+    both = settings.model_copy(update={"secret": new, "previous_secret": old})
+    after = settings.model_copy(update={"secret": new})
+    late = RunStore(client, after, Seal(after))
+    with pytest.raises(RunNotBelieved):
+        await late.tenant("m")
+    assert await late.heads(tenant="") == []
+    assert [(head.run_id, head.tenant) for head in await late.heads()] == [("m", None)]
+    await RunStore(client, both, Seal(both)).reseal("m")
+    assert await late.tenant("m") == ""
+    assert [(head.run_id, head.tenant) for head in await late.heads(tenant="")] == [("m", "")]
+
+
+async def test_a_seal_of_another_runs_tenant_says_nothing_in_a_head(store, client, settings):
+    await calling(store)
+    keys = settings.keys
+    await client.hset(keys.head("m"), "tenant", Seal(settings).close_kept(b"evil", keys.head("another")))
+    await client.zadd(keys.runs_of("evil"), {"m": 1})
+    assert (await store.heads(tenant="evil"), await store.tenant("m")) == ([], "")
+
+
 @pytest.mark.parametrize("forged", ["6:" + "0" * 64, "x", "6:", "99999999999999:x", b"\xff:\xff"])
 async def test_a_second_seal_that_is_made_up_seals_nothing(store, client, settings, forged):
     before = (await calling(store)).run

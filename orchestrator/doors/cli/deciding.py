@@ -105,11 +105,7 @@ async def _find_waiting_call(session: Session, named: str) -> str | None:
 
 
 async def _is_run(session: Session, run_id: str) -> bool:
-    try:
-        await session.store.tenant(run_id)
-    except RunNotFound:
-        return False
-    return True
+    return bool(await session.store.runs_among([run_id]))
 
 
 def _choice(run_id: str, waiting: Sequence[CallRecord]) -> str:

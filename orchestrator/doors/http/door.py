@@ -50,8 +50,13 @@ class Door:
 
     async def must_see(self, run_id: str, grant: Grant) -> None:
         """Raise RunNotFound for a run of another tenant, as for one that is not there."""
-        if await self.orchestrator.tenant_of(run_id) != grant.tenant:
-            raise RunNotFound(not_stored(run_id))
+        must_be_theirs(run_id, await self.orchestrator.tenant_of(run_id), grant)
+
+
+def must_be_theirs(run_id: str, tenant: str, grant: Grant) -> None:
+    """Raise RunNotFound for a run of this tenant, unless that is whose grant it is: as for one that is not there."""
+    if tenant != grant.tenant:
+        raise RunNotFound(not_stored(run_id))
 
 
 def door_of(request: Request) -> Door:

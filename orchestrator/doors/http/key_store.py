@@ -13,14 +13,16 @@ from collections import OrderedDict
 from collections.abc import Awaitable, Mapping
 from enum import StrEnum
 from fnmatch import fnmatchcase
-from typing import Annotated, Final, Literal, cast
+from typing import Annotated, Any, Final, Literal, cast
 
 import redis.asyncio
 from pydantic import Field
 
 from toolfleet.calls import Record
 from toolfleet.errors import Refused
+from toolfleet.keys import REVOKED
 from toolfleet.local.local_key import KEY_BYTES, PREFIX
+from toolfleet.orchestrator.doors.http.revocations import NONE, Revocations
 from toolfleet.scripts import lua
 from toolfleet.settings import Settings
 from toolfleet.skipped import text_of
@@ -126,6 +128,9 @@ class Keyring:
         self._settings = settings
         self._seal = seal
         self._known: OrderedDict[str, tuple[float, ApiKey]] = OrderedDict()
+        self._read_revoked: bytes | None = None
+        self._revoked = Revocations()
+        """All revocations that this process has ever read: the stored ones may be taken away again."""
         self._take = client.register_script(TAKE)
 
     async def add(
@@ -157,7 +162,7 @@ class Keyring:
             expires_unix_s=expires_unix_s,
         )
         sealed = self._seal.close_api_key(stored.model_dump_json().encode(), digest)
-        await self._client.hset(self._settings.keys.api_keys(), digest, sealed)
+        await self._write(digest, sealed)
         return key, stored
 
     async def all(self) -> list[ApiKey]:
@@ -170,7 +175,7 @@ class Keyring:
         if len(found) != 1:
             return None
         [(digest, key)] = found.items()
-        await self._client.hdel(self._settings.keys.api_keys(), digest)
+        await self._write(digest, None, Revocations(expires_unix_s={key.key_id: key.expires_unix_s}))
         return key
 
     async def find(self, key: str) -> ApiKey | None:
@@ -183,7 +188,7 @@ class Keyring:
 
     async def is_empty(self) -> bool:
         """Return whether there is no key."""
-        return not await self._client.hlen(self._settings.keys.api_keys())
+        return not await self._stored()
 
     async def wait_s(self, key: ApiKey) -> float:
         """Count a request of this key. Returns 0 if it may be made now, otherwise the seconds to wait."""
@@ -195,8 +200,9 @@ class Keyring:
         return wait_ms / 1000
 
     async def _look_up(self, digest: str) -> ApiKey | None:
-        reply = self._client.hget(self._settings.keys.api_keys(), digest)
-        sealed = cast("bytes | None", await cast("Awaitable[object]", reply))
+        reply = self._client.hmget(self._settings.keys.api_keys(), [digest, REVOKED])
+        sealed, revoked = cast("list[bytes | None]", await cast("Awaitable[object]", reply))
+        self._note_revoked(revoked)
         self._known.pop(digest, None)
         # Only keys that exist are remembered: guesses would fill the memory.
         found = None if sealed is None else self._opened(digest, sealed)
@@ -208,13 +214,46 @@ class Keyring:
 
     async def _stored(self) -> dict[str, ApiKey]:
         reply = self._client.hgetall(self._settings.keys.api_keys())
-        stored = cast("Mapping[bytes, bytes]", await cast("Awaitable[object]", reply))
+        stored = dict(cast("Mapping[bytes, bytes]", await cast("Awaitable[object]", reply)))
+        self._note_revoked(stored.pop(REVOKED.encode(), None))
         named = {text_of(digest): sealed for digest, sealed in stored.items()}
         opened = {digest: self._opened(digest, sealed) for digest, sealed in named.items()}
         return {digest: key for digest, key in opened.items() if key is not None}
 
+    async def _write(self, digest: str, sealed: bytes | None, revoked: Revocations = NONE) -> None:
+        """Store a key, or take it away, and what is revoked with it: both or neither, whatever others write meanwhile.
+
+        So all revocations are sealed anew with the present secret whenever a key is made or revoked.
+        """
+        api_keys, known = self._settings.keys.api_keys(), self._revoked
+
+        async def write(pipeline: Any) -> None:
+            nonlocal known
+            self._note_revoked(await pipeline.hget(api_keys, REVOKED))
+            known = self._revoked.with_all_of(revoked)
+            pipeline.multi()
+            if known.expires_unix_s:
+                pipeline.hset(api_keys, REVOKED, known.sealed(self._seal))
+            if sealed is None:
+                pipeline.hdel(api_keys, digest)
+            else:
+                pipeline.hset(api_keys, digest, sealed)
+
+        await self._client.transaction(write, api_keys)
+        self._revoked = self._revoked.with_all_of(known)
+
+    def _note_revoked(self, sealed: bytes | None) -> None:
+        if sealed != self._read_revoked:
+            self._read_revoked = sealed
+            self._revoked = self._revoked.with_all_of(Revocations.opened(self._seal, sealed))
+
     def _opened(self, digest: str, sealed: bytes) -> ApiKey | None:
-        """Return a stored key; None for what the fleet did not write: access to Redis is not enough to make keys."""
+        """Return a stored key; None for what the fleet did not write: access to Redis is not enough to make keys.
+
+        Nor is it to have a key back that was revoked.
+        """
+        if digest[:ID_CHARS] in self._revoked:
+            return None
         try:
             key = ApiKey.model_validate(self._seal.open_api_key(sealed, digest), strict=False)
         except (Refused, ValueError):

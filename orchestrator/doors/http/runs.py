@@ -17,7 +17,7 @@ from toolfleet.calls import run_of
 from toolfleet.messages import Message
 from toolfleet.orchestrator.doors.http.access import Approver, Reader, Runner, must_be_callable
 from toolfleet.orchestrator.doors.http.bodies import JsonRoute
-from toolfleet.orchestrator.doors.http.door import Door, door_of
+from toolfleet.orchestrator.doors.http.door import Door, door_of, must_be_theirs
 from toolfleet.orchestrator.doors.http.key_store import Grant
 from toolfleet.orchestrator.doors.http.problems import Problem, ProblemDetails
 from toolfleet.orchestrator.doors.http.quotas import Limit
@@ -269,8 +269,7 @@ async def tools_for(grant: Grant, named: Sequence[str] | None, door: Door) -> Se
 
 async def _load_visible(door: Door, run_id: str, grant: Grant) -> Run:
     run = await door.orchestrator.get(run_id)
-    if run.terms.tenant != grant.tenant:
-        await door.must_see(run_id, grant)
+    must_be_theirs(run_id, run.terms.tenant, grant)
     return run
 
 

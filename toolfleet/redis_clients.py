@@ -127,6 +127,13 @@ class _Pipeline(redis.client.Pipeline):
         except (RedisError, OSError) as error:
             raise_in_our_words(error, self._address)
 
+    def immediate_execute_command(self, *command: Any, **options: Any) -> Any:
+        """See redis.client.Pipeline: what is asked while keys are watched. Raises StoreUnreachable."""
+        try:
+            return super().immediate_execute_command(*command, **options)  # type: ignore[no-untyped-call]  # redis-py has none
+        except (RedisError, OSError) as error:
+            raise_in_our_words(error, self._address)
+
 
 class AsyncClient(redis.asyncio.Redis):
     """A client for one event loop. Its commands, pipelines and scripts raise StoreUnreachable."""
@@ -177,5 +184,12 @@ class _AsyncPipeline(redis.asyncio.client.Pipeline):
         """See redis.asyncio.client.Pipeline. Raises StoreUnreachable."""
         try:
             return await super().execute(raise_on_error)
+        except (RedisError, OSError) as error:
+            raise_in_our_words(error, self._address)
+
+    async def immediate_execute_command(self, *command: Any, **options: Any) -> Any:
+        """See redis.asyncio.client.Pipeline: what is asked while keys are watched. Raises StoreUnreachable."""
+        try:
+            return await super().immediate_execute_command(*command, **options)  # type: ignore[no-untyped-call]  # as above
         except (RedisError, OSError) as error:
             raise_in_our_words(error, self._address)

@@ -75,7 +75,7 @@ class Dispatcher:
     def send_again(self, since_s: float) -> int:
         """Send again what may be repeated of all that was sent since then, by our monotonic clock; how many calls.
 
-        A call whose result has come is not: its message has done its work, whatever the store has forgotten.
+        A call whose result is recorded is not: its message has done its work, whatever the store has forgotten.
         A call that may have one effect is not: its message was read within milliseconds, and the claim that would keep
         a second one from having it may be lost as well. Its worker's result counts, or it expires at its deadline.
         """

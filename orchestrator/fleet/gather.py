@@ -84,6 +84,7 @@ class Gatherer:
         # An orchestrator that sent without bound would fill Redis with results faster than it reads them.
         await self._room.acquire()
         barrier.add(call.call_id)
+        self._ended.pop(call.call_id, None)
         self._pending[call.call_id] = _Pending(call, barrier, on_progress, time.monotonic())
 
     def give_up(self, call_ids: Iterable[str]) -> None:
@@ -111,23 +112,19 @@ class Gatherer:
             return
         self._room.release()
         pending.barrier.arrive(pending.call, result)
-        self._note_ended(call.call_id)
         self._answer_waiters(call.call_id, result)
 
     def forget(self, call_ids: Iterable[str]) -> None:
         """Have results removed soon that are recorded elsewhere: kept for a day they would fill Redis."""
         for call_id in call_ids:
             self._forgotten.append(call_id)
-            self._note_ended(call_id)
+            self._ended[call_id] = None
+            if len(self._ended) > ENDED_REMEMBERED:
+                self._ended.popitem(last=False)
 
     def has_ended(self, call: ToolCall) -> bool:
-        """Whether a result of this call has come here lately, by push or from the store."""
+        """Whether the result of this call was recorded lately: one that has only come may be lost with the store."""
         return call.call_id in self._ended
-
-    def _note_ended(self, call_id: str) -> None:
-        self._ended[call_id] = None
-        if len(self._ended) > ENDED_REMEMBERED:
-            self._ended.popitem(last=False)
 
     # --- a run rests --------------------------------------------------------------------------------------------
 
@@ -183,7 +180,6 @@ class Gatherer:
 
     def end_watch(self, call_id: str, result: ToolResult) -> None:
         """Give the result of a call that is not expected to whoever asked about it; watch the call no longer."""
-        self._note_ended(call_id)
         self._answer_waiters(call_id, result)
         self._watched.pop(call_id, None)
 

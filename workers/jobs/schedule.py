@@ -17,7 +17,7 @@ import redis.asyncio
 
 from toolfleet.batcher import Batcher
 from toolfleet.calls import Attempt, JobRecord, Submitted
-from toolfleet.errors import Refused
+from toolfleet.errors import Refused, StoreRefuses
 from toolfleet.forged import TrueResult, is_forged, replace_forged
 from toolfleet.jobs import ends_unix_ms, name_of, state_of
 from toolfleet.keys import DEAD_LETTERS_MAX
@@ -198,7 +198,7 @@ class Schedule:
         call_id = text_of(name)
         skip("job", reason, call_id=call_id)
         letter: dict[Any, Any] = {"reason": f"job: {reason}", "id": call_id, "text": sealed[:65536]}
-        with suppress(redis.ResponseError):  # as in _count
+        with suppress(StoreRefuses):  # as in _count
             await self._client.xadd(self._keys.dead_letters(), letter, maxlen=DEAD_LETTERS_MAX, approximate=True)
         await self._count()
         nothing_known = {"what": "drop", "call": call_id, "fence": fence, "wait_ms": 0}
@@ -210,7 +210,7 @@ class Schedule:
 
     async def _count(self) -> None:
         # What is no counter any more must not keep the jobs waiting that were claimed with this one.
-        with suppress(redis.ResponseError):
+        with suppress(StoreRefuses):
             await self._client.hincrby(self._keys.counters(), "refused_jobs", 1)
 
     def _tell(self, job: Claimed, what: str, wait_s: float, text: str | bytes) -> asyncio.Future[Outcome]:

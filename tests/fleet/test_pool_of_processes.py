@@ -5,6 +5,7 @@ import contextlib
 import os
 import subprocess
 import sys
+import time
 from subprocess import PIPE, STDOUT
 
 import psutil
@@ -32,8 +33,11 @@ def fleet():
 
 
 def kept_timers(fleet):
-    [answer] = celery_app(fleet.settings).control.broadcast("kept_timers", reply=True, timeout=WAIT_S, limit=1)
-    [kept] = answer.values()
+    """A worker hears commands a moment after it has announced itself: asked until it answers."""
+    control, give_up = celery_app(fleet.settings).control, time.monotonic() + WAIT_S
+    while not (answers := control.broadcast("kept_timers", reply=True, timeout=2, limit=1)):
+        assert time.monotonic() < give_up
+    [kept] = answers[0].values()
     return kept
 
 

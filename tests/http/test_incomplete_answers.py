@@ -23,7 +23,7 @@ async def provider():
 async def client(http_fleet, provider):
     async with (
         api_of(http_fleet.settings, provider.openai()) as api,
-        openai.AsyncOpenAI(base_url=f"{api.url}/v1", api_key="not-needed", max_retries=0) as client,
+        openai.AsyncOpenAI(base_url=f"{api.url}/v1", api_key=api.local_key.read(), max_retries=0) as client,
     ):
         yield client
 

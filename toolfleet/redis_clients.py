@@ -27,6 +27,7 @@ from redis.exceptions import (
 
 from toolfleet.descriptors import REMEDY, is_out_of_descriptors
 from toolfleet.errors import StoreRefuses, StoreUnreachable
+from toolfleet.supervision import run_errand
 
 COMMAND_FAILED: Final = (StoreUnreachable, RedisError)
 """All that a command of these clients may end in: for loops that must go on, and words that must be said, whatever
@@ -186,6 +187,15 @@ class _AsyncPipeline(redis.asyncio.client.Pipeline):
             return await super().execute(raise_on_error)
         except (RedisError, OSError) as error:
             raise_in_our_words(error, self._address)
+        finally:
+            if (connection := self.connection) is not None:
+                # Cancelled a second time, while it gave its connection back: the pool would lack it for good.
+                self.connection = None
+                run_errand("connection_given_back", self._give_back(connection))
+
+    async def _give_back(self, connection: Any) -> None:
+        await connection.disconnect(nowait=True)
+        await self.connection_pool.release(connection)
 
     async def immediate_execute_command(self, *command: Any, **options: Any) -> Any:
         """See redis.asyncio.client.Pipeline: what is asked while keys are watched. Raises StoreUnreachable."""

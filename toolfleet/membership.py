@@ -5,7 +5,7 @@ Pure. A worker throws away a call that it cannot believe, and nothing that it co
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 import orjson
@@ -34,6 +34,12 @@ def read_proofs(text: bytes) -> tuple[str, ...]:
     if not isinstance(proofs, list) or not all(isinstance(proof, str) for proof in proofs):
         return ()
     return tuple(proofs)
+
+
+def proofs_by_name(names: Sequence[str], shown: Sequence[bytes | None]) -> Proofs:
+    """Return what these members show, of those that show something that can be read."""
+    read = {name: read_proofs(proofs) for name, proofs in zip(names, shown, strict=True) if proofs is not None}
+    return {name: proofs for name, proofs in read.items() if proofs}
 
 
 def strangers(members: Proofs, seal: Seal) -> list[str]:

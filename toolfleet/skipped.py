@@ -8,13 +8,16 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
+from toolfleet.errors import Refused
 from toolfleet.logs import FactLog
 
 log = FactLog("toolfleet")
+
+T = TypeVar("T")
 
 SAY_EVERY_S: Final = 60.0
 """How often, at most, one kind of record is said to be unreadable."""
@@ -39,6 +42,17 @@ def skip(kind: str, why: object, **fields: Any) -> None:
         _said_s[kind] = now_s
         reason = why if isinstance(why, str) else type(why).__name__
         log.warning("record_skipped", kind=kind, skipped=_counts[kind], reason=reason[:200], **fields)
+
+
+def open_or_skip(kind: str, open_: Callable[[bytes, str], T], sealed: bytes | None, call_id: str) -> T | None:
+    """Return what is sealed there about a call; None where there is nothing, or nothing that the fleet has sealed."""
+    if not sealed:
+        return None
+    try:
+        return open_(sealed, call_id)
+    except Refused as refusal:
+        skip(kind, str(refusal), call_id=call_id)
+        return None
 
 
 def text_of(name: bytes) -> str:

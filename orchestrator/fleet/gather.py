@@ -18,13 +18,12 @@ import redis
 import redis.asyncio
 
 from toolfleet.calls import Failed, FailureKind, Progress, ToolCall, ToolResult
-from toolfleet.errors import Refused
 from toolfleet.logs import FactLog
 from toolfleet.orchestrator.fleet.alarms import Alarms
 from toolfleet.orchestrator.fleet.barrier import Barrier
 from toolfleet.redis_clients import COMMAND_FAILED
 from toolfleet.settings import Settings
-from toolfleet.skipped import skip
+from toolfleet.skipped import open_or_skip
 from toolfleet.wire import Seal
 
 log = FactLog("toolfleet.orchestrator")
@@ -148,7 +147,7 @@ class Gatherer:
         self._waiters.setdefault(call_id, []).append(result)
         try:
             sealed = cast("bytes | None", await self._client.get(self._settings.keys.result(call_id)))
-            if sealed and (stored := self._believed(sealed, call_id)):
+            if stored := self._believed(sealed, call_id):
                 return stored
             if wait_s > 0:
                 await asyncio.wait([result], timeout=wait_s)
@@ -220,18 +219,13 @@ class Gatherer:
             stored = cast("list[bytes | None]", await self._client.mget(keys))
             for pending, sealed in zip(some, stored, strict=True):
                 call = pending.call
-                if sealed is not None and (result := self._believed(sealed, call.call_id)):
+                if result := self._believed(sealed, call.call_id):
                     self.end(call, result)
                 elif time.time() > call.deadline_unix_s + DEADLINE_GRACE_S:
                     self.end(call, never_came_back(call.tool))
 
-    def _believed(self, sealed: bytes, call_id: str) -> ToolResult | None:
-        """The result in sealed bytes; None for what no worker of the fleet has sealed."""
-        try:
-            return self._seal.open_result(sealed, call_id)
-        except Refused as refusal:
-            skip("result", str(refusal), call_id=call_id)
-            return None
+    def _believed(self, sealed: bytes | None, call_id: str) -> ToolResult | None:
+        return open_or_skip("result", self._seal.open_result, sealed, call_id)
 
 
 def never_came_back(tool: str) -> Failed:

@@ -7,7 +7,7 @@ from typing import cast
 import redis.asyncio
 
 from toolfleet.keys import Keys
-from toolfleet.membership import Proofs, read_proofs
+from toolfleet.membership import Proofs, proofs_by_name
 from toolfleet.skipped import text_of
 
 
@@ -18,5 +18,4 @@ async def orchestrators(client: redis.asyncio.Redis, keys: Keys) -> Proofs:
     if not names:
         return {}
     shown = cast("list[bytes | None]", await client.mget([keys.orchestrator_proofs(name) for name in names]))
-    read = {name: read_proofs(proofs) for name, proofs in zip(names, shown, strict=True) if proofs is not None}
-    return {name: proofs for name, proofs in read.items() if proofs}
+    return proofs_by_name(names, shown)

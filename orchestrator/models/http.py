@@ -23,8 +23,8 @@ from toolfleet.errors import InvalidSettings
 from toolfleet.misspelt import exact
 from toolfleet.orchestrator.errors import ModelRefused, ModelReplyInvalid, TryAgain
 from toolfleet.orchestrator.models.faults import ServerReply, fault_of
-from toolfleet.orchestrator.models.unpacking import CannotUnpack, Unpacker
 from toolfleet.strict_json import encodable
+from toolfleet.unpacking import CannotUnpack, Unpacker
 
 OK = 200
 CONNECTION_ERRORS = (httpx.TransportError, aiohttp.ClientError, TimeoutError)

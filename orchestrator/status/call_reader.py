@@ -6,9 +6,9 @@ Reads only, and decides nothing: what the facts mean is `call_state`'s to say.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final, NamedTuple, TypeVar, cast
+from typing import Any, Final, NamedTuple, cast
 
 import redis.asyncio
 from pydantic import Field, ValidationError
@@ -24,11 +24,10 @@ from toolfleet.orchestrator.run.events import CallRecord
 from toolfleet.orchestrator.run.states import State
 from toolfleet.orchestrator.status.call_state import CallFacts, CallState, call_state
 from toolfleet.settings import Settings
-from toolfleet.skipped import skip
+from toolfleet.skipped import open_or_skip, skip
 from toolfleet.streams import Priority
 from toolfleet.wire import Seal
 
-T = TypeVar("T")
 _STATES: Final = {state.value.encode(): state for state in State}
 
 EXPIRED_AFTER_S: Final = 5.0
@@ -249,8 +248,8 @@ class CallReader:
 
     async def _found(self, call: AskedCall, seen: _Seen, position: QueuePosition | None) -> FoundCall:
         call_id = call.call_id
-        result = believed("result", self._seal.open_result, seen.result, call_id)
-        progress = believed("progress", self._seal.open_progress, seen.progress, call_id)
+        result = open_or_skip("result", self._seal.open_result, seen.result, call_id)
+        progress = open_or_skip("progress", self._seal.open_progress, seen.progress, call_id)
         job = await self._job(call_id) if seen.has_job else None
         ends_unix_s = call.deadline_unix_s
         facts = CallFacts(
@@ -285,21 +284,10 @@ class CallReader:
         sealed = await self._client.mget([self._settings.keys.result(call_id) for call_id in without])
         ended = {}
         for call_id, text in zip(without, cast("list[bytes | None]", sealed), strict=True):
-            result = believed("result", self._seal.open_result, text, call_id)
+            result = open_or_skip("result", self._seal.open_result, text, call_id)
             if isinstance(result, Returned | Failed):
                 ended[call_id] = replace(found[call_id], facts=replace(found[call_id].facts, result=result))
         return ended
-
-
-def believed(kind: str, open_: Callable[[bytes, str], T], sealed: bytes | None, call_id: str) -> T | None:
-    """What is sealed there about a call; None where there is nothing, or nothing that the fleet has sealed."""
-    if not sealed:
-        return None
-    try:
-        return open_(sealed, call_id)
-    except Refused as refusal:
-        skip(kind, str(refusal), call_id=call_id)
-        return None
 
 
 def _state(text: bytes | None) -> State | None:

@@ -35,7 +35,7 @@ from toolfleet.orchestrator.store.recent import RecentWrites, Write
 from toolfleet.replies import CLOCK, TELL
 from toolfleet.scripts import lua
 from toolfleet.settings import Settings
-from toolfleet.skipped import skip, text_of
+from toolfleet.skipped import open_or_skip, skip, text_of
 from toolfleet.wire import Seal
 
 log = FactLog("toolfleet.orchestrator")
@@ -255,14 +255,9 @@ class RunStore:
 
     async def known_results(self, call_ids: Sequence[str]) -> dict[str, ToolResult]:
         """The stored results of calls, by id; one that no worker has sealed is none. Raises StoreUnreachable."""
-        found: dict[str, ToolResult] = {}
-        for call_id, sealed in zip(call_ids, await self.results(call_ids), strict=True):
-            if sealed is not None:
-                try:
-                    found[call_id] = self._seal.open_result(sealed, call_id)
-                except Refused as refusal:
-                    skip("result", str(refusal), call_id=call_id)
-        return found
+        stored = zip(call_ids, await self.results(call_ids), strict=True)
+        read = {call_id: open_or_skip("result", self._seal.open_result, sealed, call_id) for call_id, sealed in stored}
+        return {call_id: result for call_id, result in read.items() if result is not None}
 
     async def runs_among(self, ids: Sequence[str]) -> list[str]:
         """Those of these ids that are stored runs' own. Raises StoreUnreachable."""

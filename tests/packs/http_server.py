@@ -151,6 +151,9 @@ class _Handler(BaseHTTPRequestHandler):
         bomb = b"".join(compressor.compress(bytes(1 << 20)) for _ in range(200)) + compressor.flush()
         self._send(bomb, content_encoding="gzip")
 
+    def page_half_zipped(self, *_: Any) -> None:
+        self._send(gzip.compress(b"unzipped")[:-12], content_encoding="gzip")
+
     def page_brotli(self, *_: Any) -> None:
         self._send(b"...", content_encoding="br")
 

@@ -110,6 +110,11 @@ async def test_a_decompression_bomb_is_cut_while_it_unfolds(web):
         await http(web).http_request(f"{web.url}/brotli")
 
 
+async def test_a_compressed_answer_that_ends_in_the_middle_is_not_told_as_whole(web):
+    with pytest.raises(ToolError, match="ended in the middle"):
+        await http(web).http_request(f"{web.url}/half_zipped")
+
+
 async def test_a_server_that_dawdles_is_left(web):
     with pytest.raises(ToolError, match=r"127\.0\.0\.1 did not answer in full within 0.2 s"):
         await http(web, timeout_s=0.2).http_request(f"{web.url}/slow")

@@ -8,7 +8,7 @@ import redis
 
 from toolfleet.catalog import Believer, read_live_workers
 from toolfleet.connections import connect
-from toolfleet.membership import Proofs, must_be_welcome, read_proofs
+from toolfleet.membership import Proofs, must_be_welcome, proofs_by_name
 from toolfleet.settings import Settings
 from toolfleet.skipped import text_of
 from toolfleet.wire import Seal
@@ -30,5 +30,4 @@ def _orchestrators(client: redis.Redis, settings: Settings) -> Proofs:
     if not names:
         return {}
     shown = cast("list[bytes | None]", client.mget([keys.orchestrator_proofs(name) for name in names]))
-    read = {name: read_proofs(proofs) for name, proofs in zip(names, shown, strict=True) if proofs is not None}
-    return {name: proofs for name, proofs in read.items() if proofs}
+    return proofs_by_name(names, shown)

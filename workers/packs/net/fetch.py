@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import functools
 import ssl
-import zlib
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
@@ -18,6 +17,7 @@ import httpx
 
 from toolfleet import ToolError
 from toolfleet.media import essence_of
+from toolfleet.unpacking import CannotUnpack, Unpacker
 from toolfleet.workers.packs.net.charsets import charset_of
 from toolfleet.workers.packs.net.gate import Gate
 
@@ -153,31 +153,25 @@ async def _send(transport: httpx.AsyncHTTPTransport, hop: _Hop, gate: Gate | Non
 
 async def _read(response: httpx.Response, max_bytes: int) -> tuple[bytes, bool]:
     content = bytearray()
-    async for piece in _decoded(response, max_bytes + 1):
+    async for piece in _unpacked(response):
         content += piece
         if len(content) > max_bytes:
             return bytes(content[:max_bytes]), True
     return bytes(content), False
 
 
-async def _decoded(response: httpx.Response, max_bytes: int) -> AsyncIterator[bytes]:
-    """The body, decompressed in pieces of bounded size: a small one may stand for gigabytes."""
-    encoding = response.headers.get("content-encoding", "identity").strip().lower()
-    if encoding in ("", "identity"):
-        async for piece in response.aiter_raw(PIECE_BYTES):
-            yield piece
-        return
-    if encoding not in ("gzip", "x-gzip", "deflate"):
-        raise ToolError(f"the server compressed its answer with {encoding[:40]}, which was not asked for")
-    # 32: gzip or zlib, whichever it is.
-    decompressor = zlib.decompressobj(wbits=zlib.MAX_WBITS | 32)
+async def _unpacked(response: httpx.Response) -> AsyncIterator[bytes]:
+    """The body, unpacked in pieces of bounded size."""
+    packed = b""
     try:
-        async for piece in response.aiter_raw(PIECE_BYTES):
-            yield decompressor.decompress(piece, max_bytes)
-            while decompressor.unconsumed_tail:
-                yield decompressor.decompress(decompressor.unconsumed_tail, max_bytes)
-    except zlib.error:
-        raise ToolError("the server's answer is not compressed as it says") from None
+        unpacker = Unpacker(response.headers.get("content-encoding", ""))
+        async for packed in response.aiter_raw(PIECE_BYTES):
+            for piece in unpacker.unpacked(packed):
+                yield piece
+    except CannotUnpack as why:
+        raise ToolError(f"the server {why}") from None
+    if packed and not unpacker.is_whole:
+        raise ToolError("the server's compressed answer ended in the middle")
 
 
 def _onward(url: httpx.URL, response: httpx.Response) -> httpx.URL | None:

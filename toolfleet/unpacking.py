@@ -1,4 +1,4 @@
-"""Compressed bodies, unpacked in pieces of bounded size: a few kilobytes may stand for gigabytes. No I/O."""
+"""What others' servers send compressed, unpacked in pieces of bounded size: a few KB may stand for GB. No I/O."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _GZIP_OR_ZLIB: Final = zlib.MAX_WBITS | 32
 _BARE: Final = -zlib.MAX_WBITS
 
 
-class CannotUnpack(Exception):  # not one of ours: whoever asked says what it means for the reply
+class CannotUnpack(Exception):  # not one of ours: whoever asked says which server, and what follows
     """The body is compressed in a way that we do not know, or not at all; the text says which."""
 
 
@@ -24,7 +24,7 @@ class Unpacker:
     def __init__(self, encoding: str) -> None:
         encoding = encoding.strip().lower()
         if encoding not in _NONE | _GZIP | {_DEFLATE}:
-            raise CannotUnpack(f"compressed its answer with {encoding[:40]}, which it was asked not to")
+            raise CannotUnpack(f"compressed its answer with {encoding[:40]}, which was not asked for")
         self._is_plain = encoding in _NONE
         self._may_be_bare = encoding == _DEFLATE
         self._unpacking = zlib.decompressobj(wbits=_GZIP_OR_ZLIB)

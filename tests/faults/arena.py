@@ -6,7 +6,7 @@ import asyncio
 import os
 import random
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -29,6 +29,7 @@ HERE = Path(__file__).parent
 LEASE_S = 2.5
 HEARTBEAT_S = 0.5
 MAX_DELIVERIES = 3
+NOTHING: Mapping[str, str] = {}
 
 QUIET_WITHIN_S = 20.0
 
@@ -70,6 +71,36 @@ def fault(
     return enter
 
 
+@asynccontextmanager
+async def mortal_fleet(
+    server: FaultyServer,
+    tools: str,
+    folder: Path,
+    ledger: Path,
+    variables: Mapping[str, str] | None = None,
+    **pools: int,
+) -> AsyncIterator[MortalFleet]:
+    """Start a server and a fleet on it that serves a module of the folder; what its calls do is in the ledger."""
+    path = os.pathsep.join(filter(None, [str(folder), os.environ.get("PYTHONPATH")]))
+    async with AsyncExitStack() as stack:
+        await asyncio.to_thread(server.__enter__)
+        stack.push_async_callback(asyncio.to_thread, server.__exit__)
+        fleet = MortalFleet(
+            [tools],
+            pools=pools,
+            redis_url=server.url,
+            environment={"PYTHONPATH": path, LEDGER: str(ledger), **variables},
+            secret=new_secret(),
+            lease_s=LEASE_S,
+            heartbeat_s=HEARTBEAT_S,
+            max_deliveries=MAX_DELIVERIES,
+            shutdown_grace_s=2.0,
+        )
+        await asyncio.to_thread(fleet.__enter__)
+        stack.push_async_callback(asyncio.to_thread, fleet.__exit__, None, None, None)
+        yield fleet
+
+
 class Arena:
     """The surroundings of faults, shared by all that leave them in order."""
 
@@ -91,22 +122,7 @@ class Arena:
         """A server with a fleet of one worker for each pool that faults need."""
         async with AsyncExitStack() as stack:
             server = FaultyServer(fsync="everysec", small_disk=True) if stand == "small disk" else FaultyServer()
-            await asyncio.to_thread(server.__enter__)
-            stack.push_async_callback(asyncio.to_thread, server.__exit__)
-            path = os.pathsep.join(filter(None, [str(HERE), os.environ.get("PYTHONPATH")]))
-            fleet = MortalFleet(
-                ["fault_tools"],
-                pools={"io": 1, "cpu": 1},
-                redis_url=server.url,
-                environment={"PYTHONPATH": path, LEDGER: str(ledger)},
-                secret=new_secret(),
-                lease_s=LEASE_S,
-                heartbeat_s=HEARTBEAT_S,
-                max_deliveries=MAX_DELIVERIES,
-                shutdown_grace_s=2.0,
-            )
-            await asyncio.to_thread(fleet.__enter__)
-            stack.push_async_callback(asyncio.to_thread, fleet.__exit__, None, None, None)
+            fleet = await stack.enter_async_context(mortal_fleet(server, "fault_tools", HERE, ledger, io=1, cpu=1))
             yield cls(server, fleet, ledger, form, seed)
 
     @property

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import tempfile
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
@@ -14,11 +13,10 @@ from typing import Self
 
 import psutil
 
-from tests.faults.arena import HEARTBEAT_S, HERE, LEASE_S, MAX_DELIVERIES, Arena, Form
+from tests.faults.arena import HERE, Arena, Form, mortal_fleet
 from tests.faults.cells import PLACES, Cell, Loss, Place, Stage, cells_of, tool_of
 from tests.faults.conversing import Plan, planned_model
 from tests.faults.director import Director
-from tests.faults.fault_tools import LEDGER
 from tests.faults.judge import EXPIRED, IN_DOUBT, RETURNED, Ask, Injection
 from tests.faults.of_orchestrators import Conversations, Holder, note_run
 from tests.faults.standing import STAND
@@ -28,8 +26,7 @@ from toolfleet.local.worker_process import WorkerProcess
 from toolfleet.orchestrator import Orchestrator
 from toolfleet.orchestrator.errors import RunNotFound
 from toolfleet.orchestrator.run.value import Run
-from toolfleet.settings import new_secret
-from toolfleet.testing import FaultyServer, MortalFleet, Proxy
+from toolfleet.testing import FaultyServer, Proxy
 
 STAND_WITHIN_S = 30.0
 ENDED_WITHIN_S = 60.0
@@ -71,24 +68,12 @@ class LossArena(Arena):
         """A server, a director, and no worker yet."""
         async with AsyncExitStack() as stack:
             server = FaultyServer()
-            await asyncio.to_thread(server.__enter__)
-            stack.push_async_callback(asyncio.to_thread, server.__exit__)
             folder = stack.enter_context(tempfile.TemporaryDirectory(dir="/tmp"))  # sockets want short paths
-            director = await stack.enter_async_context(Director.open(Path(folder, "s")))
-            path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
-            fleet = MortalFleet(
-                ["tests.faults.lost_tools"],
-                pools={},
-                redis_url=server.url,
-                environment={"PYTHONPATH": path, LEDGER: str(ledger), STAND: str(Path(folder, "s"))},
-                secret=new_secret(),
-                lease_s=LEASE_S,
-                heartbeat_s=HEARTBEAT_S,
-                max_deliveries=MAX_DELIVERIES,
-                shutdown_grace_s=2.0,
+            stand_at = Path(folder, "s")
+            director = await stack.enter_async_context(Director.open(stand_at))
+            fleet = await stack.enter_async_context(
+                mortal_fleet(server, "tests.faults.lost_tools", ROOT, ledger, {STAND: str(stand_at)})
             )
-            await asyncio.to_thread(fleet.__enter__)
-            stack.push_async_callback(asyncio.to_thread, fleet.__exit__, None, None, None)
             arena = cls(server, fleet, ledger, form, seed)
             arena.director = director
             arena.crew = await arena.new_crew()

@@ -5,16 +5,40 @@ from typing import Any
 
 import pytest
 from fleets import asking, fleet_of
+from post import Post
+from redis.asyncio import Redis
 from stages import Stage, stage_of_its_own
 
+from toolfleet.connections import connect_async
 from toolfleet.local.fleet import LocalFleet
 from toolfleet.orchestrator import Orchestrator
+from toolfleet.orchestrator.store.run_store import RunStore
+from toolfleet.wire import Seal
 
 
 @pytest.fixture(scope="module")
 def fleet() -> Iterator[LocalFleet]:
     with fleet_of(pools={"io": 1, "cpu": 1, "long": 1}) as running:
         yield running
+
+
+@pytest.fixture
+async def client(fleet: LocalFleet) -> AsyncIterator[Redis]:
+    async with connect_async(fleet.settings) as connected:
+        yield connected
+
+
+@pytest.fixture
+def store(client: Redis, fleet: LocalFleet) -> RunStore:
+    return RunStore(client, fleet.settings, Seal(fleet.settings))
+
+
+@pytest.fixture
+async def post(fleet: LocalFleet) -> AsyncIterator[Post]:
+    post = Post(fleet.settings)
+    await post.forget_the_past()
+    yield post
+    await post.aclose()
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from pathlib import Path
 import psutil
 import pytest
 from fleets import fleet_of
-from post import NOTHING, Post
+from post import NOTHING
 from processes import lines, until_announced
 
 from toolfleet.broker import celery_app
@@ -30,14 +30,6 @@ MB = 1_000_000
 def fleet():
     with fleet_of(pools={"io": 1, "cpu": 1}) as running:
         yield running
-
-
-@pytest.fixture
-async def post(fleet):
-    post = Post(fleet.settings)
-    await post.forget_the_past()
-    yield post
-    await post.aclose()
 
 
 @pytest.fixture

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 import pytest
 from conversations import WrittenModel, requesting
 from fleets import HERE, asking
-from post import Post
 
 from toolfleet import Failed, FailureKind, Returned
 from toolfleet.calls import undo_id
@@ -23,13 +22,6 @@ def fleet(request) -> Iterator[LocalFleet]:
         ["surrounded_tools"], pools={"io": 1}, environment=HERE, worker_options=options, namespace="undoing"
     ) as running:
         yield running
-
-
-@pytest.fixture
-async def post(fleet):
-    post = Post(fleet.settings)
-    yield post
-    await post.aclose()
 
 
 @pytest.fixture

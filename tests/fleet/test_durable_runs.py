@@ -13,15 +13,12 @@ from conversations import rehearsed
 from fleets import fleet_of
 
 from toolfleet.calls import FailureKind, Returned
-from toolfleet.connections import connect_async
 from toolfleet.messages import ToolMessage, UserMessage
 from toolfleet.orchestrator import Orchestrator
 from toolfleet.orchestrator.errors import RunNotFound, RunNotOpen
 from toolfleet.orchestrator.models import REHEARSAL_MODEL, OpenAIChat, RehearsalServer
 from toolfleet.orchestrator.run.events import ModelReplied, RunAdopted, RunStopped
 from toolfleet.orchestrator.run.states import State
-from toolfleet.orchestrator.store.run_store import RunStore
-from toolfleet.wire import Seal
 
 WAIT_S = 30
 
@@ -36,12 +33,6 @@ def fleet():
 async def model():
     async with RehearsalServer() as server:
         yield server
-
-
-@pytest.fixture
-async def store(fleet):
-    async with connect_async(fleet.settings) as client:
-        yield RunStore(client, fleet.settings, Seal(fleet.settings))
 
 
 class Lone:

@@ -5,7 +5,7 @@ import time
 
 import pytest
 from fleets import fleet_of
-from post import NOTHING, Post
+from post import NOTHING
 from processes import lines
 from stages import stage_of_its_own
 
@@ -21,14 +21,6 @@ SERVING = {"asyncio": ("io", "echo"), "prefork": ("cpu", "blocking_echo")}
 def fleet():
     with fleet_of(pools={"io": 1, "cpu": 1}, max_message_bytes=65536) as running:
         yield running
-
-
-@pytest.fixture
-async def post(fleet):
-    post = Post(fleet.settings)
-    await post.forget_the_past()
-    yield post
-    await post.aclose()
 
 
 def unsigned(post, text, mac):

@@ -7,11 +7,9 @@ import time
 import pytest
 from conversations import WrittenModel, requesting
 from fleets import asking, fleet_of
-from stages import stage_of_its_own
 
 from tests.run import machine
 from toolfleet.calls import Returned
-from toolfleet.connections import connect_async
 from toolfleet.messages import AssistantMessage, ToolMessage
 from toolfleet.orchestrator import Agent, Orchestrator
 from toolfleet.orchestrator.errors import HandleNotFound, NewerVersion, RunNotBelieved
@@ -20,7 +18,6 @@ from toolfleet.orchestrator.run.events import Approval, RunAdopted
 from toolfleet.orchestrator.run.states import State
 from toolfleet.orchestrator.status.call_reader import HandleRecord
 from toolfleet.orchestrator.store.conversations import Conversations
-from toolfleet.orchestrator.store.run_store import RunStore
 from toolfleet.wire import Seal
 
 WAIT_S = 30
@@ -31,23 +28,6 @@ FORGED = Returned(content="forged").model_dump_json()
 def fleet():
     with fleet_of(pools={"io": 1, "long": 1}, lease_s=2, heartbeat_s=0.3) as running:
         yield running
-
-
-@pytest.fixture
-async def stage():
-    async with stage_of_its_own() as its_own:
-        yield its_own
-
-
-@pytest.fixture
-async def client(fleet):
-    async with connect_async(fleet.settings) as connected:
-        yield connected
-
-
-@pytest.fixture
-def store(client, fleet):
-    return RunStore(client, fleet.settings, Seal(fleet.settings))
 
 
 async def until(condition):

@@ -12,7 +12,6 @@ from fleets import asking, fleet_of
 
 from tests.http.fleet_of_doors import api_of
 from toolfleet import FunctionModel
-from toolfleet.connections import connect_async
 from toolfleet.messages import AssistantMessage, ToolMessage
 from toolfleet.orchestrator import Orchestrator
 from toolfleet.skipped import skipped
@@ -26,12 +25,6 @@ JUNK = [b"", b"\xff\xfe\x00", b"junk", b"[]", b"{}", b"null", b'{"v":99}', b'"\\
 def fleet():
     with fleet_of(pools={"io": 1, "long": 1}, lease_s=3, heartbeat_s=0.5) as running:
         yield running
-
-
-@pytest.fixture
-async def client(fleet):
-    async with connect_async(fleet.settings) as connected:
-        yield connected
 
 
 @pytest.fixture

@@ -9,7 +9,6 @@ import psutil
 import pytest
 from fleets import asking, fleet_of
 from processes import WAIT_S, alive
-from stages import stage_of_its_own
 
 from toolfleet.connections import connect
 from toolfleet.orchestrator import Orchestrator
@@ -27,12 +26,6 @@ def fleet():
         yield running
 
 
-@pytest.fixture
-async def stage():
-    async with stage_of_its_own() as its_own:
-        yield its_own
-
-
 @contextmanager
 def no_descriptors(*pids):
     usual = {pid: psutil.Process(pid).rlimit(resource.RLIMIT_NOFILE) for pid in pids}
@@ -45,12 +38,24 @@ def no_descriptors(*pids):
             psutil.Process(pid).rlimit(resource.RLIMIT_NOFILE, limits)
 
 
+async def until_its_lease_is_kept(worker):
+    """Wait until the process that keeps the lease is connected: one that has yet to open its own modules cannot."""
+    async with asyncio.timeout(WAIT_S):
+        while not any(is_connected_keeper(child) for child in psutil.Process(worker.pid).children()):
+            await asyncio.sleep(0.05)  # it tells nobody
+
+
+def is_connected_keeper(process):
+    return "lease_keeper.py" in " ".join(process.cmdline()) and bool(process.net_connections("unix"))
+
+
 @pytest.mark.parametrize(
     ("pool", "tool", "ordinary"),
     [("io", "play_once", "echo"), ("cpu", "play_in_process_once", "blocking_echo")],
 )
 async def test_a_worker_without_descriptors_goes_on_when_there_are_some(fleet, stage, pool, tool, ordinary):
     [worker] = alive(fleet, pool)
+    await until_its_lease_is_kept(worker)
     family = [worker.pid, *(child.pid for child in psutil.Process(worker.pid).children(recursive=True))]
     async with Orchestrator(settings=fleet.settings) as orchestrator:
         answering = asyncio.create_task(orchestrator.execute(asking((tool, {"stage": stage.path}))))

@@ -11,17 +11,13 @@ from pathlib import Path
 import pytest
 from conversations import WrittenModel, requesting
 from fleets import fleet_of
-from stages import stage_of_its_own
 
-from toolfleet.connections import connect_async
 from toolfleet.messages import AssistantMessage, ToolMessage
 from toolfleet.orchestrator import Orchestrator
 from toolfleet.orchestrator.models import REHEARSAL_MODEL, OpenAIChat, RehearsalServer
 from toolfleet.orchestrator.run.events import Approval
 from toolfleet.orchestrator.run.states import State
-from toolfleet.orchestrator.store.run_store import RunStore
 from toolfleet.testing import FaultyServer
-from toolfleet.wire import Seal
 
 WAIT_S = 60
 
@@ -51,18 +47,6 @@ def server(request):
 def fleet(server):
     with fleet_of(pools={"io": 1, "long": 1}, redis_url=server.url, lease_s=2, heartbeat_s=0.3) as running:
         yield running
-
-
-@pytest.fixture
-async def stage():
-    async with stage_of_its_own() as its_own:
-        yield its_own
-
-
-@pytest.fixture
-async def store(fleet):
-    async with connect_async(fleet.settings) as client:
-        yield RunStore(client, fleet.settings, Seal(fleet.settings))
 
 
 class Gate:

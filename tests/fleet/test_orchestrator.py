@@ -16,7 +16,6 @@ from toolfleet.orchestrator.errors import OrchestratorClosed, RunNotFound, Unkno
 from toolfleet.orchestrator.models.rehearsal.faults import Dialect
 from toolfleet.orchestrator.run.states import State
 from toolfleet.orchestrator.run.updates import CallEnded, CallsRequested, CallStarted, RunBegan, RunEnded, TextArrived
-from toolfleet.orchestrator.store.run_store import RunStore
 from toolfleet.wire import Seal
 
 
@@ -30,12 +29,6 @@ def fleet():
 async def rehearsal(fleet):
     async with rehearsed(fleet.settings) as orchestrator:
         yield orchestrator
-
-
-@pytest.fixture
-async def store(fleet):
-    async with connect_async(fleet.settings) as client:
-        yield RunStore(client, fleet.settings, Seal(fleet.settings))
 
 
 def contents(run):

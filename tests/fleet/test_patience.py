@@ -28,12 +28,6 @@ def fleet():
         yield running
 
 
-@pytest.fixture
-async def orchestrator(fleet):
-    async with Orchestrator(settings=fleet.settings) as running:
-        yield running
-
-
 def with_model(fleet, *replies):
     return Orchestrator(model=WrittenModel(*replies), settings=fleet.settings)
 

@@ -9,7 +9,6 @@ import json
 import httpx
 import pytest
 from fleets import asking, fleet_of
-from stages import stage_of_its_own
 
 from tests.http.fleet_of_doors import api_of
 from toolfleet import FunctionModel
@@ -35,12 +34,6 @@ def server():
 def fleet(server):
     with fleet_of(pools={"io": 1, "cpu": 1}, redis_url=server.url, lease_s=3, heartbeat_s=0.5) as running:
         yield running
-
-
-@pytest.fixture
-async def stage():
-    async with stage_of_its_own() as its_own:
-        yield its_own
 
 
 def said(messages):

@@ -7,7 +7,6 @@ import json
 
 import pytest
 from fleets import HERE
-from post import Post
 from processes import replenish
 from stages import stage_of_its_own
 
@@ -35,13 +34,6 @@ def fleet(request):
     ) as running:
         running.kind = request.param
         yield running
-
-
-@pytest.fixture
-async def post(fleet):
-    post = Post(fleet.settings)
-    yield post
-    await post.aclose()
 
 
 @contextlib.asynccontextmanager

@@ -8,7 +8,6 @@ import signal
 import pytest
 from fleets import fleet_of
 
-from toolfleet.connections import connect_async
 from toolfleet.orchestrator import Orchestrator
 from toolfleet.streams import Priority
 
@@ -19,12 +18,6 @@ WAIT_S = 30
 def fleet():
     with fleet_of(pools={"io": 1}) as running:
         yield running
-
-
-@pytest.fixture
-async def client(fleet):
-    async with connect_async(fleet.settings) as connected:
-        yield connected
 
 
 async def test_a_call_that_has_its_result_is_not_sent_again(fleet):

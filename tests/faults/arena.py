@@ -77,7 +77,7 @@ async def mortal_fleet(
     tools: str,
     folder: Path,
     ledger: Path,
-    variables: Mapping[str, str] | None = None,
+    variables: Mapping[str, str] = NOTHING,
     **pools: int,
 ) -> AsyncIterator[MortalFleet]:
     """Start a server and a fleet on it that serves a module of the folder; what its calls do is in the ledger."""

@@ -144,7 +144,7 @@ async def test_a_server_that_refuses_writes_for_seconds_costs_runs_nothing_but_t
         return AssistantMessage(tool_calls=(call,))
 
     async with Orchestrator(FunctionModel(said), settings=fleet.settings) as orchestrator:
-        under_way = [asyncio.create_task(orchestrator.run(f"run-{n}")) for n in range(RUNS)]
+        begun = [await orchestrator.start(f"run-{n}") for n in range(RUNS)]
         with redis.Redis.from_url(server.url) as client:
             try:
                 for _ in range(8):
@@ -155,7 +155,7 @@ async def test_a_server_that_refuses_writes_for_seconds_costs_runs_nothing_but_t
                     client.config_set(setting, takes)
             finally:
                 client.config_set(setting, takes)
-        ended = await asyncio.gather(*under_way)
+        ended = await asyncio.gather(*map(orchestrator.wait, begun))
     assert {(run.state, run.answer) for run in ended} == {(State.DONE, "done")}
     assert {len(lines(tmp_path / f"run-{n}-{turn}")) for n in range(RUNS) for turn in range(TURNS)} == {1}
 

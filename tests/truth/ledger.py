@@ -57,7 +57,7 @@ def verdict(key: str, content: str) -> str:
     """What a message says of its call: that it was made, was not, or may have been."""
     if "was rolled back" in content:
         return "made"  # it goes on with why, and so with what is said of others
-    if "was not called" in content:
+    if "was not called" in content or "it has had no effect" in content:
         return "not called"
     return "made" if any(words in content for words in (f"charged {key}", "receipt", "is withheld")) else "may be"
 

@@ -109,9 +109,9 @@ class _Connected:
     orchestrator_id: str
     config: Config
     client: redis.asyncio.Redis
-    """For reads that wait on the server."""
+    """For calls and their results, and for the lease."""
     shared: redis.asyncio.Redis
-    """For everything else, by any number of runs at once."""
+    """For everything else: a long answer on its connection holds up no call."""
     catalog: Catalog
 
 
@@ -188,7 +188,7 @@ async def _connect(
 ) -> _Connected:
     client = connect_async(settings)
     stack.push_async_callback(client.aclose)
-    shared = connect_async(settings, shared_by_many=True)
+    shared = connect_async(settings)
     stack.push_async_callback(shared.aclose)
     catalog = Catalog(client, settings)
     # Before it takes a lease: with another secret it would adopt runs and fail them.
@@ -223,7 +223,7 @@ def _build_parts(stack: AsyncExitStack, base: _Connected) -> _Parts:
         interceptors=config.interceptors,
         search=config.tool_search,
     )
-    store = RunStore(shared, settings, seal, blocking_client=base.client, recent=RecentWrites())
+    store = RunStore(shared, settings, seal, recent=RecentWrites())
     scopes = Scopes(offering, config.interceptors)
     ending = Ending(scopes, store, canceller, settings.argument_limits)
     return _Parts(calls, offering, store, handles, built_in, canceller, artifacts, scopes, ending)

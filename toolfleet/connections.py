@@ -24,10 +24,7 @@ HEALTH_CHECK_S: Final = 10
 """A connection that was idle for so long is tried before it is used."""
 
 MAX_CONNECTIONS: Final = 1000
-"""Commands wait for one another on no connection; the default of 100 would fail the next one instead."""
-
-SHARED_CONNECTIONS: Final = 32
-"""More would only wait in the server instead of here."""
+"""Reads that wait on the server have one each; the default of 100 would fail the next one instead."""
 
 
 def _options(url: str, *, socket_timeout_s: float | None) -> dict[str, Any]:
@@ -47,15 +44,13 @@ def connect(settings: Settings) -> redis.Redis:
     return Client(_pool(settings.redis_url), address(settings.redis_url))
 
 
-def connect_async(settings: Settings, *, shared_by_many: bool = False) -> redis.asyncio.Redis:
+def connect_async(settings: Settings) -> redis.asyncio.Redis:
     """An asyncio client for the running loop; connects at the first command. Its commands raise StoreUnreachable.
 
-    Without a timeout per reply: that is a timer for each, a third of a command's cost, and whoever waits here has a
-    deadline of their own. With `shared_by_many`, commands wait for one of a few connections: for thousands of tasks
-    that each send one now and then. What blocks on the server may be sent only through a `client()` of its own.
+    Any number of tasks may use it: their commands share one connection, and what waits on the server has one of its
+    own. Without a timeout per reply: that is a timer for each, and whoever waits here has a deadline of their own.
     """
-    pool = _async_pool(settings.redis_url, shared_by_many=shared_by_many)
-    return AsyncClient(pool, address(settings.redis_url))
+    return AsyncClient(_async_pool(settings.redis_url), address(settings.redis_url))
 
 
 def _pool(url: str) -> redis.ConnectionPool:
@@ -67,15 +62,12 @@ def _pool(url: str) -> redis.ConnectionPool:
     return redis.ConnectionPool.from_url(url, **options)
 
 
-def _async_pool(url: str, *, shared_by_many: bool) -> redis.asyncio.ConnectionPool:
+def _async_pool(url: str) -> redis.asyncio.ConnectionPool:
     options = _options(url, socket_timeout_s=None)
     if url.startswith("sentinel://"):
         hosts, service, primary = _sentinel(url)
         sentinel = redis.asyncio.sentinel.Sentinel(hosts, **options)
         return redis.asyncio.sentinel.SentinelConnectionPool(service, sentinel, is_master=True, **options, **primary)
-    if shared_by_many:
-        shared = options | {"max_connections": SHARED_CONNECTIONS, "timeout": None}
-        return redis.asyncio.BlockingConnectionPool.from_url(url, **shared)
     return redis.asyncio.ConnectionPool.from_url(url, **options)
 
 

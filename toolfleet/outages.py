@@ -47,4 +47,13 @@ def until_redis_is_back_blocking(act: Callable[[], T]) -> T:
 
 async def while_it_may_be_away(act: Callable[[], Awaitable[T]], *, for_s: float, on: Passing = StoreUnreachable) -> T:
     """Do it, trying again for so many seconds; then raises the last error. `on` says which errors may pass."""
+    try:
+        return await act()  # mostly enough, as above
+    except Exception as error:
+        if not _may_pass(error, on):
+            raise
     return await stamina.AsyncRetryingCaller(attempts=None, timeout=for_s, wait_max=WAIT_MAX_S)(on, act)
+
+
+def _may_pass(error: Exception, on: Passing) -> bool:
+    return isinstance(error, on) if isinstance(on, (type, tuple)) else on(error)

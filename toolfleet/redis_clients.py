@@ -6,13 +6,16 @@ wrong (a bug), that a group is missing, or that a script is not loaded yet, whic
 
 from __future__ import annotations
 
+import asyncio
 import re
-from typing import Any, Final, NoReturn, Self
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, NoReturn
 
 import redis
 import redis.asyncio
 import redis.asyncio.client
 import redis.client
+from redis.client import EMPTY_RESPONSE, NEVER_DECODE
 from redis.exceptions import (
     AuthenticationError,
     BusyLoadingError,
@@ -27,6 +30,7 @@ from redis.exceptions import (
 
 from toolfleet.descriptors import REMEDY, is_out_of_descriptors
 from toolfleet.errors import StoreRefuses, StoreUnreachable
+from toolfleet.multiplexing import Command, MultiplexedConnection, may_share
 from toolfleet.supervision import run_errand
 
 COMMAND_FAILED: Final = (StoreUnreachable, RedisError)
@@ -72,6 +76,9 @@ _BY_CODE: Final = {
     "WRONGTYPE": "holds something else where this fleet keeps its own: {said}; give the fleet a database of its own",
 }
 _CODE: Final = re.compile(rf"(?:^|[\s-])({'|'.join(_BY_CODE)})\s")
+
+_FOR_REDIS_PY: Final = frozenset({EMPTY_RESPONSE, NEVER_DECODE, "keys"})
+"""Options of commands that say how redis-py is to read a reply, and are nothing to the function that turns it."""
 
 _PIPELINE_SAYS: Final = "of pipeline caused error: "
 """What redis-py puts before the server's words, behind the command with its arguments, which are nobody's business."""
@@ -137,53 +144,74 @@ class _Pipeline(redis.client.Pipeline):
 
 
 class AsyncClient(redis.asyncio.Redis):
-    """A client for one event loop. Its commands, pipelines and scripts raise StoreUnreachable."""
+    """A client for one event loop. Its commands, pipelines and scripts raise StoreUnreachable.
 
-    def __init__(
-        self,
-        pool: redis.asyncio.ConnectionPool,
-        address: str,
-        *,
-        owns_pool: bool = True,
-        is_one_connection: bool = False,
-    ) -> None:
-        """`address` is what errors name, so it must hold no password."""
-        super().__init__(connection_pool=pool, single_connection_client=is_one_connection)
-        self.auto_close_connection_pool = owns_pool
+    Commands share one connection, but for those that wait on the server or watch keys: those go as redis-py sends them.
+    """
+
+    def __init__(self, pool: redis.asyncio.ConnectionPool, address: str, *, is_part: bool = False) -> None:
+        """`address` is what errors name, so it must hold no password. What is part of another client owns no pool."""
+        super().__init__(connection_pool=pool)
+        self.auto_close_connection_pool = not is_part
         self._address = address
+        self._is_part = is_part
+        self._line = MultiplexedConnection(pool.make_connection)
 
     async def execute_command(self, *args: Any, **options: Any) -> Any:
         """See redis.asyncio.Redis. Raises StoreUnreachable."""
         try:
-            return await super().execute_command(*args, **options)  # type: ignore[no-untyped-call]  # as redis-py has it
+            if not (self._is_part or may_share(args)):
+                return await super().execute_command(*args, **options)  # type: ignore[no-untyped-call]  # as redis-py has it
+            [reply] = await self._line.request([args])
+            return self.reply_of(args, reply, options)
         except (RedisError, OSError) as error:
             raise_in_our_words(error, self._address)
+        except asyncio.CancelledError:
+            if self._is_part:
+                self._line.drop()  # its server may be waiting for something
+            raise
+
+    def reply_of(self, command: Command, reply: Any, options: Mapping[str, Any]) -> Any:
+        """Return a reply as redis-py's callers expect it. Raises the error that it is."""
+        if isinstance(reply, Exception):
+            if EMPTY_RESPONSE in options:
+                return options[EMPTY_RESPONSE]
+            raise reply
+        callback = self.response_callbacks.get(command[0])
+        if callback is None:
+            return reply
+        return callback(reply, **{name: value for name, value in options.items() if name not in _FOR_REDIS_PY})
 
     def pipeline(self, transaction: bool = True, shard_hint: Any = None) -> redis.asyncio.client.Pipeline:  # noqa: FBT001  # as redis-py has it
         """See redis.asyncio.Redis."""
-        return _AsyncPipeline(self.connection_pool, self.response_callbacks, transaction, shard_hint, self._address)
+        return _AsyncPipeline(self, self._line, self._address, transaction, shard_hint)
 
     def client(self) -> AsyncClient:
-        """A client of the same server with a connection of its own, once it is entered."""
-        return AsyncClient(self.connection_pool, self._address, owns_pool=False, is_one_connection=True)
+        """A client of the same server with one connection of its own, on which commands may wait."""
+        return AsyncClient(self.connection_pool, self._address, is_part=True)
 
-    async def __aenter__(self) -> Self:
-        try:
-            return await super().__aenter__()
-        except (RedisError, OSError) as error:  # one with a connection of its own connects here
-            raise_in_our_words(error, self._address)
+    async def aclose(self, close_connection_pool: bool | None = None) -> None:  # noqa: FBT001  # as redis-py has it
+        """See redis.asyncio.Redis."""
+        await self._line.aclose()
+        await super().aclose(close_connection_pool)
 
 
 class _AsyncPipeline(redis.asyncio.client.Pipeline):
     """Commands that go together."""
 
-    def __init__(self, pool: Any, callbacks: Any, transaction: Any, shard_hint: Any, address: str) -> None:
-        super().__init__(pool, callbacks, transaction, shard_hint)
+    def __init__(
+        self, client: AsyncClient, line: MultiplexedConnection, address: str, transaction: Any, shard_hint: Any
+    ) -> None:
+        super().__init__(client.connection_pool, client.response_callbacks, transaction, shard_hint)
+        self._client = client
+        self._line = line
         self._address = address
 
     async def execute(self, raise_on_error: bool = True) -> list[Any]:  # noqa: FBT001  # as redis-py has it
         """See redis.asyncio.client.Pipeline. Raises StoreUnreachable."""
         try:
+            if self.connection is None and not self.scripts and all(may_share(args) for args, _ in self.command_stack):
+                return await self._execute_together(raise_on_error=raise_on_error)
             return await super().execute(raise_on_error)
         except (RedisError, OSError) as error:
             raise_in_our_words(error, self._address)
@@ -192,6 +220,25 @@ class _AsyncPipeline(redis.asyncio.client.Pipeline):
                 # Cancelled a second time, while it gave its connection back: the pool would lack it for good.
                 self.connection = None
                 run_errand("connection_given_back", self._give_back(connection))
+
+    async def _execute_together(self, *, raise_on_error: bool) -> list[Any]:
+        stack = list(self.command_stack)
+        try:
+            commands = [args for args, _ in stack]
+            if not commands:
+                return []
+            if self.is_transaction or self.explicit_transaction:
+                replies = _executed(await self._line.request([("MULTI",), *commands, ("EXEC",)]))
+            else:
+                replies = await self._line.request(commands)
+            if raise_on_error:
+                self.raise_first_error(stack, replies)
+            return [
+                reply if isinstance(reply, Exception) else self._client.reply_of(args, reply, options)
+                for (args, options), reply in zip(stack, replies, strict=True)
+            ]
+        finally:
+            await self.reset()  # type: ignore[no-untyped-call]  # as redis-py has it
 
     async def _give_back(self, connection: Any) -> None:
         await connection.disconnect(nowait=True)
@@ -203,3 +250,11 @@ class _AsyncPipeline(redis.asyncio.client.Pipeline):
             return await super().immediate_execute_command(*command, **options)  # type: ignore[no-untyped-call]  # as above
         except (RedisError, OSError) as error:
             raise_in_our_words(error, self._address)
+
+
+def _executed(replies: Sequence[Any]) -> list[Any]:
+    """Return what a transaction has answered. Raises what has kept it from being carried out."""
+    *queued, executed = replies
+    if isinstance(executed, Exception):
+        raise next((reply for reply in queued if isinstance(reply, Exception)), executed) from executed
+    return list(executed)

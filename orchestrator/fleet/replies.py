@@ -99,6 +99,7 @@ class ReplyReader:
         self._supervisor = supervisor
         self._was_away = False
         self._last_id = FIRST_ID
+        self._heard, self._trimmed_s = 0, time.monotonic()
         self._kept: list[Kept] = []
         self._closing = False
 
@@ -115,32 +116,39 @@ class ReplyReader:
         await asyncio.gather(*(kept.aclose() for kept in self._kept))
 
     async def _read_forever(self) -> None:
-        heard, trimmed_s = 0, time.monotonic()
-        while not self._closing:
-            try:
-                # After an outage one that does not wait: what it means is known at once.
-                block_ms = None if self._was_away else BLOCK_MS
-                reply = await self._client.xread({self._replies: self._last_id}, count=READ_COUNT, block=block_ms)
-                if self._was_away:
-                    self._was_away = False
-                    self._on_return()
-                for _, entries in _streams(reply):
-                    for entry_id, fields in entries:
-                        if _ms_of(entry_id) > time.time() * 1000 + AHEAD_MAX_MS:
-                            await self._begin_anew()
-                            break
-                        # Before it is heard: whatever it does to us, it does it once.
-                        self._last_id = entry_id
-                        self._hear(fields)
-                    heard += len(entries)
-                if heard and (heard >= READ_COUNT or time.monotonic() - trimmed_s > TRIM_EVERY_S):
-                    # What was heard is settled in the store too; the stream need not keep it.
-                    heard, trimmed_s = 0, time.monotonic()  # before: a server that refuses is not asked at once again
-                    await self._client.xtrim(self._replies, minid=_after(self._last_id), approximate=False)
-            except COMMAND_FAILED as error:
-                self._was_away = True
-                log.warning("replies_unreadable", error=str(error))
-                await asyncio.sleep(RECONNECT_WAIT_S)
+        async with self._client.client() as reader:
+            while not self._closing:
+                try:
+                    # After an outage one that does not wait: what it means is known at once.
+                    block_ms = None if self._was_away else BLOCK_MS
+                    reply = await reader.xread({self._replies: self._last_id}, count=READ_COUNT, block=block_ms)
+                    if self._was_away:
+                        self._was_away = False
+                        self._on_return()
+                    await self._hear_all(reply)
+                    await self._trim()
+                except COMMAND_FAILED as error:
+                    self._was_away = True
+                    log.warning("replies_unreadable", error=str(error))
+                    await asyncio.sleep(RECONNECT_WAIT_S)
+
+    async def _hear_all(self, reply: Any) -> None:
+        for _, entries in _streams(reply):
+            for entry_id, fields in entries:
+                if _ms_of(entry_id) > time.time() * 1000 + AHEAD_MAX_MS:
+                    await self._begin_anew()
+                    break
+                # Before it is heard: whatever it does to us, it does it once.
+                self._last_id = entry_id
+                self._hear(fields)
+            self._heard += len(entries)
+
+    async def _trim(self) -> None:
+        """Drop what was heard now and then: it is settled in the store too, and the stream need not keep it."""
+        if self._heard and (self._heard >= READ_COUNT or time.monotonic() - self._trimmed_s > TRIM_EVERY_S):
+            # Before: a server that refuses is not asked at once again.
+            self._heard, self._trimmed_s = 0, time.monotonic()
+            await self._client.xtrim(self._replies, minid=_after(self._last_id), approximate=False)
 
     async def _begin_anew(self) -> None:
         """Forget a stream with an id that nobody's clock gives: nothing could be added behind it, nor be heard."""

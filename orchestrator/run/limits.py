@@ -9,6 +9,7 @@ may not. Tokens and cost count from the run's beginning.
 
 from __future__ import annotations
 
+import functools
 import json
 from collections import Counter
 from collections.abc import Collection, Iterable
@@ -27,6 +28,10 @@ AGAIN_TOLD: Final = 3
 
 AGAIN_MAX: Final = 6
 """After so many the run ends."""
+
+KNOWN_MAX: Final = 4096
+KNOWN_CHARS: Final = 1000
+"""How many calls' arguments are remembered in one form, and of what length at most."""
 
 LOOP: Final = "loop"
 
@@ -218,7 +223,17 @@ def over_limit(tool: str, reason: str) -> Failed:
 
 
 def _same(call: CallRecord) -> tuple[str, str]:
+    arguments = call.arguments
+    # Each turn asks this of every call that the run has made.
+    return call.tool, _known(arguments) if len(arguments) <= KNOWN_CHARS else _in_one_form(arguments)
+
+
+def _in_one_form(arguments: str) -> str:
+    """Return arguments as they would be written with their members in order."""
     try:
-        return call.tool, json.dumps(json.loads(call.arguments or "{}"), sort_keys=True)
+        return json.dumps(json.loads(arguments or "{}"), sort_keys=True)
     except (ValueError, RecursionError):
-        return call.tool, call.arguments
+        return arguments
+
+
+_known: Final = functools.lru_cache(maxsize=KNOWN_MAX)(_in_one_form)

@@ -96,15 +96,10 @@ class RunStore:
         settings: Settings,
         seal: Seal,
         *,
-        blocking_client: redis.asyncio.Redis | None = None,
         recent: RecentWrites | None = None,
     ) -> None:
-        """`blocking_client` is for reads that wait on the server; None: `client` may be used for them.
-
-        `recent` is told what is written, by whoever can write it again when the store has lost it.
-        """
+        """`recent` is told what is written, by whoever can write it again when the store has lost it."""
         self._client = client
-        self._blocking_client = blocking_client or client
         self._settings = settings
         self._seal = seal
         self._keys = settings.keys
@@ -243,7 +238,7 @@ class RunStore:
                 if on_news is not None:
                     on_news(found.run)
                 last_id = found.tail[-1].id if found.tail else found.link.entry_id
-                await self._blocking_client.xread({self._keys.run(run_id): last_id}, count=1, block=FOLLOW_BLOCK_MS)
+                await self._client.xread({self._keys.run(run_id): last_id}, count=1, block=FOLLOW_BLOCK_MS)
             except StoreUnreachable:
                 await asyncio.sleep(FOLLOW_AGAIN_S)
 
@@ -375,7 +370,7 @@ class RunStore:
             if run.state.is_terminal:
                 return
             last_id = found.tail[-1].id if found.tail else last_id
-            await self._blocking_client.xread({self._keys.run(run_id): last_id}, count=1, block=FOLLOW_BLOCK_MS)
+            await self._client.xread({self._keys.run(run_id): last_id}, count=1, block=FOLLOW_BLOCK_MS)
 
     async def _following(self, run_id: str, link: Link) -> Read:
         """What comes after an entry. Raises RunNotFound for one that the store has lost for good, and as `newer`."""

@@ -18,7 +18,7 @@ JUNK = [{"e": "junk", "s": "x"}, {"x": b"\xff"}, {"e": b"\xff"}, {"e": ""}]
 
 @pytest.fixture
 async def client(settings):
-    async with connect_async(settings, shared_by_many=True) as connected:
+    async with connect_async(settings) as connected:
         yield connected
 
 

@@ -103,7 +103,7 @@ def create_app(
             )
             found = orchestrator.settings
             # A thousand requests at once wait for each other; of its connections the tail's reader keeps one to itself.
-            client = connect_async(found, shared_by_many=True)
+            client = connect_async(found)
             stack.push_async_callback(client.aclose)
             seal = Seal(found)
             tail = await stack.enter_async_context(

@@ -1,0 +1,212 @@
+"""One connection to Redis for the commands of any number of tasks, pipelined: sent as they come, answered in order.
+
+redis-py makes the connection (names, TLS, passwords, Sentinel) and greets the server; from there on the socket is read
+and written here, because a command on a redis-py connection of its own costs several times what the server needs for
+it. Only for commands that neither wait on the server nor change the connection (`may_share` tells).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+import hiredis
+import redis
+from redis.asyncio.connection import AbstractConnection
+from redis.exceptions import InvalidResponse, ReadOnlyError, RedisError
+
+Command = Sequence[Any]
+
+_NOT_YET: Final = object()
+"""What the parser says before a reply is whole."""
+
+_OF_ONE_CONNECTION: Final = frozenset(
+    {
+        *("AUTH", "CLIENT", "DISCARD", "EXEC", "HELLO", "MONITOR", "MULTI", "PSUBSCRIBE", "PSYNC", "PUNSUBSCRIBE"),
+        *("QUIT", "RESET", "SELECT", "SHUTDOWN", "SSUBSCRIBE", "SUBSCRIBE", "SUNSUBSCRIBE", "SYNC", "UNSUBSCRIBE"),
+        *("UNWATCH", "WATCH"),
+        *("BLMOVE", "BLMPOP", "BLPOP", "BRPOP", "BRPOPLPUSH", "BZMPOP", "BZPOPMAX", "BZPOPMIN", "WAIT", "WAITAOF"),
+    }
+)
+"""Commands that change the connection they are sent on, or hold up what is sent behind them."""
+
+_MAY_BLOCK: Final = frozenset({"XREAD", "XREADGROUP"})
+
+
+def may_share(command: Command) -> bool:
+    """Return whether the command may stand among others' on one connection."""
+    name = str(command[0]).partition(" ")[0].upper()
+    if name in _MAY_BLOCK:
+        return not any(part in {"BLOCK", b"BLOCK"} for part in command)
+    return name not in _OF_ONE_CONNECTION
+
+
+def packed(command: Command) -> bytes:
+    """Return a command as it goes to the server. Raises redis.DataError for what has no such form."""
+    name = command[0]
+    if isinstance(name, str) and " " in name:
+        command = (*name.split(), *command[1:])
+    try:
+        return hiredis.pack_command(tuple(command))  # type: ignore[no-any-return]  # hiredis says Any
+    except TypeError as error:
+        raise redis.DataError(str(error)) from error
+
+
+class MultiplexedConnection:
+    """A connection that is made when it is first needed, and anew when it was lost. For one event loop."""
+
+    def __init__(self, make: Callable[[], AbstractConnection]) -> None:
+        """`make` returns a redis-py connection that is not connected yet."""
+        self._make = make
+        self._replies: ReplyStream | None = None
+        self._connecting: asyncio.Task[ReplyStream] | None = None
+        self._closed = False
+
+    async def request(self, commands: Sequence[Command]) -> list[Any]:
+        """Send commands together, and return the reply to each: an error that the server answers is a reply, too.
+
+        Raises redis.ConnectionError when the connection cannot be made or is lost before the last reply: then all,
+        some or none of the commands were carried out. One that is cancelled is carried out all the same.
+        """
+        data = packed(commands[0]) if len(commands) == 1 else b"".join(map(packed, commands))
+        replies = self._replies
+        if replies is None or not replies.is_open:
+            replies = await self._connected()
+        return await replies.request(data, len(commands))
+
+    def drop(self) -> None:
+        """Let go of the connection, whatever it was asked; the next command makes another."""
+        if self._replies is not None:
+            self._replies.abort()
+
+    async def aclose(self) -> None:
+        """Close the connection. Whoever waits for a reply gets a redis.ConnectionError."""
+        self._closed = True
+        if self._connecting is not None:
+            self._connecting.cancel()
+            await asyncio.gather(self._connecting, return_exceptions=True)
+        if self._replies is not None:
+            await self._replies.aclose()
+
+    async def _connected(self) -> ReplyStream:
+        """Connect once for all who ask meanwhile."""
+        if self._closed:
+            raise redis.ConnectionError("the connection is closed")
+        if self._connecting is None:
+            self._connecting = asyncio.create_task(self._connect())  # watched: whoever asked gets what it raises
+            self._connecting.add_done_callback(self._end_connecting)
+        return await asyncio.shield(self._connecting)
+
+    async def _connect(self) -> ReplyStream:
+        connection = self._make()
+        await connection.connect()
+        self._replies = ReplyStream(connection)
+        return self._replies
+
+    def _end_connecting(self, task: asyncio.Task[ReplyStream]) -> None:
+        self._connecting = None
+        if not task.cancelled():
+            task.exception()  # it is told, also where everybody has left
+
+
+class ReplyStream(asyncio.Protocol):
+    """The socket of a redis-py connection that is connected and greeted, and who waits for what comes in on it."""
+
+    def __init__(self, connection: AbstractConnection) -> None:
+        """Take over the socket. The connection must have no reply outstanding."""
+        # It closes its socket when it is collected.
+        self._connection = connection
+        reader, writer = connection._reader, connection._writer  # redis-py has no public way
+        if reader is None or writer is None:
+            raise redis.ConnectionError("Connection closed by server.")
+        self._parser = hiredis.Reader(
+            protocolError=InvalidResponse,
+            replyError=connection._parser.parse_error,
+            notEnoughData=_NOT_YET,  # as above
+        )
+        self._expected: deque[tuple[asyncio.Future[list[Any]], int]] = deque()
+        self._got: list[Any] = []
+        self._writable = asyncio.Event()
+        self._writable.set()
+        self._lost: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._is_stale = False
+        self._transport: asyncio.WriteTransport = writer.transport
+        self._transport.set_protocol(self)
+        if reader.at_eof():
+            self._transport.abort()
+
+    @property
+    def is_open(self) -> bool:
+        """Whether further commands may be sent."""
+        return not (self._is_stale or self._transport.is_closing())
+
+    async def request(self, data: bytes, count: int) -> list[Any]:
+        """Send packed commands; return as many replies. Raises redis.ConnectionError when the connection is lost."""
+        if not self._writable.is_set():
+            await self._writable.wait()
+        if self._transport.is_closing():
+            raise redis.ConnectionError("Connection closed by server.")
+        replies: asyncio.Future[list[Any]] = asyncio.get_running_loop().create_future()
+        self._expected.append((replies, count))
+        self._transport.write(data)
+        return await replies
+
+    def abort(self) -> None:
+        """Close the socket soon, without sending what waits to be sent."""
+        self._transport.abort()
+
+    async def aclose(self) -> None:
+        """Close the socket, and return when it is closed."""
+        self._transport.abort()
+        await self._lost
+
+    # --- asyncio.Protocol -----------------------------------------------------------------------------------------
+
+    def data_received(self, data: bytes) -> None:
+        """Give every reply that is whole now to whoever waits for it."""
+        parser, expected, got = self._parser, self._expected, self._got
+        parser.feed(data)
+        try:
+            while (reply := parser.gets()) is not _NOT_YET:
+                if isinstance(reply, hiredis.PushNotification):
+                    continue
+                if isinstance(reply, ReadOnlyError):
+                    # A primary no more: the next command asks anew where the primary is.
+                    self._is_stale = True
+                got.append(reply)
+                waiting, count = expected[0]
+                if len(got) == count:
+                    expected.popleft()
+                    if not waiting.done():
+                        waiting.set_result(got)
+                    self._got = got = []
+        except (RedisError, IndexError) as error:  # no server of Redis's says so much, or so
+            self._fail_all(error if isinstance(error, RedisError) else InvalidResponse("a reply that nobody asked for"))
+            self._transport.abort()
+        if self._is_stale and not expected:
+            self._transport.close()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Tell everybody that the connection is gone."""
+        self._fail_all(redis.ConnectionError(f"Connection lost: {exc}" if exc else "Connection closed by server."))
+        self._writable.set()
+        connection = self._connection
+        connection._reader = connection._writer = None  # else it would complain that it was not closed
+        if not self._lost.done():
+            self._lost.set_result(None)
+
+    def pause_writing(self) -> None:
+        """Let further commands wait: the server does not take what it is sent."""
+        self._writable.clear()
+
+    def resume_writing(self) -> None:
+        """Let commands be sent again."""
+        self._writable.set()
+
+    def _fail_all(self, error: Exception) -> None:
+        while self._expected:
+            waiting, _ = self._expected.popleft()
+            if not waiting.done():
+                waiting.set_exception(error)

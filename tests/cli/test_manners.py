@@ -7,6 +7,7 @@ import signal
 import sys
 import time
 from importlib import metadata
+from itertools import pairwise
 
 import psutil
 import pytest
@@ -216,6 +217,20 @@ def test_help_is_short_too(terminal: Terminal, words: tuple[str, ...]) -> None:
     assert asked.code == ExitStatus.DONE
     assert f"Usage: {' '.join(('toolfleet', *words))} " in asked.out
     assert asked == terminal.run(*words, "--help")
+
+
+@pytest.mark.parametrize("words", [("up",), ("runs", "show"), ("worker",)], ids=" ".join)
+def test_the_words_of_help_fill_the_lines_of_a_terminal(terminal: Terminal, words: tuple[str, ...]) -> None:
+    text = terminal.run(*words, "--help", COLUMNS="80").out.partition("╭")[0].splitlines()
+    broken = [(line, after) for line, after in pairwise(line.strip() for line in text) if line and after]
+    assert broken, text
+    # Where a line is broken, the next word had no room: Rich leaves a column free on each side.
+    assert [each for each in broken if len(" ".join((each[0], each[1].split()[0]))) <= 78] == []
+
+
+def test_only_the_whole_command_installs_its_completion(terminal: Terminal) -> None:
+    assert "--install-completion" in terminal.run("--help").out
+    assert "--install-completion" not in terminal.run("runs", "--help").out
 
 
 def test_a_shell_can_complete_commands(terminal: Terminal) -> None:

@@ -5,6 +5,7 @@ Holds values and two functions given by the worker; it must not know Redis, Cele
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Mapping
 from contextvars import ContextVar
@@ -16,11 +17,10 @@ from pydantic_core import PydanticSerializationError, to_json
 
 from toolfleet.calls import Progress, ToolCall
 from toolfleet.errors import BadCheckpoint, MissingFromContext, NoCallback, NoContext
-from toolfleet.loggers import logger
 from toolfleet.messages import Message
 from toolfleet.misspelt import exact
 
-log = logger("toolfleet.context")
+log = logging.getLogger("toolfleet.context")
 
 
 MAX_CHECKPOINT_BYTES: Final = 65_536

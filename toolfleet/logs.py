@@ -13,7 +13,6 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from toolfleet.errors import InvalidSettings
-from toolfleet.loggers import logger
 from toolfleet.terminal import harmless
 
 FACTS: Final = "facts"
@@ -26,7 +25,7 @@ class FactLog:
     """Writes facts: the constant name of an event, and fields that say the rest."""
 
     def __init__(self, name: str) -> None:
-        self._logger = logger(name)
+        self._logger = logging.getLogger(name)
 
     def debug(self, event: str, *, exc_info: Cause = None, **fields: Any) -> None:
         """For whoever looks for a fault."""

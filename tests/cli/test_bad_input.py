@@ -46,7 +46,7 @@ BROKEN_MODULES = {
     "ends_the_program": (["exiting"], ["'exiting'", "licence expired", "exiting.py:2"]),
     "declares_wrongly": (
         ["misdeclared"],
-        ["unknown option 'readonly'", "did you mean 'read_only'", "misdeclared.py:4"],
+        ["unknown option 'readonly'", "mean 'read_only'", "misdeclared.py:4"],
     ),
     "a_file": (["./toolless.py"], ["name the module, not its file: toolless"]),
     "without_tools": (["toolless"], ["no tools found in module toolless", "@tool"]),

@@ -13,6 +13,7 @@ import psutil
 import pytest
 
 from tests.cli.command import ENDS_WITHIN_S, Ended, Terminal, ended, interrupted, read_until
+from tests.cli.screen import on_screen
 from toolfleet.exit_status import ExitStatus
 
 ARITHMETIC = "toolfleet.workers.packs.arithmetic"
@@ -226,6 +227,26 @@ def test_the_words_of_help_fill_the_lines_of_a_terminal(terminal: Terminal, word
     assert broken, text
     # Where a line is broken, the next word had no room: Rich leaves a column free on each side.
     assert [each for each in broken if len(" ".join((each[0], each[1].split()[0]))) <= 78] == []
+
+
+def test_up_breaks_what_it_says_between_words(terminal: Terminal) -> None:
+    words = ("up", "--tools", ARITHMETIC, "--cpu", "0", "--long", "0", "--no-flower", "--no-api")
+    with on_screen(terminal, *words) as screen:
+        screen.until("Ready")
+        screen.type("\x03")
+        assert screen.ended() == ExitStatus.INTERRUPTED
+    [first] = [line for line in screen.lines if line.startswith("No model is set")]
+    assert len(first) <= 80
+    assert "so a rehearsal model answers: a fixed script" in " ".join(screen.text.split())
+    terminal.until_nothing_is_left()
+
+
+def test_a_server_for_hosts_says_on_a_terminal_what_it_waits_for(terminal: Terminal) -> None:
+    with on_screen(terminal, "mcp") as screen:
+        screen.until("Waits for an MCP host on standard input")
+        screen.type("\x03")
+        assert screen.ended() == ExitStatus.INTERRUPTED
+    terminal.until_nothing_is_left()
 
 
 def test_only_the_whole_command_installs_its_completion(terminal: Terminal) -> None:

@@ -41,7 +41,7 @@ def test_the_package_itself_loads_nothing() -> None:
 
 
 def test_a_command_hears_ctrl_c_before_it_loads_anything_of_weight() -> None:
-    assert loaded_by("import toolfleet.orchestrator.doors.cli") & (HEAVY | {"logging", "rich", "typer"}) == set()
+    assert loaded_by("import toolfleet.orchestrator.doors.cli") & (HEAVY | {"rich", "typer"}) == set()
 
 
 def test_a_module_with_tools_loads_neither_redis_nor_celery_nor_an_event_loop() -> None:

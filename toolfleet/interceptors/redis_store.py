@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from weakref import WeakKeyDictionary
 
 import redis
@@ -13,12 +14,11 @@ from toolfleet.calls import Record, Returned
 from toolfleet.connections import connect_async
 from toolfleet.errors import OperatorError, Refused
 from toolfleet.local.finding import running_redis
-from toolfleet.loggers import logger
 from toolfleet.misspelt import exact
 from toolfleet.settings import Settings, read_settings
 from toolfleet.wire import Seal
 
-log = logger("toolfleet.interceptors")
+log = logging.getLogger("toolfleet.interceptors")
 
 MAX_BYTES = 256 * 1024
 """A larger result is not kept: Redis should not fill up with what is quickly asked again."""

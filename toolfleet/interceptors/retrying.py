@@ -6,15 +6,15 @@ Not to be confused with deliveries: those follow a lost worker, and `ctx.attempt
 from __future__ import annotations
 
 import asyncio
+import logging
 import random
 from typing import Any, Final
 
 from toolfleet.errors import BadArguments, InvalidTool, ToolError, UnconvertibleValue
 from toolfleet.interceptors.protocol import Proceed, ToolInvocation
-from toolfleet.loggers import logger
 from toolfleet.misspelt import exact
 
-log = logger("toolfleet.interceptors")
+log = logging.getLogger("toolfleet.interceptors")
 
 FIRST_WAIT_S: Final = 0.1
 LONGEST_WAIT_S: Final = 10.0

@@ -233,7 +233,7 @@ def test_up_breaks_what_it_says_between_words(terminal: Terminal) -> None:
     words = ("up", "--tools", ARITHMETIC, "--cpu", "0", "--long", "0", "--no-flower", "--no-api")
     with on_screen(terminal, *words) as screen:
         screen.until("Ready")
-        screen.type("\x03")
+        screen.process.send_signal(signal.SIGINT)
         assert screen.ended() == ExitStatus.INTERRUPTED
     [first] = [line for line in screen.lines if line.startswith("No model is set")]
     assert len(first) <= 80
@@ -244,7 +244,7 @@ def test_up_breaks_what_it_says_between_words(terminal: Terminal) -> None:
 def test_a_server_for_hosts_says_on_a_terminal_what_it_waits_for(terminal: Terminal) -> None:
     with on_screen(terminal, "mcp") as screen:
         screen.until("Waits for an MCP host on standard input")
-        screen.type("\x03")
+        screen.process.send_signal(signal.SIGINT)
         assert screen.ended() == ExitStatus.INTERRUPTED
     terminal.until_nothing_is_left()
 

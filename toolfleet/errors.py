@@ -138,5 +138,9 @@ class WorkerNotReady(OperatorError):
     """A worker process ended, or did not announce its tools in time."""
 
 
+class WorkerMisconfigured(WorkerNotReady):
+    """A worker process ended because a setting of it is missing or wrong: starting it again will not help."""
+
+
 class NameTaken(OperatorError):
     """A live worker already has the name that another one was to be started under."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 from enum import IntEnum
 
-from toolfleet.errors import InvalidSettings, ToolfleetError
+from toolfleet.errors import InvalidSettings, ToolfleetError, WorkerMisconfigured
 
 
 class ExitStatus(IntEnum):
@@ -31,4 +31,5 @@ class ExitStatus(IntEnum):
 
 def status_of(error: ToolfleetError) -> ExitStatus:
     """Return the exit status of a command that ends with this error."""
-    return ExitStatus.CONFIGURATION if isinstance(error, InvalidSettings) else ExitStatus.FAILED
+    is_configuration = isinstance(error, InvalidSettings | WorkerMisconfigured)
+    return ExitStatus.CONFIGURATION if is_configuration else ExitStatus.FAILED

@@ -84,9 +84,13 @@ _PIPELINE_SAYS: Final = "of pipeline caused error: "
 """What redis-py puts before the server's words, behind the command with its arguments, which are nobody's business."""
 
 
+_SENTINELS_OWN_CLIENT: Final = re.compile(r"<redis\..* - ")
+"""What redis-py puts before the reason of a sentinel that could not be asked: all attributes of its client."""
+
+
 def raise_in_our_words(error: RedisError | OSError, address: str) -> NoReturn:
     """Raise StoreUnreachable for what waiting or an operator can mend, and any other error as it is."""
-    said = str(error).rpartition(_PIPELINE_SAYS)[2]
+    said = _SENTINELS_OWN_CLIENT.sub("", str(error).rpartition(_PIPELINE_SAYS)[2])
     code = _CODE.search(said)
     of_its_kind = next((text for kind, text in _BY_KIND if isinstance(error, kind)), None)
     # What the server has said itself comes first: redis-py makes lost connections of some refusals.

@@ -17,7 +17,7 @@ STREAM_SCHEMES: Final = {
 
 
 def stream_url(redis_url: str) -> str:
-    """Return the broker URL for the server of a Redis URL. Raises InvalidSettings when the scheme is not known.
+    """Return the broker URL for the server of a Redis URL. Raises InvalidSettings when it cannot be one.
 
     Several sentinels (`sentinel://a:26379,b:26379/service?db=0`) become kombu's form, one URL each; the service's name
     travels in the transport options (see `sentinel_service`).
@@ -31,6 +31,8 @@ def stream_url(redis_url: str) -> str:
         return _sentinel_urls(url, scheme)
     if url.scheme == "unix":
         return _socket_url(url, scheme)
+    if (database := url.path.strip("/")) and not database.isdecimal():
+        raise InvalidSettings(f"redis_url names the database {database!r}: databases have numbers, such as /0")
     return urlunsplit((scheme, *url[1:]))
 
 

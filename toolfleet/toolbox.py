@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from types import MethodType, ModuleType
 from typing import Any
 
-from toolfleet.errors import DuplicateTool, NoToolsFound, ToolModuleError
+from toolfleet.errors import DuplicateTool, InvalidSettings, NoToolsFound, ToolModuleError
 from toolfleet.handwritten import hand_written
 from toolfleet.tool import Tool
 
@@ -83,18 +83,28 @@ def _bound(member: object, source: object, cls: type) -> Tool[..., Any] | None:
 
 
 def resolve(name: str, what: str) -> object:
-    """The module, or the object in a module, that a name stands for. Raises ToolModuleError, which says `what`."""
+    """The module, or the object in a module, that a name stands for. Raises ToolModuleError, which says `what`.
+
+    What a module says of its settings is raised as it is: InvalidSettings.
+    """
     module_name, _, path = name.partition(":")
     try:
         found: object = importlib.import_module(module_name)
         for step in path.split(".") if path else ():
             found = getattr(found, step)
+    except InvalidSettings:  # of a pack: it names the variable, and nothing is wrong with the module
+        raise
     except (Exception, SystemExit) as error:  # a module may raise anything while it is imported
         text = " ".join(str(error).split())
-        if module_name.endswith(".py"):
-            text += f"; name the module without its ending: {module_name.removesuffix('.py')}"
+        if module_name.endswith(".py") or "/" in module_name:
+            text += f"; name the module, not its file: {_module_of(module_name)}"
         raise ToolModuleError(f"cannot load {what} from {name!r}: {type(error).__name__}: {text}") from error
     return found
+
+
+def _module_of(path: str) -> str:
+    """The module that somebody probably meant by a path."""
+    return ".".join(part for part in path.removesuffix(".py").split("/") if part not in {"", "."})
 
 
 def _described(source: object) -> str:

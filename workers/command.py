@@ -22,6 +22,7 @@ from toolfleet.declaration import ON_A_THREAD, THREADS, may_outlive_its_limit
 from toolfleet.errors import BrokerUnreachable, InvalidSettings, ToolfleetError
 from toolfleet.exit_status import ExitStatus, status_of
 from toolfleet.garbage import collect_rarely
+from toolfleet.help_text import flowing
 from toolfleet.local.fleet import redis_or_embedded
 from toolfleet.local.lifeline import stop_with
 from toolfleet.local.worker_process import CLEAR_LINE
@@ -205,7 +206,9 @@ def _serve(celery: Any, pool: Pool, queues: Sequence[str], name: str, log_level:
 def main() -> None:
     """Run the command. Errors raised on purpose are one line on standard error and an exit status."""
     try:
-        app(prog_name="toolfleet worker")
+        command = typer.main.get_command(app)
+        command.help = flowing(command.help)
+        command(prog_name="toolfleet worker")
     except ToolfleetError as error:
         typer.secho(f"{CLEAR_LINE}{harmless(str(error))}", err=True, fg="red")
         sys.exit(status_of(error))

@@ -17,6 +17,7 @@ from toolfleet.tool import Tool
 from toolfleet.toolbox import load_tools
 
 _LOADERS: Final = frozenset({toolbox.__file__, importlib.__file__})
+_OURS: Final = Path(toolbox.__file__).parent
 
 
 def tools_of(names: Sequence[str]) -> dict[str, Tool[..., Any]]:
@@ -57,7 +58,9 @@ def _place(error: BaseException | None) -> str:
     if isinstance(error, SyntaxError) and error.filename:
         return f"{error.filename}:{error.lineno}"
     frames = traceback.extract_tb(error.__traceback__ if error else None)
-    ours = [frame for frame in frames if frame.filename not in _LOADERS and not frame.filename.startswith("<frozen")]
-    if ours:
-        return f"{ours[-1].filename}:{ours[-1].lineno}"
+    read = [frame for frame in frames if frame.filename not in _LOADERS and not frame.filename.startswith("<frozen")]
+    # A tool that is declared wrongly is found out by us, deeper than the line that somebody has to change.
+    theirs = [frame for frame in read if not Path(frame.filename).is_relative_to(_OURS)]
+    if place := (theirs or read)[-1:]:
+        return f"{place[0].filename}:{place[0].lineno}"
     return f"looked in {Path.cwd()} and among the installed packages: check the name and the folder"

@@ -27,6 +27,7 @@ MODULES = {
     "broken": "from toolfleet import tool\n\nimport not_there_at_all\n",
     "misspelt": "from toolfleet import tool\n\ndef (:\n",
     "exiting": "import sys\nsys.exit('licence expired')\n",
+    "misdeclared": "from toolfleet import tool\n\n\n@tool(readonly=True)\ndef f() -> str:\n    'F.'\n    return ''\n",
     "twice": "from toolfleet import tool\n\n@tool(name='sum')\ndef other(x: int) -> int:\n    'Other.'\n    return x\n",
 }
 
@@ -43,6 +44,11 @@ BROKEN_MODULES = {
     "missing": (["nosuchmodule"], ["'nosuchmodule'", "No module named", "looked in"]),
     "syntax_error": (["misspelt"], ["'misspelt'", "SyntaxError", "misspelt.py:3"]),
     "ends_the_program": (["exiting"], ["'exiting'", "licence expired", "exiting.py:2"]),
+    "declares_wrongly": (
+        ["misdeclared"],
+        ["unknown option 'readonly'", "mean 'read_only'", "misdeclared.py:4"],
+    ),
+    "a_file": (["./toolless.py"], ["name the module, not its file: toolless"]),
     "without_tools": (["toolless"], ["no tools found in module toolless", "@tool"]),
     "two_tools_of_one_name": (["twice", ARITHMETIC], ["'sum'", "twice:other", f"{ARITHMETIC}:sum", "rename one"]),
 }
@@ -61,6 +67,14 @@ def test_a_fleet_says_why_its_workers_did_not_come_up(folder: Terminal, command:
     assert complaint.startswith("toolfleet: cannot load tools from 'broken': ModuleNotFoundError")
     assert "not_there_at_all" in complaint
     assert "broken.py:3" in complaint
+
+
+@pytest.mark.parametrize("command", [("run", QUESTION, "--tools"), ("worker", "--import")], ids=["run", "worker"])
+def test_a_pack_says_which_of_its_settings_is_missing(terminal: Terminal, command: tuple[str, ...]) -> None:
+    refused = terminal.run(*command, "toolfleet.workers.packs.sql")
+    said = "TOOLFLEET_SQL_URL is required, and not set (a setting of toolfleet.workers.packs.sql)"
+    assert refused.complaint().partition(": ")[2] == said
+    assert refused.code == ExitStatus.CONFIGURATION
 
 
 def test_no_tool_module(terminal: Terminal) -> None:
@@ -89,6 +103,12 @@ def test_a_redis_that_does_not_answer(terminal: Terminal, command: tuple[str, ..
     assert "set TOOLFLEET_REDIS_URL" in complaint
 
 
+def test_sentinels_that_do_not_answer_are_told_in_a_few_words(terminal: Terminal) -> None:
+    complaint = terminal.run("tools", TOOLFLEET_REDIS_URL="sentinel://127.0.0.1:1/shop").complaint()
+    assert "Redis at sentinel://127.0.0.1:1/shop does not answer (No master found for 'shop' : " in complaint
+    assert "redis.client" not in complaint
+
+
 @pytest.fixture(scope="module")
 def locked_redis() -> Iterator[str]:
     """The address of a server that asks for a password, without it."""
@@ -109,6 +129,7 @@ def test_a_password_that_redis_refuses(terminal: Terminal, locked_redis: str, cr
 BAD_URLS = {
     "unknown_scheme": ("TOOLFLEET_REDIS_URL", "http://localhost", ["redis_url", "http://", "redis://, rediss://"]),
     "not_a_port": ("TOOLFLEET_REDIS_URL", "redis://localhost:port/0", ["TOOLFLEET_REDIS_URL", "'port'"]),
+    "no_number": ("TOOLFLEET_REDIS_URL", "redis://localhost/shop", ["redis_url", "'shop'", "such as /0"]),
     "unknown_broker": ("TOOLFLEET_BROKER_URL", "foo://x", ["broker_url", "foo://", "streams://", "amqp://"]),
     "no_broker": ("TOOLFLEET_BROKER_URL", "amqp://127.0.0.1:1//", ["amqp://127.0.0.1:1", "TOOLFLEET_BROKER_URL"]),
 }

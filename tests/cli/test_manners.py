@@ -7,11 +7,13 @@ import signal
 import sys
 import time
 from importlib import metadata
+from itertools import pairwise
 
 import psutil
 import pytest
 
 from tests.cli.command import ENDS_WITHIN_S, Ended, Terminal, ended, interrupted, read_until
+from tests.cli.screen import on_screen
 from toolfleet.exit_status import ExitStatus
 
 ARITHMETIC = "toolfleet.workers.packs.arithmetic"
@@ -216,6 +218,40 @@ def test_help_is_short_too(terminal: Terminal, words: tuple[str, ...]) -> None:
     assert asked.code == ExitStatus.DONE
     assert f"Usage: {' '.join(('toolfleet', *words))} " in asked.out
     assert asked == terminal.run(*words, "--help")
+
+
+@pytest.mark.parametrize("words", [("up",), ("runs", "show"), ("worker",)], ids=" ".join)
+def test_the_words_of_help_fill_the_lines_of_a_terminal(terminal: Terminal, words: tuple[str, ...]) -> None:
+    text = terminal.run(*words, "--help", COLUMNS="80").out.partition("╭")[0].splitlines()
+    broken = [(line, after) for line, after in pairwise(line.strip() for line in text) if line and after]
+    assert broken, text
+    # Where a line is broken, the next word had no room: Rich leaves a column free on each side.
+    assert [each for each in broken if len(" ".join((each[0], each[1].split()[0]))) <= 78] == []
+
+
+def test_up_breaks_what_it_says_between_words(terminal: Terminal) -> None:
+    words = ("up", "--tools", ARITHMETIC, "--cpu", "0", "--long", "0", "--no-flower", "--no-api")
+    with on_screen(terminal, *words) as screen:
+        screen.until("Ready")
+        screen.process.send_signal(signal.SIGINT)
+        assert screen.ended() == ExitStatus.INTERRUPTED
+    [first] = [line for line in screen.lines if line.startswith("No model is set")]
+    assert len(first) <= 80
+    assert "so a rehearsal model answers: a fixed script" in " ".join(screen.text.split())
+    terminal.until_nothing_is_left()
+
+
+def test_a_server_for_hosts_says_on_a_terminal_what_it_waits_for(terminal: Terminal) -> None:
+    with on_screen(terminal, "mcp") as screen:
+        screen.until("Waits for an MCP host on standard input")
+        screen.process.send_signal(signal.SIGINT)
+        assert screen.ended() == ExitStatus.INTERRUPTED
+    terminal.until_nothing_is_left()
+
+
+def test_only_the_whole_command_installs_its_completion(terminal: Terminal) -> None:
+    assert "--install-completion" in terminal.run("--help").out
+    assert "--install-completion" not in terminal.run("runs", "--help").out
 
 
 def test_a_shell_can_complete_commands(terminal: Terminal) -> None:

@@ -40,5 +40,9 @@ def test_the_package_itself_loads_nothing() -> None:
     assert loaded_by("import toolfleet") & (HEAVY | {"rich", "typer"}) == set()
 
 
+def test_a_command_hears_ctrl_c_before_it_loads_anything_of_weight() -> None:
+    assert loaded_by("import toolfleet.orchestrator.doors.cli") & (HEAVY | {"rich", "typer"}) == set()
+
+
 def test_a_module_with_tools_loads_neither_redis_nor_celery_nor_an_event_loop() -> None:
     assert loaded_by("from toolfleet import Context, tool") & (HEAVY - {"pydantic"} | {"rich", "typer"}) == set()

@@ -157,7 +157,7 @@ class LocalFleet:
             while missing := self._unannounced(client):
                 for worker in missing:
                     if not worker.is_running:
-                        raise WorkerNotReady(worker.ending())
+                        raise worker.not_ready()
                 if time.monotonic() > waited_until:
                     names = ", ".join(worker.name for worker in missing)
                     raise WorkerNotReady(f"{names} did not announce within {timeout_s:g} s:\n{missing[0].log_tail()}")

@@ -18,6 +18,9 @@ from typing import Final
 
 import psutil
 
+from toolfleet.errors import WorkerMisconfigured, WorkerNotReady
+from toolfleet.exit_status import ExitStatus
+
 LOG_TAIL_LINES: Final = 8
 LOG_TAIL_BYTES: Final = 16_384
 
@@ -60,6 +63,11 @@ class WorkerProcess:
             return last_line.removeprefix(CLEAR_LINE)
         how = f"was killed by signal {-code}" if code is not None and code < 0 else f"ended with status {code}"
         return "\n".join(filter(None, [f"worker {self.name} {how}", self.log_tail()]))
+
+    def not_ready(self) -> WorkerNotReady:
+        """Return the error that says why this process, which has ended, does not serve."""
+        wrong_setting = self.process.poll() == ExitStatus.CONFIGURATION
+        return (WorkerMisconfigured if wrong_setting else WorkerNotReady)(self.ending())
 
     @property
     def refused(self) -> bool:

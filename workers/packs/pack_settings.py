@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Annotated, Any, Final, TypeVar
 
 from pydantic import BeforeValidator, Field, ValidationError
+from pydantic_core import ErrorDetails
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from toolfleet.errors import InvalidSettings
@@ -43,13 +44,16 @@ def read_pack_settings(settings: type[S]) -> S:
         return settings()
     except ValidationError as error:
         prefix = settings.model_config.get("env_prefix", "")
-        problems = (_one_line(prefix, problem["loc"], problem["msg"]) for problem in error.errors())
-        raise InvalidSettings("; ".join(problems)) from None
+        problems = (_one_line(prefix, problem) for problem in error.errors())
+        raise InvalidSettings(f"{'; '.join(problems)} (a setting of {settings.__module__})") from None
 
 
-def _one_line(prefix: str, location: tuple[int | str, ...], message: str) -> str:
-    where = f"{prefix}{str(location[0]).upper()}: " if location else ""
-    return where + message.removeprefix("Value error, ")
+def _one_line(prefix: str, problem: ErrorDetails) -> str:
+    variable = f"{prefix}{str(problem['loc'][0]).upper()}" if problem["loc"] else ""
+    if problem["type"] == "missing":
+        return f"{variable} is required, and not set"
+    message = problem["msg"].removeprefix("Value error, ")
+    return f"{variable}: {message}" if variable else message
 
 
 _PREFIX: Final = "TOOLFLEET_"

@@ -8,7 +8,7 @@ __all__ = ["main"]
 
 
 def main() -> None:
-    """Run the command. Ctrl-C is quiet from the first moment that is ours, while the modules are still read."""
+    """Run the command. Ctrl-C is quiet from here on, while the modules are still read."""
     has_ctrl_c = signal.getsignal(signal.SIGINT) is signal.default_int_handler
     if has_ctrl_c:
         signal.signal(signal.SIGINT, _stopped_unbegun)

@@ -60,6 +60,7 @@ app = typer.Typer(
     epilog="A call's id is RUN.TURN.POSITION; of RUN its beginning is enough. Exit status: 0 done, 1 an error, 2 wrong "
     "usage.",
     no_args_is_help=True,
+    add_completion=False,
     rich_markup_mode="rich",
 )
 

@@ -35,6 +35,7 @@ app = typer.Typer(
     help="Messages that no worker could handle: list them, look at one, put it back, drop it.",
     epilog="Exit status: 0 done, 1 an error or a letter that was not replayed, 2 wrong usage.",
     no_args_is_help=True,
+    add_completion=False,
     rich_markup_mode="rich",
 )
 

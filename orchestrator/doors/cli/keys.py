@@ -32,6 +32,7 @@ app = typer.Typer(
     help="Keys for the HTTP API: make one, list them, take one away, print your own.",
     epilog="A revoked key stops working within a second.",
     no_args_is_help=True,
+    add_completion=False,
     rich_markup_mode="rich",
 )
 

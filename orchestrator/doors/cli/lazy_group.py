@@ -13,6 +13,8 @@ from typing import Any, Final, NamedTuple
 import typer
 from typer.core import TyperCommand, TyperGroup
 
+from toolfleet.help_text import flowing
+
 PACKAGE: Final = "toolfleet.orchestrator.doors.cli"
 
 
@@ -34,6 +36,8 @@ def load(name: str, listed: Listed) -> Any:
         app.command(name, epilog=listed.epilog, **listed.options)(getattr(module, name))
     command = typer.main.get_command(app)
     command.name = name
+    for each in (command, *getattr(command, "commands", {}).values()):
+        each.help = flowing(each.help)
     return command
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import sys
 from contextlib import ExitStack, suppress
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Annotated, Final
@@ -24,6 +25,10 @@ if TYPE_CHECKING:
 
 HOST: Final = "127.0.0.1"
 DEFAULT_PORT: Final = 8765
+
+FOR_A_HOST: Final = (
+    "Waits for an MCP host on standard input: hosts start this command themselves. With --http it serves a URL."
+)
 
 STOPS_WITHIN_S: Final = 3
 """How long streams to clients may stay open once the server was told to stop."""
@@ -63,6 +68,8 @@ async def _serve(settings: Settings, door: socket.socket | None) -> None:
     async with Orchestrator(settings=settings) as orchestrator:
         collect_rarely()
         if door is None:
+            if sys.stdin.isatty():  # no host speaks through a terminal
+                typer.echo(f"{FOR_A_HOST} Ctrl-C stops it.", err=True)
             await serve_stdio(orchestrator)
         else:
             await _serve_http(mcp_app(orchestrator), door)

@@ -116,8 +116,9 @@ class Reloader:
         try:
             self._exchange()
         except ToolfleetError as error:
-            stay = ", ".join(worker.name for worker in self._fleet.workers)
-            say(f"Not reloaded; {stay or 'no worker'} goes on until the next change: {error}")
+            stay = [worker.name for worker in self._fleet.workers]
+            on = "go on" if len(stay) > 1 else "goes on"
+            say(f"Not reloaded; {', '.join(stay) or 'no worker'} {on} until the next change: {error}")
             return
         for worker in self._fleet.workers:
             say(f"worker:  {worker.name} (pid {worker.pid}), reloaded")

@@ -134,7 +134,8 @@ def _describe(
         console.print(_line(orchestrator))
     if running.workers:
         is_rehearsal = plan.model == REHEARSAL_MODEL
-        console.print(rehearsal_note(plan.named_model) if is_rehearsal else f"model:   {plan.model}")
+        note = rehearsal_note(plan.named_model) if is_rehearsal else f"model:   {plan.model}"
+        console.print(note, soft_wrap=not console.is_terminal)
     if flower:
         console.print(f"Flower:  {flower.door}")
     elif plan.flower_port is not None:

@@ -39,6 +39,7 @@ app = typer.Typer(
     help="Stored runs: list them, look at one, follow it, cancel, resume or delete it, decide about its calls.",
     epilog="Ids may be shortened to a beginning that no other run has. Exit status: 0 done, 1 an error, 2 wrong usage.",
     no_args_is_help=True,
+    add_completion=False,
     rich_markup_mode="rich",
 )
 

@@ -10,12 +10,20 @@ from typing import Final
 from toolfleet.calls import MediaPart
 from toolfleet.errors import InvalidMedia
 
+_TEXTS: Final = frozenset({"application/json", "application/xml", "application/yaml", "application/javascript"})
+
 _TYPE: Final = re.compile(r"[a-z]+/[a-z0-9][a-z0-9.+-]*")
 
 
 def essence_of(media_type: str) -> str:
     """What can be compared of a media type: without parameters and in small letters (RFC 9110, 8.3.1)."""
     return media_type.partition(";")[0].strip().lower()
+
+
+def is_text(media_type: str) -> bool:
+    """Return whether it says that it is a text, which may be read as it is: HTML, JSON, XML and SVG are."""
+    essence = essence_of(media_type)
+    return essence.startswith("text/") or essence in _TEXTS or essence.endswith(("+json", "+xml"))
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+from collections.abc import Sequence
 
 import redis
 import redis.asyncio
@@ -52,7 +53,8 @@ class Fitting:
         """Return what `fit` does."""
         media = [await self._fit_part(part, call) if self._is_too_large(part) else part for part in result.media]
         if media:
-            result = result.model_copy(update={"media": tuple(media)})
+            content = _told(result.content, result.media, media)
+            result = result.model_copy(update={"content": content, "media": tuple(media)})
         if not is_larger(result, self._max_result_bytes):
             return result
         artifact = await self._keep(result.content.encode(), call, TEXT)
@@ -83,6 +85,13 @@ class Fitting:
         except COMMAND_FAILED as error:
             log.warning("artifact_not_kept", call_id=call.call_id, run_id=call.run_id, error=str(error))
         return None
+
+
+def _told(content: str, media: Sequence[MediaPart], fitted: Sequence[MediaPart]) -> str:
+    """Return the text with what has become of its media: one part after the other has its own words in it."""
+    for part, instead in zip(media, fitted, strict=True):
+        content = content.replace(part.described, instead.described, 1)
+    return content
 
 
 def is_larger(result: Returned | Failed | Submitted, max_bytes: int) -> bool:

@@ -6,8 +6,6 @@ nothing of delivery.
 
 from __future__ import annotations
 
-import base64
-import binascii
 from collections.abc import Sequence
 
 import redis
@@ -17,6 +15,7 @@ import stamina
 from toolfleet.artifacts import TEXT, Artifacts
 from toolfleet.calls import Failed, MediaPart, Returned, Submitted, ToolCall
 from toolfleet.logs import FactLog
+from toolfleet.media import bytes_of
 from toolfleet.paging import preview
 from toolfleet.redis_clients import COMMAND_FAILED
 from toolfleet.settings import Settings
@@ -67,10 +66,7 @@ class Fitting:
         return len(part.data) * 3 > self._max_media_bytes * 4
 
     async def _fit_part(self, part: MediaPart, call: ToolCall) -> MediaPart:
-        try:
-            data = base64.b64decode(part.data, validate=True)
-        except binascii.Error:
-            data = b""  # a tool's own work; there is nothing to keep
+        data = bytes_of(part.data)
         artifact = await self._keep(data, call, part.media_type, part.name) if data else None
         return part.model_copy(update={"data": "", "artifact": artifact})
 

@@ -4,6 +4,9 @@
 from .arguments.parsing import (
     Arguments as Arguments,
 )
+from .artifacts import (
+    Artifact as Artifact,
+)
 from .calls import (
     Effect as Effect,
     Failed as Failed,
@@ -22,6 +25,7 @@ from .context import (
     current_context as current_context,
 )
 from .errors import (
+    ArtifactNotFound as ArtifactNotFound,
     BadArguments as BadArguments,
     BrokerUnreachable as BrokerUnreachable,
     CallerError as CallerError,

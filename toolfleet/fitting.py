@@ -6,16 +6,16 @@ nothing of delivery.
 
 from __future__ import annotations
 
-import base64
-import binascii
+from collections.abc import Sequence
 
 import redis
 import redis.asyncio
 import stamina
 
-from toolfleet.artifacts import Artifacts
+from toolfleet.artifacts import TEXT, Artifacts
 from toolfleet.calls import Failed, MediaPart, Returned, Submitted, ToolCall
 from toolfleet.logs import FactLog
+from toolfleet.media import bytes_of
 from toolfleet.paging import preview
 from toolfleet.redis_clients import COMMAND_FAILED
 from toolfleet.settings import Settings
@@ -52,10 +52,11 @@ class Fitting:
         """Return what `fit` does."""
         media = [await self._fit_part(part, call) if self._is_too_large(part) else part for part in result.media]
         if media:
-            result = result.model_copy(update={"media": tuple(media)})
+            content = _told(result.content, result.media, media)
+            result = result.model_copy(update={"content": content, "media": tuple(media)})
         if not is_larger(result, self._max_result_bytes):
             return result
-        artifact = await self._keep(result.content.encode(), call)
+        artifact = await self._keep(result.content.encode(), call, TEXT)
         if artifact is None:
             return cut(result, self._max_result_bytes)
         shown = preview(result.content, artifact, self._max_result_bytes)
@@ -65,24 +66,28 @@ class Fitting:
         return len(part.data) * 3 > self._max_media_bytes * 4
 
     async def _fit_part(self, part: MediaPart, call: ToolCall) -> MediaPart:
-        try:
-            data = base64.b64decode(part.data, validate=True)
-        except binascii.Error:
-            data = b""  # a tool's own work; there is nothing to keep
-        artifact = await self._keep(data, call, part.media_type) if data else None
+        data = bytes_of(part.data)
+        artifact = await self._keep(data, call, part.media_type, part.name) if data else None
         return part.model_copy(update={"data": "", "artifact": artifact})
 
-    async def _keep(self, data: bytes, call: ToolCall, media_type: str | None = None) -> str | None:
-        named = {} if media_type is None else {"media_type": media_type}
-
+    async def _keep(self, data: bytes, call: ToolCall, media_type: str, name: str = "") -> str | None:
         async def keep() -> str | None:
-            return await self._artifacts.keep(data, run_id=call.run_id, **named)
+            return await self._artifacts.keep(
+                data, run_id=call.run_id, tenant=call.tenant, media_type=media_type, name=name
+            )
 
         try:
             return await _TRIES(keep)
         except COMMAND_FAILED as error:
             log.warning("artifact_not_kept", call_id=call.call_id, run_id=call.run_id, error=str(error))
         return None
+
+
+def _told(content: str, media: Sequence[MediaPart], fitted: Sequence[MediaPart]) -> str:
+    """Return the text with what has become of its media: one part after the other has its own words in it."""
+    for part, instead in zip(media, fitted, strict=True):
+        content = content.replace(part.described, instead.described, 1)
+    return content
 
 
 def is_larger(result: Returned | Failed | Submitted, max_bytes: int) -> bool:

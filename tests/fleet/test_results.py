@@ -11,8 +11,8 @@ from conversations import WrittenModel, requesting
 from fleets import HERE, asking
 from surrounded_tools import PNG
 
-from toolfleet import Failed, FailureKind, Returned
-from toolfleet.artifacts import Artifacts
+from toolfleet import Failed, FailureKind, Returned, read_result
+from toolfleet.artifacts import Artifacts, OfRun
 from toolfleet.connections import connect_async
 from toolfleet.local.fleet import LocalFleet
 from toolfleet.orchestrator import Orchestrator
@@ -67,7 +67,9 @@ async def test_R2_text_and_media_keep_their_order(call):
 
 async def test_R2_a_large_image_is_kept_as_an_artifact(fleet, call):
     copies = fleet.settings.max_inline_media_bytes // len(PNG) + 1
-    [part] = (await call("drawn", {"copies": copies})).media
+    result = await call("drawn", {"copies": copies})
+    [part] = result.media
+    assert result.content == f"[image/png chart.png, {copies * len(PNG)} bytes, kept as artifact {part.artifact}]"
     assert (part.data, part.size_bytes) == ("", copies * len(PNG))
     assert part.artifact == hashlib.sha256(PNG * copies).hexdigest()
 
@@ -129,20 +131,27 @@ async def test_R6_a_large_result_is_a_preview_and_a_reference_that_can_be_read_o
     assert "needle" not in result.content
     async with connect_async(fleet.settings) as client:
         artifacts = Artifacts(client, fleet.settings)
-        kept = await artifacts.fetch(result.artifact, run_id=end.run_id)
-        found = await artifacts.answer(f'{{"artifact": "{result.artifact}", "search": "NEEDLE"}}', end.run_id)
-    assert kept.data.decode() == whole
+        kept = await (await artifacts.find(result.artifact, OfRun(end.run_id))).read()
+        asked = json.dumps({"artifact": result.artifact, "search": "NEEDLE"})
+        found = await read_result.answer(artifacts, asked, OfRun(end.run_id))
+    assert kept.decode() == whole
     assert f"at {whole.index('needle')}: " in found.content
 
 
 async def test_R6_what_may_not_be_kept_is_cut_and_says_so():
     with LocalFleet(
-        ["fleet_tools"], pools={"io": 1}, environment=HERE, max_artifact_bytes=1000, max_result_bytes=1024
+        ["surrounded_tools", "fleet_tools"],
+        pools={"io": 1},
+        environment=HERE,
+        max_artifact_bytes=1000,
+        max_result_bytes=1024,
     ) as fleet:
         async with Orchestrator(settings=fleet.settings) as orchestrator:
             result = await orchestrator.call("wordy", {"characters": 1000})
+            lost = await orchestrator.call("drawn", {"copies": 1000, "text": "look"})
     assert result.content.endswith("\n[cut: the result has 3000 bytes, the first 1023 are shown]")
     assert result.artifact is None
+    assert lost.content == f'look\n[image/png chart.png, {1000 * len(PNG)} bytes, too large to be kept]\n{{"n":1}}'
 
 
 async def test_R7_attributes_reach_the_caller_and_not_the_model(orchestrator, call):
@@ -184,7 +193,7 @@ async def test_R6_another_run_reads_nothing_of_it(fleet):
         model=WrittenModel(other, (reads_on(artifact), "tool_calls")), settings=fleet.settings
     ) as orchestrator:
         second = await orchestrator.run("?")
-    assert f"no artifact '{artifact}' was given to this run" in second.messages[-2].content
+    assert f"no artifact '{artifact}' was given to whoever asks" in second.messages[-2].content
 
 
 @pytest.mark.parametrize("copies", [1, 1000], ids=["small", "kept_as_an_artifact"])

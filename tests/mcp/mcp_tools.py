@@ -7,7 +7,8 @@ from typing import Any
 from fleet_tools import _play
 from pydantic import BaseModel
 
-from toolfleet import Media, ToolError, current_context, tool
+from toolfleet import Media, Returned, ToolError, current_context, tool
+from toolfleet.calls import MediaPart
 
 
 class Point(BaseModel):
@@ -67,6 +68,73 @@ async def play(stage: str) -> Any:
 async def play_long(stage: str) -> dict[str, int]:
     """Do as the stage says, for as long as it takes."""
     return await _play(stage)
+
+
+PNG = bytes.fromhex(
+    "89504e470d0a1a0a0000000d49484452000000010000000108060000001f15c4890000000d49444154789c6360606060000000050001a5f6"
+    "45400000000049454e44ae426082"
+)
+
+
+@tool(read_only=True)
+async def drawn() -> Media:
+    """A picture."""
+    return Media(PNG, "image/png", "dot.png")
+
+
+@tool(read_only=True)
+async def spoken() -> Media:
+    """A sound."""
+    return Media(b"RIFF....WAVE", "audio/wav")
+
+
+@tool(read_only=True)
+async def paged() -> Media:
+    """A page."""
+    return Media("<script>alert('☃')</script>".encode(), "text/html; charset=utf-8", "page.html")
+
+
+@tool(read_only=True)
+async def album(pictures: int) -> list[Media]:
+    """Pictures."""
+    return [Media(PNG, "image/png", f"{n}.png") for n in range(pictures)]
+
+
+@tool(read_only=True)
+async def illustrated() -> list[str | Media]:
+    """Text, a picture, text, a sound."""
+    return ["before", Media(PNG, "image/png"), "after", Media(b"RIFF....WAVE", "audio/wav")]
+
+
+@tool(read_only=True)
+async def charted() -> dict[str, Any]:
+    """An object that holds a picture."""
+    return {"sum": 3, "chart": Media(PNG, "image/png")}
+
+
+@tool(read_only=True)
+async def photographed(size_bytes: int) -> Media:
+    """A picture of that size."""
+    return Media(PNG.ljust(size_bytes, b"\0"), "image/png", "photo.png")
+
+
+@tool(read_only=True)
+async def miscoded() -> Returned:
+    """A part of its own making, whose data are no base64."""
+    return Returned(content="look", media=(MediaPart(media_type="application/zip", size_bytes=3, data="?"),))
+
+
+@tool(read_only=True, long_running=True)
+async def play_and_draw(stage: str) -> Media:
+    """A picture, once the stage lets it go."""
+    await _play(stage)
+    return Media(PNG, "image/png")
+
+
+@tool(read_only=True)
+async def logged(lines: int) -> str:
+    """Many lines, the last of which says so."""
+    return "\n".join([*(f"line {n}" for n in range(lines)), "the end"])
 
 
 @tool(read_only=True)

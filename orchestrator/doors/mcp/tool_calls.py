@@ -19,6 +19,7 @@ from toolfleet.orchestrator.api import Orchestrator
 from toolfleet.orchestrator.doors.mcp.callers import Caller
 from toolfleet.orchestrator.doors.mcp.progress_notifications import Observed
 from toolfleet.orchestrator.doors.mcp.rpc_errors import unknown_tool
+from toolfleet.orchestrator.doors.mcp.shown_results import Showing
 from toolfleet.orchestrator.doors.mcp.tasks import Context, created, knows_tasks
 from toolfleet.orchestrator.doors.mcp.tickets import Ticket, Tickets
 from toolfleet.orchestrator.doors.mcp.tool_listing import still_running, text_result, tool_result
@@ -27,6 +28,7 @@ from toolfleet.orchestrator.models.names import NameMap
 from toolfleet.orchestrator.run.refusals import bad_arguments, denied
 from toolfleet.orchestrator.status.handles import Status
 from toolfleet.orchestrator.tools.builtin import MAX_WAIT_MS, TASK_CANCEL, TASK_RESULT
+from toolfleet.read_result import READ_RESULT
 from toolfleet.supervision import Errands
 from toolfleet.tool import ToolSpec
 
@@ -83,9 +85,11 @@ class ToolCaller:
         self, ctx: Context, params: types.CallToolRequestParams, caller: Caller
     ) -> types.CallToolResult | dict[str, Any]:
         """Perform the call of one request. Raises MCPError for a tool that is not offered to this caller."""
-        with_tasks = knows_tasks(ctx)
+        with_tasks, showing = knows_tasks(ctx), Showing(self._orchestrator, caller.tenant, ctx.protocol_version)
+        if params.name == READ_RESULT.name:
+            return await self._read_on(params, caller, showing)
         if params.name in STATUS_TOOLS and not with_tasks:
-            return await self._status(params, caller)
+            return await self._status(params, caller, showing)
         offered = await self._orchestrator.catalog.offered()
         name = NameMap(offered).to_catalog(params.name)
         spec = offered.get(name)
@@ -96,14 +100,30 @@ class ToolCaller:
         observed = Observed(ctx.session)
         try:
             async with observed.telling():
-                return await self._perform(spec, params.arguments or {}, caller, observed, with_tasks=with_tasks)
+                arguments = params.arguments or {}
+                return await self._perform(spec, arguments, caller, observed, showing=showing, with_tasks=with_tasks)
         except asyncio.CancelledError:
             if observed.call_id:
                 self._errands.run(self._cancel(observed.call_id))
             raise
 
+    async def _read_on(
+        self, params: types.CallToolRequestParams, caller: Caller, showing: Showing
+    ) -> types.CallToolResult:
+        """Read on in a large result of the caller's tenant: whatever tools they may call, it was theirs already."""
+        result = await self._orchestrator.call(READ_RESULT.name, params.arguments or {}, tenant=caller.tenant)
+        assert not isinstance(result, Submitted)  # noqa: S101  # no worker is asked, and nobody waits
+        return await showing.result(result, READ_RESULT)
+
     async def _perform(
-        self, spec: ToolSpec, arguments: dict[str, Any], caller: Caller, observed: Observed, *, with_tasks: bool
+        self,
+        spec: ToolSpec,
+        arguments: dict[str, Any],
+        caller: Caller,
+        observed: Observed,
+        *,
+        showing: Showing,
+        with_tasks: bool,
     ) -> types.CallToolResult | dict[str, Any]:
         give_up_at = time.monotonic() + self._wait_s
         result = await self._orchestrator.call(
@@ -117,14 +137,14 @@ class ToolCaller:
             on_event=observed.event,
         )
         if not isinstance(result, Submitted):
-            return tool_result(result, spec)
+            return await showing.result(result, spec)
         ticket = self._tickets.issue(result.handle, caller.tenant)
         if with_tasks:
             return created(ticket)
-        return await self._wait_for_result(ticket, spec, give_up_at, observed)
+        return await self._wait_for_result(ticket, spec, give_up_at, observed, showing)
 
     async def _wait_for_result(
-        self, ticket: Ticket, spec: ToolSpec, give_up_at: float, observed: Observed
+        self, ticket: Ticket, spec: ToolSpec, give_up_at: float, observed: Observed, showing: Showing
     ) -> types.CallToolResult:
         """Wait for the result of a call that has a handle. Returns that handle when the client can wait no longer."""
         while (left_s := give_up_at - time.monotonic()) > 0:
@@ -132,14 +152,16 @@ class ToolCaller:
                 ticket.handle, wait_s=min(left_s, LOOK_EVERY_S), tenant=ticket.tenant
             )
             if status.result is not None:
-                return tool_result(status.result, spec)
+                return await showing.result(status.result, spec)
             if status.progress is not None:
                 observed.progress(status.progress.fraction, status.progress.message)
         return still_running(spec.name, ticket.task_id)
 
     # --- the status tools ---------------------------------------------------------------------------------------
 
-    async def _status(self, params: types.CallToolRequestParams, caller: Caller) -> types.CallToolResult:
+    async def _status(
+        self, params: types.CallToolRequestParams, caller: Caller, showing: Showing
+    ) -> types.CallToolResult:
         of_result = params.name == TASK_RESULT
         try:
             asked = (HandleResultArguments if of_result else HandleArguments).model_validate(params.arguments or {})
@@ -151,7 +173,7 @@ class ToolCaller:
         except HandleNotFound as unknown:
             return types.CallToolResult(content=[types.TextContent(text=str(unknown))], is_error=True)
         if status.result is not None and of_result:
-            return tool_result(status.result, (await self._orchestrator.catalog.offered()).get(status.tool))
+            return await showing.result(status.result, (await self._orchestrator.catalog.offered()).get(status.tool))
         return text_result({**status.shown(), "task_id": ticket.task_id})
 
     async def _look_up(self, ticket: Ticket, asked: HandleArguments) -> Status:

@@ -4,6 +4,12 @@
 from .arguments.parsing import (
     Arguments as Arguments,
 )
+from .asking import (
+    Declined as Declined,
+    Form as Form,
+    ModelPrompt as ModelPrompt,
+    ask as ask,
+)
 from .calls import (
     Effect as Effect,
     Failed as Failed,

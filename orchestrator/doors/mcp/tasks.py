@@ -23,7 +23,7 @@ from pydantic.alias_generators import to_camel
 from toolfleet.errors import ToolfleetError
 from toolfleet.keys import RESULT_TTL_S
 from toolfleet.orchestrator.api import Orchestrator
-from toolfleet.orchestrator.doors.mcp.callers import CallerOf
+from toolfleet.orchestrator.doors.mcp.callers import Caller, CallerOf
 from toolfleet.orchestrator.doors.mcp.rpc_errors import protocol_errors
 from toolfleet.orchestrator.doors.mcp.tickets import Ticket, Tickets
 from toolfleet.orchestrator.doors.mcp.tool_listing import tool_result
@@ -70,6 +70,10 @@ class McpTask(BaseModel):
         """Return the JSON object of the protocol."""
         return self.model_dump(by_alias=True, exclude_none=True)
 
+    def told_on_stream(self) -> dict[str, Any]:
+        """Return what a notification says of it."""
+        return self.model_dump(by_alias=True, exclude_none=True, exclude={"result_type"})
+
 
 def knows_tasks(ctx: Context) -> bool:
     """Return whether this request's client declared the extension; an older revision has no way to carry a task."""
@@ -108,12 +112,20 @@ class Tasks:
         server.add_request_handler("tasks/update", UpdateParams, self._update)
         server.add_request_handler("tasks/cancel", TaskParams, self._cancel)
 
+    def ticket(self, task_id: str, caller: Caller) -> Ticket:
+        """Return what a caller's own task id says. Raises HandleNotFound for any other text."""
+        return self._tickets.read(task_id, caller.tenant)
+
+    async def stand(self, ticket: Ticket, *, wait_s: float = 0.0) -> McpTask:
+        """Return how a task stands, after waiting so long for its result. Raises HandleNotFound, StoreUnreachable."""
+        status = await self._orchestrator.task(ticket.handle, wait_s=wait_s, tenant=ticket.tenant)
+        specs = await self._orchestrator.catalog.offered()
+        return _told(ticket, status, specs.get(status.tool))
+
     async def _get(self, ctx: Context, params: TaskParams) -> dict[str, Any]:
         ticket = self._ticket(ctx, params)
         with protocol_errors():
-            status = await self._orchestrator.task(ticket.handle, tenant=ticket.tenant)
-            specs = await self._orchestrator.catalog.offered()
-        return _told(ticket, status, specs.get(status.tool)).on_wire()
+            return (await self.stand(ticket)).on_wire()
 
     async def _update(self, ctx: Context, params: UpdateParams) -> dict[str, Any]:
         await self._must_be_known(self._ticket(ctx, params))
@@ -142,7 +154,7 @@ class Tasks:
         if ctx.request is not None and decode_header_value(ctx.request.headers.get(MCP_NAME_HEADER)) != params.task_id:
             raise MCPError(HEADER_MISMATCH, f"{MCP_NAME_HEADER} header does not match the request body's 'taskId'")
         with protocol_errors():
-            return self._tickets.read(params.task_id, self._caller_of(ctx.request).tenant)
+            return self.ticket(params.task_id, self._caller_of(ctx.request))
 
 
 def status_word(status: Status) -> TaskStatus:

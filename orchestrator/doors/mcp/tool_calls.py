@@ -8,18 +8,32 @@ from __future__ import annotations
 import asyncio
 import time
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any, Final
 
 import mcp_types as types
+from mcp.server.mcpserver import require_client_extension
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from toolfleet.calls import Effect, Submitted
+from toolfleet.asking import ANSWERS, QUESTIONS
+from toolfleet.calls import Effect, Failed, Returned, Submitted
 from toolfleet.errors import ToolfleetError
+from toolfleet.logs import FactLog
 from toolfleet.orchestrator.api import Orchestrator
 from toolfleet.orchestrator.doors.mcp.callers import Caller
 from toolfleet.orchestrator.doors.mcp.progress_notifications import Observed
+from toolfleet.orchestrator.doors.mcp.rounds import (
+    APPROVAL,
+    Requests,
+    Round,
+    approval_request,
+    askable,
+    asked,
+    can_elicit,
+    requests_of,
+)
 from toolfleet.orchestrator.doors.mcp.rpc_errors import unknown_tool
-from toolfleet.orchestrator.doors.mcp.tasks import Context, created, knows_tasks
+from toolfleet.orchestrator.doors.mcp.tasks import EXTENSION, Context, created, knows_tasks
 from toolfleet.orchestrator.doors.mcp.tickets import Ticket, Tickets
 from toolfleet.orchestrator.doors.mcp.tool_listing import still_running, text_result, tool_result
 from toolfleet.orchestrator.errors import HandleNotFound
@@ -29,6 +43,8 @@ from toolfleet.orchestrator.status.handles import Status
 from toolfleet.orchestrator.tools.builtin import MAX_WAIT_MS, TASK_CANCEL, TASK_RESULT
 from toolfleet.supervision import Errands
 from toolfleet.tool import ToolSpec
+
+log = FactLog("toolfleet.mcp")
 
 LOOK_EVERY_S: Final = 1.0
 """How often a call that became slow is asked how far it is; its result is pushed."""
@@ -70,6 +86,10 @@ STATUS_TOOLS: Final = {
 """Offered to clients that know no tasks."""
 
 
+Answer = types.CallToolResult | types.InputRequiredResult | dict[str, Any]
+"""What a request is answered with: a result, questions to its client, or a task."""
+
+
 class ToolCaller:
     """Performs calls."""
 
@@ -79,9 +99,7 @@ class ToolCaller:
         self._errands = errands
         self._wait_s = orchestrator.settings.mcp_wait_s
 
-    async def call(
-        self, ctx: Context, params: types.CallToolRequestParams, caller: Caller
-    ) -> types.CallToolResult | dict[str, Any]:
+    async def call(self, ctx: Context, params: types.CallToolRequestParams, caller: Caller) -> Answer:
         """Perform the call of one request. Raises MCPError for a tool that is not offered to this caller."""
         with_tasks = knows_tasks(ctx)
         if params.name in STATUS_TOOLS and not with_tasks:
@@ -93,10 +111,45 @@ class ToolCaller:
             raise unknown_tool(params.name)
         if spec.requires_approval and not caller.may_approve:
             return tool_result(denied(spec.name, "it needs approval, which its caller may not give"), spec)
-        observed = Observed(ctx.session)
+        if self._wait_s == 0 and spec.long_running and not with_tasks:
+            require_client_extension(ctx, EXTENSION)
+        round_ = Round.of(params)
+        while True:
+            requests, result = await self._go_on(ctx, spec, params.arguments or {}, caller, round_)
+            if result is not None:
+                return result
+            following = await asked(ctx, round_, requests)
+            if not isinstance(following, Round):
+                return following
+            round_ = following
+
+    async def _go_on(
+        self, ctx: Context, spec: ToolSpec, arguments: dict[str, Any], caller: Caller, round_: Round
+    ) -> tuple[Requests, Answer | None]:
+        """Take the call as far as it goes with what is settled: to its result, or to what has to be asked first."""
+        if spec.requires_approval and not round_.is_approved and can_elicit(ctx):
+            if APPROVAL not in round_.given:
+                return {APPROVAL: approval_request(spec, arguments)}, None
+            if (said := round_.given[APPROVAL].get("action")) != "accept":
+                return {}, tool_result(denied(spec.name, f"its user was asked, and said {said}"), spec)
+            log.info("mcp_call_approved", tool=spec.name, tenant=caller.tenant, subject=caller.subject)
+            round_ = round_.approved()
+        performed = await self._observed(ctx, spec, arguments, caller, round_)
+        questions = performed.attributes.get(QUESTIONS) if isinstance(performed, Returned) else None
+        if questions is None:
+            return {}, tool_result(performed, spec) if isinstance(performed, Returned | Failed) else performed
+        return askable(ctx, requests_of(questions)), None
+
+    async def _observed(
+        self, ctx: Context, spec: ToolSpec, arguments: dict[str, Any], caller: Caller, round_: Round
+    ) -> Returned | Failed | Answer:
+        """Perform the call, and tell its client of it meanwhile."""
+        observed = Observed(ctx, spec.name)
+        context = {**caller.context, ANSWERS: dict(round_.answers)} if round_.answers else caller.context
         try:
             async with observed.telling():
-                return await self._perform(spec, params.arguments or {}, caller, observed, with_tasks=with_tasks)
+                asking = replace(caller, context=context)
+                return await self._perform(spec, arguments, asking, observed, with_tasks=knows_tasks(ctx))
         except asyncio.CancelledError:
             if observed.call_id:
                 self._errands.run(self._cancel(observed.call_id))
@@ -104,7 +157,7 @@ class ToolCaller:
 
     async def _perform(
         self, spec: ToolSpec, arguments: dict[str, Any], caller: Caller, observed: Observed, *, with_tasks: bool
-    ) -> types.CallToolResult | dict[str, Any]:
+    ) -> Returned | Failed | Answer:
         give_up_at = time.monotonic() + self._wait_s
         result = await self._orchestrator.call(
             spec.name,
@@ -117,7 +170,7 @@ class ToolCaller:
             on_event=observed.event,
         )
         if not isinstance(result, Submitted):
-            return tool_result(result, spec)
+            return result
         ticket = self._tickets.issue(result.handle, caller.tenant)
         if with_tasks:
             return created(ticket)
@@ -125,14 +178,14 @@ class ToolCaller:
 
     async def _wait_for_result(
         self, ticket: Ticket, spec: ToolSpec, give_up_at: float, observed: Observed
-    ) -> types.CallToolResult:
+    ) -> Returned | Failed | Answer:
         """Wait for the result of a call that has a handle. Returns that handle when the client can wait no longer."""
         while (left_s := give_up_at - time.monotonic()) > 0:
             status = await self._orchestrator.task(
                 ticket.handle, wait_s=min(left_s, LOOK_EVERY_S), tenant=ticket.tenant
             )
             if status.result is not None:
-                return tool_result(status.result, spec)
+                return status.result
             if status.progress is not None:
                 observed.progress(status.progress.fraction, status.progress.message)
         return still_running(spec.name, ticket.task_id)

@@ -93,7 +93,7 @@ async def test_logging_tool() -> str:
     return "done"
 
 
-def _schema_tool(arguments: dict, _context: Context) -> str:
+async def _schema_tool(arguments: dict, _context: Context) -> str:
     return str(arguments)
 
 

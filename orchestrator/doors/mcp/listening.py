@@ -7,7 +7,7 @@ goes beyond a stream's share. Nothing is told again: whoever was cut off listens
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any, Final
 
@@ -16,6 +16,7 @@ from mcp.server import Server
 from mcp.server.connection import Connection
 from mcp.server.subscriptions import SUBSCRIPTION_ID_META_KEY, ResourceUpdated, ToolsListChanged
 from mcp.shared.exceptions import MCPError
+from mcp.shared.inbound import x_mcp_header_map
 from mcp.shared.subscriptions import event_to_notification
 from mcp_types import INTERNAL_ERROR, INVALID_PARAMS
 
@@ -28,8 +29,10 @@ from toolfleet.orchestrator.doors.mcp.resources import Resources, not_found
 from toolfleet.orchestrator.doors.mcp.rpc_errors import protocol_errors
 from toolfleet.orchestrator.doors.mcp.task_news import TaskNews
 from toolfleet.orchestrator.errors import RunNotFound
+from toolfleet.orchestrator.models.names import legal_name
 from toolfleet.orchestrator.run.value import Run
 from toolfleet.supervision import run_errand, stop
+from toolfleet.tool import ToolSpec
 
 log = FactLog("toolfleet.mcp")
 
@@ -65,6 +68,8 @@ class Listening:
         self._task_news = task_news
         self._streams: set[_Stream] = set()
         self._connections: set[Connection] = set()
+        self.headed_schemas: dict[str, Mapping[str, Any]] = {}
+        """The schemas of tools that have arguments sent in headers too, as the catalog was seen last."""
 
     def serve_on(self, server: Server[None]) -> None:
         """Answer the methods, and take note of sessions."""
@@ -183,10 +188,18 @@ class Listening:
             except StoreUnreachable as error:
                 log.warning("catalog_unreadable", error=str(error))
             else:
+                if offered != told:
+                    self._look_for_headers(offered.values())
                 if told is not None and offered != told:
                     await self._tell_tools()
                 told = offered
             await asyncio.sleep(LOOK_EVERY_S)
+
+    def _look_for_headers(self, specs: Iterable[ToolSpec]) -> None:
+        self.headed_schemas.clear()
+        for spec in specs:
+            if x_mcp_header_map(spec.input_schema):
+                self.headed_schemas[legal_name(spec.name)] = spec.input_schema
 
     async def _tell_tools(self) -> None:
         for stream in list(self._streams):

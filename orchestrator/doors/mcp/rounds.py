@@ -56,21 +56,22 @@ class Round:
 
     @classmethod
     def of(cls, params: types.CallToolRequestParams) -> Round:
-        """Read what a client sent back. What it was not asked, or did not give back with our state, is not looked at.
+        """Read what a client sent back: the answers to what it was asked.
 
-        The state itself has been unsealed, and belongs to this tool, these arguments and this caller.
+        Our state was unsealed already, and belongs to this tool, these arguments and this caller. Without it a client
+        may answer its tool's questions all the same, they are its own words; but it was asked for no approval.
         """
+        given = {key: _dumped(value) for key, value in (params.input_responses or {}).items()}
         if params.request_state is None:
-            return cls()
+            given.pop(APPROVAL, None)
+            return cls().answered(given) if given else cls()
         try:
             state = orjson.loads(params.request_state)
             known = cls(bool(state["approved"]), state["answers"], number=int(state["round"]))
             asked = state["asked"]
         except (orjson.JSONDecodeError, KeyError, TypeError, ValueError):  # of a version with other rounds
             raise MCPError(INVALID_PARAMS, "this requestState is of another version: call anew") from None
-        responses = params.input_responses or {}
-        dumped = {key: _dumped(value) for key, value in responses.items() if key in asked}
-        return known.answered(dumped)
+        return known.answered({key: value for key, value in given.items() if key in asked})
 
     def answered(self, given: Mapping[str, Any]) -> Round:
         """Return the next round, with these answers to what was asked."""

@@ -101,8 +101,8 @@ def fleet_server(
         version=version("toolfleet"),
         instructions=INSTRUCTIONS,
         lifespan=living,
-        # No parameter of ours travels in a header, so the catalog need not be read before each call.
-        get_tool_input_schema=lambda _name: None,
+        # So that the catalog need not be read before each call.
+        get_tool_input_schema=listening.headed_schemas.get,
         on_list_tools=list_tools,
         on_call_tool=call_tool,
     )

@@ -12,6 +12,7 @@ from urllib.parse import quote
 import mcp_types as types
 import orjson
 
+from toolfleet.asking import QUESTIONS
 from toolfleet.calls import Effect, Failed, MediaPart, Returned
 from toolfleet.media import essence_of
 from toolfleet.orchestrator.models.names import legal_name
@@ -59,7 +60,9 @@ def tool_result(result: Returned | Failed, spec: ToolSpec | None) -> types.CallT
             content=[_text(result.message)], is_error=True, _meta={KIND_META: result.kind.value}
         )
     if spec is not None and not is_typed(spec):
-        return types.CallToolResult(content=[_text(result.content), *map(_block, _sent_along(result))])
+        return types.CallToolResult(
+            content=[_text(result.content), *map(_block, _sent_along(result))], is_error=QUESTIONS in result.attributes
+        )
     structured = _object(result.content)
     return types.CallToolResult(
         content=[_text(result.content)],

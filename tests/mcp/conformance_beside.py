@@ -2,6 +2,7 @@
 
 import base64
 
+from conformance_tools import PNG
 from mcp.server.mcpserver import Context, MCPServer
 from mcp.server.mcpserver.prompts.base import UserMessage
 from mcp_types import (
@@ -13,8 +14,6 @@ from mcp_types import (
     InputRequiredResult,
     TextResourceContents,
 )
-
-from conformance_tools import PNG
 
 server = MCPServer("conformance")
 

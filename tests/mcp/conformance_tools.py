@@ -28,7 +28,7 @@ WAV = base64.b64decode("UklGRiQAAABXQVZFZm10IBAAAAABAAEAQB8AAEAfAAABAAgAZGF0YQAA
 NAME = {"name": {"type": "string"}}
 
 
-# --- results -----------------------------------------------------------------------------------------------------------
+# --- results ------------------------------------------------------------------------------------------------------
 
 
 @tool(read_only=True)
@@ -136,7 +136,7 @@ async def test_headers(region: Annotated[str, Field(json_schema_extra={"x-mcp-he
     return f"served in {region}"
 
 
-# --- questions ---------------------------------------------------------------------------------------------------------
+# --- questions ----------------------------------------------------------------------------------------------------
 
 
 @tool(read_only=True)
@@ -163,7 +163,9 @@ async def test_elicitation_sep1034_defaults() -> str:
 async def test_elicitation_sep1330_enums() -> str:
     """Ask with choices."""
     options = ["option1", "option2", "option3"]
-    titled = [{"const": f"value{n}", "title": f"{word} Option"} for n, word in enumerate(("First", "Second", "Third"), 1)]
+    titled = [
+        {"const": f"value{n}", "title": f"{word} Option"} for n, word in enumerate(("First", "Second", "Third"), 1)
+    ]
     fields = {
         "untitledSingle": {"type": "string", "enum": options},
         "titledSingle": {"type": "string", "oneOf": titled},
@@ -225,9 +227,7 @@ async def test_input_required_result_tampered_state() -> str:
 @tool(read_only=True)
 async def test_input_required_result_multiple_inputs() -> str:
     """Ask the user and the client's model."""
-    said = ask(
-        user_name=Form("What is your name?", NAME), greeting=ModelPrompt("Generate a greeting", max_tokens=50)
-    )
+    said = ask(user_name=Form("What is your name?", NAME), greeting=ModelPrompt("Generate a greeting", max_tokens=50))
     return f"{said['greeting']} {said['user_name']['name']}"
 
 
@@ -246,7 +246,7 @@ async def test_input_required_result_capabilities() -> str:
     return str(said)
 
 
-# --- tasks -------------------------------------------------------------------------------------------------------------
+# --- tasks --------------------------------------------------------------------------------------------------------
 
 
 @tool(read_only=True)

@@ -14,8 +14,8 @@ from mcp.server.connection import Connection, allowed_log_levels
 from mcp.server.context import ServerRequestContext
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
-from toolfleet.calls import Failed
-from toolfleet.orchestrator.run.updates import CallEnded, CallProgressed, CallStarted, CallSubmitted, RunUpdate
+from toolfleet.calls import Failed, Returned
+from toolfleet.orchestrator.run.updates import CallProgressed, CallStarted, CallSubmitted, RunUpdate
 
 Context = ServerRequestContext[Any, Any]
 
@@ -66,13 +66,15 @@ def message_of(event: RunUpdate) -> LogMessage | None:
             return progress_message(event.tool, event.call_id, event.fraction, event.message)
         case CallSubmitted():
             return LogMessage("notice", event.tool, {"message": "goes on by itself", "call_id": event.call_id})
-        case CallEnded(result=Failed() as failed):
-            data = {"message": failed.message, "kind": failed.kind.value, "call_id": event.call_id}
-            return LogMessage("warning", event.tool, data)
-        case CallEnded():
-            return LogMessage("debug", event.tool, {"message": "returned", "call_id": event.call_id})
         case _:
             return None
+
+
+def end_message(tool: str, call_id: str, result: Returned | Failed) -> LogMessage:
+    """Return what is told of a call's end: a failure as a warning."""
+    if isinstance(result, Failed):
+        return LogMessage("warning", tool, {"message": result.message, "kind": result.kind.value, "call_id": call_id})
+    return LogMessage("debug", tool, {"message": "returned", "call_id": call_id})
 
 
 def progress_message(tool: str, call_id: str, fraction: float, message: str) -> LogMessage:

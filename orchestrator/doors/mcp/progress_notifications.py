@@ -13,9 +13,11 @@ from typing import Final
 
 import anyio
 
+from toolfleet.calls import Failed, Returned
 from toolfleet.orchestrator.doors.mcp.log_messages import (
     Context,
     LogMessage,
+    end_message,
     message_of,
     progress_message,
     wanted_levels,
@@ -54,6 +56,10 @@ class Observed:
         """Take note of how far the call has come, where somebody had to ask."""
         if self._come(fraction, message):
             self._say(progress_message(self._tool, self.call_id, fraction, message))
+
+    def ended(self, result: Returned | Failed) -> None:
+        """Take note of how the call has ended."""
+        self._say(end_message(self._tool, self.call_id, result))
 
     def _come(self, fraction: float, message: str) -> bool:
         """Return whether this is news. The protocol wants numbers that grow, so others are ignored."""

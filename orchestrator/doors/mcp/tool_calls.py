@@ -149,7 +149,10 @@ class ToolCaller:
         try:
             async with observed.telling():
                 asking = replace(caller, context=context)
-                return await self._perform(spec, arguments, asking, observed, with_tasks=knows_tasks(ctx))
+                result = await self._perform(spec, arguments, asking, observed, with_tasks=knows_tasks(ctx))
+                if isinstance(result, Returned | Failed):
+                    observed.ended(result)
+                return result
         except asyncio.CancelledError:
             if observed.call_id:
                 self._errands.run(self._cancel(observed.call_id))

@@ -1,4 +1,4 @@
-"""Log messages to clients that want them, news of tasks to clients that listen, and what is declared beside the tools."""
+"""Log messages to those who want them, news of tasks to those who listen, and what is declared beside the tools."""
 
 import asyncio
 import json

@@ -8,10 +8,12 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Sequence
 from typing import Any, Unpack
 
+from toolfleet.artifacts import Artifact, OfTenant
 from toolfleet.calls import Failed, Returned, Submitted
 from toolfleet.messages import AssistantMessage, Message, ToolMessage
 from toolfleet.misspelt import exact
 from toolfleet.orchestrator.calls.answers import OnUnknownTool
+from toolfleet.orchestrator.calls.kept_media import MAX_SHOWN_BYTES, Result, with_media
 from toolfleet.orchestrator.fleet_connection import FleetConnection
 from toolfleet.orchestrator.models.protocol import ChatModel
 from toolfleet.orchestrator.options import BatchOptions, RunOptions
@@ -246,6 +248,27 @@ class Orchestrator(FleetConnection):
     async def cancel_task(self, handle: str, *, tenant: str | None = None) -> Status:
         """Cancel a handle's call, queued, running or elsewhere, and return how it ended. Raises HandleNotFound."""
         return await self._services.direct_calls.cancel(handle, tenant=tenant)
+
+    # --- what is too large for a result -------------------------------------------------------------------------
+
+    @exact()
+    async def artifact(self, artifact: str, *, tenant: str = "") -> Artifact:
+        """Return what was too large for a result of this tenant, by the id that `artifact` of it or of its media names.
+
+        What it is stands there; `await read(offset, size)` and `async for piece in stream(offset, size)` give its
+        bytes. It is kept for `keep_artifact_s` after it was last looked at, and no longer than its run. Raises
+        ArtifactNotFound, also for what only other tenants were given, StoreUnreachable.
+        """
+        return await self._services.artifacts.find(artifact, OfTenant(tenant))
+
+    @exact()
+    async def with_media(self, result: Result, *, tenant: str = "", max_bytes: int = MAX_SHOWN_BYTES) -> Result:
+        """Return a result, or a ToolMessage, with those of its media put back that are kept as artifacts.
+
+        They are in `media` in the order of the tool, as far as all of them fit into `max_bytes`. Raises
+        StoreUnreachable.
+        """
+        return await with_media(self._services.artifacts, result, OfTenant(tenant), max_bytes)
 
     # --- bring your own loop ------------------------------------------------------------------------------------
 

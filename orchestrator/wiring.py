@@ -98,6 +98,7 @@ class Services:
     direct_calls: DirectCalls
     direct_batches: DirectBatches
     direct_cancel: DirectCancel
+    artifacts: Artifacts
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,6 +181,7 @@ async def open_services(
         ),
         direct_batches=DirectBatches(base.catalog, parts.calls, config.interceptors),
         direct_cancel=DirectCancel(settings, overview, parts.canceller, parts.store),
+        artifacts=parts.artifacts,
     )
 
 
@@ -205,11 +207,11 @@ def _build_parts(stack: AsyncExitStack, base: _Connected) -> _Parts:
     stack.push_async_callback(dispatcher.aclose)
     handles, artifacts = Handles(shared, settings, seal, gatherer), Artifacts(shared, settings)
     canceller = Canceller(shared, settings, seal, app)
-    built_in = BuiltIn(handles, canceller, artifacts)
+    built_in = BuiltIn(handles, canceller)
     calls = CallServices(
         placement=Placement(config.agents, settings.argument_limits, config.needs_approval),
         terms=CallTerms(settings, base.orchestrator_id, config.agents),
-        answers=CallAnswers(built_in, settings.argument_limits, config.on_unknown_tool),
+        answers=CallAnswers(built_in, artifacts, settings.argument_limits, config.on_unknown_tool),
         dispatcher=dispatcher,
         gatherer=gatherer,
         vault=Vault(shared, settings, seal),

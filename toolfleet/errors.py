@@ -68,7 +68,7 @@ class ToolModuleError(CallerError):
 
 
 class ArtifactNotFound(CallerError):
-    """The run was never given an artifact with this id, or the artifact is kept no longer."""
+    """Whoever asks was never given an artifact with this id, or the artifact is kept no longer."""
 
 
 class InvalidMedia(CallerError):

@@ -13,7 +13,7 @@ import redis
 import redis.asyncio
 import stamina
 
-from toolfleet.artifacts import Artifacts
+from toolfleet.artifacts import TEXT, Artifacts
 from toolfleet.calls import Failed, MediaPart, Returned, Submitted, ToolCall
 from toolfleet.logs import FactLog
 from toolfleet.paging import preview
@@ -55,7 +55,7 @@ class Fitting:
             result = result.model_copy(update={"media": tuple(media)})
         if not is_larger(result, self._max_result_bytes):
             return result
-        artifact = await self._keep(result.content.encode(), call)
+        artifact = await self._keep(result.content.encode(), call, TEXT)
         if artifact is None:
             return cut(result, self._max_result_bytes)
         shown = preview(result.content, artifact, self._max_result_bytes)
@@ -69,14 +69,14 @@ class Fitting:
             data = base64.b64decode(part.data, validate=True)
         except binascii.Error:
             data = b""  # a tool's own work; there is nothing to keep
-        artifact = await self._keep(data, call, part.media_type) if data else None
+        artifact = await self._keep(data, call, part.media_type, part.name) if data else None
         return part.model_copy(update={"data": "", "artifact": artifact})
 
-    async def _keep(self, data: bytes, call: ToolCall, media_type: str | None = None) -> str | None:
-        named = {} if media_type is None else {"media_type": media_type}
-
+    async def _keep(self, data: bytes, call: ToolCall, media_type: str, name: str = "") -> str | None:
         async def keep() -> str | None:
-            return await self._artifacts.keep(data, run_id=call.run_id, **named)
+            return await self._artifacts.keep(
+                data, run_id=call.run_id, tenant=call.tenant, media_type=media_type, name=name
+            )
 
         try:
             return await _TRIES(keep)

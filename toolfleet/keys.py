@@ -102,13 +102,21 @@ class Keys:
         """String: a mark that a call must not start."""
         return f"{self.namespace}:cancelled:{call_id}"
 
-    def artifact(self, digest: str) -> str:
+    def artifact(self, tenant: str, digest: str) -> str:
         """String: what was too large for a result, by its SHA-256, until nobody has looked at it for a while."""
-        return f"{self.namespace}:artifact:{digest}"
+        return f"{self.namespace}:artifact:{tenant}:{digest}"
 
     def artifact_grant(self, run_id: str, digest: str) -> str:
-        """String: that a run may read an artifact, and what it is; as long as that."""
+        """String: that a run may read an artifact, whose it is, and what it is; as long as that."""
         return f"{self.namespace}:artifact-grant:{run_id}:{digest}"
+
+    def artifact_runs(self, tenant: str, digest: str) -> str:
+        """Sorted set: the runs of a tenant that were given an artifact, scored by when that ends; as long as that."""
+        return f"{self.namespace}:artifact-runs:{tenant}:{digest}"
+
+    def artifacts_of(self, run_id: str) -> str:
+        """Set: the artifacts that a run was given, to be forgotten with it; as long as they are kept."""
+        return f"{self.namespace}:artifacts-of:{run_id}"
 
     def cached(self, digest: str) -> str:
         """String: the result of a read-only call that an interceptor gives again, for as long as that says."""

@@ -10,12 +10,31 @@ from typing import Final
 from toolfleet.calls import MediaPart
 from toolfleet.errors import InvalidMedia
 
+_TEXTS: Final = frozenset({"application/json", "application/xml", "application/yaml", "application/javascript"})
+
+_WORD: Final = r"[A-Za-z0-9!#$%&'*+.^_`|~-]+"
+_QUOTED: Final = r'"(?:[^"\\\x00-\x1f\x7f-\U0010ffff]|\\[\x20-\x7e])*"'
+
+_WHOLE_TYPE: Final = re.compile(rf"{_WORD}/{_WORD}(?:[ \t]*;[ \t]*{_WORD}=(?:{_WORD}|{_QUOTED}))*", re.ASCII)
+"""RFC 9110, 8.3.1, with parameters."""
+
 _TYPE: Final = re.compile(r"[a-z]+/[a-z0-9][a-z0-9.+-]*")
 
 
 def essence_of(media_type: str) -> str:
     """What can be compared of a media type: without parameters and in small letters (RFC 9110, 8.3.1)."""
     return media_type.partition(";")[0].strip().lower()
+
+
+def sendable_type(media_type: str) -> str:
+    """Return what can stand in a header: a tool may have written anything. What is no media type is just bytes."""
+    return media_type if _WHOLE_TYPE.fullmatch(media_type) else "application/octet-stream"
+
+
+def is_text(media_type: str) -> bool:
+    """Return whether it says that it is a text, which may be read as it is: HTML, JSON, XML and SVG are."""
+    essence = essence_of(media_type)
+    return essence.startswith("text/") or essence in _TEXTS or essence.endswith(("+json", "+xml"))
 
 
 @dataclass(frozen=True, slots=True)

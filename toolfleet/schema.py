@@ -14,6 +14,7 @@ from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 
 from toolfleet.calls import Failed, Returned, Submitted
 from toolfleet.errors import InvalidTool
+from toolfleet.media import Media
 
 
 class ArgumentsSchema(GenerateJsonSchema):
@@ -59,7 +60,7 @@ def input_schema(model: type[BaseModel]) -> dict[str, Any]:
 
 def output_schema(returns: Any) -> dict[str, Any] | None:
     """Return the schema of what a tool returns; None where nothing definite is declared."""
-    if returns in (Any, None, type(None), object) or _is_result(returns):
+    if returns in (Any, None, type(None), object) or _is_result(returns) or _holds_media(returns):
         return None
     try:
         return TypeAdapter(returns).json_schema(mode="serialization", schema_generator=ArgumentsSchema)
@@ -72,3 +73,8 @@ def _is_result(returns: Any) -> bool:
     if get_origin(returns) in (Union, types.UnionType, Annotated):
         return any(_is_result(part) for part in get_args(returns))
     return returns in (Returned, Failed, Submitted)
+
+
+def _holds_media(returns: Any) -> bool:
+    """Return whether media may be among what a tool returns: they travel beside a text, which has no schema."""
+    return returns is Media or any(map(_holds_media, get_args(returns)))

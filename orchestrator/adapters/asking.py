@@ -6,16 +6,22 @@ Knows no framework. Each call goes through `Orchestrator.execute`, so no call is
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final, Literal
 
-from toolfleet.calls import Failed, FailureKind
+from toolfleet.calls import Failed, FailureKind, MediaPart
 from toolfleet.errors import ToolfleetError
+from toolfleet.media import essence_of
 from toolfleet.messages import AssistantMessage, RequestedCall, ToolMessage
 from toolfleet.orchestrator.api import Orchestrator
+from toolfleet.orchestrator.models.sight import is_image
 from toolfleet.orchestrator.run.updates import CallEnded, CallStarted, RunUpdate
+from toolfleet.read_result import READ_RESULT
+from toolfleet.tool import ToolSpec
+
+PDF: Final = "application/pdf"
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,8 +32,19 @@ class FrameworkCalls:
     context: Mapping[str, Any] = field(default_factory=dict)
     timeout_s: float | None = None
 
+    async def specs(self, names: Sequence[str] | None) -> dict[str, ToolSpec]:
+        """What an agent is offered: the named tools, or all that are served now, and `read_result` to read on with.
+
+        Raises UnknownTool, StoreUnreachable.
+        """
+        served = None if names is None else [name for name in names if name != READ_RESULT.name]
+        specs = await self.orchestrator.catalog.choose(served)
+        if names is None or READ_RESULT.name in names:
+            return {**specs, READ_RESULT.name: READ_RESULT}
+        return specs
+
     async def answers(self, message: AssistantMessage, *, approved: Collection[str] = ()) -> list[ToolMessage]:
-        """One answer for each call, in order. See Orchestrator.execute for what it raises."""
+        """One answer for each call, in order, with its media at hand. See Orchestrator.execute for what it raises."""
         answers, _ = await self._made(message, approved)
         return answers
 
@@ -61,7 +78,7 @@ class FrameworkCalls:
         except asyncio.CancelledError:
             await asyncio.shield(self._cancelled(under_way))
             raise
-        return answers, kinds
+        return [await self.orchestrator.with_media(answer) for answer in answers], kinds
 
     async def _cancelled(self, call_ids: Collection[str]) -> None:
         await asyncio.gather(*(self._cancel(call_id) for call_id in call_ids))
@@ -69,3 +86,18 @@ class FrameworkCalls:
     async def _cancel(self, call_id: str) -> None:
         with suppress(ToolfleetError):  # it has ended meanwhile, or its deadline ends it
             await self.orchestrator.cancel_call(call_id)
+
+
+def shown_as(part: MediaPart) -> Literal["image", "file", "audio"] | None:
+    """Return as what a model may be shown a part that is at hand; None: its text says what it is.
+
+    What one provider takes and another refuses would end a conversation that only quotes it.
+    """
+    if not part.data:
+        return None
+    if is_image(part):
+        return "image"
+    essence = essence_of(part.media_type)
+    if essence.startswith("audio/"):
+        return "audio"
+    return "file" if essence == PDF else None

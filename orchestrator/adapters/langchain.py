@@ -8,22 +8,30 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
-from typing import Any, TypeVar, cast
+from typing import Any, Final, Literal, TypeVar, cast
 
 from langchain_core.messages import AIMessage, AnyMessage, ToolMessage as LangChainToolMessage
 from langchain_core.runnables import Runnable, RunnableConfig
 from langchain_core.tools import BaseTool, ToolException
 from pydantic import PrivateAttr
 
+from toolfleet.calls import MediaPart
+from toolfleet.media import essence_of
 from toolfleet.messages import AssistantMessage, RequestedCall, ToolMessage
 from toolfleet.misspelt import exact
-from toolfleet.orchestrator.adapters.asking import FrameworkCalls
+from toolfleet.orchestrator.adapters.asking import FrameworkCalls, shown_as
 from toolfleet.orchestrator.api import Orchestrator
 from toolfleet.orchestrator.errors import NotHere
 from toolfleet.orchestrator.models.names import NameMap, legal_name
 from toolfleet.tool import ToolSpec
 
 T = TypeVar("T")
+
+Content = str | list[str | dict[str, Any]]
+"""What a message of LangChain may say."""
+
+_BLOCKS: Final = frozenset({"image", "file"})
+"""What its messages of tools may hold beside text; of others LangChain makes a text of their JSON."""
 
 Approve = Callable[[AIMessage], Collection[str]]
 """Which calls of a message (their ids) may run though their tools require approval."""
@@ -37,20 +45,21 @@ async def fleet_tools(
     context: Mapping[str, Any] | None = None,
     timeout_s: float | None = None,
 ) -> list[BaseTool]:
-    """The named tools, or all that live workers serve now, for `model.bind_tools` or any agent of LangChain.
+    """The named tools, or all that live workers serve now and `read_result`, for `model.bind_tools` or any agent.
 
     They are awaited on the orchestrator's loop, or called from other threads. Tools that require approval are denied:
     ask in your graph, and let FleetToolNode run them. Raises UnknownTool, StoreUnreachable.
     """
     asking = FrameworkCalls(orchestrator, context or {}, timeout_s)
     loop = asyncio.get_running_loop()
-    return [FleetTool.of(spec, asking, loop) for spec in (await orchestrator.catalog.choose(names)).values()]
+    return [FleetTool.of(spec, asking, loop) for spec in (await asking.specs(names)).values()]
 
 
 class FleetTool(BaseTool):
     """One tool of the fleet. Its arguments go as they are: the worker that knows the tool checks them."""
 
     handle_tool_error: bool = True
+    response_format: Literal["content", "content_and_artifact"] = "content_and_artifact"
     _asking: FrameworkCalls = PrivateAttr()
     _loop: asyncio.AbstractEventLoop = PrivateAttr()
     _spec: ToolSpec = PrivateAttr()
@@ -69,14 +78,17 @@ class FleetTool(BaseTool):
         made._spec, made._asking, made._loop = spec, asking, loop
         return made
 
-    async def _arun(self, /, **arguments: Any) -> str:
-        """The tool's content. Raises ToolException, which becomes a message with status "error"."""
+    async def _arun(self, /, **arguments: Any) -> tuple[Content, list[dict[str, Any]] | None]:
+        """The tool's content, and its media for the application.
+
+        Raises ToolException, which becomes a message with status "error".
+        """
         answer, _ = await self._asking.answer(self._spec.name, json.dumps(arguments))
         if answer.is_error:
             raise ToolException(answer.content)
-        return answer.content
+        return _content(answer), _artifact(answer)
 
-    def _run(self, /, **arguments: Any) -> str:
+    def _run(self, /, **arguments: Any) -> tuple[Content, list[dict[str, Any]] | None]:
         """The same for another thread than the loop's."""
         return _from_thread(self._loop, self._arun(**arguments))
 
@@ -148,11 +160,30 @@ def _requests(message: AIMessage) -> list[RequestedCall]:
 
 def _answer(answer: ToolMessage) -> LangChainToolMessage:
     return LangChainToolMessage(
-        content=answer.content,
+        content=_content(answer),
+        artifact=_artifact(answer),
         name=legal_name(answer.name),
         tool_call_id=answer.tool_call_id,
         status="error" if answer.is_error else "success",
     )
+
+
+def _content(answer: ToolMessage) -> Content:
+    """What a model reads and sees: text, and LangChain's standard blocks of what all providers take."""
+    blocks = [_block(part) for part in answer.media if shown_as(part) in _BLOCKS]
+    return [{"type": "text", "text": answer.content}, *blocks] if blocks else answer.content
+
+
+def _block(part: MediaPart) -> dict[str, Any]:
+    block = {"type": shown_as(part), "base64": part.data, "mime_type": essence_of(part.media_type)}
+    return {**block, "extras": {"filename": part.name or "document.pdf"}} if block["type"] == "file" else block
+
+
+def _artifact(answer: ToolMessage) -> list[dict[str, Any]] | None:
+    """What the application gets of the media: what they are, and the data of those that are no content."""
+    return [
+        part.model_dump(mode="json", exclude={"data"} if shown_as(part) in _BLOCKS else None) for part in answer.media
+    ] or None
 
 
 def _field(state: Any, key: str) -> Any:

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import base64
 import json
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from pydantic_ai import ApprovalRequired, ModelRetry, RunContext, ToolDefinition
+from pydantic_ai import ApprovalRequired, BinaryContent, ModelRetry, RunContext, ToolDefinition, ToolReturn
 from pydantic_ai.exceptions import ToolFailed
 from pydantic_ai.toolsets import AbstractToolset, ToolsetTool
 from pydantic_core import SchemaValidator, core_schema
 
-from toolfleet.calls import Effect, FailureKind
+from toolfleet.calls import Effect, FailureKind, MediaPart
+from toolfleet.media import essence_of
 from toolfleet.misspelt import exact
-from toolfleet.orchestrator.adapters.asking import FrameworkCalls
+from toolfleet.orchestrator.adapters.asking import FrameworkCalls, shown_as
 from toolfleet.orchestrator.api import Orchestrator
 from toolfleet.orchestrator.models.names import NameMap, legal_name
 from toolfleet.tool import ToolSpec
@@ -24,8 +26,9 @@ _ANY_OBJECT: Final = SchemaValidator(core_schema.dict_schema(core_schema.str_sch
 
 @exact()
 class FleetToolset(AbstractToolset[Any]):
-    """The named tools, or all that live workers serve at each step: `Agent(toolsets=[FleetToolset(orchestrator)])`.
+    """The named tools, or all that live workers serve at each step and `read_result`.
 
+    `Agent(toolsets=[FleetToolset(orchestrator)])` has them.
     Wrong arguments are tried again, up to `max_retries` in a row; any other failure is told to the model as one. Calls
     of tools that require approval are deferred until they are approved, as pydantic-ai has it.
     """
@@ -53,13 +56,13 @@ class FleetToolset(AbstractToolset[Any]):
     async def get_tools(self, ctx: RunContext[Any]) -> dict[str, ToolsetTool[Any]]:
         """What can be called now. Raises UnknownTool, StoreUnreachable."""
         del ctx
-        specs = await self._asking.orchestrator.catalog.choose(self._names)
+        specs = await self._asking.specs(self._names)
         return {legal_name(spec.name): self._tool(spec) for spec in specs.values()}
 
     async def call_tool(
         self, name: str, tool_args: dict[str, Any], ctx: RunContext[Any], tool: ToolsetTool[Any]
-    ) -> str:
-        """The tool's content. Raises ModelRetry, ToolFailed and ApprovalRequired, for pydantic-ai."""
+    ) -> str | ToolReturn[Any]:
+        """The tool's content, with its media. Raises ModelRetry, ToolFailed and ApprovalRequired, for pydantic-ai."""
         if (tool.tool_def.metadata or {})["requires_approval"] and not ctx.tool_call_approved:
             raise ApprovalRequired
         known = NameMap(await self._asking.orchestrator.catalog.offered())
@@ -68,7 +71,11 @@ class FleetToolset(AbstractToolset[Any]):
             raise ModelRetry(answer.content)
         if answer.is_error:
             raise ToolFailed(answer.content)
-        return answer.content
+        shown = [_binary(part) for part in answer.media if shown_as(part)]
+        metadata = [part.model_dump(mode="json") for part in answer.media if not shown_as(part)]
+        if not answer.media:
+            return answer.content
+        return ToolReturn([answer.content, *shown] if shown else answer.content, metadata=metadata or None)
 
     def _tool(self, spec: ToolSpec) -> ToolsetTool[Any]:
         definition = ToolDefinition(
@@ -81,3 +88,7 @@ class FleetToolset(AbstractToolset[Any]):
             },
         )
         return ToolsetTool(toolset=self, tool_def=definition, max_retries=self._max_retries, args_validator=_ANY_OBJECT)
+
+
+def _binary(part: MediaPart) -> BinaryContent:
+    return BinaryContent(base64.b64decode(part.data), media_type=essence_of(part.media_type))

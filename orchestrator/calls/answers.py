@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Literal
 
+from toolfleet import read_result
 from toolfleet.arguments.parsing import ArgumentLimits
+from toolfleet.artifacts import Artifacts
 from toolfleet.calls import Failed, Returned, Submitted, ToolResult
 from toolfleet.orchestrator.calls.interception import intercept_late
 from toolfleet.orchestrator.calls.scope import CallScope
@@ -31,6 +33,7 @@ class CallAnswers:
     """Answers calls in this process."""
 
     built_in: BuiltIn
+    artifacts: Artifacts
     limits: ArgumentLimits
     on_unknown_tool: OnUnknownTool = "tell"
 
@@ -42,6 +45,8 @@ class CallAnswers:
             return call.refusal
         if call.tool not in scope.offered:
             return await self._answer_unknown(call, scope)
+        if call.tool == read_result.READ_RESULT.name:
+            return await read_result.answer(self.artifacts, call.arguments, scope.asker)
         if call.tool in BUILT_IN:
             late = partial(self._late, scope)
             return await self.built_in.answer(

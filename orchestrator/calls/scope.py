@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from toolfleet.artifacts import Asker, OfRun, OfTenant
 from toolfleet.calls import Failed, Progress, Returned, ToolCall, ToolResult
 from toolfleet.masks import mask_arguments
 from toolfleet.messages import Message
@@ -57,6 +58,11 @@ class CallScope:
     priority: Priority = Priority.NORMAL
     tasks: Tasks = field(default_factory=dict)
     """The run's earlier calls that became tasks, for the built-in tools."""
+
+    @property
+    def asker(self) -> Asker:
+        """Who reads on in a large result: the run, or a caller what any call of their tenant was given."""
+        return OfTenant(self.tenant) if self.run is None else OfRun(self.run_id)
 
     def tell_start(self, call: ToolCall, spec: ToolSpec) -> None:
         """Say that a call is on its way. Whoever looks sees no secrets."""

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Sequence
 
-from toolfleet.artifacts import Artifacts
+from toolfleet.artifacts import Artifacts, OfRun
 from toolfleet.calls import MediaPart
-from toolfleet.errors import ArtifactNotFound
 from toolfleet.messages import Message, ToolMessage
+from toolfleet.orchestrator.calls.kept_media import is_kept, with_data
 from toolfleet.orchestrator.models.sight import is_image
 
 
@@ -21,7 +20,7 @@ class KeptImages:
     async def put_back(self, messages: Sequence[Message], run_id: str) -> Sequence[Message]:
         """Put kept images into messages, for a model to see; one that is gone stays a text. Raises StoreUnreachable."""
         answers = (message for message in messages if isinstance(message, ToolMessage))
-        if not any(_is_kept(part) for answer in answers for part in answer.media):
+        if not any(_is_kept_image(part) for answer in answers for part in answer.media):
             return messages
         return [
             message.model_copy(update={"media": tuple([await self._with_data(part, run_id) for part in message.media])})
@@ -31,14 +30,8 @@ class KeptImages:
         ]
 
     async def _with_data(self, part: MediaPart, run_id: str) -> MediaPart:
-        if not _is_kept(part) or part.artifact is None:
-            return part
-        try:
-            kept = await self._artifacts.fetch(part.artifact, run_id=run_id)
-        except ArtifactNotFound:
-            return part
-        return part.model_copy(update={"data": base64.b64encode(kept.data).decode()})
+        return await with_data(self._artifacts, part, OfRun(run_id)) if _is_kept_image(part) else part
 
 
-def _is_kept(part: MediaPart) -> bool:
-    return part.artifact is not None and not part.data and is_image(part)
+def _is_kept_image(part: MediaPart) -> bool:
+    return is_kept(part) and is_image(part)

@@ -18,6 +18,7 @@ from typing import Any, Final, NamedTuple, cast
 
 import redis.asyncio
 
+from toolfleet.artifacts import Artifacts
 from toolfleet.calls import ToolResult
 from toolfleet.errors import Refused, StoreUnreachable
 from toolfleet.forged import ALREADY, TrueResult, replace_forged
@@ -109,6 +110,7 @@ class RunStore:
         self._seal = seal
         self._keys = settings.keys
         self._recent = recent
+        self._artifacts = Artifacts(client, settings)
         self._append = client.register_script(APPEND)
         self._vouch = client.register_script(VOUCH)
         self._set_aside = client.register_script(SET_ASIDE)
@@ -427,7 +429,7 @@ class RunStore:
             return None
 
     async def delete(self, run_id: str) -> bool:
-        """Delete a run; False when there was none. Raises StoreUnreachable.
+        """Delete a run, and what only it was given; False when there was none. Raises StoreUnreachable.
 
         The orchestrator working on it stops at its next write.
         """
@@ -441,6 +443,8 @@ class RunStore:
         pipeline.srem(self._keys.owned(owner), run_id)
         pipeline.set(self._keys.deleted(run_id), "1", ex=DELETED_TTL_S)
         deleted, *_ = await pipeline.execute()
+        # Behind the mark: what a call of it keeps from now on is not kept.
+        await self._artifacts.forget(run_id)
         return bool(deleted)
 
     # --- a store that came back older ---------------------------------------------------------------------------

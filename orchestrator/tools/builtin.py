@@ -10,7 +10,6 @@ from typing import Any, Final, Literal, Self
 import orjson
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from toolfleet.artifacts import READ_RESULT, Artifacts
 from toolfleet.calls import Effect, Failed, Returned
 from toolfleet.orchestrator.fleet.cancel import Canceller, CancelRequest
 from toolfleet.orchestrator.run.refusals import bad_arguments
@@ -18,6 +17,7 @@ from toolfleet.orchestrator.run.value import Run
 from toolfleet.orchestrator.status.call_reader import OWN_QUEUE
 from toolfleet.orchestrator.status.call_state import CallState
 from toolfleet.orchestrator.status.handles import NO_TASKS, Handles, Status, Tasks
+from toolfleet.read_result import READ_RESULT
 from toolfleet.tool import ToolSpec
 
 MAX_WAIT_MS: Final = 600_000
@@ -117,23 +117,20 @@ def built_in_for(run: Run) -> dict[str, ToolSpec]:
 
 
 class BuiltIn:
-    """Answers the built-in tools. `fetched` hears of every call whose final result the model has been given."""
+    """Answers the built-in tools about tasks. `fetched` hears of each call whose final result the model is given."""
 
-    def __init__(self, handles: Handles, canceller: Canceller, artifacts: Artifacts) -> None:
+    def __init__(self, handles: Handles, canceller: Canceller) -> None:
         self._handles = handles
         self._canceller = canceller
-        self._artifacts = artifacts
         self._answers = Answers()
 
     async def answer(
         self, name: str, arguments: str, run_id: str, *, fetched: Fetched, late: Late, tasks: Tasks = NO_TASKS
     ) -> Returned | Failed:
-        """The result of one call of a built-in tool; `tasks` are those that the run's history knows.
+        """The result of a call of `task_result` or `task_cancel`; `tasks` are those that the run's history knows.
 
         `late` makes of each task what the model is told of it, and `fetched` hears of that.
         """
-        if name == READ_RESULT.name:
-            return await self._artifacts.answer(arguments, run_id)
         try:
             asked = (TaskResultArguments if name == TASK_RESULT else TaskArguments).model_validate_json(
                 arguments or "{}"

@@ -21,7 +21,7 @@ from toolfleet.orchestrator.run.refusals import bad_arguments
 from toolfleet.orchestrator.run.value import Run
 from toolfleet.orchestrator.status.call_reader import OWN_QUEUE
 from toolfleet.orchestrator.tools.agents import Agents
-from toolfleet.orchestrator.tools.builtin import SEARCH_TOOLS, built_in_for
+from toolfleet.orchestrator.tools.builtin import BUILT_IN, SEARCH_TOOLS, built_in_for
 from toolfleet.orchestrator.tools.chain import Chain, Interceptors
 from toolfleet.orchestrator.tools.meanings import (
     AGENT,
@@ -31,6 +31,7 @@ from toolfleet.orchestrator.tools.meanings import (
     one_meaning_each,
 )
 from toolfleet.orchestrator.tools.tool_search import ToolSearch, by_shared_words
+from toolfleet.read_result import READ_RESULT
 from toolfleet.tool import ToolSpec
 
 TOOLS_BACK_WITHIN_S: Final = 30.0
@@ -179,9 +180,12 @@ class Offering:
 async def offered_to_caller(catalog: Catalog, chain: Chain, names: Sequence[str] | None) -> dict[str, ToolSpec]:
     """What a caller with a loop of their own may call: tools of workers and of interceptors, those named or all.
 
-    Raises UnknownTool for a name that is neither, DuplicateTool for one that is both.
+    And `read_result` in any case: whatever comes back may be too large to be shown whole. Raises UnknownTool for a name
+    that is none of these, DuplicateTool for one that is two.
     """
-    served = await _served(catalog, names, chain, {})
+    if names is not None:
+        names = [name for name in names if name != READ_RESULT.name]
+    served = {**await _served(catalog, names, chain, {}), READ_RESULT.name: BUILT_IN[READ_RESULT.name]}
     if not chain.brought:
         return served
     return {**served, **{name: spec for name, spec in chain.specs.items() if names is None or name in names}}

@@ -6,7 +6,7 @@ from typing import Any
 
 from fleet_tools import _play
 
-from toolfleet import Context, ToolError, tool
+from toolfleet import Context, Media, ToolError, tool
 
 
 @tool
@@ -42,6 +42,42 @@ async def named_oddly() -> str:
 async def who_asks(ctx: Context) -> dict[str, Any]:
     """What the caller says of itself."""
     return dict(ctx.context)
+
+
+PNG = bytes.fromhex(
+    "89504e470d0a1a0a0000000d49484452000000010000000108060000001f15c4890000000d49444154789c6360606060000000050001a5f6"
+    "45400000000049454e44ae426082"
+)
+
+
+@tool(read_only=True)
+async def drawn(size_bytes: int = 0) -> list[str | Media]:
+    """A picture of at least that size, with a word about it."""
+    return ["look:", Media(PNG.ljust(size_bytes, b"\0"), "image/png", "dot.png")]
+
+
+@tool(read_only=True)
+async def printed() -> Media:
+    """A document."""
+    return Media(b"%PDF-1.7", "application/pdf", "a.pdf")
+
+
+@tool(read_only=True)
+async def spoken() -> Media:
+    """A sound."""
+    return Media(b"RIFF....WAVE", "audio/wav")
+
+
+@tool(read_only=True)
+async def zipped() -> Media:
+    """What no model takes."""
+    return Media(b"PK", "application/zip", "a.zip")
+
+
+@tool(read_only=True)
+async def logged(lines: int) -> str:
+    """Many lines."""
+    return "\n".join(f"line {n}" for n in range(lines))
 
 
 @tool(read_only=True)

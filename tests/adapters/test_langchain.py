@@ -1,13 +1,16 @@
 """LangChain's tools and LangGraph's graphs on real workers, with a scripted model of LangChain's."""
 
 import asyncio
+import base64
+import re
 
 import pytest
 from langchain_core.language_models.fake_chat_models import FakeMessagesListChatModel
-from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
+from langchain_core.messages import AIMessage, HumanMessage, ToolMessage, convert_to_openai_messages
 from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.prebuilt import tools_condition
 
+from tests.adapters.adapter_tools import PNG
 from toolfleet.orchestrator import Orchestrator, sync
 from toolfleet.orchestrator.adapters.langchain import FleetToolNode, fleet_tools
 
@@ -108,3 +111,43 @@ async def test_a_graph_that_is_stopped_cancels_its_calls_on_the_workers(orchestr
     assert await actor.leaves() == "cancelled"
     with pytest.raises(asyncio.CancelledError):
         await running
+
+
+def said_as(name, **arguments):
+    return {"type": "tool_call", "id": "c", "name": name, "args": arguments}
+
+
+@pytest.mark.parametrize("size_bytes", [0, 200_000], ids=["small", "kept_as_an_artifact"])
+async def test_a_picture_is_a_block_that_models_see(orchestrator, size_bytes):
+    [drawn] = await fleet_tools(orchestrator, ["drawn"])
+    alone = await drawn.ainvoke(said_as("drawn", size_bytes=size_bytes))
+    [in_graph] = await FleetToolNode(orchestrator).ainvoke([asks(("drawn", {"size_bytes": size_bytes}))])
+    for answer in (alone, in_graph):
+        said, picture = answer.content
+        assert said["text"].startswith("look:\n[image/png dot.png")
+        assert (picture["type"], picture["mime_type"]) == ("image", "image/png")
+        assert base64.b64decode(picture["base64"]) == PNG.ljust(size_bytes, b"\0")
+        assert [block["type"] for block in answer.content_blocks] == ["text", "image"]
+        [converted] = convert_to_openai_messages([answer])
+        assert converted["content"][1]["image_url"]["url"].startswith("data:image/png;base64,")
+        assert [(part["media_type"], part["name"]) for part in answer.artifact] == [("image/png", "dot.png")]
+
+
+async def test_what_messages_of_tools_cannot_hold_is_told_to_the_model_and_given_to_the_application(orchestrator):
+    asked = asks(("spoken", {}), ("zipped", {}), ("printed", {}))
+    sound, archive, document = await FleetToolNode(orchestrator).ainvoke([asked])
+    assert (sound.content, archive.content) == ("[audio/wav, 12 bytes]", "[application/zip a.zip, 2 bytes]")
+    assert base64.b64decode(sound.artifact[0]["data"]) == b"RIFF....WAVE"
+    assert [block["type"] for block in document.content] == ["text", "file"]
+    assert document.content[1]["extras"] == {"filename": "a.pdf"}
+
+
+async def test_a_large_result_is_read_on_with_a_tool(orchestrator):
+    tools = {tool.name: tool for tool in await fleet_tools(orchestrator)}
+    preview = await tools["logged"].ainvoke({"lines": 40_000})
+    artifact = re.search(r'artifact="([0-9a-f]{64})"', preview)[1]
+    assert "line 39999" in await tools["read_result"].ainvoke({"artifact": artifact, "search": "line 39999"})
+    [answer] = await FleetToolNode(orchestrator).ainvoke([asks(("read_result", {"artifact": artifact, "limit": 6}))])
+    assert answer.content.startswith("line 0\n[characters 0 to 6 of ")
+    gone = await tools["read_result"].ainvoke(said_as("read_result", artifact="0" * 64))
+    assert (gone.status, "kept no longer" in gone.content) == ("error", True)

@@ -1,12 +1,15 @@
 """The OpenAI Agents SDK with the fleet's tools on real workers, its model scripted."""
 
 import asyncio
+import base64
 import json
+import re
 
 import pytest
 from agents import Agent, Model, ModelResponse, RunConfig, Runner, Usage
 from openai.types.responses import ResponseFunctionToolCall, ResponseOutputMessage, ResponseOutputText
 
+from tests.adapters.adapter_tools import PNG
 from toolfleet.orchestrator.adapters.openai_agents import fleet_tools
 
 QUIET = RunConfig(tracing_disabled=True)
@@ -96,3 +99,31 @@ async def test_a_run_that_is_stopped_cancels_its_calls_on_the_workers(orchestrat
     assert await actor.leaves() == "cancelled"
     with pytest.raises(asyncio.CancelledError):
         await running
+
+
+@pytest.mark.parametrize("size_bytes", [0, 200_000], ids=["small", "kept_as_an_artifact"])
+async def test_pictures_and_documents_are_shown_to_the_model_and_others_are_described(orchestrator, size_bytes):
+    asked = asks(("drawn", {"size_bytes": size_bytes}), ("printed", {}), ("spoken", {}), ("zipped", {}))
+    model = ScriptedModel(asked, says("thanks"))
+    agent = Agent("agent", model=model, tools=await fleet_tools(orchestrator))
+    assert (await Runner.run(agent, "go", run_config=QUIET)).final_output == "thanks"
+    [said, picture], [_, document], sound, archive = model.outputs
+    assert (said["type"], said["text"].partition(" ")[0]) == ("input_text", "look:\n[image/png")
+    url = f"data:image/png;base64,{base64.b64encode(PNG.ljust(size_bytes, bytes(1))).decode()}"
+    assert picture == {"type": "input_image", "image_url": url}
+    assert document == {
+        "type": "input_file",
+        "file_data": f"data:application/pdf;base64,{base64.b64encode(b'%PDF-1.7').decode()}",
+        "filename": "a.pdf",
+    }
+    assert (sound, archive) == ("[audio/wav, 12 bytes]", "[application/zip a.zip, 2 bytes]")
+
+
+async def test_a_large_result_is_read_on_with_a_tool(orchestrator):
+    tools = {tool.name: tool for tool in await fleet_tools(orchestrator)}
+    preview = await tools["logged"].on_invoke_tool(None, json.dumps({"lines": 40_000}))
+    artifact = re.search(r'artifact="([0-9a-f]{64})"', preview)[1]
+    model = ScriptedModel(asks(("read_result", {"artifact": artifact, "search": "line 39999"})), says("thanks"))
+    agent = Agent("agent", model=model, tools=await fleet_tools(orchestrator, ["read_result"]))
+    assert (await Runner.run(agent, "go", run_config=QUIET)).final_output == "thanks"
+    assert "line 39999" in model.outputs[0]

@@ -1,12 +1,14 @@
 """pydantic-ai with the fleet as a toolset on real workers, with its own scripted model."""
 
 import asyncio
+import re
 
 import pytest
-from pydantic_ai import Agent, DeferredToolRequests, DeferredToolResults
+from pydantic_ai import Agent, BinaryContent, DeferredToolRequests, DeferredToolResults
 from pydantic_ai.messages import ModelResponse, TextPart, ToolCallPart, ToolReturnPart
 from pydantic_ai.models.function import FunctionModel
 
+from tests.adapters.adapter_tools import PNG
 from toolfleet.orchestrator.adapters.pydantic_ai import FleetToolset
 
 
@@ -84,3 +86,29 @@ async def test_a_run_that_is_stopped_cancels_its_calls_on_the_workers(orchestrat
     assert await actor.leaves() == "cancelled"
     with pytest.raises(asyncio.CancelledError):
         await running
+
+
+@pytest.mark.parametrize("size_bytes", [0, 200_000], ids=["small", "kept_as_an_artifact"])
+async def test_pictures_sounds_and_documents_are_content_and_others_are_for_the_application(orchestrator, size_bytes):
+    asked = asks(("drawn", {"size_bytes": size_bytes}), ("spoken", {}), ("printed", {}), ("zipped", {}))
+    model, told = scripted(asked, says("thanks"))
+    assert (await Agent(model, toolsets=[FleetToolset(orchestrator)]).run("go")).output == "thanks"
+    drawn, spoken, printed, zipped = [part for part in told if isinstance(part, ToolReturnPart)]
+    assert drawn.content[0].startswith("look:\n[image/png dot.png")
+    shown = [drawn.content[1], spoken.content[1], printed.content[1]]
+    assert shown == [
+        BinaryContent(PNG.ljust(size_bytes, b"\0"), media_type="image/png"),
+        BinaryContent(b"RIFF....WAVE", media_type="audio/wav"),
+        BinaryContent(b"%PDF-1.7", media_type="application/pdf"),
+    ]
+    assert (zipped.content, zipped.metadata[0]["name"]) == ("[application/zip a.zip, 2 bytes]", "a.zip")
+
+
+async def test_a_large_result_is_read_on_with_a_tool(orchestrator):
+    model, told = scripted(asks(("logged", {"lines": 40_000})), says("thanks"))
+    toolset = FleetToolset(orchestrator)
+    await Agent(model, toolsets=[toolset]).run("go")
+    artifact = re.search(r'artifact="([0-9a-f]{64})"', returned(told)[0])[1]
+    model, told = scripted(asks(("read_result", {"artifact": artifact, "search": "line 39999"})), says("thanks"))
+    await Agent(model, toolsets=[toolset]).run("go")
+    assert "1 place shown, no more" in returned(told)[0]

@@ -11,8 +11,8 @@ from conversations import WrittenModel, requesting
 from fleets import HERE, asking
 from surrounded_tools import PNG
 
-from toolfleet import Failed, FailureKind, Returned
-from toolfleet.artifacts import Artifacts
+from toolfleet import Failed, FailureKind, Returned, read_result
+from toolfleet.artifacts import Artifacts, OfRun
 from toolfleet.connections import connect_async
 from toolfleet.local.fleet import LocalFleet
 from toolfleet.orchestrator import Orchestrator
@@ -129,9 +129,10 @@ async def test_R6_a_large_result_is_a_preview_and_a_reference_that_can_be_read_o
     assert "needle" not in result.content
     async with connect_async(fleet.settings) as client:
         artifacts = Artifacts(client, fleet.settings)
-        kept = await artifacts.fetch(result.artifact, run_id=end.run_id)
-        found = await artifacts.answer(f'{{"artifact": "{result.artifact}", "search": "NEEDLE"}}', end.run_id)
-    assert kept.data.decode() == whole
+        kept = await (await artifacts.find(result.artifact, OfRun(end.run_id))).read()
+        asked = json.dumps({"artifact": result.artifact, "search": "NEEDLE"})
+        found = await read_result.answer(artifacts, asked, OfRun(end.run_id))
+    assert kept.decode() == whole
     assert f"at {whole.index('needle')}: " in found.content
 
 
@@ -184,7 +185,7 @@ async def test_R6_another_run_reads_nothing_of_it(fleet):
         model=WrittenModel(other, (reads_on(artifact), "tool_calls")), settings=fleet.settings
     ) as orchestrator:
         second = await orchestrator.run("?")
-    assert f"no artifact '{artifact}' was given to this run" in second.messages[-2].content
+    assert f"no artifact '{artifact}' was given to whoever asks" in second.messages[-2].content
 
 
 @pytest.mark.parametrize("copies", [1, 1000], ids=["small", "kept_as_an_artifact"])

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import random
 from typing import Any
 
-from toolfleet import Context, Submitted, tool
+from toolfleet import Context, Media, Submitted, tool
 
 
 @tool(requires_approval=True)
@@ -17,6 +18,24 @@ async def pay(amount: int) -> str:
 async def elsewhere(job: str) -> Submitted:
     """Start a job that only a callback ends."""
     return Submitted(external_id=job)
+
+
+@tool(read_only=True)
+async def exported(size_bytes: int, media_type: str = "application/pdf", name: str = "") -> Media:
+    """A document whose bytes its size tells."""
+    return Media(random.Random(size_bytes).randbytes(size_bytes), media_type, name)
+
+
+@tool(read_only=True)
+async def page(text: str, characters: int) -> Media:
+    """A page that begins with this text."""
+    return Media(text.ljust(characters).encode(), "text/html", "../evil.html")
+
+
+@tool(read_only=True)
+async def logged(lines: int) -> str:
+    """Many lines."""
+    return "\n".join(f"line {n}" for n in range(lines))
 
 
 @tool(read_only=True)

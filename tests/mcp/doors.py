@@ -26,6 +26,7 @@ async def served(app: McpApp) -> AsyncIterator[str]:
     """The application on a port of its own; its address."""
     door = socket.socket()
     door.bind(("127.0.0.1", 0))
+    door.listen()  # whoever comes before the server waits for it
     config = uvicorn.Config(app.alone(), log_level="warning", timeout_graceful_shutdown=1, ws="none")
     server = uvicorn.Server(config)
     serving = asyncio.create_task(server.serve(sockets=[door]))

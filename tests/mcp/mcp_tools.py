@@ -69,6 +69,67 @@ async def play_long(stage: str) -> dict[str, int]:
     return await _play(stage)
 
 
+PNG = bytes.fromhex(
+    "89504e470d0a1a0a0000000d49484452000000010000000108060000001f15c4890000000d49444154789c6360606060000000050001a5f6"
+    "45400000000049454e44ae426082"
+)
+
+
+@tool(read_only=True)
+async def drawn() -> Media:
+    """A picture."""
+    return Media(PNG, "image/png", "dot.png")
+
+
+@tool(read_only=True)
+async def spoken() -> Media:
+    """A sound."""
+    return Media(b"RIFF....WAVE", "audio/wav")
+
+
+@tool(read_only=True)
+async def paged() -> Media:
+    """A page."""
+    return Media("<script>alert('☃')</script>".encode(), "text/html; charset=utf-8", "page.html")
+
+
+@tool(read_only=True)
+async def album(pictures: int) -> list[Media]:
+    """Pictures."""
+    return [Media(PNG, "image/png", f"{n}.png") for n in range(pictures)]
+
+
+@tool(read_only=True)
+async def illustrated() -> list[str | Media]:
+    """Text, a picture, text, a sound."""
+    return ["before", Media(PNG, "image/png"), "after", Media(b"RIFF....WAVE", "audio/wav")]
+
+
+@tool(read_only=True)
+async def charted() -> dict[str, Any]:
+    """An object that holds a picture."""
+    return {"sum": 3, "chart": Media(PNG, "image/png")}
+
+
+@tool(read_only=True)
+async def photographed(size_bytes: int) -> Media:
+    """A picture of that size."""
+    return Media(PNG.ljust(size_bytes, b"\0"), "image/png", "photo.png")
+
+
+@tool(read_only=True, long_running=True)
+async def play_and_draw(stage: str) -> Media:
+    """A picture, once the stage lets it go."""
+    await _play(stage)
+    return Media(PNG, "image/png")
+
+
+@tool(read_only=True)
+async def logged(lines: int) -> str:
+    """Many lines, the last of which says so."""
+    return "\n".join([*(f"line {n}" for n in range(lines)), "the end"])
+
+
 @tool(read_only=True)
 async def pictured() -> list[Any]:
     """Text, a picture, and a file."""
@@ -100,3 +161,16 @@ async def book(city: str) -> str:
 async def compose(about: str) -> str:
     """Asks a model."""
     return f"composed: {ask(poem=ModelPrompt(about, system='in verse', max_tokens=50))['poem']}"
+
+
+@tool(requires_approval=True)
+async def donate(amount: int) -> str:
+    """Needs a person's approval, and asks."""
+    return f"{amount} to {ask(to=Form('To whom?', {'name': {'type': 'string'}}))['to']['name']}"
+
+
+@tool(read_only=True)
+async def mislabelled() -> Any:
+    """Calls something of its own as questions are called."""
+    current_context().attributes["toolfleet/questions"] = "what are these?"
+    return "a result"

@@ -43,12 +43,6 @@ async def test_a_tool_that_fails_answers_with_what_its_model_is_to_read(connect)
         assert wrong.meta["toolfleet/kind"] == "bad_arguments"
 
 
-async def test_a_typed_result_too_large_to_travel_is_an_error_and_not_a_broken_promise(address):
-    async with Client(address) as client:
-        cut = await client.call_tool("padded", {"characters": 300_000})
-        assert (cut.is_error, cut.structured_content) == (True, None)
-
-
 async def test_an_unknown_tool_is_an_error_of_the_protocol(address):
     async with Client(address) as client:
         with pytest.raises(MCPError, match="nobody_serves_this") as error:

@@ -80,6 +80,19 @@ async def test_a_tool_asks_its_user_twice_and_goes_on_with_the_answers(address, 
     assert [form.message for form in shown] == ["Which day?", "How many?"]
 
 
+async def test_a_call_that_needs_approval_and_then_asks_is_approved_once(address, era):
+    to_ann = ElicitResult(action="accept", content={"name": "Ann"})
+    elicit, shown = answering(ElicitResult(action="accept"), to_ann)
+    async with Client(address, mode=era, elicitation_callback=elicit) as client:
+        assert text(await client.call_tool("donate", {"amount": 5})) == "5 to Ann"
+    assert len(shown) == 2
+
+
+async def test_what_only_looks_like_questions_is_a_result(address):
+    async with Client(address) as client:
+        assert "a result" in text(await client.call_tool("mislabelled", {}))
+
+
 async def test_an_answer_that_does_not_fit_the_form_is_asked_for_again(address, era):
     never, monday = (ElicitResult(action="accept", content={"day": day}) for day in ("Never", "Monday"))
     elicit, shown = answering(never, monday, ElicitResult(action="accept", content={"guests": 4}))

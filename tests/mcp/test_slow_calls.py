@@ -100,7 +100,8 @@ async def test_tasks_and_tools_belong_to_their_caller(fleet, stage):
         user("bob") as bob,
     ):
         assert (await ann.call_tool("who_asks", {})).structured_content == {"user": "ann"}
-        assert {tool.name for tool in (await bob.list_tools()).tools} == {"echo", "task_result", "task_cancel"}
+        bobs = {tool.name for tool in (await bob.list_tools()).tools}
+        assert bobs == {"echo", "task_result", "task_cancel", "read_result"}
         with pytest.raises(Exception, match="Unknown tool"):
             await bob.call_tool("who_asks", {})
         slow = await ann.call_tool("play_long", {"stage": stage.path})

@@ -31,6 +31,8 @@ TTL = {
     "cached": 24 * 3600,
     "artifact": 7 * 24 * 3600,
     "artifact_grant": 7 * 24 * 3600,
+    "artifact_runs": 7 * 24 * 3600,
+    "artifacts_of": 7 * 24 * 3600,
     "job": 8 * 24 * 3600,
     "job_ended": 8 * 24 * 3600,
     "jobs": 8 * 24 * 3600,

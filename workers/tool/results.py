@@ -50,7 +50,8 @@ def _structured(value: object) -> Returned:
             return _with_media([value])
         if isinstance(value, list | tuple) and any(isinstance(each, Media) for each in value):
             return _with_media(value)
-        return Returned(content=_as_json(value))
+        media: list[MediaPart] = []
+        return Returned(content=_as_json(_described(value, media)), media=tuple(media))
 
 
 def _with_media(parts: list[object] | tuple[object, ...]) -> Returned:
@@ -62,8 +63,22 @@ def _with_media(parts: list[object] | tuple[object, ...]) -> Returned:
             media.append(each.part)
             texts.append(media[-1].described)
         else:
-            texts.append(encodable(each) if isinstance(each, str) else _as_json(each))
+            texts.append(encodable(each) if isinstance(each, str) else _as_json(_described(each, media)))
     return Returned(content="\n".join(texts), media=tuple(media))
+
+
+def _described(value: object, media: list[MediaPart]) -> object:
+    """Return the same with a text in the place of each of its media, which are put into `media`."""
+    match value:
+        case Media():
+            media.append(value.part)
+            return media[-1].described
+        case dict():
+            return {key: _described(each, media) for key, each in value.items()}
+        case list() | tuple():
+            return [_described(each, media) for each in value]
+        case _:
+            return value
 
 
 def _as_json(value: object) -> str:

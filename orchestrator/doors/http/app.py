@@ -21,7 +21,7 @@ from toolfleet.errors import ToolfleetError
 from toolfleet.local.local_key import LocalKey
 from toolfleet.misspelt import exact
 from toolfleet.orchestrator.api import Orchestrator
-from toolfleet.orchestrator.doors.http import docs_page, fleet_state as fleet, handles, runs, tools
+from toolfleet.orchestrator.doors.http import artifacts, docs_page, fleet_state as fleet, handles, runs, tools
 from toolfleet.orchestrator.doors.http.access import Access
 from toolfleet.orchestrator.doors.http.bodies import BoundedBodies
 from toolfleet.orchestrator.doors.http.door import Door
@@ -54,9 +54,9 @@ from toolfleet.wire import Seal
 
 DESCRIPTION = """Runs the tool calls of LLM agents on a fleet of workers.
 
-`/v1/runs` begins conversations and follows them, `/v1/tools` calls single tools, `/v1/chat/completions` and
-`/v1/responses` speak OpenAI's formats. Every error is a problem document (RFC 9457). A POST with an `Idempotency-Key`
-is performed once."""
+`/v1/runs` begins conversations and follows them, `/v1/tools` calls single tools, `/v1/artifacts` has what is too large
+for a result, `/v1/chat/completions` and `/v1/responses` speak OpenAI's formats. Every error is a problem document (RFC
+9457). A POST with an `Idempotency-Key` is performed once."""
 
 
 def document_api(app: FastAPI, make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
@@ -144,6 +144,7 @@ def create_app(
         runs.router,
         tools.router,
         handles.router,
+        artifacts.router,
         fleet.router,
         openai_chat.router,
         openai_responses.router,

@@ -18,6 +18,7 @@ from starlette.responses import Response
 from starlette.types import Scope as AsgiScope
 
 from toolfleet.errors import (
+    ArtifactNotFound,
     BadArguments,
     BrokerUnreachable,
     CallerError,
@@ -45,6 +46,7 @@ OPENAI_PATHS: Final = ("/v1/chat/", "/v1/responses", "/v1/models")
 STATUSES: Final[tuple[tuple[type[Exception], HTTPStatus], ...]] = (
     (RunNotFound, HTTPStatus.NOT_FOUND),
     (HandleNotFound, HTTPStatus.NOT_FOUND),
+    (ArtifactNotFound, HTTPStatus.NOT_FOUND),
     (RunNotOpen, HTTPStatus.CONFLICT),
     (RunExists, HTTPStatus.CONFLICT),
     (InvalidOption, HTTPStatus.UNPROCESSABLE_ENTITY),
@@ -65,6 +67,7 @@ STATUSES: Final[tuple[tuple[type[Exception], HTTPStatus], ...]] = (
 
 RENAMED: Final = {
     HTTPStatus.REQUEST_ENTITY_TOO_LARGE: "Content Too Large",
+    HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE: "Range Not Satisfiable",
     HTTPStatus.UNPROCESSABLE_ENTITY: "Unprocessable Content",
 }
 """RFC 9110's names, which Python has from 3.13: a client must not see which Python answers."""

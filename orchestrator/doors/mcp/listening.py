@@ -96,7 +96,7 @@ class Listening:
         if tickets:
             acknowledged = self._task_news.acknowledged(acknowledged, tickets)
         work = [self._watch_runs(stands, caller, stream.resource_updated)] if stands else []
-        work += [self._task_news.watch(ticket, stream.meta, stream.put) for ticket in tickets]
+        work += [self._task_news.watch(ticket, ctx.protocol_version, stream.meta, stream.put) for ticket in tickets]
         async with self._kept(stream, work):
             await stream.send(ctx, acknowledged)
         return types.SubscriptionsListenResult(_meta=stream.meta)

@@ -14,9 +14,11 @@ from mcp.server import Server
 from mcp.shared.exceptions import MCPError
 from mcp_types import INVALID_PARAMS
 
+from toolfleet.errors import ArtifactNotFound
 from toolfleet.orchestrator.api import Orchestrator
 from toolfleet.orchestrator.doors.mcp.beside import Beside, Context
 from toolfleet.orchestrator.doors.mcp.callers import Caller, CallerOf
+from toolfleet.orchestrator.doors.mcp.kept import ARTIFACT_TEMPLATE, artifact_contents
 from toolfleet.orchestrator.doors.mcp.rpc_errors import protocol_errors
 from toolfleet.orchestrator.errors import RunNotFound
 from toolfleet.orchestrator.run.value import Run
@@ -50,6 +52,7 @@ TEMPLATES: Final = (
         description="What a run came to: its answer, why it has none, or that it has not ended.",
         mime_type=TEXT,
     ),
+    ARTIFACT_TEMPLATE,
 )
 
 
@@ -107,12 +110,18 @@ class Resources:
         caller = self._caller_of(ctx.request)
         with protocol_errors():
             try:
-                run = await self.run(params.uri, caller)
-            except RunNotFound:
+                found = await self._found(params.uri, caller)
+            except (RunNotFound, ArtifactNotFound):
                 raise not_found(params.uri) from None
-        if run is not None:
-            return types.ReadResourceResult(contents=[_contents(params.uri, run)], ttl_ms=0, cache_scope="private")
+        if found is not None:
+            return types.ReadResourceResult(contents=[found], ttl_ms=0, cache_scope="private")
         return cast("types.ReadResourceResult", await self._beside.answer(ctx, params))
+
+    async def _found(self, uri: str, caller: Caller) -> types.TextResourceContents | types.BlobResourceContents | None:
+        run = await self.run(uri, caller)
+        if run is not None:
+            return _contents(uri, run)
+        return await artifact_contents(self._orchestrator, uri, caller)
 
 
 def not_found(uri: str) -> MCPError:

@@ -20,8 +20,10 @@ from mcp.shared.exceptions import MCPError
 from mcp.shared.message import ServerMessageMetadata
 from mcp_types import INVALID_PARAMS, MISSING_REQUIRED_CLIENT_CAPABILITY
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+from pydantic import ValidationError
 
-from toolfleet.asking import ASKED, Answer, FormAsked, ModelAsked
+from toolfleet.asking import ASKED, QUESTIONS, Answer, FormAsked, ModelAsked
+from toolfleet.calls import Failed, Returned
 from toolfleet.masks import mask_arguments
 from toolfleet.orchestrator.doors.mcp.callers import CallerOf
 from toolfleet.settings import Settings
@@ -88,6 +90,14 @@ class Round:
         return orjson.dumps(said).decode()
 
 
+@dataclass(frozen=True, slots=True)
+class Asks:
+    """What has to be asked before a call can go on, and what was settled before."""
+
+    round: Round
+    requests: Requests
+
+
 def approval_request(spec: ToolSpec, arguments: Mapping[str, Any]) -> types.InputRequest:
     """Make the question whether a call may run. Who accepts it lets it run; secrets in its arguments are masked."""
     text = mask_arguments(orjson.dumps(arguments).decode(), spec.input_schema)
@@ -133,8 +143,9 @@ def askable(ctx: Context, requests: Requests) -> Requests:
     )
 
 
-async def asked(ctx: Context, round_: Round, requests: Requests) -> types.InputRequiredResult | Round:
+async def asked(ctx: Context, asks: Asks) -> types.InputRequiredResult | Round:
     """Ask the client. Returns what ends this request in the newest revision, else the next round. Raises MCPError."""
+    round_, requests = asks.round, asks.requests
     if round_.number >= MOST_ROUNDS:
         raise MCPError(INVALID_PARAMS, f"this call has asked {MOST_ROUNDS} times, and asks again: it was given up")
     if ctx.protocol_version in MODERN_PROTOCOL_VERSIONS:
@@ -142,9 +153,15 @@ async def asked(ctx: Context, round_: Round, requests: Requests) -> types.InputR
     return round_.answered({key: await _response(ctx, request) for key, request in requests.items()})
 
 
-def requests_of(questions: object) -> Requests:
-    """Return a tool's questions as the protocol has them. Raises ValidationError for what are none."""
-    return {name: _request_of(asked) for name, asked in ASKED.validate_python(questions).items()}
+def questions_of(result: Returned | Failed) -> Requests:
+    """Return what a tool asks instead of returning, as the protocol has it; nothing for any other result."""
+    if not isinstance(result, Returned) or QUESTIONS not in result.attributes:
+        return {}
+    try:
+        questions = ASKED.validate_python(result.attributes[QUESTIONS])
+    except ValidationError:  # a tool may call its own attributes what it likes
+        return {}
+    return {name: _request_of(question) for name, question in questions.items()}
 
 
 def answer_of(response: Mapping[str, Any]) -> dict[str, Any]:

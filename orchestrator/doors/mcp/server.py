@@ -24,11 +24,13 @@ from toolfleet.orchestrator.doors.mcp.prompts import Prompts
 from toolfleet.orchestrator.doors.mcp.resources import Resources
 from toolfleet.orchestrator.doors.mcp.rounds import sealed_states
 from toolfleet.orchestrator.doors.mcp.rpc_errors import protocol_errors
+from toolfleet.orchestrator.doors.mcp.status_tools import STATUS_TOOLS
 from toolfleet.orchestrator.doors.mcp.task_news import TaskNews
 from toolfleet.orchestrator.doors.mcp.tasks import Context, Tasks, knows_tasks
 from toolfleet.orchestrator.doors.mcp.tickets import Tickets
-from toolfleet.orchestrator.doors.mcp.tool_calls import STATUS_TOOLS, ToolCaller
+from toolfleet.orchestrator.doors.mcp.tool_calls import ToolCaller
 from toolfleet.orchestrator.doors.mcp.tool_listing import offered_tool
+from toolfleet.read_result import READ_RESULT
 from toolfleet.supervision import Errands
 
 DRAIN_S: Final = 5.0
@@ -75,7 +77,7 @@ def fleet_server(
             offered = await orchestrator.catalog.offered()
         specs = [spec for name, spec in sorted(offered.items()) if caller.may_call(name)]
         with_tasks = knows_tasks(ctx)
-        own = () if with_tasks else STATUS_TOOLS.values()
+        own = (READ_RESULT,) if with_tasks else (*STATUS_TOOLS.values(), READ_RESULT)
         tools = [offered_tool(spec, knows_tasks=with_tasks) for spec in (*specs, *own)]
         # What is listed depends on who asks, and workers come and go.
         return types.ListToolsResult(tools=tools, ttl_ms=0, cache_scope="private")

@@ -57,13 +57,17 @@ class TaskNews:
         return types.SubscriptionFilter.model_validate(said)
 
     async def watch(
-        self, ticket: Ticket, meta: dict[str, Any], tell: Callable[[types.ServerNotification], Awaitable[None]]
+        self,
+        ticket: Ticket,
+        version: str,
+        meta: dict[str, Any],
+        tell: Callable[[types.ServerNotification], Awaitable[None]],
     ) -> None:
-        """Tell how the task stands, now and whenever that changes, until it has ended."""
+        """Tell how the task stands, now and whenever that changes, until it has ended; in a revision's words."""
         told: tuple[str, str | None] | None = None
         while True:
             try:
-                task = await self._tasks.stand(ticket, wait_s=0.0 if told is None else WAIT_S)
+                task = await self._tasks.stand(ticket, version, wait_s=0.0 if told is None else WAIT_S)
             except StoreUnreachable:
                 await asyncio.sleep(WAIT_S)
                 continue

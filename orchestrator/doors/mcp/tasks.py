@@ -25,12 +25,11 @@ from toolfleet.keys import RESULT_TTL_S
 from toolfleet.orchestrator.api import Orchestrator
 from toolfleet.orchestrator.doors.mcp.callers import Caller, CallerOf
 from toolfleet.orchestrator.doors.mcp.rpc_errors import protocol_errors
+from toolfleet.orchestrator.doors.mcp.shown_results import Showing
 from toolfleet.orchestrator.doors.mcp.tickets import Ticket, Tickets
-from toolfleet.orchestrator.doors.mcp.tool_listing import tool_result
 from toolfleet.orchestrator.status.call_state import CallState
 from toolfleet.orchestrator.status.handles import POLL_AFTER_S, Status
 from toolfleet.supervision import Errands
-from toolfleet.tool import ToolSpec
 
 EXTENSION: Final = "io.modelcontextprotocol/tasks"
 
@@ -116,16 +115,23 @@ class Tasks:
         """Return what a caller's own task id says. Raises HandleNotFound for any other text."""
         return self._tickets.read(task_id, caller.tenant)
 
-    async def stand(self, ticket: Ticket, *, wait_s: float = 0.0) -> McpTask:
-        """Return how a task stands, after waiting so long for its result. Raises HandleNotFound, StoreUnreachable."""
+    async def stand(self, ticket: Ticket, version: str, *, wait_s: float = 0.0) -> McpTask:
+        """Return how a task stands, in a revision's words, after waiting so long for its result.
+
+        Raises HandleNotFound, StoreUnreachable.
+        """
         status = await self._orchestrator.task(ticket.handle, wait_s=wait_s, tenant=ticket.tenant)
         specs = await self._orchestrator.catalog.offered()
-        return _told(ticket, status, specs.get(status.tool))
+        shown = None
+        if status.result is not None:
+            showing = Showing(self._orchestrator, ticket.tenant, version)
+            shown = await showing.result(status.result, specs.get(status.tool))
+        return _told(ticket, status, shown)
 
     async def _get(self, ctx: Context, params: TaskParams) -> dict[str, Any]:
         ticket = self._ticket(ctx, params)
         with protocol_errors():
-            return (await self.stand(ticket)).on_wire()
+            return (await self.stand(ticket, ctx.protocol_version)).on_wire()
 
     async def _update(self, ctx: Context, params: UpdateParams) -> dict[str, Any]:
         await self._must_be_known(self._ticket(ctx, params))
@@ -164,11 +170,10 @@ def status_word(status: Status) -> TaskStatus:
     return "cancelled" if status.state is CallState.CANCELLED else "completed"
 
 
-def _told(ticket: Ticket, status: Status, spec: ToolSpec | None) -> McpTask:
+def _told(ticket: Ticket, status: Status, shown: types.CallToolResult | None) -> McpTask:
     word = status_word(status)
     result = None
-    if word == "completed" and status.result is not None:
-        shown = tool_result(status.result, spec)
+    if word == "completed" and shown is not None:
         result = shown.model_dump(by_alias=True, mode="json", exclude_none=True)
     now = datetime.now(UTC).timestamp()
     return McpTask(

@@ -1,20 +1,22 @@
 """Specs and results of the fleet to tools and results of MCP. Pure.
 
-A client that knows no tasks may get a task's id instead of a typed tool's result: its output schemas allow both.
+Instead of a typed tool's result a client may get where it is kept, if it is too large, and one that knows no tasks may
+get a task's id: output schemas allow them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
-from urllib.parse import quote
 
 import mcp_types as types
 import orjson
 
+from toolfleet.artifacts import TEXT
 from toolfleet.asking import QUESTIONS
 from toolfleet.calls import Effect, Failed, MediaPart, Returned
 from toolfleet.media import essence_of
+from toolfleet.orchestrator.doors.mcp.kept import embedded, link_to
 from toolfleet.orchestrator.models.names import legal_name
 from toolfleet.orchestrator.tools.builtin import TASK_CANCEL, TASK_RESULT
 from toolfleet.tool import ToolSpec
@@ -27,6 +29,14 @@ _TICKET: Final = {
     "description": "The call takes longer: it goes on by itself, and task_result gets its result.",
     "properties": {"task_id": {"type": "string"}, "status": {"const": "running"}},
     "required": ["task_id", "status"],
+}
+
+
+_KEPT: Final = {
+    "type": "object",
+    "description": "The result is too large to be shown: read_result reads it.",
+    "properties": {"artifact": {"type": "string"}, "status": {"const": "too_large"}},
+    "required": ["artifact", "status"],
 }
 
 
@@ -54,18 +64,20 @@ def is_typed(spec: ToolSpec) -> bool:
 
 
 def tool_result(result: Returned | Failed, spec: ToolSpec | None) -> types.CallToolResult:
-    """Return a result in MCP's format. `spec` is None for a tool that no live worker serves any more."""
+    """Return a result in MCP's format, with links to those of its media that are not at hand.
+
+    `spec` is None for a tool that no live worker serves any more.
+    """
     if isinstance(result, Failed):
         return types.CallToolResult(
             content=[_text(result.message)], is_error=True, _meta={KIND_META: result.kind.value}
         )
+    content = [_text(result.content), *_beside(result)]
     if spec is not None and not is_typed(spec):
-        return types.CallToolResult(
-            content=[_text(result.content), *map(_block, _sent_along(result))], is_error=QUESTIONS in result.attributes
-        )
-    structured = _object(result.content)
+        return types.CallToolResult(content=content, is_error=QUESTIONS in result.attributes)
+    structured = _object(result.content) if result.artifact is None else _kept(result.artifact)
     return types.CallToolResult(
-        content=[_text(result.content)],
+        content=content,
         structured_content=structured,
         # Cut, for example: a client that was promised an object takes nothing else as a success.
         is_error=spec is not None and structured is None,
@@ -87,12 +99,13 @@ def text_result(value: Mapping[str, Any]) -> types.CallToolResult:
 
 
 def _output_schema(spec: ToolSpec, *, knows_tasks: bool) -> dict[str, Any] | None:
-    if not is_typed(spec) or knows_tasks:
-        return spec.output_schema if is_typed(spec) else None
+    if not is_typed(spec):
+        return None
     # What the schema refers to has to stay at the root.
     own = dict(spec.output_schema or {})
     shared: dict[str, Any] = {name: own.pop(name) for name in ("$defs", "definitions") if name in own}
-    return {"type": "object", "anyOf": [own, _TICKET], **shared}
+    others = [_KEPT] if knows_tasks else [_TICKET, _KEPT]
+    return {"type": "object", "anyOf": [own, *others], **shared}
 
 
 def _object(content: str) -> dict[str, Any] | None:
@@ -103,23 +116,29 @@ def _object(content: str) -> dict[str, Any] | None:
     return value if isinstance(value, dict) else None
 
 
-def _sent_along(result: Returned) -> list[MediaPart]:
-    """Return the media that travel with the result; its text says what the others are."""
-    return [part for part in result.media if part.data]
+def _kept(artifact: str) -> dict[str, Any]:
+    return {"artifact": artifact, "status": "too_large"}
 
 
-def _block(part: MediaPart) -> types.ContentBlock:
+def _beside(result: Returned) -> Iterator[types.ContentBlock]:
+    """Yield what is beside the text: the media, and links to what is too large to be shown."""
+    if result.artifact is not None:
+        yield link_to(result.artifact, TEXT)
+    for part in result.media:
+        if part.data:
+            yield _shown(part)
+        elif part.artifact is not None:
+            yield link_to(part.artifact, part.media_type, part.name, part.size_bytes)
+
+
+def _shown(part: MediaPart) -> types.ContentBlock:
     match essence_of(part.media_type).partition("/")[0]:
         case "image":
             return types.ImageContent(data=part.data, mime_type=part.media_type)
         case "audio":
             return types.AudioContent(data=part.data, mime_type=part.media_type)
         case _:
-            return types.EmbeddedResource(
-                resource=types.BlobResourceContents(
-                    uri=f"toolfleet:media/{quote(part.name or 'unnamed')}", blob=part.data, mime_type=part.media_type
-                )
-            )
+            return embedded(part.name, part.media_type, part.data)
 
 
 def _text(text: str) -> types.TextContent:

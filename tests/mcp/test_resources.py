@@ -83,6 +83,23 @@ async def test_a_run_is_read_by_its_tenant_and_does_not_exist_for_others(open_to
         assert told == [(INVALID_PARAMS, "Resource not found")] * 3
 
 
+async def test_a_large_result_is_read_by_its_tenant_and_does_not_exist_for_others(fleet):
+    async with (
+        Orchestrator(settings=fleet.settings) as orchestrator,
+        served(mcp_app(orchestrator, caller_of=lambda request: Caller(tenant=request.headers["x-user"]))) as address,
+        user("ann", address) as ann,
+        user("bob", address) as bob,
+    ):
+        called = await ann.call_tool("echo", {"value": "x" * 300_000})
+        [link] = [block for block in called.content if block.type == "resource_link"]
+        [whole] = (await ann.read_resource(link.uri)).contents
+        assert whole.text == "x" * 300_000
+        made_up = link.uri[:-4] + "0000"
+        assert [await refusal(bob, link.uri), await refusal(ann, made_up)] == [
+            (INVALID_PARAMS, "Resource not found")
+        ] * 2
+
+
 async def test_runs_are_listed_page_by_page_and_their_ids_completed(open_to_users):
     orchestrator, gate, address = open_to_users
     gate.set()

@@ -131,7 +131,8 @@ async def _taken(client: redis.asyncio.Redis, settings: Settings, job: JobRecord
             "or declare the tool with @tool(callback_sets_state=True)"
         )
     # An artifact, and which worker had the call, are the fleet's own words.
-    own = said.model_copy(update={"artifact": None, "attempt": None})
+    media = tuple(part.model_copy(update={"artifact": None}) for part in said.media)
+    own = said.model_copy(update={"artifact": None, "attempt": None, "media": media})
     return await Fitting(client, settings).fit_returned(own, job.call)
 
 

@@ -8,8 +8,8 @@ import time
 import pytest
 
 from toolfleet import jobs
-from toolfleet.artifacts import Artifacts
-from toolfleet.calls import Attempt, Failed, FailureKind, Returned
+from toolfleet.artifacts import Artifacts, OfRun, OfTenant
+from toolfleet.calls import Attempt, Failed, FailureKind, MediaPart, Returned
 from toolfleet.jobs import Completion, JobCancel, StateNotTaken
 
 NOTHING = {"job": {}, "due": None}
@@ -220,8 +220,13 @@ async def whole(post, fleet, call, result):
     """What a run reads of a result that was too large to be shown."""
     assert len(result.content.encode()) < fleet.settings.max_result_bytes
     assert len(LONG) > fleet.settings.max_result_bytes
-    kept = await Artifacts(post.client, fleet.settings).fetch(result.artifact, run_id=call.run_id)
-    return kept.data.decode()
+    artifacts = Artifacts(post.client, fleet.settings)
+    by_run, by_tenant = [
+        await (await artifacts.find(result.artifact, asker)).read()
+        for asker in (OfRun(call.run_id), OfTenant(call.tenant))
+    ]
+    assert by_run == by_tenant
+    return by_run.decode()
 
 
 async def test_a_large_result_of_a_poll_is_kept_whole_and_shown_in_part(post, system, fleet):
@@ -259,9 +264,14 @@ async def test_a_large_result_of_a_callback_is_kept_whole_and_shown_in_part(post
 
 async def test_an_artifact_that_a_poster_names_is_not_believed(post, system, fleet):
     call = await post.submitted("called_back", system=system.url)
-    said = Returned(content="short", artifact="0" * 64)
+    said = Returned(
+        content="short",
+        artifact="0" * 64,
+        media=(MediaPart(media_type="image/png", size_bytes=1, artifact="0" * 64),),
+    )
     await jobs.complete(post.client, fleet.settings, post.seal, call.call_id, said)
-    assert (await post.ended(call)).artifact is None
+    result = await post.ended(call)
+    assert (result.artifact, result.media[0].artifact) == (None, None)
 
 
 async def test_a_poster_sets_shared_state_only_where_the_tool_says_so(post, system, fleet):

@@ -14,7 +14,7 @@ import pytest
 from pydantic import BaseModel, ConfigDict, Field
 from typing_extensions import TypedDict
 
-from toolfleet import Context, ConversationId, FromContext, Submitted, Tool, tool
+from toolfleet import Context, ConversationId, FromContext, Media, Submitted, Tool, tool
 from toolfleet.errors import InvalidTool
 
 
@@ -331,7 +331,9 @@ def test_a_declared_return_type_is_announced():
     assert g.spec.output_schema == {"type": "integer"}
 
 
-@pytest.mark.parametrize("returns", [None, Any, Submitted, Submitted | int, object])
+@pytest.mark.parametrize(
+    "returns", [None, Any, Submitted, Submitted | int, object, Media, list[Media | str], dict[str, Media], Media | None]
+)
 def test_an_indefinite_return_type_is_not_announced(returns):
     def f(): ...
 

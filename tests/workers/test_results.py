@@ -3,6 +3,7 @@
 import dataclasses
 import datetime as dt
 import enum
+import json
 import uuid
 from decimal import Decimal
 
@@ -12,6 +13,7 @@ from pydantic import BaseModel
 
 from toolfleet.calls import TOOL_RESULT, Failed, FailureKind, Returned, Submitted
 from toolfleet.fitting import cut, is_larger
+from toolfleet.media import Media
 from toolfleet.strict_json import encodable
 from toolfleet.workers.tool.results import failure_of, record_of
 
@@ -66,6 +68,19 @@ CONTENTS = {
 @pytest.mark.parametrize(("value", "content"), CONTENTS.values(), ids=CONTENTS)
 def test_a_value_becomes_the_text_that_the_model_reads(value, content):
     assert result_of(value) == Returned(content=content)
+
+
+def test_media_inside_a_structure_leave_a_word_where_they_were():
+    png, wav = Media(b"PNG", "image/png"), Media(b"WAV", "audio/wav", "a.wav")
+    told = result_of({"chart": png, "others": [{"n": 1, "sound": wav}, (2, "x")]})
+    assert json.loads(told.content) == {
+        "chart": "[image/png, 3 bytes]",
+        "others": [{"n": 1, "sound": "[audio/wav a.wav, 3 bytes]"}, [2, "x"]],
+    }
+    assert told.media == (png.part, wav.part)
+    mixed = result_of(["first", png, {"sound": wav}])
+    assert mixed.content == 'first\n[image/png, 3 bytes]\n{"sound":"[audio/wav a.wav, 3 bytes]"}'
+    assert mixed.media == (png.part, wav.part)
 
 
 def test_a_tool_declared_to_return_nothing_is_done():

@@ -10,7 +10,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Final, Literal
 
-from jsonschema import Draft202012Validator
 from pydantic import Field, TypeAdapter, ValidationError
 
 from toolfleet.calls import Record, Returned
@@ -140,9 +139,13 @@ def _answer(asked: FormAsked | ModelAsked, given: object) -> Any:
         raise Declined(f"the user was asked ({_said(asked)}) and did not answer: {said.refused}")
     if isinstance(asked, ModelAsked):
         return said.text
-    if said.form is None or not Draft202012Validator(asked.schema_).is_valid(said.form):
-        return None
-    return said.form
+    return said.form if said.form is not None and _fits(said.form, asked.schema_) else None
+
+
+def _fits(form: dict[str, Any], schema: dict[str, Any]) -> bool:
+    from jsonschema import Draft202012Validator  # noqa: PLC0415  # slow to import, and few tools ask
+
+    return bool(Draft202012Validator(schema).is_valid(form))
 
 
 def _said(asked: FormAsked | ModelAsked) -> str:

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from tests.docs.pages import Page
+from tests.docs.pages import ROOT
 from tests.mcp.conftest import HERE
 from tests.mcp.node import LOCKED, install, output_of, started
 from tests.mcp.suite import Suite
@@ -54,7 +54,7 @@ def installed(tmp_path_factory):
 
 def on_the_page():
     """The scenarios that docs/mcp.md gives a reason for, some of them as patterns that end with a star."""
-    section = Page("docs/mcp.md").text.partition("## The protocol's own tests")[2]
+    section = (ROOT / "docs/mcp.md").read_text().partition("## The protocol's own tests")[2]
     return [
         name for row in re.findall(r"^\| (`[^|]+`) \|", section, re.MULTILINE) for name in re.findall("`(.+?)`", row)
     ]

@@ -4,6 +4,9 @@
 from .arguments.parsing import (
     Arguments as Arguments,
 )
+from .artifacts import (
+    Artifact as Artifact,
+)
 from .asking import (
     Declined as Declined,
     Form as Form,
@@ -28,6 +31,7 @@ from .context import (
     current_context as current_context,
 )
 from .errors import (
+    ArtifactNotFound as ArtifactNotFound,
     BadArguments as BadArguments,
     BrokerUnreachable as BrokerUnreachable,
     CallerError as CallerError,

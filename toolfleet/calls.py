@@ -95,8 +95,12 @@ class MediaPart(Record):
     def described(self) -> str:
         """What a model reads that cannot take it."""
         named = f" {self.name}" if self.name else ""
-        kept = f", kept as artifact {self.artifact}" if self.artifact else ""
-        return f"[{self.media_type}{named}, {self.size_bytes} bytes{kept}]"
+        where = ""
+        if self.artifact:
+            where = f", kept as artifact {self.artifact}"
+        elif self.size_bytes and not self.data:
+            where = ", too large to be kept"
+        return f"[{self.media_type}{named}, {self.size_bytes} bytes{where}]"
 
 
 class Attempt(Record):

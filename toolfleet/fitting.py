@@ -6,8 +6,7 @@ nothing of delivery.
 
 from __future__ import annotations
 
-import base64
-import binascii
+from collections.abc import Sequence
 
 import redis
 import redis.asyncio
@@ -16,6 +15,7 @@ import stamina
 from toolfleet.artifacts import TEXT, Artifacts
 from toolfleet.calls import Failed, MediaPart, Returned, Submitted, ToolCall
 from toolfleet.logs import FactLog
+from toolfleet.media import bytes_of
 from toolfleet.paging import preview
 from toolfleet.redis_clients import COMMAND_FAILED
 from toolfleet.settings import Settings
@@ -52,7 +52,8 @@ class Fitting:
         """Return what `fit` does."""
         media = [await self._fit_part(part, call) if self._is_too_large(part) else part for part in result.media]
         if media:
-            result = result.model_copy(update={"media": tuple(media)})
+            content = _told(result.content, result.media, media)
+            result = result.model_copy(update={"content": content, "media": tuple(media)})
         if not is_larger(result, self._max_result_bytes):
             return result
         artifact = await self._keep(result.content.encode(), call, TEXT)
@@ -65,10 +66,7 @@ class Fitting:
         return len(part.data) * 3 > self._max_media_bytes * 4
 
     async def _fit_part(self, part: MediaPart, call: ToolCall) -> MediaPart:
-        try:
-            data = base64.b64decode(part.data, validate=True)
-        except binascii.Error:
-            data = b""  # a tool's own work; there is nothing to keep
+        data = bytes_of(part.data)
         artifact = await self._keep(data, call, part.media_type, part.name) if data else None
         return part.model_copy(update={"data": "", "artifact": artifact})
 
@@ -83,6 +81,13 @@ class Fitting:
         except COMMAND_FAILED as error:
             log.warning("artifact_not_kept", call_id=call.call_id, run_id=call.run_id, error=str(error))
         return None
+
+
+def _told(content: str, media: Sequence[MediaPart], fitted: Sequence[MediaPart]) -> str:
+    """Return the text with what has become of its media: one part after the other has its own words in it."""
+    for part, instead in zip(media, fitted, strict=True):
+        content = content.replace(part.described, instead.described, 1)
+    return content
 
 
 def is_larger(result: Returned | Failed | Submitted, max_bytes: int) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import binascii
 import re
 from dataclasses import dataclass, field
 from typing import Final
@@ -35,6 +36,14 @@ def is_text(media_type: str) -> bool:
     """Return whether it says that it is a text, which may be read as it is: HTML, JSON, XML and SVG are."""
     essence = essence_of(media_type)
     return essence.startswith("text/") or essence in _TEXTS or essence.endswith(("+json", "+xml"))
+
+
+def bytes_of(data: str) -> bytes:
+    """Return what is in base64; nothing, where a tool wrote something else into a part of its own making."""
+    try:
+        return base64.b64decode(data, validate=True)
+    except binascii.Error:
+        return b""
 
 
 @dataclass(frozen=True, slots=True)

@@ -95,7 +95,7 @@ class Settings(BaseSettings):
     """What is larger still is not kept: results are cut, media lost, and the model is told. It is Redis's memory."""
 
     keep_artifact_s: Annotated[float, Field(ge=1)] = 7 * 24 * 3600.0
-    """How long an artifact is kept after it was last looked at."""
+    """How long an artifact is kept after it was last looked at, unless its run is deleted."""
 
     interceptors: str = ""
     """Comma-separated `module:name`s of what a worker puts around every call, outermost first."""

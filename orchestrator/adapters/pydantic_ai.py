@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import json
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
@@ -13,7 +12,7 @@ from pydantic_ai.toolsets import AbstractToolset, ToolsetTool
 from pydantic_core import SchemaValidator, core_schema
 
 from toolfleet.calls import Effect, FailureKind, MediaPart
-from toolfleet.media import essence_of
+from toolfleet.media import bytes_of, essence_of
 from toolfleet.misspelt import exact
 from toolfleet.orchestrator.adapters.asking import FrameworkCalls, shown_as
 from toolfleet.orchestrator.api import Orchestrator
@@ -91,4 +90,4 @@ class FleetToolset(AbstractToolset[Any]):
 
 
 def _binary(part: MediaPart) -> BinaryContent:
-    return BinaryContent(base64.b64decode(part.data), media_type=essence_of(part.media_type))
+    return BinaryContent(bytes_of(part.data), media_type=essence_of(part.media_type))

@@ -18,7 +18,7 @@ WAIT_S = 60
 TOOLS = """
 import asyncio
 from pathlib import Path
-from toolfleet import Context, Submitted, tool
+from toolfleet import Context, Media, Submitted, tool
 
 HERE = Path(__file__).parent
 
@@ -33,6 +33,11 @@ async def stay(name, ctx):
         (HERE / f"{name}.cancelled").touch()
         raise
     return f"{name} came back"
+
+@tool(read_only=True)
+async def photo() -> Media:
+    "A picture."
+    return Media(b"0123456789" * 10, "image/png", "a.png")
 
 @tool(long_running=True)
 async def walk(name: str, ctx: Context) -> str:

@@ -74,6 +74,14 @@ def test_a_job_that_failed_elsewhere_is_told_to_the_model(fleet: Staffed) -> Non
     assert "out of paper" in fleet.ask("runs", "show", run_id, "--wait")["answer"]
 
 
+def test_a_picture_is_told_by_its_size_and_not_poured_out(fleet: Staffed) -> None:
+    run_id = fleet.begin("call photo {}")
+    assert fleet.ask("runs", "show", run_id, "--wait")["state"] == "done"
+    shown = fleet.say("calls", "show", f"{run_id}.1.0").out
+    assert "[image/png a.png, 100 bytes]" in shown
+    assert "MDEyMzQ1Njc4OT" not in shown + fleet.say("runs", "show", run_id).out
+
+
 def test_what_is_no_call_is_one_clear_line(fleet: Staffed) -> None:
     assert fleet.say("calls", "show", "nonsense").code == 2
     assert fleet.say("calls", "complete", "x.1.0").code == 2

@@ -67,7 +67,9 @@ async def test_R2_text_and_media_keep_their_order(call):
 
 async def test_R2_a_large_image_is_kept_as_an_artifact(fleet, call):
     copies = fleet.settings.max_inline_media_bytes // len(PNG) + 1
-    [part] = (await call("drawn", {"copies": copies})).media
+    result = await call("drawn", {"copies": copies})
+    [part] = result.media
+    assert result.content == f"[image/png chart.png, {copies * len(PNG)} bytes, kept as artifact {part.artifact}]"
     assert (part.data, part.size_bytes) == ("", copies * len(PNG))
     assert part.artifact == hashlib.sha256(PNG * copies).hexdigest()
 
@@ -138,12 +140,18 @@ async def test_R6_a_large_result_is_a_preview_and_a_reference_that_can_be_read_o
 
 async def test_R6_what_may_not_be_kept_is_cut_and_says_so():
     with LocalFleet(
-        ["fleet_tools"], pools={"io": 1}, environment=HERE, max_artifact_bytes=1000, max_result_bytes=1024
+        ["surrounded_tools", "fleet_tools"],
+        pools={"io": 1},
+        environment=HERE,
+        max_artifact_bytes=1000,
+        max_result_bytes=1024,
     ) as fleet:
         async with Orchestrator(settings=fleet.settings) as orchestrator:
             result = await orchestrator.call("wordy", {"characters": 1000})
+            lost = await orchestrator.call("drawn", {"copies": 1000, "text": "look"})
     assert result.content.endswith("\n[cut: the result has 3000 bytes, the first 1023 are shown]")
     assert result.artifact is None
+    assert lost.content == f'look\n[image/png chart.png, {1000 * len(PNG)} bytes, too large to be kept]\n{{"n":1}}'
 
 
 async def test_R7_attributes_reach_the_caller_and_not_the_model(orchestrator, call):

@@ -7,7 +7,8 @@ from typing import Annotated, Any
 from fleet_tools import _play
 from pydantic import BaseModel
 
-from toolfleet import Form, Media, ModelPrompt, Secret, ToolError, ask, current_context, tool
+from toolfleet import Form, Media, ModelPrompt, Returned, Secret, ToolError, ask, current_context, tool
+from toolfleet.calls import MediaPart
 
 
 class Point(BaseModel):
@@ -115,6 +116,12 @@ async def charted() -> dict[str, Any]:
 async def photographed(size_bytes: int) -> Media:
     """A picture of that size."""
     return Media(PNG.ljust(size_bytes, b"\0"), "image/png", "photo.png")
+
+
+@tool(read_only=True)
+async def miscoded() -> Returned:
+    """A part of its own making, whose data are no base64."""
+    return Returned(content="look", media=(MediaPart(media_type="application/zip", size_bytes=3, data="?"),))
 
 
 @tool(read_only=True, long_running=True)

@@ -63,6 +63,12 @@ async def test_an_object_that_holds_a_picture_is_structured_and_has_the_picture_
         assert charted.structured_content == {"sum": 3, "chart": "[image/png, 70 bytes]"}
 
 
+async def test_a_part_whose_data_are_none_takes_nothing_of_the_result_along(connect):
+    async with connect() as client:
+        said, part = (await client.call_tool("miscoded", {})).content
+        assert (said.text, part.resource.blob) == ("look", "")
+
+
 async def test_a_picture_that_is_kept_as_an_artifact_is_shown_all_the_same(connect_anyhow):
     async with connect_anyhow() as client:
         shown = await client.call_tool("photographed", {"size_bytes": 200_000})

@@ -12,7 +12,7 @@ from urllib.parse import quote
 
 import mcp_types as types
 
-from toolfleet.media import is_text
+from toolfleet.media import bytes_of, is_text
 from toolfleet.orchestrator.api import Orchestrator
 from toolfleet.orchestrator.doors.mcp.callers import Caller
 
@@ -51,7 +51,7 @@ async def artifact_contents(
 def embedded(name: str, media_type: str, data: str) -> types.EmbeddedResource:
     """Return a document that travels with a result; `data` is base64."""
     uri = f"toolfleet:media/{quote(name or 'unnamed')}"
-    return types.EmbeddedResource(resource=contents_of(uri, media_type, base64.b64decode(data)))
+    return types.EmbeddedResource(resource=contents_of(uri, media_type, bytes_of(data)))
 
 
 def contents_of(uri: str, media_type: str, data: bytes) -> types.TextResourceContents | types.BlobResourceContents:

@@ -7,6 +7,12 @@ from .arguments.parsing import (
 from .artifacts import (
     Artifact as Artifact,
 )
+from .asking import (
+    Declined as Declined,
+    Form as Form,
+    ModelPrompt as ModelPrompt,
+    ask as ask,
+)
 from .calls import (
     Effect as Effect,
     Failed as Failed,

@@ -127,8 +127,12 @@ class Settings(BaseSettings):
     patience_s: Annotated[float, Field(ge=0)] = 30.0
     """How long a call may take before it counts as slow, unless its tool or its run says otherwise."""
 
-    mcp_wait_s: Seconds = 50.0
-    """How long an MCP client that knows no tasks waits for a call; most of them give up after a minute."""
+    mcp_wait_s: Annotated[float, Field(ge=0)] = 50.0
+    """How long an MCP client that knows no tasks waits for a call; most of them give up after a minute. 0: it is
+    refused tools that take long."""
+
+    mcp_beside: str = ""
+    """`module:name` of an `mcp.server.MCPServer`, whose prompts and resources are offered beside the tools over MCP."""
 
     api_requests_per_s: Annotated[float, Field(gt=0, le=1e6)] = 500.0
     """Requests per second that a key without a rate of its own makes of one API process; twice as many at once."""

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
 from fleet_tools import _play
 from pydantic import BaseModel
 
-from toolfleet import Media, Returned, ToolError, current_context, tool
+from toolfleet import Form, Media, ModelPrompt, Returned, Secret, ToolError, ask, current_context, tool
 from toolfleet.calls import MediaPart
 
 
@@ -148,3 +148,36 @@ async def pictured() -> list[Any]:
 async def who_asks() -> dict[str, Any]:
     """What the caller's door said of the caller."""
     return dict(current_context().context)
+
+
+@tool(requires_approval=True)
+async def pay(amount: int, token: Annotated[str, Secret()] = "") -> str:
+    """Needs a person's approval."""
+    return f"paid {amount} for {current_context().subject or 'nobody'}"
+
+
+@tool
+async def book(city: str) -> str:
+    """Asks its user which day, and for how many."""
+    day = ask(when=Form("Which day?", {"day": {"type": "string", "enum": ["Monday", "Friday"]}}))["when"]["day"]
+    guests = ask(who=Form("How many?", {"guests": {"type": "integer"}}))["who"]["guests"]
+    return f"{city} on {day} for {guests}"
+
+
+@tool(retries=3)
+async def compose(about: str) -> str:
+    """Asks a model."""
+    return f"composed: {ask(poem=ModelPrompt(about, system='in verse', max_tokens=50))['poem']}"
+
+
+@tool(requires_approval=True)
+async def donate(amount: int) -> str:
+    """Needs a person's approval, and asks."""
+    return f"{amount} to {ask(to=Form('To whom?', {'name': {'type': 'string'}}))['to']['name']}"
+
+
+@tool(read_only=True)
+async def mislabelled() -> Any:
+    """Calls something of its own as questions are called."""
+    current_context().attributes["toolfleet/questions"] = "what are these?"
+    return "a result"

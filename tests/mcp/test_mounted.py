@@ -1,7 +1,7 @@
 """MCP at /mcp of the HTTP API, behind its keys."""
 
 import asyncio
-from contextlib import aclosing
+from contextlib import aclosing, asynccontextmanager
 
 import httpx
 import httpx2
@@ -18,10 +18,10 @@ from toolfleet.orchestrator.doors.http.listening import listening_socket, server
 from toolfleet.wire import Seal
 
 
-@pytest.fixture
-async def api(fleet):
+@asynccontextmanager
+async def serving(settings):
     door = listening_socket("127.0.0.1", 0)
-    server = server_for(create_app(fleet.settings))
+    server = server_for(create_app(settings))
     serving = asyncio.create_task(server.serve(sockets=[door]))
     while not server.started:  # its socket refuses whoever comes before
         await asyncio.sleep(0.01)
@@ -30,6 +30,36 @@ async def api(fleet):
     finally:
         server.should_exit = True
         await serving
+
+
+@pytest.fixture
+async def api(fleet):
+    async with serving(fleet.settings) as where:
+        yield where
+
+
+async def test_who_listens_takes_one_of_the_listeners_places_of_their_key(fleet):
+    settings = fleet.settings.model_copy(update={"api_listeners": 1})
+    async with (
+        serving(settings) as url,
+        aclosing(connect_async(settings)) as redis,
+        a_key(redis, settings) as headers,
+        httpx2.AsyncClient(headers=headers) as http,
+        Client(streamable_http_client(f"{url}/mcp", http_client=http)) as client,
+    ):
+        async with client.listen(tools_list_changed=True):
+            with pytest.raises(MCPError):
+                async with client.listen(tools_list_changed=True):
+                    pytest.fail("a second place was given")
+        assert text(await client.call_tool("add", {"a": 1, "b": 2})) == "3"
+
+
+@asynccontextmanager
+async def a_key(redis, settings):
+    keyring = Keyring(redis, settings, Seal(settings))
+    key, made = await keyring.add(tenant="ann", scopes=(Scope.RUN,))
+    yield {"authorization": f"Bearer {key}"}
+    await keyring.revoke(made.key_id)
 
 
 async def test_a_key_opens_what_it_includes_and_nothing_else(fleet, api):

@@ -17,6 +17,7 @@ from dataclasses import replace
 from typing import Any
 
 from toolfleet.arguments.parsing import DEFAULT_LIMITS, ArgumentLimits, Arguments
+from toolfleet.asking import Unanswered
 from toolfleet.calls import Failed, FailureKind, NotDone, Returned, Submitted, ToolCall, ToolResult, undone_id
 from toolfleet.context import Context, within
 from toolfleet.errors import BadArguments, ToolError
@@ -80,8 +81,8 @@ async def _run(
         return with_attributes(result, context) if context.attributes else result
     except BadArguments as error:
         return Failed(kind=FailureKind.BAD_ARGUMENTS, message=encodable(str(error)))
-    except ToolError as error:
-        return _tried(failure_of(error), context)
+    except (ToolError, Unanswered) as error:
+        return error.result if isinstance(error, Unanswered) else _tried(failure_of(error), context)
     except TimeoutError as error:
         goes_on = threads is not None and not tool.is_async
         timed_out = _timed_out(tool, limit_s, goes_on=goes_on) if clock.expired() else _report_broken(call, error)

@@ -32,6 +32,7 @@ MAX_OPENING_BYTES: Final = 64 * 1024
 """What a session may be opened with: a client says its name and what it can do, and all of it is kept."""
 
 SESSION_ID: Final = "mcp-session-id"
+METHOD: Final = "mcp-method"
 
 
 @asynccontextmanager
@@ -58,6 +59,11 @@ async def serve_mcp(app: FastAPI, orchestrator: Orchestrator, quotas: Quotas) ->
             app.router.routes.remove(route)
 
 
+def _listens(scope: AsgiScope) -> bool:
+    """Return whether a request's answer is a stream of news, as its header says, which has to agree with its body."""
+    return Headers(scope=scope).get(METHOD) == "subscriptions/listen"
+
+
 class _Granted:
     """Lets a request pass if its grant includes calls of tools, and has room for what it opens."""
 
@@ -73,7 +79,7 @@ class _Granted:
             if not grant.may(Scope.RUN):
                 detail = f"MCP needs a key with the scope {Scope.RUN}"
                 raise Problem(HTTPStatus.FORBIDDEN, detail, code="scope-missing")
-            if scope["method"] == "GET":
+            if scope["method"] == "GET" or _listens(scope):
                 with self._quotas.held(grant, Limit.LISTENERS):
                     await self._pass_on(grant, scope, receive, send)
             elif self._app.opens_session(scope):

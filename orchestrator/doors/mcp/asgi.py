@@ -8,9 +8,10 @@ from __future__ import annotations
 import sys
 from collections.abc import AsyncIterator, Collection, Sequence
 from contextlib import asynccontextmanager
-from typing import Final, cast
+from typing import Any, Final, cast
 
 import anyio
+from mcp.server.mcpserver import MCPServer
 from mcp.server.stdio import stdio_server
 from mcp.server.streamable_http import MCP_SESSION_ID_HEADER
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
@@ -24,6 +25,7 @@ from starlette.types import Receive, Scope, Send
 
 from toolfleet.misspelt import exact
 from toolfleet.orchestrator.api import Orchestrator
+from toolfleet.orchestrator.doors.mcp.beside import Beside
 from toolfleet.orchestrator.doors.mcp.callers import CallerOf, anybody
 from toolfleet.orchestrator.doors.mcp.server import fleet_server
 from toolfleet.orchestrator.doors.mcp.standard_input import lines_of
@@ -40,9 +42,11 @@ class McpApp:
     Alive inside `async with app.living()`; where it is the whole application, the server's lifespan does that.
     """
 
-    def __init__(self, orchestrator: Orchestrator, caller_of: CallerOf, hosts: Sequence[str] | None) -> None:
+    def __init__(
+        self, orchestrator: Orchestrator, caller_of: CallerOf, hosts: Sequence[str] | None, beside: Beside | None
+    ) -> None:
         self._sessions = StreamableHTTPSessionManager(
-            fleet_server(orchestrator, caller_of),
+            fleet_server(orchestrator, caller_of, beside),
             security_settings=_security(hosts),
             max_request_body_size=orchestrator.settings.max_message_bytes,
         )
@@ -77,14 +81,19 @@ class McpApp:
 
 @exact()
 def mcp_app(
-    orchestrator: Orchestrator, *, caller_of: CallerOf = anybody, hosts: Sequence[str] | None = LOOPBACK
+    orchestrator: Orchestrator,
+    *,
+    caller_of: CallerOf = anybody,
+    hosts: Sequence[str] | None = LOOPBACK,
+    beside: MCPServer[Any] | None = None,
 ) -> McpApp:
     """Make the MCP server of an open orchestrator, for your own ASGI application.
 
     Mount it with `Route("/mcp", endpoint=app)` and keep `app.living()` open in the lifespan. `caller_of` says who sent
     a request; `hosts` are the Host headers that are accepted, None for all where something else protects the door.
+    The prompts and resources of `beside` are offered to all callers; without it, those of TOOLFLEET_MCP_BESIDE.
     """
-    return McpApp(orchestrator, caller_of, hosts)
+    return McpApp(orchestrator, caller_of, hosts, None if beside is None else Beside(beside))
 
 
 async def serve_stdio(orchestrator: Orchestrator) -> None:

@@ -1,26 +1,45 @@
-"""Progress of one call, told to the client that asked for it: the newest, in order, never more than it can take."""
+"""What one call's client hears while it waits: the newest progress, and log messages from the level it asked for.
+
+In order, and never more than it can take: of progress the newest, of messages the last hundred.
+"""
 
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
+from typing import Final
 
 import anyio
-from mcp.server.session import ServerSession
 
+from toolfleet.calls import Failed, Returned
+from toolfleet.orchestrator.doors.mcp.log_messages import (
+    Context,
+    LogMessage,
+    end_message,
+    message_of,
+    progress_message,
+    wanted_levels,
+)
 from toolfleet.orchestrator.run.updates import CallProgressed, CallStarted, RunUpdate
 from toolfleet.supervision import run_errand
 
 _GONE = (anyio.ClosedResourceError, anyio.BrokenResourceError)
 
+MOST_MESSAGES: Final = 100
+"""A client that reads more slowly than its tool speaks misses the older ones."""
+
 
 class Observed:
     """What is known of a call while its client waits: its id once it is sent, and how far it has come."""
 
-    def __init__(self, session: ServerSession) -> None:
+    def __init__(self, ctx: Context, tool: str) -> None:
         self.call_id = ""
-        self._session = session
+        self._ctx = ctx
+        self._tool = tool
+        self._wanted = wanted_levels(ctx)
+        self._messages: deque[LogMessage] = deque(maxlen=MOST_MESSAGES)
         self._newest: tuple[float, str] | None = None
         self._told = -1.0
         self._news = asyncio.Event()
@@ -29,13 +48,30 @@ class Observed:
         """Take note of what happened to the call."""
         if isinstance(event, CallStarted):
             self.call_id = event.call_id
-        elif isinstance(event, CallProgressed):
-            self.progress(event.fraction, event.message)
+        self._say(message_of(event))
+        if isinstance(event, CallProgressed):
+            self._come(event.fraction, event.message)
 
     def progress(self, fraction: float, message: str) -> None:
-        """Take note of how far the call has come. The protocol wants numbers that grow, so others are ignored."""
-        if fraction > self._told:
-            self._newest = (fraction, message)
+        """Take note of how far the call has come, where somebody had to ask."""
+        if self._come(fraction, message):
+            self._say(progress_message(self._tool, self.call_id, fraction, message))
+
+    def ended(self, result: Returned | Failed) -> None:
+        """Take note of how the call has ended."""
+        self._say(end_message(self._tool, self.call_id, result))
+
+    def _come(self, fraction: float, message: str) -> bool:
+        """Return whether this is news. The protocol wants numbers that grow, so others are ignored."""
+        if fraction <= max(self._told, self._newest[0] if self._newest else -1.0):
+            return False
+        self._newest = (fraction, message)
+        self._news.set()
+        return True
+
+    def _say(self, message: LogMessage | None) -> None:
+        if message is not None and message.level in self._wanted:
+            self._messages.append(message)
             self._news.set()
 
     @asynccontextmanager
@@ -57,8 +93,11 @@ class Observed:
             await self._tell()
 
     async def _tell(self) -> None:
-        if self._newest is None or self._newest[0] <= self._told:
-            return
-        self._told, message = self._newest
         with suppress(*_GONE):
-            await self._session.report_progress(self._told, 1.0, message or None)
+            while self._messages:
+                # A message, unlike progress, is not asked for with a token of its own: it goes where the answer will.
+                message = self._messages.popleft().notification()
+                await self._ctx.session.send_notification(message, related_request_id=self._ctx.request_id)
+            if self._newest is not None and self._newest[0] > self._told:
+                self._told, message_text = self._newest
+                await self._ctx.session.report_progress(self._told, 1.0, message_text or None)

@@ -23,7 +23,7 @@ from pydantic.alias_generators import to_camel
 from toolfleet.errors import ToolfleetError
 from toolfleet.keys import RESULT_TTL_S
 from toolfleet.orchestrator.api import Orchestrator
-from toolfleet.orchestrator.doors.mcp.callers import CallerOf
+from toolfleet.orchestrator.doors.mcp.callers import Caller, CallerOf
 from toolfleet.orchestrator.doors.mcp.rpc_errors import protocol_errors
 from toolfleet.orchestrator.doors.mcp.shown_results import Showing
 from toolfleet.orchestrator.doors.mcp.tickets import Ticket, Tickets
@@ -69,6 +69,10 @@ class McpTask(BaseModel):
         """Return the JSON object of the protocol."""
         return self.model_dump(by_alias=True, exclude_none=True)
 
+    def told_on_stream(self) -> dict[str, Any]:
+        """Return what a notification says of it."""
+        return self.model_dump(by_alias=True, exclude_none=True, exclude={"result_type"})
+
 
 def knows_tasks(ctx: Context) -> bool:
     """Return whether this request's client declared the extension; an older revision has no way to carry a task."""
@@ -107,17 +111,27 @@ class Tasks:
         server.add_request_handler("tasks/update", UpdateParams, self._update)
         server.add_request_handler("tasks/cancel", TaskParams, self._cancel)
 
+    def ticket(self, task_id: str, caller: Caller) -> Ticket:
+        """Return what a caller's own task id says. Raises HandleNotFound for any other text."""
+        return self._tickets.read(task_id, caller.tenant)
+
+    async def stand(self, ticket: Ticket, version: str, *, wait_s: float = 0.0) -> McpTask:
+        """Return how a task stands, in a revision's words, after waiting so long for its result.
+
+        Raises HandleNotFound, StoreUnreachable.
+        """
+        status = await self._orchestrator.task(ticket.handle, wait_s=wait_s, tenant=ticket.tenant)
+        specs = await self._orchestrator.catalog.offered()
+        shown = None
+        if status.result is not None:
+            showing = Showing(self._orchestrator, ticket.tenant, version)
+            shown = await showing.result(status.result, specs.get(status.tool))
+        return _told(ticket, status, shown)
+
     async def _get(self, ctx: Context, params: TaskParams) -> dict[str, Any]:
         ticket = self._ticket(ctx, params)
         with protocol_errors():
-            status = await self._orchestrator.task(ticket.handle, tenant=ticket.tenant)
-            specs = await self._orchestrator.catalog.offered()
-            shown = None
-            if status.result is not None:
-                spec = specs.get(status.tool)
-                showing = Showing(self._orchestrator, ticket.tenant, ctx.protocol_version)
-                shown = await showing.result(status.result, spec)
-        return _told(ticket, status, shown).on_wire()
+            return (await self.stand(ticket, ctx.protocol_version)).on_wire()
 
     async def _update(self, ctx: Context, params: UpdateParams) -> dict[str, Any]:
         await self._must_be_known(self._ticket(ctx, params))
@@ -146,7 +160,7 @@ class Tasks:
         if ctx.request is not None and decode_header_value(ctx.request.headers.get(MCP_NAME_HEADER)) != params.task_id:
             raise MCPError(HEADER_MISMATCH, f"{MCP_NAME_HEADER} header does not match the request body's 'taskId'")
         with protocol_errors():
-            return self._tickets.read(params.task_id, self._caller_of(ctx.request).tenant)
+            return self.ticket(params.task_id, self._caller_of(ctx.request))
 
 
 def status_word(status: Status) -> TaskStatus:

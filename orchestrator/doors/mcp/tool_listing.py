@@ -13,6 +13,7 @@ import mcp_types as types
 import orjson
 
 from toolfleet.artifacts import TEXT
+from toolfleet.asking import QUESTIONS
 from toolfleet.calls import Effect, Failed, MediaPart, Returned
 from toolfleet.media import essence_of
 from toolfleet.orchestrator.doors.mcp.kept import embedded, link_to
@@ -73,7 +74,7 @@ def tool_result(result: Returned | Failed, spec: ToolSpec | None) -> types.CallT
         )
     content = [_text(result.content), *_beside(result)]
     if spec is not None and not is_typed(spec):
-        return types.CallToolResult(content=content)
+        return types.CallToolResult(content=content, is_error=QUESTIONS in result.attributes)
     structured = _object(result.content) if result.artifact is None else _kept(result.artifact)
     return types.CallToolResult(
         content=content,

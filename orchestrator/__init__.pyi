@@ -68,6 +68,7 @@ from .run.updates import (
     CallsRequested as CallsRequested,
     CallStarted as CallStarted,
     CallSubmitted as CallSubmitted,
+    ReplyBegan as ReplyBegan,
     RunBegan as RunBegan,
     RunEnded as RunEnded,
     RunUpdate as RunUpdate,

@@ -99,6 +99,7 @@ from .orchestrator import (
     Permission as Permission,
     RecordedModel as RecordedModel,
     RehearsalServer as RehearsalServer,
+    ReplyBegan as ReplyBegan,
     ReplyComplete as ReplyComplete,
     RequestedToolCall as RequestedToolCall,
     Result as Result,

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Annotated, Final, Literal
 
-from pydantic import Field, TypeAdapter
+from pydantic import Field, JsonValue, TypeAdapter
 
 from toolfleet.calls import Failed, Record, ResultRecord, Spent, Submitted, ToolResult, attempt_of
 from toolfleet.messages import AssistantMessage, Message, ToolMessage, Usage
@@ -108,6 +108,8 @@ class RunStarted(Record):
     started_unix_s: float = 0.0
     orchestrator_id: str = Field(default="", exclude_if=lambda orchestrator_id: not orchestrator_id)
     """Who works on it first; empty: whoever adopts it."""
+    asked_as: dict[str, JsonValue] = Field(default_factory=dict, repr=False, exclude_if=lambda asked: not asked)
+    """What the door was asked with that began it, in that door's words, for it to show again. Nobody else reads it."""
 
 
 class ModelReplied(Record):
@@ -124,6 +126,8 @@ class ModelReplied(Record):
     """The tools that were offered, where that is another choice in each turn."""
     problem: str | None = None
     """Why the answer is not what was asked for; the model may try once more."""
+    restarts: int = Field(default=0, exclude_if=lambda restarts: not restarts)
+    """How often it was begun anew after some of it had been shown: what was shown before is void."""
     over_limit: str | None = None
     """The limit that the run has reached with this reply: what was not sent of it by then is not sent any more."""
 

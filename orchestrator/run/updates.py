@@ -18,6 +18,16 @@ class RunBegan(Record):
     run_id: str
 
 
+class ReplyBegan(Record):
+    """The model begins a reply or, with a higher `attempt`, begins it anew: what was heard of it before is void."""
+
+    type: Literal["reply_began"] = "reply_began"
+    run_id: str
+    turn: int
+    """Which of the run's replies it is, from 1."""
+    attempt: int = 0
+
+
 class TextArrived(Record):
     """A piece of the model's text."""
 
@@ -119,6 +129,7 @@ class RunEnded(Record):
 
 RunUpdate = (
     RunBegan
+    | ReplyBegan
     | TextArrived
     | CallArgumentsArrived
     | CallsRequested

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Final, TypeVar
 
-from pydantic import Field, TypeAdapter
+from pydantic import Field, JsonValue, TypeAdapter
 
 from toolfleet.calls import Record, Returned, Submitted, ToolResult
 from toolfleet.messages import AssistantMessage, Message, RequestedCall, Usage, UserMessage
@@ -62,6 +62,10 @@ class Run(Record):
     depth: int = 0
     agent: str = ""
     started_unix_s: float = 0.0
+    asked_as: dict[str, JsonValue] = Field(default_factory=dict, repr=False, exclude_if=lambda asked: not asked)
+    """What the door was asked with that began it, in that door's words."""
+    began_with: int = 0
+    """How many of its messages it was begun with."""
     turn: int = 0
     offered: tuple[str, ...] | None = None
     """What the model was offered last, where that changes."""
@@ -85,7 +89,7 @@ class Run(Record):
     def start(cls, event: RunStarted) -> Run:
         """A run that has just begun."""
         beginning = {name: getattr(event, name) for name in RunStarted.model_fields if name in cls.model_fields}
-        return cls(**beginning, values=event.terms.state)
+        return cls(**beginning, values=event.terms.state, began_with=len(event.messages))
 
     def on(self, event: RunEvent) -> Run:  # noqa: C901, PLR0911  # one line for each kind of event
         """The run after an event. Raises IllegalTransition when it cannot have happened now."""
@@ -140,6 +144,13 @@ class Run(Record):
         if self.state is not State.DONE:
             return ()
         return tuple(call for call in self._last_calls if self.is_callers(call))
+
+    @property
+    def replies(self) -> tuple[AssistantMessage, ...]:
+        """What its model has said in each of its turns, without the requests that it has not made itself."""
+        asked = {call.requested_id for call in self.calls}
+        own = (message for message in self.messages[self.began_with :] if isinstance(message, AssistantMessage))
+        return tuple(reply for reply in own if not reply.tool_calls or reply.tool_calls[0].id in asked)
 
     @property
     def recent_calls(self) -> tuple[CallRecord, ...]:

@@ -100,7 +100,7 @@ def test_every_option_is_given_in_this_file_and_none_by_its_default() -> None:
     assert RunTerms.model_fields.keys() - GIVEN.keys() == {"tenant", "subject"}
 
 
-def test_the_keywords_of_python_are_the_terms_and_two_more() -> None:
+def test_the_keywords_of_python_are_the_terms_and_three_more() -> None:
     assert set(RunOptions.__annotations__) == {*RunTerms.model_fields, *BESIDE_TERMS}
     an_assistants_own = {"tools", "output_schema", "client_tools", *BESIDE_TERMS}
     assert set(RunOptions.__annotations__) - set(AskOptions.__annotations__) == an_assistants_own

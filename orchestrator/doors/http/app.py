@@ -42,11 +42,8 @@ from toolfleet.orchestrator.doors.http.problems import (
 from toolfleet.orchestrator.doors.http.quotas import Quotas
 from toolfleet.orchestrator.doors.http.tail import Tail
 from toolfleet.orchestrator.doors.http.usage import Usage
-from toolfleet.orchestrator.doors.openai import (
-    chat as openai_chat,
-    model_list as openai_models,
-    responses as openai_responses,
-)
+from toolfleet.orchestrator.doors.openai import chat as openai_chat, model_list as openai_models
+from toolfleet.orchestrator.doors.openai.responses import routes as openai_responses
 from toolfleet.orchestrator.models.protocol import ChatModel
 from toolfleet.orchestrator.tools.interceptors import Interceptor
 from toolfleet.settings import Settings

@@ -12,6 +12,7 @@ from fastapi import Request
 from toolfleet.local.local_key import LocalKey
 from toolfleet.orchestrator.api import Orchestrator
 from toolfleet.orchestrator.doors.http.key_store import Grant, Keyring
+from toolfleet.orchestrator.doors.http.live_replies import LiveReplies
 from toolfleet.orchestrator.doors.http.options import ApiOptions
 from toolfleet.orchestrator.doors.http.quotas import Quotas
 from toolfleet.orchestrator.doors.http.tail import Tail
@@ -40,6 +41,7 @@ class Door:
     """The name of the orchestrator's model; empty without one."""
     streams: set[asyncio.Task[None]] = field(default_factory=set)
     """What is being streamed to clients now."""
+    live: LiveReplies = field(default_factory=LiveReplies)
     is_closing: bool = False
 
     def close_streams(self) -> None:

@@ -48,21 +48,10 @@ async def _origin(door: Door, grant: Grant, message: AssistantMessage) -> Run | 
 def _turns(run: Run) -> list[Message]:
     """Return what a run added to its conversation, without the answers that its caller gives."""
     answers = {call.requested_id for call in run.handed_over}
-    added = run.messages[_asked_with(run) :]
+    added = run.messages[run.began_with :]
     last = max(position for position, message in enumerate(added) if isinstance(message, AssistantMessage))
     return [
         message
         for position, message in enumerate(added)
         if not (position > last and isinstance(message, ToolMessage) and message.tool_call_id in answers)
     ]
-
-
-def _asked_with(run: Run) -> int:
-    """Return how many messages the run began with: the replies in it are counted from the end."""
-    replies = 0
-    for position in range(len(run.messages) - 1, -1, -1):
-        if isinstance(run.messages[position], AssistantMessage):
-            replies += 1
-            if replies == run.turn:
-                return position
-    return len(run.messages)

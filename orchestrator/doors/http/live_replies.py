@@ -1,0 +1,57 @@
+"""The replies that models write in this process, as far as they have come: what no store has yet, for whoever follows.
+
+A reply here is a view and no record: it is void once it is begun anew, and of no interest once it is stored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+from weakref import WeakSet, WeakValueDictionary
+
+from toolfleet.orchestrator.doors.http.tail import EventListener
+from toolfleet.orchestrator.run.updates import ReplyBegan, RunUpdate, TextArrived
+
+
+class LiveReply:
+    """The reply that a run's model writes now. `hear` is to be told of what happens to the run."""
+
+    def __init__(self) -> None:
+        self.turn = 0
+        """Which of the run's replies it is; 0 before the first."""
+        self.attempt = 0
+        """How often it was begun anew."""
+        self._said: list[str] = []
+        self._listeners: WeakSet[EventListener] = WeakSet()
+
+    def hear(self, update: RunUpdate) -> None:
+        """Take what has come, and wake who follows."""
+        if isinstance(update, ReplyBegan):
+            self.turn, self.attempt, self._said = update.turn, update.attempt, []
+        elif isinstance(update, TextArrived):
+            self._said.append(update.text)
+            for listener in self._listeners:
+                listener.wake()
+
+    def said_since(self, count: int) -> Sequence[str]:
+        """Return what has come of its text after so many pieces."""
+        return self._said[count:]
+
+    def tell(self, listener: EventListener) -> None:
+        """Wake this listener from here on, for as long as somebody holds it."""
+        self._listeners.add(listener)
+
+
+class LiveReplies:
+    """One for each run that was begun here and is still worked on."""
+
+    def __init__(self) -> None:
+        self._of_run: Final[WeakValueDictionary[str, LiveReply]] = WeakValueDictionary()
+
+    def keep(self, run_id: str, reply: LiveReply) -> None:
+        """Let others find it; where there is one already, that stays. It is forgotten with its run."""
+        self._of_run.setdefault(run_id, reply)
+
+    def of(self, run_id: str) -> LiveReply | None:
+        """Return what is known here of the reply of a run; None for one that was begun elsewhere, or has ended."""
+        return self._of_run.get(run_id)

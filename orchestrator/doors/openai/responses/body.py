@@ -1,0 +1,88 @@
+"""A run as OpenAI's `Response`: how it stands, what it was asked with, what it has said. Pure.
+
+Every field that a request may have comes back as it was given, or with the value that holds where it was left out.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from toolfleet.messages import Usage
+from toolfleet.orchestrator.doors.openai.responses.output import LACKS, output_of
+from toolfleet.orchestrator.run.states import State
+from toolfleet.orchestrator.run.value import Run
+
+PREFIX: Final = "resp_"
+
+STATUSES: Final = {State.DONE: "completed", State.FAILED: "failed", State.CANCELLED: "cancelled"}
+"""What a response's status is called; a run that has not ended is in progress."""
+
+WHERE_LEFT_OUT: Final[dict[str, Any]] = {
+    "background": False,
+    "instructions": None,
+    "max_output_tokens": None,
+    "metadata": {},
+    "parallel_tool_calls": True,
+    "previous_response_id": None,
+    "prompt_cache_key": None,
+    "safety_identifier": None,
+    "service_tier": None,
+    "store": True,
+    "temperature": None,
+    "tool_choice": "auto",
+    "top_logprobs": 0,
+    "top_p": None,
+    "truncation": "disabled",
+    "user": None,
+}
+"""What a response says of a field that its request did not have."""
+
+
+def response_of(run: Run, *, status: str | None = None) -> dict[str, Any]:
+    """Return the response that a run is. `status` is what it is called instead, before it has begun."""
+    asked, is_over = run.asked_as, run.state.is_terminal
+    lacks = LACKS.get(run.incomplete) if run.incomplete else None
+    return {
+        **{name: asked.get(name, default) for name, default in WHERE_LEFT_OUT.items()},
+        "id": PREFIX + run.run_id,
+        "object": "response",
+        "created_at": int(run.started_unix_s),
+        "status": status or ("incomplete" if lacks else STATUSES.get(run.state, "in_progress")),
+        "error": {"code": "server_error", "message": run.reason} if run.state is State.FAILED else None,
+        "incomplete_details": {"reason": lacks} if lacks else None,
+        "model": run.model,
+        "output": output_of(run),
+        "reasoning": {"effort": None, "summary": None, **_members(asked.get("reasoning"))},
+        "text": {"format": {"type": "text"}, **_members(asked.get("text"))},
+        "tools": asked.get("tools", _tools_of(run)),
+        "usage": usage_of(run.usage) if is_over else None,
+    }
+
+
+def usage_of(usage: Usage) -> dict[str, Any]:
+    """Return the tokens as Responses counts them."""
+    return {
+        "input_tokens": usage.input_tokens,
+        "input_tokens_details": {"cached_tokens": 0, "cache_write_tokens": 0},
+        "output_tokens": usage.output_tokens,
+        "output_tokens_details": {"reasoning_tokens": 0},
+        "total_tokens": usage.input_tokens + usage.output_tokens,
+    }
+
+
+def _members(given: Any) -> dict[str, Any]:
+    return given if isinstance(given, dict) else {}
+
+
+def _tools_of(run: Run) -> list[dict[str, Any]]:
+    """Return the client's tools of a run that was begun at another door."""
+    return [
+        {
+            "type": "function",
+            "name": spec.name,
+            "description": spec.description,
+            "parameters": spec.input_schema,
+            "strict": False,
+        }
+        for spec in run.terms.client_tools
+    ]

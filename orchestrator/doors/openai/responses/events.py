@@ -1,0 +1,213 @@
+"""The events of a streamed response: a fold over the stored events of its run, and over a reply that is being written.
+
+**Each event has one number for ever**, whoever asks, whenever, on whichever server. The numbers of what is stored
+follow from what is stored, from 0 and without a gap; a reply that is still being written is cut into the same deltas
+that it will have once it is stored (`pieces.py`). Where a model's text is lost after some of it was shown, nobody can
+know how much that was, so the numbers leap over all that it can have been:
+
+| what has happened | the next number |
+|---|---|
+| a reply was begun anew n times, its connection lost | a million times n after the event before it |
+| another server took over, or the run ended, in the midst of a reply | a milliard after the event before it |
+
+The message is then added anew with the same id, at a place of its own; of its first half nothing counts. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Final
+
+from toolfleet.orchestrator.doors.openai.responses.body import response_of
+from toolfleet.orchestrator.doors.openai.responses.output import (
+    Item,
+    items_at_end,
+    items_of_reply,
+    message_id,
+    opened_message,
+    text_part,
+)
+from toolfleet.orchestrator.doors.openai.responses.pieces import Cutter, pieces_of
+from toolfleet.orchestrator.run.events import ModelReplied, RunAdopted, RunEvent, RunResumed, RunStarted, RunStopped
+from toolfleet.orchestrator.run.states import State
+from toolfleet.orchestrator.run.value import Run
+
+Event = dict[str, Any]
+
+ATTEMPT: Final = 1_000_000
+"""How far apart the numbers of two attempts at one reply are: more than any reply has pieces."""
+
+LOST: Final = 1_000_000_000
+"""How far the numbers leap after a reply whose attempts nobody can count."""
+
+
+class Diverged(Exception):
+    """What was streamed of a reply is not how the reply begins that was stored."""
+
+
+class _OpenMessage:
+    """A message of which the beginning has been told."""
+
+    def __init__(self, item_id: str, index: int) -> None:
+        self.item_id = item_id
+        self.index = index
+        self.told: list[str] = []
+        self.cutter = Cutter()
+        self.heard = 0
+        """How much has been taken of what is live."""
+
+
+class ResponseEvents:
+    """The events of one response, in order. `run` is the run as far as it was told."""
+
+    def __init__(self, started: RunStarted) -> None:
+        self.run = Run.start(started)
+        self.last_number = -1
+        self._place = 0
+        """Where the next item stands."""
+        self._open: _OpenMessage | None = None
+        self._attempt = 0
+        self._before = (-1, 0)
+        """The last number, and the next place, before the reply that is due."""
+        self._is_elsewhere = False
+        """Whether another orchestrator writes its replies, so that none of them is seen coming here."""
+
+    def begun(self) -> list[Event]:
+        """Return the events that every response begins with."""
+        is_queued = bool(self.run.asked_as.get("background"))
+        kinds = ["created", "queued", "in_progress"] if is_queued else ["created", "in_progress"]
+        statuses = {"created": "queued", "queued": "queued"} if is_queued else {}
+        found = [
+            self._event(f"response.{kind}", response=response_of(self.run, status=statuses.get(kind))) for kind in kinds
+        ]
+        self._settle()
+        return found
+
+    def heard(self, turn: int, attempt: int, said_since: Callable[[int], Sequence[str]]) -> list[Event]:
+        """Return the events of a reply that is being written, as far as it has come since this was last asked.
+
+        `turn` and `attempt` say which one it is, `said_since(n)` what of it came after the first n parts.
+        """
+        is_due = self.run.state is State.THINKING and turn == self.run.turn + 1 and attempt >= self._attempt
+        if not is_due or self._is_elsewhere or self.run.terms.output_schema is not None:
+            return []
+        if attempt > self._attempt:
+            self._begin_anew(attempt)
+        parts = said_since(self._open.heard if self._open else 0)
+        if not any(parts):
+            return []
+        found, message = self._opened(turn)
+        message.heard += len(parts)
+        return [*found, *self._deltas(message, message.cutter.add("".join(parts)))]
+
+    def take(self, event: RunEvent) -> list[Event]:
+        """Return the events that a stored event brings. Raises IllegalTransition, Diverged."""
+        before, self.run = self.run.state, self.run.on(event)
+        found: list[Event] = []
+        if isinstance(event, ModelReplied):
+            found += self._replied(event)
+        elif isinstance(event, RunAdopted | RunStopped) and before is State.THINKING:
+            self._leap(LOST, places=1)
+            self._settle()
+        self._is_elsewhere |= isinstance(event, RunAdopted)
+        if isinstance(event, RunResumed):
+            found.append(self._event("response.in_progress", response=response_of(self.run)))
+            self._settle()
+        if self.run.state.is_terminal and not before.is_terminal:
+            found += [told for item in items_at_end(self.run) for told in self._whole(item)]
+            found.append(self._event(_end_of(self.run), response=response_of(self.run)))
+            self._settle()
+        return found
+
+    # --- one reply ------------------------------------------------------------------------------------------------
+
+    def _replied(self, event: ModelReplied) -> Iterator[Event] | list[Event]:
+        """Return what is still to be told of a reply, now that all of it is stored."""
+        if event.restarts > self._attempt:
+            self._begin_anew(event.restarts)
+        items = items_of_reply(self.run, self.run.turn, event.message)
+        if self._attempt > event.restarts or (self._open and not items):
+            raise Diverged
+        found: list[Event] = []
+        for item in items:
+            opened, message = self._opened(self.run.turn)
+            pieces = pieces_of(event.message.content)
+            if pieces[: len(message.told)] != message.told:
+                raise Diverged
+            found += [*opened, *self._deltas(message, pieces[len(message.told) :]), *self._closed(message, item)]
+        self._settle()
+        return found
+
+    def _begin_anew(self, attempt: int) -> None:
+        self._attempt, self._open = attempt, None
+        self._leap(ATTEMPT * attempt, places=attempt)
+
+    def _leap(self, numbers: int, *, places: int) -> None:
+        self.last_number, self._place = self._before[0] + numbers, self._before[1] + places
+
+    def _settle(self) -> None:
+        """Note where the next reply begins."""
+        self._before, self._attempt, self._open = (self.last_number, self._place), 0, None
+
+    # --- items ----------------------------------------------------------------------------------------------------
+
+    def _whole(self, item: Item) -> list[Event]:
+        """Return the events of an item that is whole before any of it is told."""
+        if item["type"] == "function_call":
+            return self._whole_call(item)
+        message = self._added(item["id"])
+        text = item["content"][0]["text"]
+        return [*message[0], *self._deltas(message[1], pieces_of(text)), *self._closed(message[1], item)]
+
+    def _whole_call(self, item: Item) -> list[Event]:
+        place = {"item_id": item["id"], "output_index": self._place}
+        begun = {**item, "arguments": "", "status": "in_progress"}
+        arguments = item["arguments"]
+        found = [
+            self._event("response.output_item.added", output_index=self._place, item=begun),
+            self._event("response.function_call_arguments.delta", **place, delta=arguments),
+            self._event("response.function_call_arguments.done", **place, name=item["name"], arguments=arguments),
+            self._event("response.output_item.done", output_index=self._place, item=item),
+        ]
+        self._place += 1
+        return found
+
+    def _opened(self, turn: int) -> tuple[list[Event], _OpenMessage]:
+        """Return the message of the reply that is due, and the events that it begins with, if it has not begun."""
+        if self._open is not None:
+            return [], self._open
+        found, self._open = self._added(message_id(self.run.run_id, turn))
+        return found, self._open
+
+    def _added(self, item_id: str) -> tuple[list[Event], _OpenMessage]:
+        message = _OpenMessage(item_id, self._place)
+        self._place += 1
+        added = self._event("response.output_item.added", output_index=message.index, item=opened_message(item_id))
+        part = self._in(message, "response.content_part.added", part=text_part(""))
+        return [added, part], message
+
+    def _deltas(self, message: _OpenMessage, pieces: Sequence[str]) -> list[Event]:
+        message.told += pieces
+        return [self._in(message, "response.output_text.delta", delta=piece, logprobs=[]) for piece in pieces]
+
+    def _closed(self, message: _OpenMessage, item: Item) -> list[Event]:
+        [part] = item["content"]
+        return [
+            self._in(message, "response.output_text.done", text=part["text"], logprobs=[]),
+            self._in(message, "response.content_part.done", part=part),
+            self._event("response.output_item.done", output_index=message.index, item=item),
+        ]
+
+    def _in(self, message: _OpenMessage, kind: str, **fields: Any) -> Event:
+        return self._event(kind, item_id=message.item_id, output_index=message.index, content_index=0, **fields)
+
+    def _event(self, kind: str, **fields: Any) -> Event:
+        self.last_number += 1
+        return {"type": kind, "sequence_number": self.last_number, **fields}
+
+
+def _end_of(run: Run) -> str:
+    """Return what a response ends with. OpenAI has no event for one that was cancelled: its status says so."""
+    if run.state is not State.DONE:
+        return "response.failed"
+    return "response.incomplete" if response_of(run)["status"] == "incomplete" else "response.completed"

@@ -166,7 +166,7 @@ class ResponseEvents:
         found = [
             self._event("response.output_item.added", output_index=self._place, item=begun),
             self._event("response.function_call_arguments.delta", **place, delta=arguments),
-            self._event("response.function_call_arguments.done", **place, name=item["name"], arguments=arguments),
+            self._event("response.function_call_arguments.done", **place, arguments=arguments),
             self._event("response.output_item.done", output_index=self._place, item=item),
         ]
         self._place += 1

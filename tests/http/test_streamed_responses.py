@@ -215,7 +215,7 @@ async def test_a_reply_that_is_begun_anew_leaves_nothing_of_its_first_beginning(
     void = [event for event in events if event not in stored]
     assert 0 < len(void) < 15
     assert numbers(events) == sorted(set(numbers(events)))
-    assert [event["item"]["id"] for event in events if event["type"] == "response.output_item.added"][0] == final[0][
+    assert next(event["item"]["id"] for event in events if event["type"] == "response.output_item.added") == final[0][
         "id"
     ]
     assert final == events[-1]["response"]["output"]
@@ -233,7 +233,7 @@ async def test_the_accumulator_bears_a_reply_that_is_begun_anew(http_fleet):
     assert response.output[0].content[0].text == "This is what I have to say about it."
 
 
-# --- left ---------------------------------------------------------------------------------------------------------------
+# --- left -----------------------------------------------------------------------------------------------------------
 
 
 async def test_who_hangs_up_cancels_a_response_unless_it_is_in_the_background(api, client):

@@ -19,10 +19,10 @@ from toolfleet.orchestrator.doors.http.bodies import JsonRoute
 from toolfleet.orchestrator.doors.http.door import Door
 from toolfleet.orchestrator.doors.http.key_store import Grant
 from toolfleet.orchestrator.doors.http.problems import Problem
-from toolfleet.orchestrator.doors.http.runs import Through, admit
-from toolfleet.orchestrator.doors.http.waiting import unless_left
+from toolfleet.orchestrator.doors.http.runs import Through
 from toolfleet.orchestrator.doors.openai.chat import options_of
 from toolfleet.orchestrator.doors.openai.hidden_turns import with_hidden_turns
+from toolfleet.orchestrator.doors.openai.joining import begin_or_join
 from toolfleet.orchestrator.doors.openai.model_list import must_be_asked_here
 from toolfleet.orchestrator.doors.openai.openai_records import (
     Function,
@@ -128,13 +128,11 @@ async def create(asked: ResponseRequest, grant: Runner, door: Through, request: 
         model_options=asked.model_options(),
     )
     messages = await _conversation(door, grant, asked)
+    attended = await begin_or_join(door, grant, request, messages, options)
     if asked.background:
-        options["run_id"] = getattr(request.state, "derived_id", None)
-    await admit(door, grant, request, options)
-    if asked.background:
-        run_id = await door.orchestrator.start(messages, **options)
-        return _answer(await door.orchestrator.get(run_id), background=True)
-    return _answer(await unless_left(request, door.orchestrator.run(messages, **options)))
+        attended.answered()
+        return _answer(await door.orchestrator.get(attended.run_id), background=True)
+    return _answer(await attended.end(request))
 
 
 @router.get("/{response_id}", response_class=Response, responses=ANSWERED)

@@ -77,7 +77,9 @@ class RunControl:
 
     async def start(self, question: str | Sequence[Message], options: RunOptions, on_event: Emit | None) -> str:
         """Begin a run here, or leave it as it is when its id is stored already; its id."""
-        run_id, _ = await self._begin(question, options, on_event)
+        run_id, is_new = await self._begin(question, options, on_event)
+        if is_new and on_event is not None:
+            on_event(RunBegan(run_id=run_id))  # before its task has taken a step
         return run_id
 
     async def submit(self, question: str | Sequence[Message], options: RunOptions, *, model: str) -> str:

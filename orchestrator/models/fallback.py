@@ -78,4 +78,6 @@ class FallbackModel:
             return errors[0]
         reasons = "; ".join(f"{model.name}: {error}" for model, error in zip(self._models, errors, strict=True))
         refused = all(isinstance(error, ModelRefused) for error in errors)
-        return (ModelRefused if refused else ModelUnreachable)(f"no model answered: {reasons}")
+        # Of those that may yet answer, where not all have refused.
+        said = next(error.said for error in errors if refused or not isinstance(error, ModelRefused))
+        return (ModelRefused if refused else ModelUnreachable)(f"no model answered: {reasons}", said)

@@ -11,6 +11,7 @@ from pydantic import Field, JsonValue, TypeAdapter
 
 from toolfleet.calls import Failed, Record, ResultRecord, Spent, Submitted, ToolResult, attempt_of
 from toolfleet.messages import AssistantMessage, Message, ToolMessage, Usage
+from toolfleet.orchestrator.run.fault import Fault
 from toolfleet.orchestrator.run.incomplete import Incomplete
 from toolfleet.orchestrator.run.terms import RunTerms
 
@@ -221,6 +222,8 @@ class RunStopped(Record):
     type: Literal["run_stopped"] = "run_stopped"
     state: Literal["failed", "cancelled"]
     reason: str
+    fault: Fault | None = Field(default=None, exclude_if=lambda fault: fault is None)
+    """What kept its model from answering, where that is why."""
     results: dict[str, ToolResult] = Field(default_factory=dict)
     """What its open calls had come to by then, slow ones too, by call id. Of the others nothing was known."""
     messages: tuple[Message, ...] = ()

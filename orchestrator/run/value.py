@@ -30,6 +30,7 @@ from toolfleet.orchestrator.run.events import (
     RunStopped,
     SlowResultDelivered,
 )
+from toolfleet.orchestrator.run.fault import Fault
 from toolfleet.orchestrator.run.incomplete import Incomplete
 from toolfleet.orchestrator.run.limits import note_for, repetitions
 from toolfleet.orchestrator.run.refusals import denied, left_open, never_called
@@ -84,6 +85,8 @@ class Run(Record):
     incomplete: Incomplete | None = None
     """What the answer lacks; None for a whole one, and for a run that has no answer of its model's."""
     reason: str | None = None
+    fault: Fault | None = None
+    """What kept its model from answering, where that is why it has failed."""
 
     @classmethod
     def start(cls, event: RunStarted) -> Run:
@@ -169,6 +172,14 @@ class Run(Record):
         A call is on its way a moment before that is noted, and who was to note it may be lost.
         """
         return tuple(call for call in (*self.calls, *self.streamed) if call.is_under_way or self._may_be_sent(call))
+
+    @property
+    def has_sent_calls(self) -> bool:
+        """Whether any call of it may have had an effect: noted as sent, answered, or open when the run ended."""
+        return any(
+            call.deadline_unix_s is not None or call.is_left_open or isinstance(call.result, Returned)
+            for call in (*self.calls, *self.calls_that_may_have_begun)
+        )
 
     def _may_be_sent(self, call: CallRecord) -> bool:
         """Whether a call without result that is not noted as sent may have been sent all the same."""
@@ -382,6 +393,7 @@ class Run(Record):
             answer=None,
             incomplete=None,
             reason=None,
+            fault=None,
         )
 
     def _handed_over(self) -> Run:
@@ -443,6 +455,7 @@ class Run(Record):
         return run._to(
             Change(event.state),
             reason=event.reason,
+            fault=event.fault,
             streamed=(),
             messages=(*run.messages, *(run.messages_with(results) if results else ()), *event.messages),
             calls=calls,

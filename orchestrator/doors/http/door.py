@@ -11,6 +11,7 @@ from fastapi import Request
 
 from toolfleet.local.local_key import LocalKey
 from toolfleet.orchestrator.api import Orchestrator
+from toolfleet.orchestrator.doors.http.following import Followings
 from toolfleet.orchestrator.doors.http.key_store import Grant, Keyring
 from toolfleet.orchestrator.doors.http.live_replies import LiveReplies
 from toolfleet.orchestrator.doors.http.options import ApiOptions
@@ -37,6 +38,7 @@ class Door:
     local_key: LocalKey
     quotas: Quotas
     usage: Usage
+    followings: Followings
     model: str = ""
     """The name of the orchestrator's model; empty without one."""
     streams: set[asyncio.Task[None]] = field(default_factory=set)

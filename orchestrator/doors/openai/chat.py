@@ -1,6 +1,7 @@
 """`POST /v1/chat/completions`: one run for one request. The fleet's tools run here, the client's come back to it.
 
-Stateless as OpenAI's: the client sends the whole conversation each time. A client that hangs up cancels its run.
+Stateless as OpenAI's: the client sends the whole conversation each time. A repeat of a request joins the run of the
+first (`joining.py`).
 """
 
 from __future__ import annotations
@@ -8,7 +9,6 @@ from __future__ import annotations
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import aclosing
-from http import HTTPStatus
 from typing import Any, Final
 
 import orjson
@@ -20,11 +20,13 @@ from toolfleet.orchestrator.doors.http.access import Runner
 from toolfleet.orchestrator.doors.http.bodies import JsonRoute
 from toolfleet.orchestrator.doors.http.door import Door
 from toolfleet.orchestrator.doors.http.key_store import Grant
-from toolfleet.orchestrator.doors.http.problems import Problem
-from toolfleet.orchestrator.doors.http.runs import Through, admit, hold_listener, tools_for
+from toolfleet.orchestrator.doors.http.problems import openai_error
+from toolfleet.orchestrator.doors.http.runs import Through, hold_listener, tools_for
 from toolfleet.orchestrator.doors.http.sse import EventStream
-from toolfleet.orchestrator.doors.http.waiting import unless_left
+from toolfleet.orchestrator.doors.openai.endings import must_have_worked, problem_of_run
 from toolfleet.orchestrator.doors.openai.hidden_turns import with_hidden_turns
+from toolfleet.orchestrator.doors.openai.histories import must_be_whole
+from toolfleet.orchestrator.doors.openai.joining import Attended, begin_or_join
 from toolfleet.orchestrator.doors.openai.model_list import must_be_asked_here
 from toolfleet.orchestrator.doors.openai.openai_records import (
     ChatRequest,
@@ -37,7 +39,7 @@ from toolfleet.orchestrator.models.chat_fields import answer_schema, finish_reas
 from toolfleet.orchestrator.options import RunOptions, options_given
 from toolfleet.orchestrator.run.states import State
 from toolfleet.orchestrator.run.terms import AskedTerms
-from toolfleet.orchestrator.run.updates import CallsRequested, RunBegan, RunEnded, RunUpdate, TextArrived
+from toolfleet.orchestrator.run.updates import CallsRequested, RunEnded, RunUpdate, TextArrived
 from toolfleet.orchestrator.run.value import Run
 from toolfleet.tool import ToolSpec
 
@@ -60,6 +62,7 @@ COMPLETED: Final[dict[int | str, dict[str, Any]]] = {
             "text/event-stream": {"schema": {"type": "string"}},
         },
     },
+    424: {"description": "The run has failed after it had sent calls: asked again, it would send them again"},
     502: {"description": "The model could not be asked"},
 }
 
@@ -68,22 +71,24 @@ COMPLETED: Final[dict[int | str, dict[str, Any]]] = {
 async def complete(asked: ChatRequest, grant: Runner, door: Through, request: Request) -> Response:
     """Answer a conversation. Tools that you declare come back as tool calls; the fleet's are run before you hear."""
     must_be_asked_here(door, asked.model)
+    must_be_whole(asked.messages)
     messages = await with_hidden_turns(door, grant, asked.conversation())
     options = await options_of(
         door, grant, asked.toolfleet, client_tools=asked.client_tools(), model_options=asked.model_options()
     )
     if asked.stream:
         hold_listener(door, grant, request)
-    await admit(door, grant, request, options)
+    attended = await begin_or_join(door, grant, request, messages, options)
     if asked.stream:
+        # What keeps the model from saying anything is told by a status, not in a stream.
+        await attended.first_news(request)
         with_usage = bool(asked.stream_options and asked.stream_options.include_usage)
-        events = door.orchestrator.stream(messages, **options)
-        first = await anext(events)  # what keeps a run from beginning is told by a status, not in a stream
         is_checked = options.get("output_schema") is not None
-        return EventStream(door, _streamed(door, first, events, with_usage=with_usage, is_checked=is_checked))
-    run = await unless_left(request, door.orchestrator.run(messages, **options))
+        pieces = _streamed(door, attended, with_usage=with_usage, is_checked=is_checked)
+        return EventStream(door, pieces, headers=attended.headers)
+    run = await attended.end(request)
     must_have_worked(run)
-    return Response(orjson.dumps(_completion(run)), media_type="application/json")
+    return Response(orjson.dumps(_completion(run)), media_type="application/json", headers=attended.headers)
 
 
 async def options_of(
@@ -115,12 +120,6 @@ def _joined(first: Sequence[ToolSpec], more: Sequence[ToolSpec]) -> tuple[ToolSp
     return (*first, *(spec for spec in more if spec.name not in names))
 
 
-def must_have_worked(run: Run) -> None:
-    """Raise Problem for a run without an answer."""
-    if run.state is not State.DONE:
-        raise Problem(HTTPStatus.BAD_GATEWAY, f"run {run.run_id} {run.state}: {run.reason}", code=f"run-{run.state}")
-
-
 def said_in(run: Run) -> str:
     """Return all that the model said in the run's turns, as a stream reads; with a schema, only the answer."""
     if run.terms.output_schema is not None:
@@ -146,23 +145,22 @@ def _completion(run: Run) -> dict[str, Any]:
 
 
 async def _streamed(
-    door: Door, first: RunUpdate, events: AsyncGenerator[RunUpdate, None], *, with_usage: bool, is_checked: bool
+    door: Door, attended: Attended, *, with_usage: bool, is_checked: bool
 ) -> AsyncGenerator[bytes, None]:
-    run_id = first.run_id if isinstance(first, RunBegan) else ""
+    run_id = attended.run_id
 
     def piece(delta: dict[str, Any], reason: str | None = None) -> bytes:
         return data_line(chunk(run_id, door.model, delta, reason))
 
     yield piece({"role": "assistant", "content": ""})
-    async with aclosing(events):
-        async for text in _texts(events, is_checked=is_checked):
+    async with aclosing(attended.updates()) as updates:
+        async for text in _texts(updates, is_checked=is_checked):
             if isinstance(text, str):
                 yield piece({"content": text})
             else:
                 run = text
     if run.state is not State.DONE:
-        message = f"run {run_id} {run.state}: {run.reason}"
-        yield data_line({"error": {"message": message, "type": "server_error", "param": None, "code": None}})
+        yield data_line({"error": openai_error(problem_of_run(run))})
         return
     calls = [{"index": index, **call} for index, call in enumerate(tool_calls_of(run.handed_over))]
     if calls:

@@ -215,9 +215,9 @@ async def test_a_reply_that_is_begun_anew_leaves_nothing_of_its_first_beginning(
     void = [event for event in events if event not in stored]
     assert 0 < len(void) < 15
     assert numbers(events) == sorted(set(numbers(events)))
-    assert next(event["item"]["id"] for event in events if event["type"] == "response.output_item.added") == final[0][
-        "id"
-    ]
+    assert (
+        next(event["item"]["id"] for event in events if event["type"] == "response.output_item.added") == final[0]["id"]
+    )
     assert final == events[-1]["response"]["output"]
 
 
@@ -238,7 +238,8 @@ async def test_the_accumulator_bears_a_reply_that_is_begun_anew(http_fleet):
 
 async def test_who_hangs_up_cancels_a_response_unless_it_is_in_the_background(api, client):
     asked = {"model": REHEARSAL_MODEL, "input": 'call wait {"seconds": 0.5} then call add {"a": 2, "b": 3}'}
-    stream = await client.responses.create(**asked, stream=True)
+    for_long = {**asked, "input": 'call wait {"seconds": 50}'}
+    stream = await client.responses.create(**for_long, stream=True)
     response_id = (await anext(aiter(stream))).response.id
     await stream.close()
     run = await api.ended(response_id.removeprefix("resp_"))

@@ -5,7 +5,7 @@ A reply here is a view and no record: it is void once it is begun anew, and of n
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 from weakref import WeakSet, WeakValueDictionary
 
@@ -14,9 +14,10 @@ from toolfleet.orchestrator.run.updates import ReplyBegan, RunUpdate, TextArrive
 
 
 class LiveReply:
-    """The reply that a run's model writes now. `hear` is to be told of what happens to the run."""
+    """The reply that a run's model writes now. `hear` is to be told of what happens to the run, and tells it on."""
 
-    def __init__(self) -> None:
+    def __init__(self, tell_on: Callable[[RunUpdate], None]) -> None:
+        self._tell_on = tell_on
         self.turn = 0
         """Which of the run's replies it is; 0 before the first."""
         self.attempt = 0
@@ -28,10 +29,12 @@ class LiveReply:
         """Take what has come, and wake who follows."""
         if isinstance(update, ReplyBegan):
             self.turn, self.attempt, self._said = update.turn, update.attempt, []
-        elif isinstance(update, TextArrived):
+            return  # it is no news: nothing has been said
+        if isinstance(update, TextArrived):
             self._said.append(update.text)
             for listener in self._listeners:
                 listener.wake()
+        self._tell_on(update)
 
     def said_since(self, count: int) -> Sequence[str]:
         """Return what has come of its text after so many pieces."""

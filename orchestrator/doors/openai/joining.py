@@ -28,6 +28,7 @@ from toolfleet.orchestrator.doors.http.door import Door
 from toolfleet.orchestrator.doors.http.following import ABANDONED, Followed, Hear
 from toolfleet.orchestrator.doors.http.idempotency import FirstRequest
 from toolfleet.orchestrator.doors.http.key_store import Grant
+from toolfleet.orchestrator.doors.http.live_replies import LiveReply
 from toolfleet.orchestrator.doors.http.problems import NOT_AGAIN, Problem
 from toolfleet.orchestrator.doors.http.request_ids import request_id_of
 from toolfleet.orchestrator.doors.http.runs import admit
@@ -201,7 +202,9 @@ class _Asking:
 
         async def start(hear: Hear) -> None:
             await admit(self.door, self.grant, self.request, options)
-            await self.door.orchestrator.start(self.messages, on_event=hear, **options)
+            live = LiveReply(hear)
+            await self.door.orchestrator.start(self.messages, on_event=live.hear, **options)
+            self.door.live.keep(run_id, live)
 
         try:
             followed = await self.door.followings.begin(run_id, start)

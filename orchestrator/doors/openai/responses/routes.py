@@ -5,8 +5,7 @@ In the background it outlives the request, and this server.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Sequence
-from contextlib import aclosing
+from collections.abc import Mapping, Sequence
 from http import HTTPStatus
 from typing import Annotated, Any, Final, Literal
 
@@ -19,9 +18,10 @@ from toolfleet.orchestrator.doors.http.bodies import JsonRoute
 from toolfleet.orchestrator.doors.http.door import Door
 from toolfleet.orchestrator.doors.http.key_store import Grant
 from toolfleet.orchestrator.doors.http.problems import Problem
-from toolfleet.orchestrator.doors.http.runs import Through, admit, hold_listener
+from toolfleet.orchestrator.doors.http.runs import Through, hold_listener
 from toolfleet.orchestrator.doors.http.sse import EventStream
 from toolfleet.orchestrator.doors.openai.chat import options_of
+from toolfleet.orchestrator.doors.openai.joining import begin_or_join
 from toolfleet.orchestrator.doors.openai.model_list import must_be_asked_here
 from toolfleet.orchestrator.doors.openai.responses.body import response_of
 from toolfleet.orchestrator.doors.openai.responses.conversation import conversation_of, input_items, stored_response
@@ -33,7 +33,7 @@ from toolfleet.orchestrator.doors.openai.responses.request import (
     must_be_includable,
     refused,
 )
-from toolfleet.orchestrator.doors.openai.responses.stream import begin, end_of, events_of, while_heard
+from toolfleet.orchestrator.doors.openai.responses.stream import events_of, until_answered
 from toolfleet.orchestrator.errors import RunNotOpen
 from toolfleet.orchestrator.options import RunOptions
 from toolfleet.orchestrator.run.terms import AskedTerms
@@ -77,25 +77,15 @@ async def create(asked: ResponseRequest, grant: Runner, door: Through, request: 
     conversation = await conversation_of(door, grant, asked)
     options = await _options(door, grant, asked)
     options["asked_as"] = asked.asked_as(conversation.given)
-    if asked.background:
-        options["run_id"] = getattr(request.state, "derived_id", None)
     if asked.stream:
         hold_listener(door, grant, request)
-    await admit(door, grant, request, options)
-    run_id = await begin(door, conversation.messages, options)
+    attended = await begin_or_join(door, grant, request, conversation.messages, options)
+    if asked.background:
+        attended.answered()
     if asked.stream:
-        events = events_of(door, run_id) if asked.background else while_heard(door, run_id)
-        first = await anext(events)  # from here on a client that leaves is noticed
-        return EventStream(door, _with_first(first, events))
-    run = await door.orchestrator.get(run_id) if asked.background else await end_of(request, door, run_id)
-    return _json(response_of(run))
-
-
-async def _with_first(first: bytes, events: AsyncGenerator[bytes, None]) -> AsyncGenerator[bytes, None]:
-    async with aclosing(events):
-        yield first
-        async for event in events:
-            yield event
+        return EventStream(door, until_answered(door, attended), headers=attended.headers)
+    run = await door.orchestrator.get(attended.run_id) if asked.background else await attended.end(request)
+    return _json(response_of(run), attended.headers)
 
 
 async def _options(door: Door, grant: Grant, asked: ResponseRequest) -> RunOptions:
@@ -195,5 +185,5 @@ async def delete(response_id: str, grant: Runner, door: Through) -> Response:
     return _json({"id": response_id, "object": "response", "deleted": True})
 
 
-def _json(value: Any) -> Response:
-    return Response(orjson.dumps(value), media_type="application/json")
+def _json(value: Any, headers: Mapping[str, str] | None = None) -> Response:
+    return Response(orjson.dumps(value), media_type="application/json", headers=headers)

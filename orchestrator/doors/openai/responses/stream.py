@@ -5,75 +5,31 @@ Whoever follows reads what is stored, so that a stream goes on after its client 
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
-from typing import Any, Final
+from typing import Any
 
 import orjson
-from fastapi import Request
 from pydantic import ValidationError
 
-from toolfleet.errors import StoreUnreachable
-from toolfleet.logs import FactLog
-from toolfleet.messages import Message
 from toolfleet.orchestrator.doors.http.door import Door
-from toolfleet.orchestrator.doors.http.live_replies import LiveReply
-from toolfleet.orchestrator.doors.http.problems import Problem
 from toolfleet.orchestrator.doors.http.tail import Frame, event_bytes
-from toolfleet.orchestrator.doors.http.waiting import unless_left
+from toolfleet.orchestrator.doors.openai.joining import Attended
 from toolfleet.orchestrator.doors.openai.responses.body import PREFIX, response_of
 from toolfleet.orchestrator.doors.openai.responses.events import Diverged, Event, ResponseEvents
-from toolfleet.orchestrator.errors import IllegalTransition, RunNotFound, RunNotOpen
-from toolfleet.orchestrator.options import RunOptions
+from toolfleet.orchestrator.errors import IllegalTransition, RunNotFound
 from toolfleet.orchestrator.run.events import RUN_EVENT, RunStarted
 from toolfleet.orchestrator.run.value import Run
 from toolfleet.orchestrator.store.chain import FIRST
 from toolfleet.skipped import skip
 
-log = FactLog("toolfleet.http")
 
-LEFT: Final = "nobody waits for it any more"
-
-
-async def begin(door: Door, messages: list[Message], options: RunOptions) -> str:
-    """Begin the run of a response, whose reply may be followed live from here on. The only place that begins one."""
-    live = LiveReply()
-    run_id = await door.orchestrator.start(messages, on_event=live.hear, **options)
-    door.live.keep(run_id, live)
-    return run_id
-
-
-async def end_of(request: Request, door: Door, run_id: str) -> Run:
-    """Return a run once it has ended; it is cancelled when the client hangs up."""
-    try:
-        return await unless_left(request, door.orchestrator.wait(run_id))
-    except (Problem, asyncio.CancelledError):
-        await cancel_left(door, run_id)
-        raise
-
-
-async def while_heard(door: Door, run_id: str) -> AsyncGenerator[bytes, None]:
-    """Yield the events of a response from its beginning; it is cancelled when nobody takes them any more."""
-    is_over = False
-    try:
-        async with aclosing(events_of(door, run_id)) as events:
-            async for event in events:
-                yield event
-        is_over = True
-    finally:
-        if not is_over:
-            await cancel_left(door, run_id)
-
-
-async def cancel_left(door: Door, run_id: str) -> None:
-    """Cancel a run that nobody waits for any more, if it goes on."""
-    try:
-        await door.orchestrator.cancel(run_id, LEFT)
-    except (RunNotOpen, RunNotFound):
-        pass  # it has ended meanwhile
-    except StoreUnreachable as error:
-        log.warning("run_not_cancelled", run_id=run_id, error=str(error))
+async def until_answered(door: Door, attended: Attended) -> AsyncGenerator[bytes, None]:
+    """Yield the events of the response that a request waits for: until the last one it attends to its run."""
+    async with aclosing(events_of(door, attended.run_id)) as events:
+        async for event in events:
+            yield event
+    attended.answered()
 
 
 async def events_of(door: Door, run_id: str, *, after: int = -1) -> AsyncGenerator[bytes, None]:

@@ -10,6 +10,7 @@ from pydantic import BaseModel
 from tests.http.fleet_of_doors import api_of
 from tests.http.responses import ENDS, kinds, numbers, plain, rest_of, streamed, text_of
 from toolfleet.messages import AssistantMessage, Usage
+from toolfleet.orchestrator.doors.http.options import ApiOptions
 from toolfleet.orchestrator.models import REHEARSAL_MODEL, HttpOptions, OpenAIChat, RehearsalServer
 from toolfleet.orchestrator.models.protocol import ModelEvent, ReplyComplete, TextDelta
 from toolfleet.orchestrator.models.recorded import FunctionModel
@@ -236,19 +237,28 @@ async def test_the_accumulator_bears_a_reply_that_is_begun_anew(http_fleet):
 # --- left -----------------------------------------------------------------------------------------------------------
 
 
-async def test_who_hangs_up_cancels_a_response_unless_it_is_in_the_background(api, client):
-    asked = {"model": REHEARSAL_MODEL, "input": 'call wait {"seconds": 0.5} then call add {"a": 2, "b": 3}'}
-    for_long = {**asked, "input": 'call wait {"seconds": 50}'}
-    stream = await client.responses.create(**for_long, stream=True)
-    response_id = (await anext(aiter(stream))).response.id
-    await stream.close()
-    run = await api.ended(response_id.removeprefix("resp_"))
-    assert (run["state"], run["reason"]) == ("cancelled", "nobody waits for it any more")
-    events = await rest_of(client, response_id)
-    assert (events[-1]["type"], events[-1]["response"]["status"]) == ("response.failed", "cancelled")
+async def test_who_hangs_up_cancels_a_response_unless_it_is_in_the_background(http_fleet, model):
+    asked = {"model": REHEARSAL_MODEL, "stream": True}
+    question = 'call wait {"seconds": 0.5} then call add {"a": 2, "b": 3}'
+    soon = ApiOptions(grace_s=0.1)
+    async with api_of(http_fleet.settings, model, options=soon) as api, client_of(api) as client:
+        stream = await client.responses.create(**asked, input='call wait {"seconds": 50}')
+        response_id = (await anext(aiter(stream))).response.id
+        await stream.close()
+        run = await api.ended(response_id.removeprefix("resp_"))
+        assert (run["state"], run["reason"]) == ("cancelled", "nobody waits for it any more")
+        events = await rest_of(client, response_id)
+        assert (events[-1]["type"], events[-1]["response"]["status"]) == ("response.failed", "cancelled")
 
-    stream = await client.responses.create(**asked, stream=True, background=True)
-    response_id = (await anext(aiter(stream))).response.id
-    await stream.close()
-    events = await rest_of(client, response_id, 0)
-    assert events[-1]["response"]["output"][-1]["content"][0]["text"].endswith("add: 5")
+        stream = await client.responses.create(**asked, input=question, background=True)
+        response_id = (await anext(aiter(stream))).response.id
+        await stream.close()
+        events = await rest_of(client, response_id, 0)
+        assert events[-1]["response"]["output"][-1]["content"][0]["text"].endswith("add: 5")
+
+
+async def test_one_that_comes_back_with_its_key_is_given_the_same_stream(client):
+    asked = {"model": REHEARSAL_MODEL, "input": MIXED, "tools": [LOOKUP]}
+    keyed = {"extra_headers": {"Idempotency-Key": "a response, once"}}
+    first, again = [await streamed(client, **asked, **keyed) for _ in range(2)]
+    assert first == again

@@ -68,11 +68,6 @@ class Followed:
         last = self._told[-1] if self._told else None
         return last.run if isinstance(last, RunEnded) else None
 
-    @property
-    def has_said_anything(self) -> bool:
-        """Whether there was more than its beginning and its end."""
-        return any(isinstance(told, str | CallsRequested) for told in self._told)
-
     def hear(self, update: RunUpdate) -> None:
         """Take what has happened. Must not block: the run itself calls it."""
         if not self.is_over:

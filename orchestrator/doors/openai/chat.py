@@ -20,7 +20,7 @@ from toolfleet.orchestrator.doors.http.access import Runner
 from toolfleet.orchestrator.doors.http.bodies import JsonRoute
 from toolfleet.orchestrator.doors.http.door import Door
 from toolfleet.orchestrator.doors.http.key_store import Grant
-from toolfleet.orchestrator.doors.http.problems import openai_error
+from toolfleet.orchestrator.doors.http.problems import openai_error, problem_of
 from toolfleet.orchestrator.doors.http.runs import Through, hold_listener, tools_for
 from toolfleet.orchestrator.doors.http.sse import EventStream
 from toolfleet.orchestrator.doors.openai.endings import must_have_worked, problem_of_run
@@ -35,6 +35,7 @@ from toolfleet.orchestrator.doors.openai.openai_records import (
     tool_calls_of,
     usage_of,
 )
+from toolfleet.orchestrator.errors import OrchestratorClosed
 from toolfleet.orchestrator.models.chat_fields import answer_schema, finish_reason
 from toolfleet.orchestrator.options import RunOptions, options_given
 from toolfleet.orchestrator.run.states import State
@@ -44,6 +45,9 @@ from toolfleet.orchestrator.run.value import Run
 from toolfleet.tool import ToolSpec
 
 DONE: Final = b"data: [DONE]\n\n"
+STOPPING: Final = data_line({"error": openai_error(problem_of(OrchestratorClosed("this server stops: ask again")))})
+"""Else a client would take what it has for the whole."""
+
 BETWEEN_TURNS: Final = "\n\n"
 
 router = APIRouter(prefix="/v1/chat", tags=["openai"], route_class=JsonRoute)
@@ -85,7 +89,7 @@ async def complete(asked: ChatRequest, grant: Runner, door: Through, request: Re
         with_usage = bool(asked.stream_options and asked.stream_options.include_usage)
         is_checked = options.get("output_schema") is not None
         pieces = _streamed(door, attended, with_usage=with_usage, is_checked=is_checked)
-        return EventStream(door, pieces, headers=attended.headers)
+        return EventStream(door, pieces, headers=attended.headers, farewell=STOPPING)
     run = await attended.end(request)
     must_have_worked(run)
     return Response(orjson.dumps(_completion(run)), media_type="application/json", headers=attended.headers)

@@ -80,7 +80,7 @@ class Attended:
         with suppress(TimeoutError):
             async with asyncio.timeout(FIRST_NEWS_S):
                 await unless_left(request, self.followed.until_news())
-        if (run := self.followed.ended) is not None and not self.followed.has_said_anything:
+        if (run := self.followed.ended) is not None:
             self.is_answered = True
             must_have_worked(run)
 

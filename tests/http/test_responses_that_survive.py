@@ -6,6 +6,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
+from typing import Any
 
 import openai
 import pytest
@@ -68,20 +69,25 @@ def client_of(served: Served) -> openai.AsyncOpenAI:
     return openai.AsyncOpenAI(base_url=f"{served.url}/v1", api_key=served.key, max_retries=0, timeout=60)
 
 
+async def heard_until_killed(stream: Any, served: Served, heard: list[Any]) -> None:
+    """What is heard of a stream whose server is killed in the midst of the model's first reply in words."""
+    async for event in stream:
+        heard.append(event)
+        if getattr(event, "delta", "") == " stormy":
+            served.process.kill()
+
+
 async def test_a_stream_goes_on_after_its_server_was_killed_in_the_midst_of_a_reply(
     short_leases: LocalFleet, provider: tuple[SlowProvider, str], tmp_path: Path
 ) -> None:
     model, address = provider
     variables = {"OPENAI_BASE_URL": address, "OPENAI_MODEL": "slow", "OPENAI_API_KEY": "k"}
-    heard = []
+    heard: list[Any] = []
     with serving(short_leases.settings, tmp_path, **variables) as first:
         async with client_of(first) as client:
             stream = await client.responses.create(model="slow", input="Tell.", background=True, stream=True)
             with pytest.raises(openai.APIConnectionError):
-                async for event in stream:
-                    heard.append(event)
-                    if getattr(event, "delta", "") == " stormy":
-                        first.process.kill()
+                await heard_until_killed(stream, first, heard)
     told = plain(heard)
     response_id = told[0]["response"]["id"]
     assert "".join(event.get("delta", "") for event in told).startswith("It was a dark and stormy")

@@ -135,7 +135,6 @@ class BatchRunner:
             await _passed(before)
             self._output.write(_written(line, run), run_id=run_id)
             self.tally.count_run(run, run_time_s=run_time_s)
-        self.tally.ignored.update(line.question.ignored)
         self.in_hand.discard(run_id)
 
     async def _answered(self, run_id: str, line: AskedLine, began_unix_s: float) -> Run:

@@ -139,9 +139,9 @@ async def _submit(question: str, settings: Settings, options: RunOptions, *, nam
 def _print_answer(run: Run, console: Console) -> None:
     console.print()
     # Not wrapped where no person reads: a line break in the middle of a fact is hard to search for.
-    console.print(Text(harmless(run.answer or "")), soft_wrap=not console.is_terminal)
+    console.print(Text(harmless(run.answer or run.refusal or "")), soft_wrap=not console.is_terminal)
     if run.incomplete is not None:
-        warn(run.incomplete.told)
+        warn(run.incomplete.told)  # the words of a refusal are printed above
     failed = sum(isinstance(call.late_result or call.result, Failed) for call in run.calls)
     tokens = f"{plural(run.usage.input_tokens, 'token')} in, {run.usage.output_tokens} out"
     counted = f"{plural(run.turn, 'turn')}, {plural(len(run.calls), 'call')} ({failed} failed), {tokens}"

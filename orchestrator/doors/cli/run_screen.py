@@ -82,7 +82,7 @@ def _described(seen: RunOverview) -> list[tuple[str, str]]:
     tokens = f"{plural(run.usage.input_tokens, 'token')} in, {run.usage.output_tokens} out"
     described = [
         ("run", run.run_id),
-        ("state", f"{state}: {told}" if (told := run.reason or (run.incomplete and run.incomplete.told)) else state),
+        ("state", f"{state}: {told}" if (told := run.reason or run.shortcoming) else state),
         ("model", run.model),
         ("began (UTC)", moment(run.started_unix_s)),
         ("so far", f"{plural(run.turn, 'turn')}, {plural(len(run.calls), 'call')}, {tokens}"),

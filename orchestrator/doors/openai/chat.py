@@ -5,7 +5,6 @@ Stateless as OpenAI's: the client sends the whole conversation each time. A clie
 
 from __future__ import annotations
 
-import time
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import aclosing
 from http import HTTPStatus
@@ -15,7 +14,6 @@ import orjson
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
-from toolfleet.messages import AssistantMessage
 from toolfleet.orchestrator.doors.http.access import Runner
 from toolfleet.orchestrator.doors.http.bodies import JsonRoute
 from toolfleet.orchestrator.doors.http.door import Door
@@ -24,6 +22,17 @@ from toolfleet.orchestrator.doors.http.problems import Problem
 from toolfleet.orchestrator.doors.http.runs import Through, admit, hold_listener, tools_for
 from toolfleet.orchestrator.doors.http.sse import EventStream
 from toolfleet.orchestrator.doors.http.waiting import unless_left
+from toolfleet.orchestrator.doors.openai.approvals import within_patience
+from toolfleet.orchestrator.doors.openai.completions import (
+    BETWEEN_TURNS,
+    awaiting,
+    completion,
+    ending_of,
+    is_one_value,
+    last_words,
+    refusal_of,
+    told_by_provider,
+)
 from toolfleet.orchestrator.doors.openai.hidden_turns import with_hidden_turns
 from toolfleet.orchestrator.doors.openai.model_list import must_be_asked_here
 from toolfleet.orchestrator.doors.openai.openai_records import (
@@ -33,16 +42,22 @@ from toolfleet.orchestrator.doors.openai.openai_records import (
     tool_calls_of,
     usage_of,
 )
-from toolfleet.orchestrator.models.chat_fields import answer_schema, finish_reason
+from toolfleet.orchestrator.models.chat_fields import answer_schema
 from toolfleet.orchestrator.options import RunOptions, options_given
 from toolfleet.orchestrator.run.states import State
 from toolfleet.orchestrator.run.terms import AskedTerms
-from toolfleet.orchestrator.run.updates import CallsRequested, RunBegan, RunEnded, RunUpdate, TextArrived
+from toolfleet.orchestrator.run.updates import (
+    CallAwaitsApproval,
+    CallsRequested,
+    RunBegan,
+    RunEnded,
+    RunUpdate,
+    TextArrived,
+)
 from toolfleet.orchestrator.run.value import Run
 from toolfleet.tool import ToolSpec
 
 DONE: Final = b"data: [DONE]\n\n"
-BETWEEN_TURNS: Final = "\n\n"
 
 router = APIRouter(prefix="/v1/chat", tags=["openai"], route_class=JsonRoute)
 
@@ -60,6 +75,7 @@ COMPLETED: Final[dict[int | str, dict[str, Any]]] = {
             "text/event-stream": {"schema": {"type": "string"}},
         },
     },
+    424: {"description": "A call has waited for a person's approval for too long, and its run was cancelled"},
     502: {"description": "The model could not be asked"},
 }
 
@@ -79,11 +95,13 @@ async def complete(asked: ChatRequest, grant: Runner, door: Through, request: Re
         with_usage = bool(asked.stream_options and asked.stream_options.include_usage)
         events = door.orchestrator.stream(messages, **options)
         first = await anext(events)  # what keeps a run from beginning is told by a status, not in a stream
-        is_checked = options.get("output_schema") is not None
+        is_checked = is_one_value(options.get("output_schema"), options.get("model_options", {}))
         return EventStream(door, _streamed(door, first, events, with_usage=with_usage, is_checked=is_checked))
-    run = await unless_left(request, door.orchestrator.run(messages, **options))
+    run_id = options["run_id"] or ""
+    updates = within_patience(door, run_id, door.orchestrator.stream(messages, **options))
+    run = await unless_left(request, _end_of(updates))
     must_have_worked(run)
-    return Response(orjson.dumps(_completion(run)), media_type="application/json")
+    return Response(orjson.dumps(completion(run)), media_type="application/json")
 
 
 async def options_of(
@@ -121,28 +139,12 @@ def must_have_worked(run: Run) -> None:
         raise Problem(HTTPStatus.BAD_GATEWAY, f"run {run.run_id} {run.state}: {run.reason}", code=f"run-{run.state}")
 
 
-def said_in(run: Run) -> str:
-    """Return all that the model said in the run's turns, as a stream reads; with a schema, only the answer."""
-    if run.terms.output_schema is not None:
-        return run.answer or ""
-    replies = [message for message in run.messages if isinstance(message, AssistantMessage)]
-    return BETWEEN_TURNS.join(reply.content for reply in replies[len(replies) - run.turn :] if reply.content)
-
-
-def _completion(run: Run) -> dict[str, Any]:
-    calls = tool_calls_of(run.handed_over)
-    message: dict[str, Any] = {"role": "assistant", "content": said_in(run) or None, "refusal": None}
-    if calls:
-        message["tool_calls"] = calls
-    reason = "tool_calls" if calls else finish_reason(run.incomplete)
-    return {
-        "id": f"chatcmpl-{run.run_id}",
-        "object": "chat.completion",
-        "created": int(run.started_unix_s or time.time()),
-        "model": run.model,
-        "choices": [{"index": 0, "message": message, "finish_reason": reason, "logprobs": None}],
-        "usage": usage_of(run.usage),
-    }
+async def _end_of(updates: AsyncGenerator[RunUpdate, None]) -> Run:
+    async with aclosing(updates):
+        async for update in updates:
+            if isinstance(update, RunEnded):
+                return update.run
+    raise AssertionError("the updates of a run end with RunEnded")
 
 
 async def _streamed(
@@ -150,16 +152,22 @@ async def _streamed(
 ) -> AsyncGenerator[bytes, None]:
     run_id = first.run_id if isinstance(first, RunBegan) else ""
 
-    def piece(delta: dict[str, Any], reason: str | None = None) -> bytes:
-        return data_line(chunk(run_id, door.model, delta, reason))
+    def piece(delta: dict[str, Any], reason: str | None = None, **more: Any) -> bytes:
+        return data_line({**chunk(run_id, door.model, delta, reason), **more})
 
     yield piece({"role": "assistant", "content": ""})
-    async with aclosing(events):
-        async for text in _texts(events, is_checked=is_checked):
-            if isinstance(text, str):
-                yield piece({"content": text})
-            else:
-                run = text
+    async with aclosing(within_patience(door, run_id, events)) as updates:
+        try:
+            async for news in _texts(updates, is_checked=is_checked):
+                if isinstance(news, str):
+                    yield piece({"content": news})
+                elif isinstance(news, CallAwaitsApproval):
+                    yield piece({}, **awaiting(news))
+                else:
+                    run = news
+        except Problem as problem:
+            yield data_line({"error": _told_in_stream(problem)})
+            return
     if run.state is not State.DONE:
         message = f"run {run_id} {run.state}: {run.reason}"
         yield data_line({"error": {"message": message, "type": "server_error", "param": None, "code": None}})
@@ -167,16 +175,25 @@ async def _streamed(
     calls = [{"index": index, **call} for index, call in enumerate(tool_calls_of(run.handed_over))]
     if calls:
         yield piece({"tool_calls": calls})
-    yield piece({}, "tool_calls" if calls else finish_reason(run.incomplete))
+    if refusal := refusal_of(run):
+        yield piece({"refusal": refusal})
+    yield piece({}, ending_of(run), **told_by_provider(run))
     if with_usage:
         yield data_line({**chunk(run_id, door.model, {}), "choices": [], "usage": usage_of(run.usage)})
     yield DONE
 
 
-async def _texts(events: AsyncIterator[RunUpdate], *, is_checked: bool) -> AsyncIterator[str | Run]:
-    """Yield the model's text as it comes, turns apart from one another, and the run at last.
+def _told_in_stream(problem: Problem) -> dict[str, Any]:
+    code = problem.code.replace("-", "_")
+    return {"message": problem.detail, "type": "server_error", "param": None, "code": code, **problem.members}
 
-    An answer with a schema comes whole at the end: what does not fit is asked for again, and must not be read.
+
+async def _texts(
+    events: AsyncIterator[RunUpdate], *, is_checked: bool
+) -> AsyncIterator[str | CallAwaitsApproval | Run]:
+    """Yield the model's text as it comes, turns apart from one another, what waits for a person, and the run at last.
+
+    An answer in JSON comes whole at the end: what does not fit a schema is asked for again, and must not be read.
     """
     said, is_new_turn = False, False
     async for event in events:
@@ -186,7 +203,10 @@ async def _texts(events: AsyncIterator[RunUpdate], *, is_checked: bool) -> Async
                 said, is_new_turn = True, False
             case CallsRequested():
                 is_new_turn = True
+            case CallAwaitsApproval():
+                yield event
             case RunEnded():
-                if is_checked and event.run.answer:
-                    yield event.run.answer
+                rest = [event.run.answer] if is_checked else last_words(event.run)
+                if rest and rest[0]:
+                    yield BETWEEN_TURNS + rest[0] if said else rest[0]
                 yield event.run

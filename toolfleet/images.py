@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import hashlib
 from typing import Annotated, Any, Final
 
 from pydantic import Field, model_validator
@@ -64,6 +65,12 @@ class Image(Record):
         if sum(map(bool, (self.data, self.url, self.artifact))) != 1:
             raise ValueError("an image has one of url and data")
         return self
+
+    @property
+    def identity(self) -> str:
+        """What two images have in common that are the same, however they are kept."""
+        shown = self.url or self.artifact or hashlib.sha256(base64.b64decode(self.data)).hexdigest()
+        return f"{self.at} {self.detail} {shown}"
 
     @property
     def described(self) -> str:

@@ -6,6 +6,7 @@ The models' rooms translate them to and from each wire format. Nothing here know
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from typing import Annotated, Literal
 
 from pydantic import Field, JsonValue
@@ -101,6 +102,17 @@ Message = Annotated[
     SystemMessage | UserMessage | AssistantMessage | ToolMessage,
     Field(discriminator="role"),
 ]
+
+
+def is_same_conversation(said: Sequence[Message], asked: Sequence[Message]) -> bool:
+    """Return whether both say the same, wherever their images are kept."""
+    return [_with_digests(message) for message in said] == [_with_digests(message) for message in asked]
+
+
+def _with_digests(message: Message) -> tuple[Message, tuple[str, ...]]:
+    if not isinstance(message, UserMessage) or not message.images:
+        return message, ()
+    return message.model_copy(update={"images": ()}), tuple(image.identity for image in message.images)
 
 
 class Usage(Record):

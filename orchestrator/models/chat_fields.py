@@ -80,7 +80,7 @@ REQUEST: Final[Mapping[str, Decision]] = {
     "top_logprobs": Decision(Fate.REFUSED, "as `logprobs`", (0,)),
     "audio": Decision(Fate.REFUSED, "answers are text"),
     "modalities": Decision(Fate.REFUSED, "answers are text", (["text"],)),
-    "prediction": Decision(Fate.REFUSED, "no provider takes it together with tools"),
+    "prediction": Decision(Fate.REFUSED, "OpenAI takes it without tools only"),
     "web_search_options": Decision(Fate.REFUSED, "give the fleet a tool that searches"),
     "moderation": Decision(Fate.REFUSED, "ask the provider's moderation yourself"),
     "functions": Decision(Fate.REFUSED, "deprecated: give `tools`", ([],)),
@@ -89,7 +89,7 @@ REQUEST: Final[Mapping[str, Decision]] = {
 """The fields of a request."""
 
 MESSAGE: Final[Mapping[str, Decision]] = {
-    "role": Decision(Fate.HERE, "`developer` is `system`; `function` is refused"),
+    "role": Decision(Fate.HERE, "`developer` is taken for `system`; `function` is refused"),
     "content": Decision(Fate.HERE, "text, and images of users"),
     "tool_calls": Decision(Fate.HERE, "of assistants"),
     "tool_call_id": Decision(Fate.HERE, "of tools"),
@@ -105,7 +105,7 @@ PART: Final[Mapping[str, Decision]] = {
     "text": Decision(Fate.HERE, "of every role"),
     "refusal": Decision(Fate.MODEL, "of assistants"),
     "image_url": Decision(Fate.MODEL, "of users, to models that see: `https:` and `data:` URLs"),
-    "input_audio": Decision(Fate.REFUSED, "models of this fleet hear nothing"),
+    "input_audio": Decision(Fate.REFUSED, "no sounds are passed on"),
     "file": Decision(Fate.REFUSED, "give its text, or a tool that reads it"),
 }
 """The types of parts that a message's content may have."""

@@ -67,10 +67,7 @@ async def _next(updates: AsyncGenerator[RunUpdate, None]) -> RunUpdate | None:
 
 
 async def _must_be_decided(door: Door, run_id: str, waiting: dict[str, _Waiting], now: float) -> None:
-    """Raise Problem if a call that was to be decided by now still waits; forget those that were decided unheard.
-
-    Of the calls of an agent's run nothing is heard but that they wait.
-    """
+    """Raise Problem if a call that was to be decided by now still waits; forget those that were decided unheard."""
     still = {call.call_id for call in (await door.orchestrator.get(run_id)).awaiting_approval}
     for call_id in [call_id for call_id in waiting if call_id not in still]:
         del waiting[call_id]

@@ -104,6 +104,17 @@ Message = Annotated[
 ]
 
 
+def described(message: Message) -> str:
+    """What a message says, for people who look at it: of images what they are, and a refusal where that was all."""
+    match message:
+        case UserMessage():
+            return "".join(part if isinstance(part, str) else part.described for part in message.parts)
+        case AssistantMessage():
+            return message.content or message.refusal
+        case _:
+            return message.content
+
+
 def is_same_conversation(said: Sequence[Message], asked: Sequence[Message]) -> bool:
     """Return whether both say the same, wherever their images are kept."""
     return [_with_digests(message) for message in said] == [_with_digests(message) for message in asked]

@@ -49,6 +49,10 @@ class InvalidOption(CallerError):
     """An option of a run or a call has a value that cannot be meant."""
 
 
+class NotForThisModel(CallerError):
+    """A run asks its model for something that the model's provider does not take; the text names it."""
+
+
 class UnknownTool(CallerError):
     """A run asks for a tool that no live worker announces."""
 

@@ -44,6 +44,9 @@ from .garbage import (
 from .handwritten import (
     hand_written as hand_written,
 )
+from .images import (
+    Image as Image,
+)
 from .local.fleet import (
     LocalFleet as LocalFleet,
 )

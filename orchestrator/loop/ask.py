@@ -36,7 +36,7 @@ from toolfleet.orchestrator.models.protocol import (
 )
 from toolfleet.orchestrator.run.call_ids import with_distinct_ids
 from toolfleet.orchestrator.run.events import ModelReplied
-from toolfleet.orchestrator.run.incomplete import lacking
+from toolfleet.orchestrator.run.incomplete import NO_SECOND_TRY, Incomplete, lacking
 from toolfleet.orchestrator.run.limits import TIMED_OUT, within_limits
 from toolfleet.orchestrator.run.structured import instruction, problem_with
 from toolfleet.orchestrator.run.updates import CallArgumentsArrived, CallsRequested, ReplyBegan, TextArrived
@@ -112,13 +112,16 @@ class Asking:
     ) -> Run:
         reply = heard.reply
         said, masked = await self._mask_secrets(work.run, offered, reply.message)
+        lacks = lacking(said, reply.finish_reason)
         replied = ModelReplied(
             message=said,
             masked=masked,
             offered=choice,
-            problem=_problem_with_answer(work.run, said),
+            problem=_problem_with_answer(work.run, said, lacks),
             usage=reply.usage,
-            incomplete=lacking(said, reply.finish_reason),
+            incomplete=lacks,
+            service_tier=reply.service_tier,
+            system_fingerprint=reply.system_fingerprint,
             restarts=heard.restarts,
         )
         run = await work.journal.append(within_limits(work.run, replied, time.time()))
@@ -209,9 +212,12 @@ def _messages_for_model(run: Run) -> Sequence[Message]:
     return run.messages if run.terms.output_schema is None else (*run.messages, instruction(run.terms.output_schema))
 
 
-def _problem_with_answer(run: Run, said: AssistantMessage) -> str | None:
-    """What is wrong with an answer that must fit a schema. Raises AnswerUnfit when it was so before."""
-    if run.terms.output_schema is None or said.tool_calls:
+def _problem_with_answer(run: Run, said: AssistantMessage, lacks: Incomplete | None) -> str | None:
+    """What is wrong with an answer that must fit a schema. Raises AnswerUnfit when it was so before.
+
+    One that was refused, withheld or cut off is told as that, and not asked for again.
+    """
+    if run.terms.output_schema is None or said.tool_calls or lacks in NO_SECOND_TRY:
         return None
     problem = problem_with(said.content, run.terms.output_schema)
     if problem is not None and run.repairs >= MAX_REPAIRS:

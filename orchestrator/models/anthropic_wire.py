@@ -11,22 +11,34 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pydantic import JsonValue
 
 from toolfleet.calls import MediaPart
+from toolfleet.images import Image
 from toolfleet.media import essence_of
-from toolfleet.messages import AssistantMessage, Message, RequestedCall, SystemMessage, ToolMessage, Usage, UserMessage
+from toolfleet.messages import (
+    AssistantMessage,
+    Message,
+    RequestedCall,
+    SystemMessage,
+    TokenCounts,
+    ToolMessage,
+    Usage,
+    UserMessage,
+)
 from toolfleet.orchestrator.errors import ModelReplyInvalid
+from toolfleet.orchestrator.models.anthropic_options import anthropic_options, objection_to_options
 from toolfleet.orchestrator.models.arguments import as_object
 from toolfleet.orchestrator.models.assembly import ReplyAssembly
 from toolfleet.orchestrator.models.faults import fault_in_stream
 from toolfleet.orchestrator.models.foreign import ForeignRecord, extra_of
 from toolfleet.orchestrator.models.names import legal_id, legal_name
+from toolfleet.orchestrator.models.objections import objection_to_images
 from toolfleet.orchestrator.models.protocol import FinishReason, ModelEvent, OfferedTool
-from toolfleet.orchestrator.models.sight import images_of
+from toolfleet.orchestrator.models.sight import gone, images_of, images_said
 
 THINKING = "thinking"
 REDACTED = "redacted_thinking"
@@ -37,8 +49,10 @@ _FINISH_REASONS = {
     "tool_use": FinishReason.TOOL_CALLS,
     "max_tokens": FinishReason.LENGTH,
     "model_context_window_exceeded": FinishReason.LENGTH,
-    "refusal": FinishReason.CONTENT_FILTER,
+    "refusal": FinishReason.REFUSAL,
 }
+# https://docs.anthropic.com/en/api/service-tiers, in OpenAI's words where those mean the same.
+_TIERS = {"standard": "default"}
 
 
 # --- what we read ---------------------------------------------------------------------------------------------------
@@ -57,6 +71,12 @@ class Block(ForeignRecord):
     input: dict[str, Any] | None = None
 
 
+class StopDetails(ForeignRecord):
+    """Why a reply was refused, where the API says so."""
+
+    explanation: str | None = None
+
+
 class BlockDelta(ForeignRecord):
     """More of a block, or of the message (`stop_reason`)."""
 
@@ -66,6 +86,7 @@ class BlockDelta(ForeignRecord):
     signature: str | None = None
     partial_json: str | None = None
     stop_reason: str | None = None
+    stop_details: StopDetails | None = None
 
 
 class MessagesTokenCount(ForeignRecord):
@@ -75,6 +96,13 @@ class MessagesTokenCount(ForeignRecord):
     cache_creation_input_tokens: int | None = None
     cache_read_input_tokens: int | None = None
     output_tokens: int | None = None
+    service_tier: str | None = None
+
+    @property
+    def input_details(self) -> TokenCounts:
+        """Those of them that were read from the cache, and written to it, as far as the API says."""
+        known = {"cached_tokens": self.cache_read_input_tokens, "cache_write_tokens": self.cache_creation_input_tokens}
+        return {name: number for name, number in known.items() if number is not None}
 
     @property
     def all_input(self) -> int:
@@ -89,6 +117,7 @@ class WholeMessage(ForeignRecord):
     model: str | None = None
     content: list[Block] | None = None
     stop_reason: str | None = None
+    stop_details: StopDetails | None = None
     usage: MessagesTokenCount | None = None
 
 
@@ -192,6 +221,7 @@ class AnthropicStreamReader:
             self._assembly.model = event.message.model
         if event.delta is not None:
             self._stop_reason = event.delta.stop_reason or self._stop_reason
+            _note_refusal(self._assembly, event.delta.stop_details)
         counted = event.usage or (event.message.usage if event.message else None)
         if counted is not None:
             so_far = self._assembly.usage
@@ -199,7 +229,9 @@ class AnthropicStreamReader:
             self._assembly.usage = Usage(
                 input_tokens=counted.all_input or so_far.input_tokens,
                 output_tokens=counted.output_tokens or so_far.output_tokens,
+                input_details=counted.input_details or so_far.input_details,
             )
+            _note_tier(self._assembly, counted)
 
     def _start(self, index: int, block: Block) -> Sequence[ModelEvent]:
         self._thoughts.begin(block)
@@ -258,6 +290,18 @@ class AnthropicWire:
             body["stream"] = True
         return body
 
+    def options(self, model: str, asked: Mapping[str, Any], *, host: str, has_tools: bool) -> dict[str, Any]:  # noqa: ARG002  # the protocol's
+        """Return what the model is asked with besides, in the words that it takes."""
+        return anthropic_options(asked, has_tools=has_tools)
+
+    def objection(self, model: str, messages: Sequence[Message], asked: Mapping[str, Any]) -> str | None:
+        """Return why the model must not be asked this; None if nothing is known against it."""
+        return (
+            objection_to_images(model, messages, sees=self._sees)
+            or _objection_to_messages(messages)
+            or objection_to_options(asked)
+        )
+
     def reader(self, assembly: ReplyAssembly, address: str) -> AnthropicStreamReader:
         """Return a reader for one stream."""
         return AnthropicStreamReader(assembly, address)
@@ -270,7 +314,13 @@ class AnthropicWire:
         assembly.model = message.model or assembly.model
         if message.usage is not None:
             output_tokens = message.usage.output_tokens or 0
-            assembly.usage = Usage(input_tokens=message.usage.all_input, output_tokens=output_tokens)
+            assembly.usage = Usage(
+                input_tokens=message.usage.all_input,
+                output_tokens=output_tokens,
+                input_details=message.usage.input_details,
+            )
+            _note_tier(assembly, message.usage)
+        _note_refusal(assembly, message.stop_details)
         events: list[ModelEvent] = []
         thoughts = KeptThoughts(assembly)
         for block in message.content:
@@ -290,6 +340,16 @@ def _whole_block(block: Block, assembly: ReplyAssembly, thoughts: KeptThoughts) 
     thoughts.before_call(position)
     first = assembly.extend_call(position, json.dumps(block.input or {}, ensure_ascii=False))
     return (*first, *assembly.end_call(position))
+
+
+def _note_tier(assembly: ReplyAssembly, counted: MessagesTokenCount) -> None:
+    tier = counted.service_tier or ""
+    assembly.service_tier = _TIERS.get(tier, tier) or assembly.service_tier
+
+
+def _note_refusal(assembly: ReplyAssembly, details: StopDetails | None) -> None:
+    if details is not None:
+        assembly.refuse(details.explanation or "")
 
 
 def _finish_reason(stop_reason: str | None) -> str:
@@ -321,12 +381,32 @@ def _blocks(message: Message, provider: str, *, sees: bool) -> list[dict[str, An
         case SystemMessage():
             return []
         case UserMessage():
-            return _text_block(message.content)
+            return [block for part in message.parts for block in _user_blocks(part)]
         case AssistantMessage():
             uses = (block for call in message.tool_calls for block in (*_thoughts(call, provider), _tool_use(call)))
-            return [*_thoughts(message, provider), *_text_block(message.content), *uses]
+            said = (block for text in (message.content, message.refusal) for block in _text_block(text))
+            return [*_thoughts(message, provider), *said, *uses]
         case ToolMessage():
             return [_tool_result(message, images_of(message) if sees else [])]
+
+
+def _objection_to_messages(messages: Sequence[Message]) -> str | None:
+    named = (message.name for message in messages if not isinstance(message, ToolMessage) and message.name)
+    if (name := next(named, None)) is not None:
+        return f"an Anthropic model takes no names of participants: leave out the name {name!r} of the message"
+    details = (image.detail for image in images_said(messages) if image.detail not in {"", "auto"})
+    if (detail := next(details, None)) is not None:
+        return f"an Anthropic model takes images without a detail: leave out {detail!r}"
+    return None
+
+
+def _user_blocks(part: str | Image) -> list[dict[str, Any]]:
+    """Return text or an image as blocks; of an image that is kept no longer, what it was."""
+    if isinstance(part, str):
+        return _text_block(part)
+    if part.url:
+        return [{"type": "image", "source": {"type": "url", "url": part.url}}]
+    return [_base64_block(part.media_type, part.data)] if part.data else _text_block(gone(part))
 
 
 def _thoughts(record: AssistantMessage | RequestedCall, provider: str) -> list[dict[str, Any]]:
@@ -351,8 +431,13 @@ def _tool_result(message: ToolMessage, images: Sequence[MediaPart]) -> dict[str,
 
 
 def _image_block(part: MediaPart) -> dict[str, Any]:
-    return {"type": "image", "source": {"type": "base64", "media_type": essence_of(part.media_type), "data": part.data}}
+    return _base64_block(essence_of(part.media_type), part.data)
+
+
+def _base64_block(media_type: str, data: str) -> dict[str, Any]:
+    return {"type": "image", "source": {"type": "base64", "media_type": media_type, "data": data}}
 
 
 def _encoded_tool(tool: OfferedTool) -> dict[str, Any]:
-    return {"name": legal_name(tool.name), "description": tool.description, "input_schema": tool.input_schema}
+    told = {"name": legal_name(tool.name), "description": tool.description, "input_schema": tool.input_schema}
+    return told if tool.strict is None else {**told, "strict": tool.strict}

@@ -121,6 +121,8 @@ class ModelReplied(Record):
     usage: Usage = Usage()
     incomplete: Incomplete | None = None
     """What the reply lacks; of one that was ended in the midst, the last call may be half a call."""
+    service_tier: str = Field(default="", exclude_if=lambda tier: not tier)
+    system_fingerprint: str = Field(default="", exclude_if=lambda fingerprint: not fingerprint)
     masked: tuple[str, ...] = ()
     """The calls whose arguments hold secrets, which are not stored here."""
     offered: tuple[str, ...] | None = None

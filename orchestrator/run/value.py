@@ -12,7 +12,7 @@ from typing import Any, Final, TypeVar
 from pydantic import Field, JsonValue, TypeAdapter
 
 from toolfleet.calls import Record, Returned, Submitted, ToolResult
-from toolfleet.messages import AssistantMessage, Message, RequestedCall, Usage, UserMessage
+from toolfleet.messages import AssistantMessage, Message, RequestedCall, ToolMessage, Usage, UserMessage
 from toolfleet.orchestrator.errors import IllegalTransition
 from toolfleet.orchestrator.run.events import (
     ApprovalGiven,
@@ -84,9 +84,15 @@ class Run(Record):
     answer: str | None = None
     incomplete: Incomplete | None = None
     """What the answer lacks; None for a whole one, and for a run that has no answer of its model's."""
+    refusal: str | None = None
+    """What the model said in place of an answer, where `incomplete` is `refusal` and it gave words."""
     reason: str | None = None
     fault: Fault | None = None
     """What kept its model from answering, where that is why it has failed."""
+    service_tier: str = Field(default="", exclude_if=lambda tier: not tier)
+    """With which priority the model's provider has served the last reply; "" where it does not say."""
+    system_fingerprint: str = Field(default="", exclude_if=lambda fingerprint: not fingerprint)
+    """Which set-up of the provider has served the last reply; "" where it does not say."""
 
     @classmethod
     def start(cls, event: RunStarted) -> Run:
@@ -124,7 +130,24 @@ class Run(Record):
         """The answer of a run with this `output_type`. Raises ValueError when there is none, or none of this type."""
         if self.answer is None:
             raise ValueError(f"run {self.run_id} has no answer: it is {self.state} ({self.reason})")
-        return TypeAdapter(type_).validate_python(parsed(self.answer))
+        try:
+            return TypeAdapter(type_).validate_python(parsed(self.answer))
+        except ValueError as error:
+            if self.shortcoming is None:
+                raise
+            raise ValueError(f"run {self.run_id} has no whole answer. {self.shortcoming}") from error
+
+    @property
+    def shortcoming(self) -> str | None:
+        """What its answer lacks, as a sentence for people, with the model's own words; None for a whole one."""
+        if self.incomplete is None:
+            return None
+        return f"{self.incomplete.told} It said: {self.refusal}" if self.refusal else self.incomplete.told
+
+    @property
+    def is_answered_by_tools(self) -> bool:
+        """Whether its answer is what tools returned that are declared `return_direct`, and not its model's."""
+        return self.state is State.DONE and isinstance(self.messages[-1], ToolMessage) and not self.handed_over
 
     @property
     def calls_owed(self) -> tuple[CallRecord, ...]:
@@ -257,6 +280,9 @@ class Run(Record):
             usage=self.usage + event.usage,
             answer=event.message.content if change is Change.MODEL_ANSWERED else None,
             incomplete=event.incomplete if change is Change.MODEL_ANSWERED else None,
+            refusal=(event.message.refusal or None) if change is Change.MODEL_ANSWERED else None,
+            service_tier=event.service_tier,
+            system_fingerprint=event.system_fingerprint,
         )
 
     def _asked(self, message: AssistantMessage, masked: Collection[str]) -> tuple[CallRecord, ...]:
@@ -392,6 +418,7 @@ class Run(Record):
             repairs=0,
             answer=None,
             incomplete=None,
+            refusal=None,
             reason=None,
             fault=None,
         )

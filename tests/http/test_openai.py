@@ -92,9 +92,9 @@ async def test_errors_are_those_that_the_client_knows(client):
     with pytest.raises(openai.NotFoundError, match="there is no model 'gpt-9'") as unknown:
         await client.chat.completions.create(model="gpt-9", messages=[user("?")])
     assert (unknown.value.code, unknown.value.type) == ("model_not_found", "invalid_request_error")
-    picture = [{"type": "image_url", "image_url": {"url": "data:"}}]
-    with pytest.raises(openai.BadRequestError, match="only text"):
-        await client.chat.completions.create(model=REHEARSAL_MODEL, messages=[{"role": "user", "content": picture}])
+    sound = [{"type": "input_audio", "input_audio": {"data": "", "format": "wav"}}]
+    with pytest.raises(openai.BadRequestError, match="only text and images"):
+        await client.chat.completions.create(model=REHEARSAL_MODEL, messages=[{"role": "user", "content": sound}])
     with pytest.raises(openai.BadRequestError):
         await client.chat.completions.create(model=REHEARSAL_MODEL, messages=[])
     with pytest.raises(openai.NotFoundError):

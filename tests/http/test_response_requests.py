@@ -5,7 +5,7 @@ import pytest
 
 from tests.fleet.strict_provider import StrictProvider, openai_chunk, openai_text
 from tests.http.fleet_of_doors import api_of
-from tests.http.responses import SENT_BY_OPENAI, _beyond, streamed
+from tests.http.responses import SENT_BY_OPENAI, _beyond, kinds, plain, streamed
 from tests.http.test_streamed_responses import LOOKUP, MIXED, client_of
 from toolfleet.orchestrator.models import REHEARSAL_MODEL
 
@@ -307,3 +307,65 @@ async def test_a_stream_is_gone_on_with_only_where_there_is_one(client):
         await client.responses.retrieve(response.id, extra_query={"starting_after": 3})
     with pytest.raises(openai.BadRequestError, match="not obfuscated"):
         await client.responses.retrieve(response.id, include_obfuscation=True)
+
+
+# --- endings, images, people ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("text", ["", "Let me think. "])
+async def test_a_refusal_is_streamed_as_one_and_is_a_part_of_the_message(of_provider, provider, text):
+    said = [openai_chunk({"content": text})] if text else []
+    provider.replies.append([*said, openai_chunk({"refusal": "I will not."}), openai_chunk({}, "stop"), "[DONE]"])
+    events = await streamed(of_provider, model="strict", input="Do it.")
+    response = events[-1]["response"]
+    assert (response["status"], response["toolfleet"]) == ("completed", {"incomplete": "refusal"})
+    [item] = response["output"]
+    assert item["content"][-1] == {"type": "refusal", "refusal": "I will not."}
+    assert len(item["content"]) == 1 + bool(text)
+    told = [event["type"] for event in events if "refusal" in event["type"]]
+    assert told == ["response.refusal.delta", "response.refusal.done"]
+    assert (await of_provider.responses.retrieve(response["id"])).to_dict() == response
+
+
+async def test_images_go_to_a_model_that_sees_and_are_listed_without_what_they_show(http_fleet, provider):
+    pixel = "data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
+    parts = [{"type": "input_text", "text": "What is this?"}, {"type": "input_image", "image_url": pixel}]
+    async with api_of(http_fleet.settings, provider.openai(sees=True)) as api, client_of(api) as client:
+        response = await client.responses.create(model="strict", input=[{"role": "user", "content": parts}])
+        [item] = (await items_of(client, response.id)).data
+        run = await api.ended(response.id.removeprefix("resp_"))
+    assert provider.requests[0]["messages"][0]["content"][1]["image_url"]["url"] == pixel
+    assert item.content[1].to_dict() == {"type": "input_image", "detail": "auto", "image_url": None, "file_id": None}
+    assert pixel not in str(run["asked_as"])
+
+
+async def test_who_waits_for_a_person_is_told_so(api, client):
+    asked = {"model": REHEARSAL_MODEL, "input": 'call pay {"amount": 5}', "stream": True, "background": True}
+    heard = []
+    async for event in await client.responses.create(**asked):
+        heard.append(event)
+        waiting = event.to_dict().get("response", {}).get("toolfleet", {}).get("awaiting_approval", ())
+        for call in waiting:
+            assert call["tool"] == "pay"
+            stored = await client.responses.retrieve(event.response.id)
+            assert stored.to_dict()["toolfleet"]["awaiting_approval"] == [call]
+            run_id = event.response.id.removeprefix("resp_")
+            decision = {"call_id": call["call_id"], "granted": True}
+            assert (await api.client.post(f"/v1/runs/{run_id}/approvals", json=decision)).status_code == 200
+    assert kinds(plain(heard))[:4] == ["created", "queued", "in_progress", "in_progress"]
+    assert heard[-1].response.output_text.endswith("pay: paid 5")
+
+
+@pytest.mark.parametrize("stream", [True, False])
+async def test_nobody_waits_for_a_person_for_ever(http_fleet, model, stream):
+    settings = http_fleet.settings.model_copy(update={"api_approval_wait_s": 0.5})
+    asked = {"model": REHEARSAL_MODEL, "input": 'call pay {"amount": 5}'}
+    async with api_of(settings, model) as api, client_of(api) as client:
+        if stream:
+            response = (await streamed(client, **asked))[-1]["response"]
+            assert response["status"] == "cancelled"
+            assert "of pay has waited 0.5 s for a person's approval" in response["error"]["message"]
+        else:
+            with pytest.raises(openai.APIStatusError, match="has waited 0.5 s for a person's approval") as told:
+                await client.responses.create(**asked)
+            assert told.value.code == "approval_required"

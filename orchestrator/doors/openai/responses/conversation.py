@@ -24,7 +24,7 @@ from toolfleet.orchestrator.doors.openai.responses.items import (
     messages_of,
     must_be_taken,
     must_match,
-    text_of_parts,
+    output_text_of,
 )
 from toolfleet.orchestrator.doors.openai.responses.output import Item, output_of, run_of_item
 from toolfleet.orchestrator.doors.openai.responses.request import ResponseRequest
@@ -95,7 +95,11 @@ async def _resolved(door: Door, grant: Grant, item: InputItem) -> InputItem:
 
 def _after(before: Run, items: Sequence[InputItem], said: Sequence[Message]) -> list[Message]:
     """Return a conversation that goes on: what was said before, with answers to the calls that it ended with."""
-    answers = {item.call_id: text_of_parts(item.output) for item in items if item.kind == "function_call_output"}
+    answers = {
+        item.call_id: output_text_of(item, place)
+        for place, item in enumerate(items)
+        if item.kind == "function_call_output"
+    }
     open_calls = {handed_over_id(call): call.requested_id for call in before.handed_over}
     by_request = {requested_id: answers[call_id] for call_id, requested_id in open_calls.items()}
     past = [

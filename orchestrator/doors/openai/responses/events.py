@@ -15,7 +15,7 @@ The message is then added anew with the same id, at a place of its own; of its f
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from toolfleet.orchestrator.doors.openai.responses.body import response_of
@@ -25,10 +25,19 @@ from toolfleet.orchestrator.doors.openai.responses.output import (
     items_of_reply,
     message_id,
     opened_message,
+    says_one_value,
     text_part,
 )
 from toolfleet.orchestrator.doors.openai.responses.pieces import Cutter, pieces_of
-from toolfleet.orchestrator.run.events import ModelReplied, RunAdopted, RunEvent, RunResumed, RunStarted, RunStopped
+from toolfleet.orchestrator.run.events import (
+    CallsSent,
+    ModelReplied,
+    RunAdopted,
+    RunEvent,
+    RunResumed,
+    RunStarted,
+    RunStopped,
+)
 from toolfleet.orchestrator.run.states import State
 from toolfleet.orchestrator.run.value import Run
 
@@ -51,6 +60,7 @@ class _OpenMessage:
     def __init__(self, item_id: str, index: int) -> None:
         self.item_id = item_id
         self.index = index
+        self.has_text = False
         self.told: list[str] = []
         self.cutter = Cutter()
         self.heard = 0
@@ -89,7 +99,7 @@ class ResponseEvents:
         `turn` and `attempt` say which one it is, `said_since(n)` what of it came after the first n parts.
         """
         is_due = self.run.state is State.THINKING and turn == self.run.turn + 1 and attempt >= self._attempt
-        if not is_due or self._is_elsewhere or self.run.terms.output_schema is not None:
+        if not is_due or self._is_elsewhere or says_one_value(self.run):
             return []
         if attempt > self._attempt:
             self._begin_anew(attempt)
@@ -110,7 +120,8 @@ class ResponseEvents:
             self._leap(LOST, places=1)
             self._settle()
         self._is_elsewhere |= isinstance(event, RunAdopted)
-        if isinstance(event, RunResumed):
+        if isinstance(event, RunResumed) or (isinstance(event, CallsSent) and event.awaiting_approval):
+            # That a person has to decide is told by the response itself.
             found.append(self._event("response.in_progress", response=response_of(self.run)))
             self._settle()
         if self.run.state.is_terminal and not before.is_terminal:
@@ -121,20 +132,14 @@ class ResponseEvents:
 
     # --- one reply ------------------------------------------------------------------------------------------------
 
-    def _replied(self, event: ModelReplied) -> Iterator[Event] | list[Event]:
+    def _replied(self, event: ModelReplied) -> list[Event]:
         """Return what is still to be told of a reply, now that all of it is stored."""
         if event.restarts > self._attempt:
             self._begin_anew(event.restarts)
         items = items_of_reply(self.run, self.run.turn, event.message)
         if self._attempt > event.restarts or (self._open and not items):
             raise Diverged
-        found: list[Event] = []
-        for item in items:
-            opened, message = self._opened(self.run.turn)
-            pieces = pieces_of(event.message.content)
-            if pieces[: len(message.told)] != message.told:
-                raise Diverged
-            found += [*opened, *self._deltas(message, pieces[len(message.told) :]), *self._closed(message, item)]
+        found = [told for item in items for told in self._message(item, self._open)]
         self._settle()
         return found
 
@@ -153,11 +158,40 @@ class ResponseEvents:
 
     def _whole(self, item: Item) -> list[Event]:
         """Return the events of an item that is whole before any of it is told."""
-        if item["type"] == "function_call":
-            return self._whole_call(item)
-        message = self._added(item["id"])
-        text = item["content"][0]["text"]
-        return [*message[0], *self._deltas(message[1], pieces_of(text)), *self._closed(message[1], item)]
+        return self._whole_call(item) if item["type"] == "function_call" else self._message(item, None)
+
+    def _message(self, item: Item, message: _OpenMessage | None) -> list[Event]:
+        """Return what is still to be told of a message, of which nothing need have been told. Raises Diverged."""
+        found: list[Event] = []
+        if message is None:
+            added, message = self._added(item["id"])
+            found.append(added)
+        for index, part in enumerate(item["content"]):
+            of_part = self._refusal if part["type"] == "refusal" else self._text
+            found += of_part(message, index, part)
+        return [*found, self._event("response.output_item.done", output_index=message.index, item=item)]
+
+    def _text(self, message: _OpenMessage, index: int, part: dict[str, Any]) -> list[Event]:
+        begun = [] if message.has_text else [self._text_added(message)]
+        pieces = pieces_of(part["text"])
+        if index or pieces[: len(message.told)] != message.told:
+            raise Diverged
+        return [
+            *begun,
+            *self._deltas(message, pieces[len(message.told) :]),
+            self._in(message, 0, "response.output_text.done", text=part["text"], logprobs=[]),
+            self._in(message, 0, "response.content_part.done", part=part),
+        ]
+
+    def _refusal(self, message: _OpenMessage, index: int, part: dict[str, Any]) -> list[Event]:
+        if message.has_text and not index:
+            raise Diverged
+        return [
+            self._in(message, index, "response.content_part.added", part={**part, "refusal": ""}),
+            self._in(message, index, "response.refusal.delta", delta=part["refusal"]),
+            self._in(message, index, "response.refusal.done", refusal=part["refusal"]),
+            self._in(message, index, "response.content_part.done", part=part),
+        ]
 
     def _whole_call(self, item: Item) -> list[Event]:
         place = {"item_id": item["id"], "output_index": self._place}
@@ -176,30 +210,26 @@ class ResponseEvents:
         """Return the message of the reply that is due, and the events that it begins with, if it has not begun."""
         if self._open is not None:
             return [], self._open
-        found, self._open = self._added(message_id(self.run.run_id, turn))
-        return found, self._open
+        added, self._open = self._added(message_id(self.run.run_id, turn))
+        return [added, self._text_added(self._open)], self._open
 
-    def _added(self, item_id: str) -> tuple[list[Event], _OpenMessage]:
+    def _added(self, item_id: str) -> tuple[Event, _OpenMessage]:
         message = _OpenMessage(item_id, self._place)
         self._place += 1
-        added = self._event("response.output_item.added", output_index=message.index, item=opened_message(item_id))
-        part = self._in(message, "response.content_part.added", part=text_part(""))
-        return [added, part], message
+        return self._event(
+            "response.output_item.added", output_index=message.index, item=opened_message(item_id)
+        ), message
+
+    def _text_added(self, message: _OpenMessage) -> Event:
+        message.has_text = True
+        return self._in(message, 0, "response.content_part.added", part=text_part(""))
 
     def _deltas(self, message: _OpenMessage, pieces: Sequence[str]) -> list[Event]:
         message.told += pieces
-        return [self._in(message, "response.output_text.delta", delta=piece, logprobs=[]) for piece in pieces]
+        return [self._in(message, 0, "response.output_text.delta", delta=piece, logprobs=[]) for piece in pieces]
 
-    def _closed(self, message: _OpenMessage, item: Item) -> list[Event]:
-        [part] = item["content"]
-        return [
-            self._in(message, "response.output_text.done", text=part["text"], logprobs=[]),
-            self._in(message, "response.content_part.done", part=part),
-            self._event("response.output_item.done", output_index=message.index, item=item),
-        ]
-
-    def _in(self, message: _OpenMessage, kind: str, **fields: Any) -> Event:
-        return self._event(kind, item_id=message.item_id, output_index=message.index, content_index=0, **fields)
+    def _in(self, message: _OpenMessage, index: int, kind: str, **fields: Any) -> Event:
+        return self._event(kind, item_id=message.item_id, output_index=message.index, content_index=index, **fields)
 
     def _event(self, kind: str, **fields: Any) -> Event:
         self.last_number += 1

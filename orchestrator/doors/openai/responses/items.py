@@ -12,11 +12,9 @@ from typing import Any, Final, Literal
 
 from toolfleet.messages import AssistantMessage, Message, RequestedCall, SystemMessage, ToolMessage, UserMessage
 from toolfleet.orchestrator.doors.http.problems import Problem
-from toolfleet.orchestrator.doors.openai.openai_records import Lenient
+from toolfleet.orchestrator.doors.openai.openai_records import Lenient, parts_of
 from toolfleet.orchestrator.doors.openai.responses.output import Item
-
-TEXTS: Final = {"input_text": "text", "output_text": "text", "text": "text", "refusal": "refusal"}
-"""Where the text of each kind of part stands."""
+from toolfleet.orchestrator.models.chat_content import IMAGES
 
 TAKEN: Final = frozenset({"message", "function_call", "function_call_output", "reasoning", "item_reference"})
 
@@ -68,43 +66,35 @@ def messages_of(items: Sequence[InputItem]) -> list[Message]:
     """Return the items as messages: neighbouring calls belong to one reply, and to the text right before them."""
     found: list[Message] = []
     names = {item.call_id: item.name for item in items if item.kind == "function_call"}
-    for item in items:
-        match item.kind, item.role:
-            case "function_call", _:
+    for place, item in enumerate(items):
+        match item.kind:
+            case "function_call":
                 call = RequestedCall(id=item.call_id, name=item.name, arguments=item.arguments)
                 before = found.pop() if found and isinstance(found[-1], AssistantMessage) else AssistantMessage()
                 assert isinstance(before, AssistantMessage)  # noqa: S101  # for mypy
                 found.append(before.model_copy(update={"tool_calls": (*before.tool_calls, call)}))
-            case "function_call_output", _:
-                text = text_of_parts(item.output)
-                found.append(ToolMessage(tool_call_id=item.call_id, name=names.get(item.call_id, ""), content=text))
-            case "message", "assistant":
-                found.append(AssistantMessage(content=text_of_parts(item.content)))
-            case "message", "user":
-                found.append(UserMessage(content=text_of_parts(item.content)))
-            case "message", _:
-                found.append(SystemMessage(content=text_of_parts(item.content)))
+            case "function_call_output":
+                name = names.get(item.call_id, "")
+                found.append(ToolMessage(tool_call_id=item.call_id, name=name, content=output_text_of(item, place)))
+            case "message":
+                found.append(_message(item, place))
     return found
 
 
-def text_of_parts(content: str | list[dict[str, Any]] | None) -> str:
-    """Return the text of an item. Raises Problem for parts that are none."""
-    if not isinstance(content, list):
-        return content or ""
-    return "".join(_text_of(part) for part in content)
+def output_text_of(item: InputItem, place: int) -> str:
+    """Return what the client's own tool has returned. Raises Problem for anything but text."""
+    return parts_of(item.output, "tool", f"input[{place}].output").text
 
 
-def _text_of(part: dict[str, Any]) -> str:
-    kind = str(part.get("type"))
-    text = part.get(TEXTS.get(kind, ""))
-    if not isinstance(text, str):
-        raise not_text(kind)
-    return text
-
-
-def not_text(kind: str) -> Problem:
-    """Return the problem with a part that is no text. The only place that knows what else may stand in an item."""
-    return in_input(f"only text is understood here, not {kind}: leave it out, or say in words what it shows")
+def _message(item: InputItem, place: int) -> Message:
+    said = parts_of(item.content, item.role or "", f"input[{place}].content")
+    match item.role:
+        case "assistant":
+            return AssistantMessage(content=said.text, refusal=said.refusal)
+        case "user":
+            return UserMessage(content=said.text, images=tuple(said.images))
+        case _:
+            return SystemMessage(content=said.text)
 
 
 def in_input(why: str, status: HTTPStatus = HTTPStatus.BAD_REQUEST) -> Problem:
@@ -139,6 +129,9 @@ def _parts(item: InputItem) -> list[dict[str, Any]]:
 def _part(part: dict[str, Any], *, is_models: bool) -> dict[str, Any]:
     if part.get("type") == "refusal":
         return part
+    if part.get("type") in IMAGES:
+        # Without what it shows: large images are kept once, with the messages of the run.
+        return {"type": "input_image", "detail": part.get("detail") or "auto", "image_url": None, "file_id": None}
     if is_models:
         return {"annotations": [], "logprobs": [], **part, "type": "output_text"}
     return {**part, "type": "input_text"}

@@ -1,8 +1,8 @@
 """What a run has said, as the items of a response. Pure: the same run always gives the same items, with the same ids.
 
 Each turn's text is a message of its own. The fleet's calls are made here and are no items; those of the client's own
-tools are, once they are handed over. With a schema only the answer itself is an item: what did not fit is not to be
-read.
+tools are, once they are handed over. Of an answer in JSON only that itself is an item: what did not fit its schema is
+not to be read.
 """
 
 from __future__ import annotations
@@ -10,7 +10,9 @@ from __future__ import annotations
 from typing import Any, Final
 
 from toolfleet.messages import AssistantMessage
+from toolfleet.orchestrator.doors.openai.completions import is_one_value
 from toolfleet.orchestrator.doors.openai.openai_records import handed_over_id
+from toolfleet.orchestrator.models.chat_fields import refusal_told
 from toolfleet.orchestrator.run.events import CallRecord
 from toolfleet.orchestrator.run.incomplete import Incomplete
 from toolfleet.orchestrator.run.states import State
@@ -19,7 +21,7 @@ from toolfleet.orchestrator.run.value import Run
 Item = dict[str, Any]
 
 LACKS: Final = {Incomplete.LENGTH: "max_output_tokens", Incomplete.CONTENT_FILTER: "content_filter"}
-"""What OpenAI calls what an answer may lack."""
+"""What OpenAI calls what an answer may lack. A refusal in words is whole: its words are the answer."""
 
 ANSWER: Final = "answer"
 """Stands for the turn in the id of an answer that is no turn's own text."""
@@ -31,41 +33,52 @@ def output_of(run: Run) -> list[Item]:
     return [*said, *items_at_end(run)]
 
 
+def lack_of(run: Run) -> str | None:
+    """Return what the answer of a run lacks, in OpenAI's words; None for a whole one."""
+    if run.incomplete is Incomplete.REFUSAL and not run.refusal:
+        return LACKS[Incomplete.CONTENT_FILTER]
+    return LACKS.get(run.incomplete) if run.incomplete else None
+
+
+def says_one_value(run: Run) -> bool:
+    """Return whether the answer alone is told, and nothing that was said on the way to it."""
+    return is_one_value(run.terms.output_schema, run.terms.model_options)
+
+
 def items_of_reply(run: Run, turn: int, reply: AssistantMessage) -> list[Item]:
     """Return what one reply says, once it is whole: a message, or nothing."""
-    if not reply.content or run.terms.output_schema is not None:
+    if says_one_value(run):
         return []
     is_last = run.state is State.DONE and turn == run.turn
-    status = "incomplete" if is_last and run.incomplete in LACKS else "completed"
+    refusal = (refusal_told(run.incomplete, run.refusal) if is_last else reply.refusal) or ""
+    status = "incomplete" if is_last and lack_of(run) else "completed"
     phase = "commentary" if reply.tool_calls else "final_answer"
-    return [message_item(message_id(run.run_id, turn), reply.content, status, phase=phase)]
+    return _message(message_id(run.run_id, turn), reply.content, refusal, status=status, phase=phase)
 
 
 def items_at_end(run: Run) -> list[Item]:
     """Return what only the end of a run brings: an answer that no turn has said by itself, and the client's calls."""
     if run.state is not State.DONE:
         return []
-    is_checked = run.terms.output_schema is not None
-    found = []
-    if run.answer and (is_checked or _is_of_tools(run)):
-        status = "incomplete" if run.incomplete in LACKS else "completed"
-        found.append(message_item(message_id(run.run_id, ANSWER), run.answer, status, phase="final_answer"))
+    found: list[Item] = []
+    if run.is_answered_by_tools or says_one_value(run):
+        refusal = refusal_told(run.incomplete, run.refusal) or ""
+        status = "incomplete" if lack_of(run) else "completed"
+        item_id = message_id(run.run_id, ANSWER)
+        found = _message(item_id, run.answer or "", refusal, status=status, phase="final_answer")
     return [*found, *map(call_item, run.handed_over)]
 
 
-def _is_of_tools(run: Run) -> bool:
-    """Whether the answer is what tools returned, and not what the model said."""
-    return not run.handed_over and not isinstance(run.messages[-1], AssistantMessage)
+def _message(item_id: str, text: str, refusal: str, *, status: str, phase: str) -> list[Item]:
+    parts = [text_part(text)] if text else []
+    if refusal:
+        parts.append(refusal_part(refusal))
+    return [{**opened_message(item_id), "status": status, "phase": phase, "content": parts}] if parts else []
 
 
 def message_id(run_id: str, turn: int | str) -> str:
     """Return the id of what was said in a turn."""
     return f"msg_{run_id}_{turn}"
-
-
-def message_item(item_id: str, text: str, status: str, *, phase: str) -> Item:
-    """Return a whole message."""
-    return {**opened_message(item_id), "status": status, "phase": phase, "content": [text_part(text)]}
 
 
 def opened_message(item_id: str) -> Item:
@@ -76,6 +89,11 @@ def opened_message(item_id: str) -> Item:
 def text_part(text: str) -> dict[str, Any]:
     """Return text as a part of a message."""
     return {"type": "output_text", "text": text, "annotations": [], "logprobs": []}
+
+
+def refusal_part(words: str) -> dict[str, Any]:
+    """Return what the model said in place of an answer as a part of a message."""
+    return {"type": "refusal", "refusal": words}
 
 
 def call_item(call: CallRecord) -> Item:

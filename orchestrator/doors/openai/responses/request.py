@@ -53,7 +53,6 @@ class ResponseTool(Function):
     """A tool of the client's, as the Responses API declares it."""
 
     type: Literal["function"]
-    strict: bool | None = None
 
 
 class OtherTool(Lenient):

@@ -20,7 +20,7 @@ from toolfleet.orchestrator.doors.http.key_store import Grant
 from toolfleet.orchestrator.doors.http.problems import Problem
 from toolfleet.orchestrator.doors.http.runs import Through, hold_listener
 from toolfleet.orchestrator.doors.http.sse import EventStream
-from toolfleet.orchestrator.doors.openai.chat import options_of
+from toolfleet.orchestrator.doors.openai.chat import end_of, options_of
 from toolfleet.orchestrator.doors.openai.joining import begin_or_join
 from toolfleet.orchestrator.doors.openai.model_list import must_be_asked_here
 from toolfleet.orchestrator.doors.openai.responses.body import response_of
@@ -84,7 +84,7 @@ async def create(asked: ResponseRequest, grant: Runner, door: Through, request: 
         attended.answered()
     if asked.stream:
         return EventStream(door, until_answered(door, attended), headers=attended.headers)
-    run = await door.orchestrator.get(attended.run_id) if asked.background else await attended.end(request)
+    run = await door.orchestrator.get(attended.run_id) if asked.background else await end_of(door, attended, request)
     return _json(response_of(run), attended.headers)
 
 

@@ -5,15 +5,18 @@ Whoever follows reads what is stored, so that a stream goes on after its client 
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncGenerator
-from contextlib import aclosing
+from contextlib import aclosing, asynccontextmanager, suppress
 from typing import Any
 
 import orjson
 from pydantic import ValidationError
 
 from toolfleet.orchestrator.doors.http.door import Door
+from toolfleet.orchestrator.doors.http.problems import Problem
 from toolfleet.orchestrator.doors.http.tail import Frame, event_bytes
+from toolfleet.orchestrator.doors.openai.approvals import within_patience
 from toolfleet.orchestrator.doors.openai.joining import Attended
 from toolfleet.orchestrator.doors.openai.responses.body import PREFIX, response_of
 from toolfleet.orchestrator.doors.openai.responses.events import Diverged, Event, ResponseEvents
@@ -25,11 +28,31 @@ from toolfleet.skipped import skip
 
 
 async def until_answered(door: Door, attended: Attended) -> AsyncGenerator[bytes, None]:
-    """Yield the events of the response that a request waits for: until the last one it attends to its run."""
-    async with aclosing(events_of(door, attended.run_id)) as events:
+    """Yield the events of the response that a request waits for: until the last one it attends to its run.
+
+    Like every request that waits it does not wait for a person for ever: then the run is cancelled, which says why.
+    """
+    async with _within_patience(door, attended), aclosing(events_of(door, attended.run_id)) as events:
         async for event in events:
             yield event
     attended.answered()
+
+
+@asynccontextmanager
+async def _within_patience(door: Door, attended: Attended) -> AsyncGenerator[None, None]:
+    watching = asyncio.create_task(_until_impatient(door, attended))  # watched: it is ended below, whatever it says
+    try:
+        yield
+    finally:
+        watching.cancel()
+        await asyncio.gather(watching, return_exceptions=True)
+
+
+async def _until_impatient(door: Door, attended: Attended) -> None:
+    with suppress(Problem):  # the run is cancelled then, and its events tell
+        async with aclosing(within_patience(door, attended.run_id, attended.followed.updates())) as updates:
+            async for _ in updates:
+                pass
 
 
 async def events_of(door: Door, run_id: str, *, after: int = -1) -> AsyncGenerator[bytes, None]:

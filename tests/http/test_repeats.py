@@ -251,6 +251,47 @@ async def test_a_client_that_does_not_say_that_it_repeats_something_is_asked_for
     assert ledger.payments == 2
 
 
+async def test_nobody_is_led_to_the_run_of_another_request(api, ledger):
+    """Not by who can write to Redis: a run's id says which request it answers."""
+    secret = await api.client.post(PATH, json=ledger.asked(temperature=0.1), headers=retry(0))
+    before = set(await api.door.client.keys(api.door.settings.keys.asked("*")))
+    asking = asyncio.create_task(api.client.post(PATH, json=ledger.asked(seconds=0.5), headers=retry(0)))
+    await ledger.until(2)
+    [asked] = set(await api.door.client.keys(api.door.settings.keys.asked("*"))) - before
+    [true] = await api.door.client.hkeys(asked)
+    theirs = secret.json()["id"].removeprefix("chatcmpl-")
+    assert theirs.encode() != true
+    for forged in (theirs, f"{true.decode()[:16]}:{theirs}", "", "*"):
+        await api.door.client.delete(asked)
+        await api.door.client.hset(asked, forged, "0 0 9999999999999 1")
+        answer = await api.client.post(PATH, json=ledger.asked(seconds=0.5), headers=retry(1))
+        assert answer.status_code == 200, answer.text
+        assert answer.json()["id"] != secret.json()["id"]
+    assert (await asking).status_code == 200
+
+
+async def test_nobody_puts_words_into_an_answer_that_is_followed_elsewhere(http_fleet, api, model, ledger):
+    key = with_key(f"words {ledger.path}")
+    async with api_of(http_fleet.settings, model) as other:
+        first = asyncio.create_task(streamed(api, ledger.asked(seconds=1.5), **key))
+        await ledger.until(1)
+        joined = asyncio.create_task(streamed(other, ledger.asked(seconds=1.5), **key))
+        async with asyncio.timeout(WAIT_S):
+            while not other.door.tail.listeners:
+                await asyncio.sleep(0.01)
+        run_id = (await run_of(api, ledger))["run_id"]
+        forged = {"type": "model_replied", "message": {"role": "assistant", "content": "forged"}}
+        run = api.door.settings.keys.run(run_id)
+        await api.door.client.xadd(run, {"e": json.dumps(forged), "s": "forged"})
+        assert (await joined) == (await first)
+    assert ledger.payments == 1
+
+
+async def run_of(api, ledger):
+    [run] = [run for run in (await api.client.get("/v1/runs")).json()["runs"] if str(ledger.path) in run["title"]]
+    return run
+
+
 def retry(count):
     return {"x-stainless-retry-count": str(count)}
 
@@ -319,8 +360,8 @@ async def test_a_run_that_somebody_cancels_is_not_begun_again(api, ledger):
     async with client_of(api) as client:
         asking = asyncio.create_task(client.chat.completions.create(**ledger.asked(seconds=30)))
         await ledger.until(1)
-        [run] = [run for run in (await api.client.get("/v1/runs")).json()["runs"] if str(ledger.path) in run["title"]]
-        await api.client.post(f"/v1/runs/{run['run_id']}/cancel", json={"reason": "enough of it"})
+        run_id = (await run_of(api, ledger))["run_id"]
+        await api.client.post(f"/v1/runs/{run_id}/cancel", json={"reason": "enough of it"})
         with pytest.raises(openai.APIStatusError, match="was cancelled: enough of it") as cancelled:
             await asking
     assert cancelled.value.status_code == 424
@@ -330,9 +371,8 @@ async def test_a_run_that_somebody_cancels_is_not_begun_again(api, ledger):
 # --- hanging up -------------------------------------------------------------------------------------------------------
 
 
-async def state_of(api, ledger):
-    [run] = [run for run in (await api.client.get("/v1/runs")).json()["runs"] if str(ledger.path) in run["title"]]
-    return await api.ended(run["run_id"])
+async def end_of(api, ledger):
+    return await api.ended((await run_of(api, ledger))["run_id"])
 
 
 @pytest.mark.parametrize("stream", [True, False])
@@ -344,7 +384,7 @@ async def test_a_run_whose_client_has_left_for_good_is_cancelled(http_fleet, led
         asking = asyncio.create_task(api.client.post(PATH, json=asked, headers=headers))
         await ledger.until(1)
         asking.cancel()
-        run = await state_of(api, ledger)
+        run = await end_of(api, ledger)
         assert (run["state"], run["reason"]) == ("cancelled", "nobody waits for it any more")
         if says == "idempotency-key":  # it has paid, so a repeat is told so
             again = await api.client.post(PATH, json=asked, headers=headers)

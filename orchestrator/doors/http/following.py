@@ -18,7 +18,14 @@ from toolfleet.messages import AssistantMessage
 from toolfleet.orchestrator.api import Orchestrator
 from toolfleet.orchestrator.doors.http.tail import Behind, Tail
 from toolfleet.orchestrator.errors import OrchestratorClosed, RunNotFound, RunNotOpen
-from toolfleet.orchestrator.run.updates import CallsRequested, RunBegan, RunEnded, RunUpdate, TextArrived
+from toolfleet.orchestrator.run.updates import (
+    CallProgressed,
+    CallsRequested,
+    RunBegan,
+    RunEnded,
+    RunUpdate,
+    TextArrived,
+)
 from toolfleet.orchestrator.run.value import Run
 from toolfleet.supervision import Errands, run_errand
 
@@ -70,7 +77,8 @@ class Followed:
 
     def hear(self, update: RunUpdate) -> None:
         """Take what has happened. Must not block: the run itself calls it."""
-        if not self.is_over:
+        # Of progress there is no end, and it is all kept for whoever comes later.
+        if not self.is_over and not isinstance(update, CallProgressed):
             self._is_live |= isinstance(update, RunBegan)
             # A long answer is tens of thousands of pieces: as text they are a tenth of what they are as records.
             self._told.append(update.text if isinstance(update, TextArrived) else update)

@@ -158,7 +158,7 @@ def _openai_type(status: HTTPStatus) -> str:
             return "authentication_error"
         case HTTPStatus.TOO_MANY_REQUESTS:
             return "rate_limit_error"
-        case _ if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
+        case _ if status >= HTTPStatus.INTERNAL_SERVER_ERROR or status is HTTPStatus.FAILED_DEPENDENCY:
             return "server_error"
         case _:
             return "invalid_request_error"

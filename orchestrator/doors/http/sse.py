@@ -73,7 +73,7 @@ class EventStream(Response):
             if not pump.cancelled() and (error := pump.exception()) is not None:
                 self._tell(error, scope)
             elif not left.done() or left.cancelled():
-                farewell = self._farewell if pump.cancelled() else b""
+                farewell = self._farewell if pump.cancelled() and self._door.is_closing else b""
                 await send({"type": "http.response.body", "body": farewell})
 
     async def _pump(self, send: Send) -> None:

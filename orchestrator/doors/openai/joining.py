@@ -29,7 +29,7 @@ from toolfleet.orchestrator.doors.http.following import ABANDONED, Followed, Hea
 from toolfleet.orchestrator.doors.http.idempotency import FirstRequest
 from toolfleet.orchestrator.doors.http.key_store import Grant
 from toolfleet.orchestrator.doors.http.live_replies import LiveReply
-from toolfleet.orchestrator.doors.http.problems import NOT_AGAIN, Problem
+from toolfleet.orchestrator.doors.http.problems import NOT_AGAIN, Problem, path_of
 from toolfleet.orchestrator.doors.http.request_ids import request_id_of
 from toolfleet.orchestrator.doors.http.runs import admit
 from toolfleet.orchestrator.doors.http.waiting import unless_left
@@ -165,7 +165,7 @@ class _Asking:
         if first is not None:
             attendance = Attendance.of_key(self.door, first.digest)
         elif count is not None:
-            path, body = self.request.url.path, self.request.state.body
+            path, body = path_of(self.request.scope), self.request.state.body
             attendance = Attendance.of_like(self.door, self.grant, path, body)
         else:
             return await self._begin(secrets.token_hex(8), None)

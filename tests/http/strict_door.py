@@ -9,7 +9,7 @@ from typing import Any
 
 import openai
 
-from tests.fleet.strict_provider import StrictProvider, openai_chunk
+from tests.fleet.strict_provider import StrictProvider
 from tests.http.fleet_of_doors import Api, api_of
 from toolfleet.settings import Settings
 
@@ -71,7 +71,3 @@ async def strict_door(settings: Settings, dialect: str = "openai", **model: Any)
             openai.AsyncOpenAI(base_url=f"{api.url}/v1", api_key=api.local_key.read(), max_retries=0) as client,
         ):
             yield StrictDoor(api, provider, client)
-
-
-def ended(reason: str, **delta: Any) -> list[str]:
-    return [openai_chunk(delta), openai_chunk({}, reason), "[DONE]"]

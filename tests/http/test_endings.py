@@ -8,9 +8,9 @@ import httpx
 import openai
 import pytest
 
-from tests.fleet.strict_provider import StrictProvider, anthropic_end, anthropic_text, openai_calls, openai_chunk
+from tests.fleet.strict_provider import StrictProvider, anthropic_end, anthropic_text, ended, openai_calls, openai_chunk
 from tests.http.fleet_of_doors import api_of
-from tests.http.strict_door import ended, joined, strict_door, whole
+from tests.http.strict_door import joined, strict_door, whole
 from toolfleet.orchestrator import Agent, Orchestrator
 from toolfleet.orchestrator.models import REHEARSAL_MODEL
 

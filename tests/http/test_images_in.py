@@ -8,6 +8,8 @@ import pytest
 
 from tests.http.strict_door import strict_door
 from toolfleet import Image, Media, UserMessage
+from toolfleet.messages import is_same_conversation
+from toolfleet.orchestrator.errors import NotForThisModel
 from toolfleet.orchestrator.models import REHEARSAL_MODEL
 
 PNG = b"\x89PNG\r\n\x1a\n"
@@ -103,8 +105,6 @@ async def test_what_is_no_image_that_models_take_is_refused(door, shown, wrong):
 
 async def test_an_image_that_is_larger_than_models_take_is_refused_before_the_run_begins(door):
     image = Image.of(Media(PNG * 500_000, "image/png"))
-    from toolfleet.orchestrator.errors import NotForThisModel
-
     with pytest.raises(NotForThisModel, match="4000000 bytes"):
         await door.api.door.orchestrator.run([UserMessage(content="?", images=(image,))])
 
@@ -130,6 +130,9 @@ async def test_a_later_run_gets_the_images_of_an_earlier_one_of_its_tenant_and_o
     first = await fleet.run([UserMessage(content="?", images=(image,))], tools=[], tenant="a")
     [kept] = first.messages[0].images
     assert (kept.data, bool(kept.artifact), kept.kept_for) == ("", True, first.run_id)
+    assert is_same_conversation(first.messages[:1], [UserMessage(content="?", images=(image,))])
+    other = Image.of(Media(PNG * 20_001, "image/png"))
+    assert not is_same_conversation(first.messages[:1], [UserMessage(content="?", images=(other,))])
     more = [*first.messages, UserMessage(content="And now?")]
     await fleet.run(more, tools=[], tenant="a")
     assert door.sent["messages"][0]["content"][0]["image_url"]["url"] == url(LARGE)

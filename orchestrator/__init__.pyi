@@ -73,6 +73,7 @@ from .run.updates import (
     RunEnded as RunEnded,
     RunUpdate as RunUpdate,
     TextArrived as TextArrived,
+    ThoughtArrived as ThoughtArrived,
 )
 from .run.value import (
     Run as Run,

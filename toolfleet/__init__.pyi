@@ -117,6 +117,7 @@ from .orchestrator import (
     RunUpdate as RunUpdate,
     State as State,
     TextArrived as TextArrived,
+    ThoughtArrived as ThoughtArrived,
     ToolProvider as ToolProvider,
     ToolSearch as ToolSearch,
     UnknownTool as UnknownTool,

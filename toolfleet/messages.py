@@ -76,6 +76,8 @@ class AssistantMessage(Record):
     content: str = ""
     refusal: str = Field(default="", exclude_if=lambda refusal: not refusal)
     """What the model said in place of an answer that it would not give."""
+    thoughts: str = Field(default="", exclude_if=lambda thoughts: not thoughts, repr=False)
+    """What the model let see of its thinking before it spoke. It is shown, and goes to no model."""
     name: Name = ""
     tool_calls: tuple[RequestedCall, ...] = ()
     extras: Extras = Field(default_factory=dict, exclude_if=lambda extras: not extras)

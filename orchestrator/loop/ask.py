@@ -33,13 +33,20 @@ from toolfleet.orchestrator.models.protocol import (
     ReplyComplete,
     Restarted,
     TextDelta,
+    ThoughtDelta,
 )
 from toolfleet.orchestrator.run.call_ids import with_distinct_ids
 from toolfleet.orchestrator.run.events import ModelReplied
 from toolfleet.orchestrator.run.incomplete import NO_SECOND_TRY, Incomplete, lacking
 from toolfleet.orchestrator.run.limits import TIMED_OUT, within_limits
 from toolfleet.orchestrator.run.structured import instruction, problem_with
-from toolfleet.orchestrator.run.updates import CallArgumentsArrived, CallsRequested, ReplyBegan, TextArrived
+from toolfleet.orchestrator.run.updates import (
+    CallArgumentsArrived,
+    CallsRequested,
+    ReplyBegan,
+    TextArrived,
+    ThoughtArrived,
+)
 from toolfleet.orchestrator.run.value import Run
 from toolfleet.orchestrator.tools.agents import Agents
 from toolfleet.orchestrator.tools.offer import Offering
@@ -181,6 +188,8 @@ def _pass_on(event: ModelEvent, work: RunAtWork, offered: Mapping[str, ToolSpec]
     """Tell whoever looks on of a piece of the reply, and send a call that is complete."""
     if isinstance(event, TextDelta) and work.emit:
         work.emit(TextArrived(run_id=work.run.run_id, text=encodable(event.text)))
+    elif isinstance(event, ThoughtDelta) and work.emit:
+        work.emit(ThoughtArrived(run_id=work.run.run_id, text=encodable(event.text)))
     elif isinstance(event, CallDelta) and work.emit:
         work.emit(_arguments_arrived(work.run, event, offered))
     elif isinstance(event, CallComplete):

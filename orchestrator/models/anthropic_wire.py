@@ -248,6 +248,8 @@ class AnthropicStreamReader:
 
     def _extend(self, index: int, delta: BlockDelta) -> Sequence[ModelEvent]:
         self._thoughts.extend(delta)
+        if delta.type == "thinking_delta":
+            return self._assembly.think(delta.thinking or "")
         if delta.type == "text_delta":
             return self._assembly.text(delta.text or "")
         if delta.type != "input_json_delta" or index not in self._position_of_block:
@@ -334,6 +336,8 @@ def _whole_block(block: Block, assembly: ReplyAssembly, thoughts: KeptThoughts) 
     if block.type == "text":
         thoughts.before_text()
         return assembly.text(block.text or "")
+    if block.type == THINKING:
+        return assembly.think(block.thinking or "")
     if block.type != "tool_use":
         return ()
     position = assembly.open_call(block.id, block.name or "")

@@ -18,6 +18,7 @@ from toolfleet.orchestrator.models.protocol import (
     ModelEvent,
     ReplyComplete,
     TextDelta,
+    ThoughtDelta,
 )
 from toolfleet.strict_json import PiecedText, encodable, encodable_value
 
@@ -73,6 +74,8 @@ class ReplyAssembly:
         self._text: list[str] = []
         self._pieces = PiecedText()
         self._refusal: list[str] = []
+        self._thoughts: list[str] = []
+        self._thought_pieces = PiecedText()
         self._extras: Extras = {}
         self._calls: list[_OpenCall] = []
         self._handed_out = 0
@@ -96,6 +99,15 @@ class ReplyAssembly:
             return ()
         self._text.append(piece)
         return (TextDelta(piece),)
+
+    def think(self, piece: str) -> Sequence[ModelEvent]:
+        """More of what the model lets see of its thinking; what it thinks once it has spoken is not shown."""
+        is_first = not self._text and not self._calls
+        whole = self._thought_pieces.add(piece) if piece and is_first else ""
+        if not whole:
+            return ()
+        self._thoughts.append(whole)
+        return (ThoughtDelta(whole),)
 
     def refuse(self, piece: str) -> None:
         """More of what the model says in place of an answer. It is told whole, at the end."""
@@ -162,6 +174,7 @@ class ReplyAssembly:
         message = AssistantMessage(
             content="".join(self._text),
             refusal=encodable("".join(self._refusal)),
+            thoughts="".join(self._thoughts),
             tool_calls=calls,
             extras=extras,
         )

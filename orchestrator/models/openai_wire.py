@@ -179,7 +179,7 @@ class OpenAIStreamReader:
         content = choice.delta or choice.message or Delta()
         self._reasoning.append(content.reasoning_content or "")
         self._assembly.refuse(content.refusal or "")
-        events = list(self._assembly.text(content.text))
+        events = [*self._assembly.think(content.reasoning_content or ""), *self._assembly.text(content.text)]
         for piece in content.tool_calls or ():
             position = self._position(piece)
             if piece.extra_content:

@@ -64,6 +64,13 @@ class TextDelta:
 
 
 @dataclass(frozen=True, slots=True)
+class ThoughtDelta:
+    """More of what the model lets see of its thinking, before the first text or call of the reply."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
 class CallDelta:
     """More of one call's arguments, for display. `index` is the call's position in the finished message."""
 
@@ -109,7 +116,7 @@ class ReplyComplete:
     """Which set-up of the provider has served it; "" where it does not say."""
 
 
-ModelEvent = TextDelta | CallDelta | CallComplete | Restarted | ReplyComplete
+ModelEvent = TextDelta | ThoughtDelta | CallDelta | CallComplete | Restarted | ReplyComplete
 
 
 @runtime_checkable

@@ -36,6 +36,14 @@ class TextArrived(Record):
     text: str
 
 
+class ThoughtArrived(Record):
+    """A piece of what the model lets see of its thinking before it speaks."""
+
+    type: Literal["thought_arrived"] = "thought_arrived"
+    run_id: str
+    text: str
+
+
 class CallArgumentsArrived(Record):
     """A piece of a call that the model is still writing; `index` is its place in the reply."""
 
@@ -131,6 +139,7 @@ RunUpdate = (
     RunBegan
     | ReplyBegan
     | TextArrived
+    | ThoughtArrived
     | CallArgumentsArrived
     | CallsRequested
     | CallStarted

@@ -9,6 +9,7 @@ from toolfleet.messages import AssistantMessage, UserMessage
 from toolfleet.orchestrator.doors.openai.responses.events import ATTEMPT, LOST, Diverged, ResponseEvents
 from toolfleet.orchestrator.doors.openai.responses.pieces import LONGEST, Cutter, pieces_of
 from toolfleet.orchestrator.run.events import ModelReplied, RunAdopted, RunResumed, RunStarted, RunStopped
+from toolfleet.orchestrator.run.updates import TextArrived, ThoughtArrived
 
 STARTED = RunStarted(run_id="r", messages=(UserMessage(content="?"),), started_unix_s=1.0)
 TEXT = "Once upon a time there was an end."
@@ -21,7 +22,8 @@ def begun() -> ResponseEvents:
 
 
 def live(events: ResponseEvents, *parts: str, turn: int = 1, attempt: int = 0):
-    return events.heard(turn, attempt, lambda count: parts[count:])
+    came = [TextArrived(run_id="r", text=part) for part in parts]
+    return events.heard(turn, attempt, lambda count: came[count:])
 
 
 def replied(text: str = TEXT, **fields: object) -> ModelReplied:
@@ -48,6 +50,23 @@ def test_events_are_the_same_live_and_stored_with_the_same_numbers(text: str, da
         told += live(seen, *parts[:count])
     told += seen.take(replied(text))
     assert told == begun().take(replied(text))
+
+
+@given(st.text(min_size=1, max_size=60), st.text(max_size=60), st.data())
+def test_thoughts_are_the_same_live_and_stored(thoughts: str, text: str, data: st.DataObject) -> None:
+    kinds = [(ThoughtArrived, thoughts), (TextArrived, text)]
+    came = []
+    for kind, whole in kinds:
+        cut = data.draw(st.integers(0, len(whole)))
+        came += [kind(run_id="r", text=part) for part in (whole[:cut], whole[cut:])]
+    seen, told = begun(), []
+    for count in range(1, len(came) + 1):
+        told += seen.heard(1, 0, lambda begins, count=count: came[begins:count])
+    replied_so = ModelReplied(message=AssistantMessage(content=text, thoughts=thoughts))
+    told += seen.take(replied_so)
+    assert told == begun().take(replied_so)
+    items = [event["item"]["type"] for event in told if event["type"] == "response.output_item.done"]
+    assert items == ["reasoning", "message"][: 1 + bool(text)]
 
 
 def test_a_reply_begun_anew_has_numbers_of_its_own_and_another_place_for_its_message() -> None:

@@ -3,9 +3,9 @@
 import openai
 import pytest
 
-from tests.fleet.strict_provider import StrictProvider, openai_chunk, openai_text
+from tests.fleet.strict_provider import ASCII_JSON, StrictProvider, anthropic_text, openai_chunk, openai_text
 from tests.http.fleet_of_doors import api_of
-from tests.http.responses import SENT_BY_OPENAI, _beyond, kinds, plain, streamed
+from tests.http.responses import SENT_BY_OPENAI, _beyond, kinds, plain, rest_of, streamed
 from tests.http.test_streamed_responses import LOOKUP, MIXED, client_of
 from toolfleet.orchestrator.models import REHEARSAL_MODEL
 
@@ -322,6 +322,36 @@ async def test_a_refusal_is_streamed_as_one_and_is_a_part_of_the_message(of_prov
     told = [event["type"] for event in events if "refusal" in event["type"]]
     assert told == ["response.refusal.delta", "response.refusal.done"]
     assert (await of_provider.responses.retrieve(response["id"])).to_dict() == response
+
+
+@pytest.mark.parametrize("is_anthropics", [False, True])
+async def test_thoughts_that_a_model_lets_see_are_streamed_before_what_it_says(http_fleet, provider, is_anthropics):
+    if is_anthropics:
+        pieces = [{"type": "thinking_delta", "thinking": each} for each in ("Tea is ", "a plant.")]
+        signed = {"type": "signature_delta", "signature": "s"}
+        thought = {"type": "content_block_start", "index": 0, "content_block": {"type": "thinking", "thinking": ""}}
+        deltas = [{"type": "content_block_delta", "index": 0, "delta": each} for each in (*pieces, signed)]
+        stopped = {"type": "content_block_stop", "index": 0}
+        provider.replies.append([*map(ASCII_JSON.encode, (thought, *deltas, stopped)), *anthropic_text("It is green.")])
+    else:
+        thoughts = [openai_chunk({"reasoning_content": each}) for each in ("Tea is ", "a plant.")]
+        provider.replies.append([*thoughts, *openai_text("It is green.")])
+    model = provider.anthropic() if is_anthropics else provider.openai()
+    async with api_of(http_fleet.settings, model) as api, client_of(api) as client:
+        events = await streamed(client, model="strict", input="Which colour has tea?")
+        response = events[-1]["response"]
+        again = await client.responses.create(
+            model="strict",
+            input=[{"role": "user", "content": "?"}, *response["output"], {"role": "user", "content": "!"}],
+        )
+        assert await rest_of(client, response["id"]) == events
+    [reasoning, message] = response["output"]
+    assert reasoning["content"] == [{"type": "reasoning_text", "text": "Tea is a plant."}]
+    assert message["content"][0]["text"] == "It is green."
+    said = [event["type"] for event in events if event["type"].endswith(".delta")]
+    assert said == ["response.reasoning_text.delta"] * 4 + ["response.output_text.delta"] * 3
+    assert again.status == "completed"
+    assert "Tea is" not in str(provider.requests[-1])
 
 
 async def test_images_go_to_a_model_that_sees_and_are_listed_without_what_they_show(http_fleet, provider):

@@ -10,11 +10,11 @@ from typing import Final
 from weakref import WeakSet, WeakValueDictionary
 
 from toolfleet.orchestrator.doors.http.tail import EventListener
-from toolfleet.orchestrator.run.updates import ReplyBegan, RunUpdate, TextArrived
+from toolfleet.orchestrator.run.updates import ReplyBegan, RunUpdate, TextArrived, ThoughtArrived
 
 
 class LiveReply:
-    """The reply that a run's model writes now. `hear` is to be told of what happens to the run, and tells it on."""
+    """The reply that a run's model writes now. `hear` is to be told of what happens to the run, and tells news on."""
 
     def __init__(self, tell_on: Callable[[RunUpdate], None]) -> None:
         self._tell_on = tell_on
@@ -22,23 +22,24 @@ class LiveReply:
         """Which of the run's replies it is; 0 before the first."""
         self.attempt = 0
         """How often it was begun anew."""
-        self._said: list[str] = []
+        self._came: list[TextArrived | ThoughtArrived] = []
         self._listeners: WeakSet[EventListener] = WeakSet()
 
     def hear(self, update: RunUpdate) -> None:
         """Take what has come, and wake who follows."""
         if isinstance(update, ReplyBegan):
-            self.turn, self.attempt, self._said = update.turn, update.attempt, []
+            self.turn, self.attempt, self._came = update.turn, update.attempt, []
             return  # it is no news: nothing has been said
-        if isinstance(update, TextArrived):
-            self._said.append(update.text)
+        if isinstance(update, TextArrived | ThoughtArrived):
+            self._came.append(update)
             for listener in self._listeners:
                 listener.wake()
-        self._tell_on(update)
+        if not isinstance(update, ThoughtArrived):  # as above
+            self._tell_on(update)
 
-    def said_since(self, count: int) -> Sequence[str]:
-        """Return what has come of its text after so many pieces."""
-        return self._said[count:]
+    def came_since(self, count: int) -> Sequence[TextArrived | ThoughtArrived]:
+        """Return what has come of it after so many pieces: what it thinks, and then what it says."""
+        return self._came[count:]
 
     def tell(self, listener: EventListener) -> None:
         """Wake this listener from here on, for as long as somebody holds it."""

@@ -25,8 +25,12 @@ from toolfleet.orchestrator.doors.openai.responses.output import (
     items_of_reply,
     message_id,
     opened_message,
+    opened_reasoning,
+    reasoning_id,
+    reasoning_item,
     says_one_value,
     text_part,
+    thoughts_part,
 )
 from toolfleet.orchestrator.doors.openai.responses.pieces import Cutter, pieces_of
 from toolfleet.orchestrator.run.events import (
@@ -39,6 +43,7 @@ from toolfleet.orchestrator.run.events import (
     RunStopped,
 )
 from toolfleet.orchestrator.run.states import State
+from toolfleet.orchestrator.run.updates import TextArrived, ThoughtArrived
 from toolfleet.orchestrator.run.value import Run
 
 Event = dict[str, Any]
@@ -50,21 +55,30 @@ LOST: Final = 1_000_000_000
 """How far the numbers leap after a reply whose attempts nobody can count."""
 
 
+OUTPUT: Final = "output_text"
+REASONING: Final = "reasoning_text"
+
+Came = TextArrived | ThoughtArrived
+"""A piece of a reply that is being written."""
+
+
 class Diverged(Exception):
     """What was streamed of a reply is not how the reply begins that was stored."""
 
 
-class _OpenMessage:
-    """A message of which the beginning has been told."""
+class _OpenText:
+    """An item of text, thought or said, of which the beginning has been told."""
 
-    def __init__(self, item_id: str, index: int) -> None:
+    def __init__(self, item_id: str, index: int, kind: str) -> None:
         self.item_id = item_id
         self.index = index
-        self.has_text = False
+        self.kind = kind
+        """What its events are called."""
         self.told: list[str] = []
         self.cutter = Cutter()
-        self.heard = 0
-        """How much has been taken of what is live."""
+        self.is_begun = False
+        """Whether its part of text has been told of."""
+        self.is_whole = False
 
 
 class ResponseEvents:
@@ -75,7 +89,10 @@ class ResponseEvents:
         self.last_number = -1
         self._place = 0
         """Where the next item stands."""
-        self._open: _OpenMessage | None = None
+        self._thoughts: _OpenText | None = None
+        self._open: _OpenText | None = None
+        self._heard = 0
+        """How much has been taken of what is live."""
         self._attempt = 0
         self._before = (-1, 0)
         """The last number, and the next place, before the reply that is due."""
@@ -93,22 +110,42 @@ class ResponseEvents:
         self._settle()
         return found
 
-    def heard(self, turn: int, attempt: int, said_since: Callable[[int], Sequence[str]]) -> list[Event]:
+    def heard(self, turn: int, attempt: int, came_since: Callable[[int], Sequence[Came]]) -> list[Event]:
         """Return the events of a reply that is being written, as far as it has come since this was last asked.
 
-        `turn` and `attempt` say which one it is, `said_since(n)` what of it came after the first n parts.
+        `turn` and `attempt` say which one it is, `came_since(n)` what of it came after the first n pieces.
         """
         is_due = self.run.state is State.THINKING and turn == self.run.turn + 1 and attempt >= self._attempt
         if not is_due or self._is_elsewhere or says_one_value(self.run):
             return []
         if attempt > self._attempt:
             self._begin_anew(attempt)
-        parts = said_since(self._open.heard if self._open else 0)
-        if not any(parts):
-            return []
-        found, message = self._opened(turn)
-        message.heard += len(parts)
-        return [*found, *self._deltas(message, message.cutter.add("".join(parts)))]
+        found: list[Event] = []
+        for came in came_since(self._heard):
+            self._heard += 1
+            if came.text:
+                found += self._thought(came.text) if isinstance(came, ThoughtArrived) else self._said(came.text)
+        return found
+
+    def _thought(self, text: str) -> list[Event]:
+        found: list[Event] = []
+        if self._thoughts is None:
+            item = opened_reasoning(reasoning_id(self.run.run_id, self.run.turn + 1))
+            added, self._thoughts = self._added(item, REASONING)
+            found = [added, self._text_added(self._thoughts)]
+        return [*found, *self._deltas(self._thoughts, self._thoughts.cutter.add(text))]
+
+    def _said(self, text: str) -> list[Event]:
+        found: list[Event] = []
+        if self._open is None:
+            if self._thoughts is not None:  # nothing follows of them
+                found += self._deltas(self._thoughts, self._thoughts.cutter.end())
+                thoughts = reasoning_item(self._thoughts.item_id, "".join(self._thoughts.told))
+                found += self._item(thoughts, self._thoughts)
+            item = opened_message(message_id(self.run.run_id, self.run.turn + 1))
+            added, self._open = self._added(item, OUTPUT)
+            found += [added, self._text_added(self._open)]
+        return [*found, *self._deltas(self._open, self._open.cutter.add(text))]
 
     def take(self, event: RunEvent) -> list[Event]:
         """Return the events that a stored event brings. Raises IllegalTransition, Diverged."""
@@ -137,14 +174,19 @@ class ResponseEvents:
         if event.restarts > self._attempt:
             self._begin_anew(event.restarts)
         items = items_of_reply(self.run, self.run.turn, event.message)
-        if self._attempt > event.restarts or (self._open and not items):
+        kinds = {item["type"] for item in items}
+        if self._attempt > event.restarts or (self._open and "message" not in kinds):
             raise Diverged
-        found = [told for item in items for told in self._message(item, self._open)]
+        if self._thoughts and "reasoning" not in kinds:
+            raise Diverged
+        found: list[Event] = []
+        for item in items:
+            found += self._item(item, self._thoughts if item["type"] == "reasoning" else self._open)
         self._settle()
         return found
 
     def _begin_anew(self, attempt: int) -> None:
-        self._attempt, self._open = attempt, None
+        self._attempt, self._thoughts, self._open, self._heard = attempt, None, None, 0
         self._leap(ATTEMPT * attempt, places=attempt)
 
     def _leap(self, numbers: int, *, places: int) -> None:
@@ -152,39 +194,48 @@ class ResponseEvents:
 
     def _settle(self) -> None:
         """Note where the next reply begins."""
-        self._before, self._attempt, self._open = (self.last_number, self._place), 0, None
+        self._before = (self.last_number, self._place)
+        self._attempt, self._thoughts, self._open, self._heard = 0, None, None, 0
 
     # --- items ----------------------------------------------------------------------------------------------------
 
     def _whole(self, item: Item) -> list[Event]:
         """Return the events of an item that is whole before any of it is told."""
-        return self._whole_call(item) if item["type"] == "function_call" else self._message(item, None)
+        return self._whole_call(item) if item["type"] == "function_call" else self._item(item, None)
 
-    def _message(self, item: Item, message: _OpenMessage | None) -> list[Event]:
-        """Return what is still to be told of a message, of which nothing need have been told. Raises Diverged."""
+    def _item(self, item: Item, begun: _OpenText | None) -> list[Event]:
+        """Return what is still to be told of a message or of thoughts, if anything is. Raises Diverged."""
+        if begun is not None and begun.is_whole:
+            [part] = item["content"]
+            if part["text"] != "".join(begun.told):
+                raise Diverged
+            return []
         found: list[Event] = []
-        if message is None:
-            added, message = self._added(item["id"])
+        if begun is None:
+            kind, opened = (REASONING, opened_reasoning) if item["type"] == "reasoning" else (OUTPUT, opened_message)
+            added, begun = self._added(opened(item["id"]), kind)
             found.append(added)
         for index, part in enumerate(item["content"]):
             of_part = self._refusal if part["type"] == "refusal" else self._text
-            found += of_part(message, index, part)
-        return [*found, self._event("response.output_item.done", output_index=message.index, item=item)]
+            found += of_part(begun, index, part)
+        begun.is_whole = True
+        return [*found, self._event("response.output_item.done", output_index=begun.index, item=item)]
 
-    def _text(self, message: _OpenMessage, index: int, part: dict[str, Any]) -> list[Event]:
-        begun = [] if message.has_text else [self._text_added(message)]
+    def _text(self, begun: _OpenText, index: int, part: dict[str, Any]) -> list[Event]:
+        found = [] if begun.is_begun else [self._text_added(begun)]
         pieces = pieces_of(part["text"])
-        if index or pieces[: len(message.told)] != message.told:
+        if index or pieces[: len(begun.told)] != begun.told:
             raise Diverged
+        more: dict[str, Any] = {"logprobs": []} if begun.kind == OUTPUT else {}
         return [
-            *begun,
-            *self._deltas(message, pieces[len(message.told) :]),
-            self._in(message, 0, "response.output_text.done", text=part["text"], logprobs=[]),
-            self._in(message, 0, "response.content_part.done", part=part),
+            *found,
+            *self._deltas(begun, pieces[len(begun.told) :]),
+            self._in(begun, 0, f"response.{begun.kind}.done", text=part["text"], **more),
+            self._in(begun, 0, "response.content_part.done", part=part),
         ]
 
-    def _refusal(self, message: _OpenMessage, index: int, part: dict[str, Any]) -> list[Event]:
-        if message.has_text and not index:
+    def _refusal(self, message: _OpenText, index: int, part: dict[str, Any]) -> list[Event]:
+        if message.is_begun and not index:
             raise Diverged
         return [
             self._in(message, index, "response.content_part.added", part={**part, "refusal": ""}),
@@ -206,29 +257,22 @@ class ResponseEvents:
         self._place += 1
         return found
 
-    def _opened(self, turn: int) -> tuple[list[Event], _OpenMessage]:
-        """Return the message of the reply that is due, and the events that it begins with, if it has not begun."""
-        if self._open is not None:
-            return [], self._open
-        added, self._open = self._added(message_id(self.run.run_id, turn))
-        return [added, self._text_added(self._open)], self._open
-
-    def _added(self, item_id: str) -> tuple[Event, _OpenMessage]:
-        message = _OpenMessage(item_id, self._place)
+    def _added(self, item: Item, kind: str) -> tuple[Event, _OpenText]:
+        begun = _OpenText(item["id"], self._place, kind)
         self._place += 1
-        return self._event(
-            "response.output_item.added", output_index=message.index, item=opened_message(item_id)
-        ), message
+        return self._event("response.output_item.added", output_index=begun.index, item=item), begun
 
-    def _text_added(self, message: _OpenMessage) -> Event:
-        message.has_text = True
-        return self._in(message, 0, "response.content_part.added", part=text_part(""))
+    def _text_added(self, begun: _OpenText) -> Event:
+        begun.is_begun = True
+        part = text_part("") if begun.kind == OUTPUT else thoughts_part("")
+        return self._in(begun, 0, "response.content_part.added", part=part)
 
-    def _deltas(self, message: _OpenMessage, pieces: Sequence[str]) -> list[Event]:
-        message.told += pieces
-        return [self._in(message, 0, "response.output_text.delta", delta=piece, logprobs=[]) for piece in pieces]
+    def _deltas(self, begun: _OpenText, pieces: Sequence[str]) -> list[Event]:
+        begun.told += pieces
+        more: dict[str, Any] = {"logprobs": []} if begun.kind == OUTPUT else {}
+        return [self._in(begun, 0, f"response.{begun.kind}.delta", delta=piece, **more) for piece in pieces]
 
-    def _in(self, message: _OpenMessage, index: int, kind: str, **fields: Any) -> Event:
+    def _in(self, message: _OpenText, index: int, kind: str, **fields: Any) -> Event:
         return self._event(kind, item_id=message.item_id, output_index=message.index, content_index=index, **fields)
 
     def _event(self, kind: str, **fields: Any) -> Event:

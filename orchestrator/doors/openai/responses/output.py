@@ -1,8 +1,8 @@
 """What a run has said, as the items of a response. Pure: the same run always gives the same items, with the same ids.
 
-Each turn's text is a message of its own. The fleet's calls are made here and are no items; those of the client's own
-tools are, once they are handed over. Of an answer in JSON only that itself is an item: what did not fit its schema is
-not to be read.
+Each turn's text is a message of its own, behind the thoughts that its model let see. The fleet's calls are made here and
+are no items; those of the client's own tools are, once they are handed over. Of an answer in JSON only that itself is an
+item: what did not fit its schema is not to be read.
 """
 
 from __future__ import annotations
@@ -46,14 +46,18 @@ def says_one_value(run: Run) -> bool:
 
 
 def items_of_reply(run: Run, turn: int, reply: AssistantMessage) -> list[Item]:
-    """Return what one reply says, once it is whole: a message, or nothing."""
+    """Return what one reply says, once it is whole: what its model let see of its thoughts, and a message."""
     if says_one_value(run):
         return []
+    thoughts = [reasoning_item(reasoning_id(run.run_id, turn), reply.thoughts)] if reply.thoughts else []
     is_last = run.state is State.DONE and turn == run.turn
     refusal = (refusal_told(run.incomplete, run.refusal) if is_last else reply.refusal) or ""
     status = "incomplete" if is_last and lack_of(run) else "completed"
     phase = "commentary" if reply.tool_calls else "final_answer"
-    return _message(message_id(run.run_id, turn), reply.content, refusal, status=status, phase=phase)
+    return [
+        *thoughts,
+        *_message(message_id(run.run_id, turn), reply.content, refusal, status=status, phase=phase),
+    ]
 
 
 def items_at_end(run: Run) -> list[Item]:
@@ -79,6 +83,26 @@ def _message(item_id: str, text: str, refusal: str, *, status: str, phase: str) 
 def message_id(run_id: str, turn: int | str) -> str:
     """Return the id of what was said in a turn."""
     return f"msg_{run_id}_{turn}"
+
+
+def reasoning_id(run_id: str, turn: int) -> str:
+    """Return the id of what was thought in a turn."""
+    return f"rs_{run_id}_{turn}"
+
+
+def reasoning_item(item_id: str, thoughts: str) -> Item:
+    """Return what a model let see of its thoughts. Nobody has to send it back."""
+    return {**opened_reasoning(item_id), "status": "completed", "content": [thoughts_part(thoughts)]}
+
+
+def opened_reasoning(item_id: str) -> Item:
+    """Return thoughts of which nothing has come yet."""
+    return {"id": item_id, "type": "reasoning", "summary": [], "status": "in_progress", "content": []}
+
+
+def thoughts_part(text: str) -> dict[str, Any]:
+    """Return thoughts as a part of their item."""
+    return {"type": "reasoning_text", "text": text}
 
 
 def opened_message(item_id: str) -> Item:
@@ -112,7 +136,7 @@ def call_item(call: CallRecord) -> Item:
 def run_of_item(item_id: str) -> str | None:
     """Return the run whose output an item with this id may be; None for any other id."""
     kind, _, rest = item_id.partition("_")
-    if kind == "msg":
+    if kind in {"msg", "rs"}:
         return rest.rpartition("_")[0] or None
     if kind == "fc" and rest.startswith("call_"):
         return "_".join(rest.removeprefix("call_").split("_")[:-2]) or None

@@ -31,3 +31,7 @@ class Cutter:
         """Take more of the text. Returns the pieces that are certain by now."""
         *certain, self._rest = pieces_of(self._rest + text) or [""]
         return certain
+
+    def end(self) -> list[str]:
+        """Take the end of the text. Returns the last piece, if there is one."""
+        return pieces_of(self._rest)

@@ -91,7 +91,7 @@ class _Following:
         if found and self._events.run.state.is_terminal:
             await self._must_be_believed(self._events.run)
         live = self._live
-        return [*found, *(self._events.heard(live.turn, live.attempt, live.said_since) if live else ())]
+        return [*found, *(self._events.heard(live.turn, live.attempt, live.came_since) if live else ())]
 
     def _stored(self, frame: Frame) -> list[Event]:
         try:

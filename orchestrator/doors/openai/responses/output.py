@@ -1,8 +1,8 @@
 """What a run has said, as the items of a response. Pure: the same run always gives the same items, with the same ids.
 
-Each turn's text is a message of its own, behind the thoughts that its model let see. The fleet's calls are made here and
-are no items; those of the client's own tools are, once they are handed over. Of an answer in JSON only that itself is an
-item: what did not fit its schema is not to be read.
+Each turn's text is a message of its own, behind the thoughts that its model let see. The fleet's calls are made here
+and are no items; those of the client's own tools are, once they are handed over. Of an answer in JSON only that itself
+is an item: what did not fit its schema is not to be read.
 """
 
 from __future__ import annotations

@@ -197,11 +197,12 @@ async def test_items_of_every_kind_are_read_and_thoughts_are_left_aside(of_provi
 
 async def test_a_response_goes_on_with_its_items_whole_by_reference_or_by_its_id(client):
     asked = {"model": REHEARSAL_MODEL, "tools": [LOOKUP]}
-    user = {"role": "user", "content": MIXED}
+    user = {"role": "user", "content": f'say "First." call add {{"a": 0, "b": 0}} then {MIXED}'}
     first = await client.responses.create(**asked, input=[user])
-    [message, call] = first.output
+    *messages, call = first.output
+    assert [message.content[0].text for message in messages] == ["First.", "Well, let me see."]
     output = {"type": "function_call_output", "call_id": call.call_id, "output": "4 EUR"}
-    by_reference = [{"type": "item_reference", "id": message.id}, {"id": call.id}]
+    by_reference = [*({"type": "item_reference", "id": message.id} for message in messages), {"id": call.id}]
     answers = [
         await client.responses.create(**asked, input=[user, *(each.to_dict() for each in first.output), output]),
         await client.responses.create(**asked, input=[user, *by_reference, output]),

@@ -262,3 +262,18 @@ async def test_one_that_comes_back_with_its_key_is_given_the_same_stream(client)
     keyed = {"extra_headers": {"Idempotency-Key": "a response, once"}}
     first, again = [await streamed(client, **asked, **keyed) for _ in range(2)]
     assert first == again
+
+
+async def test_a_stream_whose_server_stops_says_so_behind_what_it_has_told(api, client):
+    question = 'say "One moment." call wait {"seconds": 50}'
+    stream = await client.responses.create(model=REHEARSAL_MODEL, input=question, background=True, stream=True)
+    heard = []
+    async with asyncio.timeout(20):
+        async for event in stream:
+            heard.append(event)
+            if event.type == "response.output_item.done":
+                api.door.close_streams()
+    [*told, error] = plain(heard)
+    assert (error["type"], error["sequence_number"]) == ("error", told[-1]["sequence_number"])
+    assert "starting_after" in error["message"]
+    await client.responses.cancel(told[0]["response"]["id"])

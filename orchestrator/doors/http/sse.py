@@ -7,7 +7,7 @@ patches uvicorn for the whole process and keeps four tasks for each listener; a 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import aclosing
 from typing import Final
 
@@ -37,9 +37,9 @@ class EventStream(Response):
         events: AsyncGenerator[bytes, None],
         *,
         headers: Mapping[str, str] | None = None,
-        farewell: bytes = b"",
+        farewell: Callable[[], bytes] = bytes,
     ) -> None:
-        """`farewell` is the last event where this server stops before the end."""
+        """`farewell` makes the last event where this server stops before the end."""
         self._farewell = farewell
         self._door = door
         self._events = events
@@ -73,7 +73,7 @@ class EventStream(Response):
             if not pump.cancelled() and (error := pump.exception()) is not None:
                 self._tell(error, scope)
             elif not left.done() or left.cancelled():
-                farewell = self._farewell if pump.cancelled() and self._door.is_closing else b""
+                farewell = self._farewell() if pump.cancelled() and self._door.is_closing else b""
                 await send({"type": "http.response.body", "body": farewell})
 
     async def _pump(self, send: Send) -> None:

@@ -100,7 +100,7 @@ async def complete(asked: ChatRequest, grant: Runner, door: Through, request: Re
         with_usage = bool(asked.stream_options and asked.stream_options.include_usage)
         is_checked = is_one_value(options.get("output_schema"), options.get("model_options", {}))
         pieces = _streamed(door, attended, with_usage=with_usage, is_checked=is_checked)
-        return EventStream(door, pieces, headers=attended.headers, farewell=STOPPING)
+        return EventStream(door, pieces, headers=attended.headers, farewell=lambda: STOPPING)
     run = await end_of(door, attended, request)
     must_have_worked(run)
     return Response(orjson.dumps(completion(run)), media_type="application/json", headers=attended.headers)

@@ -33,7 +33,7 @@ from toolfleet.orchestrator.doors.openai.responses.request import (
     must_be_includable,
     refused,
 )
-from toolfleet.orchestrator.doors.openai.responses.stream import events_of, until_answered
+from toolfleet.orchestrator.doors.openai.responses.stream import Following, until_answered
 from toolfleet.orchestrator.errors import RunNotOpen
 from toolfleet.orchestrator.options import RunOptions
 from toolfleet.orchestrator.run.terms import AskedTerms
@@ -83,7 +83,9 @@ async def create(asked: ResponseRequest, grant: Runner, door: Through, request: 
     if asked.background:
         attended.answered()
     if asked.stream:
-        return EventStream(door, until_answered(door, attended), headers=attended.headers)
+        following = Following(door, attended.run_id)
+        events = until_answered(attended, following)
+        return EventStream(door, events, headers=attended.headers, farewell=following.farewell)
     run = await door.orchestrator.get(attended.run_id) if asked.background else await end_of(door, attended, request)
     return _json(response_of(run), attended.headers)
 
@@ -125,8 +127,9 @@ async def show(
     if not stream:
         return _json(response_of(run))
     hold_listener(door, grant, request)
-    after = -1 if starting_after is None else starting_after
-    return EventStream(door, events_of(door, run.run_id, after=after))
+    following = Following(door, run.run_id)
+    events = following.events(after=-1 if starting_after is None else starting_after)
+    return EventStream(door, events, farewell=following.farewell)
 
 
 @router.get("/{response_id}/input_items", response_class=Response, responses=LISTED)

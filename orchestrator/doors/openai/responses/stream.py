@@ -27,20 +27,20 @@ from toolfleet.orchestrator.store.chain import FIRST
 from toolfleet.skipped import skip
 
 
-async def until_answered(door: Door, attended: Attended) -> AsyncGenerator[bytes, None]:
+async def until_answered(attended: Attended, following: Following) -> AsyncGenerator[bytes, None]:
     """Yield the events of the response that a request waits for: until the last one it attends to its run.
 
     Like every request that waits it does not wait for a person for ever: then the run is cancelled, which says why.
     """
-    async with _within_patience(door, attended), aclosing(events_of(door, attended.run_id)) as events:
+    async with _within_patience(attended), aclosing(following.events()) as events:
         async for event in events:
             yield event
     attended.answered()
 
 
 @asynccontextmanager
-async def _within_patience(door: Door, attended: Attended) -> AsyncGenerator[None, None]:
-    watching = asyncio.create_task(_until_impatient(door, attended))  # watched: it is ended below, whatever it says
+async def _within_patience(attended: Attended) -> AsyncGenerator[None, None]:
+    watching = asyncio.create_task(_until_impatient(attended))  # watched: it is ended below, whatever it says
     try:
         yield
     finally:
@@ -48,42 +48,44 @@ async def _within_patience(door: Door, attended: Attended) -> AsyncGenerator[Non
         await asyncio.gather(watching, return_exceptions=True)
 
 
-async def _until_impatient(door: Door, attended: Attended) -> None:
+async def _until_impatient(attended: Attended) -> None:
     with suppress(Problem):  # the run is cancelled then, and its events tell
-        async with aclosing(within_patience(door, attended.run_id, attended.followed.updates())) as updates:
+        async with aclosing(within_patience(attended.door, attended.run_id, attended.followed.updates())) as updates:
             async for _ in updates:
                 pass
 
 
-async def events_of(door: Door, run_id: str, *, after: int = -1) -> AsyncGenerator[bytes, None]:
-    """Yield the events of a response with numbers above this one, stored and to come, until it has ended.
-
-    Raises StoreUnreachable, and Behind for a listener that is too slow: the stream breaks off, and can be resumed.
-    """
-    following = _Following(door, run_id)
-    try:
-        async with aclosing(door.tail.listen(run_id, after=FIRST, listener=following.listener)) as frames:
-            async for frame in frames:
-                for event in await following.told(frame):
-                    if event["sequence_number"] > after:
-                        yield _bytes(event)
-    except Diverged:
-        yield _bytes(following.error("its stored text is not the one that was streamed: read the response as it is"))
-
-
-class _Following:
-    """One stream's place in the history of its run."""
+class Following:
+    """One stream of a response, at its place in the history of the run."""
 
     def __init__(self, door: Door, run_id: str) -> None:
         self._door = door
         self._run_id = run_id
         self._live = door.live.of(run_id)
         self._events: ResponseEvents | None = None
-        self.listener = door.tail.listener()
+        self._listener = door.tail.listener()
         if self._live is not None:
-            self._live.tell(self.listener)
+            self._live.tell(self._listener)
 
-    async def told(self, frame: Frame) -> list[Event]:
+    async def events(self, *, after: int = -1) -> AsyncGenerator[bytes, None]:
+        """Yield the events with numbers above this one, stored and to come, until the response has ended.
+
+        Raises StoreUnreachable, and Behind for a listener that is too slow: the stream breaks off, and can be resumed.
+        """
+        try:
+            async with aclosing(self._door.tail.listen(self._run_id, after=FIRST, listener=self._listener)) as frames:
+                async for frame in frames:
+                    for event in await self._told(frame):
+                        if event["sequence_number"] > after:
+                            yield _bytes(event)
+        except Diverged:
+            yield self._error("its stored text is not the one that was streamed: read the response as it is")
+
+    def farewell(self) -> bytes:
+        """Return the last event of a stream whose server stops."""
+        return self._error("this server stops: ask another for the rest, with stream and starting_after")
+
+    async def _told(self, frame: Frame) -> list[Event]:
         """Return the events that a frame brings, and what is live by now. Raises Diverged, StoreUnreachable."""
         found = self._stored(frame) if frame.id else []
         if self._events is None:
@@ -114,11 +116,13 @@ class _Following:
         if response_of(stored) != response_of(run):
             raise Diverged
 
-    def error(self, why: str) -> Event:
+    def _error(self, why: str) -> bytes:
         """Return an error as an event. It has the number of the last one told: what is stored goes on behind that."""
-        number = self._events.last_number if self._events else -1
+        number = max(0, self._events.last_number) if self._events else 0
         message = f"{PREFIX}{self._run_id}: {why}"
-        return {"type": "error", "sequence_number": number, "code": "server_error", "message": message, "param": None}
+        return _bytes(
+            {"type": "error", "sequence_number": number, "code": "server_error", "message": message, "param": None}
+        )
 
 
 def _bytes(event: dict[str, Any]) -> bytes:

@@ -404,6 +404,20 @@ async def test_a_run_that_somebody_has_joined_is_not_cancelled_when_the_first_le
     assert ledger.payments == 1
 
 
+async def test_whoever_comes_and_goes_meanwhile_has_a_moment_of_their_own(http_fleet, ledger):
+    key = with_key(f"meanwhile {ledger.path}")
+    async with provider_of(http_fleet.settings, grace_s=1.0) as (api, _):
+        asked = ledger.asked(seconds=3.0)
+        for _ in range(4):  # each stays away for less than a moment, all together for more
+            asking = asyncio.create_task(api.client.post(PATH, json=asked, headers=key))
+            await ledger.until(1)
+            await asyncio.sleep(0.2)
+            asking.cancel()
+            await asyncio.sleep(0.4)
+        answer = await api.client.post(PATH, json=asked, headers=key)
+    assert (answer.status_code, ledger.payments) == (200, 1)
+
+
 async def test_a_server_that_stops_leaves_the_run_of_a_client_that_may_come_back(http_fleet, model, ledger):
     key = with_key(f"stopped {ledger.path}")
     asked = ledger.asked(seconds=2.0)

@@ -51,10 +51,10 @@ class Ledger:
 
 
 @asynccontextmanager
-async def provider_of(settings, *faults, grace_s=30.0):
+async def provider_of(settings, *faults, grace_s=30.0, http=ONCE):
     """An API whose model's provider fails like this, request by request; None lets one through."""
     async with RehearsalServer(faults=faults) as server:
-        model = OpenAIChat(REHEARSAL_MODEL, base_url=server.base_url, api_key="rehearsal", http=ONCE)
+        model = OpenAIChat(REHEARSAL_MODEL, base_url=server.base_url, api_key="rehearsal", http=http)
         async with api_of(settings, model, options=ApiOptions(grace_s=grace_s)) as api:
             yield api, server
 
@@ -324,6 +324,16 @@ async def test_what_a_provider_refuses_is_told_as_what_it_is_and_repeated_only_w
     assert refused.value.response.headers["x-should-retry"] == ("true" if times > 1 else "false")
     if fault.retry_after:
         assert refused.value.response.headers["retry-after"] == "1"
+    assert ledger.payments == 0
+
+
+async def test_a_model_that_is_left_alone_for_a_while_is_503_with_when_to_come_again(http_fleet, ledger):
+    opens_at_once = HttpOptions(attempts=1, opens_after=1, open_s=20)
+    async with provider_of(http_fleet.settings, ErrorStatus(500), http=opens_at_once) as (api, upstream):
+        answers = [await api.client.post(PATH, json=ledger.asked(), headers=with_key("circuit")) for _ in range(2)]
+        assert [answer.status_code for answer in answers] == [502, 503]
+        assert 1 <= int(answers[1].headers["retry-after"]) <= 20
+        assert upstream.request_count == 1
     assert ledger.payments == 0
 
 

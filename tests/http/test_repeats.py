@@ -7,7 +7,7 @@ import asyncio
 import json
 import os
 import signal
-from contextlib import ExitStack, asynccontextmanager
+from contextlib import ExitStack, aclosing, asynccontextmanager
 
 import httpx
 import openai
@@ -18,6 +18,7 @@ from tests.http.serving import serving
 from toolfleet.orchestrator.doors.http.options import ApiOptions
 from toolfleet.orchestrator.models import REHEARSAL_MODEL, HttpOptions, OpenAIChat, RehearsalServer
 from toolfleet.orchestrator.models.rehearsal.faults import ErrorStatus
+from toolfleet.orchestrator.run.updates import CallAwaitsApproval
 
 WAIT_S = 40
 ONCE = HttpOptions(attempts=1)
@@ -194,6 +195,21 @@ async def _read(client, served, asked, headers):
     answer = await client.post(f"{served.url}{PATH}", json=asked, headers={**headers, **served.local_key})
     assert answer.status_code == 200, answer.text
     return answer.text
+
+
+async def test_whoever_follows_a_run_elsewhere_hears_that_it_waits_for_a_person(http_fleet, api, model):
+    """The door says so to a client by what it hears; a person is asked for at any server."""
+    async with api_of(http_fleet.settings, model) as other:
+        run_id = await api.begin('call pay {"amount": 3}')
+        followed = await other.door.followings.join(run_id)
+        async with asyncio.timeout(WAIT_S), aclosing(followed.updates()) as updates:
+            waiting = await anext(update async for update in updates if isinstance(update, CallAwaitsApproval))
+            assert (waiting.tool, json.loads(waiting.arguments)) == ("pay", {"amount": 3})
+            approval = {"call_id": waiting.call_id, "granted": False}
+            await api.client.post(f"/v1/runs/{run_id}/approvals", json=approval)
+            rest = [update async for update in updates]
+    assert [type(update) for update in rest].count(CallAwaitsApproval) == 0
+    assert rest[-1].run.run_id == run_id
 
 
 # --- with nothing but what OpenAI's clients send by themselves --------------------------------------------------------

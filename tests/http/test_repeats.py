@@ -7,7 +7,7 @@ import asyncio
 import json
 import os
 import signal
-from contextlib import ExitStack, asynccontextmanager
+from contextlib import ExitStack, aclosing, asynccontextmanager
 
 import httpx
 import openai
@@ -18,6 +18,7 @@ from tests.http.serving import serving
 from toolfleet.orchestrator.doors.http.options import ApiOptions
 from toolfleet.orchestrator.models import REHEARSAL_MODEL, HttpOptions, OpenAIChat, RehearsalServer
 from toolfleet.orchestrator.models.rehearsal.faults import ErrorStatus
+from toolfleet.orchestrator.run.updates import CallAwaitsApproval
 
 WAIT_S = 40
 ONCE = HttpOptions(attempts=1)
@@ -51,10 +52,10 @@ class Ledger:
 
 
 @asynccontextmanager
-async def provider_of(settings, *faults, grace_s=30.0):
+async def provider_of(settings, *faults, grace_s=30.0, http=ONCE):
     """An API whose model's provider fails like this, request by request; None lets one through."""
     async with RehearsalServer(faults=faults) as server:
-        model = OpenAIChat(REHEARSAL_MODEL, base_url=server.base_url, api_key="rehearsal", http=ONCE)
+        model = OpenAIChat(REHEARSAL_MODEL, base_url=server.base_url, api_key="rehearsal", http=http)
         async with api_of(settings, model, options=ApiOptions(grace_s=grace_s)) as api:
             yield api, server
 
@@ -196,6 +197,21 @@ async def _read(client, served, asked, headers):
     return answer.text
 
 
+async def test_whoever_follows_a_run_elsewhere_hears_that_it_waits_for_a_person(http_fleet, api, model):
+    """The door says so to a client by what it hears; a person is asked for at any server."""
+    async with api_of(http_fleet.settings, model) as other:
+        run_id = await api.begin('call pay {"amount": 3}')
+        followed = await other.door.followings.join(run_id)
+        async with asyncio.timeout(WAIT_S), aclosing(followed.updates()) as updates:
+            waiting = await anext(update async for update in updates if isinstance(update, CallAwaitsApproval))
+            assert (waiting.tool, json.loads(waiting.arguments)) == ("pay", {"amount": 3})
+            approval = {"call_id": waiting.call_id, "granted": False}
+            await api.client.post(f"/v1/runs/{run_id}/approvals", json=approval)
+            rest = [update async for update in updates]
+    assert [type(update) for update in rest].count(CallAwaitsApproval) == 0
+    assert rest[-1].run.run_id == run_id
+
+
 # --- with nothing but what OpenAI's clients send by themselves --------------------------------------------------------
 
 
@@ -327,6 +343,16 @@ async def test_what_a_provider_refuses_is_told_as_what_it_is_and_repeated_only_w
     assert ledger.payments == 0
 
 
+async def test_a_model_that_is_left_alone_for_a_while_is_503_with_when_to_come_again(http_fleet, ledger):
+    opens_at_once = HttpOptions(attempts=1, opens_after=1, open_s=20)
+    async with provider_of(http_fleet.settings, ErrorStatus(500), http=opens_at_once) as (api, upstream):
+        answers = [await api.client.post(PATH, json=ledger.asked(), headers=with_key("circuit")) for _ in range(2)]
+        assert [answer.status_code for answer in answers] == [502, 503]
+        assert 1 <= int(answers[1].headers["retry-after"]) <= 20
+        assert upstream.request_count == 1
+    assert ledger.payments == 0
+
+
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("status", [400, 401, 429, 500, 503])
 async def test_no_default_client_repeats_what_has_paid(http_fleet, ledger, status, stream):
@@ -402,6 +428,20 @@ async def test_a_run_that_somebody_has_joined_is_not_cancelled_when_the_first_le
         first.cancel()
         assert (await joined)[1].endswith("written")
     assert ledger.payments == 1
+
+
+async def test_whoever_comes_and_goes_meanwhile_has_a_moment_of_their_own(http_fleet, ledger):
+    key = with_key(f"meanwhile {ledger.path}")
+    async with provider_of(http_fleet.settings, grace_s=1.0) as (api, _):
+        asked = ledger.asked(seconds=3.0)
+        for _ in range(4):  # each stays away for less than a moment, all together for more
+            asking = asyncio.create_task(api.client.post(PATH, json=asked, headers=key))
+            await ledger.until(1)
+            await asyncio.sleep(0.2)
+            asking.cancel()
+            await asyncio.sleep(0.4)
+        answer = await api.client.post(PATH, json=asked, headers=key)
+    assert (answer.status_code, ledger.payments) == (200, 1)
 
 
 async def test_a_server_that_stops_leaves_the_run_of_a_client_that_may_come_back(http_fleet, model, ledger):

@@ -19,6 +19,7 @@ from toolfleet.orchestrator.api import Orchestrator
 from toolfleet.orchestrator.doors.http.tail import Behind, Tail
 from toolfleet.orchestrator.errors import OrchestratorClosed, RunNotFound, RunNotOpen
 from toolfleet.orchestrator.run.updates import (
+    CallAwaitsApproval,
     CallProgressed,
     CallsRequested,
     RunBegan,
@@ -42,6 +43,8 @@ AGAIN_S: Final = 0.5
 END_ERRANDS_S: Final = 3.0
 
 REPLIED: Final = b"event: model_replied\n"
+SENT: Final = b"event: calls_sent\n"
+ASKS_A_PERSON: Final = b'"awaiting_approval":["'
 HEAD_BYTES: Final = 100
 """Where in a frame its kind stands."""
 
@@ -177,7 +180,7 @@ class Followings:
         followed = Followed(run_id)
         followed.begun()
         if run is not None and run.state.is_terminal:
-            _tell(followed, run, 0)
+            _Telling(followed).tell(run)
             followed.hear(RunEnded(run=run))
         else:
             self._followed[run_id] = followed
@@ -253,19 +256,19 @@ class Followings:
 
     async def _from_stored(self, followed: Followed) -> None:
         """Tell of a run what its history says, a reply at a time; its tail only rings the bell."""
-        told = 0
+        telling = _Telling(followed)
         is_over = False
         while not is_over:
             with suppress(Behind, StoreUnreachable):
                 async with aclosing(self._tail.listen(followed.run_id)) as frames:
                     async for frame in frames:
-                        if REPLIED in frame.data[:HEAD_BYTES]:
-                            told = _tell(followed, await self._orchestrator.get(followed.run_id), told)
+                        if _is_news(frame.data):
+                            telling.tell(await self._orchestrator.get(followed.run_id))
                 is_over = True
             if not is_over:
                 await asyncio.sleep(AGAIN_S)
         run = await self._orchestrator.wait(followed.run_id)
-        _tell(followed, run, told)
+        telling.tell(run)
         followed.hear(RunEnded(run=run))
 
 
@@ -275,12 +278,34 @@ def replies_of(run: Run) -> list[AssistantMessage]:
     return said[len(said) - run.turn :]
 
 
-def _tell(followed: Followed, run: Run, told: int) -> int:
-    """Tell of the replies after so many, and return how many there are by now."""
-    replies = replies_of(run)
-    for turn, reply in enumerate(replies[told:], told + 1):
-        if reply.content:
-            followed.hear(TextArrived(run_id=run.run_id, text=reply.content))
-        if reply.tool_calls:
-            followed.hear(CallsRequested(run_id=run.run_id, turn=turn, calls=len(reply.tool_calls)))
-    return max(told, len(replies))
+def _is_news(frame: bytes) -> bool:
+    """Return whether an event may have brought what is told of a run that is worked on elsewhere."""
+    kind = frame[:HEAD_BYTES]
+    return REPLIED in kind or (SENT in kind and ASKS_A_PERSON in frame)
+
+
+class _Telling:
+    """Tells of a run by how it stands, each thing once."""
+
+    def __init__(self, followed: Followed) -> None:
+        self._followed = followed
+        self._replies = 0
+        self._waiting: set[str] = set()
+
+    def tell(self, run: Run) -> None:
+        """Tell of the replies that are new, and of the calls that wait for a person by now."""
+        replies = replies_of(run)
+        for turn, reply in enumerate(replies[self._replies :], self._replies + 1):
+            if reply.content:
+                self._followed.hear(TextArrived(run_id=run.run_id, text=reply.content))
+            if reply.tool_calls:
+                self._followed.hear(CallsRequested(run_id=run.run_id, turn=turn, calls=len(reply.tool_calls)))
+        self._replies = max(self._replies, len(replies))
+        for call in run.awaiting_approval:
+            if call.call_id not in self._waiting:
+                self._waiting.add(call.call_id)
+                self._followed.hear(
+                    CallAwaitsApproval(
+                        run_id=run.run_id, call_id=call.call_id, tool=call.tool, arguments=call.arguments
+                    )
+                )

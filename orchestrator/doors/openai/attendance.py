@@ -72,18 +72,18 @@ class Attendance:
         """Attend to the run that takes the place of one that has failed, the same for all who ask."""
         return await self._attended("again", self._id(failed), failed)
 
-    async def leave(self, run_id: str, *, is_answered: bool) -> None:
-        """Attend to a run no more, whose answer was sent or not."""
-        await self._do("leave", run_id, int(is_answered))
+    async def leave(self, run_id: str, *, is_answered: bool) -> bytes | None:
+        """Attend to a run no more. Returns how it is left, None if others attend to it."""
+        return cast("bytes | None", await self._do("leave", run_id, int(is_answered)))
 
     async def forget(self, run_id: str) -> None:
         """Attend no more to a run that could not be begun."""
         await self._do("forget", run_id)
 
-    async def is_left(self, run_id: str) -> bool:
-        """Return whether no client attends to a run."""
+    async def is_as_left(self, run_id: str, left: bytes) -> bool:
+        """Return whether nobody has attended to a run since it was left like this."""
         found = await cast("Awaitable[bytes | None]", self.door.client.hget(self._key, run_id))
-        return found is None or found.startswith(b"0 ")
+        return found == left
 
     @property
     def _key(self) -> str:
@@ -97,15 +97,15 @@ class Attendance:
         return _words(self.digest)[:BEGINNING_CHARS] + _words(rest)[: ID_CHARS - BEGINNING_CHARS]
 
     async def _attended(self, *words: str | int) -> Taken:
-        run_id, is_stored = await self._do(*words)
+        run_id, is_stored = cast("list[bytes]", await self._do(*words))
         found = text_of(run_id)
         if not RUN_ID.fullmatch(found) or not found.startswith(_words(self.digest)[:BEGINNING_CHARS]):
             return Taken(self._new_id(), is_known_to_be_stored=False)  # somebody else has written this
         return Taken(found, is_known_to_be_stored=is_stored == b"1")
 
-    async def _do(self, what: str | int, run_id: str | int, *more: str | int) -> list[bytes]:
+    async def _do(self, what: str | int, run_id: str | int, *more: str | int) -> object:
         attend = self.door.client.register_script(ATTEND)
-        return cast("list[bytes]", await attend(keys=[self._key], args=[what, run_id, self.keep_s, *more]))
+        return await attend(keys=[self._key], args=[what, run_id, self.keep_s, *more])
 
 
 def _words(digest: bytes) -> str:

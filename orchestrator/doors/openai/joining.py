@@ -113,17 +113,17 @@ class Attended:
 
     async def _leave(self, attendance: Attendance) -> None:
         try:
-            await attendance.leave(self.run_id, is_answered=self.is_answered)
+            left = await attendance.leave(self.run_id, is_answered=self.is_answered)
         except StoreUnreachable as error:
             log.warning("run_not_left", run_id=self.run_id, error=str(error))  # it goes on to its end
             return
-        if not self.is_answered and not self.door.is_closing:
+        if left is not None and not self.is_answered and not self.door.is_closing:
             wait_s = self.door.options.grace_s
-            self.door.followings.do_later(wait_s, lambda: self._cancel_if_left(attendance))
+            self.door.followings.do_later(wait_s, lambda: self._cancel_if_left(attendance, left))
 
-    async def _cancel_if_left(self, attendance: Attendance) -> None:
+    async def _cancel_if_left(self, attendance: Attendance, left: bytes) -> None:
         try:
-            is_left = await attendance.is_left(self.run_id)
+            is_left = await attendance.is_as_left(self.run_id, left)
         except StoreUnreachable as error:
             log.warning("run_not_cancelled", run_id=self.run_id, error=str(error))
             return

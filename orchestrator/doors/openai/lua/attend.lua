@@ -6,7 +6,7 @@
 --       take:   1 for a repeat, and for how long a run can be joined once its answer was sent (ms)
 --       again:  the run that has failed in whose place this one comes
 --       leave:  1 if its answer was sent
--- Reply take, again: the run's id, and whether it is known to be stored; leave: its clients now; forget: nothing
+-- Reply take, again: the run's id, and whether it is known to be stored; leave: what is kept of it now, or false if others attend to it; forget: nothing
 
 local asked = KEYS[1]
 local what, run, keep_s = ARGV[1], ARGV[2], tonumber(ARGV[3])
@@ -25,6 +25,7 @@ local function write(entry)
   local value = string.format('%d %.0f %.0f %s', entry.clients, entry.answered, now, entry.stored)
   redis.call('HSET', asked, entry.id, value)
   redis.call('EXPIRE', asked, keep_s)
+  return value
 end
 
 local function attended(id)
@@ -79,8 +80,8 @@ elseif what == 'leave' then
   entry.clients = math.max(0, entry.clients - 1)
   entry.stored = '1'
   if ARGV[4] == '1' then entry.answered = now end
-  write(entry)
-  return entry.clients
+  local value = write(entry)
+  return entry.clients == 0 and value
 elseif what == 'forget' then
   local entry = read(run)
   if entry and entry.stored == '0' and entry.clients <= 1 then

@@ -71,14 +71,16 @@ class KeptImages:
 
     async def put_back(self, messages: Sequence[Message], run_id: str) -> Sequence[Message]:
         """Put kept images into messages, for a model to see; one that is gone stays a text. Raises StoreUnreachable."""
+        if not any(map(_has_kept, messages)):
+            return messages
         return [await self._put_back(message, run_id) for message in messages]
 
     async def _put_back(self, message: Message, run_id: str) -> Message:
         match message:
-            case ToolMessage() if any(_is_kept(part) for part in message.media):
+            case ToolMessage() if _has_kept(message):
                 media = tuple([await self._with_data(part, run_id) for part in message.media])
                 return message.model_copy(update={"media": media})
-            case UserMessage() if any(image.artifact for image in message.images):
+            case UserMessage() if _has_kept(message):
                 images = tuple([await self._seen(image, run_id) for image in message.images])
                 return message.model_copy(update={"images": images})
             case _:
@@ -103,6 +105,16 @@ class KeptImages:
         except ArtifactNotFound:
             return ""
         return base64.b64encode(kept.data).decode()
+
+
+def _has_kept(message: Message) -> bool:
+    match message:
+        case ToolMessage():
+            return any(map(_is_kept, message.media))
+        case UserMessage():
+            return any(image.artifact is not None for image in message.images)
+        case _:
+            return False
 
 
 def _is_kept(part: MediaPart) -> bool:

@@ -1,4 +1,6 @@
-"""The Anthropic Messages wire format: messages to a request, server-sent events to ours.
+"""The Anthropic Messages wire format: a request's body, and server-sent events to ours.
+
+The conversation itself is written by `anthropic_messages`.
 
 Thinking blocks must come back, unchanged and in their places, with the calls they led to, or the next turn is refused:
 https://docs.anthropic.com/en/docs/build-with-claude/extended-thinking. Each is kept with what follows it, the text or
@@ -10,39 +12,27 @@ Pure. Event types and their order: https://docs.anthropic.com/en/docs/build-with
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pydantic import JsonValue
 
-from toolfleet.calls import MediaPart
-from toolfleet.images import Image
-from toolfleet.media import essence_of
 from toolfleet.messages import (
-    AssistantMessage,
     Message,
-    RequestedCall,
     SystemMessage,
     TokenCounts,
-    ToolMessage,
     Usage,
-    UserMessage,
 )
 from toolfleet.orchestrator.errors import ModelReplyInvalid
+from toolfleet.orchestrator.models.anthropic_messages import THINKING, encoded, encoded_tool, objection_to_messages
 from toolfleet.orchestrator.models.anthropic_options import anthropic_options, objection_to_options
-from toolfleet.orchestrator.models.arguments import as_object
 from toolfleet.orchestrator.models.assembly import ReplyAssembly
 from toolfleet.orchestrator.models.faults import fault_in_stream
-from toolfleet.orchestrator.models.foreign import ForeignRecord, extra_of
-from toolfleet.orchestrator.models.names import legal_id, legal_name
+from toolfleet.orchestrator.models.foreign import ForeignRecord
 from toolfleet.orchestrator.models.objections import objection_to_images
 from toolfleet.orchestrator.models.protocol import FinishReason, ModelEvent, OfferedTool
-from toolfleet.orchestrator.models.sight import gone, images_of, images_said
 
-THINKING = "thinking"
 REDACTED = "redacted_thinking"
-_LEGAL_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _FINISH_REASONS = {
     "end_turn": FinishReason.STOP,
     "stop_sequence": FinishReason.STOP,
@@ -287,7 +277,7 @@ class AnthropicWire:
         if system:
             body["system"] = system
         if tools:
-            body["tools"] = [_encoded_tool(tool) for tool in tools]
+            body["tools"] = [encoded_tool(tool) for tool in tools]
         if stream:
             body["stream"] = True
         return body
@@ -300,7 +290,7 @@ class AnthropicWire:
         """Return why the model must not be asked this; None if nothing is known against it."""
         return (
             objection_to_images(model, messages, sees=self._sees)
-            or _objection_to_messages(messages)
+            or objection_to_messages(messages)
             or objection_to_options(asked)
         )
 
@@ -358,90 +348,3 @@ def _note_refusal(assembly: ReplyAssembly, details: StopDetails | None) -> None:
 
 def _finish_reason(stop_reason: str | None) -> str:
     return _FINISH_REASONS.get(stop_reason or "", stop_reason or "")
-
-
-# --- what we send ---------------------------------------------------------------------------------------------------
-
-
-def encoded(messages: Sequence[Message], provider: str, *, sees: bool = True) -> list[dict[str, Any]]:
-    """Return the messages without the system's, neighbours of one role joined.
-
-    So all results of a batch stand in one user message right after the calls, as the API demands, and what the user
-    said next follows them in the same message.
-    """
-    turns: list[dict[str, Any]] = []
-    for message in messages:
-        blocks = _blocks(message, provider, sees=sees)
-        role = "assistant" if isinstance(message, AssistantMessage) else "user"
-        if turns and blocks and turns[-1]["role"] == role:
-            turns[-1]["content"] += blocks
-        elif blocks:
-            turns.append({"role": role, "content": blocks})
-    return turns
-
-
-def _blocks(message: Message, provider: str, *, sees: bool) -> list[dict[str, Any]]:
-    match message:
-        case SystemMessage():
-            return []
-        case UserMessage():
-            return [block for part in message.parts for block in _user_blocks(part)]
-        case AssistantMessage():
-            uses = (block for call in message.tool_calls for block in (*_thoughts(call, provider), _tool_use(call)))
-            said = (block for text in (message.content, message.refusal) for block in _text_block(text))
-            return [*_thoughts(message, provider), *said, *uses]
-        case ToolMessage():
-            return [_tool_result(message, images_of(message) if sees else [])]
-
-
-def _objection_to_messages(messages: Sequence[Message]) -> str | None:
-    named = (message.name for message in messages if not isinstance(message, ToolMessage) and message.name)
-    if (name := next(named, None)) is not None:
-        return f"an Anthropic model takes no names of participants: leave out the name {name!r} of the message"
-    details = (image.detail for image in images_said(messages) if image.detail not in {"", "auto"})
-    if (detail := next(details, None)) is not None:
-        return f"an Anthropic model takes images without a detail: leave out {detail!r}"
-    return None
-
-
-def _user_blocks(part: str | Image) -> list[dict[str, Any]]:
-    """Return text or an image as blocks; of an image that is kept no longer, what it was."""
-    if isinstance(part, str):
-        return _text_block(part)
-    if part.url:
-        return [{"type": "image", "source": {"type": "url", "url": part.url}}]
-    return [_base64_block(part.media_type, part.data)] if part.data else _text_block(gone(part))
-
-
-def _thoughts(record: AssistantMessage | RequestedCall, provider: str) -> list[dict[str, Any]]:
-    return extra_of(record, provider, THINKING) or []
-
-
-def _text_block(text: str) -> list[dict[str, Any]]:
-    """Return the API refuses blocks without visible text."""
-    return [{"type": "text", "text": text}] if text.strip() else []
-
-
-def _tool_use(call: RequestedCall) -> dict[str, Any]:
-    call_id = legal_id(call.id, _LEGAL_ID)
-    return {"type": "tool_use", "id": call_id, "name": legal_name(call.name), "input": as_object(call.arguments)}
-
-
-def _tool_result(message: ToolMessage, images: Sequence[MediaPart]) -> dict[str, Any]:
-    call_id = legal_id(message.tool_call_id, _LEGAL_ID)
-    shown = [*_text_block(message.content), *map(_image_block, images)] if images else message.content
-    block: dict[str, Any] = {"type": "tool_result", "tool_use_id": call_id, "content": shown}
-    return block | {"is_error": True} if message.is_error else block
-
-
-def _image_block(part: MediaPart) -> dict[str, Any]:
-    return _base64_block(essence_of(part.media_type), part.data)
-
-
-def _base64_block(media_type: str, data: str) -> dict[str, Any]:
-    return {"type": "image", "source": {"type": "base64", "media_type": media_type, "data": data}}
-
-
-def _encoded_tool(tool: OfferedTool) -> dict[str, Any]:
-    told = {"name": legal_name(tool.name), "description": tool.description, "input_schema": tool.input_schema}
-    return told if tool.strict is None else {**told, "strict": tool.strict}

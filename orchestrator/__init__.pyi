@@ -68,10 +68,12 @@ from .run.updates import (
     CallsRequested as CallsRequested,
     CallStarted as CallStarted,
     CallSubmitted as CallSubmitted,
+    ReplyBegan as ReplyBegan,
     RunBegan as RunBegan,
     RunEnded as RunEnded,
     RunUpdate as RunUpdate,
     TextArrived as TextArrived,
+    ThoughtArrived as ThoughtArrived,
 )
 from .run.value import (
     Run as Run,

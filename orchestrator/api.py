@@ -134,7 +134,8 @@ class Orchestrator(FleetConnection):
     ) -> str:
         """Begin a run and return its id at once; with a `run_id` that is stored already, do nothing else.
 
-        `on_event` hears what happens for as long as the run is worked on here. It must not block.
+        `on_event` hears what happens for as long as the run is worked on here, `RunBegan` first; nothing of a run that
+        was stored already. It must not block.
         """
         return await self._services.control.start(question, options, on_event)
 

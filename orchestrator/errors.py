@@ -7,6 +7,8 @@ above what knows runs (`assistants/assistant.py`).
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from toolfleet.errors import CallerError, OperatorError, ToolfleetError
 
 # --- the caller acts: with another id, or at another moment ---------------------------------------------------------
@@ -45,6 +47,10 @@ class DeadLetterNotFound(CallerError):
 
 class InvalidOption(CallerError):
     """An option of a run or a call has a value that cannot be meant."""
+
+
+class NotForThisModel(CallerError):
+    """A run asks its model for something that the model's provider does not take; the text names it."""
 
 
 class UnknownTool(CallerError):
@@ -107,8 +113,23 @@ class NewerVersion(OperatorError):
 # --- the operator acts, or the model's provider ---------------------------------------------------------------------
 
 
+@dataclass(frozen=True, slots=True)
+class ProviderSaid:
+    """What a model's provider answered instead of a reply, as far as it said anything."""
+
+    status: int | None = None
+    message: str = ""
+    code: str = ""
+    param: str = ""
+    retry_after_s: float | None = None
+
+
 class ModelError(OperatorError):
     """The model could not be asked, or its answer could not be used."""
+
+    def __init__(self, message: str, said: ProviderSaid | None = None) -> None:
+        super().__init__(message)
+        self.said = said or ProviderSaid()
 
 
 class ModelUnreachable(ModelError):
@@ -116,11 +137,7 @@ class ModelUnreachable(ModelError):
 
 
 class TryAgain(ModelUnreachable):
-    """A fault that may pass: the request is repeated. `retry_after_s` is what the server asks for, None if nothing."""
-
-    def __init__(self, message: str, retry_after_s: float | None = None) -> None:
-        super().__init__(message)
-        self.retry_after_s = retry_after_s
+    """A fault that may pass: the request is repeated."""
 
 
 class ModelRefused(ModelError):

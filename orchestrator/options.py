@@ -79,10 +79,12 @@ class RunOptions(AskOptions, total=False):
     """Tools of your own that no worker serves: a reply that asks for them ends the run; see `Run.handed_over`."""
     run_id: str | None
     """An id of your own, for a run that must not be begun twice: the same id again joins the run that is there."""
+    asked_as: Mapping[str, Any]
+    """What you were asked with yourself, to be read again as `Run.asked_as`; nothing is made of it."""
 
 
-BESIDE_TERMS: Final = ("output_type", "run_id")
-"""Options that are no terms: a type is stored as its schema, an id as the run's own."""
+BESIDE_TERMS: Final = ("output_type", "run_id", "asked_as")
+"""Options that are no terms: a type is stored as its schema, the others beside the terms."""
 
 
 class BatchOptions(TypedDict, total=False):
@@ -136,6 +138,7 @@ def run_started(
         terms=terms if terms.max_turns is not None else terms.model_copy(update={"max_turns": default_max_turns}),
         deadline_unix_s=None if terms.timeout_s is None else now + terms.timeout_s,
         started_unix_s=now,
+        asked_as=dict(options.get("asked_as") or {}),
     )
 
 

@@ -129,6 +129,7 @@ class _Parts:
     artifacts: Artifacts
     scopes: Scopes
     ending: Ending
+    images: KeptImages
 
 
 async def find_redis(stack: AsyncExitStack, settings: Settings) -> Settings:
@@ -160,13 +161,14 @@ async def open_services(
         dispatcher=parts.calls.dispatcher,
         runs=runs,
         control=RunControl(
-            config.model_name,
+            config.model,
             settings.max_turns,
             runs=runs,
             store=parts.store,
             offering=parts.offering,
             ending=parts.ending,
             vault=parts.calls.vault,
+            images=parts.images,
         ),
         store=parts.store,
         overview=overview,
@@ -228,7 +230,8 @@ def _build_parts(stack: AsyncExitStack, base: _Connected) -> _Parts:
     store = RunStore(shared, settings, seal, recent=RecentWrites())
     scopes = Scopes(offering, config.interceptors)
     ending = Ending(scopes, store, canceller, settings.argument_limits)
-    return _Parts(calls, offering, store, handles, built_in, canceller, artifacts, scopes, ending)
+    images = KeptImages(artifacts, max_inline_bytes=settings.max_inline_media_bytes)
+    return _Parts(calls, offering, store, handles, built_in, canceller, artifacts, scopes, ending, images)
 
 
 def _build_loop(stack: AsyncExitStack, base: _Connected, parts: _Parts) -> TurnLoop | None:
@@ -241,7 +244,7 @@ def _build_loop(stack: AsyncExitStack, base: _Connected, parts: _Parts) -> TurnL
         return None
     stack.push_async_callback(model.aclose)
     return TurnLoop(
-        Asking(model, agents, parts.offering, parts.scopes, parts.calls, KeptImages(parts.artifacts)),
+        Asking(model, agents, parts.offering, parts.scopes, parts.calls, parts.images),
         Calling(parts.scopes, parts.calls, parts.handles),
         Resting(parts.scopes, parts.calls, parts.handles, parts.store),
         parts.ending,

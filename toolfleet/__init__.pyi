@@ -54,6 +54,9 @@ from .garbage import (
 from .handwritten import (
     hand_written as hand_written,
 )
+from .images import (
+    Image as Image,
+)
 from .local.fleet import (
     LocalFleet as LocalFleet,
 )
@@ -109,6 +112,7 @@ from .orchestrator import (
     Permission as Permission,
     RecordedModel as RecordedModel,
     RehearsalServer as RehearsalServer,
+    ReplyBegan as ReplyBegan,
     ReplyComplete as ReplyComplete,
     RequestedToolCall as RequestedToolCall,
     Result as Result,
@@ -123,6 +127,7 @@ from .orchestrator import (
     RunUpdate as RunUpdate,
     State as State,
     TextArrived as TextArrived,
+    ThoughtArrived as ThoughtArrived,
     ToolProvider as ToolProvider,
     ToolSearch as ToolSearch,
     UnknownTool as UnknownTool,

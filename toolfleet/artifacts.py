@@ -152,6 +152,17 @@ class Artifacts:
             _client=self._client,
         )
 
+    async def share(self, found: Artifact, run_id: str, *, tenant: str) -> None:
+        """Let another run of this tenant read what was found for it, for as long as if it had been given it itself."""
+        grant = ArtifactGrant(
+            tenant=tenant,
+            media_type=found.media_type,
+            name=found.name,
+            size_bytes=found.size_bytes,
+            pieces=found._pieces,
+        )
+        await self._hold(found.artifact, run_id, grant)
+
     async def forget(self, run_id: str) -> None:
         """Take from a run that is deleted all that it was given; what no other run of its tenant has is gone."""
         found = await cast("Awaitable[set[bytes]]", self._client.smembers(self._keys.artifacts_of(run_id)))

@@ -214,6 +214,10 @@ class Keys:
         """String: what a POST with an Idempotency-Key was answered, sealed."""
         return f"{self.namespace}:idempotent:{digest}"
 
+    def asked(self, digest: str) -> str:
+        """Hash: the runs that requests alike have begun, and how many clients attend to each."""
+        return f"{self.namespace}:asked:{digest}"
+
     def dead_letters(self) -> str:
         """Stream: messages that could not be handled, with the reason."""
         return f"{self.namespace}:dead"

@@ -158,6 +158,9 @@ class Settings(BaseSettings):
     api_tenant_share: Annotated[float, Field(ge=1)] = 4.0
     """What all keys of a tenant may use together of each of these, as a multiple of one key's."""
 
+    api_approval_wait_s: Seconds = 300.0
+    """How long an OpenAI completion waits for a person who has to approve a call of it, before its run is cancelled."""
+
     api_header_timeout_s: Seconds = 10.0
     """How long the head of a request may take: a client that never ends it would hold its connection."""
 

@@ -17,6 +17,7 @@ READ_ELSEWHERE: Final = frozenset(
     {
         # every command that asks a model
         "MODEL",
+        "MODEL_SEES",
         # `python -m toolfleet.workers`, and Celery's own command with `--app toolfleet.workers.app`
         "TOOLS",
         # `toolfleet flower` and `toolfleet up`

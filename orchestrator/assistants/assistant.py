@@ -59,7 +59,7 @@ class Result(Generic[T]):
     usage: Usage
     run_id: str
     incomplete: Incomplete | None = None
-    """What the answer lacks: it was cut off, withheld or empty; None for a whole one."""
+    """What the answer lacks: it was cut off, withheld, refused or empty; None for a whole one."""
 
 
 @exact(AskOptions)
@@ -175,7 +175,7 @@ def _method(method: FunctionType, orchestrator: Orchestrator, memory: _Memory, o
     @functools.wraps(method)
     async def answered(*args: Any, **kwargs: Any) -> Any:
         run = await _wait_for_end(events(*args, **kwargs))
-        said = run.answer or "" if answer is str else run.answer_as(answer)
+        said = run.answer or run.refusal or "" if answer is str else run.answer_as(answer)
         return said if kind is None else Result(said, run.calls, run.usage, run.run_id, run.incomplete)
 
     @functools.wraps(method)
@@ -294,7 +294,8 @@ async def _text(events: AsyncGenerator[RunUpdate, None]) -> AsyncGenerator[str, 
                 case CallsRequested():
                     is_said = False
                 case RunEnded():
-                    answer = _require_done(event.run).answer
+                    ended = _require_done(event.run)
+                    answer = ended.answer or ended.refusal
                     if answer and not is_said:
                         yield answer
 

@@ -1,8 +1,8 @@
 """OpenAI's Batch API lines: `custom_id` and the body of a Chat Completions request in, the completion out.
 
-Pure. Tools are taken by name: the fleet's own specs are what the model sees. Sampling parameters go on to the
-model, and the member `toolfleet` takes every option of a run, as at `POST /v1/chat/completions`. What has no
-effect is named as ignored, since a silent difference would be worse.
+Pure. Tools are taken by name: the fleet's own specs are what the model sees. What becomes of the other fields is as
+at `POST /v1/chat/completions` (`chat_fields`), and the member `toolfleet` takes every option of a run: a field that
+is not served is refused with its line, since a silent difference would be worse.
 https://platform.openai.com/docs/api-reference/batch/request-input
 """
 
@@ -15,7 +15,16 @@ from pydantic import BaseModel, ConfigDict, StrictStr, ValidationError
 
 from toolfleet.messages import AssistantMessage, Message, RequestedCall, SystemMessage, ToolMessage, UserMessage
 from toolfleet.orchestrator.batch.records import LineQuestion, RefusedLine, Unreadable, complaint
-from toolfleet.orchestrator.models.chat_fields import PASSED_ON, answer_schema, finish_reason, passed_on
+from toolfleet.orchestrator.models.chat_content import Content, NotTaken, content_of
+from toolfleet.orchestrator.models.chat_fields import (
+    MESSAGE,
+    REQUEST,
+    answer_schema,
+    finish_reason,
+    passed_on,
+    refusal_told,
+    refused_fields,
+)
 from toolfleet.orchestrator.options import RunOptions, options_given
 from toolfleet.orchestrator.run.states import State
 from toolfleet.orchestrator.run.terms import AskedTerms
@@ -26,16 +35,9 @@ URL: Final = "/v1/chat/completions"
 ID_PREFIX: Final = "batch_req_"
 REFUSED_PREFIX: Final = "batch_req_line_"
 
-UNDERSTOOD: Final = {"model", "messages", "tools", "toolfleet", *PASSED_ON}
-
 
 class _Foreign(BaseModel):
     model_config = ConfigDict(extra="ignore", frozen=True)
-
-
-class _Part(_Foreign):
-    type: str
-    text: str | None = None
 
 
 class _Function(_Foreign):
@@ -49,10 +51,14 @@ class _Call(_Foreign):
 
 
 class _Message(_Foreign):
+    model_config = ConfigDict(extra="allow", frozen=True)
+
     role: Literal["system", "developer", "user", "assistant", "tool"]
-    content: str | tuple[_Part, ...] | None = None
+    content: str | tuple[dict[str, Any], ...] | None = None
     tool_calls: tuple[_Call, ...] | None = None
     tool_call_id: str = ""
+    name: str | None = None
+    refusal: str | None = None
 
 
 class _Tool(_Foreign):
@@ -88,15 +94,15 @@ def read(fields: dict[str, Any], *, model: str | None) -> LineQuestion:
         raise Unreadable(f"asks for the model {line.body.model!r}, and {model!r} answers; --any-model lets it")
     if not line.body.messages:
         raise Unreadable("no messages")
-    ignored = sorted(name for name, value in fields["body"].items() if name not in UNDERSTOOD and value is not None)
-    return LineQuestion(
-        line.custom_id, _messages(line.body.messages), _options(line.body, fields["body"]), tuple(ignored)
-    )
+    for _, told in refused_fields(fields["body"], REQUEST):
+        raise Unreadable(told)
+    return LineQuestion(line.custom_id, _messages(line.body.messages), _options(line.body, fields["body"]))
 
 
 def _options(body: _Body, sent: dict[str, Any]) -> RunOptions:
     """How the line's run is run; what OpenAI has a field for counts before our own member."""
-    options, for_model = options_given(body.toolfleet), passed_on(sent)
+    options = options_given(body.toolfleet)
+    for_model = {name: value for name, value in passed_on(sent).items() if name != "toolfleet"}
     if body.tools is not None:
         options["tools"] = tuple(tool.function.name for tool in body.tools)
     if for_model.get("tool_choice") == "none":
@@ -112,12 +118,13 @@ def _options(body: _Body, sent: dict[str, Any]) -> RunOptions:
 def _messages(messages: tuple[_Message, ...]) -> tuple[Message, ...]:
     read: list[Message] = []
     names: dict[str, str] = {}
-    for message in messages:
+    for place, message in enumerate(messages):
+        said, name = _content(message, f"messages[{place}]"), message.name or ""
         match message.role:
             case "system" | "developer":
-                read.append(SystemMessage(content=_text(message)))
+                read.append(SystemMessage(content=said.text, name=name))
             case "user":
-                read.append(UserMessage(content=_text(message)))
+                read.append(UserMessage(content=said.text, name=name, images=tuple(said.images)))
             case "assistant":
                 calls = message.tool_calls or ()
                 names |= {call.id: call.function.name for call in calls}
@@ -125,21 +132,23 @@ def _messages(messages: tuple[_Message, ...]) -> tuple[Message, ...]:
                     RequestedCall(id=call.id, name=call.function.name, arguments=call.function.arguments)
                     for call in calls
                 )
-                read.append(AssistantMessage(content=_text(message), tool_calls=requested))
+                refusal = said.refusal or message.refusal or ""
+                read.append(AssistantMessage(content=said.text, refusal=refusal, name=name, tool_calls=requested))
             case "tool":
                 if message.tool_call_id not in names:
                     raise Unreadable(f"a tool message answers the call {message.tool_call_id!r}, which nobody made")
-                name = names[message.tool_call_id]
-                read.append(ToolMessage(tool_call_id=message.tool_call_id, name=name, content=_text(message)))
+                tool = names[message.tool_call_id]
+                read.append(ToolMessage(tool_call_id=message.tool_call_id, name=tool, content=said.text))
     return tuple(read)
 
 
-def _text(message: _Message) -> str:
-    if not isinstance(message.content, tuple):
-        return message.content or ""
-    if foreign := next((part.type for part in message.content if part.text is None), None):
-        raise Unreadable(f"a message has content of type {foreign!r}; only text is understood")
-    return "".join(part.text or "" for part in message.content)
+def _content(message: _Message, where: str) -> Content:
+    for _, told in refused_fields(message.model_extra or {}, MESSAGE):
+        raise Unreadable(f"{where}: {told}")
+    try:
+        return content_of(message.content, message.role, f"{where}.content")
+    except NotTaken as refused:
+        raise Unreadable(str(refused)) from None
 
 
 # --- output ---------------------------------------------------------------------------------------------------------
@@ -149,6 +158,7 @@ def written(custom_id: str | int, run: Run) -> bytes:
     """The output of a line whose run has ended."""
     if run.state is not State.DONE:
         return _failed(custom_id, ID_PREFIX + run.run_id, f"run_{run.state.value}", run.reason or "")
+    refusal = refusal_told(run.incomplete, run.refusal)
     completion = {
         "id": f"chatcmpl-{run.run_id}",
         "object": "chat.completion",
@@ -157,9 +167,13 @@ def written(custom_id: str | int, run: Run) -> bytes:
         "choices": [
             {
                 "index": 0,
-                "message": {"role": "assistant", "content": run.answer or "", "refusal": None},
+                "message": {
+                    "role": "assistant",
+                    "content": run.answer or "",
+                    "refusal": refusal,
+                },
                 "logprobs": None,
-                "finish_reason": finish_reason(run.incomplete),
+                "finish_reason": finish_reason(run.incomplete, run.refusal),
             }
         ],
         "usage": {

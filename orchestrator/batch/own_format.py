@@ -53,6 +53,7 @@ def written(line: int, line_id: str | int, run: Run) -> bytes:
             "state": run.state.value,
             "answer": run.answer if run.state is State.DONE else None,
             "incomplete": run.incomplete,
+            "refusal": run.refusal,
             "reason": run.reason if run.state is not State.DONE else None,
             "turns": run.turn,
             "calls": len(run.calls),

@@ -26,8 +26,6 @@ class LineQuestion:
     id: str | int
     messages: tuple[Message, ...]
     options: RunOptions
-    ignored: tuple[str, ...] = ()
-    """Fields of its format that have no effect here."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from toolfleet.errors import BrokerUnreachable, CallerError, StoreUnreachable
+from toolfleet.messages import is_same_conversation
 from toolfleet.orchestrator.api import Orchestrator
 from toolfleet.orchestrator.batch import openai_format, own_format
 from toolfleet.orchestrator.batch.identity import Identity
@@ -135,7 +136,6 @@ class BatchRunner:
             await _passed(before)
             self._output.write(_written(line, run), run_id=run_id)
             self.tally.count_run(run, run_time_s=run_time_s)
-        self.tally.ignored.update(line.question.ignored)
         self.in_hand.discard(run_id)
 
     async def _answered(self, run_id: str, line: AskedLine, began_unix_s: float) -> Run:
@@ -143,7 +143,7 @@ class BatchRunner:
         await self._begin(run_id, line)
         run = await self._orchestrator.wait(run_id)
         asked = line.question.messages
-        if run.messages[: len(asked)] != asked:
+        if not is_same_conversation(run.messages[: len(asked)], asked):
             raise OtherQuestion(f"run {run_id} is stored with another question: choose another --batch-id")
         is_old = run.started_unix_s < began_unix_s
         if self._manner.again and is_old and run.state is not State.DONE:

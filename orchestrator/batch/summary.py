@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from array import array
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -55,8 +54,6 @@ class Summary(Record):
     p50_s: float | None
     """Of the runs that began in this session, from their beginning to their end."""
     p99_s: float | None
-    ignored: dict[str, int]
-    """Fields of the input that had no effect, and in how many lines."""
 
 
 @dataclass(slots=True)
@@ -72,7 +69,6 @@ class Tally:
     calls: int = 0
     failed_calls: int = 0
     usage: Usage = field(default_factory=Usage)
-    ignored: Counter[str] = field(default_factory=Counter)
     run_times_s: array[float] = field(default_factory=lambda: array("d"))
 
     def count_run(self, run: Run, *, run_time_s: float | None) -> None:
@@ -119,7 +115,6 @@ class Tally:
             runs_per_s=round((self.written - self.refused) / wall_s, 2) if wall_s > 0 else 0.0,
             p50_s=_percentile(times_s, 0.5),
             p99_s=_percentile(times_s, 0.99),
-            ignored=dict(self.ignored.most_common()),
         )
 
 

@@ -33,13 +33,20 @@ from toolfleet.orchestrator.models.protocol import (
     ReplyComplete,
     Restarted,
     TextDelta,
+    ThoughtDelta,
 )
 from toolfleet.orchestrator.run.call_ids import with_distinct_ids
 from toolfleet.orchestrator.run.events import ModelReplied
-from toolfleet.orchestrator.run.incomplete import lacking
+from toolfleet.orchestrator.run.incomplete import NO_SECOND_TRY, Incomplete, lacking
 from toolfleet.orchestrator.run.limits import TIMED_OUT, within_limits
 from toolfleet.orchestrator.run.structured import instruction, problem_with
-from toolfleet.orchestrator.run.updates import CallArgumentsArrived, CallsRequested, TextArrived
+from toolfleet.orchestrator.run.updates import (
+    CallArgumentsArrived,
+    CallsRequested,
+    ReplyBegan,
+    TextArrived,
+    ThoughtArrived,
+)
 from toolfleet.orchestrator.run.value import Run
 from toolfleet.orchestrator.tools.agents import Agents
 from toolfleet.orchestrator.tools.offer import Offering
@@ -62,6 +69,14 @@ class RunTimedOut(ToolfleetError):
 
 
 @dataclass(frozen=True, slots=True)
+class HeardReply:
+    """A whole reply, and how often it was begun anew on the way."""
+
+    reply: ReplyComplete
+    restarts: int
+
+
+@dataclass(frozen=True, slots=True)
 class Asking:
     """Asks one model for replies, and agents' own models for those of their runs."""
 
@@ -78,14 +93,14 @@ class Asking:
             await work.journal.append(within_limits(work.run, work.run.half_a_reply, time.time()))
             return
         offered, choice = await self.offering.for_model(work.run)
-        reply = await self._hear_reply(work, offered)
+        heard = await self._hear_reply(work, offered)
         reached(Point.REPLY_RECEIVED, work.run.run_id)
-        run = await self._record_reply(work, reply, offered, choice)
+        run = await self._record_reply(work, heard, offered, choice)
         reached(Point.REPLY_STORED, run.run_id)
         if run.calls_owed and work.emit:
             work.emit(CallsRequested(run_id=run.run_id, turn=run.turn, calls=len(run.calls_owed)))
 
-    async def _hear_reply(self, work: RunAtWork, offered: Mapping[str, ToolSpec]) -> ReplyComplete:
+    async def _hear_reply(self, work: RunAtWork, offered: Mapping[str, ToolSpec]) -> HeardReply:
         """The reply, once it is whole and nothing is being sent for it any more."""
         mask = partial(self._mask_secrets, work.run, offered)
         early = EarlyCalls(work.journal, self.services, self.scopes.for_early_calls(work, offered), mask)
@@ -98,18 +113,23 @@ class Asking:
     async def _record_reply(
         self,
         work: RunAtWork,
-        reply: ReplyComplete,
+        heard: HeardReply,
         offered: Mapping[str, ToolSpec],
         choice: tuple[str, ...] | None,
     ) -> Run:
+        reply = heard.reply
         said, masked = await self._mask_secrets(work.run, offered, reply.message)
+        lacks = lacking(said, reply.finish_reason)
         replied = ModelReplied(
             message=said,
             masked=masked,
             offered=choice,
-            problem=_problem_with_answer(work.run, said),
+            problem=_problem_with_answer(work.run, said, lacks),
             usage=reply.usage,
-            incomplete=lacking(said, reply.finish_reason),
+            incomplete=lacks,
+            service_tier=reply.service_tier,
+            system_fingerprint=reply.system_fingerprint,
+            restarts=heard.restarts,
         )
         run = await work.journal.append(within_limits(work.run, replied, time.time()))
         if run.incomplete is not None:
@@ -128,17 +148,22 @@ class Asking:
             message = with_distinct_ids(message, _ids_in(run.messages))
         return await self.services.vault.keep(message, run.run_id, run.turn + 1, offered, since=since)
 
-    async def _listen(self, work: RunAtWork, offered: Mapping[str, ToolSpec], early: EarlyCalls) -> ReplyComplete:
-        run = work.run
+    async def _listen(self, work: RunAtWork, offered: Mapping[str, ToolSpec], early: EarlyCalls) -> HeardReply:
+        run, restarts = work.run, 0
         left_s = None if run.deadline_unix_s is None else run.deadline_unix_s - time.time()
         clock = asyncio.timeout(left_s)
         try:
             messages = await self.images.put_back(_messages_for_model(run), run.run_id)
             model = self.agents.model_of(run) or self.model
             async with clock, aclosing(_stream(model, run, messages, offered)) as events:
+                _tell_of_beginning(work, restarts)
                 async for event in events:
                     if isinstance(event, ReplyComplete):
-                        return event
+                        return HeardReply(event, restarts)
+                    if isinstance(event, Restarted):
+                        restarts += 1
+                        log.info("reply_restarted", run_id=run.run_id, attempt=event.attempt)
+                        _tell_of_beginning(work, restarts)
                     _pass_on(event, work, offered, early)
         except TimeoutError:
             # The model may raise TimeoutError of its own, which says nothing about the run's deadline.
@@ -163,12 +188,17 @@ def _pass_on(event: ModelEvent, work: RunAtWork, offered: Mapping[str, ToolSpec]
     """Tell whoever looks on of a piece of the reply, and send a call that is complete."""
     if isinstance(event, TextDelta) and work.emit:
         work.emit(TextArrived(run_id=work.run.run_id, text=encodable(event.text)))
+    elif isinstance(event, ThoughtDelta) and work.emit:
+        work.emit(ThoughtArrived(run_id=work.run.run_id, text=encodable(event.text)))
     elif isinstance(event, CallDelta) and work.emit:
         work.emit(_arguments_arrived(work.run, event, offered))
     elif isinstance(event, CallComplete):
         early.add(event.call)
-    elif isinstance(event, Restarted):
-        log.info("reply_restarted", run_id=work.run.run_id, attempt=event.attempt)
+
+
+def _tell_of_beginning(work: RunAtWork, attempt: int) -> None:
+    if work.emit:
+        work.emit(ReplyBegan(run_id=work.run.run_id, turn=work.run.turn + 1, attempt=attempt))
 
 
 def _arguments_arrived(run: Run, delta: CallDelta, offered: Mapping[str, ToolSpec]) -> CallArgumentsArrived:
@@ -191,9 +221,12 @@ def _messages_for_model(run: Run) -> Sequence[Message]:
     return run.messages if run.terms.output_schema is None else (*run.messages, instruction(run.terms.output_schema))
 
 
-def _problem_with_answer(run: Run, said: AssistantMessage) -> str | None:
-    """What is wrong with an answer that must fit a schema. Raises AnswerUnfit when it was so before."""
-    if run.terms.output_schema is None or said.tool_calls:
+def _problem_with_answer(run: Run, said: AssistantMessage, lacks: Incomplete | None) -> str | None:
+    """What is wrong with an answer that must fit a schema. Raises AnswerUnfit when it was so before.
+
+    One that was refused, withheld or cut off is told as that, and not asked for again.
+    """
+    if run.terms.output_schema is None or said.tool_calls or lacks in NO_SECOND_TRY:
         return None
     problem = problem_with(said.content, run.terms.output_schema)
     if problem is not None and run.repairs >= MAX_REPAIRS:

@@ -17,6 +17,10 @@ from toolfleet.orchestrator.calls.scope import Emit
 from toolfleet.orchestrator.errors import OrchestratorClosed, RunExists, RunNotFound, RunNotOpen
 from toolfleet.orchestrator.loop.driver import Runs
 from toolfleet.orchestrator.loop.ending import Ending
+from toolfleet.orchestrator.loop.images import KeptImages
+from toolfleet.orchestrator.models.objections import must_take
+from toolfleet.orchestrator.models.protocol import ChatModel
+from toolfleet.orchestrator.models.sight import images_said
 from toolfleet.orchestrator.options import RunOptions, conversation, run_started
 from toolfleet.orchestrator.run.events import Approval, ApprovalGiven, RunResumed, RunStarted
 from toolfleet.orchestrator.run.updates import RunBegan, RunEnded, RunUpdate
@@ -34,14 +38,15 @@ log = FactLog("toolfleet.orchestrator")
 class RunControl:
     """Does what callers ask of runs; each method is that of `Orchestrator` with the same name."""
 
-    model: str | None
-    """The name of this orchestrator's model."""
+    model: ChatModel | None
+    """This orchestrator's model."""
     default_max_turns: int
     runs: Runs
     store: RunStore
     offering: Offering
     ending: Ending
     vault: Vault
+    images: KeptImages
 
     # --- begin --------------------------------------------------------------------------------------------------
 
@@ -77,12 +82,17 @@ class RunControl:
 
     async def start(self, question: str | Sequence[Message], options: RunOptions, on_event: Emit | None) -> str:
         """Begin a run here, or leave it as it is when its id is stored already; its id."""
-        run_id, _ = await self._begin(question, options, on_event)
+        run_id, is_new = await self._begin(question, options, on_event)
+        if is_new and on_event is not None:
+            on_event(RunBegan(run_id=run_id))  # before its task has taken a step
         return run_id
 
     async def submit(self, question: str | Sequence[Message], options: RunOptions, *, model: str) -> str:
         """Store a run for whichever orchestrator has this model; its id."""
         started = await self._started(question, options, model, is_elsewhere=True)
+        if self.model is not None and self.model.name == model:
+            must_take(self.model, started.messages, started.terms.model_options)
+        started = await self._with_images_kept(started)
         await self.store.begin(started)
         return started.run_id
 
@@ -116,6 +126,9 @@ class RunControl:
     async def resume(self, run_id: str, messages: str | Sequence[Message], subject: str | None) -> Run:
         """Let a run that has ended go on. Raises RunNotOpen, RunNotFound."""
         added = conversation(messages) if messages else ()
+        if images_said(added):
+            await self._must_be_taken(run_id, added)
+            added = await self.images.kept(added, run_id, tenant=await self.store.tenant(run_id))
         return await write_from_outside(self.store, run_id, RunResumed(messages=added, subject=subject))
 
     async def approve(self, call_id: str, approval: Approval) -> Run:
@@ -146,6 +159,12 @@ class RunControl:
         approval = event.approval.model_copy(update={"arguments": shown})
         return event.model_copy(update={"approval": approval, "kept_as": kept_as})
 
+    async def _must_be_taken(self, run_id: str, messages: Sequence[Message]) -> None:
+        """Raise NotForThisModel for what the run's model does not take, if that is ours."""
+        run = (await self.store.load(run_id)).run
+        if self.model is not None and run.model == self.model.name and not run.agent:
+            must_take(self.model, messages, run.terms.model_options)
+
     async def _abandon(self, run_id: str) -> None:
         try:
             await self.cancel(run_id, "nobody waits for it any more")
@@ -162,8 +181,17 @@ class RunControl:
                 "this Orchestrator has no model: pass one, such as `model_from_environment() or rehearsal_model()` of "
                 "orchestrator.models, or use `call` and `execute` with calls of your own"
             )
-        started = await self._started(question, options, self.model)
+        started = await self._started(question, options, self.model.name)
+        must_take(self.model, started.messages, started.terms.model_options)
+        started = await self._with_images_kept(started)
         return started.run_id, await self.runs.begin(started, emit)
+
+    async def _with_images_kept(self, started: RunStarted) -> RunStarted:
+        """The same as it is stored: large images are kept once, beside all the runs that have them."""
+        if not images_said(started.messages):
+            return started
+        kept = await self.images.kept(started.messages, started.run_id, tenant=started.terms.tenant)
+        return started.model_copy(update={"messages": kept})
 
     async def _started(
         self, question: str | Sequence[Message], options: RunOptions, model: str, *, is_elsewhere: bool = False

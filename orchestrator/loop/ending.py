@@ -23,6 +23,7 @@ from toolfleet.orchestrator.fleet.cancel import Canceller, CancelRequest
 from toolfleet.orchestrator.loop.rest import late_messages
 from toolfleet.orchestrator.loop.scopes import Scopes
 from toolfleet.orchestrator.run.events import CallRecord, RunStopped
+from toolfleet.orchestrator.run.fault import Fault
 from toolfleet.orchestrator.run.value import Run
 from toolfleet.orchestrator.status.call_reader import handle_of
 from toolfleet.orchestrator.status.call_state import result_state
@@ -59,10 +60,13 @@ class Ending:
         await self.call_off(under_way, reason)
         return run
 
-    async def of(self, run: Run, state: Literal["failed", "cancelled"], reason: str) -> RunStopped:
+    async def of(
+        self, run: Run, state: Literal["failed", "cancelled"], reason: str, fault: Fault | None = None
+    ) -> RunStopped:
         """The end of a run as it is to be written, with what its open calls have come to. Raises StoreUnreachable."""
         results = {} if run.state.is_terminal else await self._results(run, run.calls_that_may_have_begun)
-        return RunStopped(state=state, reason=reason, results=results, messages=_late(run.open_slow_calls, results))
+        late = _late(run.open_slow_calls, results)
+        return RunStopped(state=state, reason=reason, fault=fault, results=results, messages=late)
 
     async def call_off(self, calls: Sequence[CallRecord], reason: str) -> None:
         """Cancel what is still under way for a run that has ended. Waits for Redis, then raises StoreUnreachable.

@@ -27,6 +27,7 @@ from toolfleet.orchestrator.loop.call import Calling
 from toolfleet.orchestrator.loop.ending import Ending
 from toolfleet.orchestrator.loop.rest import Resting
 from toolfleet.orchestrator.run.events import CallsHandedOver
+from toolfleet.orchestrator.run.fault import Fault, fault_in
 from toolfleet.orchestrator.run.limits import TIMED_OUT, breach
 from toolfleet.orchestrator.run.states import State
 
@@ -60,7 +61,7 @@ class TurnLoop:
         except (LostRun, RunIsOver, NewerVersion, StoreUnreachable, BrokerUnreachable):
             raise
         except ToolfleetError as error:
-            await self._fail(work, str(error))
+            await self._fail(work, str(error), fault_in(error))
         except Exception as error:  # one of the few places that may catch everything: a run must end in a state
             log.exception("run_failed", run_id=work.run.run_id)
             await self._fail(work, f"internal error: {type(error).__name__}: {error}")
@@ -95,8 +96,8 @@ class TurnLoop:
                 return await self.resting.deliver(work)
         return True
 
-    async def _fail(self, work: RunAtWork, reason: str) -> None:
+    async def _fail(self, work: RunAtWork, reason: str, fault: Fault | None = None) -> None:
         """End the run as failed; nobody wants what is still under way for it."""
         under_way = work.run.calls_that_may_have_begun
-        await work.journal.append(await self.ending.of(work.run, "failed", reason))
+        await work.journal.append(await self.ending.of(work.run, "failed", reason, fault))
         await self.ending.call_off(under_way, reason)

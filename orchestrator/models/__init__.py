@@ -18,6 +18,7 @@ from toolfleet.orchestrator.models.protocol import (
     ReplyComplete,
     Restarted,
     TextDelta,
+    ThoughtDelta,
     reply,
 )
 from toolfleet.orchestrator.models.rehearsal import REHEARSAL_MODEL, RehearsalServer, rehearsal_model
@@ -38,6 +39,7 @@ __all__ = [
     "ReplyComplete",
     "Restarted",
     "TextDelta",
+    "ThoughtDelta",
     "model_from_environment",
     "rehearsal_model",
     "reply",

@@ -1,4 +1,6 @@
-"""The Anthropic Messages wire format: messages to a request, server-sent events to ours.
+"""The Anthropic Messages wire format: a request's body, and server-sent events to ours.
+
+The conversation itself is written by `anthropic_messages`.
 
 Thinking blocks must come back, unchanged and in their places, with the calls they led to, or the next turn is refused:
 https://docs.anthropic.com/en/docs/build-with-claude/extended-thinking. Each is kept with what follows it, the text or
@@ -10,35 +12,37 @@ Pure. Event types and their order: https://docs.anthropic.com/en/docs/build-with
 from __future__ import annotations
 
 import json
-import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pydantic import JsonValue
 
-from toolfleet.calls import MediaPart
-from toolfleet.media import essence_of
-from toolfleet.messages import AssistantMessage, Message, RequestedCall, SystemMessage, ToolMessage, Usage, UserMessage
+from toolfleet.messages import (
+    Message,
+    SystemMessage,
+    TokenCounts,
+    Usage,
+)
 from toolfleet.orchestrator.errors import ModelReplyInvalid
-from toolfleet.orchestrator.models.arguments import as_object
+from toolfleet.orchestrator.models.anthropic_messages import THINKING, encoded, encoded_tool, objection_to_messages
+from toolfleet.orchestrator.models.anthropic_options import anthropic_options, objection_to_options
 from toolfleet.orchestrator.models.assembly import ReplyAssembly
 from toolfleet.orchestrator.models.faults import fault_in_stream
-from toolfleet.orchestrator.models.foreign import ForeignRecord, extra_of
-from toolfleet.orchestrator.models.names import legal_id, legal_name
+from toolfleet.orchestrator.models.foreign import ForeignRecord
+from toolfleet.orchestrator.models.objections import objection_to_images
 from toolfleet.orchestrator.models.protocol import FinishReason, ModelEvent, OfferedTool
-from toolfleet.orchestrator.models.sight import images_of
 
-THINKING = "thinking"
 REDACTED = "redacted_thinking"
-_LEGAL_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _FINISH_REASONS = {
     "end_turn": FinishReason.STOP,
     "stop_sequence": FinishReason.STOP,
     "tool_use": FinishReason.TOOL_CALLS,
     "max_tokens": FinishReason.LENGTH,
     "model_context_window_exceeded": FinishReason.LENGTH,
-    "refusal": FinishReason.CONTENT_FILTER,
+    "refusal": FinishReason.REFUSAL,
 }
+# https://docs.anthropic.com/en/api/service-tiers, in OpenAI's words where those mean the same.
+_TIERS = {"standard": "default"}
 
 
 # --- what we read ---------------------------------------------------------------------------------------------------
@@ -57,6 +61,12 @@ class Block(ForeignRecord):
     input: dict[str, Any] | None = None
 
 
+class StopDetails(ForeignRecord):
+    """Why a reply was refused, where the API says so."""
+
+    explanation: str | None = None
+
+
 class BlockDelta(ForeignRecord):
     """More of a block, or of the message (`stop_reason`)."""
 
@@ -66,6 +76,7 @@ class BlockDelta(ForeignRecord):
     signature: str | None = None
     partial_json: str | None = None
     stop_reason: str | None = None
+    stop_details: StopDetails | None = None
 
 
 class MessagesTokenCount(ForeignRecord):
@@ -75,6 +86,13 @@ class MessagesTokenCount(ForeignRecord):
     cache_creation_input_tokens: int | None = None
     cache_read_input_tokens: int | None = None
     output_tokens: int | None = None
+    service_tier: str | None = None
+
+    @property
+    def input_details(self) -> TokenCounts:
+        """Those of them that were read from the cache, and written to it, as far as the API says."""
+        known = {"cached_tokens": self.cache_read_input_tokens, "cache_write_tokens": self.cache_creation_input_tokens}
+        return {name: number for name, number in known.items() if number is not None}
 
     @property
     def all_input(self) -> int:
@@ -89,6 +107,7 @@ class WholeMessage(ForeignRecord):
     model: str | None = None
     content: list[Block] | None = None
     stop_reason: str | None = None
+    stop_details: StopDetails | None = None
     usage: MessagesTokenCount | None = None
 
 
@@ -192,6 +211,7 @@ class AnthropicStreamReader:
             self._assembly.model = event.message.model
         if event.delta is not None:
             self._stop_reason = event.delta.stop_reason or self._stop_reason
+            _note_refusal(self._assembly, event.delta.stop_details)
         counted = event.usage or (event.message.usage if event.message else None)
         if counted is not None:
             so_far = self._assembly.usage
@@ -199,7 +219,9 @@ class AnthropicStreamReader:
             self._assembly.usage = Usage(
                 input_tokens=counted.all_input or so_far.input_tokens,
                 output_tokens=counted.output_tokens or so_far.output_tokens,
+                input_details=counted.input_details or so_far.input_details,
             )
+            _note_tier(self._assembly, counted)
 
     def _start(self, index: int, block: Block) -> Sequence[ModelEvent]:
         self._thoughts.begin(block)
@@ -216,6 +238,8 @@ class AnthropicStreamReader:
 
     def _extend(self, index: int, delta: BlockDelta) -> Sequence[ModelEvent]:
         self._thoughts.extend(delta)
+        if delta.type == "thinking_delta":
+            return self._assembly.think(delta.thinking or "")
         if delta.type == "text_delta":
             return self._assembly.text(delta.text or "")
         if delta.type != "input_json_delta" or index not in self._position_of_block:
@@ -253,10 +277,22 @@ class AnthropicWire:
         if system:
             body["system"] = system
         if tools:
-            body["tools"] = [_encoded_tool(tool) for tool in tools]
+            body["tools"] = [encoded_tool(tool) for tool in tools]
         if stream:
             body["stream"] = True
         return body
+
+    def options(self, model: str, asked: Mapping[str, Any], *, host: str, has_tools: bool) -> dict[str, Any]:  # noqa: ARG002  # the protocol's
+        """Return what the model is asked with besides, in the words that it takes."""
+        return anthropic_options(asked, has_tools=has_tools)
+
+    def objection(self, model: str, messages: Sequence[Message], asked: Mapping[str, Any]) -> str | None:
+        """Return why the model must not be asked this; None if nothing is known against it."""
+        return (
+            objection_to_images(model, messages, sees=self._sees)
+            or objection_to_messages(messages)
+            or objection_to_options(asked)
+        )
 
     def reader(self, assembly: ReplyAssembly, address: str) -> AnthropicStreamReader:
         """Return a reader for one stream."""
@@ -270,7 +306,13 @@ class AnthropicWire:
         assembly.model = message.model or assembly.model
         if message.usage is not None:
             output_tokens = message.usage.output_tokens or 0
-            assembly.usage = Usage(input_tokens=message.usage.all_input, output_tokens=output_tokens)
+            assembly.usage = Usage(
+                input_tokens=message.usage.all_input,
+                output_tokens=output_tokens,
+                input_details=message.usage.input_details,
+            )
+            _note_tier(assembly, message.usage)
+        _note_refusal(assembly, message.stop_details)
         events: list[ModelEvent] = []
         thoughts = KeptThoughts(assembly)
         for block in message.content:
@@ -284,6 +326,8 @@ def _whole_block(block: Block, assembly: ReplyAssembly, thoughts: KeptThoughts) 
     if block.type == "text":
         thoughts.before_text()
         return assembly.text(block.text or "")
+    if block.type == THINKING:
+        return assembly.think(block.thinking or "")
     if block.type != "tool_use":
         return ()
     position = assembly.open_call(block.id, block.name or "")
@@ -292,67 +336,15 @@ def _whole_block(block: Block, assembly: ReplyAssembly, thoughts: KeptThoughts) 
     return (*first, *assembly.end_call(position))
 
 
+def _note_tier(assembly: ReplyAssembly, counted: MessagesTokenCount) -> None:
+    tier = counted.service_tier or ""
+    assembly.service_tier = _TIERS.get(tier, tier) or assembly.service_tier
+
+
+def _note_refusal(assembly: ReplyAssembly, details: StopDetails | None) -> None:
+    if details is not None:
+        assembly.refuse(details.explanation or "")
+
+
 def _finish_reason(stop_reason: str | None) -> str:
     return _FINISH_REASONS.get(stop_reason or "", stop_reason or "")
-
-
-# --- what we send ---------------------------------------------------------------------------------------------------
-
-
-def encoded(messages: Sequence[Message], provider: str, *, sees: bool = True) -> list[dict[str, Any]]:
-    """Return the messages without the system's, neighbours of one role joined.
-
-    So all results of a batch stand in one user message right after the calls, as the API demands, and what the user
-    said next follows them in the same message.
-    """
-    turns: list[dict[str, Any]] = []
-    for message in messages:
-        blocks = _blocks(message, provider, sees=sees)
-        role = "assistant" if isinstance(message, AssistantMessage) else "user"
-        if turns and blocks and turns[-1]["role"] == role:
-            turns[-1]["content"] += blocks
-        elif blocks:
-            turns.append({"role": role, "content": blocks})
-    return turns
-
-
-def _blocks(message: Message, provider: str, *, sees: bool) -> list[dict[str, Any]]:
-    match message:
-        case SystemMessage():
-            return []
-        case UserMessage():
-            return _text_block(message.content)
-        case AssistantMessage():
-            uses = (block for call in message.tool_calls for block in (*_thoughts(call, provider), _tool_use(call)))
-            return [*_thoughts(message, provider), *_text_block(message.content), *uses]
-        case ToolMessage():
-            return [_tool_result(message, images_of(message) if sees else [])]
-
-
-def _thoughts(record: AssistantMessage | RequestedCall, provider: str) -> list[dict[str, Any]]:
-    return extra_of(record, provider, THINKING) or []
-
-
-def _text_block(text: str) -> list[dict[str, Any]]:
-    """Return the API refuses blocks without visible text."""
-    return [{"type": "text", "text": text}] if text.strip() else []
-
-
-def _tool_use(call: RequestedCall) -> dict[str, Any]:
-    call_id = legal_id(call.id, _LEGAL_ID)
-    return {"type": "tool_use", "id": call_id, "name": legal_name(call.name), "input": as_object(call.arguments)}
-
-
-def _tool_result(message: ToolMessage, images: Sequence[MediaPart]) -> dict[str, Any]:
-    call_id = legal_id(message.tool_call_id, _LEGAL_ID)
-    shown = [*_text_block(message.content), *map(_image_block, images)] if images else message.content
-    block: dict[str, Any] = {"type": "tool_result", "tool_use_id": call_id, "content": shown}
-    return block | {"is_error": True} if message.is_error else block
-
-
-def _image_block(part: MediaPart) -> dict[str, Any]:
-    return {"type": "image", "source": {"type": "base64", "media_type": essence_of(part.media_type), "data": part.data}}
-
-
-def _encoded_tool(tool: OfferedTool) -> dict[str, Any]:
-    return {"name": legal_name(tool.name), "description": tool.description, "input_schema": tool.input_schema}

@@ -18,6 +18,7 @@ from toolfleet.orchestrator.models.protocol import (
     ModelEvent,
     ReplyComplete,
     TextDelta,
+    ThoughtDelta,
 )
 from toolfleet.strict_json import PiecedText, encodable, encodable_value
 
@@ -65,11 +66,16 @@ class ReplyAssembly:
         self.model = model
         self._provider = provider
         self.usage = Usage()
+        self.service_tier = ""
+        self.system_fingerprint = ""
         self._names = names
         self._taken_ids = set(taken_ids)
         self._new_id = new_id
         self._text: list[str] = []
         self._pieces = PiecedText()
+        self._refusal: list[str] = []
+        self._thoughts: list[str] = []
+        self._thought_pieces = PiecedText()
         self._extras: Extras = {}
         self._calls: list[_OpenCall] = []
         self._handed_out = 0
@@ -82,7 +88,7 @@ class ReplyAssembly:
     @property
     def is_empty(self) -> bool:
         """Whether neither text nor a call has come."""
-        return not self._text and not self._calls
+        return not self._text and not self._refusal and not self._calls
 
     def text(self, piece: str) -> Sequence[ModelEvent]:
         """More text; a character that the piece ends in the midst of comes with the next one."""
@@ -93,6 +99,20 @@ class ReplyAssembly:
             return ()
         self._text.append(piece)
         return (TextDelta(piece),)
+
+    def think(self, piece: str) -> Sequence[ModelEvent]:
+        """More of what the model lets see of its thinking; what it thinks once it has spoken is not shown."""
+        is_first = not self._text and not self._calls
+        whole = self._thought_pieces.add(piece) if piece and is_first else ""
+        if not whole:
+            return ()
+        self._thoughts.append(whole)
+        return (ThoughtDelta(whole),)
+
+    def refuse(self, piece: str) -> None:
+        """More of what the model says in place of an answer. It is told whole, at the end."""
+        if piece:
+            self._refusal.append(piece)
 
     def keep(self, extras: Extras) -> None:
         """What the provider wants back with this message."""
@@ -151,8 +171,21 @@ class ReplyAssembly:
     def _complete(self, finish_reason: str) -> ReplyComplete:
         calls = tuple(call.requested(self._provider) for call in self._calls[: self._handed_out])
         extras: Extras = {self._provider: encodable_value(self._extras)} if self._extras else {}
-        message = AssistantMessage(content="".join(self._text), tool_calls=calls, extras=extras)
-        return ReplyComplete(message, self.usage, encodable(self.model), encodable(str(finish_reason)))
+        message = AssistantMessage(
+            content="".join(self._text),
+            refusal=encodable("".join(self._refusal)),
+            thoughts="".join(self._thoughts),
+            tool_calls=calls,
+            extras=extras,
+        )
+        return ReplyComplete(
+            message,
+            self.usage,
+            encodable(self.model),
+            encodable(str(finish_reason)),
+            encodable(self.service_tier),
+            encodable(self.system_fingerprint),
+        )
 
     def _hand_out(self) -> Iterable[ModelEvent]:
         """Return the calls that became complete. One waits for those before it, so that its position is final."""

@@ -13,10 +13,11 @@ from contextlib import aclosing
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
+from http import HTTPStatus
 from typing import Final
 
 from toolfleet.logs import FactLog
-from toolfleet.orchestrator.errors import ModelRefused, ModelReplyInvalid, ModelUnreachable
+from toolfleet.orchestrator.errors import ModelRefused, ModelReplyInvalid, ModelUnreachable, ProviderSaid
 from toolfleet.orchestrator.models.protocol import FinishReason, ModelEvent, ReplyComplete
 
 log = FactLog(__name__)
@@ -122,7 +123,9 @@ class Breaker:
         Raises ModelUnreachable if no reply may be asked for now.
         """
         if not self.circuit.may_ask(self._clock()):
-            raise ModelUnreachable(self._refusal())
+            left_s = max(0.0, self.circuit.open_until_s - self._clock())
+            said = ProviderSaid(HTTPStatus.SERVICE_UNAVAILABLE, self._last_failure, retry_after_s=left_s)
+            raise ModelUnreachable(self._refusal(), said)
         if self.circuit.state is CircuitState.CLOSED:
             return 0
         self._probes += 1

@@ -9,11 +9,12 @@ from toolfleet.strict_json import encodable, encodable_value
 def encodable_reply(message: AssistantMessage) -> AssistantMessage:
     """Return the reply with halves of characters joined or replaced; mostly the same object."""
     calls = tuple(_encodable_call(call) for call in message.tool_calls)
-    content = encodable(message.content)
+    said = {name: encodable(getattr(message, name)) for name in ("content", "refusal", "thoughts")}
     extras = encodable_value(message.extras) if message.extras else message.extras
-    if content is message.content and extras == message.extras and calls == message.tool_calls:
+    same_text = all(text is getattr(message, name) for name, text in said.items())
+    if same_text and extras == message.extras and calls == message.tool_calls:
         return message
-    return message.model_copy(update={"content": content, "tool_calls": calls, "extras": extras})
+    return message.model_copy(update={**said, "tool_calls": calls, "extras": extras})
 
 
 def _encodable_call(call: RequestedCall) -> RequestedCall:

@@ -20,6 +20,9 @@ from toolfleet.orchestrator.models.rehearsal import REHEARSAL_MODEL
 MODEL_VARIABLE: Final = "TOOLFLEET_MODEL"
 """The name that holds for every command which is given none."""
 
+SEES_VARIABLE: Final = "TOOLFLEET_MODEL_SEES"
+"""Whether the model takes images, where its name does not tell."""
+
 DEFAULT_OPENAI_MODEL = "gpt-5.2"
 DEFAULT_ANTHROPIC_MODEL = "claude-sonnet-4-5"
 
@@ -40,7 +43,8 @@ def model_from_environment(
 
     A name is a model's own (`gpt-5.2`, `claude-…`, any if OPENAI_BASE_URL is set), `provider:name`, or `rehearsal`.
     Without one OPENAI_API_KEY or OPENAI_BASE_URL choose Chat Completions, with OPENAI_MODEL; otherwise
-    ANTHROPIC_API_KEY chooses Anthropic, with ANTHROPIC_MODEL and ANTHROPIC_BASE_URL. An empty variable counts as unset.
+    ANTHROPIC_API_KEY chooses Anthropic, with ANTHROPIC_MODEL and ANTHROPIC_BASE_URL. TOOLFLEET_MODEL_SEES says whether
+    it takes images. An empty variable counts as unset.
 
     Raises InvalidSettings for a name that is nobody's, a key that is missing, and for a server other than the
     provider's own without its model's name.
@@ -54,6 +58,7 @@ def model_from_environment(
                 model or _model(variables, "OPENAI", DEFAULT_OPENAI_MODEL),
                 api_key=variables.get("OPENAI_API_KEY") or None,
                 base_url=variables.get("OPENAI_BASE_URL") or OPENAI_BASE_URL,
+                sees=_sees(variables),
                 http=http,
             )
         case "anthropic":
@@ -61,10 +66,24 @@ def model_from_environment(
                 model or _model(variables, "ANTHROPIC", DEFAULT_ANTHROPIC_MODEL),
                 api_key=variables["ANTHROPIC_API_KEY"],
                 base_url=variables.get("ANTHROPIC_BASE_URL") or ANTHROPIC_BASE_URL,
+                sees=_sees(variables) is not False,
                 http=http,
             )
         case _:
             return None
+
+
+def _sees(variables: Mapping[str, str]) -> bool | None:
+    """Return whether the model is said to take images; None if nothing is said. Raises InvalidSettings."""
+    match variables.get(SEES_VARIABLE, "").strip().lower():
+        case "":
+            return None
+        case "1" | "true" | "yes":
+            return True
+        case "0" | "false" | "no":
+            return False
+        case other:
+            raise InvalidSettings(f"{SEES_VARIABLE} is 1 or 0, not {other!r}")
 
 
 def _provider(variables: Mapping[str, str]) -> str:

@@ -13,6 +13,7 @@ from toolfleet.logs import FactLog
 from toolfleet.messages import Message
 from toolfleet.misspelt import exact
 from toolfleet.orchestrator.errors import ModelError, ModelRefused, ModelUnreachable
+from toolfleet.orchestrator.models.objections import objection_of
 from toolfleet.orchestrator.models.protocol import CallComplete, ChatModel, ModelEvent, OfferedTool, Restarted
 
 log = FactLog(__name__)
@@ -38,6 +39,11 @@ class FallbackModel:
     def name(self) -> str:
         """All names in the order of asking."""
         return " | ".join(model.name for model in self._models)
+
+    def objection(self, messages: Sequence[Message], options: Mapping[str, Any]) -> str | None:
+        """Return why none of them must be asked this; None if one of them may take it."""
+        objections = [objection_of(model, messages, options) for model in self._models]
+        return None if None in objections else "; ".join(dict.fromkeys(filter(None, objections)))
 
     async def stream(
         self,
@@ -78,4 +84,6 @@ class FallbackModel:
             return errors[0]
         reasons = "; ".join(f"{model.name}: {error}" for model, error in zip(self._models, errors, strict=True))
         refused = all(isinstance(error, ModelRefused) for error in errors)
-        return (ModelRefused if refused else ModelUnreachable)(f"no model answered: {reasons}")
+        # Of those that may yet answer, where not all have refused.
+        said = next(error.said for error in errors if refused or not isinstance(error, ModelRefused))
+        return (ModelRefused if refused else ModelUnreachable)(f"no model answered: {reasons}", said)

@@ -13,7 +13,7 @@ from typing import Any
 
 import orjson
 
-from toolfleet.orchestrator.errors import ModelError, ModelRefused, ModelReplyInvalid, TryAgain
+from toolfleet.orchestrator.errors import ModelError, ModelRefused, ModelReplyInvalid, ProviderSaid, TryAgain
 from toolfleet.strict_json import encodable_value
 
 MAX_QUOTED = 500
@@ -22,7 +22,7 @@ _PASSING_4XX = frozenset({408, 409, 425, 429})
 _PASSING_TYPES = frozenset(
     {"overloaded_error", "api_error", "rate_limit_error", "timeout_error", "server_error", "internal_server_error"}
 )
-_OUT_OF_QUOTA = frozenset({"insufficient_quota", "billing_hard_limit_reached"})
+OUT_OF_QUOTA = frozenset({"insufficient_quota", "billing_hard_limit_reached"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,30 +41,41 @@ class Complaint:
     message: str
     type: str = ""
     code: str = ""
+    param: str = ""
 
 
 def fault_of(answer: ServerReply, address: str, key_variable: str, model_variable: str) -> ModelError:
     """Return the error for an answer other than 200, with the server's own message and what to do about it."""
     complaint = complaint_in(answer.body)
     said = f"{address} answered {_status_text(answer.status)}: {complaint.message}"
-    if {complaint.type, complaint.code} & _OUT_OF_QUOTA:
-        return ModelRefused(f"{said} (the account has no quota left; asking again would not help)")
+    theirs = ProviderSaid(
+        status=answer.status,
+        message=complaint.message,
+        code=complaint.code or complaint.type,
+        param=complaint.param,
+        retry_after_s=retry_after_s(answer.retry_after, datetime.now(UTC)),
+    )
+    if {complaint.type, complaint.code} & OUT_OF_QUOTA:
+        return ModelRefused(f"{said} (the account has no quota left; asking again would not help)", theirs)
     if answer.status in _PASSING_4XX or answer.status >= HTTPStatus.INTERNAL_SERVER_ERROR:
-        return TryAgain(said, retry_after_s(answer.retry_after, datetime.now(UTC)))
+        return TryAgain(said, theirs)
     if answer.status < HTTPStatus.BAD_REQUEST:
-        return ModelReplyInvalid(f"{said} (expected 200; is base_url the address of the API itself?)")
-    return ModelRefused(f"{said}{_remedy(answer.status, key_variable, model_variable)}")
+        return ModelReplyInvalid(f"{said} (expected 200; is base_url the address of the API itself?)", theirs)
+    return ModelRefused(f"{said}{_remedy(answer.status, key_variable, model_variable)}", theirs)
 
 
 def fault_in_stream(error: Any, address: str) -> ModelError:
     """Return the error for a complaint that arrives as an event of a stream that had begun with status 200."""
     complaint = complaint_in(orjson.dumps({"error": encodable_value(error)}).decode())
     said = f"{address} broke off its reply: {complaint.message}"
-    if complaint.code.isdigit():
-        refused = HTTPStatus.BAD_REQUEST <= int(complaint.code) < HTTPStatus.INTERNAL_SERVER_ERROR
-        return ModelRefused(said) if refused and int(complaint.code) not in _PASSING_4XX else TryAgain(said)
-    refused = complaint.type.endswith("_error") and complaint.type not in _PASSING_TYPES
-    return ModelRefused(said) if refused else TryAgain(said)
+    status = int(complaint.code) if complaint.code.isascii() and complaint.code.isdigit() else None
+    code = complaint.code or complaint.type
+    theirs = ProviderSaid(status=status, message=complaint.message, code=code, param=complaint.param)
+    if status is not None:
+        refused = HTTPStatus.BAD_REQUEST <= status < HTTPStatus.INTERNAL_SERVER_ERROR and status not in _PASSING_4XX
+    else:
+        refused = complaint.type.endswith("_error") and complaint.type not in _PASSING_TYPES
+    return ModelRefused(said, theirs) if refused else TryAgain(said, theirs)
 
 
 def retry_after_s(header: str | None, now: datetime) -> float | None:
@@ -96,7 +107,8 @@ def complaint_in(body: str) -> Complaint:
     if not isinstance(error, dict):
         return Complaint(_quoted(str(error)))
     message = error.get("message") or error.get("detail") or body
-    return Complaint(_quoted(str(message)), _word(error.get("type")), _word(error.get("code")))
+    words = (_word(error.get(name)) for name in ("type", "code", "param"))
+    return Complaint(_quoted(str(message)), *words)
 
 
 def _as_text(body: str) -> str:
@@ -111,7 +123,7 @@ def _quoted(text: str) -> str:
 
 
 def _word(value: Any) -> str:
-    return "" if value is None else str(value)
+    return "" if value is None else _quoted(str(value))
 
 
 def _status_text(status: int) -> str:

@@ -19,7 +19,7 @@ from httpx_sse import EventSource, ServerSentEvent
 from toolfleet.logs import FactLog
 from toolfleet.media import essence_of
 from toolfleet.messages import AssistantMessage, Message
-from toolfleet.orchestrator.errors import ModelError, ModelReplyInvalid, TryAgain
+from toolfleet.orchestrator.errors import ModelError, ModelRefused, ModelReplyInvalid, TryAgain
 from toolfleet.orchestrator.models.assembly import ReplyAssembly
 from toolfleet.orchestrator.models.breaker import Breaker, through_breaker
 from toolfleet.orchestrator.models.http import CONNECTION_ERRORS, Endpoint, HttpOptions
@@ -71,6 +71,14 @@ class WireFormat(Protocol):
         """The body of one request. Of the messages' extras it holds what came from `provider`, and no other's."""
         ...
 
+    def options(self, model: str, asked: Mapping[str, Any], *, host: str, has_tools: bool) -> dict[str, Any]:
+        """What the model is asked with besides, in the words that it takes."""
+        ...
+
+    def objection(self, model: str, messages: Sequence[Message], asked: Mapping[str, Any]) -> str | None:
+        """Return why the model must not be asked this; None if nothing is known against it."""
+        ...
+
     def reader(self, assembly: ReplyAssembly, address: str) -> StreamReader:
         """Return a reader for one streamed reply; `address` names the server in errors."""
         ...
@@ -117,6 +125,10 @@ class HttpChatModel:
         """The model's name at its provider."""
         return self._name
 
+    def objection(self, messages: Sequence[Message], options: Mapping[str, Any]) -> str | None:
+        """Return why it must not be asked this; None if nothing is known against it."""
+        return self._format.objection(self._name, messages, {**self._extra_body, **options})
+
     async def stream(
         self,
         messages: Sequence[Message],
@@ -125,9 +137,12 @@ class HttpChatModel:
         extra_body: Mapping[str, Any] | None = None,
     ) -> AsyncGenerator[ModelEvent, None]:
         """Ask for one reply; see `ChatModel.stream`."""
+        asked = {**self._extra_body, **(extra_body or {})}
+        if (why := self.objection(messages, asked)) is not None:
+            raise ModelRefused(why)
         provider = self._endpoint.host
         body = self._format.request(self._name, messages, tools, stream=self._stream, provider=provider)
-        body |= self._extra_body | dict(extra_body or {})
+        body |= self._format.options(self._name, asked, host=provider, has_tools=bool(tools))
         names = NameMap(tool.name for tool in tools)
         taken_ids = frozenset(_call_ids(messages))
         ask = partial(self._ask_once, body, names, taken_ids)

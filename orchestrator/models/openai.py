@@ -6,8 +6,9 @@ Joins wire format, endpoint and key; the format itself is in `openai_wire`.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 from toolfleet.errors import InvalidSettings
 from toolfleet.misspelt import exact
@@ -17,6 +18,11 @@ from toolfleet.orchestrator.models.openai_wire import OpenAIWire
 
 OPENAI_BASE_URL = "https://api.openai.com/v1"
 
+OPENAIS_SEEING: Final = re.compile(
+    r"(.*/)?(gpt-4o|gpt-4\.1|gpt-4-turbo|chatgpt-4o|gpt-([5-9]|\d\d)|o[134](?!-mini)|o4-mini)"
+)
+"""How the names of OpenAI's own models begin that take images, also behind a proxy."""
+
 
 @exact()
 class OpenAIChat(HttpChatModel):
@@ -25,8 +31,9 @@ class OpenAIChat(HttpChatModel):
     Without `base_url`, address and key come from OPENAI_BASE_URL (default: OpenAI) and OPENAI_API_KEY. With
     `base_url`, the key is `api_key` alone: the variable's key is not shown to a server it was not meant for.
     `stream=False` uses the endpoint's answer in one piece. `usage_in_stream=False` is for servers that refuse
-    `stream_options`. `sees=True` shows the model the images that tools return. `extra_body` goes into every request
-    (temperature, reasoning_effort, …).
+    `stream_options`. `sees=True` shows the model images, those of tools and of users; None goes by the name of OpenAI's
+    own models, and takes any other for one that does not see. `extra_body` goes into every request (temperature,
+    reasoning_effort, …), its `max_tokens` or `max_completion_tokens` under the name that the model takes.
 
     Raises InvalidSettings if OpenAI itself is to be asked and there is no key.
     """
@@ -39,7 +46,7 @@ class OpenAIChat(HttpChatModel):
         base_url: str | None = None,
         stream: bool = True,
         usage_in_stream: bool = True,
-        sees: bool = False,
+        sees: bool | None = None,
         http: HttpOptions | None = None,
         extra_body: Mapping[str, Any] | None = None,
     ) -> None:
@@ -58,7 +65,9 @@ class OpenAIChat(HttpChatModel):
         options = http or HttpOptions()
         super().__init__(
             model,
-            OpenAIWire(usage_in_stream=usage_in_stream, sees=sees),
+            OpenAIWire(
+                usage_in_stream=usage_in_stream, sees=bool(OPENAIS_SEEING.match(model)) if sees is None else sees
+            ),
             Endpoint(base_url, credentials, options),
             stream=stream,
             http=options,

@@ -12,19 +12,31 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from toolfleet.images import Image
 from toolfleet.media import essence_of
-from toolfleet.messages import AssistantMessage, Message, RequestedCall, ToolMessage, Usage
+from toolfleet.messages import (
+    AssistantMessage,
+    Message,
+    RequestedCall,
+    SystemMessage,
+    TokenCounts,
+    ToolMessage,
+    Usage,
+    UserMessage,
+)
 from toolfleet.orchestrator.errors import ModelReplyInvalid, TryAgain
 from toolfleet.orchestrator.models.arguments import as_object_text
 from toolfleet.orchestrator.models.assembly import ReplyAssembly
 from toolfleet.orchestrator.models.faults import fault_in_stream
 from toolfleet.orchestrator.models.foreign import ForeignRecord, extra_of
 from toolfleet.orchestrator.models.names import legal_id, legal_name
+from toolfleet.orchestrator.models.objections import objection_to_images
+from toolfleet.orchestrator.models.openai_options import limit_name, objection_to_options, openai_options
 from toolfleet.orchestrator.models.protocol import FinishReason, ModelEvent, OfferedTool
-from toolfleet.orchestrator.models.sight import images_of
+from toolfleet.orchestrator.models.sight import gone, images_of
 
 DONE = "[DONE]"
 EXTRA_CONTENT = "extra_content"
@@ -82,10 +94,10 @@ class Delta(ForeignRecord):
 
     @property
     def text(self) -> str:
-        """The text in whichever form it came; a refusal is what the model said."""
+        """The text in whichever form it came."""
         if isinstance(self.content, list):
             return "".join(part.text or "" for part in self.content)
-        return self.content or self.refusal or ""
+        return self.content or ""
 
 
 class Choice(ForeignRecord):
@@ -101,6 +113,18 @@ class ChatTokenCount(ForeignRecord):
 
     prompt_tokens: int | None = None
     completion_tokens: int | None = None
+    prompt_tokens_details: dict[str, Any] | None = None
+    completion_tokens_details: dict[str, Any] | None = None
+
+    @property
+    def counted(self) -> Usage:
+        """The same in our words."""
+        return Usage(
+            input_tokens=self.prompt_tokens or 0,
+            output_tokens=self.completion_tokens or 0,
+            input_details=_counts(self.prompt_tokens_details),
+            output_details=_counts(self.completion_tokens_details),
+        )
 
 
 class ChatCompletion(ForeignRecord):
@@ -109,7 +133,13 @@ class ChatCompletion(ForeignRecord):
     choices: list[Choice] | None = None
     usage: ChatTokenCount | None = None
     model: str | None = None
+    service_tier: str | None = None
+    system_fingerprint: str | None = None
     error: Any = None
+
+
+def _counts(details: dict[str, Any] | None) -> TokenCounts:
+    return {name: number for name, number in (details or {}).items() if type(number) is int and number >= 0}
 
 
 class OpenAIStreamReader:
@@ -148,7 +178,8 @@ class OpenAIStreamReader:
         self._finish_reason = choice.finish_reason or self._finish_reason
         content = choice.delta or choice.message or Delta()
         self._reasoning.append(content.reasoning_content or "")
-        events = list(self._assembly.text(content.text))
+        self._assembly.refuse(content.refusal or "")
+        events = [*self._assembly.think(content.reasoning_content or ""), *self._assembly.text(content.text)]
         for piece in content.tool_calls or ():
             position = self._position(piece)
             if piece.extra_content:
@@ -164,12 +195,12 @@ class OpenAIStreamReader:
         return self._assembly.end(_FINISH_REASONS.get(reason, reason))
 
     def _note_facts(self, completion: ChatCompletion) -> None:
-        self._assembly.model = completion.model or self._assembly.model
+        told = self._assembly
+        told.model = completion.model or told.model
+        told.service_tier = completion.service_tier or told.service_tier
+        told.system_fingerprint = completion.system_fingerprint or told.system_fingerprint
         if completion.usage is not None:
-            self._assembly.usage = Usage(
-                input_tokens=completion.usage.prompt_tokens or 0,
-                output_tokens=completion.usage.completion_tokens or 0,
-            )
+            told.usage = completion.usage.counted
 
     def _keep_reasoning(self) -> None:
         reasoning = "".join(self._reasoning)
@@ -231,6 +262,14 @@ class OpenAIWire:
             body["stream_options"] = {"include_usage": True}
         return body
 
+    def options(self, model: str, asked: Mapping[str, Any], *, host: str, has_tools: bool) -> dict[str, Any]:
+        """Return what the model is asked with besides, in the words that it takes."""
+        return openai_options(asked, limit=limit_name(host, model), has_tools=has_tools)
+
+    def objection(self, model: str, messages: Sequence[Message], asked: Mapping[str, Any]) -> str | None:
+        """Return why the model must not be asked this; None if nothing is known against it."""
+        return objection_to_images(model, messages, sees=self._sees) or objection_to_options(asked)
+
     def _encoded(self, messages: Sequence[Message], provider: str) -> Iterator[dict[str, Any]]:
         """The messages; the images of a batch follow its last result, because a result itself may hold text only."""
         images: list[dict[str, Any]] = []
@@ -269,14 +308,29 @@ def encoded(message: Message, provider: str) -> dict[str, Any]:
         case ToolMessage():
             call_id = legal_id(message.tool_call_id, _LEGAL_ID)
             return {"role": "tool", "tool_call_id": call_id, "content": message.content}
-        case _:
-            return {"role": message.role, "content": message.content}
+        case UserMessage() if message.images:
+            return _named(message, {"role": "user", "content": [_encoded_part(part) for part in message.parts]})
+        case SystemMessage() | UserMessage():
+            return _named(message, {"role": message.role, "content": message.content})
 
 
 def encoded_tool(tool: OfferedTool) -> dict[str, Any]:
     """Return one tool on offer."""
     function = {"name": legal_name(tool.name), "description": tool.description, "parameters": tool.input_schema}
-    return {"type": "function", "function": function}
+    strict = {} if tool.strict is None else {"strict": tool.strict}
+    return {"type": "function", "function": function | strict}
+
+
+def _named(message: SystemMessage | UserMessage | AssistantMessage, said: dict[str, Any]) -> dict[str, Any]:
+    return {**said, "name": message.name} if message.name else said
+
+
+def _encoded_part(part: str | Image) -> dict[str, Any]:
+    """Return text or an image; of an image that is kept no longer, what it was."""
+    if isinstance(part, str) or not (part.url or part.data):
+        return {"type": "text", "text": part if isinstance(part, str) else gone(part)}
+    shown = {"url": part.url or f"data:{part.media_type};base64,{part.data}"}
+    return {"type": "image_url", "image_url": {**shown, "detail": part.detail} if part.detail else shown}
 
 
 def _encoded_images(message: ToolMessage) -> list[dict[str, Any]]:
@@ -290,11 +344,17 @@ def _encoded_images(message: ToolMessage) -> list[dict[str, Any]]:
 
 def _encoded_assistant(message: AssistantMessage, provider: str) -> dict[str, Any]:
     if not message.tool_calls:
-        return {"role": "assistant", "content": message.content}
+        content = message.content or (None if message.refusal else "")
+        return _named(message, {"role": "assistant", "content": content} | _refused(message))
     calls = [_encoded_call(call, provider) for call in message.tool_calls]
-    asked = {"role": "assistant", "content": message.content or None, "tool_calls": calls}
+    content = message.content or None
+    asked = _named(message, {"role": "assistant", "content": content, "tool_calls": calls} | _refused(message))
     reasoning = extra_of(message, provider, REASONING)
     return asked if reasoning is None else asked | {REASONING: reasoning}
+
+
+def _refused(message: AssistantMessage) -> dict[str, Any]:
+    return {"refusal": message.refusal} if message.refusal else {}
 
 
 def _encoded_call(call: RequestedCall, provider: str) -> dict[str, Any]:

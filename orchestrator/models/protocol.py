@@ -33,6 +33,11 @@ class OfferedTool(Protocol):
         """The JSON Schema of the arguments."""
         ...
 
+    @property
+    def strict(self) -> bool | None:
+        """Whether the provider is to hold the model to the schema; None leaves it to the provider."""
+        ...
+
 
 class FinishReason(StrEnum):
     """Why a reply ended, in one vocabulary for all providers. A reason not known here is passed on as it came."""
@@ -45,6 +50,8 @@ class FinishReason(StrEnum):
     """The provider's output limit cut the reply: the arguments of its last call may be incomplete."""
     CONTENT_FILTER = "content_filter"
     """The provider withheld the reply, or the rest of it."""
+    REFUSAL = "refusal"
+    """The model would not answer, or not go on."""
     INTERRUPTED = "interrupted"
     """The connection broke after a call had been handed out; the reply keeps the calls that were complete."""
 
@@ -52,6 +59,13 @@ class FinishReason(StrEnum):
 @dataclass(frozen=True, slots=True)
 class TextDelta:
     """More text of the reply."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class ThoughtDelta:
+    """More of what the model lets see of its thinking, before the first text or call of the reply."""
 
     text: str
 
@@ -96,9 +110,13 @@ class ReplyComplete:
     usage: Usage
     model: str
     finish_reason: str
+    service_tier: str = ""
+    """With which priority the provider has served it, in OpenAI's words; "" where it does not say."""
+    system_fingerprint: str = ""
+    """Which set-up of the provider has served it; "" where it does not say."""
 
 
-ModelEvent = TextDelta | CallDelta | CallComplete | Restarted | ReplyComplete
+ModelEvent = TextDelta | ThoughtDelta | CallDelta | CallComplete | Restarted | ReplyComplete
 
 
 @runtime_checkable

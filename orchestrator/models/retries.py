@@ -47,9 +47,9 @@ async def with_retries(
                     shown = True
                     yield event
         except TryAgain as fault:
-            wait_s = wait_before_next_s(attempt, fault.retry_after_s, options, random.random())
+            wait_s = wait_before_next_s(attempt, fault.said.retry_after_s, options, random.random())
             if wait_s is None or clock() + wait_s > give_up_at:
-                raise ModelUnreachable(_with_attempts(fault, attempt)) from fault
+                raise ModelUnreachable(_with_attempts(fault, attempt), fault.said) from fault
             log.warning("model.asked_again", attempt=attempt, wait_s=round(wait_s, 3), error=str(fault))
         else:
             return

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from typing import Annotated, Final, Literal
 
-from pydantic import Field, TypeAdapter
+from pydantic import Field, JsonValue, TypeAdapter
 
 from toolfleet.calls import Failed, Record, ResultRecord, Spent, Submitted, ToolResult, attempt_of
 from toolfleet.messages import AssistantMessage, Message, ToolMessage, Usage
+from toolfleet.orchestrator.run.fault import Fault
 from toolfleet.orchestrator.run.incomplete import Incomplete
 from toolfleet.orchestrator.run.terms import RunTerms
 
@@ -108,6 +109,8 @@ class RunStarted(Record):
     started_unix_s: float = 0.0
     orchestrator_id: str = Field(default="", exclude_if=lambda orchestrator_id: not orchestrator_id)
     """Who works on it first; empty: whoever adopts it."""
+    asked_as: dict[str, JsonValue] = Field(default_factory=dict, repr=False, exclude_if=lambda asked: not asked)
+    """What the door was asked with that began it, in that door's words, for it to show again. Nobody else reads it."""
 
 
 class ModelReplied(Record):
@@ -118,12 +121,16 @@ class ModelReplied(Record):
     usage: Usage = Usage()
     incomplete: Incomplete | None = None
     """What the reply lacks; of one that was ended in the midst, the last call may be half a call."""
+    service_tier: str = Field(default="", exclude_if=lambda tier: not tier)
+    system_fingerprint: str = Field(default="", exclude_if=lambda fingerprint: not fingerprint)
     masked: tuple[str, ...] = ()
     """The calls whose arguments hold secrets, which are not stored here."""
     offered: tuple[str, ...] | None = None
     """The tools that were offered, where that is another choice in each turn."""
     problem: str | None = None
     """Why the answer is not what was asked for; the model may try once more."""
+    restarts: int = Field(default=0, exclude_if=lambda restarts: not restarts)
+    """How often it was begun anew after some of it had been shown: what was shown before is void."""
     over_limit: str | None = None
     """The limit that the run has reached with this reply: what was not sent of it by then is not sent any more."""
 
@@ -217,6 +224,8 @@ class RunStopped(Record):
     type: Literal["run_stopped"] = "run_stopped"
     state: Literal["failed", "cancelled"]
     reason: str
+    fault: Fault | None = Field(default=None, exclude_if=lambda fault: fault is None)
+    """What kept its model from answering, where that is why."""
     results: dict[str, ToolResult] = Field(default_factory=dict)
     """What its open calls had come to by then, slow ones too, by call id. Of the others nothing was known."""
     messages: tuple[Message, ...] = ()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from enum import StrEnum
+from typing import Final
 
 from toolfleet.messages import AssistantMessage
 
@@ -14,6 +15,8 @@ class Incomplete(StrEnum):
     """The model's output limit cut it off."""
     CONTENT_FILTER = "content_filter"
     """Its provider withheld it, or the rest of it."""
+    REFUSAL = "refusal"
+    """The model would not answer, or not go on."""
     INTERRUPTED = "interrupted"
     """The connection to the model broke before its end."""
     EMPTY = "empty"
@@ -28,15 +31,21 @@ class Incomplete(StrEnum):
 _TOLD = {
     Incomplete.LENGTH: "This answer was cut off by the output limit of its model.",
     Incomplete.CONTENT_FILTER: "This answer, or the rest of it, was withheld by its model's provider.",
+    Incomplete.REFUSAL: "The model of this answer refused to give it.",
     Incomplete.INTERRUPTED: "This answer was broken off when the connection to its model was lost.",
     Incomplete.EMPTY: "The model of this answer said nothing.",
 }
+
+NO_SECOND_TRY: Final = frozenset({Incomplete.LENGTH, Incomplete.CONTENT_FILTER, Incomplete.REFUSAL})
+"""What is the model's or its provider's last word: asked again for the same, they would say the same."""
 
 _REASONS = frozenset(each.value for each in Incomplete)
 
 
 def lacking(message: AssistantMessage, finish_reason: str) -> Incomplete | None:
     """What a reply lacks that ended for this reason; None for a whole one. An unknown reason says nothing."""
+    if message.refusal:
+        return Incomplete.REFUSAL
     if finish_reason in _REASONS:
         return Incomplete(finish_reason)
     said_nothing = not message.tool_calls and not message.content.strip()

@@ -27,7 +27,7 @@ def _answer_of(run: Run) -> str:
     said = run.answer or ""
     if run.incomplete is None:
         return said
-    return f"{said}\n[{run.incomplete.told}]" if said.strip() else f"[{run.incomplete.told}]"
+    return f"{said}\n[{run.shortcoming}]" if said.strip() else f"[{run.shortcoming}]"
 
 
 def _what_stands(run: Run) -> str:

@@ -18,6 +18,7 @@ _ENDED = {
         "Ask again with shorter arguments, or with fewer calls at a time.",
     ),
     Incomplete.CONTENT_FILTER: ("was withheld in the midst", "Ask again in other words, or do without it."),
+    Incomplete.REFUSAL: ("was broken off by a refusal", "Ask again in other words, or do without it."),
     Incomplete.INTERRUPTED: ("was broken off", "Ask again."),
 }
 

@@ -18,10 +18,28 @@ class RunBegan(Record):
     run_id: str
 
 
+class ReplyBegan(Record):
+    """The model begins a reply or, with a higher `attempt`, begins it anew: what was heard of it before is void."""
+
+    type: Literal["reply_began"] = "reply_began"
+    run_id: str
+    turn: int
+    """Which of the run's replies it is, from 1."""
+    attempt: int = 0
+
+
 class TextArrived(Record):
     """A piece of the model's text."""
 
     type: Literal["text_arrived"] = "text_arrived"
+    run_id: str
+    text: str
+
+
+class ThoughtArrived(Record):
+    """A piece of what the model lets see of its thinking before it speaks."""
+
+    type: Literal["thought_arrived"] = "thought_arrived"
     run_id: str
     text: str
 
@@ -119,7 +137,9 @@ class RunEnded(Record):
 
 RunUpdate = (
     RunBegan
+    | ReplyBegan
     | TextArrived
+    | ThoughtArrived
     | CallArgumentsArrived
     | CallsRequested
     | CallStarted

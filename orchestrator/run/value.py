@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Final, TypeVar
 
-from pydantic import Field, TypeAdapter
+from pydantic import Field, JsonValue, TypeAdapter
 
 from toolfleet.calls import Record, Returned, Submitted, ToolResult
-from toolfleet.messages import AssistantMessage, Message, RequestedCall, Usage, UserMessage
+from toolfleet.messages import AssistantMessage, Message, RequestedCall, ToolMessage, Usage, UserMessage
 from toolfleet.orchestrator.errors import IllegalTransition
 from toolfleet.orchestrator.run.events import (
     ApprovalGiven,
@@ -30,6 +30,7 @@ from toolfleet.orchestrator.run.events import (
     RunStopped,
     SlowResultDelivered,
 )
+from toolfleet.orchestrator.run.fault import Fault
 from toolfleet.orchestrator.run.incomplete import Incomplete
 from toolfleet.orchestrator.run.limits import note_for, repetitions
 from toolfleet.orchestrator.run.refusals import denied, left_open, never_called
@@ -62,6 +63,10 @@ class Run(Record):
     depth: int = 0
     agent: str = ""
     started_unix_s: float = 0.0
+    asked_as: dict[str, JsonValue] = Field(default_factory=dict, repr=False, exclude_if=lambda asked: not asked)
+    """What the door was asked with that began it, in that door's words."""
+    began_with: int = 0
+    """How many of its messages it was begun with."""
     turn: int = 0
     offered: tuple[str, ...] | None = None
     """What the model was offered last, where that changes."""
@@ -79,13 +84,21 @@ class Run(Record):
     answer: str | None = None
     incomplete: Incomplete | None = None
     """What the answer lacks; None for a whole one, and for a run that has no answer of its model's."""
+    refusal: str | None = None
+    """What the model said in place of an answer, where `incomplete` is `refusal` and it gave words."""
     reason: str | None = None
+    fault: Fault | None = None
+    """What kept its model from answering, where that is why it has failed."""
+    service_tier: str = Field(default="", exclude_if=lambda tier: not tier)
+    """With which priority the model's provider has served the last reply; "" where it does not say."""
+    system_fingerprint: str = Field(default="", exclude_if=lambda fingerprint: not fingerprint)
+    """Which set-up of the provider has served the last reply; "" where it does not say."""
 
     @classmethod
     def start(cls, event: RunStarted) -> Run:
         """A run that has just begun."""
         beginning = {name: getattr(event, name) for name in RunStarted.model_fields if name in cls.model_fields}
-        return cls(**beginning, values=event.terms.state)
+        return cls(**beginning, values=event.terms.state, began_with=len(event.messages))
 
     def on(self, event: RunEvent) -> Run:  # noqa: C901, PLR0911  # one line for each kind of event
         """The run after an event. Raises IllegalTransition when it cannot have happened now."""
@@ -117,7 +130,24 @@ class Run(Record):
         """The answer of a run with this `output_type`. Raises ValueError when there is none, or none of this type."""
         if self.answer is None:
             raise ValueError(f"run {self.run_id} has no answer: it is {self.state} ({self.reason})")
-        return TypeAdapter(type_).validate_python(parsed(self.answer))
+        try:
+            return TypeAdapter(type_).validate_python(parsed(self.answer))
+        except ValueError as error:
+            if self.shortcoming is None:
+                raise
+            raise ValueError(f"run {self.run_id} has no whole answer. {self.shortcoming}") from error
+
+    @property
+    def shortcoming(self) -> str | None:
+        """What its answer lacks, as a sentence for people, with the model's own words; None for a whole one."""
+        if self.incomplete is None:
+            return None
+        return f"{self.incomplete.told} It said: {self.refusal}" if self.refusal else self.incomplete.told
+
+    @property
+    def is_answered_by_tools(self) -> bool:
+        """Whether its answer is what tools returned that are declared `return_direct`, and not its model's."""
+        return self.state is State.DONE and isinstance(self.messages[-1], ToolMessage) and not self.handed_over
 
     @property
     def calls_owed(self) -> tuple[CallRecord, ...]:
@@ -142,6 +172,13 @@ class Run(Record):
         return tuple(call for call in self._last_calls if self.is_callers(call))
 
     @property
+    def replies(self) -> tuple[AssistantMessage, ...]:
+        """What its model has said in each of its turns, without the requests that it has not made itself."""
+        asked = {call.requested_id for call in self.calls}
+        own = (message for message in self.messages[self.began_with :] if isinstance(message, AssistantMessage))
+        return tuple(reply for reply in own if not reply.tool_calls or reply.tool_calls[0].id in asked)
+
+    @property
     def recent_calls(self) -> tuple[CallRecord, ...]:
         """The calls that were asked for since the user last spoke."""
         return tuple(call for call in self.calls if call.turn > self.turns_before)
@@ -158,6 +195,14 @@ class Run(Record):
         A call is on its way a moment before that is noted, and who was to note it may be lost.
         """
         return tuple(call for call in (*self.calls, *self.streamed) if call.is_under_way or self._may_be_sent(call))
+
+    @property
+    def has_sent_calls(self) -> bool:
+        """Whether any call of it may have had an effect: noted as sent, answered, or open when the run ended."""
+        return any(
+            call.deadline_unix_s is not None or call.is_left_open or isinstance(call.result, Returned)
+            for call in (*self.calls, *self.calls_that_may_have_begun)
+        )
 
     def _may_be_sent(self, call: CallRecord) -> bool:
         """Whether a call without result that is not noted as sent may have been sent all the same."""
@@ -235,6 +280,9 @@ class Run(Record):
             usage=self.usage + event.usage,
             answer=event.message.content if change is Change.MODEL_ANSWERED else None,
             incomplete=event.incomplete if change is Change.MODEL_ANSWERED else None,
+            refusal=(event.message.refusal or None) if change is Change.MODEL_ANSWERED else None,
+            service_tier=event.service_tier,
+            system_fingerprint=event.system_fingerprint,
         )
 
     def _asked(self, message: AssistantMessage, masked: Collection[str]) -> tuple[CallRecord, ...]:
@@ -370,7 +418,9 @@ class Run(Record):
             repairs=0,
             answer=None,
             incomplete=None,
+            refusal=None,
             reason=None,
+            fault=None,
         )
 
     def _handed_over(self) -> Run:
@@ -432,6 +482,7 @@ class Run(Record):
         return run._to(
             Change(event.state),
             reason=event.reason,
+            fault=event.fault,
             streamed=(),
             messages=(*run.messages, *(run.messages_with(results) if results else ()), *event.messages),
             calls=calls,

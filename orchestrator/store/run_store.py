@@ -24,7 +24,7 @@ from toolfleet.errors import Refused, StoreUnreachable
 from toolfleet.forged import ALREADY, TrueResult, replace_forged
 from toolfleet.keys import ASIDE_TTL_S, DELETED_TTL_S
 from toolfleet.logs import FactLog
-from toolfleet.messages import Message, UserMessage
+from toolfleet.messages import Message, UserMessage, described
 from toolfleet.orchestrator.errors import AmbiguousId, IllegalTransition, NewerVersion, RunNotBelieved, RunNotFound
 from toolfleet.orchestrator.run.events import RunEvent, RunResumed, RunStarted
 from toolfleet.orchestrator.run.outcome import result_for_parent
@@ -607,7 +607,7 @@ def not_believed(run_id: str) -> str:
 
 
 def _title(messages: Sequence[Message]) -> str:
-    asked = next((message.content for message in messages if isinstance(message, UserMessage)), "")
+    asked = next((described(message) for message in messages if isinstance(message, UserMessage)), "")
     whole = " ".join(asked.split())
     return whole if len(whole) <= TITLE_CHARS else f"{whole[: TITLE_CHARS - 1]}…"
 

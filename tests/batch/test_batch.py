@@ -62,11 +62,12 @@ async def test_lines_that_cannot_be_run_are_in_the_output_with_number_and_reason
 
 async def test_openai_lines_come_out_as_openai_writes_them(desk: Desk) -> None:
     lines = [
-        openai("offered", tools=[TOOL], temperature=0.2, logprobs=True, user="me"),
+        openai("offered", tools=[TOOL], temperature=0.2, logprobs=False, user="me"),
         openai("parts", [{"type": "text", "text": ROOT}], tools=[TOOL]),
         openai("toolless", "Good morning."),
         openai("other model", model="gpt-4o"),
         openai("unknown tool", tools=[{"type": "function", "function": {"name": "fly"}}]),
+        openai("probable", logprobs=True),
         openai("picture", [{"type": "image_url", "image_url": {"url": "data:"}}]),
         {**openai("other url"), "url": "/v1/embeddings"},
         {"custom_id": "no body"},
@@ -94,15 +95,15 @@ async def test_openai_lines_come_out_as_openai_writes_them(desk: Desk) -> None:
     assert all(written[name]["response"] is None for name in errors)
     assert "asks for the model 'gpt-4o'" in errors["other model"]["message"]
     assert (errors["unknown tool"]["code"], errors["picture"]["code"]) == ("run_not_begun", "invalid_line")
-    assert "only text is understood" in errors["picture"]["message"]
+    assert "messages[1].content[0].image_url: the data: URL of an image is data:" in errors["picture"]["message"]
+    assert "line 6: logprobs is not served here" in errors["probable"]["message"]
 
     summary = json.loads(ended.out)
-    assert (summary["runs"], summary["ok"], summary["failed"], summary["refused"]) == (4, 3, 5, 4)
+    assert (summary["runs"], summary["ok"], summary["failed"], summary["refused"]) == (4, 3, 6, 5)
     assert (summary["calls"], summary["failed_calls"]) == (2, 0)
     tokens = summary["usage"]
     assert math.isclose(summary["cost"], (2 * tokens["input_tokens"] + 10 * tokens["output_tokens"]) / 1e6)
     assert 0 < summary["p50_s"] <= summary["p99_s"] <= summary["wall_s"]
-    assert summary["ignored"] == {"logprobs": 1, "user": 1}
 
 
 async def test_runs_that_failed_go_on_where_that_is_wanted_and_the_others_are_left(desk: Desk) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.deploy.compose import Service, VariableMissing, read_compose
-from toolfleet.orchestrator.models.environment import MODEL_VARIABLE
+from toolfleet.orchestrator.models.environment import MODEL_VARIABLE, SEES_VARIABLE
 
 PROVIDERS = ("OPENAI", "ANTHROPIC")
 PYTHON_SERVICES = {"orchestrator", "io", "cpu", "long", "flower"}
@@ -43,7 +43,11 @@ def test_every_service_runs_without_privileges_and_comes_back(services: dict[str
 
 
 def test_what_chooses_the_model_reaches_the_orchestrator_and_nobody_else(variables: dict[str, str]) -> None:
-    chooses = {MODEL_VARIABLE, *(f"{each}_{what}" for each in PROVIDERS for what in ("API_KEY", "BASE_URL", "MODEL"))}
+    chooses = {
+        MODEL_VARIABLE,
+        SEES_VARIABLE,
+        *(f"{each}_{what}" for each in PROVIDERS for what in ("API_KEY", "BASE_URL", "MODEL")),
+    }
     services = read_compose(variables | {name: f"the {name}" for name in chooses})["services"]
 
     assert {name: services["orchestrator"]["environment"].get(name) for name in chooses} == {

@@ -47,6 +47,13 @@ OF_MODELS: Final = {
             "`anthropic:NAME` or `rehearsal`. Without it the key that is set decides."
         ),
     ),
+    "TOOLFLEET_MODEL_SEES": (
+        "by its name",
+        (
+            "Whether the model takes images, `1` or `0`: those of tools, and those that come with a question. Unset, "
+            "OpenAI's own models that see and all of Anthropic's do, and no other."
+        ),
+    ),
     "OPENAI_API_KEY": ("none", "Chooses Chat Completions, and is sent as the bearer token."),
     "OPENAI_BASE_URL": (
         f"`{OPENAI_BASE_URL}`",

@@ -150,6 +150,11 @@ def openai_chunk(delta: dict[str, Any], reason: str | None = None) -> str:
     return ASCII_JSON.encode({"choices": [{"index": 0, "delta": delta, "finish_reason": reason}]})
 
 
+def ended(reason: str, **delta: Any) -> list[str]:
+    """A reply of one piece that ends for this reason."""
+    return [openai_chunk(delta), openai_chunk({}, reason), "[DONE]"]
+
+
 def anthropic_text(text: str) -> list[str]:
     begun = {"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": ""}}
     piece = {"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": text}}

@@ -16,6 +16,7 @@ class Tool:
     name: str
     description: str = "does what its name says"
     input_schema: dict[str, Any] = field(default_factory=lambda: {"type": "object", "properties": {}})
+    strict: bool | None = None
 
 
 @pytest.fixture

@@ -45,6 +45,7 @@ TTL = {
     "stored": 30 * 24 * 3600,
     "sizes": 30 * 24 * 3600,
     "idempotent": 24 * 3600,
+    "asked": 24 * 3600,
     "batch_output": 30 * 24 * 3600,
     "aside": 30 * 24 * 3600,
     "deleted": 3600,

@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from toolfleet.orchestrator.batch import Summary, Tally
-from toolfleet.orchestrator.doors.cli.wording import one_line, plural, span
+from toolfleet.orchestrator.doors.cli.wording import plural, span
 
 SAY_EVERY_S: Final = 10.0
 """Where no person looks, a line so often."""
@@ -104,6 +104,3 @@ def _rows(summary: Summary) -> Iterator[tuple[str, str]]:
     yield "time", f"{span(summary.wall_s)}, {summary.runs_per_s:g} runs/s"
     if summary.p50_s is not None:
         yield "per run", f"median {span(summary.p50_s)}, p99 {span(summary.p99_s or 0.0)}"
-    if summary.ignored:
-        named = (f"{one_line(name)} ({plural(lines, 'line')})" for name, lines in summary.ignored.items())
-        yield "ignored", ", ".join(named)

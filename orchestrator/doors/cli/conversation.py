@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from rich.console import Console
@@ -13,6 +13,7 @@ from rich.text import Text
 from toolfleet.calls import Failed
 from toolfleet.errors import NoToolsFound, ToolfleetError
 from toolfleet.local.fleet import REDIS_VARIABLE
+from toolfleet.messages import Message
 from toolfleet.orchestrator.api import Orchestrator
 from toolfleet.orchestrator.assistants.assistant import RunFailed
 from toolfleet.orchestrator.doors.cli.approving import deciding
@@ -35,7 +36,7 @@ CANCELLED_WITHIN_S: Final = 3.0
 
 
 def converse(
-    question: str,
+    question: str | Sequence[Message],
     settings: Settings,
     console: Console,
     options: RunOptions,
@@ -66,7 +67,9 @@ def _where(settings: Settings) -> dict[str, str]:
     return {REDIS_VARIABLE: settings.redis_url, SECRET_VARIABLE: settings.secret.get_secret_value()}
 
 
-def detach(question: str, settings: Settings, options: RunOptions, *, model: str | None = None) -> str:
+def detach(
+    question: str | Sequence[Message], settings: Settings, options: RunOptions, *, model: str | None = None
+) -> str:
     """Begin a run that an orchestrator with this model, or the environment's, works on, and return its id at once.
 
     Raises NoToolsFound when no live worker offers a tool, UnknownTool.
@@ -75,7 +78,7 @@ def detach(question: str, settings: Settings, options: RunOptions, *, model: str
 
 
 async def _ask(
-    question: str,
+    question: str | Sequence[Message],
     settings: Settings,
     console: Console,
     options: RunOptions,
@@ -127,7 +130,9 @@ async def _say_how_it_ended(orchestrator: Orchestrator, run_id: str) -> None:
         warn(f"run {run_id} {run.state}")
 
 
-async def _submit(question: str, settings: Settings, options: RunOptions, *, named: str | None) -> str:
+async def _submit(
+    question: str | Sequence[Message], settings: Settings, options: RunOptions, *, named: str | None
+) -> str:
     model = await model_name(named)
     async with open_acting_session(settings) as (session, orchestrator):
         await must_offer_tools(orchestrator)
@@ -139,9 +144,9 @@ async def _submit(question: str, settings: Settings, options: RunOptions, *, nam
 def _print_answer(run: Run, console: Console) -> None:
     console.print()
     # Not wrapped where no person reads: a line break in the middle of a fact is hard to search for.
-    console.print(Text(harmless(run.answer or "")), soft_wrap=not console.is_terminal)
+    console.print(Text(harmless(run.answer or run.refusal or "")), soft_wrap=not console.is_terminal)
     if run.incomplete is not None:
-        warn(run.incomplete.told)
+        warn(run.incomplete.told)  # the words of a refusal are printed above
     failed = sum(isinstance(call.late_result or call.result, Failed) for call in run.calls)
     tokens = f"{plural(run.usage.input_tokens, 'token')} in, {run.usage.output_tokens} out"
     counted = f"{plural(run.turn, 'turn')}, {plural(len(run.calls), 'call')} ({failed} failed), {tokens}"

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable
 
 from toolfleet.calls import ToolResult
-from toolfleet.messages import UserMessage
+from toolfleet.messages import UserMessage, described
 from toolfleet.orchestrator.doors.cli.wording import one_line, shortened
 from toolfleet.orchestrator.run.events import (
     ApprovalGiven,
@@ -39,12 +39,12 @@ def narrated(event: RunStarted | RunEvent) -> str:
 def _told(event: RunStarted | RunEvent) -> str:  # noqa: PLR0911, C901  # one line for each kind of event
     match event:
         case RunStarted():
-            asked = [message.content for message in event.messages if isinstance(message, UserMessage)]
+            asked = [described(message) for message in event.messages if isinstance(message, UserMessage)]
             return f"{event.model}; {_line(asked[-1] if asked else '')}"
         case ModelReplied():
             called = Counter(call.name for call in event.message.tool_calls)
             calls = ", ".join(f"{count} {name}" if count > 1 else name for name, count in called.items())
-            return "; ".join(filter(None, [f"calls {calls}" if calls else "", _line(event.message.content)]))
+            return "; ".join(filter(None, [f"calls {calls}" if calls else "", _line(described(event.message))]))
         case CallsStreamed():
             return f"while it is written: calls {', '.join(call.name for call in event.message.tool_calls)}"
         case CallsSent():
@@ -64,7 +64,7 @@ def _told(event: RunStarted | RunEvent) -> str:  # noqa: PLR0911, C901  # one li
         case RunAdopted():
             return event.orchestrator_id
         case RunResumed():
-            return _line(" ".join(message.content for message in event.messages))
+            return _line(" ".join(described(message) for message in event.messages))
         case CallsHandedOver():
             return "its caller answers the rest"
         case RunStopped():

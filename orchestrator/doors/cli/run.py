@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from contextlib import ExitStack
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -12,6 +13,7 @@ from rich.console import Console
 from toolfleet.local.fleet import LocalFleet, redis_or_embedded
 from toolfleet.orchestrator.doors.cli.choosing_model import ModelOption, name_of_model
 from toolfleet.orchestrator.doors.cli.conversation import converse, detach
+from toolfleet.orchestrator.doors.cli.images import with_images
 from toolfleet.orchestrator.doors.cli.run_options import takes_run_options
 from toolfleet.orchestrator.doors.cli.telling import print_json
 from toolfleet.orchestrator.options import RunOptions
@@ -30,6 +32,10 @@ def run(
         bool, typer.Option("--detach", help="Print the run's id and return; `toolfleet orchestrator` works on it.")
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the whole run as JSON.")] = False,
+    image: Annotated[
+        list[Path] | None,
+        typer.Option("--image", help="A PNG, JPEG, GIF or WebP file to show to the model; may be given again."),
+    ] = None,
     options: RunOptions,
 ) -> None:
     """Ask one question and print the answer. Ctrl-C cancels the run, and its calls on the workers.
@@ -47,7 +53,7 @@ def run(
         raise typer.BadParameter("--detach needs a fleet that stays (`toolfleet up`); that of --tools would go at once")
     name_of_model(model)  # said before workers are started, if it cannot be asked
     console = Console(stderr=as_json)
-    asked = sys.stdin.read() if question == "-" else question
+    asked = with_images(sys.stdin.read() if question == "-" else question, image or ())
     with ExitStack() as stack:
         if tools:
             with console.status("starting workers …"):

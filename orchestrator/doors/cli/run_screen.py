@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.text import Text
 
 from toolfleet.calls import Failed
-from toolfleet.messages import AssistantMessage, Message, ToolMessage
+from toolfleet.messages import AssistantMessage, Message, ToolMessage, described
 from toolfleet.orchestrator.doors.cli.tables import Column, Listing
 from toolfleet.orchestrator.doors.cli.telling import WAITS_FOR_APPROVAL, deadline, how_far, outcome, state_of, took
 from toolfleet.orchestrator.doors.cli.wording import moment, one_line, plural, shortened, span
@@ -82,7 +82,7 @@ def _described(seen: RunOverview) -> list[tuple[str, str]]:
     tokens = f"{plural(run.usage.input_tokens, 'token')} in, {run.usage.output_tokens} out"
     described = [
         ("run", run.run_id),
-        ("state", f"{state}: {told}" if (told := run.reason or (run.incomplete and run.incomplete.told)) else state),
+        ("state", f"{state}: {told}" if (told := run.reason or run.shortcoming) else state),
         ("model", run.model),
         ("began (UTC)", moment(run.started_unix_s)),
         ("so far", f"{plural(run.turn, 'turn')}, {plural(len(run.calls), 'call')}, {tokens}"),
@@ -145,7 +145,9 @@ def _told(messages: Sequence[Message], *, whole: bool) -> Iterator[_Said]:
     if not isinstance(messages[0], ToolMessage):
         [message] = messages
         called = message.tool_calls if isinstance(message, AssistantMessage) else ()
-        yield _Said(message.role, message.content, f"calls {_counted(call.name for call in called)}" if called else "")
+        yield _Said(
+            message.role, described(message), f"calls {_counted(call.name for call in called)}" if called else ""
+        )
     elif whole or len(messages) <= FEW:
         for result in messages:
             name = f"tool {result.name}" if isinstance(result, ToolMessage) else result.role

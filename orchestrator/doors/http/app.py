@@ -25,6 +25,7 @@ from toolfleet.orchestrator.doors.http import artifacts, docs_page, fleet_state 
 from toolfleet.orchestrator.doors.http.access import Access
 from toolfleet.orchestrator.doors.http.bodies import BoundedBodies
 from toolfleet.orchestrator.doors.http.door import Door
+from toolfleet.orchestrator.doors.http.following import Followings
 from toolfleet.orchestrator.doors.http.idempotency import Idempotency
 from toolfleet.orchestrator.doors.http.key_store import Keyring
 from toolfleet.orchestrator.doors.http.mounted_mcp import serve_mcp
@@ -40,13 +41,11 @@ from toolfleet.orchestrator.doors.http.problems import (
     on_validation_error,
 )
 from toolfleet.orchestrator.doors.http.quotas import Quotas
+from toolfleet.orchestrator.doors.http.request_ids import RequestIds
 from toolfleet.orchestrator.doors.http.tail import Tail
 from toolfleet.orchestrator.doors.http.usage import Usage
-from toolfleet.orchestrator.doors.openai import (
-    chat as openai_chat,
-    model_list as openai_models,
-    responses as openai_responses,
-)
+from toolfleet.orchestrator.doors.openai import chat as openai_chat, model_list as openai_models
+from toolfleet.orchestrator.doors.openai.responses import routes as openai_responses
 from toolfleet.orchestrator.models.protocol import ChatModel
 from toolfleet.orchestrator.tools.interceptors import Interceptor
 from toolfleet.settings import Settings
@@ -113,7 +112,22 @@ def create_app(
             local_key = LocalKey(options.local_key_file)
             quotas = Quotas(found)
             usage = Usage(client, found, quotas)
-            door = Door(orchestrator, client, found, seal, options, keyring, tail, local_key, quotas, usage, model=name)
+            followings = Followings(orchestrator, tail)
+            stack.push_async_callback(followings.aclose)
+            door = Door(
+                orchestrator,
+                client,
+                found,
+                seal,
+                options,
+                keyring,
+                tail,
+                local_key,
+                quotas,
+                usage,
+                followings,
+                model=name,
+            )
             app.state.door = door
             await stack.enter_async_context(serve_mcp(app, orchestrator, quotas))
             yield
@@ -161,5 +175,6 @@ def create_app(
     app.add_middleware(Idempotency)
     app.add_middleware(BoundedBodies, options=options)
     app.add_middleware(Access)
+    app.add_middleware(RequestIds)
     app.openapi = partial(document_api, app, app.openapi)  # type: ignore[method-assign]  # FastAPI's own way to do it
     return app

@@ -2,7 +2,8 @@
 
 A key belongs to the tenant and the subject that ask with it: others may use the same one for something else. A pure
 ASGI layer behind access and bodies. Only what succeeded is remembered: what failed has done nothing, and may be tried
-again. Streams are not remembered; a run that is begun by one has an id that follows from the key.
+again. Streams are not remembered; a run that is begun by one has an id that follows from the key. A completion is a run
+that its repeats join, so its route is left to deal with its key (`JOINED`, `FirstRequest.claim_to_join`).
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from toolfleet.keys import IDEMPOTENCY_TTL_S
 from toolfleet.logs import FactLog
 from toolfleet.orchestrator.doors.http.door import Door
 from toolfleet.orchestrator.doors.http.key_store import Grant
-from toolfleet.orchestrator.doors.http.problems import Problem, answer, path_of, problem_of
+from toolfleet.orchestrator.doors.http.problems import NOT_AGAIN, Problem, answer, path_of, problem_of
 from toolfleet.orchestrator.doors.http.sse import MEDIA_TYPE as STREAM
 from toolfleet.skipped import skip
 from toolfleet.wire import Seal
@@ -35,6 +36,9 @@ MAX_CHARS: Final = 255
 
 UNDER_WAY_S: Final = 120
 """A request that has neither ended nor failed for so long was lost with its server, and may be made again."""
+
+JOINED: Final = frozenset({"/v1/chat/completions", "/v1/responses"})
+"""Where a repeat is no second answer, but a second listener."""
 
 REDIRECTION: Final = 300
 SERVER_ERROR: Final = 500
@@ -51,21 +55,23 @@ class Idempotency:
         if scope["type"] != "http" or scope["method"] != "POST" or "grant" not in scope.get("state", {}):
             await self._app(scope, receive, send)
             return
-        key = Headers(scope=scope).get(HEADER)
-        if key is None:
+        if path_of(scope) in JOINED:
             await self._app(scope, receive, send)
             return
         try:
-            await self._perform_once(key, scope, receive, send)
+            first = FirstRequest.of(scope)
+            if first is not None:
+                await self._perform_once(first, scope, receive, send)
+                return
         except Problem as problem:
             await answer(problem, path_of(scope))(scope, receive, send)
+            return
         except ToolfleetError as error:
             await answer(problem_of(error), path_of(scope))(scope, receive, send)
+            return
+        await self._app(scope, receive, send)
 
-    async def _perform_once(self, key: str, scope: Scope, receive: Receive, send: Send) -> None:
-        if not key or len(key) > MAX_CHARS:
-            raise Problem(HTTPStatus.BAD_REQUEST, f"an Idempotency-Key has 1 to {MAX_CHARS} characters")
-        first = _First(scope, key)
+    async def _perform_once(self, first: FirstRequest, scope: Scope, receive: Receive, send: Send) -> None:
         known = await first.claim()
         if known is None:
             await first.perform(self._app, receive, send)
@@ -112,8 +118,8 @@ class _Known(NamedTuple):
         return Response(self.body, status_code=self.head.status or HTTPStatus.OK, headers=headers)
 
 
-class _First:
-    """One request and its record in Redis."""
+class FirstRequest:
+    """One request with a key, and its record in Redis."""
 
     def __init__(self, scope: Scope, key: str) -> None:
         state, path = scope["state"], path_of(scope)
@@ -121,14 +127,26 @@ class _First:
         self._grant = grant
         self._scope = scope
         self._door: Door = scope["app"].state.door
-        self._fingerprint = _digest(path.encode(), state.get("body", b""))
+        self._fingerprint = digest_of(path.encode(), state.get("body", b"")).hex()
         # Tools answer for who asks, so a subject is never told what another one was answered.
         whose = (grant.tenant.encode(), grant.subject.encode(), key.encode())
-        self._name = self._door.settings.keys.idempotent(_digest(*whose))
+        self._name = self._door.settings.keys.idempotent(digest_of(*whose).hex())
         # A tool may have an effect that must not happen twice: its call is never tried again on suspicion.
         self._is_call = path.startswith("/v1/tools/")
+        self.digest = digest_of(*whose, self._fingerprint.encode())
+        """Of the request, of its key and of who asks."""
         # A run that was begun before its server was lost is found again under the same id.
-        state["derived_id"] = _digest(*whose, self._fingerprint.encode())[:32]
+        state["derived_id"] = self.digest.hex()[:32]
+
+    @classmethod
+    def of(cls, scope: Scope) -> FirstRequest | None:
+        """Return that of a request; None for one without a key. Raises Problem."""
+        key = Headers(scope=scope).get(HEADER)
+        if key is None:
+            return None
+        if not key or len(key) > MAX_CHARS:
+            raise Problem(HTTPStatus.BAD_REQUEST, f"an Idempotency-Key has 1 to {MAX_CHARS} characters")
+        return cls(scope, key)
 
     async def claim(self) -> _Known | None:
         """Claim the key. Returns None for the first request, and for a repeat what the first one was answered.
@@ -136,8 +154,35 @@ class _First:
         Raises Problem while that is not known.
         """
         under_way_s = IDEMPOTENCY_TTL_S if self._is_call else UNDER_WAY_S
-        mark = _Known(_Head(fingerprint=self._fingerprint)).sealed(self._door.seal, self._name)
-        reply = self._door.client.set(self._name, mark, nx=True, get=True, ex=under_way_s)
+        known = await self._claimed(_Head(fingerprint=self._fingerprint), under_way_s)
+        if known is None:
+            return None
+        if known.head.status is None:
+            raise Problem(
+                HTTPStatus.CONFLICT,
+                "the first request with this Idempotency-Key has no answer yet",
+                code="request-under-way",
+                headers={"retry-after": "1"},
+            )
+        self._must_include(known.head.granted)
+        return known
+
+    async def claim_to_join(self) -> bool:
+        """Claim the key for whoever sends this request with it. Returns whether this is the first. Raises Problem."""
+        claimed = _Head(fingerprint=self._fingerprint, granted=self._granted)
+        known = await self._claimed(claimed, IDEMPOTENCY_TTL_S)
+        if known is not None:
+            self._must_include(known.head.granted)
+        return known is None
+
+    async def give_up(self) -> None:
+        """Let the key be used for another request: nothing was begun with it."""
+        await self._door.client.delete(self._name)
+
+    async def _claimed(self, head: _Head, keep_s: int) -> _Known | None:
+        """Store what is known of the first request, unless something is. Returns that. Raises Problem."""
+        mark = _Known(head).sealed(self._door.seal, self._name)
+        reply = self._door.client.set(self._name, mark, nx=True, get=True, ex=keep_s)
         stored = cast("bytes | None", await cast("Awaitable[object]", reply))
         if stored is None:
             return None
@@ -148,21 +193,20 @@ class _First:
                 "this Idempotency-Key was used for another request; use a new one",
                 code="idempotency-key-reused",
             )
-        if known.head.status is None:
-            raise Problem(
-                HTTPStatus.CONFLICT,
-                "the first request with this Idempotency-Key has no answer yet",
-                code="request-under-way",
-                headers={"retry-after": "1"},
-            )
-        # An answer tells what was done: whoever may not have it done must not read it.
-        if known.head.granted is None or not self._grant.includes(known.head.granted):
+        return known
+
+    @property
+    def _granted(self) -> Grant:
+        return Grant(scopes=self._grant.scopes, tools=self._grant.tools)
+
+    def _must_include(self, granted: Grant | None) -> None:
+        """Raise Problem for a key that may do less: an answer tells what was done."""
+        if granted is None or not self._grant.includes(granted):
             raise Problem(
                 HTTPStatus.FORBIDDEN,
                 "this Idempotency-Key was used with a key that may do more than this one; use a new one",
                 code="idempotency-key-of-another",
             )
-        return known
 
     def _opened(self, stored: bytes) -> _Known:
         try:
@@ -174,6 +218,7 @@ class _First:
                 "the answer to the first request with this Idempotency-Key cannot be read; look what it has done, and "
                 "use a new key",
                 code="answer-lost",
+                headers=NOT_AGAIN,
             ) from None
 
     async def perform(self, app: ASGIApp, receive: Receive, send: Send) -> None:
@@ -215,7 +260,7 @@ class _First:
             fingerprint=self._fingerprint,
             status=int(started["status"]),
             headers={name.decode(): value.decode("latin-1") for name, value in started["headers"]},
-            granted=Grant(scopes=self._grant.scopes, tools=self._grant.tools),
+            granted=self._granted,
         )
         sealed = _Known(head, body).sealed(self._door.seal, self._name)
         await self._door.client.set(self._name, sealed, ex=IDEMPOTENCY_TTL_S)
@@ -226,10 +271,10 @@ def _is_stream(started: Message) -> bool:
     return any(name == b"content-type" and value.startswith(STREAM.encode()) for name, value in started["headers"])
 
 
-def _digest(*parts: bytes) -> str:
+def digest_of(*parts: bytes) -> bytes:
     """Return a digest of the parts and their lengths, so that no two lists of parts have the same."""
     digest = hashlib.sha256()
     for part in parts:
         digest.update(b"%d:" % len(part))
         digest.update(part)
-    return digest.hexdigest()
+    return digest.digest()

@@ -34,6 +34,9 @@ class ApiOptions:
     max_frames: int = 1000
     """Events that wait for one listener; one who is further behind is dropped."""
 
+    grace_s: float = 30.0
+    """How long a completion goes on that nobody listens to, where its client has said that it may come back for it."""
+
     local_key_file: Path | None = None
     """Where the key of this machine's user stands; None: in the user's data directory."""
 

@@ -5,7 +5,7 @@ Owns which error means which status. Every message names the thing and the remed
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from http import HTTPStatus
 from typing import Any, Final
 
@@ -28,7 +28,9 @@ from toolfleet.errors import (
     ToolfleetError,
 )
 from toolfleet.jobs import StateNotTaken
+from toolfleet.logs import FactLog
 from toolfleet.misspelt import what_is_wrong
+from toolfleet.orchestrator.doors.http.request_ids import HEADER as REQUEST_ID, request_id_of
 from toolfleet.orchestrator.errors import (
     HandleNotFound,
     InvalidOption,
@@ -39,6 +41,8 @@ from toolfleet.orchestrator.errors import (
     RunNotOpen,
     UnknownTool,
 )
+
+log = FactLog("toolfleet.http")
 
 MEDIA_TYPE: Final = "application/problem+json"
 OPENAI_PATHS: Final = ("/v1/chat/", "/v1/responses", "/v1/models")
@@ -74,6 +78,11 @@ RENAMED: Final = {
 
 RETRY_AFTER_S: Final = 2
 """When to ask again after what passes by itself."""
+
+NOT_AGAIN: Final = {"x-should-retry": "false"}
+"""Told to clients that would else repeat a request by themselves: those of OpenAI and Anthropic obey it."""
+
+AGAIN: Final = {"x-should-retry": "true"}
 
 
 def title_of(status: HTTPStatus) -> str:
@@ -115,27 +124,35 @@ class ProblemDetails(BaseModel):
 
 def answer(problem: Problem, path: str) -> Response:
     """Make the response that tells of a problem."""
+    status = problem.status
+    if path.startswith(OPENAI_PATHS) and status is HTTPStatus.UNPROCESSABLE_ENTITY:
+        status = HTTPStatus.BAD_REQUEST  # what OpenAI answers, and its clients look for
     document: dict[str, Any] = {
         "type": f"urn:toolfleet:problem:{problem.code}",
-        "title": title_of(problem.status),
-        "status": problem.status.value,
+        "title": title_of(status),
+        "status": status.value,
         "detail": problem.detail,
         "instance": path,
         **problem.members,
     }
     if path.startswith(OPENAI_PATHS):
-        document["error"] = {
-            "message": problem.detail,
-            "type": _openai_type(problem.status),
-            "param": problem.members.get("param"),
-            "code": problem.code.replace("-", "_"),
-        }
+        document["error"] = openai_error(problem)
     return Response(
         orjson.dumps(document, default=str),
-        status_code=problem.status.value,
+        status_code=status.value,
         headers=problem.headers,
         media_type=MEDIA_TYPE,
     )
+
+
+def openai_error(problem: Problem) -> dict[str, Any]:
+    """Return what OpenAI's clients read of a problem, in an answer or in a stream."""
+    return {
+        "message": problem.detail,
+        "type": _openai_type(problem.status),
+        "param": problem.members.get("param"),
+        "code": problem.code.replace("-", "_"),
+    }
 
 
 def _openai_type(status: HTTPStatus) -> str:
@@ -144,7 +161,7 @@ def _openai_type(status: HTTPStatus) -> str:
             return "authentication_error"
         case HTTPStatus.TOO_MANY_REQUESTS:
             return "rate_limit_error"
-        case _ if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
+        case _ if status >= HTTPStatus.INTERNAL_SERVER_ERROR or status is HTTPStatus.FAILED_DEPENDENCY:
             return "server_error"
         case _:
             return "invalid_request_error"
@@ -161,7 +178,14 @@ def problem_of_validation(error: RequestValidationError, model: type[BaseModel] 
     """Return what is wrong with a request's shape, part by part; `model` is what the body should have been."""
     errors = [{"where": "/".join(map(str, item["loc"])), "what": _wrong(item, model)} for item in error.errors()]
     detail = "; ".join(f"{item['where']}: {item['what']}" for item in errors[:5])
-    return Problem(HTTPStatus.UNPROCESSABLE_ENTITY, detail, code="invalid-request", errors=errors)
+    param = _param(error.errors()[0]["loc"])
+    return Problem(HTTPStatus.UNPROCESSABLE_ENTITY, detail, code="invalid-request", errors=errors, param=param)
+
+
+def _param(where: Sequence[str | int]) -> str | None:
+    """Return the field of a body as OpenAI writes it, such as `messages[0].role`; None for the body itself."""
+    named = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in where[1:])
+    return named.removeprefix(".") or None
 
 
 def _wrong(error: Mapping[str, Any], model: type[BaseModel] | None) -> str:
@@ -205,10 +229,14 @@ async def on_http_error(request: Request, error: Exception) -> Response:
     return answer(Problem(status, detail, headers=error.headers), request.url.path)
 
 
-async def on_bug(request: Request, _error: Exception) -> Response:
-    """Answer an error that nobody foresaw. The server logs it, and the client learns nothing of it."""
-    detail = "the server made a mistake; its log tells more"
-    return answer(Problem(HTTPStatus.INTERNAL_SERVER_ERROR, detail), request.url.path)
+async def on_bug(request: Request, error: Exception) -> Response:
+    """Answer an error that nobody foresaw. The log has it under the request's id, all that the client learns."""
+    request_id = request_id_of(request.scope)
+    log.error("request_failed", request_id=request_id, path=request.url.path, error=type(error).__name__)
+    detail = f"the server made a mistake; its log tells more of request {request_id}"
+    # Nobody knows how far it came, so nobody should have it done again unasked.
+    headers = {REQUEST_ID: request_id, **NOT_AGAIN}
+    return answer(Problem(HTTPStatus.INTERNAL_SERVER_ERROR, detail, headers=headers), request.url.path)
 
 
 def path_of(scope: AsgiScope) -> str:

@@ -7,7 +7,7 @@ patches uvicorn for the whole process and keeps four tasks for each listener; a 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import aclosing
 from typing import Final
 
@@ -32,8 +32,15 @@ class EventStream(Response):
     media_type = MEDIA_TYPE
 
     def __init__(
-        self, door: Door, events: AsyncGenerator[bytes, None], *, headers: Mapping[str, str] | None = None
+        self,
+        door: Door,
+        events: AsyncGenerator[bytes, None],
+        *,
+        headers: Mapping[str, str] | None = None,
+        farewell: Callable[[], bytes] = bytes,
     ) -> None:
+        """`farewell` makes the last event where this server stops before the end."""
+        self._farewell = farewell
         self._door = door
         self._events = events
         self.status_code = 200
@@ -66,7 +73,8 @@ class EventStream(Response):
             if not pump.cancelled() and (error := pump.exception()) is not None:
                 self._tell(error, scope)
             elif not left.done() or left.cancelled():
-                await send({"type": "http.response.body", "body": b""})
+                farewell = self._farewell() if pump.cancelled() and self._door.is_closing else b""
+                await send({"type": "http.response.body", "body": farewell})
 
     async def _pump(self, send: Send) -> None:
         async for event in self._events:

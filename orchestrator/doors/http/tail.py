@@ -72,6 +72,15 @@ class Frame:
         """What frames of one run are sorted by."""
         return order_of(self.id)
 
+    @property
+    def event(self) -> bytes:
+        """The event itself, as JSON."""
+        return self.data.partition(b"\ndata: ")[2]
+
+
+NOTHING: Final = Frame("", b": nothing\n\n")
+"""What only wakes a listener: whoever asks for it looks elsewhere then."""
+
 
 class Behind(Exception):
     """A listener has not taken its events for so long that it is dropped."""
@@ -96,6 +105,11 @@ class EventListener:
         else:
             self._is_behind = True
             self._has_missed_live |= frame is not None and not frame.id
+
+    def wake(self) -> None:
+        """Let `next` return with a frame that says nothing, if nothing else waits."""
+        if self._waiting.empty() and not self._is_behind:
+            self._waiting.put_nowait(NOTHING)
 
     async def next(self) -> Frame | None:
         """Return the next event, None at the end. Raises Behind."""

@@ -1,30 +1,42 @@
 """`POST /v1/chat/completions`: one run for one request. The fleet's tools run here, the client's come back to it.
 
-Stateless as OpenAI's: the client sends the whole conversation each time. A client that hangs up cancels its run.
+Stateless as OpenAI's: the client sends the whole conversation each time. A repeat of a request joins the run of the
+first (`joining.py`).
 """
 
 from __future__ import annotations
 
-import time
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import aclosing
-from http import HTTPStatus
 from typing import Any, Final
 
 import orjson
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
-from toolfleet.messages import AssistantMessage
 from toolfleet.orchestrator.doors.http.access import Runner
 from toolfleet.orchestrator.doors.http.bodies import JsonRoute
 from toolfleet.orchestrator.doors.http.door import Door
 from toolfleet.orchestrator.doors.http.key_store import Grant
-from toolfleet.orchestrator.doors.http.problems import Problem
-from toolfleet.orchestrator.doors.http.runs import Through, admit, hold_listener, tools_for
+from toolfleet.orchestrator.doors.http.problems import Problem, openai_error, problem_of
+from toolfleet.orchestrator.doors.http.runs import Through, hold_listener, tools_for
 from toolfleet.orchestrator.doors.http.sse import EventStream
 from toolfleet.orchestrator.doors.http.waiting import unless_left
+from toolfleet.orchestrator.doors.openai.approvals import within_patience
+from toolfleet.orchestrator.doors.openai.completions import (
+    BETWEEN_TURNS,
+    awaiting,
+    completion,
+    ending_of,
+    is_one_value,
+    last_words,
+    refusal_of,
+    told_by_provider,
+)
+from toolfleet.orchestrator.doors.openai.endings import must_have_worked, problem_of_run
 from toolfleet.orchestrator.doors.openai.hidden_turns import with_hidden_turns
+from toolfleet.orchestrator.doors.openai.histories import must_be_whole
+from toolfleet.orchestrator.doors.openai.joining import Attended, begin_or_join
 from toolfleet.orchestrator.doors.openai.model_list import must_be_asked_here
 from toolfleet.orchestrator.doors.openai.openai_records import (
     ChatRequest,
@@ -33,16 +45,18 @@ from toolfleet.orchestrator.doors.openai.openai_records import (
     tool_calls_of,
     usage_of,
 )
-from toolfleet.orchestrator.models.chat_fields import answer_schema, finish_reason
+from toolfleet.orchestrator.errors import OrchestratorClosed
+from toolfleet.orchestrator.models.chat_fields import answer_schema
 from toolfleet.orchestrator.options import RunOptions, options_given
 from toolfleet.orchestrator.run.states import State
 from toolfleet.orchestrator.run.terms import AskedTerms
-from toolfleet.orchestrator.run.updates import CallsRequested, RunBegan, RunEnded, RunUpdate, TextArrived
+from toolfleet.orchestrator.run.updates import CallAwaitsApproval, CallsRequested, RunEnded, RunUpdate, TextArrived
 from toolfleet.orchestrator.run.value import Run
 from toolfleet.tool import ToolSpec
 
 DONE: Final = b"data: [DONE]\n\n"
-BETWEEN_TURNS: Final = "\n\n"
+STOPPING: Final = data_line({"error": openai_error(problem_of(OrchestratorClosed("this server stops: ask again")))})
+"""Else a client would take what it has for the whole."""
 
 router = APIRouter(prefix="/v1/chat", tags=["openai"], route_class=JsonRoute)
 
@@ -60,6 +74,10 @@ COMPLETED: Final[dict[int | str, dict[str, Any]]] = {
             "text/event-stream": {"schema": {"type": "string"}},
         },
     },
+    424: {
+        "description": "The run has failed after it had sent calls, which it would send again, or a person's approval "
+        "was waited for too long"
+    },
     502: {"description": "The model could not be asked"},
 }
 
@@ -68,22 +86,24 @@ COMPLETED: Final[dict[int | str, dict[str, Any]]] = {
 async def complete(asked: ChatRequest, grant: Runner, door: Through, request: Request) -> Response:
     """Answer a conversation. Tools that you declare come back as tool calls; the fleet's are run before you hear."""
     must_be_asked_here(door, asked.model)
+    must_be_whole(asked.messages)
     messages = await with_hidden_turns(door, grant, asked.conversation())
     options = await options_of(
         door, grant, asked.toolfleet, client_tools=asked.client_tools(), model_options=asked.model_options()
     )
     if asked.stream:
         hold_listener(door, grant, request)
-    await admit(door, grant, request, options)
+    attended = await begin_or_join(door, grant, request, messages, options)
     if asked.stream:
+        # What keeps the model from saying anything is told by a status, not in a stream.
+        await attended.first_news(request)
         with_usage = bool(asked.stream_options and asked.stream_options.include_usage)
-        events = door.orchestrator.stream(messages, **options)
-        first = await anext(events)  # what keeps a run from beginning is told by a status, not in a stream
-        is_checked = options.get("output_schema") is not None
-        return EventStream(door, _streamed(door, first, events, with_usage=with_usage, is_checked=is_checked))
-    run = await unless_left(request, door.orchestrator.run(messages, **options))
+        is_checked = is_one_value(options.get("output_schema"), options.get("model_options", {}))
+        pieces = _streamed(door, attended, with_usage=with_usage, is_checked=is_checked)
+        return EventStream(door, pieces, headers=attended.headers, farewell=lambda: STOPPING)
+    run = await end_of(door, attended, request)
     must_have_worked(run)
-    return Response(orjson.dumps(_completion(run)), media_type="application/json")
+    return Response(orjson.dumps(completion(run)), media_type="application/json", headers=attended.headers)
 
 
 async def options_of(
@@ -115,68 +135,60 @@ def _joined(first: Sequence[ToolSpec], more: Sequence[ToolSpec]) -> tuple[ToolSp
     return (*first, *(spec for spec in more if spec.name not in names))
 
 
-def must_have_worked(run: Run) -> None:
-    """Raise Problem for a run without an answer."""
-    if run.state is not State.DONE:
-        raise Problem(HTTPStatus.BAD_GATEWAY, f"run {run.run_id} {run.state}: {run.reason}", code=f"run-{run.state}")
+async def end_of(door: Door, attended: Attended, request: Request) -> Run:
+    """Return the run of a request once it has ended. Raises Problem when its client hangs up, or a person is away."""
+    return await unless_left(request, _end_of(within_patience(door, attended.run_id, attended.updates())))
 
 
-def said_in(run: Run) -> str:
-    """Return all that the model said in the run's turns, as a stream reads; with a schema, only the answer."""
-    if run.terms.output_schema is not None:
-        return run.answer or ""
-    replies = [message for message in run.messages if isinstance(message, AssistantMessage)]
-    return BETWEEN_TURNS.join(reply.content for reply in replies[len(replies) - run.turn :] if reply.content)
-
-
-def _completion(run: Run) -> dict[str, Any]:
-    calls = tool_calls_of(run.handed_over)
-    message: dict[str, Any] = {"role": "assistant", "content": said_in(run) or None, "refusal": None}
-    if calls:
-        message["tool_calls"] = calls
-    reason = "tool_calls" if calls else finish_reason(run.incomplete)
-    return {
-        "id": f"chatcmpl-{run.run_id}",
-        "object": "chat.completion",
-        "created": int(run.started_unix_s or time.time()),
-        "model": run.model,
-        "choices": [{"index": 0, "message": message, "finish_reason": reason, "logprobs": None}],
-        "usage": usage_of(run.usage),
-    }
+async def _end_of(updates: AsyncGenerator[RunUpdate, None]) -> Run:
+    async with aclosing(updates):
+        async for update in updates:
+            if isinstance(update, RunEnded):
+                return update.run
+    raise AssertionError("the updates of a run end with RunEnded")
 
 
 async def _streamed(
-    door: Door, first: RunUpdate, events: AsyncGenerator[RunUpdate, None], *, with_usage: bool, is_checked: bool
+    door: Door, attended: Attended, *, with_usage: bool, is_checked: bool
 ) -> AsyncGenerator[bytes, None]:
-    run_id = first.run_id if isinstance(first, RunBegan) else ""
+    run_id = attended.run_id
 
-    def piece(delta: dict[str, Any], reason: str | None = None) -> bytes:
-        return data_line(chunk(run_id, door.model, delta, reason))
+    def piece(delta: dict[str, Any], reason: str | None = None, **more: Any) -> bytes:
+        return data_line({**chunk(run_id, door.model, delta, reason), **more})
 
     yield piece({"role": "assistant", "content": ""})
-    async with aclosing(events):
-        async for text in _texts(events, is_checked=is_checked):
-            if isinstance(text, str):
-                yield piece({"content": text})
-            else:
-                run = text
+    async with aclosing(within_patience(door, run_id, attended.updates())) as updates:
+        try:
+            async for news in _texts(updates, is_checked=is_checked):
+                if isinstance(news, str):
+                    yield piece({"content": news})
+                elif isinstance(news, CallAwaitsApproval):
+                    yield piece({}, **awaiting(news))
+                else:
+                    run = news
+        except Problem as problem:
+            yield data_line({"error": {**openai_error(problem), **problem.members}})
+            return
     if run.state is not State.DONE:
-        message = f"run {run_id} {run.state}: {run.reason}"
-        yield data_line({"error": {"message": message, "type": "server_error", "param": None, "code": None}})
+        yield data_line({"error": openai_error(problem_of_run(run))})
         return
     calls = [{"index": index, **call} for index, call in enumerate(tool_calls_of(run.handed_over))]
     if calls:
         yield piece({"tool_calls": calls})
-    yield piece({}, "tool_calls" if calls else finish_reason(run.incomplete))
+    if refusal := refusal_of(run):
+        yield piece({"refusal": refusal})
+    yield piece({}, ending_of(run), **told_by_provider(run))
     if with_usage:
         yield data_line({**chunk(run_id, door.model, {}), "choices": [], "usage": usage_of(run.usage)})
     yield DONE
 
 
-async def _texts(events: AsyncIterator[RunUpdate], *, is_checked: bool) -> AsyncIterator[str | Run]:
-    """Yield the model's text as it comes, turns apart from one another, and the run at last.
+async def _texts(
+    events: AsyncIterator[RunUpdate], *, is_checked: bool
+) -> AsyncIterator[str | CallAwaitsApproval | Run]:
+    """Yield the model's text as it comes, turns apart from one another, what waits for a person, and the run at last.
 
-    An answer with a schema comes whole at the end: what does not fit is asked for again, and must not be read.
+    An answer in JSON comes whole at the end: what does not fit a schema is asked for again, and must not be read.
     """
     said, is_new_turn = False, False
     async for event in events:
@@ -186,7 +198,10 @@ async def _texts(events: AsyncIterator[RunUpdate], *, is_checked: bool) -> Async
                 said, is_new_turn = True, False
             case CallsRequested():
                 is_new_turn = True
+            case CallAwaitsApproval():
+                yield event
             case RunEnded():
-                if is_checked and event.run.answer:
-                    yield event.run.answer
+                rest = [event.run.answer] if is_checked else last_words(event.run)
+                if rest and rest[0]:
+                    yield BETWEEN_TURNS + rest[0] if said else rest[0]
                 yield event.run

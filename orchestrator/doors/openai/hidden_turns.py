@@ -25,6 +25,7 @@ async def with_hidden_turns(door: Door, grant: Grant, messages: Sequence[Message
             run = await _origin(door, grant, message)
             if run is not None:
                 renamed |= {handed_over_id(call): call.requested_id for call in run.handed_over}
+                _forget_what_it_said(found, run)
                 found += _turns(run)
                 continue
         if isinstance(message, ToolMessage) and message.tool_call_id in renamed:
@@ -32,6 +33,13 @@ async def with_hidden_turns(door: Door, grant: Grant, messages: Sequence[Message
             continue
         found.append(message)
     return found
+
+
+def _forget_what_it_said(found: list[Message], run: Run) -> None:
+    """Take away what the run's turns say, too, where each turn's text came back as a message of its own."""
+    said = {reply.content for reply in run.replies}
+    while found and isinstance(last := found[-1], AssistantMessage) and not last.tool_calls and last.content in said:
+        found.pop()
 
 
 async def _origin(door: Door, grant: Grant, message: AssistantMessage) -> Run | None:
@@ -48,21 +56,10 @@ async def _origin(door: Door, grant: Grant, message: AssistantMessage) -> Run | 
 def _turns(run: Run) -> list[Message]:
     """Return what a run added to its conversation, without the answers that its caller gives."""
     answers = {call.requested_id for call in run.handed_over}
-    added = run.messages[_asked_with(run) :]
+    added = run.messages[run.began_with :]
     last = max(position for position, message in enumerate(added) if isinstance(message, AssistantMessage))
     return [
         message
         for position, message in enumerate(added)
         if not (position > last and isinstance(message, ToolMessage) and message.tool_call_id in answers)
     ]
-
-
-def _asked_with(run: Run) -> int:
-    """Return how many messages the run began with: the replies in it are counted from the end."""
-    replies = 0
-    for position in range(len(run.messages) - 1, -1, -1):
-        if isinstance(run.messages[position], AssistantMessage):
-            replies += 1
-            if replies == run.turn:
-                return position
-    return len(run.messages)

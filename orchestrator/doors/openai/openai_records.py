@@ -1,13 +1,13 @@
-"""OpenAI's formats as far as they are served: what its clients send, read leniently, and what they are answered.
+"""OpenAI's formats as far as they are served: what its clients send, and what they are answered.
 
-Fields that this project has no use for are passed over, as other compatible servers do. Pure.
+What becomes of each field says `chat_fields`; none is dropped in silence. Pure.
 """
 
 from __future__ import annotations
 
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from http import HTTPStatus
 from typing import Annotated, Any, Literal
 
@@ -15,14 +15,15 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from toolfleet.messages import AssistantMessage, Message, RequestedCall, SystemMessage, ToolMessage, Usage, UserMessage
 from toolfleet.orchestrator.doors.http.problems import Problem
-from toolfleet.orchestrator.models.chat_fields import passed_on
+from toolfleet.orchestrator.models.chat_content import Content, NotTaken, content_of
+from toolfleet.orchestrator.models.chat_fields import FUNCTION, MESSAGE, REQUEST, Decision, passed_on, refused_fields
 from toolfleet.orchestrator.run.events import CallRecord
 from toolfleet.orchestrator.run.terms import AskedTerms
 from toolfleet.tool import ToolSpec
 
 
 class Lenient(BaseModel):
-    """What a client sends. A field that is not known is ignored."""
+    """What a client sends. A field that is not known is kept, for whoever decides about it."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -33,6 +34,7 @@ class Function(Lenient):
     name: Annotated[str, Field(min_length=1, max_length=256)]
     description: str | None = None
     parameters: dict[str, Any] | None = None
+    strict: bool | None = None
 
 
 class FunctionTool(Lenient):
@@ -64,7 +66,8 @@ class ChatMessage(Lenient):
     content: str | list[dict[str, Any]] | None = None
     tool_calls: list[ToolCallPart] | None = None
     tool_call_id: str | None = None
-    name: str | None = None
+    name: Annotated[str, Field(max_length=256)] | None = None
+    refusal: str | None = None
 
 
 class StreamOptions(Lenient):
@@ -94,76 +97,117 @@ class ChatRequest(Lenient):
     tool_choice: Any = None
     stream: bool | None = None
     stream_options: StreamOptions | None = None
-    n: Literal[1] | None = None
     toolfleet: AskedTerms = Field(
         default=AskedTerms(), description="This project's own member: every option that a run has."
     )
 
     def model_options(self) -> dict[str, Any]:
-        """Return the options that go on to the model."""
-        return passed_on({**(self.model_extra or {}), "tool_choice": self.tool_choice})
+        """Return the options that go on to the model. Raises Problem for one that is not served, by its name."""
+        asked = self.model_extra or {}
+        must_be_served(asked, REQUEST)
+        streaming = self.stream_options.model_extra if self.stream_options else None
+        if strange := [name for name, value in (streaming or {}).items() if value]:
+            raise not_served(f"stream_options.{strange[0]} is not served here", f"stream_options.{strange[0]}")
+        return passed_on({**asked, "tool_choice": self.tool_choice})
 
     def client_tools(self) -> tuple[ToolSpec, ...]:
-        """Return the client's tools as the model is to see them."""
+        """Return the client's tools as the model is to see them. Raises Problem for what it would not be told."""
+        for place, tool in enumerate(self.tools or ()):
+            for name, value in (tool.function.model_extra or {}).items():
+                if value is not None:
+                    param = f"tools[{place}].function.{name}"
+                    raise not_served(f"{param}: a function has {', '.join(FUNCTION)}", param)
         return tuple(spec_of(tool.function) for tool in self.tools or ())
 
     def conversation(self) -> list[Message]:
         """Return the messages in no provider's format. Raises Problem for what has no place in it."""
         names = {call.id: call.function.name for said in self.messages for call in said.tool_calls or ()}
-        return [_message(said, names) for said in self.messages]
+        return [_message(said, names, f"messages[{place}]") for place, said in enumerate(self.messages)]
 
 
 def spec_of(function: Function) -> ToolSpec:
     """Return a client's function as a tool that no worker serves."""
     schema = function.parameters or {"type": "object", "properties": {}}
-    return ToolSpec(name=function.name, description=function.description or "", input_schema=schema)
+    return ToolSpec(
+        name=function.name, description=function.description or "", input_schema=schema, strict=function.strict
+    )
+
+
+def must_be_served(asked: Mapping[str, Any], table: Mapping[str, Decision], where: str = "") -> None:
+    """Raise Problem for the first field that is not served, by its name; `where` goes before that."""
+    for name, told in refused_fields(asked, table):
+        raise not_served(where + told, where + name)
+
+
+def not_served(detail: str, param: str) -> Problem:
+    """Return the answer to a request that asks for what is not served here."""
+    return Problem(HTTPStatus.BAD_REQUEST, detail, code="unsupported-parameter", param=param)
+
+
+def parts_of(content: str | Sequence[Mapping[str, Any]] | None, role: str, where: str = "content") -> Content:
+    """Return what a message of this role says, text, refusal and images. Raises Problem for what is not understood."""
+    try:
+        return content_of(content, role, where)
+    except NotTaken as refused:
+        raise Problem(
+            HTTPStatus.BAD_REQUEST, str(refused), code="unsupported-content", param=refused.param
+        ) from refused
 
 
 def text_of(content: str | list[dict[str, Any]] | None) -> str:
     """Return a message's text. Raises Problem for anything but text."""
-    if not isinstance(content, list):
-        return content or ""
-    texts = []
-    for part in content:
-        text = part.get("text", part.get("refusal"))
-        if not isinstance(text, str):
-            raise Problem(
-                HTTPStatus.UNPROCESSABLE_ENTITY,
-                f"only text is understood here, not {part.get('type', 'this part')!s}",
-                code="unsupported-content",
-            )
-        texts.append(text)
-    return "".join(texts)
+    said = parts_of(content, "assistant")
+    return said.text + said.refusal
 
 
-def _message(said: ChatMessage, names: dict[str, str]) -> Message:
-    text = text_of(said.content)
+def _message(said: ChatMessage, names: dict[str, str], where: str) -> Message:
+    _must_be_told(said, where)
+    content = parts_of(said.content, said.role, f"{where}.content")
+    name = said.name or ""
     match said.role:
         case "user":
-            return UserMessage(content=text)
+            return UserMessage(content=content.text, name=name, images=tuple(content.images))
         case "assistant":
             calls = [
                 RequestedCall(id=call.id, name=call.function.name, arguments=call.function.arguments)
                 for call in said.tool_calls or ()
             ]
-            return AssistantMessage(content=text, tool_calls=tuple(calls))
+            refusal = content.refusal or said.refusal or ""
+            return AssistantMessage(content=content.text, refusal=refusal, name=name, tool_calls=tuple(calls))
         case "tool":
             call_id = said.tool_call_id or ""
-            return ToolMessage(tool_call_id=call_id, name=said.name or names.get(call_id, ""), content=text)
+            return ToolMessage(tool_call_id=call_id, name=name or names.get(call_id, ""), content=content.text)
         case _:
-            return SystemMessage(content=text)
+            return SystemMessage(content=content.text, name=name)
+
+
+def _must_be_told(said: ChatMessage, where: str) -> None:
+    """Raise Problem for a field of a message that no model would be told of."""
+    more = {name: value for name, value in (said.model_extra or {}).items() if not _says_nothing(value)}
+    must_be_served(more, MESSAGE, f"{where}.")
+    if strange := next(iter(more), None):
+        raise not_served(f"{where}.{strange}: no model here is told of it; leave it out", f"{where}.{strange}")
+
+
+def _says_nothing(value: Any) -> bool:
+    """Return whether a value is as good as none: clients send whole records back, with all that was not in them."""
+    if isinstance(value, dict):
+        return all(map(_says_nothing, value.values()))
+    return value is None or value in ("", [])
 
 
 # --- what is answered -----------------------------------------------------------------------------------------------
 
 
-def usage_of(usage: Usage) -> dict[str, int]:
-    """Return the tokens as Chat Completions counts them."""
-    return {
+def usage_of(usage: Usage) -> dict[str, Any]:
+    """Return the tokens as Chat Completions counts them, with those details that the model's provider has told."""
+    counted: dict[str, Any] = {
         "prompt_tokens": usage.input_tokens,
         "completion_tokens": usage.output_tokens,
         "total_tokens": usage.input_tokens + usage.output_tokens,
     }
+    details = {"prompt_tokens_details": usage.input_details, "completion_tokens_details": usage.output_details}
+    return counted | {name: known for name, known in details.items() if known}
 
 
 def handed_over_id(call: CallRecord) -> str:

@@ -11,7 +11,9 @@ from contextlib import AsyncExitStack, aclosing
 from typing import Any
 
 from toolfleet.messages import Message
+from toolfleet.orchestrator.models.objections import objection_to_images
 from toolfleet.orchestrator.models.openai import OpenAIChat
+from toolfleet.orchestrator.models.openai_options import objection_to_options
 from toolfleet.orchestrator.models.protocol import ChatModel, ModelEvent, OfferedTool
 from toolfleet.orchestrator.models.rehearsal.reply import REHEARSAL_MODEL
 from toolfleet.orchestrator.models.rehearsal.server import RehearsalServer
@@ -29,6 +31,10 @@ class RehearsalModel:
     def name(self) -> str:
         """The same for all of them: orchestrators with a rehearsal model go on with one another's runs."""
         return REHEARSAL_MODEL
+
+    def objection(self, messages: Sequence[Message], options: Mapping[str, Any]) -> str | None:
+        """Return why it must not be asked this; None if nothing is known against it."""
+        return objection_to_images(self.name, messages, sees=False) or objection_to_options(options)
 
     async def stream(
         self,

@@ -76,6 +76,7 @@ class WireTool:
     name: str
     description: str
     input_schema: dict[str, Any] = field(default_factory=dict)
+    strict: bool | None = None
 
 
 def offered_tools(request: CompletionRequest) -> list[WireTool]:

@@ -1,0 +1,61 @@
+"""The replies that models write in this process, as far as they have come: what no store has yet, for whoever follows.
+
+A reply here is a view and no record: it is void once it is begun anew, and of no interest once it is stored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final
+from weakref import WeakSet, WeakValueDictionary
+
+from toolfleet.orchestrator.doors.http.tail import EventListener
+from toolfleet.orchestrator.run.updates import ReplyBegan, RunUpdate, TextArrived, ThoughtArrived
+
+
+class LiveReply:
+    """The reply that a run's model writes now. `hear` is to be told of what happens to the run, and tells news on."""
+
+    def __init__(self, tell_on: Callable[[RunUpdate], None]) -> None:
+        self._tell_on = tell_on
+        self.turn = 0
+        """Which of the run's replies it is; 0 before the first."""
+        self.attempt = 0
+        """How often it was begun anew."""
+        self._came: list[TextArrived | ThoughtArrived] = []
+        self._listeners: WeakSet[EventListener] = WeakSet()
+
+    def hear(self, update: RunUpdate) -> None:
+        """Take what has come, and wake who follows."""
+        if isinstance(update, ReplyBegan):
+            self.turn, self.attempt, self._came = update.turn, update.attempt, []
+            return  # it is no news: nothing has been said
+        if isinstance(update, TextArrived | ThoughtArrived):
+            self._came.append(update)
+            for listener in self._listeners:
+                listener.wake()
+        if not isinstance(update, ThoughtArrived):  # as above
+            self._tell_on(update)
+
+    def came_since(self, count: int) -> Sequence[TextArrived | ThoughtArrived]:
+        """Return what has come of it after so many pieces: what it thinks, and then what it says."""
+        return self._came[count:]
+
+    def tell(self, listener: EventListener) -> None:
+        """Wake this listener from here on, for as long as somebody holds it."""
+        self._listeners.add(listener)
+
+
+class LiveReplies:
+    """One for each run that was begun here and is still worked on."""
+
+    def __init__(self) -> None:
+        self._of_run: Final[WeakValueDictionary[str, LiveReply]] = WeakValueDictionary()
+
+    def keep(self, run_id: str, reply: LiveReply) -> None:
+        """Let others find it; where there is one already, that stays. It is forgotten with its run."""
+        self._of_run.setdefault(run_id, reply)
+
+    def of(self, run_id: str) -> LiveReply | None:
+        """Return what is known here of the reply of a run; None for one that was begun elsewhere, or has ended."""
+        return self._of_run.get(run_id)

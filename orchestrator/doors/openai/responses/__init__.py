@@ -1,0 +1,1 @@
+"""OpenAI's Responses, served by runs: asked for, followed, resumed, listed."""

@@ -57,7 +57,7 @@ class KeptImages:
         return image.model_copy(update={"data": "", "artifact": artifact})
 
     async def _share(self, artifact: str, run_id: str, tenant: str) -> None:
-        """Let a run read what an earlier one of its tenant had; its model will read of anything else that it is gone."""
+        """Let a run read what an earlier one of its tenant had; of anything else its model reads that it is gone."""
         try:
             await self._artifacts.share(await self._artifacts.find(artifact, OfTenant(tenant)), run_id, tenant=tenant)
         except ArtifactNotFound:

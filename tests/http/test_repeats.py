@@ -244,10 +244,18 @@ async def test_a_retry_finds_the_run_of_its_first_at_another_server(http_fleet, 
 
 
 async def test_two_honest_requests_alike_are_two_runs_and_their_retries_join_one_each(api, ledger):
-    async with client_of(api, timeout=1.0) as client:
-        asked = ledger.asked(seconds=2.0)
-        completions = await asyncio.gather(*(client.chat.completions.create(**asked) for _ in range(2)))
-    assert len({completion.id for completion in completions}) == 2
+    asked, redis = ledger.asked(seconds=3.0), api.door.client
+    before = set(await redis.keys(api.door.settings.keys.asked("*")))
+    firsts = [asyncio.create_task(api.client.post(PATH, json=asked, headers=retry(0))) for _ in range(2)]
+    await ledger.until(2)
+    for first in firsts:
+        first.cancel()
+    [runs] = set(await redis.keys(api.door.settings.keys.asked("*"))) - before
+    async with asyncio.timeout(WAIT_S):
+        while not all(value.startswith(b"0 ") for value in await redis.hvals(runs)):
+            await asyncio.sleep(0.01)
+    again = await asyncio.gather(*(api.client.post(PATH, json=asked, headers=retry(1)) for _ in range(2)))
+    assert len({answer.json()["id"] for answer in again}) == 2
     assert ledger.payments == 2
 
 

@@ -74,6 +74,8 @@ COMPLETED: Final[dict[int | str, dict[str, Any]]] = {
             "text/event-stream": {"schema": {"type": "string"}},
         },
     },
+    404: {"description": "There is no such model here, or its provider does not have it"},
+    409: {"description": "The run that this request has begun before is not stored any more"},
     424: {
         "description": "The run has failed after it had sent calls, which it would send again, or a person's approval "
         "was waited for too long"

@@ -23,6 +23,15 @@ ANSWERS_WITHIN_S = 60
 FOREIGN = ("OPENAI_", "TOOLFLEET_", "ANTHROPIC_", "LITELLM_", "PYTHON", "NODE_", "HTTP_PROXY", "HTTPS_PROXY")
 
 
+ALONE = {"LITELLM_LOCAL_MODEL_COST_MAP": "True"}
+"""Has LiteLLM ask nobody for today's prices."""
+
+
+def own_environment() -> dict[str, str]:
+    """This process's variables, without those that lead a client elsewhere."""
+    return {name: value for name, value in os.environ.items() if not name.upper().startswith(FOREIGN)}
+
+
 def python(_folder: Path, program: str) -> list[str]:
     """The command of a program that runs beside the tests."""
     return [sys.executable, str(PROGRAMS / program)]
@@ -86,10 +95,10 @@ class Started:
 @contextmanager
 def started(client: Client, folder: Path, variables: Mapping[str, str]) -> Iterator[Started]:
     """The program of a client, which has ended after the block."""
-    ours = {name: value for name, value in os.environ.items() if not name.upper().startswith(FOREIGN)}
     command = [*client.command(folder, client.program), *client.words]
+    environment = {**own_environment(), **ALONE, **variables}
     with subprocess.Popen(
-        command, env={**ours, **variables}, cwd=folder, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        command, env=environment, cwd=folder, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as process:
         try:
             yield Started(client, process)

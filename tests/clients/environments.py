@@ -1,6 +1,7 @@
 """Where other people's clients run: this environment, one for what does not fit into it, and Node with its packages.
 
-Each is built once, beside the environment of the tests and under a digest of what it is to have, by whoever needs it first.
+Each is built once, within the environment of the tests and under a digest of what it is to have, by whoever needs it
+first.
 """
 
 from __future__ import annotations
@@ -48,7 +49,13 @@ def _install_npm(folder: Path) -> None:
     folder.mkdir()
     for name in ("package.json", "package-lock.json"):
         shutil.copy(LISTS / name, folder / name)
-    _run(str(NODE), str(NPM), "ci", "--no-audit", "--no-fund", "--ignore-scripts", "--prefix", str(folder))
+    _npm("ci", folder)
+
+
+def _npm(do: str, folder: Path, *options: str) -> None:
+    # Without addresses in the list: what is there is found wherever npm is told to look.
+    quiet = ("--no-audit", "--no-fund", "--ignore-scripts", "--omit-lockfile-registry-resolved")
+    _run(str(NODE), str(NPM), do, *quiet, *options, "--prefix", str(folder))
 
 
 def _built(name: str, lists: list[Path], install: Callable[[Path], None]) -> Path:
@@ -68,3 +75,7 @@ def _built(name: str, lists: list[Path], install: Callable[[Path], None]) -> Pat
 def _run(*command: str) -> None:
     ended = subprocess.run(command, capture_output=True, text=True, timeout=BUILD_WITHIN_S, check=False)
     assert ended.returncode == 0, f"{' '.join(command)}\n{ended.stdout}{ended.stderr}"
+
+
+if __name__ == "__main__":  # make lock
+    _npm("update", LISTS, "--package-lock-only")

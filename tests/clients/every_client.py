@@ -1,4 +1,4 @@
-"""What everybody's client gets from a fleet, judged by the ledger of what its tools did, never by the client's word alone."""
+"""What each client gets from a fleet, judged by a ledger of what the tools did, not by the client's word alone."""
 
 from __future__ import annotations
 
@@ -56,13 +56,15 @@ class EveryClient:
         assert "gpt-9" in outcome["message"]
         assert ledger.effects == {}
 
-    async def test_what_it_breaks_off_is_called_off(self, client: Started, ledger: Ledger) -> None:
+    async def test_what_it_breaks_off_is_called_off(
+        self, client: Started, ledger: Ledger, called_off: list[Ledger]
+    ) -> None:
+        """In the end: a client that may come back is given a moment to do so."""
         begun = client.ask("begin", question='say "Wait." ' + asked(ledger, "hold", "a"))
         assert begun.get("text", "").startswith("Wait."), begun
         await ledger.has("held:a")
         client.ask("abort")
-        await ledger.has("released:a")
-        assert ledger.effects == {"held:a": 1, "released:a": 1}
+        called_off.append(ledger)
 
     def _mixed(self, verb: str, client: Started, ledger: Ledger) -> None:
         outcome = client.ask(

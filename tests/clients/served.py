@@ -1,4 +1,4 @@
-"""A fleet behind `toolfleet serve`, with a model whose script the tests write, for programs that know only its address."""
+"""A fleet behind `toolfleet serve`, whose model does what a question spells out."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ def litellm(_folder: Path, program: str) -> list[str]:
 
 
 def node(folder: Path, program: str) -> list[str]:
-    """The command of a program that runs on Node. A module finds its packages from where it lies, so it lies beside them."""
+    """The command of a program that runs on Node, copied to where it finds its packages."""
     packages = folder / "node_modules"
     if not packages.exists():
         packages.symlink_to(environments.node_modules())
@@ -64,7 +64,9 @@ class Client:
 
 def each_of(clients: Sequence[Client]) -> pytest.MarkDecorator:
     """Have tests with the fixture `client` for each of these."""
-    return pytest.mark.parametrize("client", clients, ids=[each.name for each in clients], indirect=True, scope="module")
+    return pytest.mark.parametrize(
+        "client", clients, ids=[each.name for each in clients], indirect=True, scope="module"
+    )
 
 
 class Started:

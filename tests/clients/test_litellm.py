@@ -77,7 +77,7 @@ def proxy(place: Place, folder: Path) -> Iterator[Mapping[str, str]]:
                 "MODEL": REHEARSAL_MODEL,
             }
         finally:
-            process.terminate()
+            process.kill()  # asked to, it takes seconds
 
 
 def _settings(place: Place, key: str) -> dict[str, object]:

@@ -91,7 +91,14 @@ async def abort() -> Outcome:
     return {}
 
 
-speak({
-    "complete": complete, "stream": stream, "mixed": mixed, "mixed_streamed": mixed_streamed,
-    "structured": structured, "begin": begin, "abort": abort,
-})
+speak(
+    {
+        "complete": complete,
+        "stream": stream,
+        "mixed": mixed,
+        "mixed_streamed": mixed_streamed,
+        "structured": structured,
+        "begin": begin,
+        "abort": abort,
+    }
+)

@@ -60,10 +60,21 @@ async def mixed_streamed(question: str) -> Outcome:
         async with client.chat.completions.stream(model=MODEL, messages=said, tools=TOOLS) as events:
             [choice] = (await events.get_final_completion()).choices
         calls = choice.message.tool_calls or ()
-        said.append({"role": "assistant", "content": choice.message.content, "tool_calls": [
-            {"id": each.id, "type": "function", "function": {"name": each.function.name, "arguments": each.function.arguments}}
-            for each in calls
-        ] or None})
+        said.append(
+            {
+                "role": "assistant",
+                "content": choice.message.content,
+                "tool_calls": [
+                    {
+                        "id": each.id,
+                        "type": "function",
+                        "function": {"name": each.function.name, "arguments": each.function.arguments},
+                    }
+                    for each in calls
+                ]
+                or None,
+            }
+        )
         for call in calls:
             looked_up.append(json.loads(call.function.arguments))
             said.append({"role": "tool", "tool_call_id": call.id, "content": PRICES["tea"]})
@@ -91,7 +102,14 @@ async def abort() -> Outcome:
     return {}
 
 
-speak({
-    "complete": complete, "stream": stream, "mixed": mixed, "mixed_streamed": mixed_streamed,
-    "structured": structured, "begin": begin, "abort": abort,
-})
+speak(
+    {
+        "complete": complete,
+        "stream": stream,
+        "mixed": mixed,
+        "mixed_streamed": mixed_streamed,
+        "structured": structured,
+        "begin": begin,
+        "abort": abort,
+    }
+)

@@ -42,9 +42,7 @@ async def mixed(question: str) -> Outcome:
     """The server remembers what was said."""
     looked_up, said, before = [], question, None
     for _ in range(MOST_TURNS):
-        response = await client.responses.create(
-            model=MODEL, input=said, tools=TOOLS, previous_response_id=before
-        )
+        response = await client.responses.create(model=MODEL, input=said, tools=TOOLS, previous_response_id=before)
         calls = [item for item in response.output if item.type == "function_call"]
         if not calls:
             break
@@ -92,7 +90,14 @@ async def abort() -> Outcome:
     return {}
 
 
-speak({
-    "complete": complete, "stream": stream, "mixed": mixed, "mixed_streamed": mixed_streamed,
-    "structured": structured, "begin": begin, "abort": abort,
-})
+speak(
+    {
+        "complete": complete,
+        "stream": stream,
+        "mixed": mixed,
+        "mixed_streamed": mixed_streamed,
+        "structured": structured,
+        "begin": begin,
+        "abort": abort,
+    }
+)

@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable
 from typing import TYPE_CHECKING, Annotated, Final
 
-from pydantic import Field
+from pydantic import Field, StrictFloat, StrictInt
 
 from toolfleet.calls import Failed, FailureKind, Record, Spent
 
@@ -32,7 +32,7 @@ LOOP: Final = "loop"
 
 TIMED_OUT: Final = "the run's deadline has passed"
 
-Count = Annotated[int, Field(ge=1)]
+Count = Annotated[StrictInt, Field(ge=1)]
 
 
 class NothingLeft(Exception):  # not an error: the call is answered with it
@@ -46,11 +46,11 @@ class Limits(Record):
     calls_per_tool: Count | None = 40
     tokens: Count | None = None
     """Input and output tokens together, as the provider counts them."""
-    cost: Annotated[float, Field(gt=0)] | None = None
+    cost: Annotated[StrictFloat, Field(gt=0)] | None = None
     """In the currency of the two prices below, which it needs."""
-    input_price: Annotated[float, Field(ge=0)] = 0.0
+    input_price: Annotated[StrictFloat, Field(ge=0)] = 0.0
     """Per million tokens."""
-    output_price: Annotated[float, Field(ge=0)] = 0.0
+    output_price: Annotated[StrictFloat, Field(ge=0)] = 0.0
     """Per million tokens."""
 
     def cost_of(self, run: Run) -> float:

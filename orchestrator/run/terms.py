@@ -19,6 +19,9 @@ from pydantic import (
     BeforeValidator,
     Field,
     PlainSerializer,
+    StrictBool,
+    StrictFloat,
+    StrictInt,
     ValidationError,
     WithJsonSchema,
     model_validator,
@@ -83,9 +86,9 @@ def _turns(value: int) -> int:
 
 
 def _priority(value: object) -> object:
-    if not isinstance(value, str):
+    if isinstance(value, Priority):
         return value
-    if value.upper() not in Priority.__members__:
+    if not isinstance(value, str) or value.upper() not in Priority.__members__:
         raise ValueError(f"must be {', '.join(each.name.lower() for each in Priority)}, but is {value!r}")
     return Priority[value.upper()]
 
@@ -104,9 +107,11 @@ def _model_options(options: dict[str, Any]) -> dict[str, Any]:
 
 _POSITIVE = WithJsonSchema({"type": "number", "exclusiveMinimum": 0, "maximum": LONGEST_S})
 Patience = Annotated[
-    float, AfterValidator(_patience), WithJsonSchema({"type": "number", "minimum": 0, "maximum": LONGEST_S})
+    StrictFloat, AfterValidator(_patience), WithJsonSchema({"type": "number", "minimum": 0, "maximum": LONGEST_S})
 ]
-Turns = Annotated[int, AfterValidator(_turns), WithJsonSchema({"type": "integer", "minimum": 1, "maximum": MOST_TURNS})]
+Turns = Annotated[
+    StrictInt, AfterValidator(_turns), WithJsonSchema({"type": "integer", "minimum": 1, "maximum": MOST_TURNS})
+]
 NamedPriority = Annotated[
     Priority,
     BeforeValidator(_priority),
@@ -140,16 +145,16 @@ class AskedTerms(Record):
     )
     limits: Limits = Field(default=Limits(), description="What one answer may use up.")
     max_turns: Turns | None = Field(default=None, description="Model replies at most; as the settings say by default.")
-    timeout_s: Annotated[float, AfterValidator(_timeout), _POSITIVE] | None = Field(
+    timeout_s: Annotated[StrictFloat, AfterValidator(_timeout), _POSITIVE] | None = Field(
         default=None, description="Seconds until the run fails and its calls expire."
     )
-    turn_timeout_s: Annotated[float, AfterValidator(_turn_timeout), _POSITIVE] | None = Field(
+    turn_timeout_s: Annotated[StrictFloat, AfterValidator(_turn_timeout), _POSITIVE] | None = Field(
         default=None, description="Seconds that the calls of one reply may take; slower ones are stopped."
     )
-    compensate: bool = Field(
+    compensate: StrictBool = Field(
         default=False, description="When a call fails, take back what the others of its reply have done."
     )
-    keep_s: Annotated[float, AfterValidator(_kept), _POSITIVE] | None = Field(
+    keep_s: Annotated[StrictFloat, AfterValidator(_kept), _POSITIVE] | None = Field(
         default=None, description="How long the run is kept once it has ended; as the settings say by default."
     )
     model_options: Annotated[dict[str, Any], AfterValidator(_model_options)] = Field(

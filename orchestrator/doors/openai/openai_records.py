@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from http import HTTPStatus
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, StrictBool
 
 from toolfleet.messages import AssistantMessage, Message, RequestedCall, SystemMessage, ToolMessage, Usage, UserMessage
 from toolfleet.orchestrator.doors.http.problems import Problem
@@ -70,7 +70,7 @@ class ChatMessage(Lenient):
 class StreamOptions(Lenient):
     """What a stream ends with."""
 
-    include_usage: bool | None = None
+    include_usage: StrictBool | None = None
 
 
 class ChatRequest(Lenient):
@@ -92,7 +92,7 @@ class ChatRequest(Lenient):
     messages: Annotated[list[ChatMessage], Field(min_length=1)]
     tools: list[FunctionTool] | None = None
     tool_choice: Any = None
-    stream: bool | None = None
+    stream: StrictBool | None = None
     stream_options: StreamOptions | None = None
     n: Literal[1] | None = None
     toolfleet: AskedTerms = Field(

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Final, Literal
 
 import orjson
 from fastapi import APIRouter, Request
-from pydantic import ConfigDict, Field
+from pydantic import ConfigDict, Field, StrictBool
 from starlette.responses import Response
 
 from toolfleet.messages import AssistantMessage, Message, RequestedCall, SystemMessage, ToolMessage, UserMessage
@@ -94,10 +94,10 @@ class ResponseRequest(Lenient):
     instructions: str | None = None
     tools: list[ResponseTool] | None = None
     tool_choice: Any = None
-    background: bool | None = None
+    background: StrictBool | None = None
     stream: Literal[False] | None = None
     previous_response_id: str | None = None
-    max_output_tokens: Annotated[int, Field(ge=1)] | None = None
+    max_output_tokens: Annotated[int, Field(strict=True), Field(ge=1)] | None = None
     toolfleet: AskedTerms = Field(
         default=AskedTerms(), description="This project's own member: every option that a run has."
     )

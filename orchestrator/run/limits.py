@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable
 from typing import TYPE_CHECKING, Annotated, Final
 
-from pydantic import Field, StrictFloat, StrictInt
+from pydantic import BeforeValidator, Field, StrictFloat
 
 from toolfleet.calls import Failed, FailureKind, Record, Spent
 
@@ -32,7 +32,17 @@ LOOP: Final = "loop"
 
 TIMED_OUT: Final = "the run's deadline has passed"
 
-Count = Annotated[StrictInt, Field(ge=1)]
+
+def _no_truth_value(value: object) -> object:
+    if isinstance(value, bool):
+        raise ValueError(f"must be a whole number, but is {value}")  # noqa: TRY004  # pydantic hears only this one
+    return value
+
+
+WholeNumber = Annotated[int, BeforeValidator(_no_truth_value)]
+"""An integer as JSON Schema has it: 3.0 is one, true is none."""
+
+Count = Annotated[int, Field(ge=1), BeforeValidator(_no_truth_value)]
 
 
 class NothingLeft(Exception):  # not an error: the call is answered with it

@@ -21,7 +21,6 @@ from pydantic import (
     PlainSerializer,
     StrictBool,
     StrictFloat,
-    StrictInt,
     ValidationError,
     WithJsonSchema,
     model_validator,
@@ -30,7 +29,7 @@ from pydantic import (
 from toolfleet.calls import Record
 from toolfleet.misspelt import what_is_wrong
 from toolfleet.orchestrator.errors import InvalidOption
-from toolfleet.orchestrator.run.limits import Limits
+from toolfleet.orchestrator.run.limits import Limits, WholeNumber
 from toolfleet.orchestrator.run.shared_state import Strategy
 from toolfleet.orchestrator.run.structured import problem_with_schema
 from toolfleet.streams import Priority
@@ -110,7 +109,7 @@ Patience = Annotated[
     StrictFloat, AfterValidator(_patience), WithJsonSchema({"type": "number", "minimum": 0, "maximum": LONGEST_S})
 ]
 Turns = Annotated[
-    StrictInt, AfterValidator(_turns), WithJsonSchema({"type": "integer", "minimum": 1, "maximum": MOST_TURNS})
+    WholeNumber, AfterValidator(_turns), WithJsonSchema({"type": "integer", "minimum": 1, "maximum": MOST_TURNS})
 ]
 NamedPriority = Annotated[
     Priority,

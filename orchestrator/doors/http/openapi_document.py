@@ -45,7 +45,20 @@ def corrected(document: Json) -> Json:
             told.setdefault("content", refused["content"])
         for status, response in responses.items():
             _correct(int(status), response.get("content", {}))
+    _require_what_tells_apart(document, document["components"]["schemas"])
     return document
+
+
+def _require_what_tells_apart(part: Any, schemas: Json) -> None:
+    """Say of the members of each union that they need the field that tells which one it is."""
+    if isinstance(part, dict):
+        told = part.get("discriminator", {})
+        for reference in told.get("mapping", {}).values():
+            required = schemas[reference.rsplit("/", 1)[1]].setdefault("required", [])
+            if told["propertyName"] not in required:
+                required.append(told["propertyName"])
+    for each in part.values() if isinstance(part, dict) else part if isinstance(part, list) else ():
+        _require_what_tells_apart(each, schemas)
 
 
 def _correct(status: int, content: Json) -> None:

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Final, Literal
 
 import orjson
 from fastapi import APIRouter, Request
-from pydantic import ConfigDict, Field, StrictBool
+from pydantic import AfterValidator, ConfigDict, Field, StrictBool
 from starlette.responses import Response
 
 from toolfleet.messages import AssistantMessage, Message, RequestedCall, SystemMessage, ToolMessage, UserMessage
@@ -33,6 +33,7 @@ from toolfleet.orchestrator.doors.openai.openai_records import (
 )
 from toolfleet.orchestrator.errors import RunNotFound, RunNotOpen
 from toolfleet.orchestrator.run.incomplete import Incomplete
+from toolfleet.orchestrator.run.limits import Count
 from toolfleet.orchestrator.run.states import State
 from toolfleet.orchestrator.run.terms import AskedTerms
 from toolfleet.orchestrator.run.value import Run
@@ -79,6 +80,12 @@ class InputItem(Lenient):
     output: str | list[dict[str, Any]] | None = None
 
 
+def _not_streamed(value: bool) -> bool:  # noqa: FBT001  # a validator's argument
+    if value:
+        raise ValueError("should be False: responses are not streamed")
+    return value
+
+
 class ResponseRequest(Lenient):
     """`POST /v1/responses`."""
 
@@ -95,9 +102,11 @@ class ResponseRequest(Lenient):
     tools: list[ResponseTool] | None = None
     tool_choice: Any = None
     background: StrictBool | None = None
-    stream: Literal[False] | None = None
+    stream: Annotated[StrictBool, Field(json_schema_extra={"const": False}), AfterValidator(_not_streamed)] | None = (
+        None
+    )
     previous_response_id: str | None = None
-    max_output_tokens: Annotated[int, Field(strict=True), Field(ge=1)] | None = None
+    max_output_tokens: Count | None = None
     toolfleet: AskedTerms = Field(
         default=AskedTerms(), description="This project's own member: every option that a run has."
     )

@@ -23,6 +23,8 @@ TESTS_AT_ONCE ?= 3
 LOCKING := --quiet --upgrade --universal --python-version 3.11 --generate-hashes --no-annotate --no-emit-index-url \
 	--custom-compile-command 'make lock'
 
+CLIENTS := tests/clients/environments
+
 .PHONY: demo test fresh faults lint style types walls compose lock audit format bench clean help
 
 demo: $(VENV)/.for-demo ## run a conversation on a local fleet; needs no key, no Docker, no Redis
@@ -53,9 +55,12 @@ walls: $(VENV)/.for-test
 compose: $(VENV)/.for-test
 	$(BIN)/check-jsonschema --builtin-schema vendor.compose-spec docker-compose.yml
 
-lock: $(VENV)/.for-test ## pin what the image has, by version and hash, to today's
+lock: $(VENV)/.for-test ## pin what the image and the clients of tests/clients have, by version and hash, to today's
 	$(BIN)/uv pip compile $(LOCKING) --extra fast --extra flower --extra serve pyproject.toml --output-file deploy/requirements.lock
 	echo 'hatchling' | $(BIN)/uv pip compile $(LOCKING) - --output-file deploy/build.lock
+	$(BIN)/uv pip compile $(LOCKING) $(CLIENTS)/litellm.in --override $(CLIENTS)/litellm.left-out \
+		--output-file $(CLIENTS)/litellm.txt
+	$(BIN)/python -m tests.clients.environments
 
 audit: $(VENV)/.for-test ## ask the package index what is known to be wrong with what the image has
 	$(BIN)/uv tool run pip-audit --disable-pip --require-hashes --requirement deploy/requirements.lock

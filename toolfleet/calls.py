@@ -86,7 +86,7 @@ class MediaPart(Record):
     """
 
     media_type: str
-    size_bytes: int
+    size_bytes: Annotated[int, Field(ge=0, le=2**63 - 1)]
     name: str = ""
     data: str = Field(default="", repr=False)
     artifact: str | None = None

@@ -13,7 +13,7 @@ from functools import cached_property
 from typing import Any, Final, Literal
 
 import orjson
-from pydantic import Field, ValidationError
+from pydantic import Field, StrictBool, StrictFloat, ValidationError
 
 from toolfleet.arguments import complaints
 from toolfleet.arguments.parsing import ArgumentReader
@@ -53,14 +53,14 @@ class ToolSpec(Record):
     output_schema: dict[str, Any] | None = None
     effect: Effect = Effect.ONCE
     queue: str = "io"
-    long_running: bool = False
-    timeout_s: float | None = Field(default=None, gt=0)
-    patience_s: float | None = Field(default=None, ge=0)
-    requires_approval: bool = False
-    return_direct: bool = False
-    compensates: bool = False
+    long_running: StrictBool = False
+    timeout_s: StrictFloat | None = Field(default=None, gt=0)
+    patience_s: StrictFloat | None = Field(default=None, ge=0)
+    requires_approval: StrictBool = False
+    return_direct: StrictBool = False
+    compensates: StrictBool = False
     """Whether the tool can take back what a call of it has done."""
-    wants_history: bool = False
+    wants_history: StrictBool = False
     """Whether the conversation so far is sent with each call."""
     tags: tuple[str, ...] = ()
     strict: bool | None = Field(default=None, exclude_if=lambda strict: strict is None)

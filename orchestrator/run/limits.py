@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable
 from typing import TYPE_CHECKING, Annotated, Final
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field, StrictFloat
 
 from toolfleet.calls import Failed, FailureKind, Record, Spent
 
@@ -37,7 +37,17 @@ LOOP: Final = "loop"
 
 TIMED_OUT: Final = "the run's deadline has passed"
 
-Count = Annotated[int, Field(ge=1)]
+
+def _no_truth_value(value: object) -> object:
+    if isinstance(value, bool):
+        raise ValueError(f"must be a whole number, but is {value}")  # noqa: TRY004  # pydantic hears only this one
+    return value
+
+
+WholeNumber = Annotated[int, BeforeValidator(_no_truth_value)]
+"""An integer as JSON Schema has it: 3.0 is one, true is none."""
+
+Count = Annotated[int, Field(ge=1), BeforeValidator(_no_truth_value)]
 
 
 class NothingLeft(Exception):  # not an error: the call is answered with it
@@ -51,11 +61,11 @@ class Limits(Record):
     calls_per_tool: Count | None = 40
     tokens: Count | None = None
     """Input and output tokens together, as the provider counts them."""
-    cost: Annotated[float, Field(gt=0)] | None = None
+    cost: Annotated[StrictFloat, Field(gt=0)] | None = None
     """In the currency of the two prices below, which it needs."""
-    input_price: Annotated[float, Field(ge=0)] = 0.0
+    input_price: Annotated[StrictFloat, Field(ge=0)] = 0.0
     """Per million tokens."""
-    output_price: Annotated[float, Field(ge=0)] = 0.0
+    output_price: Annotated[StrictFloat, Field(ge=0)] = 0.0
     """Per million tokens."""
 
     def cost_of(self, run: Run) -> float:

@@ -19,6 +19,8 @@ from pydantic import (
     BeforeValidator,
     Field,
     PlainSerializer,
+    StrictBool,
+    StrictFloat,
     ValidationError,
     WithJsonSchema,
     model_validator,
@@ -27,7 +29,7 @@ from pydantic import (
 from toolfleet.calls import Record
 from toolfleet.misspelt import what_is_wrong
 from toolfleet.orchestrator.errors import InvalidOption
-from toolfleet.orchestrator.run.limits import Limits
+from toolfleet.orchestrator.run.limits import Limits, WholeNumber
 from toolfleet.orchestrator.run.shared_state import Strategy
 from toolfleet.orchestrator.run.structured import problem_with_schema
 from toolfleet.streams import Priority
@@ -83,9 +85,9 @@ def _turns(value: int) -> int:
 
 
 def _priority(value: object) -> object:
-    if not isinstance(value, str):
+    if isinstance(value, Priority):
         return value
-    if value.upper() not in Priority.__members__:
+    if not isinstance(value, str) or value.upper() not in Priority.__members__:
         raise ValueError(f"must be {', '.join(each.name.lower() for each in Priority)}, but is {value!r}")
     return Priority[value.upper()]
 
@@ -104,9 +106,11 @@ def _model_options(options: dict[str, Any]) -> dict[str, Any]:
 
 _POSITIVE = WithJsonSchema({"type": "number", "exclusiveMinimum": 0, "maximum": LONGEST_S})
 Patience = Annotated[
-    float, AfterValidator(_patience), WithJsonSchema({"type": "number", "minimum": 0, "maximum": LONGEST_S})
+    StrictFloat, AfterValidator(_patience), WithJsonSchema({"type": "number", "minimum": 0, "maximum": LONGEST_S})
 ]
-Turns = Annotated[int, AfterValidator(_turns), WithJsonSchema({"type": "integer", "minimum": 1, "maximum": MOST_TURNS})]
+Turns = Annotated[
+    WholeNumber, AfterValidator(_turns), WithJsonSchema({"type": "integer", "minimum": 1, "maximum": MOST_TURNS})
+]
 NamedPriority = Annotated[
     Priority,
     BeforeValidator(_priority),
@@ -140,16 +144,16 @@ class AskedTerms(Record):
     )
     limits: Limits = Field(default=Limits(), description="What one answer may use up.")
     max_turns: Turns | None = Field(default=None, description="Model replies at most; as the settings say by default.")
-    timeout_s: Annotated[float, AfterValidator(_timeout), _POSITIVE] | None = Field(
+    timeout_s: Annotated[StrictFloat, AfterValidator(_timeout), _POSITIVE] | None = Field(
         default=None, description="Seconds until the run fails and its calls expire."
     )
-    turn_timeout_s: Annotated[float, AfterValidator(_turn_timeout), _POSITIVE] | None = Field(
+    turn_timeout_s: Annotated[StrictFloat, AfterValidator(_turn_timeout), _POSITIVE] | None = Field(
         default=None, description="Seconds that the calls of one reply may take; slower ones are stopped."
     )
-    compensate: bool = Field(
+    compensate: StrictBool = Field(
         default=False, description="When a call fails, take back what the others of its reply have done."
     )
-    keep_s: Annotated[float, AfterValidator(_kept), _POSITIVE] | None = Field(
+    keep_s: Annotated[StrictFloat, AfterValidator(_kept), _POSITIVE] | None = Field(
         default=None, description="How long the run is kept once it has ended; as the settings say by default."
     )
     model_options: Annotated[dict[str, Any], AfterValidator(_model_options)] = Field(

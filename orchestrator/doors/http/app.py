@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
-from http import HTTPStatus
 from importlib.metadata import version
 from typing import Any
 
@@ -29,9 +28,9 @@ from toolfleet.orchestrator.doors.http.following import Followings
 from toolfleet.orchestrator.doors.http.idempotency import Idempotency
 from toolfleet.orchestrator.doors.http.key_store import Keyring
 from toolfleet.orchestrator.doors.http.mounted_mcp import serve_mcp
+from toolfleet.orchestrator.doors.http.openapi_document import corrected
 from toolfleet.orchestrator.doors.http.options import ApiOptions
 from toolfleet.orchestrator.doors.http.problems import (
-    MEDIA_TYPE,
     Problem,
     ProblemDetails,
     on_bug,
@@ -59,15 +58,8 @@ for a result, `/v1/chat/completions` and `/v1/responses` speak OpenAI's formats.
 
 
 def document_api(app: FastAPI, make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-    """Return the OpenAPI document, with the media type that problems really have."""
-    if app.openapi_schema is None:
-        document = make()
-        for methods in document["paths"].values():
-            for operation in methods.values():
-                for status, response in operation["responses"].items():
-                    if int(status) >= HTTPStatus.BAD_REQUEST and "application/json" in response.get("content", {}):
-                        response["content"] = {MEDIA_TYPE: response["content"]["application/json"]}
-    return app.openapi_schema or document
+    """Return the OpenAPI document, made once."""
+    return app.openapi_schema or corrected(make())
 
 
 @exact()

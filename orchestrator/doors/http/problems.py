@@ -15,6 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.routing import Match
 from starlette.types import Scope as AsgiScope
 
 from toolfleet.errors import (
@@ -75,6 +76,8 @@ RENAMED: Final = {
     HTTPStatus.UNPROCESSABLE_ENTITY: "Unprocessable Content",
 }
 """RFC 9110's names, which Python has from 3.13: a client must not see which Python answers."""
+
+METHODS: Final = ("DELETE", "GET", "PATCH", "POST", "PUT")
 
 RETRY_AFTER_S: Final = 2
 """When to ask again after what passes by itself."""
@@ -226,7 +229,16 @@ async def on_http_error(request: Request, error: Exception) -> Response:
         HTTPStatus.NOT_FOUND: f"there is no {request.url.path} here; /openapi.json lists what there is",
         HTTPStatus.METHOD_NOT_ALLOWED: f"{request.method} cannot be used on {request.url.path}",
     }.get(status, str(error.detail))
-    return answer(Problem(status, detail, headers=error.headers), request.url.path)
+    headers = {name.lower(): value for name, value in (error.headers or {}).items()}
+    if status is HTTPStatus.METHOD_NOT_ALLOWED:
+        headers["allow"] = ", ".join(method for method in METHODS if _can_be_used(request, method))
+    return answer(Problem(status, detail, headers=headers), request.url.path)
+
+
+def _can_be_used(request: Request, method: str) -> bool:
+    """Return whether a path has this method. Each has a route of its own; the framework tells those of one route."""
+    scope = {**request.scope, "method": method}
+    return any(route.matches(scope)[0] is Match.FULL for route in request.app.router.routes)
 
 
 async def on_bug(request: Request, error: Exception) -> Response:

@@ -5,9 +5,10 @@ Unknown fields are refused: they would be typing errors.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, StrictBool
 
 from toolfleet.calls import Effect, Failed, Returned, Submitted
 from toolfleet.catalog import Announcement
@@ -17,8 +18,15 @@ from toolfleet.orchestrator.run.terms import LONGEST_S, AskedTerms, Patience
 from toolfleet.orchestrator.store.run_store import Head
 from toolfleet.tool import ToolSpec
 
-Seconds = Annotated[float, Field(gt=0, le=LONGEST_S, allow_inf_nan=False)]
+Seconds = Annotated[float, Field(strict=True), Field(gt=0, le=LONGEST_S, allow_inf_nan=False)]
 Json = dict[str, Any]
+
+
+def _without(name: str, *, required: Sequence[str] = ()) -> Json:
+    """Return a schema for what leaves this out, or says nothing in it, and has the others."""
+    nothing = {"anyOf": [{"type": "null"}, {"type": "array", "maxItems": 0}]}
+    others = {other: {"not": {"type": "null"}} for other in required}
+    return {"properties": {name: nothing, **others}, "required": list(required)}
 
 
 class RunBody(BaseModel):
@@ -33,6 +41,7 @@ class RunRequest(AskedTerms):
     model_config = ConfigDict(
         defer_build=False,
         json_schema_extra={
+            "oneOf": [_without("messages", required=["question"]), _without("question", required=["messages"])],
             "examples": [
                 {"question": "What is the square root of 2?"},
                 {
@@ -43,14 +52,14 @@ class RunRequest(AskedTerms):
                     "tools": [],
                     "timeout_s": 60,
                 },
-            ]
+            ],
         },
     )
 
     question: Annotated[str, Field(min_length=1)] | None = None
     messages: Annotated[tuple[Message, ...], Field(min_length=1)] | None = None
     model: str | None = Field(default=None, description="Which orchestrators work on it; this one's model by default.")
-    stream: bool = Field(default=False, description="Answer with the run's events, as they happen.")
+    stream: StrictBool = Field(default=False, description="Answer with the run's events, as they happen.")
 
 
 class RunAccepted(BaseModel):
@@ -98,7 +107,11 @@ class GoOnRequest(RunBody):
     """What a run that has ended goes on with."""
 
     model_config = ConfigDict(
-        extra="forbid", json_schema_extra={"examples": [{"question": "And of 3?"}, {"messages": []}]}
+        extra="forbid",
+        json_schema_extra={
+            "anyOf": [_without("question"), _without("messages")],
+            "examples": [{"question": "And of 3?"}, {"messages": []}],
+        },
     )
 
     question: Annotated[str, Field(min_length=1)] | None = None
@@ -114,7 +127,7 @@ class ApprovalRequest(RunBody):
     )
 
     call_id: str
-    granted: bool
+    granted: StrictBool
     arguments: Json | None = Field(default=None, description="Other arguments to run it with.")
     reason: Annotated[str, Field(max_length=1000)] = ""
 

@@ -58,6 +58,8 @@ STREAM: Final[dict[int | str, dict[str, Any]]] = {
     }
 }
 
+AN_EVENTS_ID: Final[dict[str, Any]] = {"pattern": f"^({ENTRY_ID.pattern})?$", "examples": [FIRST]}
+
 LIVE: Final = (TextArrived, CallProgressed, CallAwaitsApproval)
 """Events that are not stored; they are told to whoever listens while they happen.
 
@@ -144,15 +146,18 @@ async def events(
     door: Through,
     request: Request,
     *,
-    after: Annotated[str | None, Query(description="The id of the last event you have.")] = None,
-    last_event_id: Annotated[str | None, Header(description="The same, as browsers send it.")] = None,
+    after: Annotated[str, Query(description="The id of the last event you have.", json_schema_extra=AN_EVENTS_ID)] = "",
+    last_event_id: Annotated[
+        str, Header(description="The same, as browsers send it.", json_schema_extra=AN_EVENTS_ID)
+    ] = "",
 ) -> Response:
     """Stream the events of a run, from the beginning and as they come, until it has ended.
 
     After a cut, go on with `Last-Event-ID`: nothing is lost or doubled, whichever server you ask.
     """
     await door.must_see(run_id, grant)
-    after_id = _entry_id(last_event_id or after)
+    from_header, from_query = _entry_id(last_event_id), _entry_id(after)
+    after_id = from_header if last_event_id else from_query
     hold_listener(door, grant, request)
     return EventStream(door, _events(door, run_id, after_id))
 
@@ -273,7 +278,7 @@ async def _load_visible(door: Door, run_id: str, grant: Grant) -> Run:
     return run
 
 
-def _entry_id(given: str | None) -> str:
+def _entry_id(given: str) -> str:
     if not given:
         return FIRST
     if not ENTRY_ID.fullmatch(given):

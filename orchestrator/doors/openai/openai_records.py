@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from http import HTTPStatus
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, StrictBool
 
 from toolfleet.messages import AssistantMessage, Message, RequestedCall, SystemMessage, ToolMessage, Usage, UserMessage
 from toolfleet.orchestrator.doors.http.problems import Problem
@@ -34,7 +34,7 @@ class Function(Lenient):
     name: Annotated[str, Field(min_length=1, max_length=256)]
     description: str | None = None
     parameters: dict[str, Any] | None = None
-    strict: bool | None = None
+    strict: StrictBool | None = None
 
 
 class FunctionTool(Lenient):
@@ -73,7 +73,7 @@ class ChatMessage(Lenient):
 class StreamOptions(Lenient):
     """What a stream ends with."""
 
-    include_usage: bool | None = None
+    include_usage: StrictBool | None = None
 
 
 class ChatRequest(Lenient):
@@ -95,7 +95,7 @@ class ChatRequest(Lenient):
     messages: Annotated[list[ChatMessage], Field(min_length=1)]
     tools: list[FunctionTool] | None = None
     tool_choice: Any = None
-    stream: bool | None = None
+    stream: StrictBool | None = None
     stream_options: StreamOptions | None = None
     toolfleet: AskedTerms = Field(
         default=AskedTerms(), description="This project's own member: every option that a run has."

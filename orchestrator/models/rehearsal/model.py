@@ -15,12 +15,16 @@ from toolfleet.orchestrator.models.objections import objection_to_images
 from toolfleet.orchestrator.models.openai import OpenAIChat
 from toolfleet.orchestrator.models.openai_options import objection_to_options
 from toolfleet.orchestrator.models.protocol import ChatModel, ModelEvent, OfferedTool
+from toolfleet.orchestrator.models.rehearsal.own_thread import OwnThread
 from toolfleet.orchestrator.models.rehearsal.reply import REHEARSAL_MODEL
 from toolfleet.orchestrator.models.rehearsal.server import RehearsalServer
 
 
 class RehearsalModel:
-    """Asks a rehearsal server of its own, over HTTP on loopback. Belongs to the event loop that asks it first."""
+    """Asks a rehearsal server of its own, on a thread of its own, over HTTP on loopback.
+
+    Belongs to the event loop that asks it first.
+    """
 
     def __init__(self) -> None:
         self._exit = AsyncExitStack()
@@ -57,7 +61,8 @@ class RehearsalModel:
     async def _start_once(self) -> ChatModel:
         async with self._starting:
             if self._asked is None:
-                server = await self._exit.enter_async_context(RehearsalServer())
+                server = RehearsalServer()
+                await self._exit.enter_async_context(OwnThread(server))
                 model = OpenAIChat(REHEARSAL_MODEL, base_url=server.base_url, api_key="rehearsal")
                 self._exit.push_async_callback(model.aclose)
                 self._asked = model

@@ -38,6 +38,7 @@ MAX_FETCHES = 200
 _WORD = re.compile(r"\b(call|say|fetch|cancel|then)\b")
 _NAME = re.compile(r"\s+([^\s`{]+)\s*")
 _VERBATIM = re.compile(r"`([^`]*)`")
+_SPACE = re.compile(r"\s*")
 _JSON = json.JSONDecoder()
 
 
@@ -113,7 +114,7 @@ def _tokens(text: str) -> Iterator[CallStep | Say | str]:
                 if call is not None:
                     yield call
             case "say":
-                said, position = _json_at(text, _skip_space(text, position))
+                said, position = _json_at(text, _after_space(text, position))
                 if said is not None:
                     yield Say(str(json.loads(said)))
             case word:
@@ -140,8 +141,9 @@ def _json_at(text: str, position: int) -> tuple[str | None, int]:
     return text[position:end], end
 
 
-def _skip_space(text: str, position: int) -> int:
-    return len(text) - len(text[position:].lstrip())
+def _after_space(text: str, position: int) -> int:
+    found = _SPACE.match(text, position)
+    return position if found is None else found.end()
 
 
 def _due(steps: Sequence[Step], rounds: Sequence[Round], conversation: Conversation) -> AssistantMessage | None:

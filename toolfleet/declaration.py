@@ -63,7 +63,7 @@ class ToolSpec(Record):
     wants_history: StrictBool = False
     """Whether the conversation so far is sent with each call."""
     tags: tuple[str, ...] = ()
-    strict: bool | None = Field(default=None, exclude_if=lambda strict: strict is None)
+    strict: StrictBool | None = Field(default=None, exclude_if=lambda strict: strict is None)
     """Whether the model's provider is to hold it to the schema; None leaves that to the provider."""
 
     @cached_property

@@ -37,8 +37,12 @@ SCHEMA = schemathesis.openapi.from_dict(DOCUMENT)
 SCHEMA.config.generation.update(deterministic=True)
 SCHEMA.config.seed = 1
 
-NOT_IN_THE_DOCUMENT = ("unknown-tool", "unknown-interceptor", "unsupported-content")
-"""Refusals for what the fleet or its model does not have, which no document can say."""
+NOT_IN_THE_DOCUMENT = (
+    *("unknown-tool", "unknown-interceptor", "unsupported-content"),
+    *("unsupported-parameter", "invalid-conversation"),
+)
+"""Refusals for what the fleet or its model does not have, and of messages that do not follow one another: no document
+can say that."""
 
 ODD_NUMBERS = (
     "1e400",

@@ -9,7 +9,6 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final, Protocol
 
 import orjson
-import stamina
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from toolfleet.calls import Effect, Failed, Returned
@@ -31,15 +30,12 @@ from toolfleet.orchestrator.tools.meanings import (
     one_meaning_each,
 )
 from toolfleet.orchestrator.tools.tool_search import ToolSearch, by_shared_words
+from toolfleet.outages import while_it_may_be_away
 from toolfleet.read_result import READ_RESULT
 from toolfleet.tool import ToolSpec
 
 TOOLS_BACK_WITHIN_S: Final = 30.0
 """How long a run waits for a worker that serves its tools: workers are restarted one after another."""
-
-_ONCE_TOOLS_ARE_BACK: Final = stamina.AsyncRetryingCaller(attempts=None, timeout=TOOLS_BACK_WITHIN_S, wait_max=1.0).on(
-    UnknownTool
-)
 
 FOUND: Final = "found_tools"
 """The attribute of a search's result that names what it found."""
@@ -174,7 +170,7 @@ class Offering:
             brought = self._interceptors.chosen(run.terms.interceptors)
             return {**await _served(self._catalog, names, brought, self._agents.specs), **agents}
 
-        return await _ONCE_TOOLS_ARE_BACK(choose)
+        return await while_it_may_be_away(choose, for_s=TOOLS_BACK_WITHIN_S, on=UnknownTool)
 
 
 async def offered_to_caller(catalog: Catalog, chain: Chain, names: Sequence[str] | None) -> dict[str, ToolSpec]:

@@ -194,6 +194,8 @@ class _Asking:
             live = LiveReply(hear)
             await self.door.orchestrator.start(self.messages, on_event=live.hear, **options)
             self.door.live.keep(run_id, live)
+            if attendance is not None and attendance.has_key:  # this server may be lost before its client leaves
+                await attendance.begun(run_id)
 
         try:
             followed = await self.door.followings.begin(run_id, start)

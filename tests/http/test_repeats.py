@@ -6,6 +6,7 @@ Each payment is a line in a file, written by a worker; the file is the ledger.
 import asyncio
 import json
 import os
+import re
 import signal
 from contextlib import ExitStack, aclosing, asynccontextmanager
 
@@ -517,3 +518,30 @@ async def test_who_joins_is_held_to_the_limits_of_their_key(http_fleet, model, l
         assert (await api.client.post(PATH, json={**asked, "stream": False}, headers=retry(0))).status_code == 429
         assert len({text for _, text in await asyncio.gather(*two)}) == 1
     assert ledger.payments == 1
+
+
+@pytest.mark.parametrize(
+    ("fault", "code", "words"),
+    [
+        (ErrorStatus(401, message="no key like sk-of-the-server"), "server_error", "refused the key of this server"),
+        (ErrorStatus(429), "rate_limit_exceeded", "had no effect"),
+        (ErrorStatus(400, message="no such thing"), "invalid_prompt", "no such thing"),
+    ],
+)
+async def test_a_response_says_why_it_failed_as_a_completion_does(http_fleet, fault, code, words):
+    async with provider_of(http_fleet.settings, fault, fault) as (api, _):
+        told = (await api.client.post(PATH, json=hello("messages"))).json()["error"]
+        response = (await api.client.post("/v1/responses", json=hello("input"))).json()
+    assert (response["status"], response["error"]["code"]) == ("failed", code)
+    message = response["error"]["message"]
+    assert words in message
+    assert "sk-of-the-server" not in message
+    assert without_run(message) == without_run(told["message"])
+
+
+def hello(field):
+    return {"model": REHEARSAL_MODEL, field: [{"role": "user", "content": "hello"}]}
+
+
+def without_run(message):
+    return re.sub(r"run \w+|127[.]0[.]0[.]1:\d+", "", message)

@@ -129,7 +129,7 @@ class ModelReplied(Record):
     """The tools that were offered, where that is another choice in each turn."""
     problem: str | None = None
     """Why the answer is not what was asked for; the model may try once more."""
-    restarts: int = Field(default=0, exclude_if=lambda restarts: not restarts)
+    restarts: int = Field(default=0, ge=0, lt=1000, exclude_if=lambda restarts: not restarts)
     """How often it was begun anew after some of it had been shown: what was shown before is void."""
     over_limit: str | None = None
     """The limit that the run has reached with this reply: what was not sent of it by then is not sent any more."""

@@ -174,6 +174,15 @@ async def test_nobody_waits_for_ever_for_an_approval(impatient, stream):
     assert f"toolfleet runs approve {run_id}" in error["message"]
 
 
+async def test_a_response_in_the_background_waits_for_a_person_as_long_as_it_takes(impatient):
+    asked = {"model": REHEARSAL_MODEL, "input": PAY, "background": True, "stream": True}
+    asking = asyncio.create_task(impatient.client.post("/v1/responses", json=asked))
+    waits = await waiting(impatient)
+    await asyncio.sleep(3 * 0.3)  # what is to be seen is that nothing happens
+    await approve(impatient, waits)
+    assert "event: response.completed" in (await asking).text
+
+
 async def test_a_call_that_was_decided_in_time_does_not_count_as_waiting(http_fleet, model):
     settings = http_fleet.settings.model_copy(update={"api_approval_wait_s": 1.0})
     async with api_of(settings, model) as api:

@@ -6,6 +6,7 @@ Each payment is a line in a file, written by a worker; the file is the ledger.
 import asyncio
 import json
 import os
+import re
 import signal
 from contextlib import ExitStack, aclosing, asynccontextmanager
 
@@ -15,7 +16,9 @@ import pytest
 
 from tests.http.fleet_of_doors import api_of
 from tests.http.serving import serving
+from toolfleet.orchestrator.doors.http.key_store import Grant
 from toolfleet.orchestrator.doors.http.options import ApiOptions
+from toolfleet.orchestrator.doors.openai.attendance import Attendance
 from toolfleet.orchestrator.models import REHEARSAL_MODEL, HttpOptions, OpenAIChat, RehearsalServer
 from toolfleet.orchestrator.models.rehearsal.faults import ErrorStatus
 from toolfleet.orchestrator.run.updates import CallAwaitsApproval
@@ -139,6 +142,38 @@ async def test_a_run_that_is_gone_is_told_as_lost_and_not_begun_again(api, ledge
     assert (lost.status_code, lost.json()["error"]["code"]) == (409, "answer_lost")
     assert lost.headers["x-should-retry"] == "false"
     assert ledger.payments == 1
+
+
+async def test_a_run_that_is_gone_is_not_begun_again_though_its_server_was_lost_in_the_midst_of_it(api, ledger):
+    asked = {**ledger.asked(seconds=0.5), "toolfleet": {}}
+    asking = asyncio.create_task(api.client.post(PATH, json=asked, headers=with_key("lost")))
+    await ledger.until(1)
+    [name] = [
+        name
+        async for name in api.door.client.scan_iter(api.door.settings.keys.asked("*"))
+        if await _is_run_of(api, name)
+    ]
+    entry = await api.door.client.hgetall(name)
+    first = (await asking).json()
+    await api.client.delete(f"/v1/runs/{first['id'].removeprefix('chatcmpl-')}")
+    await api.door.client.hset(name, mapping=entry)  # as a server leaves it that is killed while the run is under way
+    gone = await api.client.post(PATH, json=asked, headers=with_key("lost"))
+    assert (gone.status_code, gone.json()["error"]["code"]) == (409, "answer_lost")
+    assert ledger.payments == 1
+
+
+async def _is_run_of(api, name):
+    """Whether one of these runs is followed."""
+    return any(api.door.followings.find(run_id.decode()) for run_id in await api.door.client.hkeys(name))
+
+
+async def test_whoever_asks_the_same_for_ever_leaves_no_more_behind_than_can_still_be_joined(http_fleet):
+    async with api_of(http_fleet.settings, options=ApiOptions(grace_s=0)) as api:
+        attendance = Attendance.of_like(api.door, Grant(tenant="same", subject="again"), PATH, b"{}")
+        for _ in range(200):
+            taken = await attendance.take(is_repeat=False)
+            await attendance.leave(taken.run_id, is_answered=True)
+        assert await api.door.client.hlen(attendance._key) < 40
 
 
 async def test_what_failed_after_it_had_paid_fails_alike_at_each_repeat(http_fleet, ledger):
@@ -483,3 +518,30 @@ async def test_who_joins_is_held_to_the_limits_of_their_key(http_fleet, model, l
         assert (await api.client.post(PATH, json={**asked, "stream": False}, headers=retry(0))).status_code == 429
         assert len({text for _, text in await asyncio.gather(*two)}) == 1
     assert ledger.payments == 1
+
+
+@pytest.mark.parametrize(
+    ("fault", "code", "words"),
+    [
+        (ErrorStatus(401, message="no key like sk-of-the-server"), "server_error", "refused the key of this server"),
+        (ErrorStatus(429), "rate_limit_exceeded", "had no effect"),
+        (ErrorStatus(400, message="no such thing"), "invalid_prompt", "no such thing"),
+    ],
+)
+async def test_a_response_says_why_it_failed_as_a_completion_does(http_fleet, fault, code, words):
+    async with provider_of(http_fleet.settings, fault, fault) as (api, _):
+        told = (await api.client.post(PATH, json=hello("messages"))).json()["error"]
+        response = (await api.client.post("/v1/responses", json=hello("input"))).json()
+    assert (response["status"], response["error"]["code"]) == ("failed", code)
+    message = response["error"]["message"]
+    assert words in message
+    assert "sk-of-the-server" not in message
+    assert without_run(message) == without_run(told["message"])
+
+
+def hello(field):
+    return {"model": REHEARSAL_MODEL, field: [{"role": "user", "content": "hello"}]}
+
+
+def without_run(message):
+    return re.sub(r"run \w+|127[.]0[.]0[.]1:\d+", "", message)

@@ -8,7 +8,7 @@ from hypothesis import given, strategies as st
 from toolfleet.messages import AssistantMessage, UserMessage
 from toolfleet.orchestrator.doors.openai.responses.events import ATTEMPT, LOST, Diverged, ResponseEvents
 from toolfleet.orchestrator.doors.openai.responses.pieces import LONGEST, Cutter, pieces_of
-from toolfleet.orchestrator.run.events import ModelReplied, RunAdopted, RunResumed, RunStarted, RunStopped
+from toolfleet.orchestrator.run.events import RUN_EVENT, ModelReplied, RunAdopted, RunResumed, RunStarted, RunStopped
 from toolfleet.orchestrator.run.updates import TextArrived, ThoughtArrived
 
 STARTED = RunStarted(run_id="r", messages=(UserMessage(content="?"),), started_unix_s=1.0)
@@ -28,6 +28,13 @@ def live(events: ResponseEvents, *parts: str, turn: int = 1, attempt: int = 0):
 
 def replied(text: str = TEXT, **fields: object) -> ModelReplied:
     return ModelReplied(message=AssistantMessage(content=text), **fields)
+
+
+@pytest.mark.parametrize("restarts", [-1, 10**30])
+def test_an_event_that_somebody_has_made_up_leads_to_no_number_that_cannot_be_written(restarts: int) -> None:
+    forged = replied().model_dump_json().replace('"type"', f'"restarts":{restarts},"type"')
+    with pytest.raises(ValueError, match="restarts"):
+        RUN_EVENT.validate_json(forged)
 
 
 @given(st.lists(st.text(max_size=40), max_size=12))

@@ -14,7 +14,6 @@ from typing import Any, Final
 
 from toolfleet.errors import StoreUnreachable
 from toolfleet.logs import FactLog
-from toolfleet.messages import AssistantMessage
 from toolfleet.orchestrator.api import Orchestrator
 from toolfleet.orchestrator.doors.http.tail import Behind, Tail
 from toolfleet.orchestrator.errors import OrchestratorClosed, RunNotFound, RunNotOpen
@@ -22,6 +21,7 @@ from toolfleet.orchestrator.run.updates import (
     CallAwaitsApproval,
     CallProgressed,
     CallsRequested,
+    ReplyBegan,
     RunBegan,
     RunEnded,
     RunUpdate,
@@ -57,8 +57,11 @@ class Followed:
         self.clients = 0
         self.task: asyncio.Task[None] | None = None
         self._told: list[str | RunUpdate] = []
+        self._reply_at = 0
+        """Where what is told of the reply begins that its model writes now."""
         self._news = asyncio.Event()
         self._is_begun = False
+        self._has_news = False
         self._is_live = False
         self._error: BaseException | None = None
 
@@ -81,11 +84,23 @@ class Followed:
     def hear(self, update: RunUpdate) -> None:
         """Take what has happened. Must not block: the run itself calls it."""
         # Of progress there is no end, and it is all kept for whoever comes later.
-        if not self.is_over and not isinstance(update, CallProgressed):
-            self._is_live |= isinstance(update, RunBegan)
-            # A long answer is tens of thousands of pieces: as text they are a tenth of what they are as records.
-            self._told.append(update.text if isinstance(update, TextArrived) else update)
-            self._ring()
+        if self.is_over or isinstance(update, CallProgressed):
+            return
+        self._is_live |= isinstance(update, RunBegan)
+        self._has_news |= not isinstance(update, RunBegan | ReplyBegan)
+        if isinstance(update, ReplyBegan):
+            self._begin_reply(update)
+        # A long answer is tens of thousands of pieces: as text they are a tenth of what they are as records.
+        self._told.append(update.text if isinstance(update, TextArrived) else update)
+        self._ring()
+
+    def _begin_reply(self, update: ReplyBegan) -> None:
+        """Take back what was heard of a reply that is begun anew: whoever comes later is not told of it."""
+        if update.attempt:
+            for at in range(self._reply_at, len(self._told)):
+                if isinstance(self._told[at], str):
+                    self._told[at] = ""  # in its place, because each client knows how many it has heard
+        self._reply_at = len(self._told)
 
     def forget(self) -> None:
         """Hear nothing more of it, and let go of what was heard: nobody listens."""
@@ -112,7 +127,7 @@ class Followed:
 
     async def until_news(self) -> None:
         """Wait until more has happened than that it began: a word, a call, the end."""
-        while not self.is_over and len(self._told) <= self.is_worked_on_here:
+        while not self.is_over and not self._has_news:
             await self._news.wait()
 
     async def updates(self) -> AsyncGenerator[RunUpdate, None]:
@@ -272,12 +287,6 @@ class Followings:
         followed.hear(RunEnded(run=run))
 
 
-def replies_of(run: Run) -> list[AssistantMessage]:
-    """Return what the model has said in the run's own turns."""
-    said = [message for message in run.messages if isinstance(message, AssistantMessage)]
-    return said[len(said) - run.turn :]
-
-
 def _is_news(frame: bytes) -> bool:
     """Return whether an event may have brought what is told of a run that is worked on elsewhere."""
     kind = frame[:HEAD_BYTES]
@@ -294,8 +303,9 @@ class _Telling:
 
     def tell(self, run: Run) -> None:
         """Tell of the replies that are new, and of the calls that wait for a person by now."""
-        replies = replies_of(run)
+        replies = run.replies
         for turn, reply in enumerate(replies[self._replies :], self._replies + 1):
+            self._followed.hear(ReplyBegan(run_id=run.run_id, turn=turn))
             if reply.content:
                 self._followed.hear(TextArrived(run_id=run.run_id, text=reply.content))
             if reply.tool_calls:

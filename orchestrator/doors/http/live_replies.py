@@ -28,8 +28,7 @@ class LiveReply:
     def hear(self, update: RunUpdate) -> None:
         """Take what has come, and wake who follows."""
         if isinstance(update, ReplyBegan):
-            self.turn, self.attempt, self._came = update.turn, update.attempt, []
-            return  # it is no news: nothing has been said
+            self.turn, self.attempt, self._came = update.turn, update.attempt, []  # no news: nothing has been said
         if isinstance(update, TextArrived | ThoughtArrived):
             self._came.append(update)
             for listener in self._listeners:

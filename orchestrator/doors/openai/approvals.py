@@ -6,15 +6,11 @@ import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import suppress
 from http import HTTPStatus
-from typing import Final
 
 from toolfleet.orchestrator.doors.http.door import Door
-from toolfleet.orchestrator.doors.http.problems import Problem
+from toolfleet.orchestrator.doors.http.problems import NOT_AGAIN, Problem
 from toolfleet.orchestrator.errors import RunNotFound, RunNotOpen
 from toolfleet.orchestrator.run.updates import CallAwaitsApproval, CallEnded, CallStarted, RunUpdate
-
-NOT_AGAIN: Final = {"x-should-retry": "false"}
-"""What keeps OpenAI's SDKs from asking again: the next run would wait for the same person."""
 
 
 async def within_patience(
@@ -84,7 +80,7 @@ async def _must_be_decided(door: Door, run_id: str, waiting: dict[str, _Waiting]
         f"`toolfleet runs approve {late[0].run_id}` or POST /v1/runs/{run_id}/approvals, or ask with background=true "
         "at /v1/responses, which waits as long as it takes",
         code="approval-required",
-        headers=NOT_AGAIN,
+        headers=NOT_AGAIN,  # the next run would wait for the same person
         call_id=late[0].call_id,
         run_id=run_id,
     )

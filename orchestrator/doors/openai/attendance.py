@@ -72,6 +72,10 @@ class Attendance:
         """Attend to the run that takes the place of one that has failed, the same for all who ask."""
         return await self._attended("again", self._id(failed), failed)
 
+    async def begun(self, run_id: str) -> None:
+        """Note that a run is stored: from here on one that is not there was deleted, and is not begun again."""
+        await self._do("begun", run_id)
+
     async def leave(self, run_id: str, *, is_answered: bool) -> bytes | None:
         """Attend to a run no more. Returns how it is left, None if others attend to it."""
         return cast("bytes | None", await self._do("leave", run_id, int(is_answered)))

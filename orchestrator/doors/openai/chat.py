@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import aclosing
+from http import HTTPStatus
 from typing import Any, Final
 
 import orjson
@@ -24,12 +25,11 @@ from toolfleet.orchestrator.doors.http.sse import EventStream
 from toolfleet.orchestrator.doors.http.waiting import unless_left
 from toolfleet.orchestrator.doors.openai.approvals import within_patience
 from toolfleet.orchestrator.doors.openai.completions import (
-    BETWEEN_TURNS,
     awaiting,
     completion,
+    content_of,
     ending_of,
     is_one_value,
-    last_words,
     refusal_of,
     told_by_provider,
 )
@@ -45,12 +45,13 @@ from toolfleet.orchestrator.doors.openai.openai_records import (
     tool_calls_of,
     usage_of,
 )
+from toolfleet.orchestrator.doors.openai.shown import Changed, Shown
 from toolfleet.orchestrator.errors import OrchestratorClosed
 from toolfleet.orchestrator.models.chat_fields import answer_schema
 from toolfleet.orchestrator.options import RunOptions, options_given
 from toolfleet.orchestrator.run.states import State
 from toolfleet.orchestrator.run.terms import AskedTerms
-from toolfleet.orchestrator.run.updates import CallAwaitsApproval, CallsRequested, RunEnded, RunUpdate, TextArrived
+from toolfleet.orchestrator.run.updates import CallAwaitsApproval, ReplyBegan, RunEnded, RunUpdate, TextArrived
 from toolfleet.orchestrator.run.value import Run
 from toolfleet.tool import ToolSpec
 
@@ -168,7 +169,8 @@ async def _streamed(
                     yield piece({}, **awaiting(news))
                 else:
                     run = news
-        except Problem as problem:
+        except (Problem, Changed) as error:
+            problem = error if isinstance(error, Problem) else _changed(attended)
             yield data_line({"error": {**openai_error(problem), **problem.members}})
             return
     if run.state is not State.DONE:
@@ -185,25 +187,35 @@ async def _streamed(
     yield DONE
 
 
+def _changed(attended: Attended) -> Problem:
+    attended.answered()  # its client has what it can have; the run goes on, and has the answer
+    run_id = attended.run_id
+    return Problem(
+        HTTPStatus.BAD_GATEWAY,
+        f"the model of run {run_id} began its reply anew, and says something else than was shown: forget that. The run "
+        f"goes on; GET /v1/runs/{run_id} has its answer, and so has this request with the same Idempotency-Key",
+        code="answer-changed",
+    )
+
+
 async def _texts(
     events: AsyncIterator[RunUpdate], *, is_checked: bool
 ) -> AsyncIterator[str | CallAwaitsApproval | Run]:
     """Yield the model's text as it comes, turns apart from one another, what waits for a person, and the run at last.
 
     An answer in JSON comes whole at the end: what does not fit a schema is asked for again, and must not be read.
+    Raises Changed when what was yielded does not stand any more.
     """
-    said, is_new_turn = False, False
+    shown = Shown()
     async for event in events:
         match event:
-            case TextArrived() if not is_checked:
-                yield BETWEEN_TURNS + event.text if said and is_new_turn else event.text
-                said, is_new_turn = True, False
-            case CallsRequested():
-                is_new_turn = True
+            case ReplyBegan():
+                shown.begin_reply(event.attempt)
+            case TextArrived() if not is_checked and (text := shown.add(event.text)):
+                yield text
             case CallAwaitsApproval():
                 yield event
             case RunEnded():
-                rest = [event.run.answer] if is_checked else last_words(event.run)
-                if rest and rest[0]:
-                    yield BETWEEN_TURNS + rest[0] if said else rest[0]
+                if event.run.state is State.DONE and (rest := shown.rest(content_of(event.run))):
+                    yield rest
                 yield event.run

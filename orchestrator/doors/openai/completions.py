@@ -6,13 +6,11 @@ import time
 from collections.abc import Mapping
 from typing import Any, Final
 
-from toolfleet.messages import AssistantMessage
 from toolfleet.orchestrator.doors.openai.openai_records import tool_calls_of, usage_of
+from toolfleet.orchestrator.doors.openai.shown import BETWEEN_TURNS
 from toolfleet.orchestrator.models.chat_fields import finish_reason, must_be_json, refusal_told
 from toolfleet.orchestrator.run.updates import CallAwaitsApproval
 from toolfleet.orchestrator.run.value import Run
-
-BETWEEN_TURNS: Final = "\n\n"
 
 OURS: Final = "toolfleet"
 """The member of an answer that says what OpenAI has no word for. Its clients pass over it."""
@@ -27,8 +25,7 @@ def content_of(run: Run) -> str:
     """Return all that was said in the run's turns, as a stream reads; of an answer in JSON that alone."""
     if is_one_value(run.terms.output_schema, run.terms.model_options):
         return run.answer or ""
-    replies = [message for message in run.messages if isinstance(message, AssistantMessage)]
-    said = [reply.content for reply in replies[len(replies) - run.turn :] if reply.content]
+    said = [reply.content for reply in run.replies if reply.content]
     return BETWEEN_TURNS.join([*said, *last_words(run)])
 
 

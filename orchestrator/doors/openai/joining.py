@@ -71,10 +71,6 @@ class Attended:
         """What the answer says of itself."""
         return {"idempotency-replayed": "true"} if self.is_repeat else {}
 
-    async def end(self, request: Request) -> Run:
-        """Wait for the end of the run. Raises Problem when the client hangs up, RunNotFound, OrchestratorClosed."""
-        return await unless_left(request, self._end())
-
     async def first_news(self, request: Request) -> None:
         """Wait, for a moment, until the run is seen to go on. Raises Problem for one that has failed at once."""
         with suppress(TimeoutError):
@@ -94,13 +90,6 @@ class Attended:
     def answered(self) -> None:
         """Say that the client has what it asked for, though the run goes on."""
         self.is_answered = True
-
-    async def _end(self) -> Run:
-        async with aclosing(self.updates()) as updates:
-            async for update in updates:
-                if isinstance(update, RunEnded):
-                    return update.run
-        raise RunNotFound(f"run {self.run_id} has no end")  # pragma: no cover  # what has none raises before
 
     def close(self) -> None:
         """Leave the run, as its client has: nobody else may be there for it."""
@@ -205,6 +194,8 @@ class _Asking:
             live = LiveReply(hear)
             await self.door.orchestrator.start(self.messages, on_event=live.hear, **options)
             self.door.live.keep(run_id, live)
+            if attendance is not None and attendance.has_key:  # this server may be lost before its client leaves
+                await attendance.begun(run_id)
 
         try:
             followed = await self.door.followings.begin(run_id, start)

@@ -154,12 +154,6 @@ def parts_of(content: str | Sequence[Mapping[str, Any]] | None, role: str, where
         ) from refused
 
 
-def text_of(content: str | list[dict[str, Any]] | None) -> str:
-    """Return a message's text. Raises Problem for anything but text."""
-    said = parts_of(content, "assistant")
-    return said.text + said.refusal
-
-
 def _message(said: ChatMessage, names: dict[str, str], where: str) -> Message:
     _must_be_told(said, where)
     content = parts_of(said.content, said.role, f"{where}.content")

@@ -2,14 +2,16 @@
 --
 -- KEYS  the hash of these requests: run id -> clients, when its answer was sent (ms, 0 for not yet), when it was changed
 --       (ms), whether it is known to be stored (1 or 0)
--- ARGV  what to do (take, again, leave, forget), a run id, how long to keep the hash (s), then
+-- ARGV  what to do (take, again, begun, leave, forget), a run id, how long to keep the hash (s), then
 --       take:   1 for a repeat, and for how long a run can be joined once its answer was sent (ms)
 --       again:  the run that has failed in whose place this one comes
 --       leave:  1 if its answer was sent
--- Reply take, again: the run's id, and whether it is known to be stored; leave: what is kept of it now, or false if others attend to it; forget: nothing
+-- Reply take, again: the run's id, and whether it is known to be stored; leave: what is kept of it now, or false if others attend to it; begun, forget: nothing
 
 local asked = KEYS[1]
 local what, run, keep_s = ARGV[1], ARGV[2], tonumber(ARGV[3])
+
+local LOOKED_AT = 8
 
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
@@ -69,12 +71,28 @@ local function best(answered_for_ms)
   return found
 end
 
+-- Whoever asks the same again and again keeps the hash alive, so each of them takes away some of what is past.
+local function tidy(answered_for_ms)
+  for _, id in ipairs(redis.call('HRANDFIELD', asked, LOOKED_AT)) do
+    local entry = read(id)
+    if not entry or is_past(entry, answered_for_ms) then redis.call('HDEL', asked, id) end
+  end
+end
+
 if what == 'take' then
+  tidy(tonumber(ARGV[5]))
   local found = ARGV[4] == '1' and best(tonumber(ARGV[5]))
   return attended(found and found.id or run)
 elseif what == 'again' then
   redis.call('HDEL', asked, ARGV[4])
   return attended(run)
+elseif what == 'begun' then
+  local entry = read(run)
+  if entry and entry.stored == '0' then
+    entry.stored = '1'
+    write(entry)
+  end
+  return false
 elseif what == 'leave' then
   local entry = read(run) or { id = run, clients = 1, answered = 0 }
   entry.clients = math.max(0, entry.clients - 1)

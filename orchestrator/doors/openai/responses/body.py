@@ -5,10 +5,12 @@ Every field that a request may have comes back as it was given, or with the valu
 
 from __future__ import annotations
 
+from http import HTTPStatus
 from typing import Any, Final
 
 from toolfleet.messages import Usage
 from toolfleet.orchestrator.doors.openai.completions import OURS
+from toolfleet.orchestrator.doors.openai.endings import problem_of_run
 from toolfleet.orchestrator.doors.openai.responses.output import lack_of, output_of
 from toolfleet.orchestrator.run.states import State
 from toolfleet.orchestrator.run.value import Run
@@ -17,6 +19,13 @@ PREFIX: Final = "resp_"
 
 STATUSES: Final = {State.DONE: "completed", State.FAILED: "failed", State.CANCELLED: "cancelled"}
 """What a response's status is called; a run that has not ended is in progress."""
+
+CODES: Final = {
+    HTTPStatus.BAD_REQUEST: "invalid_prompt",
+    HTTPStatus.NOT_FOUND: "invalid_prompt",
+    HTTPStatus.TOO_MANY_REQUESTS: "rate_limit_exceeded",
+}
+"""What OpenAI calls errors with these statuses in a response. All others are its server's."""
 
 WHERE_LEFT_OUT: Final[dict[str, Any]] = {
     "background": False,
@@ -49,7 +58,7 @@ def response_of(run: Run, *, status: str | None = None) -> dict[str, Any]:
         "object": "response",
         "created_at": int(run.started_unix_s),
         "status": status or ("incomplete" if lacks else STATUSES.get(run.state, "in_progress")),
-        "error": {"code": "server_error", "message": run.reason} if run.reason and is_over else None,
+        "error": _error_of(run) if is_over and run.state is not State.DONE else None,
         "incomplete_details": {"reason": lacks} if lacks else None,
         "model": run.model,
         "output": output_of(run),
@@ -60,6 +69,12 @@ def response_of(run: Run, *, status: str | None = None) -> dict[str, Any]:
         "usage": usage_of(run.usage) if is_over else None,
         **({OURS: ours} if ours else {}),
     }
+
+
+def _error_of(run: Run) -> dict[str, Any]:
+    """Return why a run has no answer, in the words that a completion is answered with."""
+    problem = problem_of_run(run)
+    return {"code": CODES.get(problem.status, "server_error"), "message": problem.detail}
 
 
 def usage_of(usage: Usage) -> dict[str, Any]:

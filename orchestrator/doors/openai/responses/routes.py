@@ -84,7 +84,8 @@ async def create(asked: ResponseRequest, grant: Runner, door: Through, request: 
         attended.answered()
     if asked.stream:
         following = Following(door, attended.run_id)
-        events = until_answered(attended, following)
+        # Nobody waits for one in the background: it may wait for a person as long as it takes.
+        events = following.events() if asked.background else until_answered(attended, following)
         return EventStream(door, events, headers=attended.headers, farewell=following.farewell)
     run = await door.orchestrator.get(attended.run_id) if asked.background else await end_of(door, attended, request)
     return _json(response_of(run), attended.headers)

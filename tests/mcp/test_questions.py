@@ -168,8 +168,7 @@ async def test_an_approval_is_good_for_one_call_however_often_and_wherever_it_is
         try:
             result = await client.session.call_tool("pay", {"amount": 5}, input_responses=given, request_state=state)
         except MCPError as refused:
-            assert refused.code == INVALID_PARAMS
-            return str(refused)
+            return f"{refused.code} {refused}"
         return text(result)
 
     elicit, _ = answering()
@@ -186,7 +185,8 @@ async def test_an_approval_is_good_for_one_call_however_often_and_wherever_it_is
         said += await asyncio.gather(*(brings(client, "accept") for client in (here, there) for _ in range(3)))
         said.append(await brings(there, "accept"))
     assert sum("paid 5" in each for each in said) == (first == "accept")
-    assert sum("good for one call" in each for each in said) == len(said) - 1
+    refused = [each for each in said if each.startswith(str(INVALID_PARAMS)) and "good for one call" in each]
+    assert len(refused) == len(said) - 1
 
 
 async def test_what_a_tool_asks_after_an_approval_is_answered_once_too(address):

@@ -57,9 +57,7 @@ Answer = types.CallToolResult | types.InputRequiredResult | dict[str, Any]
 class ToolCaller:
     """Performs calls."""
 
-    def __init__(
-        self, orchestrator: Orchestrator, tickets: Tickets, errands: Errands, approvals: Approvals
-    ) -> None:
+    def __init__(self, orchestrator: Orchestrator, tickets: Tickets, errands: Errands, approvals: Approvals) -> None:
         self._orchestrator = orchestrator
         self._tickets = tickets
         self._approvals = approvals

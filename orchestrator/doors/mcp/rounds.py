@@ -28,6 +28,7 @@ from toolfleet.calls import Failed, Returned
 from toolfleet.masks import mask_arguments
 from toolfleet.orchestrator.doors.mcp.callers import CallerOf
 from toolfleet.settings import Settings
+from toolfleet.strict_json import written
 from toolfleet.tool import ToolSpec
 
 Context = ServerRequestContext[Any, Any]
@@ -117,7 +118,7 @@ class Asks:
 
 def approval_request(spec: ToolSpec, arguments: Mapping[str, Any]) -> types.InputRequest:
     """Make the question whether a call may run. Who accepts it lets it run; secrets in its arguments are masked."""
-    text = mask_arguments(orjson.dumps(arguments).decode(), spec.input_schema)
+    text = mask_arguments(written(arguments), spec.input_schema)
     shown = text if len(text) <= SHOWN_CHARS else f"{text[:SHOWN_CHARS]}… ({len(text)} characters)"
     message = f"{spec.name} needs approval. Let it run with these arguments? {shown}"
     form = types.ElicitRequestFormParams(message=message, requested_schema={"type": "object", "properties": {}})

@@ -55,7 +55,7 @@ walls: $(VENV)/.for-test
 compose: $(VENV)/.for-test
 	$(BIN)/check-jsonschema --builtin-schema vendor.compose-spec docker-compose.yml
 
-lock: $(VENV)/.for-test ## pin what the image and the clients of tests/clients have, by version and hash, to today's
+lock: $(VENV)/.for-test ## pin what the image and the clients in the tests have, by version and hash, to today's
 	$(BIN)/uv pip compile $(LOCKING) --extra fast --extra flower --extra serve pyproject.toml --output-file deploy/requirements.lock
 	echo 'hatchling' | $(BIN)/uv pip compile $(LOCKING) - --output-file deploy/build.lock
 	$(BIN)/uv pip compile $(LOCKING) $(CLIENTS)/litellm.in --override $(CLIENTS)/litellm.left-out \

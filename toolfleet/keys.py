@@ -26,6 +26,9 @@ ANNOUNCEMENT_TTL_S: Final = 30
 NODE_TTL_S: Final = 15
 """The name of a worker that was killed is free again after this."""
 
+APPROVED_TTL_S: Final = 1200
+"""Longer than an MCP client may take to bring an approval (ten minutes), whatever the servers' clocks say."""
+
 IDEMPOTENCY_TTL_S: Final = 24 * 3600
 """How long a repeated POST gets the answer of the first one."""
 
@@ -213,6 +216,10 @@ class Keys:
     def idempotent(self, digest: str) -> str:
         """String: what a POST with an Idempotency-Key was answered, sealed."""
         return f"{self.namespace}:idempotent:{digest}"
+
+    def approved(self, round_id: str) -> str:
+        """String: that an MCP client's approval was used. TTL: APPROVED_TTL_S."""
+        return f"{self.namespace}:approved:{round_id}"
 
     def asked(self, digest: str) -> str:
         """Hash: the runs that requests alike have begun, and how many clients attend to each."""

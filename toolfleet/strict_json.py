@@ -11,6 +11,8 @@ import json
 import re
 from typing import Any, Final, NoReturn
 
+import orjson
+
 MAX_DEPTH: Final = 64
 """Deeper than any schema a model can follow, and far from where parsers and JSON Schema checks run out of stack."""
 
@@ -44,6 +46,17 @@ def encodable_value(value: Any) -> Any:
             return [encodable_value(item) for item in value]
         case _:
             return value
+
+
+def written(value: Any) -> str:
+    """Return a JSON value as text, with integers of any size and each text in it `encodable`.
+
+    Raises TypeError for what is no JSON value.
+    """
+    try:
+        return orjson.dumps(value).decode()
+    except TypeError:  # beyond 64 bits, half a character, very deep; or no JSON value
+        return json.dumps(encodable_value(value), separators=(",", ":"))
 
 
 class PiecedText:

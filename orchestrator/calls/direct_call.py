@@ -11,8 +11,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import orjson
-
 from toolfleet.calls import Failed, Returned, Submitted, call_id, run_of
 from toolfleet.masks import mask_arguments
 from toolfleet.orchestrator.calls.group import CallGroup
@@ -28,6 +26,7 @@ from toolfleet.orchestrator.status.handles import Handles, Status
 from toolfleet.orchestrator.tools.builtin import BuiltIn
 from toolfleet.orchestrator.tools.chain import Interceptors
 from toolfleet.orchestrator.tools.offer import offered_to_caller
+from toolfleet.strict_json import written
 from toolfleet.tool import ToolSpec
 
 
@@ -120,7 +119,7 @@ def _record(tool: str, arguments: Mapping[str, Any] | str) -> CallRecord:
         turn=1,
         requested_id="",
         tool=tool,
-        arguments=arguments if isinstance(arguments, str) else orjson.dumps(dict(arguments)).decode(),
+        arguments=arguments if isinstance(arguments, str) else written(dict(arguments)),
         # Whoever asks for a single call is the person whose approval a model's call would wait for.
         approval=Approval(granted=True),
     )

@@ -129,6 +129,8 @@ class RunControl:
         if images_said(added):
             await self._must_be_taken(run_id, added)
             added = await self.images.kept(added, run_id, tenant=await self.store.tenant(run_id))
+            if _name_kept(added):
+                await self._must_be_taken(run_id, added)
         return await write_from_outside(self.store, run_id, RunResumed(messages=added, subject=subject))
 
     async def approve(self, call_id: str, approval: Approval) -> Run:
@@ -184,6 +186,8 @@ class RunControl:
         started = await self._started(question, options, self.model.name)
         must_take(self.model, started.messages, started.terms.model_options)
         started = await self._with_images_kept(started)
+        if _name_kept(started.messages):
+            must_take(self.model, started.messages, started.terms.model_options)
         return started.run_id, await self.runs.begin(started, emit)
 
     async def _with_images_kept(self, started: RunStarted) -> RunStarted:
@@ -210,3 +214,8 @@ class RunControl:
 
 def _closed(run_id: str) -> OrchestratorClosed:
     return OrchestratorClosed(f"run {run_id} did not end before its orchestrator was closed")
+
+
+def _name_kept(messages: Sequence[Message]) -> bool:
+    """Return whether there are images that are kept: what those are that were sent as such is known only then."""
+    return any(image.artifact is not None for image in images_said(messages))

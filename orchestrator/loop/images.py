@@ -13,6 +13,7 @@ from toolfleet.artifacts import Artifacts, OfRun, OfTenant
 from toolfleet.calls import MediaPart
 from toolfleet.errors import ArtifactNotFound
 from toolfleet.images import Image
+from toolfleet.media import essence_of
 from toolfleet.messages import Message, ToolMessage, UserMessage
 from toolfleet.orchestrator.calls.kept_media import is_kept, with_data
 from toolfleet.orchestrator.errors import InvalidOption
@@ -43,8 +44,7 @@ class KeptImages:
 
     async def _kept(self, image: Image, run_id: str, tenant: str) -> Image:
         if image.artifact is not None:
-            await self._share(image.artifact, run_id, tenant)
-            return image
+            return await self._shared(image, image.artifact, run_id, tenant)
         if image.size_bytes <= self._max_inline_bytes or not image.data:
             return image
         data = base64.b64decode(image.data)
@@ -56,12 +56,17 @@ class KeptImages:
             )
         return image.model_copy(update={"data": "", "artifact": artifact})
 
-    async def _share(self, artifact: str, run_id: str, tenant: str) -> None:
-        """Let a run read what an earlier one of its tenant had; of anything else its model reads that it is gone."""
+    async def _shared(self, image: Image, artifact: str, run_id: str, tenant: str) -> Image:
+        """Let a run see what an earlier one of its tenant had; of anything else its model reads that it is gone.
+
+        What it is was said when it was kept: whoever sends it now may say anything.
+        """
         try:
-            await self._artifacts.share(await self._artifacts.find(artifact, OfTenant(tenant)), run_id, tenant=tenant)
+            found = await self._artifacts.find(artifact, OfTenant(tenant))
         except ArtifactNotFound:
-            return
+            return image
+        await self._artifacts.share(found, run_id, tenant=tenant)
+        return image.model_copy(update={"media_type": essence_of(found.media_type), "size_bytes": found.size_bytes})
 
     # --- to the model -------------------------------------------------------------------------------------------
 

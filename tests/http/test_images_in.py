@@ -145,14 +145,34 @@ async def test_a_later_run_gets_the_images_of_an_earlier_one_of_its_tenant_and_o
 
 async def test_a_stranger_cannot_ask_for_an_image_of_another_run_by_its_hash(door):
     fleet = door.api.door.orchestrator
-    image = Image.of(Media(PNG * 20_000, "image/png"))
+    # Of its own: the door's tenant was shown the others.
+    image = Image.of(Media(PNG * 20_002, "image/png"))
     first = await fleet.run([UserMessage(content="?", images=(image,))], tools=[], tenant="other")
     [kept] = first.messages[0].images
     stolen = {"artifact": kept.artifact, "media_type": "image/png", "size_bytes": 8}
     body = {"messages": [{"role": "user", "content": "?", "images": [stolen]}]}
     begun = await door.api.client.post("/v1/runs", json=body)
     await door.api.ended(begun.json()["run_id"])
-    assert LARGE not in json.dumps(door.sent)
+    assert image.data not in json.dumps(door.sent)
+    assert "kept no longer" in json.dumps(door.sent)
+
+
+@pytest.mark.parametrize(
+    ("media_type", "size_bytes", "wrong"),
+    [("application/pdf", 200_000, "application/pdf"), ("image/png", 3_750_001, "3750001 bytes")],
+)
+async def test_what_is_kept_and_is_no_image_that_models_take_is_refused_whatever_it_is_called(
+    door, media_type, size_bytes, wrong
+):
+    arguments = {"size_bytes": size_bytes, "media_type": media_type}
+    called = await door.api.client.post("/v1/tools/exported/call", json={"arguments": arguments})
+    [part] = called.json()["media"]
+    named = {"artifact": part["artifact"], "media_type": "image/png", "size_bytes": 8}
+    body = {"messages": [{"role": "user", "content": "?", "images": [named]}]}
+    begun = await door.api.client.post("/v1/runs", json=body)
+    more = await door.api.client.post(f"/v1/runs/{await ended(door.api)}/messages", json=body)
+    for refused in (begun, more):
+        assert (refused.status_code, wrong in refused.text) == (400, True)
 
 
 async def test_nothing_of_an_image_stands_in_logs_or_reprs():

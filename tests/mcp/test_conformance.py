@@ -12,7 +12,7 @@ import pytest
 
 from tests.docs.pages import ROOT
 from tests.mcp.conftest import HERE
-from tests.mcp.node import LOCKED, install, output_of, started
+from tests.mcp.node import output_of, started, with_packages
 from tests.mcp.suite import Suite
 from toolfleet.local.fleet import LocalFleet
 
@@ -49,7 +49,7 @@ def address(fleet_of_suite):
 
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory):
-    return install(tmp_path_factory.mktemp("npm"))
+    return with_packages(tmp_path_factory.mktemp("npm"))
 
 
 def on_the_page():
@@ -91,7 +91,6 @@ def test_a_server_that_lets_nobody_wait_refuses_long_tools_as_the_suite_wants_it
 
 def test_the_official_typescript_client_lists_calls_fails_sees_and_waits(installed, address):
     script = installed / "client.mjs"
-    script.write_bytes((LOCKED / "client.mjs").read_bytes())
     said = json.loads(output_of(started(installed, script, MCP_URL=address), within_s=60))
     assert {"greet", "slow_compute", "task_result"} <= set(said.pop("tools"))
     assert "toolfleet://runs/{run_id}" in said.pop("resources")

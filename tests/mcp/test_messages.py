@@ -13,7 +13,7 @@ from mcp.server import MCPServer
 from mcp.shared.exceptions import MCPError
 from mcp_types import INVALID_PARAMS, PromptReference
 
-from tests.mcp.doors import CreatedTask, TasksExtension, served
+from tests.mcp.doors import CreatedTask, TasksExtension, served, text
 from toolfleet.errors import ToolModuleError
 from toolfleet.orchestrator import Orchestrator
 from toolfleet.orchestrator.doors.mcp import Caller, mcp_app
@@ -171,6 +171,11 @@ async def with_prompts(orchestrator):
         """Review a piece of code."""
         return f"Review this, and be {tone}: {code}"
 
+    @beside.prompt()
+    def leaving(how: str) -> str:
+        """Leave, as whoever reads arguments with argparse does."""
+        raise SystemExit(how) if how == "exit" else RuntimeError("a secret")
+
     @beside.resource("rules://style", mime_type="text/markdown")
     def style() -> str:
         """How we write."""
@@ -187,7 +192,7 @@ async def with_prompts(orchestrator):
 
 async def test_prompts_and_resources_that_are_declared_are_offered_beside_the_tools(with_prompts):
     async with Client(with_prompts) as client:
-        [prompt] = (await client.list_prompts()).prompts
+        prompt, _ = (await client.list_prompts()).prompts
         assert (prompt.name, [each.name for each in prompt.arguments]) == ("review", ["code", "tone"])
         [message] = (await client.get_prompt("review", {"code": "x = 1", "tone": "blunt"})).messages
         assert message.content.text == "Review this, and be blunt: x = 1"
@@ -204,6 +209,15 @@ async def test_what_is_not_declared_is_an_error_that_names_it(with_prompts):
             with pytest.raises(MCPError) as refused:
                 await asked
             assert refused.value.code == INVALID_PARAMS
+
+
+@pytest.mark.parametrize("how", ["exit", "raise"])
+async def test_a_prompt_that_fails_ends_its_request_and_nothing_else(with_prompts, how):
+    async with Client(with_prompts) as client:
+        with pytest.raises(MCPError) as failed:
+            await client.get_prompt("leaving", {"how": how})
+        assert "secret" not in str(failed.value)
+        assert text(await client.call_tool("add", {"a": 1, "b": 2})) == "3"
 
 
 async def test_without_a_declaration_there_are_no_prompts(address):

@@ -1,5 +1,6 @@
 """What a call asks before it goes on: its client's user, who approves or answers, or the model that the client has."""
 
+import asyncio
 from contextlib import asynccontextmanager
 
 import httpx2
@@ -158,6 +159,52 @@ async def test_nobody_approves_without_having_been_asked_about_this_very_call(fl
                 await sent(client, amount, state)
             assert refused.value.code == INVALID_PARAMS
         assert "paid 5" in text(await sent(ann, 5, asked.request_state))
+
+
+@pytest.mark.parametrize("first", ["accept", "decline"])
+async def test_an_approval_is_good_for_one_call_however_often_and_wherever_it_is_brought(fleet, first):
+    async def brings(client, action):
+        given = {APPROVAL: ElicitResult(action=action)}
+        try:
+            result = await client.session.call_tool("pay", {"amount": 5}, input_responses=given, request_state=state)
+        except MCPError as refused:
+            return f"{refused.code} {refused}"
+        return text(result)
+
+    elicit, _ = answering()
+    async with (
+        Orchestrator(settings=fleet.settings) as orchestrator,
+        served(mcp_app(orchestrator)) as one,
+        served(mcp_app(orchestrator)) as other,
+        Client(one, elicitation_callback=elicit) as here,
+        Client(other, elicitation_callback=elicit) as there,
+    ):
+        asked = await here.session.call_tool("pay", {"amount": 5}, allow_input_required=True)
+        state = asked.request_state
+        said = [await brings(here, first)] if first == "decline" else []
+        said += await asyncio.gather(*(brings(client, "accept") for client in (here, there) for _ in range(3)))
+        said.append(await brings(there, "accept"))
+    assert sum("paid 5" in each for each in said) == (first == "accept")
+    refused = [each for each in said if each.startswith(str(INVALID_PARAMS)) and "good for one call" in each]
+    assert len(refused) == len(said) - 1
+
+
+async def test_what_a_tool_asks_after_an_approval_is_answered_once_too(address):
+    elicit, _ = answering()
+    async with Client(address, elicitation_callback=elicit) as client:
+
+        async def sent(state=None, **given):
+            return await client.session.call_tool(
+                "donate", {"amount": 5}, input_responses=given, request_state=state, allow_input_required=True
+            )
+
+        approval = await sent()
+        asked = await sent(approval.request_state, **APPROVES)
+        [question] = asked.input_requests
+        to_ann, to_bob = (ElicitResult(action="accept", content={"name": name}) for name in ("Ann", "Bob"))
+        assert text(await sent(asked.request_state, **{question: to_ann})) == "5 to Ann"
+        with pytest.raises(MCPError, match="good for one call"):
+            await sent(asked.request_state, **{question: to_bob})
 
 
 async def test_what_nobody_can_answer_tells_the_caller_what_was_asked(orchestrator):

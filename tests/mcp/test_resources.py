@@ -21,10 +21,11 @@ from mcp_types import (
 )
 
 from tests.mcp.doors import served
+from toolfleet.connections import connect_async
 from toolfleet.messages import AssistantMessage
 from toolfleet.orchestrator import Orchestrator
 from toolfleet.orchestrator.doors.mcp import Caller, mcp_app
-from toolfleet.orchestrator.doors.mcp.listening import MOST_WATCHED
+from toolfleet.orchestrator.doors.mcp.listening import LOOK_EVERY_S, MOST_WATCHED
 from toolfleet.orchestrator.doors.mcp.resources import PAGE, RUN
 from toolfleet.orchestrator.models.recorded import FunctionModel
 
@@ -170,6 +171,40 @@ async def test_a_session_watches_so_many_resources_and_no_more(open_to_users):
             await subscribe(ann, uris[-1])
     async with user("ann", address) as ann, ann.listen(resource_subscriptions=uris) as listening:
         assert listening.honored.resource_subscriptions == uris[:-1]
+
+
+@asynccontextmanager
+async def together(settings):
+    """What is sent meanwhile is looked up together, when the store answers again."""
+    async with connect_async(settings) as client:
+        await client.client_pause(1000)
+    yield
+
+
+async def test_subscriptions_that_are_made_at_the_same_time_take_no_more_places_than_others(open_to_users, settings):
+    orchestrator, gate, address = open_to_users
+    changed = asyncio.Queue()
+
+    async def hear(message):
+        if isinstance(message, ResourceUpdatedNotification):
+            changed.put_nowait(message.params.uri)
+
+    uris = [RUN.format(run_id=f"at-once-{number}") for number in range(MOST_WATCHED + 4)]
+    for number in range(MOST_WATCHED + 4):
+        await orchestrator.start("hello", tenant="ann", run_id=f"at-once-{number}")
+    async with user("ann", address, mode="legacy", message_handler=hear) as ann:
+        async with together(settings):
+            said = await asyncio.gather(*(subscribe(ann, uri) for uri in uris), return_exceptions=True)
+        assert sum(isinstance(each, MCPError) for each in said) == 4
+    async with user("ann", address, mode="legacy", message_handler=hear) as ann:
+        async with together(settings):
+            await asyncio.gather(*(subscribe(ann, uris[0]) for _ in range(20)))
+        await ann.session.send_request(UnsubscribeRequest(params=UnsubscribeRequestParams(uri=uris[0])), EmptyResult)
+        await subscribe(ann, uris[1])
+        gate.set()
+        assert await asyncio.wait_for(changed.get(), WAIT_S) == uris[1]
+        await asyncio.sleep(2 * LOOK_EVERY_S)  # whoever watches still would have told by now
+    assert uris[0] not in {changed.get_nowait() for _ in range(changed.qsize())}
 
 
 async def subscribe(client, uri):

@@ -46,6 +46,7 @@ TTL = {
     "sizes": 30 * 24 * 3600,
     "idempotent": 24 * 3600,
     "asked": 24 * 3600,
+    "approved": 1200,
     "batch_output": 30 * 24 * 3600,
     "aside": 30 * 24 * 3600,
     "deleted": 3600,

@@ -14,11 +14,14 @@ import mcp_types as types
 from mcp.server.context import ServerRequestContext
 from mcp.server.mcpserver import MCPServer
 from mcp.shared.exceptions import MCPError
-from mcp_types import INVALID_PARAMS
+from mcp_types import INTERNAL_ERROR, INVALID_PARAMS
 from pydantic import PydanticUserError, TypeAdapter
 
 from toolfleet.errors import ToolModuleError
+from toolfleet.logs import FactLog
 from toolfleet.toolbox import resolve
+
+log = FactLog("toolfleet.mcp")
 
 Context = ServerRequestContext[Any, Any]
 
@@ -74,6 +77,9 @@ class Beside:
             return await entry.handler(ctx, params)
         except ValueError as error:  # how the SDK refuses arguments that a prompt does not take
             raise MCPError(INVALID_PARAMS, str(error)) from error
+        except SystemExit as error:  # of a parser of arguments, for example: it must not end the server
+            log.warning("mcp_beside_exits", method=ctx.method)
+            raise MCPError(INTERNAL_ERROR, "what answers to this has ended itself") from error
 
     @property
     def completes(self) -> bool:

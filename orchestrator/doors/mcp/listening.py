@@ -7,8 +7,7 @@ goes beyond a stream's share. Nothing is told again: whoever was cut off listens
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from typing import Any, Final
 
 import mcp_types as types
@@ -85,11 +84,20 @@ class Listening:
     ) -> types.SubscriptionsListenResult:
         if len(self._streams) >= MOST_STREAMS:
             raise MCPError(INTERNAL_ERROR, "too many clients listen here; try again later")
-        caller = self._caller_of(ctx.request)
         asked = params.notifications
+        stream = _Stream({SUBSCRIPTION_ID_META_KEY: ctx.request_id}, hears_tools=bool(asked.tools_list_changed))
+        # Before anything is looked up: others ask at the same time.
+        self._streams.add(stream)
+        try:
+            await self._serve(ctx, asked, stream)
+        finally:
+            self._streams.discard(stream)
+        return types.SubscriptionsListenResult(_meta=stream.meta)
+
+    async def _serve(self, ctx: Context, asked: types.SubscriptionFilter, stream: _Stream) -> None:
+        caller = self._caller_of(ctx.request)
         stands = await self._theirs(asked.resource_subscriptions or (), caller)
         tickets = self._task_news.theirs(ctx, asked, caller)
-        stream = _Stream({SUBSCRIPTION_ID_META_KEY: ctx.request_id}, hears_tools=bool(asked.tools_list_changed))
         acknowledged = types.SubscriptionFilter(
             tools_list_changed=asked.tools_list_changed or None, resource_subscriptions=list(stands) or None
         )
@@ -97,18 +105,10 @@ class Listening:
             acknowledged = self._task_news.acknowledged(acknowledged, tickets)
         work = [self._watch_runs(stands, caller, stream.resource_updated)] if stands else []
         work += [self._task_news.watch(ticket, ctx.protocol_version, stream.meta, stream.put) for ticket in tickets]
-        async with self._kept(stream, work):
-            await stream.send(ctx, acknowledged)
-        return types.SubscriptionsListenResult(_meta=stream.meta)
-
-    @asynccontextmanager
-    async def _kept(self, stream: _Stream, work: list[Any]) -> AsyncIterator[None]:
-        self._streams.add(stream)
         watching = [run_errand("mcp_watching", each) for each in work]
         try:
-            yield
+            await stream.send(ctx, acknowledged)
         finally:
-            self._streams.discard(stream)
             for each in watching:
                 await stop(each)
 
@@ -161,20 +161,27 @@ class Listening:
         if len(watched) >= MOST_WATCHED:
             detail = f"a session subscribes to {MOST_WATCHED} resources at most: unsubscribe from another one first"
             raise MCPError(INVALID_PARAMS, detail)
-        stands = await self._theirs([params.uri], caller)
-        if not stands:
-            raise not_found(params.uri)
+        # Its place is taken before anything is looked up: a session's requests are answered at the same time.
+        place = watched[params.uri] = _Place()
+        try:
+            stands = await self._theirs([params.uri], caller)
+            if not stands:
+                raise not_found(params.uri)
+        except BaseException:
+            if watched.get(params.uri) is place:
+                del watched[params.uri]
+            raise
 
         async def tell(uri: str) -> None:
             await _tell_within(connection, connection.send_resource_updated(uri))
 
-        watched[params.uri] = run_errand("mcp_watching", self._watch_runs(stands, caller, tell))
+        place.begin(self._watch_runs(stands, caller, tell))
         return types.EmptyResult()
 
     async def _unsubscribe(self, ctx: Context, params: types.UnsubscribeRequestParams) -> types.EmptyResult:
-        watching = _watched(ctx.session._connection).pop(params.uri, None)
-        if watching is not None:
-            await stop(watching)
+        place = _watched(ctx.session._connection).pop(params.uri, None)
+        if place is not None:
+            await place.leave()
         return types.EmptyResult()
 
     # --- the list of tools --------------------------------------------------------------------------------------
@@ -240,18 +247,39 @@ class _Stream:
             await ctx.session.send_notification(await self._waiting.get(), related_request_id=ctx.request_id)
 
 
-def _watched(connection: Connection) -> dict[str, asyncio.Task[None]]:
+class _Place:
+    """One of the places of a session: what watches a resource for it, once it is known that it may be read."""
+
+    def __init__(self) -> None:
+        self._watching: asyncio.Task[None] | None = None
+        self._is_left = False
+
+    def begin(self, watch: Coroutine[Any, Any, None]) -> None:
+        """Watch from now on, unless nobody wants it any more."""
+        if self._is_left:
+            watch.close()
+        else:
+            self._watching = run_errand("mcp_watching", watch)
+
+    async def leave(self) -> None:
+        """Watch no longer."""
+        self._is_left = True
+        if self._watching is not None:
+            await stop(self._watching)
+
+
+def _watched(connection: Connection) -> dict[str, _Place]:
     """Return what watches the resources of a session, by their URIs; all of it ends with the session."""
     if _STATE not in connection.state:
-        watched: dict[str, asyncio.Task[None]] = {}
+        watched: dict[str, _Place] = {}
         connection.state[_STATE] = watched
 
-        async def stop_all() -> None:
-            for each in watched.values():
-                await stop(each)
+        async def leave_all() -> None:
+            for place in list(watched.values()):
+                await place.leave()
 
-        connection.exit_stack.push_async_callback(stop_all)
-    found: dict[str, asyncio.Task[None]] = connection.state[_STATE]
+        connection.exit_stack.push_async_callback(leave_all)
+    found: dict[str, _Place] = connection.state[_STATE]
     return found
 
 

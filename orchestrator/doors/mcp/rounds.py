@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, cast
@@ -27,6 +28,7 @@ from toolfleet.calls import Failed, Returned
 from toolfleet.masks import mask_arguments
 from toolfleet.orchestrator.doors.mcp.callers import CallerOf
 from toolfleet.settings import Settings
+from toolfleet.strict_json import written
 from toolfleet.tool import ToolSpec
 
 Context = ServerRequestContext[Any, Any]
@@ -42,6 +44,9 @@ SHOWN_CHARS: Final = 2000
 MOST_ROUNDS: Final = 20
 """A tool that asks more often than this asks for ever."""
 
+STATE_TTL_S: Final = 600.0
+"""How long a client's user may think. `keys.APPROVED_TTL_S` is longer, or an approval could be brought twice."""
+
 _PURPOSE: Final = b"toolfleet.mcp.request_state\0"
 
 
@@ -55,6 +60,8 @@ class Round:
     given: Mapping[str, Any] = field(default_factory=dict)
     """Answers that came with this very request, to what was asked last."""
     number: int = 0
+    id: str = ""
+    """Of what the client was asked, and answers with this request; empty where that came with no state of ours."""
 
     @classmethod
     def of(cls, params: types.CallToolRequestParams) -> Round:
@@ -69,7 +76,7 @@ class Round:
             return cls().answered(given) if given else cls()
         try:
             state = orjson.loads(params.request_state)
-            known = cls(bool(state["approved"]), state["answers"], number=int(state["round"]))
+            known = cls(bool(state["approved"]), state["answers"], number=int(state["round"]), id=str(state["id"]))
             asked = state["asked"]
         except (orjson.JSONDecodeError, KeyError, TypeError, ValueError):  # of a version with other rounds
             raise MCPError(INVALID_PARAMS, "this requestState is of another version: call anew") from None
@@ -86,8 +93,19 @@ class Round:
 
     def state(self, asked: Requests) -> str:
         """Return what the client is to give back with its answers to these questions."""
-        said = {"approved": self.is_approved, "answers": dict(self.answers), "asked": list(asked), "round": self.number}
+        said = {
+            "approved": self.is_approved,
+            "answers": dict(self.answers),
+            "asked": list(asked),
+            "round": self.number,
+            "id": secrets.token_hex(16),
+        }
         return orjson.dumps(said).decode()
+
+    @property
+    def brings_approval(self) -> bool:
+        """Whether a client sent it to have a call approved, or one go on that was: no request may do that twice."""
+        return bool(self.id) and (self.is_approved or APPROVAL in self.given)
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +118,7 @@ class Asks:
 
 def approval_request(spec: ToolSpec, arguments: Mapping[str, Any]) -> types.InputRequest:
     """Make the question whether a call may run. Who accepts it lets it run; secrets in its arguments are masked."""
-    text = mask_arguments(orjson.dumps(arguments).decode(), spec.input_schema)
+    text = mask_arguments(written(arguments), spec.input_schema)
     shown = text if len(text) <= SHOWN_CHARS else f"{text[:SHOWN_CHARS]}… ({len(text)} characters)"
     message = f"{spec.name} needs approval. Let it run with these arguments? {shown}"
     form = types.ElicitRequestFormParams(message=message, requested_schema={"type": "object", "properties": {}})
@@ -114,10 +132,11 @@ def sealed_states(settings: Settings, caller_of: CallerOf) -> RequestStateBounda
         caller = caller_of(ctx.request)
         return compact_json([caller.tenant, caller.subject])
 
-    secrets = [settings.secret.get_secret_value(), settings.previous_secret.get_secret_value()]
-    used = dict.fromkeys([secrets[0], *filter(None, secrets[1:])])
+    own = [settings.secret.get_secret_value(), settings.previous_secret.get_secret_value()]
+    used = dict.fromkeys([own[0], *filter(None, own[1:])])
     keys = [hmac.digest(secret.encode(), _PURPOSE, hashlib.sha256) for secret in used]
-    return RequestStateBoundary(RequestStateSecurity(keys=keys, bind_principal=principal), default_audience="toolfleet")
+    security = RequestStateSecurity(keys=keys, ttl=STATE_TTL_S, bind_principal=principal)
+    return RequestStateBoundary(security, default_audience="toolfleet")
 
 
 def can_elicit(ctx: Context) -> bool:

@@ -14,7 +14,9 @@ import mcp_types as types
 from mcp.server import NotificationOptions, Server
 from mcp.server.models import InitializationOptions
 
+from toolfleet.connections import connect_async
 from toolfleet.orchestrator.api import Orchestrator
+from toolfleet.orchestrator.doors.mcp.approvals import Approvals
 from toolfleet.orchestrator.doors.mcp.beside import Beside
 from toolfleet.orchestrator.doors.mcp.callers import CallerOf, anybody
 from toolfleet.orchestrator.doors.mcp.completion import Completions
@@ -65,7 +67,8 @@ def fleet_server(
     """
     errands = Errands("mcp_errand")
     tickets = Tickets(orchestrator.settings)
-    performer = ToolCaller(orchestrator, tickets, errands)
+    client = connect_async(orchestrator.settings)
+    performer = ToolCaller(orchestrator, tickets, errands, Approvals(client, orchestrator.settings.keys))
     beside = Beside.named(orchestrator.settings.mcp_beside) if beside is None else beside
     tasks = Tasks(orchestrator, tickets, caller_of, errands)
     resources = Resources(orchestrator, caller_of, beside)
@@ -97,6 +100,7 @@ def fleet_server(
         finally:
             await watching.aclose()
             await errands.aclose(within_s=DRAIN_S)
+            await client.aclose()
 
     server = FleetServer(
         "toolfleet",

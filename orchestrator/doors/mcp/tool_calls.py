@@ -19,6 +19,7 @@ from toolfleet.calls import Failed, Returned, Submitted
 from toolfleet.errors import ToolfleetError
 from toolfleet.logs import FactLog
 from toolfleet.orchestrator.api import Orchestrator
+from toolfleet.orchestrator.doors.mcp.approvals import Approvals
 from toolfleet.orchestrator.doors.mcp.callers import Caller
 from toolfleet.orchestrator.doors.mcp.progress_notifications import Observed
 from toolfleet.orchestrator.doors.mcp.rounds import (
@@ -56,9 +57,10 @@ Answer = types.CallToolResult | types.InputRequiredResult | dict[str, Any]
 class ToolCaller:
     """Performs calls."""
 
-    def __init__(self, orchestrator: Orchestrator, tickets: Tickets, errands: Errands) -> None:
+    def __init__(self, orchestrator: Orchestrator, tickets: Tickets, errands: Errands, approvals: Approvals) -> None:
         self._orchestrator = orchestrator
         self._tickets = tickets
+        self._approvals = approvals
         self._errands = errands
         self._status_tools = StatusTools(orchestrator, tickets)
         self._wait_s = orchestrator.settings.mcp_wait_s
@@ -81,6 +83,8 @@ class ToolCaller:
         if self._wait_s == 0 and spec.long_running and not with_tasks:
             require_client_extension(ctx, EXTENSION)
         round_ = Round.of(params)
+        if round_.brings_approval:
+            await self._approvals.use(round_.id)
         while True:
             step = await self._go_on(ctx, spec, params.arguments or {}, caller, round_)
             if not isinstance(step, Asks):

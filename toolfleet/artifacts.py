@@ -182,9 +182,8 @@ class Artifacts:
                 keys.artifact_grant(run_id, artifact),
                 keys.artifact_runs(grant.tenant, artifact),
                 keys.artifacts_of(run_id),
-                keys.deleted(run_id),
             ],
-            args=[artifact, run_id, sealed, self._keep_s, *data],
+            args=[artifact, run_id, keys.deleted(run_id), sealed, self._keep_s, *data],
         )
         return await cast("Awaitable[int]", reply)
 

@@ -26,6 +26,8 @@ ASKED = {
     "cancel_task": lambda o: o.cancel_task("h"),
     "execute": lambda o: o.execute(AssistantMessage()),
     "execute_results": lambda o: o.execute_results(AssistantMessage()),
+    "artifact": lambda o: o.artifact("a"),
+    "with_media": lambda o: o.with_media(Returned(content="1")),
     "complete": lambda o: o.complete([UserMessage(content="hello")]),
 }
 

@@ -191,7 +191,7 @@ class AsyncClient(redis.asyncio.Redis):
         return _AsyncPipeline(self, self._line, self._address, transaction, shard_hint)
 
     def client(self) -> AsyncClient:
-        """A client of the same server with one connection of its own, on which commands may wait."""
+        """A client of the same server with one connection of its own, on which commands may wait for some seconds."""
         return AsyncClient(self.connection_pool, self._address, is_part=True)
 
     async def aclose(self, close_connection_pool: bool | None = None) -> None:  # noqa: FBT001  # as redis-py has it

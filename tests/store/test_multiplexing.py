@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import gc
 import os
 import random
 import socket
@@ -344,7 +343,6 @@ async def test_a_connection_that_nobody_closes_is_closed_once_it_is_dropped(prox
     assert proxy.connections == 1
     with pytest.warns(ResourceWarning, match="unclosed"):
         del line
-        gc.collect()
     async with asyncio.timeout(5):
         while proxy.connections:
             await asyncio.sleep(0.01)

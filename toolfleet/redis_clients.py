@@ -15,6 +15,7 @@ import redis
 import redis.asyncio
 import redis.asyncio.client
 import redis.client
+from redis.asyncio.sentinel import SentinelConnectionPool
 from redis.client import EMPTY_RESPONSE, NEVER_DECODE
 from redis.exceptions import (
     AuthenticationError,
@@ -198,6 +199,9 @@ class AsyncClient(redis.asyncio.Redis):
         """See redis.asyncio.Redis."""
         await self._line.aclose()
         await super().aclose(close_connection_pool)
+        if self.auto_close_connection_pool and isinstance(self.connection_pool, SentinelConnectionPool):
+            for sentinel in self.connection_pool.sentinel_manager.sentinels:
+                await sentinel.aclose()
 
 
 class _AsyncPipeline(redis.asyncio.client.Pipeline):

@@ -8,6 +8,8 @@ import os
 import random
 import socket
 import ssl
+import time
+from contextlib import AsyncExitStack
 from pathlib import Path
 
 import hiredis
@@ -17,10 +19,11 @@ import trustme
 from redis.asyncio import Connection, ConnectionPool
 from redis.exceptions import InvalidResponse
 
+from toolfleet import Orchestrator
 from toolfleet.connections import connect, connect_async
 from toolfleet.errors import StoreUnreachable
 from toolfleet.multiplexing import SILENT_S, MultiplexedConnection, ReplyStream, may_share, packed
-from toolfleet.settings import read_settings
+from toolfleet.settings import new_secret, read_settings
 from toolfleet.testing import FaultyServer, Proxy
 
 PASSWORD = "not-a-real-password"
@@ -366,6 +369,18 @@ async def test_a_server_that_says_nothing_when_it_is_greeted_is_left(silent_url)
     async with line_to(silent_url, silent_s=0.2, socket_timeout=None, socket_connect_timeout=None) as line:
         with pytest.raises(redis.TimeoutError, match=r"0\.2 s to connect"):
             await line.request([("PING",)])
+
+
+async def test_an_orchestrator_is_left_in_seconds_while_redis_is_frozen():
+    with FaultyServer() as own:
+        async with AsyncExitStack() as stack:
+            await stack.enter_async_context(
+                Orchestrator(settings=read_settings(redis_url=own.url, secret=new_secret()))
+            )
+            with own.frozen():
+                began_s = time.monotonic()
+                await stack.aclose()
+                assert time.monotonic() - began_s < SILENT_S
 
 
 async def test_an_idle_connection_and_a_slow_reply_are_no_silence(server, proxy):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import os
 import random
 import socket
@@ -344,8 +345,14 @@ async def test_a_connection_that_nobody_closes_is_closed_once_it_is_dropped(prox
     line = MultiplexedConnection(ConnectionPool.from_url(proxy.url).make_connection)
     assert await line.request([("ECHO", "x")]) == [b"x"]
     assert proxy.connections == 1
-    with pytest.warns(ResourceWarning, match="unclosed"):
+
+    def drop():
+        nonlocal line
         del line
+        gc.collect()
+
+    with pytest.warns(ResourceWarning, match="unclosed"):
+        drop()
     async with asyncio.timeout(5):
         while proxy.connections:
             await asyncio.sleep(0.01)

@@ -8,6 +8,7 @@ it. Only for commands that neither wait on the server nor change the connection 
 from __future__ import annotations
 
 import asyncio
+import warnings
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, Final
@@ -18,6 +19,13 @@ from redis.asyncio.connection import AbstractConnection
 from redis.exceptions import InvalidResponse, ReadOnlyError, RedisError
 
 Command = Sequence[Any]
+
+SILENT_S: Final = 30.0
+"""How long a server may say nothing while a reply is due, and how long it may take to make a connection. Then it is
+given up for another one: the network between may have forgotten it, or another server have taken its place."""
+
+_LOOKS: Final = 3
+"""Looks within that time. Only they are counted, so a process that was stopped itself takes nobody for gone."""
 
 _NOT_YET: Final = object()
 """What the parser says before a reply is whole."""
@@ -57,9 +65,10 @@ def packed(command: Command) -> bytes:
 class MultiplexedConnection:
     """A connection that is made when it is first needed, and anew when it was lost. For one event loop."""
 
-    def __init__(self, make: Callable[[], AbstractConnection]) -> None:
+    def __init__(self, make: Callable[[], AbstractConnection], *, silent_s: float = SILENT_S) -> None:
         """`make` returns a redis-py connection that is not connected yet."""
         self._make = make
+        self._silent_s = silent_s
         self._replies: ReplyStream | None = None
         self._connecting: asyncio.Task[ReplyStream] | None = None
         self._closed = False
@@ -67,8 +76,9 @@ class MultiplexedConnection:
     async def request(self, commands: Sequence[Command]) -> list[Any]:
         """Send commands together, and return the reply to each: an error that the server answers is a reply, too.
 
-        Raises redis.ConnectionError when the connection cannot be made or is lost before the last reply: then all,
-        some or none of the commands were carried out. One that is cancelled is carried out all the same.
+        Raises redis.ConnectionError when the connection cannot be made or is lost before the last reply, and
+        redis.TimeoutError when the server is silent for `silent_s`: then all, some or none of the commands were
+        carried out. One that is cancelled is carried out all the same.
         """
         data = packed(commands[0]) if len(commands) == 1 else b"".join(map(packed, commands))
         replies = self._replies
@@ -90,6 +100,12 @@ class MultiplexedConnection:
         if self._replies is not None:
             await self._replies.aclose()
 
+    def __del__(self) -> None:
+        """Close the socket of one that nobody has closed, which the event loop would keep open."""
+        if self._replies is not None and self._replies.is_open:
+            warnings.warn(f"unclosed {self!r}", ResourceWarning, source=self, stacklevel=2)
+            self._replies.abort()
+
     async def _connected(self) -> ReplyStream:
         """Connect once for all who ask meanwhile."""
         if self._closed:
@@ -97,12 +113,25 @@ class MultiplexedConnection:
         if self._connecting is None:
             self._connecting = asyncio.create_task(self._connect())  # watched: whoever asked gets what it raises
             self._connecting.add_done_callback(self._end_connecting)
-        return await asyncio.shield(self._connecting)
+        connecting = self._connecting
+        try:
+            return await asyncio.shield(connecting)
+        except asyncio.CancelledError:
+            if connecting.cancelled() and self._closed:  # it was `aclose`, and nobody has cancelled who asks
+                raise redis.ConnectionError("the connection is closed") from None
+            raise
 
     async def _connect(self) -> ReplyStream:
         connection = self._make()
-        await connection.connect()
-        self._replies = ReplyStream(connection)
+        try:
+            async with asyncio.timeout(self._silent_s):
+                await connection.connect()
+            self._replies = ReplyStream(connection, silent_s=self._silent_s)
+        except BaseException as error:
+            await connection.disconnect(nowait=True)
+            if isinstance(error, TimeoutError):
+                raise redis.TimeoutError(f"it took longer than {self._silent_s:g} s to connect") from error
+            raise
         return self._replies
 
     def _end_connecting(self, task: asyncio.Task[ReplyStream]) -> None:
@@ -114,13 +143,17 @@ class MultiplexedConnection:
 class ReplyStream(asyncio.Protocol):
     """The socket of a redis-py connection that is connected and greeted, and who waits for what comes in on it."""
 
-    def __init__(self, connection: AbstractConnection) -> None:
-        """Take over the socket. The connection must have no reply outstanding."""
+    def __init__(self, connection: AbstractConnection, *, silent_s: float = SILENT_S) -> None:
+        """Take over the socket. The connection must have no reply outstanding.
+
+        Raises redis.ConnectionError when the server has closed it by now, and leaves it to its owner.
+        """
+        reader, writer = connection._reader, connection._writer  # redis-py has no public way
+        # One that is lost already tells nobody again.
+        if reader is None or writer is None or reader.at_eof() or writer.transport.is_closing():
+            raise redis.ConnectionError("Connection closed by server.")
         # It closes its socket when it is collected.
         self._connection = connection
-        reader, writer = connection._reader, connection._writer  # redis-py has no public way
-        if reader is None or writer is None:
-            raise redis.ConnectionError("Connection closed by server.")
         self._parser = hiredis.Reader(
             protocolError=InvalidResponse,
             replyError=connection._parser.parse_error,
@@ -130,12 +163,15 @@ class ReplyStream(asyncio.Protocol):
         self._got: list[Any] = []
         self._writable = asyncio.Event()
         self._writable.set()
-        self._lost: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._loop = asyncio.get_running_loop()
+        self._lost: asyncio.Future[None] = self._loop.create_future()
         self._is_stale = False
+        self._silent_s = silent_s
+        self._pieces = 0
+        """How many pieces of replies have come in."""
+        self._looking: asyncio.TimerHandle | None = None
         self._transport: asyncio.WriteTransport = writer.transport
         self._transport.set_protocol(self)
-        if reader.at_eof():
-            self._transport.abort()
 
     @property
     def is_open(self) -> bool:
@@ -148,14 +184,17 @@ class ReplyStream(asyncio.Protocol):
             await self._writable.wait()
         if self._transport.is_closing():
             raise redis.ConnectionError("Connection closed by server.")
-        replies: asyncio.Future[list[Any]] = asyncio.get_running_loop().create_future()
+        replies: asyncio.Future[list[Any]] = self._loop.create_future()
         self._expected.append((replies, count))
         self._transport.write(data)
+        if self._looking is None:
+            self._look_later(self._progress, looks=1)
         return await replies
 
     def abort(self) -> None:
         """Close the socket soon, without sending what waits to be sent."""
-        self._transport.abort()
+        if not self._loop.is_closed():  # else it is closed when it is collected
+            self._transport.abort()
 
     async def aclose(self) -> None:
         """Close the socket, and return when it is closed."""
@@ -166,6 +205,7 @@ class ReplyStream(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Give every reply that is whole now to whoever waits for it."""
+        self._pieces += 1
         parser, expected, got = self._parser, self._expected, self._got
         parser.feed(data)
         try:
@@ -192,6 +232,8 @@ class ReplyStream(asyncio.Protocol):
         """Tell everybody that the connection is gone."""
         self._fail_all(redis.ConnectionError(f"Connection lost: {exc}" if exc else "Connection closed by server."))
         self._writable.set()
+        if self._looking is not None:
+            self._looking.cancel()
         connection = self._connection
         connection._reader = connection._writer = None  # else it would complain that it was not closed
         if not self._lost.done():
@@ -204,6 +246,30 @@ class ReplyStream(asyncio.Protocol):
     def resume_writing(self) -> None:
         """Let commands be sent again."""
         self._writable.set()
+
+    # --- a server that says nothing -------------------------------------------------------------------------------
+
+    @property
+    def _progress(self) -> tuple[int, int]:
+        """What changes while the server takes commands or answers."""
+        return self._pieces, self._transport.get_write_buffer_size()
+
+    def _look_later(self, seen: tuple[int, int], *, looks: int) -> None:
+        # One timer for all commands, and none while no reply is due.
+        self._looking = self._loop.call_later(self._silent_s / _LOOKS, self._look, seen, looks)
+
+    def _look(self, seen: tuple[int, int], looks: int) -> None:
+        self._looking = None
+        if not self._expected:
+            return
+        now = self._progress
+        if now != seen:
+            self._look_later(now, looks=1)
+        elif looks < _LOOKS:
+            self._look_later(now, looks=looks + 1)
+        else:
+            self._fail_all(redis.TimeoutError(f"no reply within {self._silent_s:g} s"))
+            self._transport.abort()
 
     def _fail_all(self, error: Exception) -> None:
         while self._expected:

@@ -15,6 +15,7 @@ import redis
 import redis.asyncio
 import redis.asyncio.client
 import redis.client
+from redis.asyncio.sentinel import SentinelConnectionPool
 from redis.client import EMPTY_RESPONSE, NEVER_DECODE
 from redis.exceptions import (
     AuthenticationError,
@@ -191,13 +192,16 @@ class AsyncClient(redis.asyncio.Redis):
         return _AsyncPipeline(self, self._line, self._address, transaction, shard_hint)
 
     def client(self) -> AsyncClient:
-        """A client of the same server with one connection of its own, on which commands may wait."""
+        """A client of the same server with one connection of its own, on which commands may wait for some seconds."""
         return AsyncClient(self.connection_pool, self._address, is_part=True)
 
     async def aclose(self, close_connection_pool: bool | None = None) -> None:  # noqa: FBT001  # as redis-py has it
         """See redis.asyncio.Redis."""
         await self._line.aclose()
         await super().aclose(close_connection_pool)
+        if self.auto_close_connection_pool and isinstance(self.connection_pool, SentinelConnectionPool):
+            for sentinel in self.connection_pool.sentinel_manager.sentinels:
+                await sentinel.aclose()
 
 
 class _AsyncPipeline(redis.asyncio.client.Pipeline):

@@ -34,6 +34,9 @@ READ_COUNT: Final = 1000
 ENDED_REMEMBERED: Final = 10_000
 """Of how many of the newest calls that have ended this is known."""
 
+TIDY_WITHIN_S: Final = 5.0
+"""How long an orchestrator that stops waits for Redis to drop what nobody reads any more."""
+
 DEADLINE_GRACE_S: Final = 2.0
 """A worker that stops a call at its deadline still has to say so."""
 
@@ -70,9 +73,10 @@ class Gatherer:
         """Stop waiting. Calls that are still open go on at their workers, and their results are kept in the store."""
         for pending in self._pending.values():
             pending.barrier.cancel()
-        with suppress(*COMMAND_FAILED):  # all of it has a TTL
-            await self.drop_forgotten()
-            await self._client.delete(self._replies)
+        with suppress(*COMMAND_FAILED, TimeoutError):  # all of it has a TTL
+            async with asyncio.timeout(TIDY_WITHIN_S):
+                await self.drop_forgotten()
+                await self._client.delete(self._replies)
 
     # --- a group waits ------------------------------------------------------------------------------------------
 

@@ -37,6 +37,9 @@ has lapsed, and the living renew theirs within a second."""
 
 ADOPT_AT_ONCE: Final = 500
 
+GIVE_UP_WITHIN_S: Final = 5.0
+"""How long an orchestrator that stops waits for Redis to hear that its runs may be taken."""
+
 RENEW: Final = lua(__package__, "renew_lease", before=CLOCK)
 RELEASE: Final = lua(__package__, "release_runs", before=CLOCK)
 ADOPT: Final = lua(__package__, "adopt_runs")
@@ -126,9 +129,10 @@ class Leases:
         """Stop renewing the lease, and give every run up for adoption at once."""
         self._closing = True
         await asyncio.gather(*(kept.aclose(within_s=2 * LOOK_EVERY_S) for kept in self._kept))
-        with suppress(*COMMAND_FAILED):  # then the lease lapses by itself
-            while await self._release_next_runs(self._id, is_given_up=True):
-                continue
+        with suppress(*COMMAND_FAILED, TimeoutError):  # then the lease lapses by itself
+            async with asyncio.timeout(GIVE_UP_WITHIN_S):
+                while await self._release_next_runs(self._id, is_given_up=True):
+                    continue
 
     async def _keep(self) -> None:
         every_s = min(LOOK_EVERY_S, self._settings.heartbeat_s)

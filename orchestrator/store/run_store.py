@@ -32,6 +32,7 @@ from toolfleet.orchestrator.run.states import State
 from toolfleet.orchestrator.run.value import Run
 from toolfleet.orchestrator.store.chain import FIRST, Link, RawEntry, Vouched, beginning
 from toolfleet.orchestrator.store.history import Entry, Read, Stored, after, read, stored
+from toolfleet.orchestrator.store.news import News
 from toolfleet.orchestrator.store.recent import RecentWrites, Write
 from toolfleet.replies import CLOCK, TELL
 from toolfleet.scripts import lua
@@ -40,9 +41,6 @@ from toolfleet.skipped import open_or_skip, skip, text_of
 from toolfleet.wire import Seal
 
 log = FactLog("toolfleet.orchestrator")
-
-FOLLOW_BLOCK_MS: Final = 5000
-"""How long one read waits for news of a run; a deleted one is noticed as late as that."""
 
 FOLLOW_AGAIN_S: Final = 1.0
 
@@ -106,6 +104,7 @@ class RunStore:
         self._keys = settings.keys
         self._recent = recent
         self._artifacts = Artifacts(client, settings)
+        self._news = News(client, settings.keys)
         self._append = client.register_script(APPEND)
         self._vouch = client.register_script(VOUCH)
         self._set_aside = client.register_script(SET_ASIDE)
@@ -240,7 +239,7 @@ class RunStore:
                 if on_news is not None:
                     on_news(found.run)
                 last_id = found.tail[-1].id if found.tail else found.link.entry_id
-                await self._client.xread({self._keys.run(run_id): last_id}, count=1, block=FOLLOW_BLOCK_MS)
+                await self._news.wait(run_id, last_id)
             except StoreUnreachable:
                 await asyncio.sleep(FOLLOW_AGAIN_S)
 
@@ -372,7 +371,7 @@ class RunStore:
             if run.state.is_terminal:
                 return
             last_id = found.tail[-1].id if found.tail else last_id
-            await self._client.xread({self._keys.run(run_id): last_id}, count=1, block=FOLLOW_BLOCK_MS)
+            await self._news.wait(run_id, last_id)
 
     async def _following(self, run_id: str, link: Link) -> Read:
         """What comes after an entry. Raises RunNotFound for one that the store has lost for good, and as `newer`."""

@@ -5,6 +5,7 @@ import inspect
 import pytest
 
 from toolfleet import Approval, AssistantMessage, NotOpen, Orchestrator, UserMessage
+from toolfleet.calls import Returned
 from toolfleet.settings import Settings
 
 ASKED = {

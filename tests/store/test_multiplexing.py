@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import os
 import random
 import socket
 import ssl
+import time
+from contextlib import AsyncExitStack
 from pathlib import Path
 
 import hiredis
@@ -17,10 +20,11 @@ import trustme
 from redis.asyncio import Connection, ConnectionPool
 from redis.exceptions import InvalidResponse
 
+from toolfleet import Orchestrator
 from toolfleet.connections import connect, connect_async
 from toolfleet.errors import StoreUnreachable
-from toolfleet.multiplexing import MultiplexedConnection, ReplyStream, may_share, packed
-from toolfleet.settings import read_settings
+from toolfleet.multiplexing import SILENT_S, MultiplexedConnection, ReplyStream, may_share, packed
+from toolfleet.settings import new_secret, read_settings
 from toolfleet.testing import FaultyServer, Proxy
 
 PASSWORD = "not-a-real-password"
@@ -39,10 +43,17 @@ def proxy(server):
         yield between
 
 
+@pytest.fixture
+def silent_url():
+    """A server that takes connections and says nothing."""
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        yield f"redis://127.0.0.1:{silent.getsockname()[1]}/0"
+
+
 @contextlib.asynccontextmanager
-async def line_to(url, **options):
+async def line_to(url, *, silent_s=SILENT_S, **options):
     pool = ConnectionPool.from_url(url, **options)
-    line = MultiplexedConnection(pool.make_connection)
+    line = MultiplexedConnection(pool.make_connection, silent_s=silent_s)
     try:
         yield line
     finally:
@@ -303,17 +314,99 @@ async def test_connections_that_are_cut_at_random_mix_up_no_replies(proxy):
         assert heard > 0
 
 
-async def test_a_connection_that_is_closed_is_told_to_who_waits():
-    with socket.create_server(("127.0.0.1", 0)) as silent:
-        port = silent.getsockname()[1]
-        async with line_to(f"redis://127.0.0.1:{port}/0", socket_timeout=None, socket_connect_timeout=None) as line:
-            waiting = asyncio.ensure_future(line.request([("PING",)]))
-            await asyncio.sleep(0.05)
-            await line.aclose()
-            with pytest.raises((redis.ConnectionError, asyncio.CancelledError)):
-                await waiting
-            with pytest.raises(redis.ConnectionError):
-                await line.request([("PING",)])
+@pytest.mark.parametrize("connecting_s", [0, 0.05])
+async def test_a_connection_that_is_closed_while_it_connects_is_told_to_who_waits(silent_url, connecting_s):
+    async with line_to(silent_url, socket_timeout=None, socket_connect_timeout=None) as line:
+        waiting = asyncio.ensure_future(line.request([("PING",)]))
+        await asyncio.sleep(connecting_s)
+        await line.aclose()
+        with pytest.raises(redis.ConnectionError):
+            await waiting
+        with pytest.raises(redis.ConnectionError):
+            await line.request([("PING",)])
+
+
+async def test_a_connection_that_is_lost_before_it_is_taken_over_is_told_and_can_be_closed(server, proxy):
+    class CutOnceConnected(Connection):
+        async def connect(self):
+            await super().connect()
+            await asyncio.to_thread(proxy.cut)
+            while not self._reader.at_eof():
+                await asyncio.sleep(0)
+
+    pool = ConnectionPool.from_url(proxy.url, connection_class=CutOnceConnected)
+    line = MultiplexedConnection(pool.make_connection)
+    with pytest.raises(redis.ConnectionError):
+        await line.request([("PING",)])
+    await asyncio.wait_for(line.aclose(), 5)
+
+
+async def test_a_connection_that_nobody_closes_is_closed_once_it_is_dropped(proxy):
+    line = MultiplexedConnection(ConnectionPool.from_url(proxy.url).make_connection)
+    assert await line.request([("ECHO", "x")]) == [b"x"]
+    assert proxy.connections == 1
+
+    def drop():
+        nonlocal line
+        del line
+        gc.collect()
+
+    with pytest.warns(ResourceWarning, match="unclosed"):
+        drop()
+    async with asyncio.timeout(5):
+        while proxy.connections:
+            await asyncio.sleep(0.01)
+
+
+async def test_a_server_that_falls_silent_is_left_for_another_connection(proxy):
+    async with line_to(proxy.url, silent_s=0.3) as line:
+        await line.request([("PING",)])
+        proxy.hold()
+        filling = [line.request([("SET", f"k{n}", bytes(1 << 20))]) for n in range(20)]
+        ended = await asyncio.gather(*filling, line.request([("PING",)]), return_exceptions=True)
+        assert {type(each) for each in ended} <= {redis.TimeoutError, redis.ConnectionError}
+        with pytest.raises((redis.TimeoutError, redis.ConnectionError)):
+            await line.request([("PING",)])
+        proxy.release()
+        assert await line.request([("ECHO", "again")]) == [b"again"]
+        await line.request([("FLUSHDB",)])
+
+
+async def test_a_server_that_says_nothing_when_it_is_greeted_is_left(silent_url):
+    async with line_to(silent_url, silent_s=0.2, socket_timeout=None, socket_connect_timeout=None) as line:
+        with pytest.raises(redis.TimeoutError, match=r"0\.2 s to connect"):
+            await line.request([("PING",)])
+
+
+async def test_an_orchestrator_is_left_in_seconds_while_redis_is_frozen():
+    with FaultyServer() as own:
+        async with AsyncExitStack() as stack:
+            await stack.enter_async_context(
+                Orchestrator(settings=read_settings(redis_url=own.url, secret=new_secret()))
+            )
+            with own.frozen():
+                began_s = time.monotonic()
+                await stack.aclose()
+                assert time.monotonic() - began_s < SILENT_S
+
+
+async def test_an_idle_connection_and_a_slow_reply_are_no_silence(server, proxy):
+    async with line_to(proxy.url, silent_s=0.3) as line:
+        await line.request([("PING",)])
+        await asyncio.sleep(0.5)  # nothing is due
+        assert proxy.connections == 1
+        asked = asyncio.ensure_future(line.request([("ECHO", "x")] * 5))
+        stream = line._replies
+        await asyncio.sleep(0)
+        assert (await asked) == [b"x"] * 5
+        slow = asyncio.ensure_future(stream.request(b"", 1))
+        await asyncio.sleep(0)
+        for piece in (b"$5\r\n", b"s", b"l", b"o", b"w", b"!", b"\r\n"):
+            stream.data_received(piece)
+            await asyncio.sleep(0.15)
+        assert await slow == [b"slow!"]
+        assert await line.request([("ECHO", "y")]) == [b"y"]
+        assert proxy.connections == 1
 
 
 async def test_a_server_that_answers_what_nobody_asked_is_left(server):

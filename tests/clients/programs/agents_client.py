@@ -91,14 +91,4 @@ async def abort() -> Outcome:
     return {}
 
 
-speak(
-    {
-        "complete": complete,
-        "stream": stream,
-        "mixed": mixed,
-        "mixed_streamed": mixed_streamed,
-        "structured": structured,
-        "begin": begin,
-        "abort": abort,
-    }
-)
+speak(complete, stream, mixed, mixed_streamed, structured, begin, abort)

@@ -37,9 +37,9 @@ PRICES = {"tea": "4 EUR"}
 MOST_TURNS = 5
 
 
-def speak(verbs: Mapping[str, Verb]) -> None:
-    """Do what is asked, one thing after the other, until nobody asks any more."""
-    asyncio.run(_speak(verbs))
+def speak(*verbs: Verb) -> None:
+    """Do what is asked by the names of these functions, one after the other, until nobody asks any more."""
+    asyncio.run(_speak({verb.__name__: verb for verb in verbs}))
 
 
 async def _speak(verbs: Mapping[str, Verb]) -> None:

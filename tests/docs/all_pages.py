@@ -27,7 +27,7 @@ PAGES: Final = [
     Page("docs/http-api.md", stand_ins={"3f9c": r"Its id is (\w+)"}),
     Page(
         "docs/slow-tools.md",
-        unrun={"$ toolfleet run 'call wipe": "a person answers at a terminal; tests/cli/test_screens.py does"},
+        unrun={"$ toolfleet run 'call pay": "a person answers at a terminal; tests/cli/test_screens.py does"},
     ),
     Page("docs/openai-compatible.md"),
     Page("docs/mcp.md"),

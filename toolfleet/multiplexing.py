@@ -8,6 +8,7 @@ it. Only for commands that neither wait on the server nor change the connection 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import warnings
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -102,7 +103,11 @@ class MultiplexedConnection:
 
     def __del__(self) -> None:
         """Close the socket of one that nobody has closed, which the event loop would keep open."""
-        if self._replies is not None and self._replies.is_open:
+        if self._replies is None or not self._replies.is_open:
+            return
+        if self._replies.has_lost_its_loop:
+            self._replies.close_socket()
+        else:
             warnings.warn(f"unclosed {self!r}", ResourceWarning, source=self, stacklevel=2)
             self._replies.abort()
 
@@ -190,6 +195,22 @@ class ReplyStream(asyncio.Protocol):
         if self._looking is None:
             self._look_later(self._progress, looks=1)
         return await replies
+
+    @property
+    def has_lost_its_loop(self) -> bool:
+        """Whether the event loop was closed before the connection was: nobody can close it in order any more."""
+        return self._lost.get_loop().is_closed()
+
+    def close_socket(self) -> None:
+        """Close the socket of a loop that is closed, which would not do it."""
+        with contextlib.suppress(RuntimeError):  # the loop can call nobody back
+            self._transport.abort()
+        connection = self._connection
+        connection._reader = connection._writer = None  # else it would complain, too
+        sock = getattr(self._transport, "_sock", None)
+        if sock is not None:
+            sock.close()
+            self._transport._sock = None  # type: ignore[attr-defined]  # asyncio's own, which would complain
 
     def abort(self) -> None:
         """Close the socket soon, without sending what waits to be sent."""

@@ -10,6 +10,7 @@ import random
 import socket
 import ssl
 import time
+import warnings
 from contextlib import AsyncExitStack
 from pathlib import Path
 
@@ -487,3 +488,20 @@ async def test_tls_is_spoken_where_the_url_says_so(server, tmp_path):
         async with connect_async(read_settings(redis_url=url)) as client:
             assert await client.echo("x" * 3_000_000) == b"x" * 3_000_000
             assert await asyncio.gather(*(client.echo(str(n)) for n in range(200))) == [b"%d" % n for n in range(200)]
+
+
+def test_one_whose_loop_was_closed_first_closes_its_socket(server):
+    """Nobody can close it in order any more, so nothing is said of it."""
+
+    async def left_open():
+        client = connect_async(read_settings(redis_url=server.url))
+        await client.ping()
+        return client
+
+    client = asyncio.run(left_open())
+    transport = client._line._replies._transport
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        del client
+        gc.collect()
+    assert (said, transport._sock) == ([], None)

@@ -22,7 +22,7 @@ EVENT: Final[Json] = {
 }
 """What the schema of a stream describes before OpenAPI 3.2 is each of its events."""
 
-OPENAI_STATUSES: Final = {
+STATUSES_OF_OPENAI_DOORS: Final = {
     HTTPStatus.NOT_FOUND: "There is no such model, or response",
     HTTPStatus.CONFLICT: "It does not stand so that this could happen",
     HTTPStatus.BAD_GATEWAY: "The run has failed, or the model could not be asked",
@@ -37,7 +37,7 @@ def corrected(document: Json) -> Json:
     for operation in (each for methods in document["paths"].values() for each in methods.values()):
         responses = operation["responses"]
         refused = responses[str(HTTPStatus.BAD_REQUEST.value)]
-        further = OPENAI_STATUSES if "openai" in operation.get("tags", ()) else {}
+        further = STATUSES_OF_OPENAI_DOORS if "openai" in operation.get("tags", ()) else {}
         if "requestBody" in operation:
             further = {**further, HTTPStatus.REQUEST_TIMEOUT: LATE_BODY}
         for status, description in further.items():

@@ -39,7 +39,7 @@ SCHEMA.config.seed = 1
 
 NOT_IN_THE_DOCUMENT = (
     *("unknown-tool", "unknown-interceptor", "unsupported-content"),
-    *("unsupported-parameter", "invalid-conversation"),
+    *("unsupported-parameter", "invalid-conversation", "invalid-input"),
 )
 """Refusals for what the fleet or its model does not have, and of messages that do not follow one another: no document
 can say that."""

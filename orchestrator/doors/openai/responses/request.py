@@ -8,7 +8,7 @@ from __future__ import annotations
 from http import HTTPStatus
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import ConfigDict, Field, StrictBool, StrictInt
+from pydantic import ConfigDict, Field, StrictBool, StrictFloat, StrictInt
 
 from toolfleet.orchestrator.doors.http.problems import Problem
 from toolfleet.orchestrator.doors.openai.openai_records import Function, Lenient, spec_of
@@ -121,8 +121,8 @@ class ResponseRequest(Lenient):
     ] = None
     reasoning: ReasoningOptions | None = None
     text: TextOptions | None = None
-    temperature: float | None = None
-    top_p: float | None = None
+    temperature: StrictFloat | None = None
+    top_p: StrictFloat | None = None
     top_logprobs: StrictInt | None = None
     truncation: Literal["auto", "disabled"] | None = None
     user: str | None = None

@@ -199,7 +199,7 @@ class ReplyStream(asyncio.Protocol):
     @property
     def has_lost_its_loop(self) -> bool:
         """Whether the event loop was closed before the connection was: nobody can close it in order any more."""
-        return self._lost.get_loop().is_closed()
+        return self._loop.is_closed()
 
     def close_socket(self) -> None:
         """Close the socket of a loop that is closed, which would not do it."""
@@ -214,7 +214,7 @@ class ReplyStream(asyncio.Protocol):
 
     def abort(self) -> None:
         """Close the socket soon, without sending what waits to be sent."""
-        if not self._loop.is_closed():  # else it is closed when it is collected
+        if not self.has_lost_its_loop:  # else it is closed when it is collected
             self._transport.abort()
 
     async def aclose(self) -> None:

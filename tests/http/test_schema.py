@@ -42,7 +42,7 @@ NOT_IN_THE_DOCUMENT = (
     *("unsupported-parameter", "invalid-conversation", "invalid-input"),
 )
 """Refusals for what the fleet or its model does not have, and of messages that do not follow one another: no document
-can say that."""
+can say that. Nor that an image is one of its link and its bytes, and what of base64 is whole."""
 
 ODD_NUMBERS = (
     "1e400",
@@ -76,7 +76,7 @@ def no_mistake_of_the_server(ctx, response, case):
 
 
 def valid_requests_are_taken(ctx, response, case):
-    unsaid = (*(f'problem:{code}"' for code in NOT_IN_THE_DOCUMENT), "two tools of one name")
+    unsaid = (*(f'problem:{code}"' for code in NOT_IN_THE_DOCUMENT), "two tools of one name", "/images/")
     if not any(words in response.text for words in unsaid):
         positive_data_acceptance(ctx, response, case)
 

@@ -37,13 +37,18 @@ class Anew(FunctionModel):
         yield ReplyComplete(AssistantMessage(content=self.then), Usage(), "function", "stop")
 
 
-async def said_in(api, text="hello", model=REHEARSAL_MODEL, **headers):
-    """The text of a stream, and the error that it ends with."""
+async def said_in(api, text="hello", model=REHEARSAL_MODEL, *, has_read=None, **headers):
+    """The text of a stream, and the error that it ends with; the event is set once there is some text."""
     asked = {"model": model, "messages": [{"role": "user", "content": text}], "stream": True}
-    answer = await api.client.post(PATH, json=asked, headers=headers)
-    pieces = [json.loads(line[6:]) for line in answer.text.splitlines() if line.startswith("data: {")]
-    text = "".join(choice["delta"].get("content") or "" for piece in pieces for choice in piece.get("choices", ()))
-    return text, pieces[-1].get("error")
+    text, piece = "", {}
+    async with api.client.stream("POST", PATH, json=asked, headers=headers) as answer:
+        async for line in answer.aiter_lines():
+            if line.startswith("data: {"):
+                piece = json.loads(line[6:])
+                text += "".join(choice["delta"].get("content") or "" for choice in piece.get("choices", ()))
+                if text and has_read:
+                    has_read.set()
+    return text, piece.get("error")
 
 
 async def test_a_connection_that_breaks_in_the_midst_of_a_reply_has_no_text_shown_twice(http_fleet):
@@ -63,10 +68,9 @@ async def test_what_a_model_says_instead_is_told_as_an_error_and_read_by_whoever
         key = {"idempotency-key": "said-otherwise"}
         first = asyncio.create_task(said_in(api, model=model.name, **key))
         await model.has_begun.wait()
-        late = asyncio.create_task(said_in(api, model=model.name, **key))
-        async with asyncio.timeout(20):
-            while not any(followed.clients == 2 for followed in api.door.followings._followed.values()):
-                await asyncio.sleep(0.01)
+        late_has_read = asyncio.Event()
+        late = asyncio.create_task(said_in(api, model=model.name, has_read=late_has_read, **key))
+        await late_has_read.wait()
         model.may_go_on.set()
         for text, error in await asyncio.gather(first, late):
             assert (text, error["code"]) == ("The sky is", "answer_changed")

@@ -14,6 +14,7 @@ from mcp.client.streamable_http import streamable_http_client
 from tests.mcp.doors import TasksExtension, served, text
 from tests.mcp.mcp_tools import PNG
 from toolfleet.errors import ArtifactNotFound
+from toolfleet.orchestrator import Orchestrator
 from toolfleet.orchestrator.doors.mcp import Caller, mcp_app
 from toolfleet.orchestrator.doors.mcp.kept import artifact_contents
 
@@ -76,13 +77,18 @@ async def test_a_picture_that_is_kept_as_an_artifact_is_shown_all_the_same(conne
         assert b64decode(shown.content[1].data) == PNG.ljust(200_000, b"\0")
 
 
-async def test_of_what_is_too_large_to_be_shown_a_link_says_where_it_is_read(address, orchestrator):
-    async with Client(address) as client:
+async def test_of_what_is_too_large_to_be_shown_a_link_says_where_it_is_read(fleet):
+    patient = fleet.settings.model_copy(update={"mcp_wait_s": 60})  # else it may come as a handle
+    async with (
+        Orchestrator(settings=patient) as orchestrator,
+        served(mcp_app(orchestrator)) as address,
+        Client(address) as client,
+    ):
         shown = await client.call_tool("photographed", {"size_bytes": 9_000_000})
-    assert kinds(shown) == ["text", "resource_link"]
-    link = shown.content[1]
-    assert (link.name, link.mime_type, link.size) == ("photo.png", "image/png", 9_000_000)
-    contents = await artifact_contents(orchestrator, link.uri, Caller())
+        assert kinds(shown) == ["text", "resource_link"]
+        link = shown.content[1]
+        assert (link.name, link.mime_type, link.size) == ("photo.png", "image/png", 9_000_000)
+        contents = await artifact_contents(orchestrator, link.uri, Caller())
     assert (contents.mime_type, b64decode(contents.blob)) == ("image/png", PNG.ljust(9_000_000, b"\0"))
 
 

@@ -56,7 +56,7 @@ compose: $(VENV)/.for-test
 	$(BIN)/check-jsonschema --builtin-schema vendor.compose-spec docker-compose.yml
 
 lock: $(VENV)/.for-test ## pin what the image and the clients in the tests have, by version and hash, to today's
-	$(BIN)/uv pip compile $(LOCKING) --extra fast --extra flower --extra serve pyproject.toml --output-file deploy/requirements.lock
+	$(BIN)/uv pip compile $(LOCKING) --extra flower --extra serve pyproject.toml --output-file deploy/requirements.lock
 	echo 'hatchling' | $(BIN)/uv pip compile $(LOCKING) - --output-file deploy/build.lock
 	$(BIN)/uv pip compile $(LOCKING) $(CLIENTS)/litellm.in --override $(CLIENTS)/litellm.left-out \
 		--output-file $(CLIENTS)/litellm.txt
@@ -82,17 +82,17 @@ help: ## show this list
 # --- the environment ------------------------------------------------------------------------------------------------
 
 $(VENV)/.for-demo: pyproject.toml | $(VENV)/.made
-	$(BIN)/python -m pip install --quiet --editable '.[fast,local,flower]'
+	$(BIN)/python -m pip install --quiet --editable '.[local,flower]'
 	@touch $@
 
 # Dependency groups came with pip 25.1.
 $(VENV)/.for-test: pyproject.toml | $(VENV)/.made
 	$(BIN)/python -m pip install --quiet --upgrade 'pip>=25.1'
-	$(BIN)/python -m pip install --quiet --editable '.[fast,local,flower,bench]' --group dev
+	$(BIN)/python -m pip install --quiet --editable '.[local,flower,bench]' --group dev
 	@touch $@ $(VENV)/.for-demo
 
 $(VENV)/.for-bench: pyproject.toml | $(VENV)/.made
-	$(BIN)/python -m pip install --quiet --editable '.[fast,local,flower,bench]'
+	$(BIN)/python -m pip install --quiet --editable '.[local,flower,bench]'
 	@touch $@ $(VENV)/.for-demo
 
 $(VENV)/.made:

@@ -1,6 +1,6 @@
-"""A provider in a process of its own that streams one canned reply, again and again: `python -m benchmarks.canned_provider`.
+"""A provider in a process of its own that streams one canned reply, again and again.
 
-It prints its port. What it costs is nobody's figure.
+`python -m benchmarks.canned_provider TOKENS PAUSE_S` prints its port. What it costs is nobody's figure.
 """
 
 from __future__ import annotations

@@ -14,6 +14,7 @@ import typer
 from rich.console import Console
 
 from toolfleet.errors import ToolfleetError
+from toolfleet.event_loop import run_service
 from toolfleet.garbage import collect_rarely
 from toolfleet.local.fleet import LocalFleet, redis_or_embedded, where_processes_join
 from toolfleet.orchestrator.api import Orchestrator
@@ -112,7 +113,7 @@ def batch(
         )
         collect_rarely()
         try:
-            summary = asyncio.run(session.run(settings))
+            summary = run_service(session.run(settings))
         except (KeyboardInterrupt, ToolfleetError):
             session.say_how_to_go_on(cancelled=cancel_on_interrupt)
             raise

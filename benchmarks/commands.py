@@ -21,7 +21,7 @@ OURS = "info"
 
 @dataclass(frozen=True)
 class Counted:
-    """What a server has done so far: commands by name, and reads from its clients: round trips, or parts of large ones."""
+    """What a server has done so far: commands by name, and reads from its clients (a large request takes several)."""
 
     commands: Mapping[str, int]
     reads: int

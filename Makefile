@@ -25,7 +25,7 @@ LOCKING := --quiet --upgrade --universal --python-version 3.11 --generate-hashes
 
 CLIENTS := tests/clients/environments
 
-.PHONY: demo test fresh faults lint style types walls compose lock audit format bench clean help
+.PHONY: demo test fresh faults lint style types walls compose lock audit format bench profile clean help
 
 demo: $(VENV)/.for-demo ## run a conversation on a local fleet; needs no key, no Docker, no Redis
 	$(BIN)/toolfleet demo
@@ -69,8 +69,11 @@ format: $(VENV)/.for-test ## put the code into its form
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
 
-bench: $(VENV)/.for-bench ## measure against other task queues; QUICK=1 for a short look
-	$(BIN)/python -m benchmarks $(if $(QUICK),--quick)
+bench: $(VENV)/.for-bench ## measure against other task queues; QUICK=1 for a few minutes' look, which leaves the published figures alone
+	$(BIN)/python -m benchmarks $(if $(QUICK),--quick --out benchmarks/out)
+
+profile: $(VENV)/.for-bench ## print what a call costs, by stage and process, and what it asks of Redis
+	$(BIN)/python -m benchmarks.profile
 
 clean: ## remove the environment and everything that was generated
 	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache benchmarks/out

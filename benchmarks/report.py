@@ -27,7 +27,7 @@ RATES = {
     "latency_p50_ms": Column("p50 ms", "latency"),
     "latency_p99_ms": Column("p99 ms", "latency"),
     "burst_calls_per_s": Column("10,000 at once /s", "burst", FULL.burst_calls),
-    "conversations_calls_per_s": Column("500 × 20 /s", "conversations", CONVERSATIONS),
+    "conversations_calls_per_s": Column("500 of 20 calls /s", "conversations", CONVERSATIONS),
     "cpu_us_per_call": Column("CPU µs/call", "burst", FULL.burst_calls),
     "sleep_fanout_s": Column("1000 sleeps s", "sleeps"),
 }

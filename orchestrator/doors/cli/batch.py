@@ -32,8 +32,9 @@ from toolfleet.orchestrator.batch import (
     read_lines,
 )
 from toolfleet.orchestrator.doors.cli.batch_progress import print_summary, showing_batch
-from toolfleet.orchestrator.doors.cli.choosing_model import ModelOption, chosen_model, name_of_model
+from toolfleet.orchestrator.doors.cli.choosing_model import chosen_model, name_of_model
 from toolfleet.orchestrator.doors.cli.conversation import must_offer_tools
+from toolfleet.orchestrator.doors.cli.model_option import ModelOption
 from toolfleet.orchestrator.doors.cli.run_options import takes_run_options
 from toolfleet.orchestrator.doors.cli.wording import plural
 from toolfleet.orchestrator.errors import OutputUnusable

@@ -23,7 +23,8 @@ from toolfleet.garbage import collect_rarely
 from toolfleet.local.fleet import redis_or_embedded
 from toolfleet.local.lifeline import stop_with
 from toolfleet.orchestrator.api import Orchestrator
-from toolfleet.orchestrator.doors.cli.choosing_model import ModelOption, chosen_model
+from toolfleet.orchestrator.doors.cli.choosing_model import chosen_model
+from toolfleet.orchestrator.doors.cli.model_option import ModelOption
 from toolfleet.orchestrator.doors.cli.sessions import open_session
 from toolfleet.orchestrator.store.leases import Living, living
 from toolfleet.settings import Settings

@@ -20,7 +20,8 @@ from toolfleet.garbage import collect_rarely
 from toolfleet.local.fleet import redis_or_embedded
 from toolfleet.local.lifeline import stop_with
 from toolfleet.local.local_key import LocalKey
-from toolfleet.orchestrator.doors.cli.choosing_model import ModelOption, chosen_model
+from toolfleet.orchestrator.doors.cli.choosing_model import chosen_model
+from toolfleet.orchestrator.doors.cli.model_option import ModelOption
 from toolfleet.orchestrator.doors.http.options import ApiOptions
 from toolfleet.orchestrator.fleet.catalog import Catalog
 from toolfleet.orchestrator.models.protocol import ChatModel

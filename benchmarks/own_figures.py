@@ -128,6 +128,7 @@ async def stream(stage: Stage) -> Values:
             "stream_cpu_ms": await replies(stage, written),
             "stream_at_once_cpu_ms": await replies(stage, whole),
             "stream_bare_aiohttp_cpu_ms": await bare_replies(stage, written),
+            "stream_at_once_bare_aiohttp_cpu_ms": await bare_replies(stage, whole),
         }
     return Values(values, {"stream": scale.streams, "stream_tokens": scale.stream_tokens})
 

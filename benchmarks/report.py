@@ -47,15 +47,16 @@ CPU = {
     )
     for process in PROCESSES
 }
-OWN = {
+OWN: dict[str, Column] = {
     "turn_cpu_us": Column("CPU per turn, runs of 5 one-call turns, µs", "turns"),
     "turn_call_cpu_us": Column("… of which its call, µs", "turns"),
     "turn_beyond_calls_cpu_us": Column("… beyond its call, µs", "turns"),
     "long_run_turn_cpu_us": Column("CPU per turn of a long run, one at a time, µs", "long_turns"),
     "long_run_last_over_first": Column("… its last tenth over its second", "long_turns"),
     "stream_cpu_ms": Column("streamed reply, a token each 5 ms, CPU ms", "stream_tokens"),
+    "stream_bare_aiohttp_cpu_ms": Column("… by bare aiohttp, CPU ms", "stream_tokens"),
     "stream_at_once_cpu_ms": Column("… all of it at once, CPU ms", "stream_tokens"),
-    "stream_bare_aiohttp_cpu_ms": Column("… a token each 5 ms, by bare aiohttp, CPU ms", "stream_tokens"),
+    "stream_at_once_bare_aiohttp_cpu_ms": Column("… by bare aiohttp, CPU ms", "stream_tokens"),
     "waiting_call_bytes": Column("waiting call, bytes", "waiting_calls"),
     "waiting_calls_idle_cpu_percent": Column("… all of them, idle CPU %", "waiting_calls"),
     "waiting_run_bytes": Column("waiting run, bytes", "waiting_runs"),

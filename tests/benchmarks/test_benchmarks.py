@@ -183,6 +183,13 @@ def test_the_command_writes_json_and_picture(tmp_path: Path):
     assert "<svg" in (tmp_path / "latest.svg").read_text()
 
 
+def test_quick_and_long_at_once_are_refused(tmp_path: Path):
+    result = CliRunner().invoke(app, ["--quick", "--long", "--out", str(tmp_path)])
+
+    assert result.exit_code == 2
+    assert "contradict each other" in result.output
+
+
 def test_an_unknown_contender_is_refused_with_the_names_there_are(tmp_path: Path):
     result = CliRunner().invoke(app, ["--only", "nobody", "--out", str(tmp_path)])
 

@@ -25,7 +25,7 @@ LOCKING := --quiet --upgrade --universal --python-version 3.11 --generate-hashes
 
 CLIENTS := tests/clients/environments
 
-.PHONY: demo test fresh faults lint style types walls compose lock audit format bench clean help
+.PHONY: demo test fresh faults lint style types walls compose lock audit format bench profile clean help
 
 demo: $(VENV)/.for-demo ## run a conversation on a local fleet; needs no key, no Docker, no Redis
 	$(BIN)/toolfleet demo
@@ -56,7 +56,7 @@ compose: $(VENV)/.for-test
 	$(BIN)/check-jsonschema --builtin-schema vendor.compose-spec docker-compose.yml
 
 lock: $(VENV)/.for-test ## pin what the image and the clients in the tests have, by version and hash, to today's
-	$(BIN)/uv pip compile $(LOCKING) --extra fast --extra flower --extra serve pyproject.toml --output-file deploy/requirements.lock
+	$(BIN)/uv pip compile $(LOCKING) --extra flower --extra serve pyproject.toml --output-file deploy/requirements.lock
 	echo 'hatchling' | $(BIN)/uv pip compile $(LOCKING) - --output-file deploy/build.lock
 	$(BIN)/uv pip compile $(LOCKING) $(CLIENTS)/litellm.in --override $(CLIENTS)/litellm.left-out \
 		--output-file $(CLIENTS)/litellm.txt
@@ -69,8 +69,11 @@ format: $(VENV)/.for-test ## put the code into its form
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
 
-bench: $(VENV)/.for-bench ## measure against other task queues; QUICK=1 for a short look
-	$(BIN)/python -m benchmarks $(if $(QUICK),--quick)
+bench: $(VENV)/.for-bench ## measure against other task queues; QUICK=1 for a few minutes' look, which leaves the published figures alone
+	$(BIN)/python -m benchmarks $(if $(QUICK),--quick --out benchmarks/out)
+
+profile: $(VENV)/.for-bench ## print what a call costs, by stage and process, and what it asks of Redis
+	$(BIN)/python -m benchmarks.profile
 
 clean: ## remove the environment and everything that was generated
 	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache benchmarks/out
@@ -82,17 +85,17 @@ help: ## show this list
 # --- the environment ------------------------------------------------------------------------------------------------
 
 $(VENV)/.for-demo: pyproject.toml | $(VENV)/.made
-	$(BIN)/python -m pip install --quiet --editable '.[fast,local,flower]'
+	$(BIN)/python -m pip install --quiet --editable '.[local,flower]'
 	@touch $@
 
 # Dependency groups came with pip 25.1.
 $(VENV)/.for-test: pyproject.toml | $(VENV)/.made
 	$(BIN)/python -m pip install --quiet --upgrade 'pip>=25.1'
-	$(BIN)/python -m pip install --quiet --editable '.[fast,local,flower,bench]' --group dev
+	$(BIN)/python -m pip install --quiet --editable '.[local,flower,bench]' --group dev
 	@touch $@ $(VENV)/.for-demo
 
 $(VENV)/.for-bench: pyproject.toml | $(VENV)/.made
-	$(BIN)/python -m pip install --quiet --editable '.[fast,local,flower,bench]'
+	$(BIN)/python -m pip install --quiet --editable '.[local,flower,bench]'
 	@touch $@ $(VENV)/.for-demo
 
 $(VENV)/.made:

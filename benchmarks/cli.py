@@ -17,7 +17,7 @@ from rich.console import Console
 from benchmarks import registry, scale
 from benchmarks.about import about
 from benchmarks.plot import draw
-from benchmarks.report import as_json, as_table
+from benchmarks.report import as_json, as_tables
 from benchmarks.rounds import measure
 from benchmarks.scale import Figure, Scale
 from benchmarks.summary import Summary, summarise
@@ -29,16 +29,25 @@ HERE = Path(__file__).parent
 @app.command()
 def main(
     *,
-    quick: Annotated[bool, typer.Option("--quick", envvar="QUICK", help="A smaller run within a minute.")] = False,
+    quick: Annotated[bool, typer.Option("--quick", envvar="QUICK", help="A smaller run, in a few minutes.")] = False,
+    long: Annotated[
+        bool,
+        typer.Option("--long", help="A million queued, 300,000 waiting, 200,000 calls; with --only and --figures."),
+    ] = False,
     only: Annotated[list[str] | None, typer.Option(help="A contender; may be repeated.")] = None,
     figures: Annotated[list[Figure] | None, typer.Option(help="A figure; may be repeated.")] = None,
     rounds: Annotated[int | None, typer.Option(min=1, help="Rounds over all contenders.")] = None,
     limit_s: Annotated[float | None, typer.Option(min=1, help="Longest time for one figure.")] = None,
     out: Annotated[Path, typer.Option(help="Folder for latest.json and latest.svg.")] = HERE,
 ) -> None:
-    """Measure Toolfleet and its neighbours on this machine, in turns."""
+    """Measure Toolfleet and its neighbours on this machine, in turns.
+
+    Examples: python -m benchmarks --quick   ·   python -m benchmarks --long --only toolfleet --figures drain --out /tmp
+    """
+    if quick and long:
+        raise typer.BadParameter("--quick and --long contradict each other: leave one of them out")
     contenders = chosen(only, quick=quick)
-    size = sized(quick=quick, rounds=rounds, limit_s=limit_s)
+    size = sized(scale.QUICK if quick else scale.LONG if long else scale.FULL, rounds=rounds, limit_s=limit_s)
     wanted = figures or (list(scale.QUICK_FIGURES) if quick else list(Figure))
     with terminating():
         summary = summarise(measure(contenders, wanted, size))
@@ -69,14 +78,14 @@ def chosen(only: list[str] | None, *, quick: bool) -> dict[str, str]:
     return {name: path for name, path in present.items() if name in wanted}
 
 
-def sized(*, quick: bool, rounds: int | None, limit_s: float | None) -> Scale:
+def sized(size: Scale, *, rounds: int | None, limit_s: float | None) -> Scale:
     """The scale of this run."""
-    size = scale.QUICK if quick else scale.FULL
     if rounds is not None:
         size = replace(size, rounds=rounds)
     if limit_s is not None:
         # A trial takes several figures, some of them several times.
-        size = replace(size, figure_limit_s=limit_s, long_figure_limit_s=limit_s, trial_timeout_s=10 * limit_s + 60)
+        limits = dict.fromkeys(("figure_limit_s", "long_figure_limit_s", "drain_limit_s"), limit_s)
+        size = replace(size, **limits, trial_timeout_s=10 * limit_s + 120)
     return size
 
 
@@ -86,7 +95,7 @@ def publish(summary: Summary, out: Path, report: dict[str, object]) -> None:
     (out / "latest.json").write_text(json.dumps(report, indent=2, ensure_ascii=False) + "\n")
     draw(summary, out / "latest.svg")
     # Without a terminal rich folds at 80 columns, which no table of ten columns survives.
-    console = Console(width=max(Console().width, 150))
-    console.print(as_table(summary))
+    console = Console(width=max(Console().width, 170))
+    console.print(*as_tables(summary), sep="\n")
     for failure in summary.failures:
         console.print(f"[red]failed[/] {failure.contender}: {', '.join(failure.figures)}: {failure.reason}")

@@ -45,6 +45,9 @@ class Command:
 class Batch(Protocol):
     """Calls that were submitted at once."""
 
+    async def queued(self) -> None:
+        """Return when all of them are in the queue. Asked while the worker stands still, so it may take its time."""
+
     async def first(self) -> None:
         """Return when the first call of the queue has its result."""
 
@@ -72,7 +75,7 @@ class Contender(Protocol):
         """Make the client ready; the worker's process has been started, it may not be ready."""
 
     async def submit(self, task: Task, n: int) -> Batch:
-        """Put `n` calls in the queue, the quickest way this system has; returns once they are in it."""
+        """Send `n` calls, the quickest way this system has; they may still be on their way to the queue."""
 
     async def close(self) -> None:
         """Close every connection. The harness ends the worker."""
@@ -83,6 +86,9 @@ class Futures:
     """A batch whose results arrive on the loop."""
 
     futures: Sequence[asyncio.Future[Any]]
+
+    async def queued(self) -> None:
+        """They are: whoever makes such a batch has waited for it."""
 
     async def first(self) -> None:
         """See `Batch`."""

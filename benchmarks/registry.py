@@ -21,8 +21,11 @@ PATHS = {
     "rq": "benchmarks.contenders.rq_simple:Rq",
     "docket": "benchmarks.contenders.docket_streams:DocketStreams",
     "floor": "benchmarks.contenders.floor:Floor",
+    "floor (raw protocol)": "benchmarks.contenders.raw_floor:RawFloor",
 }
-QUICK = ("toolfleet", "celery", "taskiq", "dramatiq", "floor")
+QUICK = ("toolfleet", "toolfleet (events, Flower)", "celery", "taskiq", "dramatiq", "floor", "floor (raw protocol)")
+WITH_RUNS = ("toolfleet",)
+"""Who has runs, turns and handles, and so takes the figures of those."""
 
 
 def present() -> dict[str, str]:

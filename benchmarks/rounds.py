@@ -7,7 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from benchmarks.launch import Outcome, run_trial
-from benchmarks.scale import TRIALS, Figure, Scale, TrialKind
+from benchmarks.registry import WITH_RUNS
+from benchmarks.scale import OWN_FIGURES, TRIALS, Figure, Scale, TrialKind
 from benchmarks.trial import Finding
 
 
@@ -62,7 +63,7 @@ def run_round(record: Record, contenders: Mapping[str, str], figures: Sequence[F
     label = f"round {record.rounds}/{scale.rounds}"
     for kind, wanted in trials(record.rounds, figures):
         for name, path in contenders.items():
-            if not record.has_failed(name, wanted):
+            if takes(name, wanted) and not record.has_failed(name, wanted):
                 start = time.monotonic()
                 outcome = run_trial(path, kind, wanted, scale)
                 record.add(record.rounds, name, wanted, outcome)
@@ -78,6 +79,11 @@ def trials(round_: int, figures: Sequence[Figure]) -> Iterator[tuple[TrialKind, 
         wanted = tuple(figure for figure in kind.figures if figure in figures)
         if wanted and (kind.every_round or round_ == 1):
             yield kind, wanted
+
+
+def takes(contender: str, figures: Sequence[Figure]) -> bool:
+    """Whether the contender has what these figures are about; those of one trial are about the same."""
+    return figures[0] not in OWN_FIGURES or contender in WITH_RUNS
 
 
 def tell(round_: str, name: str, figures: tuple[Figure, ...], outcome: Outcome, took_s: float) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from benchmarks.contender import Workload
@@ -17,9 +17,17 @@ class Figure(StrEnum):
     SLEEPS = "sleeps"
     DRAIN = "drain"
     MEMORY = "memory"
+    TURNS = "turns"
+    STREAM = "stream"
+    ENDED_RUNS = "ended_runs"
+    WAITING_CALLS = "waiting_calls"
+    WAITING_RUNS = "waiting_runs"
 
 
-QUICK_FIGURES = (Figure.LATENCY, Figure.BURST, Figure.CONVERSATIONS)
+OWN_FIGURES = (Figure.TURNS, Figure.STREAM, Figure.ENDED_RUNS, Figure.WAITING_CALLS, Figure.WAITING_RUNS)
+"""Of what only Toolfleet has the notion: runs, turns, models, handles."""
+
+QUICK_FIGURES = tuple(figure for figure in Figure if figure is not Figure.SLEEPS)
 
 
 @dataclass(frozen=True)
@@ -35,8 +43,11 @@ TRIALS = (
     TrialKind((Figure.LATENCY, Figure.BURST, Figure.CONVERSATIONS)),
     TrialKind((Figure.SLEEPS,), workload=Workload.SLEEPS),
     # Apart, in fresh processes: a queue of 100,000 leaves its mark on the memory of whoever held it.
-    TrialKind((Figure.DRAIN,), every_round=False),
+    TrialKind((Figure.DRAIN,)),
     TrialKind((Figure.MEMORY,), every_round=False),
+    TrialKind((Figure.TURNS, Figure.STREAM, Figure.ENDED_RUNS)),
+    TrialKind((Figure.WAITING_CALLS,), every_round=False),
+    TrialKind((Figure.WAITING_RUNS,), every_round=False),
 )
 
 
@@ -60,6 +71,19 @@ class Scale:
     memory_calls: int = 100_000
     memory_step: int = 2_000
     """So many at once while memory is watched: a peak is not a leak."""
+    drain_limit_s: float = 60.0
+    runs: int = 200
+    """Runs of `short_turns` turns with one call each."""
+    short_turns: int = 5
+    runs_at_once: int = 20
+    long_turns: int = 1_000
+    streams: int = 100
+    streams_at_once: int = 20
+    stream_tokens: int = 300
+    ended_runs: int = 1_000
+    waiting_calls: int = 100_000
+    waiting_runs: int = 10_000
+    idle_s: float = 10.0
 
     def affordable(self, wanted: int, rate: float) -> int:
         """So many calls as `rate` allows within the limit, at least 100, at most `wanted`."""
@@ -70,17 +94,37 @@ FULL = Scale(
     rounds=3,
     figure_limit_s=8.0,
     long_figure_limit_s=15.0,
-    trial_timeout_s=120.0,
-    run_limit_s=720.0,
+    trial_timeout_s=300.0,
+    run_limit_s=1_800.0,
     warm_up_calls=300,
     latency_calls=1_000,
 )
 QUICK = Scale(
     rounds=2,
-    figure_limit_s=0.8,
-    long_figure_limit_s=2.0,
-    trial_timeout_s=20.0,
-    run_limit_s=54.0,
+    figure_limit_s=2.0,
+    long_figure_limit_s=4.0,
+    trial_timeout_s=120.0,
+    run_limit_s=240.0,
     warm_up_calls=100,
     latency_calls=200,
+    drain_limit_s=20.0,
+    runs=40,
+    long_turns=200,
+    streams=20,
+    ended_runs=300,
+    waiting_calls=20_000,
+    waiting_runs=1_000,
+    idle_s=4.0,
 )
+LONG = replace(
+    FULL,
+    rounds=1,
+    long_figure_limit_s=600.0,
+    trial_timeout_s=3_600.0,
+    drain_sizes=(1_000, 10_000, 100_000, 1_000_000),
+    drain_limit_s=900.0,
+    memory_calls=200_000,
+    waiting_calls=300_000,
+    idle_s=30.0,
+)
+"""By hand, for one contender: what takes minutes by itself."""

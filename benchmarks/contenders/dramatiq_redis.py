@@ -49,6 +49,9 @@ class Messages:
 
     pending: Sequence[dramatiq.Message[Any]]
 
+    async def queued(self) -> None:
+        """They are: sending is synchronous."""
+
     async def first(self) -> None:
         """See `Batch`."""
         self.pending[0].get_result(block=True, timeout=RESULT_TIMEOUT_S * 1_000)

@@ -38,6 +38,9 @@ class Jobs:
 
     pending: Sequence[Job]
 
+    async def queued(self) -> None:
+        """They are: sending is synchronous."""
+
     async def first(self) -> None:
         """See `Batch`."""
         value(self.pending[0])

@@ -52,6 +52,9 @@ class Results:
 
     pending: Sequence[AsyncResult]
 
+    async def queued(self) -> None:
+        """They are: sending is synchronous."""
+
     async def first(self) -> None:
         """See `Batch`."""
         self.pending[0].get(timeout=RESULT_TIMEOUT_S)
@@ -66,6 +69,9 @@ class JoinedGroup:
     """Results by one join of the group."""
 
     pending: GroupResult
+
+    async def queued(self) -> None:
+        """They are: sending is synchronous."""
 
     async def first(self) -> None:
         """See `Batch`."""

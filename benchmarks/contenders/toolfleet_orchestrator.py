@@ -20,7 +20,7 @@ from toolfleet.settings import Settings
 
 ARGUMENTS = orjson.dumps(ARGUMENT).decode()
 SECRET = "not-a-secret-only-a-benchmark"
-UNSETTLED = 200_000
+UNSETTLED = 2_000_000
 """More than the default, or dispatch would wait before the longest queue of the drain test is full."""
 CONCURRENCY = "1000"
 LOOK_EVERY_S = 0.002
@@ -29,13 +29,20 @@ LOOK_EVERY_S = 0.002
 class MessageBatch:
     """The calls of one assistant message."""
 
-    def __init__(self, orchestrator: Orchestrator, tool: str, n: int) -> None:
+    def __init__(self, orchestrator: Orchestrator, tool: str, n: int, *, dispatched: int) -> None:
+        self._orchestrator = orchestrator
+        self._dispatched = dispatched
         calls = tuple(RequestedCall(id=str(position), name=tool, arguments=ARGUMENTS) for position in range(n))
         message = AssistantMessage(tool_calls=calls)
         self._first = asyncio.Event()
         self._messages: asyncio.Task[Sequence[ToolMessage]] = asyncio.create_task(
             orchestrator.execute(message, on_event=self._hear)
         )
+
+    async def queued(self) -> None:
+        """See `Batch`. Whoever calls `execute` is told of results only, so the count is looked at."""
+        while self._orchestrator.dispatched < self._dispatched:  # noqa: ASYNC110  # nothing tells it
+            await asyncio.sleep(LOOK_EVERY_S)
 
     async def first(self) -> None:
         """See `Batch`."""
@@ -58,8 +65,8 @@ class Toolfleet:
     options: ClassVar[Sequence[str]] = ()
 
     def __init__(self, redis_url: str) -> None:
-        self._settings = Settings(redis_url=redis_url, secret=SECRET, max_unsettled_calls=UNSETTLED)
-        self._orchestrator = Orchestrator(settings=self._settings)
+        self.fleet_settings = Settings(redis_url=redis_url, secret=SECRET, max_unsettled_calls=UNSETTLED)
+        self.orchestrator = Orchestrator(settings=self.fleet_settings)
         self._exit = AsyncExitStack()
         self._submitted = 0
 
@@ -69,26 +76,24 @@ class Toolfleet:
         return Command(
             (
                 *(sys.executable, "-m", "toolfleet.workers", "--pool", "io", "--concurrency", CONCURRENCY),
-                *("--import", "benchmarks.contenders.toolfleet_tools"),
+                *("--import", "benchmarks.contenders.toolfleet_tools", "--import", "benchmarks.parked_tools"),
                 *self.options,
             ),
-            self._settings.as_environment(),
+            self.fleet_settings.as_environment(),
         )
 
     async def connect(self) -> None:
         """Connect, and wait until the worker has announced its tools."""
-        await self._exit.enter_async_context(self._orchestrator)
-        while not await self._orchestrator.catalog.offered():  # noqa: ASYNC110  # it happens in another process
+        await self._exit.enter_async_context(self.orchestrator)
+        while not await self.orchestrator.catalog.offered():  # noqa: ASYNC110  # it happens in another process
             await asyncio.sleep(0.05)
 
     async def submit(self, task: Task, n: int) -> MessageBatch:
         """One assistant message with `n` calls."""
         self._submitted += n
-        batch = MessageBatch(self._orchestrator, "sleep" if task is Task.SLEEP else self.noop, n)
-        if n > 1:
-            while self._orchestrator.dispatched < self._submitted:  # noqa: ASYNC110  # a thread counts
-                await asyncio.sleep(LOOK_EVERY_S)
-        return batch
+        return MessageBatch(
+            self.orchestrator, "sleep" if task is Task.SLEEP else self.noop, n, dispatched=self._submitted
+        )
 
     async def close(self) -> None:
         """Disconnect."""
@@ -111,7 +116,7 @@ class ToolfleetEvents(Toolfleet):
     async def connect(self) -> None:
         """Start Flower first, so that it hears everything."""
         door = door_at("127.0.0.1", _free_port(), remedy="run the benchmark again")
-        flower = self._exit.enter_context(running_flower(door, self._settings))
+        flower = self._exit.enter_context(running_flower(door, self.fleet_settings))
         await asyncio.to_thread(flower.wait_until_it_listens)
         await super().connect()
 

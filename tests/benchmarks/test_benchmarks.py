@@ -12,9 +12,9 @@ from benchmarks import registry
 from benchmarks.about import about
 from benchmarks.cli import app
 from benchmarks.figures import WrongResults, check
-from benchmarks.report import as_json
+from benchmarks.report import OWN, as_json, as_tables, reached
 from benchmarks.rounds import Failure, Record, measure, trials
-from benchmarks.scale import FULL, Figure
+from benchmarks.scale import FULL, OWN_FIGURES, Figure
 from benchmarks.summary import summarise
 from benchmarks.trial import Finding
 
@@ -31,19 +31,38 @@ TINY = replace(
     memory_calls=200,
     memory_step=100,
     trial_timeout_s=60.0,
+    runs=4,
+    short_turns=2,
+    runs_at_once=2,
+    long_turns=20,
+    streams=2,
+    streams_at_once=2,
+    stream_tokens=10,
+    ended_runs=4,
+    waiting_calls=200,
+    waiting_runs=10,
+    idle_s=0.1,
 )
 FLOOR = {"floor": registry.PATHS["floor"]}
+FLOORS = FLOOR | {"floor (raw protocol)": registry.PATHS["floor (raw protocol)"]}
+OURS = {"toolfleet": registry.PATHS["toolfleet"]}
 VALUES = {
+    *(
+        f"{figure}{process}_us_per_call"
+        for figure in ("lone_cpu", "cpu", "conversations_cpu")
+        for process in ("", "_orchestrator", "_worker", "_redis")
+    ),
     "latency_p50_ms",
     "latency_p99_ms",
     "burst_calls_per_s",
-    "cpu_us_per_call",
     "conversations_calls_per_s",
     "sleep_fanout_s",
     "drain_10_calls_per_s",
     "drain_100_calls_per_s",
     "drain_ratio",
     "memory_growth_mib",
+    "memory_orchestrator_growth_mib",
+    "memory_worker_growth_mib",
     "memory_orchestrator_before_mib",
     "memory_orchestrator_after_mib",
     "memory_worker_before_mib",
@@ -55,17 +74,24 @@ def found(**values: float) -> Finding:
     return Finding(figure=Figure.LATENCY, values=values, calls={"latency": 10}, settings="")
 
 
-def test_the_floor_yields_every_figure_and_leaves_no_process():
+LONE = {
+    *("latency_p50_ms", "latency_p99_ms", "lone_cpu_us_per_call"),
+    *(f"lone_cpu_{process}_us_per_call" for process in ("orchestrator", "worker", "redis")),
+}
+
+
+@pytest.mark.parametrize("floor", FLOORS)
+def test_a_floor_yields_every_figure_that_queues_have_and_leaves_no_process(floor: str):
     before = psutil.Process().children(recursive=True)
-    record = measure(FLOOR, list(Figure), TINY)
+    record = measure({floor: FLOORS[floor]}, list(Figure), TINY)
 
     report = json.loads(json.dumps(as_json(summarise(record), about(quick=False))))
 
     assert record.failures == []
-    assert set(report) == {"about", "floor"}
-    assert set(report["floor"]) == VALUES
-    assert all(isinstance(value, float) for value in report["floor"].values())
-    assert report["about"]["calls"]["floor"] == {
+    assert set(report) == {"about", floor}
+    assert set(report[floor]) == VALUES
+    assert all(isinstance(value, float) for value in report[floor].values())
+    assert report["about"]["calls"][floor] == {
         "latency": 10,
         "burst": 100,
         "conversations": 10,
@@ -74,6 +100,53 @@ def test_the_floor_yields_every_figure_and_leaves_no_process():
         "memory": 200,
     }
     assert set(psutil.Process().children(recursive=True)) <= set(before)
+
+
+def test_toolfleets_own_figures_are_taken_of_toolfleet_and_of_nobody_else():
+    record = measure(OURS | FLOOR, OWN_FIGURES, TINY)
+
+    report = as_json(summarise(record), {})
+    assert record.failures == []
+    assert set(report) == {"about", "toolfleet"}
+    assert set(report["toolfleet"]) == set(OWN)
+    assert report["about"]["calls"]["toolfleet"] == {
+        "turns": 8,
+        "long_turns": 20,
+        "stream": 2,
+        "stream_tokens": 10,
+        "ended_runs": 4,
+        "waiting_calls": 200,
+        "waiting_runs": 10,
+    }
+    titles = [table.title for table in as_tables(summarise(record))]
+    assert len(titles) == 2
+    assert "own figures" in titles[0]
+    assert "Goals" in titles[1]
+
+
+def test_a_figure_of_fewer_calls_than_its_heading_says_its_n():
+    record = Record(rounds=1)
+    for name, n in (("toolfleet", 735), ("floor", 10_000)):
+        burst = Finding(figure=Figure.BURST, values={"burst_calls_per_s": 3_000.0}, calls={"burst": n}, settings="")
+        record.findings[1, name] = [burst]
+
+    table, _goals = as_tables(summarise(record))
+
+    assert list(table.columns[1].cells) == ["3,000 n=735", "3,000"]
+
+
+def test_goals_are_compared_with_the_same_run_and_left_out_where_a_figure_is_missing():
+    record = Record(rounds=1)
+    record.findings[1, "toolfleet"] = [found(latency_p50_ms=0.4, drain_ratio=0.5)]
+    record.findings[1, "floor"] = [found(latency_p50_ms=0.8)]
+
+    goals = as_json(summarise(record), {})["about"]["goals"]
+
+    assert goals == {
+        "lone call, p50 over the floor's": {"found": 0.5, "goal": "≤ 0.8"},
+        "drain, the longest queue over the shortest": {"found": 0.5, "goal": "≥ 0.9"},
+    }
+    assert [goal.is_met(0.5) for goal, _ in reached(summarise(record))] == [True, False]
 
 
 def test_a_contender_that_fails_is_reported_and_the_next_one_is_measured():
@@ -85,7 +158,7 @@ def test_a_contender_that_fails_is_reported_and_the_next_one_is_measured():
     assert [failure["contender"] for failure in report["about"]["failures"]] == ["broken"]
     assert "NoSuchContender" in report["about"]["failures"][0]["reason"]
     assert "broken" not in report
-    assert set(report["floor"]) == {"latency_p50_ms", "latency_p99_ms"}
+    assert set(report["floor"]) == LONE
 
 
 def test_a_trial_that_takes_too_long_is_ended_with_all_its_processes():
@@ -106,8 +179,15 @@ def test_the_command_writes_json_and_picture(tmp_path: Path):
     report = json.loads((tmp_path / "latest.json").read_text())
     assert report["about"]["quick"] is True
     assert report["about"]["machine"]["cores"] >= 1
-    assert set(report["floor"]) == {"latency_p50_ms", "latency_p99_ms"}
+    assert set(report["floor"]) == LONE
     assert "<svg" in (tmp_path / "latest.svg").read_text()
+
+
+def test_quick_and_long_at_once_are_refused(tmp_path: Path):
+    result = CliRunner().invoke(app, ["--quick", "--long", "--out", str(tmp_path)])
+
+    assert result.exit_code == 2
+    assert "contradict each other" in result.output
 
 
 def test_an_unknown_contender_is_refused_with_the_names_there_are(tmp_path: Path):
@@ -139,10 +219,15 @@ def test_figures_that_failed_are_not_tried_again_in_the_next_round():
     assert not record.has_failed("floor", (Figure.SLEEPS,))
 
 
-def test_queues_and_memory_are_measured_in_the_first_round_only():
+def test_memory_and_what_waits_are_measured_in_the_first_round_only():
     later = [figures for _, figures in trials(2, list(Figure))]
 
-    assert later == [(Figure.LATENCY, Figure.BURST, Figure.CONVERSATIONS), (Figure.SLEEPS,)]
+    assert later == [
+        (Figure.LATENCY, Figure.BURST, Figure.CONVERSATIONS),
+        (Figure.SLEEPS,),
+        (Figure.DRAIN,),
+        (Figure.TURNS, Figure.STREAM, Figure.ENDED_RUNS),
+    ]
 
 
 @pytest.mark.parametrize("results", [[], [{"x": 1}], [{"x": 1}, None], [{"x": 1}, {"x": 2}]])

@@ -25,15 +25,23 @@ def test_a_commands_line_in_the_list_is_the_first_of_its_own_help(name: str) -> 
     assert command.help.splitlines()[0] == COMMANDS[name].help
 
 
-@pytest.mark.parametrize("words", ["--help", "--version"])
-def test_help_loads_no_part_of_the_fleet(words: str) -> None:
-    code = (
+def saying(*words: str) -> str:
+    """The code of the command with these words."""
+    return (
         "import contextlib, sys\n"
         "from toolfleet.orchestrator.doors.cli import main\n"
-        f"sys.argv = ['toolfleet', '{words}']\n"
+        f"sys.argv = {['toolfleet', *words]}\n"
         "with contextlib.suppress(SystemExit), contextlib.redirect_stdout(sys.stderr): main()"
     )
-    assert loaded_by(code) & HEAVY == set()
+
+
+@pytest.mark.parametrize("word", ["--help", "--version"])
+def test_help_loads_no_part_of_the_fleet(word: str) -> None:
+    assert loaded_by(saying(word)) & HEAVY == set()
+
+
+def test_the_help_of_run_loads_its_options_but_neither_models_nor_redis_nor_celery() -> None:
+    assert loaded_by(saying("run", "--help")) & {"aiohttp", "celery", "httpx", "redis", "stamina", "uvloop"} == set()
 
 
 def test_the_package_itself_loads_nothing() -> None:

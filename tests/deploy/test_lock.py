@@ -10,7 +10,7 @@ from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).parents[2]
 PINNED = re.compile(r"^(\S+?)==(\S+)(?: ; .+?)? \\\n((?:    --hash=sha256:[0-9a-f]{64}(?: \\)?\n)+)", re.MULTILINE)
-IN_THE_IMAGE = ("fast", "flower", "serve")
+IN_THE_IMAGE = ("flower", "serve")
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 

@@ -20,6 +20,7 @@ from celery.concurrency.base import BasePool, apply_target
 from celery.worker import state
 from kombu.asynchronous import Hub
 
+from toolfleet.event_loop import new_event_loop
 from toolfleet.exit_status import ExitStatus
 from toolfleet.logs import FactLog
 from toolfleet.supervision import start_thread
@@ -60,7 +61,7 @@ class AsyncioPool(BasePool):  # type: ignore[misc]  # celery ships no types
         self._pid = os.getpid()
         self._started = threading.Event()
         self._settings = self.app.toolfleet.settings
-        self._loop = _new_event_loop()
+        self._loop = new_event_loop()
         self._stops = False
         self._watchdog = Watchdog(self._loop, self._settings.blocked_loop_s, self._end_blocked)
         running = threading.Event()
@@ -251,11 +252,3 @@ class AsyncioPool(BasePool):  # type: ignore[misc]  # celery ships no types
         while ended:
             request, ending, runtime_s = ended.popleft()
             request.on_ended(ending, runtime_s)
-
-
-def _new_event_loop() -> asyncio.AbstractEventLoop:
-    try:
-        import uvloop  # noqa: PLC0415  # an optional speed-up: the extra [fast]
-    except ImportError:
-        return asyncio.new_event_loop()
-    return uvloop.new_event_loop()  # type: ignore[no-any-return]  # Any where the extra is not installed

@@ -14,6 +14,7 @@ import typer
 from rich.console import Console
 
 from toolfleet.errors import ToolfleetError
+from toolfleet.event_loop import run_service
 from toolfleet.garbage import collect_rarely
 from toolfleet.local.fleet import LocalFleet, redis_or_embedded, where_processes_join
 from toolfleet.orchestrator.api import Orchestrator
@@ -31,8 +32,9 @@ from toolfleet.orchestrator.batch import (
     read_lines,
 )
 from toolfleet.orchestrator.doors.cli.batch_progress import print_summary, showing_batch
-from toolfleet.orchestrator.doors.cli.choosing_model import ModelOption, chosen_model, name_of_model
+from toolfleet.orchestrator.doors.cli.choosing_model import chosen_model, name_of_model
 from toolfleet.orchestrator.doors.cli.conversation import must_offer_tools
+from toolfleet.orchestrator.doors.cli.model_option import ModelOption
 from toolfleet.orchestrator.doors.cli.run_options import takes_run_options
 from toolfleet.orchestrator.doors.cli.wording import plural
 from toolfleet.orchestrator.errors import OutputUnusable
@@ -112,7 +114,7 @@ def batch(
         )
         collect_rarely()
         try:
-            summary = asyncio.run(session.run(settings))
+            summary = run_service(session.run(settings))
         except (KeyboardInterrupt, ToolfleetError):
             session.say_how_to_go_on(cancelled=cancel_on_interrupt)
             raise

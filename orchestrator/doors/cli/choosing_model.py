@@ -6,24 +6,13 @@ import asyncio
 import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Annotated, Final
+from typing import Final
 
-import typer
 from rich.console import Console
 
 from toolfleet.orchestrator.models.environment import MODEL_VARIABLE, model_from_environment
 from toolfleet.orchestrator.models.protocol import ChatModel
 from toolfleet.orchestrator.models.rehearsal import REHEARSAL_MODEL, rehearsal_model
-
-ModelOption = Annotated[
-    str | None,
-    typer.Option(
-        "--model",
-        metavar="NAME",
-        help="The model: gpt-5.2, claude-…, openai:NAME, anthropic:NAME or rehearsal; otherwise "
-        f"{MODEL_VARIABLE}, or that of the provider whose key is set.",
-    ),
-]
 
 REHEARSAL: Final = (
     "[bold]rehearsal model[/] answers: a fixed script behind a real HTTP server. The workers, the queue and the "

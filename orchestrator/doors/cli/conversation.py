@@ -12,6 +12,7 @@ from rich.text import Text
 
 from toolfleet.calls import Failed
 from toolfleet.errors import NoToolsFound, ToolfleetError
+from toolfleet.event_loop import run_service
 from toolfleet.local.fleet import REDIS_VARIABLE
 from toolfleet.messages import Message
 from toolfleet.orchestrator.api import Orchestrator
@@ -53,7 +54,7 @@ def converse(
     Raises RunFailed with the reason when there is no answer, and NoToolsFound when no live worker offers a tool.
     """
     elsewhere = _where(settings) if is_private else {}
-    run = asyncio.run(_ask(question, settings, console, options, elsewhere, model=model))
+    run = run_service(_ask(question, settings, console, options, elsewhere, model=model))
     if as_json:
         sys.stdout.write(harmless_json(run.model_dump_json(indent=2)) + "\n")
     if run.state is not State.DONE:

@@ -9,8 +9,9 @@ import typer
 from rich.console import Console
 
 from toolfleet.local.fleet import LocalFleet
-from toolfleet.orchestrator.doors.cli.choosing_model import ModelOption, name_of_model
+from toolfleet.orchestrator.doors.cli.choosing_model import name_of_model
 from toolfleet.orchestrator.doors.cli.conversation import converse
+from toolfleet.orchestrator.doors.cli.model_option import ModelOption
 from toolfleet.orchestrator.options import RunOptions
 from toolfleet.orchestrator.run.limits import Limits
 

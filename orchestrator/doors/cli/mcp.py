@@ -5,7 +5,6 @@ Opens the transport and closes it; what is said there is the server's.
 
 from __future__ import annotations
 
-import asyncio
 import socket
 import sys
 from contextlib import ExitStack, suppress
@@ -15,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from toolfleet.errors import ExtraMissing, PortInUse
+from toolfleet.event_loop import run_service
 from toolfleet.garbage import collect_rarely
 from toolfleet.local.fleet import LocalFleet, redis_or_embedded
 from toolfleet.orchestrator.api import Orchestrator
@@ -58,7 +58,7 @@ def mcp(
         settings = (
             stack.enter_context(LocalFleet(tools)).settings if tools else stack.enter_context(redis_or_embedded())
         )
-        asyncio.run(_serve(settings, door))
+        run_service(_serve(settings, door))
 
 
 async def _serve(settings: Settings, door: socket.socket | None) -> None:

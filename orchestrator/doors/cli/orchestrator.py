@@ -18,11 +18,13 @@ from rich.console import Console
 
 from toolfleet.connections import address
 from toolfleet.errors import OperatorError
+from toolfleet.event_loop import run_service
 from toolfleet.garbage import collect_rarely
 from toolfleet.local.fleet import redis_or_embedded
 from toolfleet.local.lifeline import stop_with
 from toolfleet.orchestrator.api import Orchestrator
-from toolfleet.orchestrator.doors.cli.choosing_model import ModelOption, chosen_model
+from toolfleet.orchestrator.doors.cli.choosing_model import chosen_model
+from toolfleet.orchestrator.doors.cli.model_option import ModelOption
 from toolfleet.orchestrator.doors.cli.sessions import open_session
 from toolfleet.orchestrator.store.leases import Living, living
 from toolfleet.settings import Settings
@@ -67,7 +69,7 @@ def orchestrator(
         if check:
             typer.echo(asyncio.run(_describe_living(settings)))
         else:
-            asyncio.run(_work(settings, Console(quiet=quiet, soft_wrap=True, highlight=False), model))
+            run_service(_work(settings, Console(quiet=quiet, soft_wrap=True, highlight=False), model))
 
 
 async def _work(settings: Settings, console: Console, named: str | None) -> None:

@@ -2,20 +2,13 @@
 
 from __future__ import annotations
 
-import sys
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
-from toolfleet.local.fleet import LocalFleet, redis_or_embedded
-from toolfleet.orchestrator.doors.cli.choosing_model import ModelOption, name_of_model
-from toolfleet.orchestrator.doors.cli.conversation import converse, detach
-from toolfleet.orchestrator.doors.cli.images import with_images
+from toolfleet.orchestrator.doors.cli.model_option import ModelOption
 from toolfleet.orchestrator.doors.cli.run_options import takes_run_options
-from toolfleet.orchestrator.doors.cli.telling import print_json
 from toolfleet.orchestrator.options import RunOptions
 
 
@@ -51,20 +44,7 @@ def run(
     """
     if detached and tools:
         raise typer.BadParameter("--detach needs a fleet that stays (`toolfleet up`); that of --tools would go at once")
-    name_of_model(model)  # said before workers are started, if it cannot be asked
-    console = Console(stderr=as_json)
-    asked = with_images(sys.stdin.read() if question == "-" else question, image or ())
-    with ExitStack() as stack:
-        if tools:
-            with console.status("starting workers …"):
-                settings = stack.enter_context(LocalFleet(tools)).settings
-        else:
-            settings = stack.enter_context(redis_or_embedded())
-        if detached:
-            run_id = detach(asked, settings, options, model=model)
-            if as_json:
-                print_json({"run_id": run_id})
-            else:
-                typer.echo(run_id)
-            return
-        converse(asked, settings, console, options, model=model, as_json=as_json, is_private=bool(tools))
+    # Half a second, which --help and what is misspelt do without.
+    from toolfleet.orchestrator.doors.cli.one_question import ask  # noqa: PLC0415  # as said
+
+    ask(question, options, tools=tools or (), images=image or (), model=model, detached=detached, as_json=as_json)

@@ -15,11 +15,13 @@ from rich.console import Console
 
 from toolfleet.connections import address, connect_async
 from toolfleet.errors import ExtraMissing, InvalidSettings, OperatorError
+from toolfleet.event_loop import run_service
 from toolfleet.garbage import collect_rarely
 from toolfleet.local.fleet import redis_or_embedded
 from toolfleet.local.lifeline import stop_with
 from toolfleet.local.local_key import LocalKey
-from toolfleet.orchestrator.doors.cli.choosing_model import ModelOption, chosen_model
+from toolfleet.orchestrator.doors.cli.choosing_model import chosen_model
+from toolfleet.orchestrator.doors.cli.model_option import ModelOption
 from toolfleet.orchestrator.doors.http.options import ApiOptions
 from toolfleet.orchestrator.fleet.catalog import Catalog
 from toolfleet.orchestrator.models.protocol import ChatModel
@@ -74,8 +76,7 @@ def serve(
     with redis_or_embedded() as settings:
         choice = nullcontext() if without_model else chosen_model(console, model)
         work = _serve(settings, console, choice, host=host, port=port, insecure=insecure)
-        with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-            runner.run(work)
+        run_service(work)
 
 
 async def _serve(
@@ -140,13 +141,3 @@ async def _must_have_a_key(settings: Settings, host: str) -> None:
                 f"{host} can be reached from other machines, and there is no key yet: make one with "
                 "`toolfleet keys add`, or say --insecure"
             )
-
-
-def _loop_factory() -> type[asyncio.AbstractEventLoop] | None:
-    """Return the event loop of uvloop, if that is installed."""
-    if importlib.util.find_spec("uvloop") is None:
-        return None
-    import uvloop  # noqa: PLC0415  # an extra
-
-    loop: type[asyncio.AbstractEventLoop] = uvloop.Loop
-    return loop

@@ -14,7 +14,8 @@ from toolfleet.errors import OperatorError
 from toolfleet.exit_status import ExitStatus
 from toolfleet.local.fleet import redis_or_embedded
 from toolfleet.orchestrator.doors.cli import flower, running_api
-from toolfleet.orchestrator.doors.cli.choosing_model import ModelOption, name_of_model
+from toolfleet.orchestrator.doors.cli.choosing_model import name_of_model
+from toolfleet.orchestrator.doors.cli.model_option import ModelOption
 from toolfleet.orchestrator.doors.cli.running_all import Plan, run_all, run_workers
 from toolfleet.orchestrator.doors.cli.running_fleet import FleetLock
 from toolfleet.orchestrator.errors import FleetRunsAlready

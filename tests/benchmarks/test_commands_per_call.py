@@ -1,0 +1,150 @@
+"""What one call costs Redis, counted by Redis and not by a clock: nobody adds a command or a round trip unseen.
+
+The bounds are what it takes today. Whoever needs less lowers them; whoever needs more says in the commit what for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from redis.asyncio import Redis
+
+from benchmarks.asking_model import AskingModel
+from benchmarks.commands import Counted, counted
+from benchmarks.own_figures import one_call, run_to_its_end
+from toolfleet.connections import connect_async
+from toolfleet.local.fleet import LocalFleet
+from toolfleet.orchestrator import Orchestrator
+
+LONE_CALL = Counted(
+    reads=5,  # publish, read, claim, settle, hear
+    commands={
+        "evalsha": 2,
+        "xreadgroup": 1,
+        "xread": 1,
+        "xadd": 2,
+        "xack": 1,
+        "xdel": 1,
+        "xpending": 1,
+        "set": 2,
+        "exists": 2,
+        "expire": 1,
+    },
+)
+CALL_IN_A_BURST = Counted(reads=0, commands={"xadd": 2, "xpending": 1, "set": 2, "exists": 2})
+RUN_OF_ONE_TURN = Counted(
+    reads=10,  # those of its call, and begin, reply, calls sent, calls back, answer
+    commands={
+        "evalsha": 7,
+        "xreadgroup": 1,
+        "xread": 1,
+        "xadd": 7,
+        "xrevrange": 5,
+        "xack": 1,
+        "xdel": 1,
+        "xpending": 1,
+        "set": 2,
+        "exists": 2,
+        "expire": 1,
+        "pexpire": 11,
+        "time": 6,
+        "hset": 6,
+        "hget": 1,
+        "hdel": 1,
+        "sadd": 1,
+        "srem": 2,
+        "zadd": 2,
+    },
+)
+ROUND_TRIPS_OF_A_BURST = 200
+"""Of a thousand calls. Batches are as large as the moment makes them, so this is three times what is seen."""
+
+
+@dataclass(frozen=True)
+class Counter:
+    """A fleet on a server of its own, warmed up, and what its server counts."""
+
+    orchestrator: Orchestrator
+    client: Redis
+
+    async def times(self, n: int, work: Callable[[], Awaitable[Any]]) -> tuple[Counted, Counted]:
+        async def one_after_another() -> None:
+            for _ in range(n):
+                await work()
+
+        return await counted(self.client, one_after_another)
+
+    async def lone_call(self) -> None:
+        (answer,) = await self.orchestrator.execute(one_call())
+        assert answer.content == '{"x":1}'
+
+    async def burst(self) -> None:
+        assert len(await self.orchestrator.execute(one_call(1000))) == 1000
+
+    async def run(self) -> None:
+        await run_to_its_end(self.orchestrator, 1)
+
+
+@pytest.fixture(scope="module")
+def fleet() -> Iterator[LocalFleet]:
+    with LocalFleet(["benchmarks.contenders.toolfleet_tools"], pools={"io": 1}) as running:
+        yield running
+
+
+@pytest.fixture
+async def counter(fleet: LocalFleet) -> AsyncIterator[Counter]:
+    async with (
+        connect_async(fleet.settings) as client,
+        Orchestrator(AskingModel("noop"), settings=fleet.settings) as orchestrator,
+    ):
+        counter = Counter(orchestrator, client)
+        for once in (counter.lone_call, counter.burst, counter.run):  # scripts are loaded, connections made
+            await once()
+        yield counter
+
+
+def grown(found: Counted, most: Counted) -> list[str]:
+    """What there is more of than there may be, in words."""
+    commands = [
+        f"{calls} {name.upper()} instead of at most {most.commands.get(name, 0)}"
+        for name, calls in sorted(found.commands.items())
+        if calls > most.commands.get(name, 0)
+    ]
+    trips = [f"{found.reads} round trips instead of at most {most.reads}"] if found.reads > most.reads else []
+    return trips + commands
+
+
+async def test_a_lone_call_sends_redis_no_more_commands_than_it_needs(counter: Counter):
+    busy, idle = await counter.times(200, counter.lone_call)
+
+    assert grown(busy.for_each(200, idle), LONE_CALL) == []
+
+
+async def test_a_call_in_a_burst_sends_redis_no_more_commands_than_it_needs(counter: Counter):
+    busy, idle = await counter.times(5, counter.burst)
+
+    assert grown(busy.for_each(5_000, idle), CALL_IN_A_BURST) == []
+    assert busy.for_each(5, idle).reads <= ROUND_TRIPS_OF_A_BURST
+
+
+async def test_a_run_of_one_turn_sends_redis_no_more_commands_than_it_needs(counter: Counter):
+    busy, idle = await counter.times(100, counter.run)
+
+    assert grown(busy.for_each(100, idle), RUN_OF_ONE_TURN) == []
+
+
+def test_what_is_counted_is_told_by_the_command_that_grew():
+    before = Counted({"set": 10, "get": 5}, reads=100)
+    after = Counted({"set": 410, "get": 6, "mget": 100}, reads=301)
+
+    each = after.since(before).for_each(100, idle=Counted({"set": 90}, reads=0))
+
+    assert each == Counted({"set": 3, "mget": 1}, reads=2)
+    assert grown(each, Counted({"set": 2}, reads=1)) == [
+        "2 round trips instead of at most 1",
+        "1 MGET instead of at most 0",
+        "3 SET instead of at most 2",
+    ]

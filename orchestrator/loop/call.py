@@ -82,7 +82,7 @@ class Calling:
         await work.journal.append(back)
         # Only what is written down may be dropped: until then Redis has the only copy.
         self.services.forget({**outcome.results, **outcome.fetched})
-        await self.services.vault.forget(masked_and_back(run.calls, back.results))
+        await self.services.vault.forget(masked_and_back(run.calls_owed, back.results))
 
     async def _hand_out(self, work: RunAtWork, call_ids: Iterable[str], scope: CallScope) -> dict[str, Submitted]:
         """Give each slow call a handle, the one it has or a new one."""

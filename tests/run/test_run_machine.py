@@ -15,6 +15,7 @@ from toolfleet.orchestrator.errors import IllegalTransition
 from toolfleet.orchestrator.run.events import RUN_EVENT, CallsBack, CallsHandedOver, RunStopped
 from toolfleet.orchestrator.run.limits import Allowance, within_limits
 from toolfleet.orchestrator.run.states import State
+from toolfleet.orchestrator.run.tally import Tally
 from toolfleet.orchestrator.run.value import Run
 
 TOOLS = st.sampled_from(["add", "add", "ask", "mine"])
@@ -350,6 +351,11 @@ class RunMachine(RuleBasedStateMachine):
     @invariant()
     def it_is_never_done_with_a_result_undelivered(self):
         assert self.phase != "done" or not self.run.open_slow_calls
+
+    @invariant()
+    def what_is_kept_of_its_calls_and_messages_is_what_they_say(self):
+        run = self.run
+        assert run.tally == Tally.of(run.messages, run.calls, run.turns_before)
 
     @invariant()
     def the_stored_history_tells_the_same_run(self):

@@ -90,14 +90,14 @@ class Asking:
     async def ask(self, work: RunAtWork) -> None:
         """Store one reply of the model. Raises RunTimedOut, AnswerUnfit, and what the model raises."""
         if work.run.streamed:
-            await work.journal.append(within_limits(work.run, work.run.half_a_reply, time.time()))
+            await work.journal.append(*within_limits(work.run, work.run.half_a_reply, time.time()))
             return
         offered, choice = await self.offering.for_model(work.run)
         heard = await self._hear_reply(work, offered)
         reached(Point.REPLY_RECEIVED, work.run.run_id)
         run = await self._record_reply(work, heard, offered, choice)
         reached(Point.REPLY_STORED, run.run_id)
-        if run.calls_owed and work.emit:
+        if work.emit and run.calls_owed:
             work.emit(CallsRequested(run_id=run.run_id, turn=run.turn, calls=len(run.calls_owed)))
 
     async def _hear_reply(self, work: RunAtWork, offered: Mapping[str, ToolSpec]) -> HeardReply:
@@ -131,7 +131,7 @@ class Asking:
             system_fingerprint=reply.system_fingerprint,
             restarts=heard.restarts,
         )
-        run = await work.journal.append(within_limits(work.run, replied, time.time()))
+        run = await work.journal.append(*within_limits(work.run, replied, time.time()))
         if run.incomplete is not None:
             log.warning("run.answer_incomplete", run_id=run.run_id, lacks=run.incomplete.value)
         return run

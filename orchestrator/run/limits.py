@@ -206,12 +206,13 @@ def note_for(call: CallRecord, asked: Counted[tuple[str, str]]) -> str:
     )
 
 
-def within_limits(run: Run, reply: ModelReplied, now_unix_s: float) -> ModelReplied:
-    """The reply as it is to be stored: with the limit that the run reaches by it, if it asks for calls."""
-    if not reply.message.tool_calls:
-        return reply
-    reason = breach(run.on(reply), now_unix_s)
-    return reply if reason is None else reply.model_copy(update={"over_limit": reason})
+def within_limits(run: Run, reply: ModelReplied, now_unix_s: float) -> tuple[ModelReplied, Run]:
+    """The reply as it is to be stored, with the limit that the run reaches by it if it asks for calls; the run then."""
+    after = run.on(reply)
+    if not reply.message.tool_calls or (reason := breach(after, now_unix_s)) is None:
+        return reply, after
+    reply = reply.model_copy(update={"over_limit": reason})
+    return reply, run.on(reply)
 
 
 def over_limit(tool: str, reason: str) -> Failed:

@@ -42,7 +42,7 @@ class Counted(Generic[K]):
         """How often this was counted."""
         return sum([layer.get(key, 0) for layer in self._layers])
 
-    def __contains__(self, key: K) -> bool:
+    def __contains__(self, key: object) -> bool:
         """Whether this was counted at all."""
         return any(key in layer for layer in self._layers)
 

@@ -173,6 +173,8 @@ class Run(Record):
     @property
     def only_callers_calls_left(self) -> bool:
         """Whether every call that is owed is for the caller to answer."""
+        if not self.terms.client_tools:
+            return False
         owed = self.calls_owed
         return bool(owed) and all(self.is_callers(call) for call in owed)
 

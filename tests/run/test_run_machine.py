@@ -104,7 +104,7 @@ class RunMachine(RuleBasedStateMachine):
             self.refused(event)
             return
         phase = "calling" if tools else ("waiting" if self.slow else "done")
-        self.happens(within_limits(self.run, event, now_unix_s), phase)
+        self.happens(within_limits(self.run, event, now_unix_s)[0], phase)
         fresh = {f"m.{self.run.turn}.{n}": tool for n, tool in enumerate(tools)}
         self.tools |= fresh
         self.owed = set(fresh)

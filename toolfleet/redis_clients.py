@@ -194,7 +194,7 @@ class AsyncClient(redis.asyncio.Redis):
         """See redis.asyncio.Redis."""
         return _AsyncPipeline(self, self._line, self._address, transaction, shard_hint)
 
-    def register_script(self, script: str | bytes) -> _AsyncScript:
+    def register_script(self, script: Any) -> Any:  # redis-py has it twice, with types that exclude each other
         """See redis.asyncio.Redis."""
         return _AsyncScript(self, script)
 

@@ -67,8 +67,9 @@ class Calling:
         reached(Point.DISPATCHED, work.run.run_id)
         run = await work.journal.append(sent)
         # Now, not before: whoever hears of it may decide at once.
-        for call in run.awaiting_approval:
-            if call.call_id in sent.awaiting_approval:
+        undecided = set(sent.awaiting_approval)
+        for call in run.awaiting_approval if undecided else ():
+            if call.call_id in undecided:
                 scope.tell_waiting(call)
 
     async def _record_outcome(self, work: RunAtWork, outcome: GroupOutcome, handed_out: dict[str, Submitted]) -> None:

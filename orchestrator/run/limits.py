@@ -83,7 +83,7 @@ def breach(run: Run, now_unix_s: float) -> str | None:
     if has_timed_out(run, now_unix_s):
         return TIMED_OUT
     max_turns = run.terms.max_turns
-    if max_turns is not None and not run.calls_owed and run.turn - run.turns_before >= max_turns:
+    if max_turns is not None and run.turn - run.turns_before >= max_turns and not run.calls_owed:
         return f"the limit of {max_turns} turns is reached"
     return _too_many_calls(run) or _too_expensive(run)
 

@@ -256,15 +256,16 @@ class Run(Record):
 
     def messages_with(self, results: Mapping[str, ToolResult]) -> tuple[Any, ...]:
         """The messages of the last reply's calls once `results` are in; empty while others are still out."""
-        known = {call.call_id: call.result for call in self._last_calls if call.result is not None} | dict(results)
-        if any(call.call_id not in known for call in self._last_calls):
+        last = self._last_calls
+        known = {call.call_id: call.result for call in last if call.result is not None} | dict(results)
+        if any(call.call_id not in known for call in last):
             return ()
         repeated = self.tally.asked
         return tuple(
             changed(message, content=message.content + note)
             if isinstance(known[call.call_id], Returned) and (note := note_for(call, repeated))
             else message
-            for call, message in zip(self._last_calls, tool_messages(self._last_calls, known), strict=True)
+            for call, message in zip(last, tool_messages(last, known), strict=True)
         )
 
     @property
@@ -342,23 +343,23 @@ class Run(Record):
         changes: dict[str, dict[str, Any]] = {
             call_id_: {"awaits_approval": True} for call_id_ in event.awaiting_approval
         }
+        direct, agents = set(event.direct), set(event.agents)
         for call_id_, deadline_unix_s in event.deadlines_unix_s.items():
             changes[call_id_] = {
                 "deadline_unix_s": deadline_unix_s,
-                "is_direct": call_id_ in event.direct,
-                "is_agents": call_id_ in event.agents,
+                "is_direct": call_id_ in direct,
+                "is_agents": call_id_ in agents,
             }
         return self._to(Change.CALLS_SENT, **self._updated(changes))
 
     def _sent_early(self, event: CallsSent) -> Run:
-        streamed = list(self.streamed)
+        streamed, direct = list(self.streamed), set(event.direct)
         for call_id_, deadline_unix_s in event.deadlines_unix_s.items():
             # By its place, not by a search: this happens many times while a long reply is written.
             at = place_of(call_id_)
             if at >= len(streamed) or streamed[at].call_id != call_id_:
                 raise IllegalTransition(f"run {self.run_id} has not been asked for {call_id_}")
-            changes = {"deadline_unix_s": deadline_unix_s, "is_direct": call_id_ in event.direct}
-            streamed[at] = changed(streamed[at], **changes)
+            streamed[at] = changed(streamed[at], deadline_unix_s=deadline_unix_s, is_direct=call_id_ in direct)
         return self._to(Change.CALLS_SENT, streamed=tuple(streamed))
 
     def _back(self, event: CallsBack) -> Run:

@@ -149,6 +149,8 @@ class Usage(Record):
 
 
 def _sum(counted: TokenCounts, more: TokenCounts) -> TokenCounts:
+    if not (counted and more):
+        return counted or more
     both = Counter(counted)
     both.update(more)  # not `+`, which leaves out what is zero: that nothing was cached is known then
     return dict(both)

@@ -166,6 +166,7 @@ class ReplyStream(asyncio.Protocol):
         )
         self._expected: deque[tuple[asyncio.Future[list[Any]], int]] = deque()
         self._got: list[Any] = []
+        self._unwritten: list[bytes] = []
         self._writable = asyncio.Event()
         self._writable.set()
         self._loop = asyncio.get_running_loop()
@@ -190,11 +191,26 @@ class ReplyStream(asyncio.Protocol):
         if self._transport.is_closing():
             raise redis.ConnectionError("Connection closed by server.")
         replies: asyncio.Future[list[Any]] = self._loop.create_future()
+        self._write(data, alone=not self._expected)
         self._expected.append((replies, count))
-        self._transport.write(data)
         if self._looking is None:
             self._look_later(self._progress, looks=1)
         return await replies
+
+    def _write(self, data: bytes, *, alone: bool) -> None:
+        """Write at once what stands alone; beside others, with all that is asked for in this turn of the loop."""
+        if alone:
+            self._transport.write(data)
+            return
+        if not self._unwritten:
+            # A write of its own for each command costs as much as all else that is done for it here.
+            self._loop.call_soon(self._write_together)
+        self._unwritten.append(data)
+
+    def _write_together(self) -> None:
+        unwritten, self._unwritten = self._unwritten, []
+        if not self._transport.is_closing():  # else whoever waits hears so when it is lost
+            self._transport.writelines(unwritten)
 
     @property
     def has_lost_its_loop(self) -> bool:

@@ -7,6 +7,7 @@ wrong (a bug), that a group is missing, or that a script is not loaded yet, whic
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NoReturn
@@ -17,12 +18,14 @@ import redis.asyncio.client
 import redis.client
 from redis.asyncio.sentinel import SentinelConnectionPool
 from redis.client import EMPTY_RESPONSE, NEVER_DECODE
+from redis.commands.core import AsyncScript
 from redis.exceptions import (
     AuthenticationError,
     BusyLoadingError,
     ClusterDownError,
     InvalidResponse,
     NoPermissionError,
+    NoScriptError,
     OutOfMemoryError,
     ReadOnlyError,
     RedisError,
@@ -191,6 +194,10 @@ class AsyncClient(redis.asyncio.Redis):
         """See redis.asyncio.Redis."""
         return _AsyncPipeline(self, self._line, self._address, transaction, shard_hint)
 
+    def register_script(self, script: Any) -> Any:  # redis-py has it twice, with types that exclude each other
+        """See redis.asyncio.Redis."""
+        return _AsyncScript(self, script)
+
     def client(self) -> AsyncClient:
         """A client of the same server with one connection of its own, on which commands may wait for some seconds."""
         return AsyncClient(self.connection_pool, self._address, is_part=True)
@@ -202,6 +209,18 @@ class AsyncClient(redis.asyncio.Redis):
         if self.auto_close_connection_pool and isinstance(self.connection_pool, SentinelConnectionPool):
             for sentinel in self.connection_pool.sentinel_manager.sentinels:
                 await sentinel.aclose()
+
+
+class _AsyncScript(AsyncScript):
+    """A script that the server mostly knows: then calling it is one command, and no more than that is done for it."""
+
+    async def __call__(self, keys: Any = None, args: Any = None, client: Any = None) -> Any:
+        """See redis.commands.core.AsyncScript. Raises StoreUnreachable."""
+        if client is None:
+            keys, args = keys or (), args or ()
+            with contextlib.suppress(NoScriptError):
+                return await self.registered_client.execute_command("EVALSHA", self.sha, len(keys), *keys, *args)
+        return await super().__call__(keys, args, client)
 
 
 class _AsyncPipeline(redis.asyncio.client.Pipeline):

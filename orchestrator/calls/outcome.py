@@ -37,8 +37,10 @@ def what_was_sent(
     agents: Collection[str] = (),
 ) -> CallsSent | None:
     """What must be written down of a group that was sent just now; None when nothing of it is new."""
-    asked_before = {call.call_id for call in run.calls_owed if call.awaits_approval}
-    undecided = tuple(call_id for call_id in awaiting_approval if call_id not in asked_before)
+    undecided = tuple(awaiting_approval)
+    if undecided:
+        asked_before = {call.call_id for call in run.calls_owed if call.awaits_approval}
+        undecided = tuple(call_id for call_id in undecided if call_id not in asked_before)
     if not deadlines_unix_s and not undecided:
         return None
     return CallsSent(

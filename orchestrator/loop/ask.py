@@ -35,7 +35,7 @@ from toolfleet.orchestrator.models.protocol import (
     TextDelta,
     ThoughtDelta,
 )
-from toolfleet.orchestrator.run.call_ids import with_distinct_ids
+from toolfleet.orchestrator.run.call_ids import DistinctIds
 from toolfleet.orchestrator.run.events import ModelReplied
 from toolfleet.orchestrator.run.incomplete import NO_SECOND_TRY, Incomplete, lacking
 from toolfleet.orchestrator.run.limits import TIMED_OUT, within_limits
@@ -90,20 +90,20 @@ class Asking:
     async def ask(self, work: RunAtWork) -> None:
         """Store one reply of the model. Raises RunTimedOut, AnswerUnfit, and what the model raises."""
         if work.run.streamed:
-            await work.journal.append(within_limits(work.run, work.run.half_a_reply, time.time()))
+            await work.journal.append(*within_limits(work.run, work.run.half_a_reply, time.time()))
             return
         offered, choice = await self.offering.for_model(work.run)
         heard = await self._hear_reply(work, offered)
         reached(Point.REPLY_RECEIVED, work.run.run_id)
         run = await self._record_reply(work, heard, offered, choice)
         reached(Point.REPLY_STORED, run.run_id)
-        if run.calls_owed and work.emit:
+        if work.emit and run.calls_owed:
             work.emit(CallsRequested(run_id=run.run_id, turn=run.turn, calls=len(run.calls_owed)))
 
     async def _hear_reply(self, work: RunAtWork, offered: Mapping[str, ToolSpec]) -> HeardReply:
         """The reply, once it is whole and nothing is being sent for it any more."""
-        mask = partial(self._mask_secrets, work.run, offered)
-        early = EarlyCalls(work.journal, self.services, self.scopes.for_early_calls(work, offered), mask)
+        mask = partial(self._mask_secrets, work.run, offered, DistinctIds(work.run.tally.ids))
+        early = EarlyCalls(work.journal, self.services, partial(self.scopes.for_early_calls, work, offered), mask)
         try:
             return await self._listen(work, offered, early)
         finally:
@@ -118,7 +118,7 @@ class Asking:
         choice: tuple[str, ...] | None,
     ) -> Run:
         reply = heard.reply
-        said, masked = await self._mask_secrets(work.run, offered, reply.message)
+        said, masked = await self._mask_secrets(work.run, offered, DistinctIds(work.run.tally.ids), reply.message)
         lacks = lacking(said, reply.finish_reason)
         replied = ModelReplied(
             message=said,
@@ -131,29 +131,31 @@ class Asking:
             system_fingerprint=reply.system_fingerprint,
             restarts=heard.restarts,
         )
-        run = await work.journal.append(within_limits(work.run, replied, time.time()))
+        run = await work.journal.append(*within_limits(work.run, replied, time.time()))
         if run.incomplete is not None:
             log.warning("run.answer_incomplete", run_id=run.run_id, lacks=run.incomplete.value)
         return run
 
     async def _mask_secrets(
-        self, run: Run, offered: Mapping[str, ToolSpec], message: AssistantMessage, since: int = 0
+        self, run: Run, offered: Mapping[str, ToolSpec], ids: DistinctIds, message: AssistantMessage, begins: int = 0
     ) -> tuple[AssistantMessage, tuple[str, ...]]:
         """A reply as it may be stored: in valid UTF-8, each call with an id of its own, secrets kept elsewhere.
 
-        Its calls before `since` were kept before.
+        Or a part of one, the calls from its place `begins` on.
         """
-        message = encodable_reply(message)
-        if message.tool_calls:
-            message = with_distinct_ids(message, _ids_in(run.messages))
-        return await self.services.vault.keep(message, run.run_id, run.turn + 1, offered, since=since)
+        message = ids.for_next(encodable_reply(message))
+        if not message.tool_calls:
+            return message, ()
+        return await self.services.vault.keep(message, run.run_id, run.turn + 1, offered, begins=begins)
 
     async def _listen(self, work: RunAtWork, offered: Mapping[str, ToolSpec], early: EarlyCalls) -> HeardReply:
         run, restarts = work.run, 0
         left_s = None if run.deadline_unix_s is None else run.deadline_unix_s - time.time()
         clock = asyncio.timeout(left_s)
         try:
-            messages = await self.images.put_back(_messages_for_model(run), run.run_id)
+            messages = _messages_for_model(run)
+            if run.tally.has_media:
+                messages = await self.images.put_back(messages, run.run_id)
             model = self.agents.model_of(run) or self.model
             async with clock, aclosing(_stream(model, run, messages, offered)) as events:
                 _tell_of_beginning(work, restarts)
@@ -232,8 +234,3 @@ def _problem_with_answer(run: Run, said: AssistantMessage, lacks: Incomplete | N
     if problem is not None and run.repairs >= MAX_REPAIRS:
         raise AnswerUnfit(problem)
     return problem
-
-
-def _ids_in(messages: Sequence[Message]) -> set[str]:
-    """The ids of all the calls that a conversation has asked for."""
-    return {call.id for message in messages if isinstance(message, AssistantMessage) for call in message.tool_calls}

@@ -67,8 +67,9 @@ class Calling:
         reached(Point.DISPATCHED, work.run.run_id)
         run = await work.journal.append(sent)
         # Now, not before: whoever hears of it may decide at once.
-        for call in run.awaiting_approval:
-            if call.call_id in sent.awaiting_approval:
+        undecided = set(sent.awaiting_approval)
+        for call in run.awaiting_approval if undecided else ():
+            if call.call_id in undecided:
                 scope.tell_waiting(call)
 
     async def _record_outcome(self, work: RunAtWork, outcome: GroupOutcome, handed_out: dict[str, Submitted]) -> None:
@@ -82,7 +83,7 @@ class Calling:
         await work.journal.append(back)
         # Only what is written down may be dropped: until then Redis has the only copy.
         self.services.forget({**outcome.results, **outcome.fetched})
-        await self.services.vault.forget(masked_and_back(run.calls, back.results))
+        await self.services.vault.forget(masked_and_back(run.calls_owed, back.results))
 
     async def _hand_out(self, work: RunAtWork, call_ids: Iterable[str], scope: CallScope) -> dict[str, Submitted]:
         """Give each slow call a handle, the one it has or a new one."""

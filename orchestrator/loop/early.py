@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
+from functools import cached_property
 from typing import Final
 
 from toolfleet.messages import AssistantMessage, RequestedCall
@@ -24,18 +25,20 @@ WAIT_S: Final = 0.05
 """How long a reply may go on after a complete call before the call is sent without waiting for the rest."""
 
 MaskSecrets = Callable[[AssistantMessage, int], Awaitable[tuple[AssistantMessage, tuple[str, ...]]]]
-"""Makes a reply fit to be stored from that call on, and says which of its calls had secrets."""
+"""Makes the next calls of a reply fit to be stored, those from that place on, and says which of them had secrets."""
 
 
 class EarlyCalls:
     """The calls of one reply, as they become complete. `finish` it before the reply itself is written down."""
 
-    def __init__(self, journal: Journal, services: CallServices, scope: CallScope, mask: MaskSecrets) -> None:
+    def __init__(
+        self, journal: Journal, services: CallServices, scope: Callable[[], CallScope], mask: MaskSecrets
+    ) -> None:
+        """`scope` makes the scope of the calls, if any is sent: mostly none is."""
         self._journal = journal
         self._services = services
-        self._scope = scope
+        self._make_scope = scope
         self._mask = mask
-        self._allowance = Allowance(journal.run)
         self._complete: list[RequestedCall] = []
         self._written = 0
         self._is_writing = False
@@ -46,6 +49,14 @@ class EarlyCalls:
         self._complete.append(call)
         if self._task is None and not self._allowance.is_used_up:
             self._task = asyncio.create_task(self._send_later())  # watched: `finish` raises what it raises
+
+    @cached_property
+    def _allowance(self) -> Allowance:
+        return Allowance(self._journal.run)
+
+    @cached_property
+    def _scope(self) -> CallScope:
+        return self._make_scope()
 
     async def finish(self) -> None:
         """End the sending: see through what is under way, and leave the rest to the reply. Raises what that raised."""
@@ -61,17 +72,17 @@ class EarlyCalls:
         await asyncio.sleep(WAIT_S)
         while self._written < len(self._complete) and not self._allowance.is_used_up:
             self._is_writing = True
-            await self._send(tuple(self._complete))
+            await self._send(self._complete[self._written :])
             self._is_writing = False
             await asyncio.sleep(WAIT_S)
         self._task = None
 
     async def _send(self, complete: Sequence[RequestedCall]) -> None:
         since = self._written
-        whole, masked = await self._mask(AssistantMessage(tool_calls=tuple(complete)), since)
-        streamed = CallsStreamed(message=AssistantMessage(tool_calls=whole.tool_calls[since:]), masked=masked)
+        message, masked = await self._mask(AssistantMessage(tool_calls=tuple(complete)), since)
+        streamed = CallsStreamed(message=message, masked=masked)
         fresh = self._journal.run.on(streamed).streamed[since:]
-        self._written = len(complete)
+        self._written += len(complete)
         may_go = self._services.placement.may_go_early
         # Every call counts, also those that wait for the whole reply for another reason.
         going = [call for call in fresh if self._allowance.admits(call) and may_go(call, self._scope)]

@@ -14,7 +14,7 @@ from typing import Final
 
 import orjson
 
-from toolfleet.calls import Submitted, ToolResult
+from toolfleet.calls import ToolResult
 from toolfleet.logs import FactLog
 from toolfleet.messages import AssistantMessage, Message, RequestedCall, ToolMessage
 from toolfleet.orchestrator.calls.interception import intercept_each, intercept_late
@@ -25,6 +25,7 @@ from toolfleet.orchestrator.fleet.gather import DEADLINE_GRACE_S, never_came_bac
 from toolfleet.orchestrator.loop.at_work import RunAtWork
 from toolfleet.orchestrator.loop.scopes import Scopes
 from toolfleet.orchestrator.run.events import CallRecord, CallsBack, SlowResultDelivered
+from toolfleet.orchestrator.run.tally import handle_of_task
 from toolfleet.orchestrator.run.updates import CallEnded
 from toolfleet.orchestrator.run.value import Run
 from toolfleet.orchestrator.status.handles import Handles, Status
@@ -95,7 +96,8 @@ class Resting:
         ids = [call.call_id for call in open_calls]
         # Watch before reading, as above.
         self.services.gatherer.watch(run.run_id, ids, until_unix_s=_next_look_unix_s(run))
-        statuses = [await self.handles.status(_handle(call), run.run_id, tasks=run.tasks) for call in open_calls]
+        tasks = run.tasks
+        statuses = [await self.handles.status(handle_of_task(call), run.run_id, tasks=tasks) for call in open_calls]
         if not all(status.is_terminal for status in statuses):
             await self._keep_early_results(open_calls, statuses)
             return False
@@ -134,13 +136,9 @@ def _results(calls: Sequence[CallRecord], statuses: Sequence[Status]) -> dict[st
     results: dict[str, ToolResult] = {}
     for call, status in zip(calls, statuses, strict=True):
         if status.result is None:
-            raise HandleNotFound(f"task {_handle(call)} of {call.tool} is gone: {status.message}")
+            raise HandleNotFound(f"task {handle_of_task(call)} of {call.tool} is gone: {status.message}")
         results[call.call_id] = status.result
     return results
-
-
-def _handle(call: CallRecord) -> str:
-    return call.result.handle if isinstance(call.result, Submitted) else call.handle
 
 
 def late_messages(call: CallRecord, status: Status) -> list[Message]:

@@ -28,7 +28,7 @@ from toolfleet.orchestrator.loop.ending import Ending
 from toolfleet.orchestrator.loop.rest import Resting
 from toolfleet.orchestrator.run.events import CallsHandedOver
 from toolfleet.orchestrator.run.fault import Fault, fault_in
-from toolfleet.orchestrator.run.limits import TIMED_OUT, breach
+from toolfleet.orchestrator.run.limits import TIMED_OUT, breach, has_timed_out
 from toolfleet.orchestrator.run.states import State
 
 log = FactLog("toolfleet.orchestrator")
@@ -80,7 +80,7 @@ class TurnLoop:
         match run.state:
             case State.THINKING if (reason := breach(run, time.time())) is not None:
                 await self._fail(work, reason)
-            case State.CALLING if breach(run, time.time()) == TIMED_OUT:
+            case State.CALLING if has_timed_out(run, time.time()):
                 await self._fail(work, TIMED_OUT)
             case State.THINKING:
                 await self.asking.ask(work)

@@ -9,8 +9,6 @@ may not. Tokens and cost count from the run's beginning.
 
 from __future__ import annotations
 
-import functools
-import json
 from collections import Counter
 from collections.abc import Collection, Iterable
 from typing import TYPE_CHECKING, Annotated, Final
@@ -18,9 +16,11 @@ from typing import TYPE_CHECKING, Annotated, Final
 from pydantic import BeforeValidator, Field, StrictFloat
 
 from toolfleet.calls import Failed, FailureKind, Record, Spent
+from toolfleet.orchestrator.run.tally import same_call
 
 if TYPE_CHECKING:
     from toolfleet.orchestrator.run.events import CallRecord, ModelReplied
+    from toolfleet.orchestrator.run.tally import Counted
     from toolfleet.orchestrator.run.value import Run
 
 AGAIN_TOLD: Final = 3
@@ -28,10 +28,6 @@ AGAIN_TOLD: Final = 3
 
 AGAIN_MAX: Final = 6
 """After so many the run ends."""
-
-KNOWN_MAX: Final = 4096
-KNOWN_CHARS: Final = 1000
-"""How many calls' arguments are remembered in one form, and of what length at most."""
 
 LOOP: Final = "loop"
 
@@ -70,19 +66,24 @@ class Limits(Record):
 
     def cost_of(self, run: Run) -> float:
         """What the run has cost so far: its own tokens by these prices, its agents' runs by theirs."""
-        below = [call.spent for call in run.calls if call.spent is not None]
-        input_tokens = run.usage.input_tokens - sum(each.input_tokens for each in below)
-        output_tokens = run.usage.output_tokens - sum(each.output_tokens for each in below)
+        below = run.tally.spent
+        input_tokens = run.usage.input_tokens - below.input_tokens
+        output_tokens = run.usage.output_tokens - below.output_tokens
         own = (input_tokens * self.input_price + output_tokens * self.output_price) / 1e6
-        return own + sum(each.cost for each in below)
+        return own + below.cost
+
+
+def has_timed_out(run: Run, now_unix_s: float) -> bool:
+    """Whether the run's deadline has passed."""
+    return run.deadline_unix_s is not None and now_unix_s >= run.deadline_unix_s
 
 
 def breach(run: Run, now_unix_s: float) -> str | None:
     """Why the run must not go on as it wants to, None if it may."""
-    if run.deadline_unix_s is not None and now_unix_s >= run.deadline_unix_s:
+    if has_timed_out(run, now_unix_s):
         return TIMED_OUT
     max_turns = run.terms.max_turns
-    if max_turns is not None and not run.calls_owed and run.turn - run.turns_before >= max_turns:
+    if max_turns is not None and run.turn - run.turns_before >= max_turns and not run.calls_owed:
         return f"the limit of {max_turns} turns is reached"
     return _too_many_calls(run) or _too_expensive(run)
 
@@ -97,12 +98,10 @@ class Allowance:
 
     def __init__(self, run: Run) -> None:
         """Begin with what the run has called since the user last spoke."""
-        recent = run.recent_calls
         self._limits = run.terms.limits
-        self._of_tool = calls_counted(recent)
+        self._of_tool = Counter(run.tally.tools)
         self._calls = self._of_tool.total()
-        self._repeated = repetitions(recent)
-        self._asked: set[tuple[str, str]] = set()
+        self._asked_before = run.tally.asked
         self.is_used_up = self._limits.tokens is not None or self._limits.cost is not None
         """Whether nothing more of this reply may be sent before it is whole."""
 
@@ -115,28 +114,20 @@ class Allowance:
             self.is_used_up
             or (limits.calls is not None and self._calls > limits.calls)
             or (limits.calls_per_tool is not None and self._of_tool[call.tool] > limits.calls_per_tool)
-            or self._turns_with(call) > AGAIN_MAX
+            # In as many turns before this one, whether or not the reply has asked for it already.
+            or self._asked_before[same_call(call)] >= AGAIN_MAX
         )
         return not self.is_used_up
 
-    def _turns_with(self, call: CallRecord) -> int:
-        """In how many turns this same call was asked for, with this one."""
-        same = _same(call)
-        if same not in self._asked:
-            self._asked.add(same)
-            self._repeated[same] += 1
-        return self._repeated[same]
-
 
 def _too_many_calls(run: Run) -> str | None:
-    limits, recent = run.terms.limits, run.recent_calls
-    asked = calls_counted(recent)
-    busiest = max(asked, key=asked.__getitem__, default="")
-    if limits.calls is not None and asked.total() > limits.calls:
+    limits, asked = run.terms.limits, run.tally.tools
+    if limits.calls is not None and sum(asked.values()) > limits.calls:
         return f"the limit of {limits.calls} calls is reached"
-    if limits.calls_per_tool is not None and asked[busiest] > limits.calls_per_tool:
+    busiest = max(asked, key=asked.__getitem__, default="")
+    if limits.calls_per_tool is not None and asked.get(busiest, 0) > limits.calls_per_tool:
         return f"the limit of {limits.calls_per_tool} calls of one tool is reached by {busiest}"
-    return LOOP if max(repetitions(recent).values(), default=0) > AGAIN_MAX else None
+    return LOOP if run.tally.most_asked > AGAIN_MAX else None
 
 
 def calls_counted(calls: Iterable[CallRecord]) -> Counter[str]:
@@ -165,13 +156,13 @@ def limits_below(parent: Run, own: Limits, tools: Collection[str], *, sharing: i
     `tools` are those that it may call, none for one that makes no calls; `sharing` is how many runs of agents share it.
     Raises NothingLeft when nothing is left that it needs.
     """
-    limits, asked = parent.terms.limits, calls_counted(parent.recent_calls)
+    limits, asked = parent.terms.limits, parent.tally.tools
     busiest = max((times for name, times in asked.items() if name in tools), default=0)
     tokens = parent.usage.input_tokens + parent.usage.output_tokens
     # One that has no tools cannot make the call that it is allowed.
     least = 0 if tools else 1
     shares = {
-        "calls": _share(limits.calls, asked.total(), sharing, least=least),
+        "calls": _share(limits.calls, sum(asked.values()), sharing, least=least),
         "calls_per_tool": _share(limits.calls_per_tool, busiest, sharing, least=least),
         "tokens": _share(limits.tokens, tokens, sharing),
     }
@@ -201,17 +192,12 @@ def _too_expensive(run: Run) -> str | None:
     return None
 
 
-def repetitions(calls: Iterable[CallRecord]) -> Counter[tuple[str, str]]:
-    """In how many turns each call was asked for with the same arguments."""
-    return Counter(key for key, _ in {(_same(call), call.turn) for call in calls})
-
-
-def note_for(call: CallRecord, repeated: Counter[tuple[str, str]]) -> str:
+def note_for(call: CallRecord, asked: Counted[tuple[str, str]]) -> str:
     """What the model is told with the result of a call that it asks for again and again; mostly nothing.
 
-    `repeated` are the repetitions of all its recent calls, counted once for a whole reply.
+    `asked`: in how many turns it has asked for each call since the user last spoke.
     """
-    times = repeated[_same(call)]
+    times = asked[same_call(call)]
     if times <= AGAIN_TOLD:
         return ""
     return (
@@ -220,30 +206,15 @@ def note_for(call: CallRecord, repeated: Counter[tuple[str, str]]) -> str:
     )
 
 
-def within_limits(run: Run, reply: ModelReplied, now_unix_s: float) -> ModelReplied:
-    """The reply as it is to be stored: with the limit that the run reaches by it, if it asks for calls."""
-    if not reply.message.tool_calls:
-        return reply
-    return reply.model_copy(update={"over_limit": breach(run.on(reply), now_unix_s)})
+def within_limits(run: Run, reply: ModelReplied, now_unix_s: float) -> tuple[ModelReplied, Run]:
+    """The reply as it is to be stored, with the limit that the run reaches by it if it asks for calls; the run then."""
+    after = run.on(reply)
+    if not reply.message.tool_calls or (reason := breach(after, now_unix_s)) is None:
+        return reply, after
+    reply = reply.model_copy(update={"over_limit": reason})
+    return reply, run.on(reply)
 
 
 def over_limit(tool: str, reason: str) -> Failed:
     """The answer to a call that is not sent because its run has reached a limit."""
     return Failed(kind=FailureKind.LIMIT, message=f"{tool} was not called: {reason}.")
-
-
-def _same(call: CallRecord) -> tuple[str, str]:
-    arguments = call.arguments
-    # Each turn asks this of every call that the run has made.
-    return call.tool, _known(arguments) if len(arguments) <= KNOWN_CHARS else _in_one_form(arguments)
-
-
-def _in_one_form(arguments: str) -> str:
-    """Return arguments as they would be written with their members in order."""
-    try:
-        return json.dumps(json.loads(arguments or "{}"), sort_keys=True)
-    except (ValueError, RecursionError):
-        return arguments
-
-
-_known: Final = functools.lru_cache(maxsize=KNOWN_MAX)(_in_one_form)

@@ -6,6 +6,7 @@ from collections.abc import Collection, Sequence
 
 from toolfleet.calls import Failed, call_id
 from toolfleet.messages import RequestedCall
+from toolfleet.orchestrator.run.changed import changed
 from toolfleet.orchestrator.run.events import CallRecord, ModelReplied
 from toolfleet.orchestrator.run.limits import over_limit
 from toolfleet.orchestrator.run.refusals import cut_off
@@ -37,8 +38,15 @@ def requested(
 
 
 def place_of(call_id_: str) -> int:
-    """The place of a call in its reply."""
-    return int(call_id_.rpartition(".")[2])
+    """The place of a call in its reply; -1 for what is no id of a call."""
+    place = call_id_.rpartition(".")[2]
+    return int(place) if place.isdecimal() else -1
+
+
+def turn_of(call_id_: str) -> int:
+    """The turn whose reply has asked for a call; -1 for what is no id of a call."""
+    turn = call_id_.rpartition(".")[0].rpartition(".")[2]
+    return int(turn) if turn.isdecimal() else -1
 
 
 def refused(asked: tuple[CallRecord, ...], event: ModelReplied) -> tuple[CallRecord, ...]:
@@ -49,7 +57,7 @@ def refused(asked: tuple[CallRecord, ...], event: ModelReplied) -> tuple[CallRec
     if asked and event.incomplete and (half := cut_off(event.message.tool_calls[-1], event.incomplete)) is not None:
         refusals[asked[-1].call_id] = half
     return tuple(
-        call.model_copy(update={"refusal": refusals[call.call_id]})
+        changed(call, refusal=refusals[call.call_id])
         if call.call_id in refusals and not call.is_sending and call.deadline_unix_s is None
         else call
         for call in asked

@@ -6,14 +6,18 @@ and raises. Recovery is the same fold over the stored events.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from bisect import bisect_left
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from functools import cached_property
+from operator import attrgetter
 from typing import Any, Final, TypeVar
 
 from pydantic import Field, JsonValue, TypeAdapter
 
-from toolfleet.calls import Record, Returned, Submitted, ToolResult
+from toolfleet.calls import Record, Returned, ToolResult
 from toolfleet.messages import AssistantMessage, Message, RequestedCall, ToolMessage, Usage, UserMessage
 from toolfleet.orchestrator.errors import IllegalTransition
+from toolfleet.orchestrator.run.changed import changed
 from toolfleet.orchestrator.run.events import (
     ApprovalGiven,
     CallRecord,
@@ -32,16 +36,19 @@ from toolfleet.orchestrator.run.events import (
 )
 from toolfleet.orchestrator.run.fault import Fault
 from toolfleet.orchestrator.run.incomplete import Incomplete
-from toolfleet.orchestrator.run.limits import note_for, repetitions
+from toolfleet.orchestrator.run.limits import note_for
 from toolfleet.orchestrator.run.refusals import denied, left_open, never_called
-from toolfleet.orchestrator.run.requested import place_of, refused, requested
+from toolfleet.orchestrator.run.requested import place_of, refused, requested, turn_of
 from toolfleet.orchestrator.run.shared_state import merged
 from toolfleet.orchestrator.run.states import TRANSITIONS, Change, State
 from toolfleet.orchestrator.run.structured import parsed
+from toolfleet.orchestrator.run.tally import Tally
 from toolfleet.orchestrator.run.terms import RunTerms
 from toolfleet.orchestrator.run.transcript import tool_messages
 
 T = TypeVar("T")
+
+_turn_of: Final = attrgetter("turn")
 
 HANDED_OVER: Final = "handed over to the caller, who answers it in the next run"
 """What stands in the history for a call of the caller's own tool."""
@@ -93,6 +100,11 @@ class Run(Record):
     """With which priority the model's provider has served the last reply; "" where it does not say."""
     system_fingerprint: str = Field(default="", exclude_if=lambda fingerprint: not fingerprint)
     """Which set-up of the provider has served the last reply; "" where it does not say."""
+
+    @cached_property
+    def tally(self) -> Tally:
+        """What its calls and messages come to. No field: each change makes the next one of it, as far as it changes."""
+        return Tally.of(self.messages, self.calls, self.turns_before)
 
     @classmethod
     def start(cls, event: RunStarted) -> Run:
@@ -152,7 +164,7 @@ class Run(Record):
     @property
     def calls_owed(self) -> tuple[CallRecord, ...]:
         """The calls of the last reply that have no result yet."""
-        return tuple(call for call in self.calls if call.turn == self.turn and call.result is None)
+        return tuple([call for call in self._last_calls if call.result is None])
 
     def is_callers(self, call: CallRecord) -> bool:
         """Whether the call is one of the caller's own tools, and whole."""
@@ -161,6 +173,8 @@ class Run(Record):
     @property
     def only_callers_calls_left(self) -> bool:
         """Whether every call that is owed is for the caller to answer."""
+        if not self.terms.client_tools:
+            return False
         owed = self.calls_owed
         return bool(owed) and all(self.is_callers(call) for call in owed)
 
@@ -181,7 +195,7 @@ class Run(Record):
     @property
     def recent_calls(self) -> tuple[CallRecord, ...]:
         """The calls that were asked for since the user last spoke."""
-        return tuple(call for call in self.calls if call.turn > self.turns_before)
+        return self.calls[self._first_of(self.turns_before + 1) :]
 
     @property
     def calls_under_way(self) -> tuple[CallRecord, ...]:
@@ -216,12 +230,12 @@ class Run(Record):
     @property
     def open_slow_calls(self) -> tuple[CallRecord, ...]:
         """The submitted calls whose results the model has not seen."""
-        return tuple(call for call in self.calls if call.is_slow_and_open)
+        return tuple([self.calls[at] for at in sorted(self.tally.open_slow)])
 
     @property
     def tasks(self) -> dict[str, CallRecord]:
         """The calls that became tasks, by the handle that the model or a caller has of them."""
-        return {handle: call for call in self.calls if (handle := _handle_of(call))}
+        return {handle: self.calls[at] for handle, at in self.tally.tasks.items()}
 
     @property
     def awaiting_approval(self) -> tuple[CallRecord, ...]:
@@ -242,20 +256,36 @@ class Run(Record):
 
     def messages_with(self, results: Mapping[str, ToolResult]) -> tuple[Any, ...]:
         """The messages of the last reply's calls once `results` are in; empty while others are still out."""
-        known = {call.call_id: call.result for call in self._last_calls if call.result is not None} | dict(results)
-        if any(call.call_id not in known for call in self._last_calls):
+        last = self._last_calls
+        known = {call.call_id: call.result for call in last if call.result is not None} | dict(results)
+        if any(call.call_id not in known for call in last):
             return ()
-        repeated = repetitions(self.recent_calls)
+        repeated = self.tally.asked
         return tuple(
-            message.model_copy(update={"content": message.content + note})
+            changed(message, content=message.content + note)
             if isinstance(known[call.call_id], Returned) and (note := note_for(call, repeated))
             else message
-            for call, message in zip(self._last_calls, tool_messages(self._last_calls, known), strict=True)
+            for call, message in zip(last, tool_messages(last, known), strict=True)
         )
 
     @property
     def _last_calls(self) -> tuple[CallRecord, ...]:
-        return tuple(call for call in self.calls if call.turn == self.turn)
+        return self.calls[self._first_of(self.turn) :]
+
+    def _first_of(self, turn: int) -> int:
+        """The place of the first call of a turn, or where it would be: calls stand in the order of their turns."""
+        return bisect_left(self.calls, turn, key=_turn_of)
+
+    def _places(self, call_ids: Iterable[str]) -> Iterator[int]:
+        """Where these calls stand, without those that the run has not asked for. By their ids: none is searched for."""
+        firsts: dict[int, int] = {}
+        for call_id_ in call_ids:
+            turn = turn_of(call_id_)
+            if turn not in firsts:
+                firsts[turn] = self._first_of(turn)
+            at = firsts[turn] + place_of(call_id_)
+            if 0 <= at < len(self.calls) and self.calls[at].call_id == call_id_:
+                yield at
 
     def _replied(self, event: ModelReplied) -> Run:
         turn = self.turn + 1
@@ -269,8 +299,10 @@ class Run(Record):
         else:
             change = Change.MODEL_ANSWERED
         complaint = (UserMessage(content=event.problem or ""),) if change is Change.ANSWER_REFUSED else ()
+        tally = self.tally.with_messages((event.message, *complaint))
         return self._to(
             change,
+            tally=tally.with_calls(asked) if asked else tally,
             turn=turn,
             offered=event.offered,
             repairs=self.repairs + len(complaint),
@@ -311,52 +343,45 @@ class Run(Record):
         changes: dict[str, dict[str, Any]] = {
             call_id_: {"awaits_approval": True} for call_id_ in event.awaiting_approval
         }
+        direct, agents = set(event.direct), set(event.agents)
         for call_id_, deadline_unix_s in event.deadlines_unix_s.items():
             changes[call_id_] = {
                 "deadline_unix_s": deadline_unix_s,
-                "is_direct": call_id_ in event.direct,
-                "is_agents": call_id_ in event.agents,
+                "is_direct": call_id_ in direct,
+                "is_agents": call_id_ in agents,
             }
-        return self._to(Change.CALLS_SENT, calls=self._updated(changes))
+        return self._to(Change.CALLS_SENT, **self._updated(changes))
 
     def _sent_early(self, event: CallsSent) -> Run:
-        streamed = list(self.streamed)
+        streamed, direct = list(self.streamed), set(event.direct)
         for call_id_, deadline_unix_s in event.deadlines_unix_s.items():
             # By its place, not by a search: this happens many times while a long reply is written.
             at = place_of(call_id_)
             if at >= len(streamed) or streamed[at].call_id != call_id_:
                 raise IllegalTransition(f"run {self.run_id} has not been asked for {call_id_}")
-            changes = {"deadline_unix_s": deadline_unix_s, "is_direct": call_id_ in event.direct}
-            streamed[at] = streamed[at].model_copy(update=changes)
+            streamed[at] = changed(streamed[at], deadline_unix_s=deadline_unix_s, is_direct=call_id_ in direct)
         return self._to(Change.CALLS_SENT, streamed=tuple(streamed))
 
     def _back(self, event: CallsBack) -> Run:
         self._must_owe(event.results)
-        changes = {call_id_: {"result": result} for call_id_, result in event.results.items()} | {
-            call_id_: {"late_result": result} for call_id_, result in event.fetched.items()
+        changes: dict[str, dict[str, Any]] = {
+            call_id_: {"result": result} for call_id_, result in event.results.items()
         }
-        calls = self._updated(changes)
-        messages, usage = self.messages + event.messages, self._usage_after(calls)
+        changes |= {call_id_: {"late_result": result} for call_id_, result in event.fetched.items()}
+        fields = self._updated(changes, messages=event.messages)
         if len(event.results) < len(self.calls_owed):
-            return self._to(Change.SOME_CALLS_BACK, messages=messages, calls=calls, usage=usage)
-        last = [call for call in calls if call.turn == self.turn]
-        fetched = [call for call in calls if call.call_id in event.fetched]
+            return self._to(Change.SOME_CALLS_BACK, **fields)
+        calls: tuple[CallRecord, ...] = fields["calls"]
+        last = calls[self._first_of(self.turn) :]
+        fetched = [calls[at] for at in sorted(self._places(event.fetched))]
         values = self._values_after([call.late_result for call in fetched] + [call.result for call in last])
         direct = [call.result for call in last if call.is_direct and isinstance(call.result, Returned)]
-        if len(direct) == len(last):
-            if any(call.is_slow_and_open for call in calls):
-                change = Change.RESULTS_BEFORE_SLOW_ONES
-                return self._to(change, messages=messages, calls=calls, values=values, usage=usage)
-            answer = "\n\n".join(result.content for result in direct)
-            return self._to(
-                Change.RESULTS_ARE_THE_ANSWER,
-                messages=messages,
-                calls=calls,
-                usage=usage,
-                values=values,
-                answer=answer,
-            )
-        return self._to(Change.ALL_CALLS_BACK, messages=messages, calls=calls, usage=usage, values=values)
+        if len(direct) < len(last):
+            return self._to(Change.ALL_CALLS_BACK, values=values, **fields)
+        if fields["tally"].open_slow:
+            return self._to(Change.RESULTS_BEFORE_SLOW_ONES, values=values, **fields)
+        answer = "\n\n".join(result.content for result in direct)
+        return self._to(Change.RESULTS_ARE_THE_ANSWER, values=values, answer=answer, **fields)
 
     def _parked(self, event: CallsParked) -> Run:
         self._must_owe(event.handles)
@@ -364,7 +389,7 @@ class Run(Record):
             # Somebody has approved or denied one meanwhile: resting now, the run would never look at it.
             raise IllegalTransition(f"run {self.run_id} has calls to send, and cannot rest")
         changes = {call_id_: {"handle": handle} for call_id_, handle in event.handles.items()}
-        return self._to(Change.ONLY_SLOW_CALLS_LEFT, calls=self._updated(changes))
+        return self._to(Change.ONLY_SLOW_CALLS_LEFT, **self._updated(changes))
 
     def _approved(self, event: ApprovalGiven) -> Run:
         if event.call_id not in {call.call_id for call in self.awaiting_approval}:
@@ -376,30 +401,19 @@ class Run(Record):
         elif event.approval.arguments is not None:
             kept_as = event.kept_as
             change |= {"arguments": event.approval.arguments, "is_masked": bool(kept_as), "edited_as": kept_as}
-        return self._to(Change.APPROVAL_GIVEN, calls=self._updated({event.call_id: change}))
+        run = self._to(Change.APPROVAL_GIVEN, **self._updated({event.call_id: change}))
+        # Another call may be the same as the edited one, and none as what it was: rarely enough to count anew.
+        return changed(run, tally=Tally.of(run.messages, run.calls, run.turns_before)) if "arguments" in change else run
 
     def _delivered(self, event: SlowResultDelivered) -> Run:
         if self.state is not State.WAITING and not self.only_callers_calls_left:
             raise IllegalTransition(f"run {self.run_id} is {self.state} and has other things to do than to deliver")
         # Before a reply that is about to be handed over: its calls and their answers must stay together.
         at = len(self.messages) if self.state is State.WAITING else self._last_reply_at
-        calls = self._updated({call_id_: {"late_result": result} for call_id_, result in event.results.items()})
-        return self._to(
-            Change.SLOW_RESULT_DELIVERED,
-            messages=self.messages[:at] + event.messages + self.messages[at:],
-            calls=calls,
-            usage=self._usage_after(calls),
-            values=self._values_after(event.results.values()),
-        )
-
-    def _usage_after(self, calls: Iterable[CallRecord]) -> Usage:
-        """What is used up once these are the calls: what runs of agents have used is added when their result comes."""
-        usage = self.usage
-        for before, call in zip(self.calls, calls, strict=True):
-            if before is not call and before.spent is None and call.spent is not None:
-                spent = call.spent
-                usage += Usage(input_tokens=spent.input_tokens, output_tokens=spent.output_tokens)
-        return usage
+        changes = {call_id_: {"late_result": result} for call_id_, result in event.results.items()}
+        fields = self._updated(changes, messages=event.messages)
+        fields["messages"] = self.messages[:at] + event.messages + self.messages[at:]
+        return self._to(Change.SLOW_RESULT_DELIVERED, values=self._values_after(event.results.values()), **fields)
 
     def _values_after(self, results: Iterable[ToolResult | None]) -> dict[str, Any]:
         """What tools share, with what these returned merged in, in the order of the calls."""
@@ -414,6 +428,7 @@ class Run(Record):
             Change.RESUMED,
             terms=self.terms if event.subject is None else self.terms.model_copy(update={"subject": event.subject}),
             messages=self.messages + event.messages,
+            tally=self.tally.since_user_spoke().with_messages(event.messages) if event.messages else self.tally,
             turns_before=self.turn if event.messages else self.turns_before,
             repairs=0,
             answer=None,
@@ -433,8 +448,10 @@ class Run(Record):
         return self._to(
             Change.HANDED_OVER,
             answer=self.messages[self._last_reply_at].content,
-            messages=(*self.messages, *self.messages_with(results)),
-            calls=self._updated({call_id_: {"result": result} for call_id_, result in results.items()}),
+            **self._updated(
+                {call_id_: {"result": result} for call_id_, result in results.items()},
+                messages=self.messages_with(results),
+            ),
         )
 
     @property
@@ -477,17 +494,15 @@ class Run(Record):
             for call_id_, result in results.items()
         }
         changes |= {call_id_: {"late_result": result} for call_id_, result in late.items()}
-        calls = run._updated(changes)
-        last = [call.result for call in calls if results and call.turn == run.turn]
+        fields = run._updated(changes, messages=(*(run.messages_with(results) if results else ()), *event.messages))
+        last = [call.result for call in fields["calls"][run._first_of(run.turn) :] if results]
         return run._to(
             Change(event.state),
             reason=event.reason,
             fault=event.fault,
             streamed=(),
-            messages=(*run.messages, *(run.messages_with(results) if results else ()), *event.messages),
-            calls=calls,
             values=run._values_after([*late.values(), *last]),
-            usage=run._usage_after(calls),
+            **fields,
         )
 
     def _must_owe(self, call_ids: Collection[str]) -> None:
@@ -495,19 +510,22 @@ class Run(Record):
         if not owed.issuperset(call_ids):
             raise IllegalTransition(f"run {self.run_id} owes {sorted(owed)}, not {sorted(call_ids)}")
 
-    def _updated(self, changes: Mapping[str, Mapping[str, Any]]) -> tuple[CallRecord, ...]:
-        if not changes:
-            return self.calls
-        return tuple(
-            call.model_copy(update=changes[call.call_id]) if call.call_id in changes else call for call in self.calls
-        )
+    def _updated(self, changes: Mapping[str, Mapping[str, Any]], messages: tuple[Message, ...] = ()) -> dict[str, Any]:
+        """The fields that are others once these calls are changed, and these messages said. Looks at no other call.
+
+        What runs of agents have used is added when their result comes.
+        """
+        calls, tally, usage = list(self.calls), self.tally.with_messages(messages), self.usage
+        for at in self._places(changes):
+            before = calls[at]
+            call = calls[at] = changed(before, **changes[before.call_id])
+            tally = tally.with_change(at, before, call, is_recent=call.turn > self.turns_before)
+            if before.spent is None and (spent := call.spent) is not None:
+                usage += Usage(input_tokens=spent.input_tokens, output_tokens=spent.output_tokens)
+        return {"calls": tuple(calls), "tally": tally, "usage": usage, "messages": self.messages + messages}
 
     def _to(self, change: Change, **fields: Any) -> Run:
         state = TRANSITIONS[self.state].get(change)
         if state is None:
             raise IllegalTransition(f"run {self.run_id} is {self.state}; {change!r} cannot happen now")
-        return self.model_copy(update={"state": state, **fields})
-
-
-def _handle_of(call: CallRecord) -> str:
-    return call.result.handle if isinstance(call.result, Submitted) else call.handle
+        return changed(self, state=state, **fields)

@@ -37,13 +37,14 @@ class Journal:
         self._is_in_doubt = False
         """Whether an attempt at the last write failed, so that it may have been stored."""
 
-    async def append(self, event: RunEvent) -> Run:
+    async def append(self, event: RunEvent, after: Run | None = None) -> Run:
         """Write an event down, and return the run after it. Waits for Redis up to a minute.
 
+        `after`: what the event makes of the run as it stands, where the caller has looked at that already.
         Raises RunIsOver, LostRun or Overtaken when others were first, IllegalTransition when the event cannot have
         happened, NewerVersion, StoreUnreachable.
         """
-        run = self.run.on(event)
+        run = after or self.run.on(event)
         while (link := await self._try_to_append(run, event)) is None:
             newer = await self._catch_up()
             if self._is_in_doubt and newer and newer[0].event == event:

@@ -43,17 +43,17 @@ class Vault:
         turn: int,
         specs: Mapping[str, ToolSpec],
         *,
-        since: int = 0,
+        begins: int = 0,
     ) -> tuple[AssistantMessage, tuple[str, ...]]:
         """Return a reply with its secrets masked, and the ids of the calls that have any. Raises StoreUnreachable.
 
-        The secrets are stored apart. `specs`: all tools that a name in the reply may mean, by that name. `since`: how
-        many of its first calls are left as they are, because they were kept before.
+        The secrets are stored apart. `specs`: all tools that a name in the reply may mean, by that name. `begins`:
+        the place in its reply of the first call that the message has.
         """
         kept: dict[str, str] = {}
         calls = []
-        for position, call in enumerate(message.tool_calls):
-            shown = None if position < since else masked_call(call.name, call.arguments, specs)
+        for position, call in enumerate(message.tool_calls, begins):
+            shown = masked_call(call.name, call.arguments, specs)
             if shown is None:
                 calls.append(call)
                 continue

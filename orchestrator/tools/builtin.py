@@ -110,8 +110,7 @@ BUILT_IN: Final = {
 def built_in_for(run: Run) -> dict[str, ToolSpec]:
     """Those that a run's model has a use for: tasks with slow="handle", reading on once a result was too large."""
     names = [TASK_RESULT, TASK_CANCEL] if run.terms.slow == "handle" else []
-    results = (result for call in run.calls for result in (call.result, call.late_result))
-    if any(isinstance(result, Returned) and result.artifact for result in results):
+    if run.tally.has_artifacts:
         names.append(READ_RESULT.name)
     return {name: BUILT_IN[name] for name in names}
 

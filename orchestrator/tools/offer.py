@@ -6,7 +6,8 @@ Puts together the catalog, agents, the built-in tools, and the tools that the mo
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any, Final, Protocol
+from functools import partial
+from typing import Any, Final, NamedTuple, Protocol
 
 import orjson
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -45,6 +46,9 @@ ALWAYS_VISIBLE: Final = "always"
 
 MAX_FOUND: Final = 10
 
+MAX_CHOICES: Final = 1000
+"""How many choices of tools are remembered."""
+
 
 class ToolProvider(Protocol):
     """Decides which tools a run is offered: asked once when it begins, or before each turn if `each_turn`."""
@@ -75,6 +79,14 @@ SEARCH_SPEC: Final = ToolSpec(
 )
 
 
+class _Choice(NamedTuple):
+    """All that decides which tools of workers and agents a run is offered."""
+
+    names: tuple[str, ...] | None
+    depth: int
+    interceptors: tuple[str, ...]
+
+
 class Offering:
     """What runs are offered."""
 
@@ -96,6 +108,8 @@ class Offering:
         self._resolve = resolve
         self._interceptors = interceptors or Interceptors()
         self._search = search
+        self._chosen: dict[_Choice, dict[str, ToolSpec]] = {}
+        self._chosen_of: Mapping[str, ToolSpec] = {}
 
     async def chosen_at_start(self, messages: Sequence[Message], context: Mapping[str, Any]) -> Sequence[str] | None:
         """The tools of a run that names none: what the provider says once, None for all."""
@@ -164,13 +178,24 @@ class Offering:
     def _contributed(self, run: Run) -> dict[str, ToolSpec]:
         return self._interceptors.chosen(run.terms.interceptors).specs
 
-    async def _tools(self, run: Run, names: Sequence[str] | None) -> dict[str, ToolSpec]:
-        async def choose() -> dict[str, ToolSpec]:
-            agents = self._agents.choose(names, depth=run.depth)
-            brought = self._interceptors.chosen(run.terms.interceptors)
-            return {**await _served(self._catalog, names, brought, self._agents.specs), **agents}
+    async def _tools(self, run: Run, names: Sequence[str] | None) -> Mapping[str, ToolSpec]:
+        """What workers and agents serve of these, remembered for each choice as long as workers serve the same."""
+        choice = _Choice(None if names is None else tuple(names), run.depth, tuple(run.terms.interceptors))
+        offered = await self._catalog.offered()
+        if offered is not self._chosen_of or len(self._chosen) > MAX_CHOICES:
+            self._chosen, self._chosen_of = {}, offered
+        tools = self._chosen.get(choice)
+        if tools is None:
+            choose = partial(self._choose, choice)
+            tools = await while_it_may_be_away(choose, for_s=TOOLS_BACK_WITHIN_S, on=UnknownTool)
+            if offered is self._chosen_of:
+                self._chosen[choice] = tools
+        return tools
 
-        return await while_it_may_be_away(choose, for_s=TOOLS_BACK_WITHIN_S, on=UnknownTool)
+    async def _choose(self, choice: _Choice) -> dict[str, ToolSpec]:
+        agents = self._agents.choose(choice.names, depth=choice.depth)
+        brought = self._interceptors.chosen(choice.interceptors)
+        return {**await _served(self._catalog, choice.names, brought, self._agents.specs), **agents}
 
 
 async def offered_to_caller(catalog: Catalog, chain: Chain, names: Sequence[str] | None) -> dict[str, ToolSpec]:

@@ -15,6 +15,7 @@ from toolfleet.orchestrator.errors import IllegalTransition
 from toolfleet.orchestrator.run.events import RUN_EVENT, CallsBack, CallsHandedOver, RunStopped
 from toolfleet.orchestrator.run.limits import Allowance, within_limits
 from toolfleet.orchestrator.run.states import State
+from toolfleet.orchestrator.run.tally import Tally
 from toolfleet.orchestrator.run.value import Run
 
 TOOLS = st.sampled_from(["add", "add", "ask", "mine"])
@@ -103,7 +104,7 @@ class RunMachine(RuleBasedStateMachine):
             self.refused(event)
             return
         phase = "calling" if tools else ("waiting" if self.slow else "done")
-        self.happens(within_limits(self.run, event, now_unix_s), phase)
+        self.happens(within_limits(self.run, event, now_unix_s)[0], phase)
         fresh = {f"m.{self.run.turn}.{n}": tool for n, tool in enumerate(tools)}
         self.tools |= fresh
         self.owed = set(fresh)
@@ -350,6 +351,11 @@ class RunMachine(RuleBasedStateMachine):
     @invariant()
     def it_is_never_done_with_a_result_undelivered(self):
         assert self.phase != "done" or not self.run.open_slow_calls
+
+    @invariant()
+    def what_is_kept_of_its_calls_and_messages_is_what_they_say(self):
+        run = self.run
+        assert run.tally == Tally.of(run.messages, run.calls, run.turns_before)
 
     @invariant()
     def the_stored_history_tells_the_same_run(self):

@@ -149,6 +149,38 @@ async def test_every_task_gets_its_own_reply(server):
         assert got == [[text.encode(), b"end"] for text in asked]
 
 
+async def test_what_is_asked_for_in_one_turn_of_the_loop_is_written_together(server, monkeypatch):
+    async with line_to(server.port_url) as line:
+        await line.request([("PING",)])
+        written = []
+        transport = line._replies._transport
+        monkeypatch.setattr(line._replies, "_transport", _Noting(transport, written))
+        replies = await asyncio.gather(*(line.request([("ECHO", n)]) for n in range(50)))
+        assert replies == [[b"%d" % n] for n in range(50)]
+        assert [len(data) for data in written] == [1, 49]
+        assert await line.request([("ECHO", "alone")]) == [b"alone"]
+        assert len(written) == 3
+
+
+class _Noting:
+    """A transport, and what was written to it."""
+
+    def __init__(self, transport, written):
+        self._transport = transport
+        self._written = written
+
+    def __getattr__(self, name):
+        return getattr(self._transport, name)
+
+    def write(self, data):
+        self._written.append([data])
+        self._transport.write(data)
+
+    def writelines(self, several):
+        self._written.append(several)
+        self._transport.writelines(several)
+
+
 async def test_errors_among_replies_are_replies_and_change_nothing_for_the_others(server):
     async with line_to(server.url) as line:
         before, wrong, after = await asyncio.gather(

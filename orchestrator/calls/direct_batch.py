@@ -25,6 +25,9 @@ from toolfleet.orchestrator.run.transcript import answered_ids, last_reply, tool
 from toolfleet.orchestrator.tools.chain import Interceptors
 from toolfleet.orchestrator.tools.offer import offered_to_caller
 from toolfleet.streams import Priority
+from toolfleet.trusted import trusted
+
+_own_record = trusted(CallRecord)
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +107,7 @@ def _records(
 ) -> list[CallRecord]:
     """The calls that are to be made, each with an id by its place in the message."""
     return [
-        CallRecord(
+        _own_record(
             call_id=call_id(run_id, 1, position),
             turn=1,
             requested_id=request.id,

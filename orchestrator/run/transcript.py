@@ -10,6 +10,9 @@ from toolfleet.calls import Failed, Returned, Submitted
 from toolfleet.errors import CallerError
 from toolfleet.messages import AssistantMessage, Message, RequestedCall, ToolMessage
 from toolfleet.orchestrator.run.events import CallRecord
+from toolfleet.trusted import trusted
+
+_own_message = trusted(ToolMessage)
 
 
 def tool_messages(
@@ -21,7 +24,7 @@ def tool_messages(
 
 def to_message(call: CallRecord, result: Returned | Failed | Submitted) -> ToolMessage:
     """What the model reads of one result."""
-    return ToolMessage(
+    return _own_message(
         tool_call_id=call.requested_id,
         name=call.tool,
         content=content_of(result),

@@ -45,7 +45,7 @@ class CallGroup:
         place = services.placement
         self._services = services
         self._scope = scope
-        self._barrier = Barrier(scope.tell_end, patient=patient)
+        self._barrier = Barrier(scope.on_end, scope.on_progress, patient=patient)
         elsewhere = [call for call in calls if place.is_for_others(call, scope)]
         brought = (
             [call for call in calls if place.is_for_interceptor(call, scope)] if scope.interceptors.brought else []
@@ -57,11 +57,11 @@ class CallGroup:
         self._elsewhere = [call for call in elsewhere if call.call_id not in self.awaiting_approval]
         self._brought = [call for call in brought if call.call_id not in self.awaiting_approval]
         placed = {call.call_id for call in (*elsewhere, *brought)}
-        self._here = [call for call in calls if call.call_id not in placed]
+        self._here = [call for call in calls if call.call_id not in placed] if len(placed) < len(calls) else []
         self._arguments: dict[str, str] = {}
         self._intercepted: dict[str, Returned | Failed] = {}
         self._raised: Exception | None = None
-        self._patience_s: dict[str, float] = {}
+        self._by_patience: defaultdict[float, list[str]] = defaultdict(list)
         self._outgoing: list[Outgoing] = []
         self._for_agents: list[ToolCall] = []
         self._sent_before: list[str] = []
@@ -90,7 +90,11 @@ class CallGroup:
         self._arguments = await self._arguments_to_send()
         for record in self._elsewhere:
             if record.call_id not in self._intercepted:
-                await self._expect(record, self._arguments.get(record.call_id, record.arguments))
+                if self._services.gatherer.is_full:
+                    # What is ready must go before we wait for room, or nothing would ever make room.
+                    self._dispatch()
+                    await self._services.gatherer.room()
+                self._expect(record, self._arguments.get(record.call_id, record.arguments))
         self._dispatch()
         await self._start_agents()
         if self._sent_before:
@@ -110,16 +114,14 @@ class CallGroup:
         arguments, self._intercepted, self._raised = await intercept_calls(fresh, self._scope, arguments, self._limits)
         return arguments
 
-    async def _expect(self, record: CallRecord, arguments: str) -> None:
-        scope, gatherer, terms = self._scope, self._services.gatherer, self._services.terms
+    def _expect(self, record: CallRecord, arguments: str) -> None:
+        scope, terms = self._scope, self._services.terms
         spec = scope.offered.get(record.tool)
         call = terms.tool_call(record, spec, scope, arguments)
-        self._patience_s[call.call_id] = terms.patience_s(record, spec, scope)
-        if gatherer.is_full:
-            # What is ready must go before we wait for room, or nothing would ever make room.
-            self._dispatch()
+        if not self._barrier.is_patient:
+            self._by_patience[terms.patience_s(record, spec, scope)].append(call.call_id)
         # Expect before dispatch: a result that came first would find nobody waiting.
-        await gatherer.expect(call, self._barrier, scope.tell_progress)
+        self._services.gatherer.expect(call, self._barrier)
         if record.deadline_unix_s is not None or spec is None:
             self._sent_before.append(call.call_id)
         else:
@@ -149,7 +151,7 @@ class CallGroup:
         for call in self._for_agents:
             refusal = await agents.start(call, begin=scope.begin, parent=scope.run)
             if refusal is not None:
-                self._services.gatherer.end(call, refusal)
+                self._services.gatherer.end(call.call_id, refusal)
 
     # --- wait ---------------------------------------------------------------------------------------------------
 
@@ -198,9 +200,7 @@ class CallGroup:
 
     def _lose_patience_later(self) -> list[asyncio.TimerHandle]:
         """One timer for each length of patience in the group; none at all for calls that have none."""
-        by_patience: defaultdict[float, list[str]] = defaultdict(list)
-        for call_id, patience_s in self._patience_s.items():
-            by_patience[patience_s].append(call_id)
+        by_patience = self._by_patience
         if self._scope.slow == "handle":
             self._barrier.become_handles(by_patience.get(0.0, ()))
         self._barrier.lose_patience(by_patience.pop(0.0, ()))

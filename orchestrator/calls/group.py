@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 from collections import defaultdict
 from collections.abc import Sequence
-from typing import Self
+from typing import Final, Self
 
 from toolfleet.arguments.parsing import ArgumentLimits
 from toolfleet.calls import Failed, FailureKind, Returned, Submitted, ToolCall, ToolResult
@@ -33,6 +33,9 @@ from toolfleet.orchestrator.fleet.barrier import Barrier
 from toolfleet.orchestrator.fleet.dispatch import Outgoing
 from toolfleet.orchestrator.run.events import CallRecord
 from toolfleet.tool import ToolSpec
+
+AT_ONCE: Final = 2000
+"""Calls that are made before they are sent: a hundred thousand would keep other tasks waiting for seconds."""
 
 
 class CallGroup:
@@ -90,10 +93,8 @@ class CallGroup:
         self._arguments = await self._arguments_to_send()
         for record in self._elsewhere:
             if record.call_id not in self._intercepted:
-                if self._services.gatherer.is_full:
-                    # What is ready must go before we wait for room, or nothing would ever make room.
-                    self._dispatch()
-                    await self._services.gatherer.room()
+                if len(self._outgoing) >= AT_ONCE or self._services.gatherer.is_full:
+                    await self._send_what_is_ready()
                 self._expect(record, self._arguments.get(record.call_id, record.arguments))
         self._dispatch()
         await self._start_agents()
@@ -113,6 +114,13 @@ class CallGroup:
             return arguments
         arguments, self._intercepted, self._raised = await intercept_calls(fresh, self._scope, arguments, self._limits)
         return arguments
+
+    async def _send_what_is_ready(self) -> None:
+        """Let workers begin, and other tasks go on, before the rest is made. Returns when there is room for more."""
+        # Before we wait for room, or nothing would ever make room.
+        self._dispatch()
+        await self.reach_queues()
+        await self._services.gatherer.room()
 
     def _expect(self, record: CallRecord, arguments: str) -> None:
         scope, terms = self._scope, self._services.terms
@@ -161,26 +169,32 @@ class CallGroup:
         What a handler or an interceptor raises at one call is part of the outcome: the others run to their end.
         """
         fetched: dict[str, ToolResult] = {}
-        here = await self._services.vault.unmasked(self._here)
         timers = self._lose_patience_later()
         try:
             # What is answered here is answered while workers are at the rest.
-            answers = await asyncio.gather(
-                *(self._services.answers.answer(call, self._scope, fetched) for call in here),
-                *(self._answer_of_interceptor(call) for call in self._brought),
-                return_exceptions=True,
-            )
+            said, raised_here = await self._answers_from_here(fetched) if self._here or self._brought else ({}, None)
             await self._barrier.wait()
         finally:
             for timer in timers:
                 timer.cancel()
-        answered = zip((*self._here, *self._brought), answers, strict=True)
-        said = {call.call_id: _said(call, answer) for call, answer in answered}
-        known: dict[str, ToolResult] = self._barrier.results | self._intercepted | said
+        known: dict[str, ToolResult] = {**self._barrier.results, **self._intercepted, **said}
         calls = (*self._elsewhere, *self._here, *self._brought)
         results, raised = await intercept_each(calls, known, self._scope, self._limits)
-        raised = next((answer for answer in answers if isinstance(answer, Exception)), raised)
-        return GroupOutcome(results, fetched, frozenset(self._barrier.slow), self._raised or raised)
+        return GroupOutcome(results, fetched, frozenset(self._barrier.slow), self._raised or raised_here or raised)
+
+    async def _answers_from_here(
+        self, fetched: dict[str, ToolResult]
+    ) -> tuple[dict[str, ToolResult], Exception | None]:
+        """What this process has to say of the calls that are not sent, and what was raised first, if anything was."""
+        here = await self._services.vault.unmasked(self._here)
+        answers = await asyncio.gather(
+            *(self._services.answers.answer(call, self._scope, fetched) for call in here),
+            *(self._answer_of_interceptor(call) for call in self._brought),
+            return_exceptions=True,
+        )
+        answered = zip((*self._here, *self._brought), answers, strict=True)
+        said = {call.call_id: _said(call, answer) for call, answer in answered}
+        return said, next((answer for answer in answers if isinstance(answer, Exception)), None)
 
     @property
     def _limits(self) -> ArgumentLimits:

@@ -13,10 +13,10 @@ FIRST_S: Final = 2.0
 """How long a call has waited when it is looked up first. Mostly its result was pushed by then."""
 
 LONGEST_S: Final = 60.0
-"""How far two looks at one call are apart at most, while no more than `LOOKS_PER_S` times as many calls wait."""
+"""How far two looks at one call are apart at most, unless so many wait that `LOOKS_PER_S` binds."""
 
-LOOKS_PER_S: Final = 3000
-"""How many calls that have waited for long are looked up in a second, however many wait."""
+LOOKS_PER_S: Final = 2000
+"""How many calls are looked up in a second on average, beyond the first look at each, however many wait."""
 
 TICK_S: Final = 1.0
 """Calls that are due within the same tick are looked up together."""
@@ -24,7 +24,7 @@ TICK_S: Final = 1.0
 
 def wait_s(age_s: float, waiting: int) -> float:
     """Return how long a call need not be looked up that has waited so long, while so many calls wait."""
-    return min(max(age_s, FIRST_S), max(LONGEST_S, waiting / LOOKS_PER_S))
+    return max(min(max(age_s, FIRST_S), LONGEST_S), waiting / LOOKS_PER_S)
 
 
 class LookUps:

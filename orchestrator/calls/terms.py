@@ -34,9 +34,9 @@ class CallTerms:
 
     def tool_call(self, record: CallRecord, spec: ToolSpec | None, scope: CallScope, arguments: str) -> ToolCall:
         """The call as its worker gets it. Without a spec only what was sent before can be waited for."""
-        # What a caller has given with the call is not our own: it is validated.
-        is_our_own = not (scope.context or scope.values or scope.tenant or scope.subject)
-        return (_own_call if is_our_own else ToolCall)(
+        # What a caller has given with the call, or an interceptor has made of its arguments, is not our own.
+        says_nothing = scope.tenant == scope.subject == "" and not (scope.context or scope.values)
+        return (_own_call if says_nothing and arguments is record.arguments else ToolCall)(
             call_id=record.call_id,
             run_id=scope.run_id,
             tool=spec.name if spec else record.tool,

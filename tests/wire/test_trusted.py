@@ -1,13 +1,20 @@
 import copy
 import pickle
 
+import hypothesis
 import pytest
 from hypothesis import given, strategies as st
+from pydantic import ValidationError
 
 from toolfleet.calls import Failed, FailureKind, Returned, ToolCall
 from toolfleet.messages import ToolMessage
+from toolfleet.orchestrator.calls.scope import CallScope
+from toolfleet.orchestrator.calls.terms import CallTerms
 from toolfleet.orchestrator.run.events import Approval, CallRecord
+from toolfleet.orchestrator.run.transcript import to_message
 from toolfleet.orchestrator.run.updates import CallEnded, CallStarted
+from toolfleet.orchestrator.tools.agents import Agents
+from toolfleet.tool import ToolSpec
 from toolfleet.trusted import trusted
 
 TEXTS = st.text()  # without lone surrogates, which no JSON has either
@@ -83,3 +90,53 @@ def test_records_share_none_of_the_values_that_they_were_not_given():
     one.context["x"] = 1
     assert other.context == {}
     assert ToolCall(**fields, reply_to="o").context == {}
+
+
+@pytest.fixture
+def terms(settings) -> CallTerms:
+    return CallTerms(settings, "o", Agents((), model="none", max_turns=1, max_depth=1))
+
+
+RECORD = CallRecord(call_id="r.1.0", turn=1, requested_id="1", tool="t", arguments="{}")
+SPEC = ToolSpec(name="t", description="", input_schema={"type": "object"})
+
+
+@given(
+    fields=st.fixed_dictionaries(
+        {},
+        optional={"context": OBJECTS, "values": OBJECTS, "tenant": TEXTS, "subject": TEXTS, "deadline_unix_s": TIMES},
+    ),
+    arguments=TEXTS,
+)
+@hypothesis.settings(suppress_health_check=[hypothesis.HealthCheck.function_scoped_fixture])
+def test_every_call_is_sent_as_it_would_be_with_all_of_it_validated(terms, fields, arguments):
+    record = RECORD.model_copy(update={"arguments": arguments, "deadline_unix_s": 5.0})
+    call = terms.tool_call(record, SPEC, CallScope(run_id="r", offered={"t": SPEC}, **fields), record.arguments)
+    validated = ToolCall(**{name: getattr(call, name) for name in ToolCall.model_fields})
+    assert call == validated
+    assert call.model_dump_json() == validated.model_dump_json()
+    assert (call.context, call.state) == (fields.get("context", {}), fields.get("values", {}))
+
+
+@pytest.mark.parametrize(
+    "said", [{"context": {1: "x"}}, {"values": {1: "x"}}, {"tenant": None}, {"tenant": 5}, {"subject": 0}], ids=repr
+)
+def test_what_a_caller_says_with_a_call_is_validated(terms, said):
+    with pytest.raises(ValidationError):
+        terms.tool_call(RECORD, SPEC, CallScope(run_id="r", offered={"t": SPEC}, **said), RECORD.arguments)
+
+
+def test_arguments_that_an_interceptor_has_made_are_validated(terms):
+    with pytest.raises(ValidationError):
+        terms.tool_call(RECORD, SPEC, CallScope(run_id="r", offered={"t": SPEC}), {"x": 1})
+
+
+@pytest.mark.parametrize("changed", [{"content": 5}, {"content": None}, {"media": ["x"]}], ids=repr)
+def test_a_result_that_an_interceptor_has_changed_is_validated_before_a_model_reads_it(changed):
+    with pytest.raises(ValidationError):
+        to_message(RECORD, Returned(content="x").model_copy(update=changed))
+
+
+def test_what_is_no_result_is_no_message_either():
+    with pytest.raises(ValidationError):
+        to_message(RECORD, "an interceptor's own text")

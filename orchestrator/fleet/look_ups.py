@@ -15,7 +15,7 @@ FIRST_S: Final = 2.0
 LONGEST_S: Final = 60.0
 """How far two looks at one call are apart at most, unless so many wait that `LOOKS_PER_S` binds."""
 
-LOOKS_PER_S: Final = 2000
+LOOKS_PER_S: Final = 1000
 """How many calls are looked up in a second on average, beyond the first look at each, however many wait."""
 
 TICK_S: Final = 1.0

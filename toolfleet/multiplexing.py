@@ -1,4 +1,4 @@
-"""One connection to Redis for the commands of any number of tasks, pipelined: sent as they come, answered in order.
+"""One connection to Redis for the commands of any number of tasks, pipelined: sent by the tick, answered in order.
 
 redis-py makes the connection (names, TLS, passwords, Sentinel) and greets the server; from there on the socket is read
 and written here, because a command on a redis-py connection of its own costs several times what the server needs for
@@ -24,6 +24,9 @@ Command = Sequence[Any]
 SILENT_S: Final = 30.0
 """How long a server may say nothing while a reply is due, and how long it may take to make a connection. Then it is
 given up for another one: the network between may have forgotten it, or another server have taken its place."""
+
+SENT_AT_ONCE_BYTES: Final = 64 * 1024
+"""So much is not held back for the rest of its tick: beyond it the transport says whether the server takes more."""
 
 _LOOKS: Final = 3
 """Looks within that time. Only they are counted, so a process that was stopped itself takes nobody for gone."""
@@ -164,9 +167,10 @@ class ReplyStream(asyncio.Protocol):
             replyError=connection._parser.parse_error,
             notEnoughData=_NOT_YET,  # as above
         )
+        self._unsent: list[bytes] = []
+        self._unsent_bytes = 0
         self._expected: deque[tuple[asyncio.Future[list[Any]], int]] = deque()
         self._got: list[Any] = []
-        self._unwritten: list[bytes] = []
         self._writable = asyncio.Event()
         self._writable.set()
         self._loop = asyncio.get_running_loop()
@@ -191,26 +195,25 @@ class ReplyStream(asyncio.Protocol):
         if self._transport.is_closing():
             raise redis.ConnectionError("Connection closed by server.")
         replies: asyncio.Future[list[Any]] = self._loop.create_future()
-        self._write(data, alone=not self._expected)
         self._expected.append((replies, count))
+        self._send_soon(data)
         if self._looking is None:
             self._look_later(self._progress, looks=1)
         return await replies
 
-    def _write(self, data: bytes, *, alone: bool) -> None:
-        """Write at once what stands alone; beside others, with all that is asked for in this turn of the loop."""
-        if alone:
-            self._transport.write(data)
-            return
-        if not self._unwritten:
-            # A write of its own for each command costs as much as all else that is done for it here.
-            self._loop.call_soon(self._write_together)
-        self._unwritten.append(data)
+    def _send_soon(self, data: bytes) -> None:
+        """Send it with all that is asked for in this tick: a write costs as much as the rest of a small command."""
+        if not self._unsent:
+            self._loop.call_soon(self._send)
+        self._unsent.append(data)
+        self._unsent_bytes += len(data)
+        if self._unsent_bytes >= SENT_AT_ONCE_BYTES:
+            self._send()
 
-    def _write_together(self) -> None:
-        unwritten, self._unwritten = self._unwritten, []
-        if not self._transport.is_closing():  # else whoever waits hears so when it is lost
-            self._transport.writelines(unwritten)
+    def _send(self) -> None:
+        unsent, self._unsent, self._unsent_bytes = self._unsent, [], 0
+        if unsent and not self._transport.is_closing():  # else it was sent, or whoever waits hears that it was not
+            self._transport.write(unsent[0] if len(unsent) == 1 else b"".join(unsent))
 
     @property
     def has_lost_its_loop(self) -> bool:

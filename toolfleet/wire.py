@@ -8,6 +8,7 @@ must not know Celery or Redis.
 
 from __future__ import annotations
 
+import hashlib
 import hmac
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -22,6 +23,7 @@ from toolfleet.settings import Settings
 
 MAC_HEX_CHARS: Final = 64
 KEY_ID_CHARS: Final = 8
+_BLOCK_BYTES: Final = 64
 UNKNOWN_KEY: Final = "?"
 T = TypeVar("T")
 _CALL, _RESULT, _PROGRESS = b"toolfleet.call\0", b"toolfleet.result\0", b"toolfleet.progress\0"
@@ -33,7 +35,6 @@ AT_DIGITS: Final = 15
 _ORDER = b"toolfleet.control\0"
 _KEY_ID: Final = b"toolfleet.key-id\0"
 _CALLBACK, _API_KEY = b"toolfleet.callback\0", b"toolfleet.api-key\0"
-_READ_RESULT = partial(TOOL_RESULT.validate_json, extra="ignore")
 _READ_PROGRESS = partial(Progress.model_validate_json, extra="ignore")
 _READ_JOB = partial(JobRecord.model_validate_json, extra="ignore")
 _RUN_ENTRY, _KEPT = b"toolfleet.run-entry\0", b"toolfleet.kept\0"
@@ -56,6 +57,25 @@ class Trust(NamedTuple):
         return not (self.believes or self.is_believed)
 
 
+class Mac:
+    """HMAC-SHA256 (RFC 2104) with one key, whose two pads are hashed once: a text costs half of what `hmac` takes."""
+
+    __slots__ = ("_inner", "_outer")
+
+    def __init__(self, key: bytes) -> None:
+        block = (hashlib.sha256(key).digest() if len(key) > _BLOCK_BYTES else key).ljust(_BLOCK_BYTES, b"\0")
+        self._inner = hashlib.sha256(bytes(byte ^ 0x36 for byte in block))
+        self._outer = hashlib.sha256(bytes(byte ^ 0x5C for byte in block))
+
+    def of(self, purpose: bytes, text: bytes) -> str:
+        """Return the MAC of a purpose and the text behind it, in hex."""
+        inner, outer = self._inner.copy(), self._outer.copy()
+        inner.update(purpose)
+        inner.update(text)
+        outer.update(inner.digest())
+        return outer.hexdigest()
+
+
 class Seal:
     """Signs with the secret and accepts that of the previous one too, so that secrets can be rotated.
 
@@ -67,19 +87,19 @@ class Seal:
         keys = [settings.secret.get_secret_value()]
         if previous := settings.previous_secret.get_secret_value():
             keys.append(previous)
-        # A keyed digest object is copied for each text: about half the cost of keying anew.
-        self._digests = [hmac.new(key.encode(), digestmod="sha256") for key in keys]
+        self._macs = [Mac(key.encode()) for key in keys]
         self._max_bytes = settings.max_message_bytes
 
     def close_call(self, call: ToolCall) -> tuple[str, str]:
         """The call as JSON text, and its MAC. Raises Refused when it has none, or is larger than a worker accepts."""
         try:
-            text = call.model_dump_json()
+            data = call.__pydantic_serializer__.to_json(call)
         except PydanticSerializationError as error:
             raise Refused(f"the call has no JSON form: {error}") from None
+        text = data.decode()
         if len(text) > self._max_bytes:
             raise Refused(f"the call is larger than max_message_bytes ({self._max_bytes})")
-        return text, self._sign(_CALL, text.encode())
+        return text, self._sign(_CALL, data)
 
     def open_call(self, text: object, mac: object) -> ToolCall:
         """Return the call in a signed text. Raises Refused with the reason."""
@@ -89,7 +109,7 @@ class Seal:
             raise Refused("too large")
         self._check(_CALL, text.encode(), mac)
         try:
-            return ToolCall.model_validate_json(text, extra="ignore")
+            return ToolCall.__pydantic_validator__.validate_json(text, extra="ignore")  # type: ignore[no-any-return]  # its own
         except ValidationError:
             raise Refused("wrong version or shape") from None
 
@@ -108,7 +128,7 @@ class Seal:
 
     def open_result(self, sealed: bytes, call_id: str) -> Returned | Failed | Submitted:
         """Return the result in sealed bytes. Raises Refused when it is not the fleet's, or not this call's."""
-        return self._open(sealed, _RESULT + call_id.encode() + b"\0", _READ_RESULT)
+        return self._open(sealed, _RESULT + call_id.encode() + b"\0", _read_result)
 
     def close_progress(self, progress: Progress, call_id: str) -> bytes:
         """Progress of a call as bytes for Redis, sealed like a result."""
@@ -168,11 +188,11 @@ class Seal:
 
         Bound to the member, so that nothing can be prepared or compared; whoever reads them could read a signed call.
         """
-        return tuple(_mac(digest, _MEMBER, member.encode()) for digest in self._digests)
+        return tuple(mac.of(_MEMBER, member.encode()) for mac in self._macs)
 
     def key_ids(self) -> tuple[str, ...]:
         """Return a short name of each secret, that with which it signs first: fit to be shown, and not the secret."""
-        return tuple(_mac(digest, _KEY_ID, b"")[:KEY_ID_CHARS] for digest in self._digests)
+        return tuple(mac.of(_KEY_ID, b"")[:KEY_ID_CHARS] for mac in self._macs)
 
     def known_keys(self, member: str, proofs: Sequence[str]) -> tuple[str, ...]:
         """Return by its name, or as "?", each secret that a member shows, that with which it signs first."""
@@ -220,7 +240,7 @@ class Seal:
 
     def _open(self, sealed: bytes, purpose: bytes, parse: Callable[[bytes], T]) -> T:
         text = sealed[MAC_HEX_CHARS:]
-        self._check(purpose, text, sealed[:MAC_HEX_CHARS].decode("ascii", "replace"))
+        self._check(purpose, text, sealed[:MAC_HEX_CHARS].decode("latin-1"))
         try:
             return parse(text)
         except ValidationError:
@@ -231,11 +251,20 @@ class Seal:
             raise Refused("unsigned or altered")
 
     def _holds(self, purpose: bytes, text: bytes, mac: str) -> bool:
-        claimed = mac.encode("ascii", "replace")
-        return any(hmac.compare_digest(_mac(digest, purpose, text).encode(), claimed) for digest in self._digests)
+        if not mac.isascii():  # none of ours is, and they cannot be compared
+            return False
+        for own in self._macs:  # noqa: SIM110  # for each call and each result: `any` costs half of a MAC
+            if hmac.compare_digest(own.of(purpose, text), mac):
+                return True
+        return False
 
     def _sign(self, purpose: bytes, text: bytes) -> str:
-        return _mac(self._digests[0], purpose, text)
+        return self._macs[0].of(purpose, text)
+
+
+def _read_result(text: bytes) -> Returned | Failed | Submitted:
+    # Without the way through Python that pydantic's adapter takes.
+    return TOOL_RESULT.validator.validate_json(text, extra="ignore")  # type: ignore[no-any-return]  # it says Any
 
 
 def _entry_of(run_id: str, position: int) -> bytes:
@@ -244,10 +273,3 @@ def _entry_of(run_id: str, position: int) -> bytes:
 
 def _is_among(first: Sequence[str], proofs: Sequence[str]) -> bool:
     return any(hmac.compare_digest(each.encode(), proof.encode()) for each in first for proof in proofs)
-
-
-def _mac(keyed: hmac.HMAC, purpose: bytes, text: bytes) -> str:
-    digest = keyed.copy()
-    digest.update(purpose)
-    digest.update(text)
-    return digest.hexdigest()

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from toolfleet.calls import Failed, Returned, Submitted, ToolResult, call_id
 from toolfleet.messages import AssistantMessage, Message, ToolMessage
@@ -22,18 +22,25 @@ from toolfleet.orchestrator.options import BatchOptions
 from toolfleet.orchestrator.run.events import Approval, CallRecord
 from toolfleet.orchestrator.run.refusals import denied
 from toolfleet.orchestrator.run.transcript import answered_ids, last_reply, tool_messages
-from toolfleet.orchestrator.tools.chain import Interceptors
+from toolfleet.orchestrator.tools.chain import Chain, Interceptors
 from toolfleet.orchestrator.tools.offer import offered_to_caller
 from toolfleet.streams import Priority
+from toolfleet.tool import ToolSpec
+from toolfleet.trusted import trusted
+
+_own_record = trusted(CallRecord)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class DirectBatches:
     """Makes the calls of one assistant message at a time."""
 
     catalog: Catalog
     services: CallServices
     interceptors: Interceptors
+    _served: Mapping[str, ToolSpec] | None = None
+    _all_offered: Mapping[str, ToolSpec] = field(default_factory=dict)
+    """What all that is served amounts to for a caller."""
 
     async def messages(
         self, message: AssistantMessage, history: Sequence[Message], options: BatchOptions
@@ -86,7 +93,7 @@ class DirectBatches:
         chain = self.interceptors.chosen(())
         return CallScope(
             run_id=run_id,
-            offered=await offered_to_caller(self.catalog, chain, options.get("tools")),
+            offered=await self._offered(chain, options.get("tools")),
             emit=options.get("on_event"),
             interceptors=chain,
             context=dict(options.get("context") or {}),
@@ -98,13 +105,22 @@ class DirectBatches:
             subject=options.get("subject", ""),
         )
 
+    async def _offered(self, chain: Chain, names: Sequence[str] | None) -> Mapping[str, ToolSpec]:
+        if chain or names is not None:
+            return await offered_to_caller(self.catalog, chain, names)
+        # Most callers take all tools for each of thousands of messages; the catalog changes when workers come and go.
+        if (served := await self.catalog.offered()) is not self._served:
+            self._all_offered = await offered_to_caller(self.catalog, chain, None)
+            self._served = served
+        return self._all_offered
+
 
 def _records(
     run_id: str, message: AssistantMessage, answered: Collection[str], approved: Collection[str]
 ) -> list[CallRecord]:
     """The calls that are to be made, each with an id by its place in the message."""
     return [
-        CallRecord(
+        _own_record(
             call_id=call_id(run_id, 1, position),
             turn=1,
             requested_id=request.id,

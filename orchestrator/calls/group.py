@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 from collections import defaultdict
 from collections.abc import Sequence
-from typing import Self
+from typing import Final, Self
 
 from toolfleet.arguments.parsing import ArgumentLimits
 from toolfleet.calls import Failed, FailureKind, Returned, Submitted, ToolCall, ToolResult
@@ -34,6 +34,9 @@ from toolfleet.orchestrator.fleet.dispatch import Outgoing
 from toolfleet.orchestrator.run.events import CallRecord
 from toolfleet.tool import ToolSpec
 
+AT_ONCE: Final = 2000
+"""Calls that are made before they are sent: a hundred thousand would keep other tasks waiting for seconds."""
+
 
 class CallGroup:
     """The calls that share a scope. `patient`: none of them counts as slow, however long it takes."""
@@ -45,7 +48,7 @@ class CallGroup:
         place = services.placement
         self._services = services
         self._scope = scope
-        self._barrier = Barrier(scope.tell_end, patient=patient)
+        self._barrier = Barrier(scope.on_end, scope.on_progress, patient=patient)
         elsewhere = [call for call in calls if place.is_for_others(call, scope)]
         brought = (
             [call for call in calls if place.is_for_interceptor(call, scope)] if scope.interceptors.brought else []
@@ -57,11 +60,11 @@ class CallGroup:
         self._elsewhere = [call for call in elsewhere if call.call_id not in self.awaiting_approval]
         self._brought = [call for call in brought if call.call_id not in self.awaiting_approval]
         placed = {call.call_id for call in (*elsewhere, *brought)}
-        self._here = [call for call in calls if call.call_id not in placed]
+        self._here = [call for call in calls if call.call_id not in placed] if len(placed) < len(calls) else []
         self._arguments: dict[str, str] = {}
         self._intercepted: dict[str, Returned | Failed] = {}
         self._raised: Exception | None = None
-        self._patience_s: dict[str, float] = {}
+        self._by_patience: defaultdict[float, list[str]] = defaultdict(list)
         self._outgoing: list[Outgoing] = []
         self._for_agents: list[ToolCall] = []
         self._sent_before: list[str] = []
@@ -90,7 +93,9 @@ class CallGroup:
         self._arguments = await self._arguments_to_send()
         for record in self._elsewhere:
             if record.call_id not in self._intercepted:
-                await self._expect(record, self._arguments.get(record.call_id, record.arguments))
+                if len(self._outgoing) >= AT_ONCE or self._services.gatherer.is_full:
+                    await self._send_what_is_ready()
+                self._expect(record, self._arguments.get(record.call_id, record.arguments))
         self._dispatch()
         await self._start_agents()
         if self._sent_before:
@@ -110,16 +115,21 @@ class CallGroup:
         arguments, self._intercepted, self._raised = await intercept_calls(fresh, self._scope, arguments, self._limits)
         return arguments
 
-    async def _expect(self, record: CallRecord, arguments: str) -> None:
-        scope, gatherer, terms = self._scope, self._services.gatherer, self._services.terms
+    async def _send_what_is_ready(self) -> None:
+        """Let workers begin, and other tasks go on, before the rest is made. Returns when there is room for more."""
+        # Before we wait for room, or nothing would ever make room.
+        self._dispatch()
+        await self.reach_queues()
+        await self._services.gatherer.room()
+
+    def _expect(self, record: CallRecord, arguments: str) -> None:
+        scope, terms = self._scope, self._services.terms
         spec = scope.offered.get(record.tool)
         call = terms.tool_call(record, spec, scope, arguments)
-        self._patience_s[call.call_id] = terms.patience_s(record, spec, scope)
-        if gatherer.is_full:
-            # What is ready must go before we wait for room, or nothing would ever make room.
-            self._dispatch()
+        if not self._barrier.is_patient:
+            self._by_patience[terms.patience_s(record, spec, scope)].append(call.call_id)
         # Expect before dispatch: a result that came first would find nobody waiting.
-        await gatherer.expect(call, self._barrier, scope.tell_progress)
+        self._services.gatherer.expect(call, self._barrier)
         if record.deadline_unix_s is not None or spec is None:
             self._sent_before.append(call.call_id)
         else:
@@ -149,7 +159,7 @@ class CallGroup:
         for call in self._for_agents:
             refusal = await agents.start(call, begin=scope.begin, parent=scope.run)
             if refusal is not None:
-                self._services.gatherer.end(call, refusal)
+                self._services.gatherer.end(call.call_id, refusal)
 
     # --- wait ---------------------------------------------------------------------------------------------------
 
@@ -159,26 +169,32 @@ class CallGroup:
         What a handler or an interceptor raises at one call is part of the outcome: the others run to their end.
         """
         fetched: dict[str, ToolResult] = {}
-        here = await self._services.vault.unmasked(self._here)
         timers = self._lose_patience_later()
         try:
             # What is answered here is answered while workers are at the rest.
-            answers = await asyncio.gather(
-                *(self._services.answers.answer(call, self._scope, fetched) for call in here),
-                *(self._answer_of_interceptor(call) for call in self._brought),
-                return_exceptions=True,
-            )
+            said, raised_here = await self._answers_from_here(fetched) if self._here or self._brought else ({}, None)
             await self._barrier.wait()
         finally:
             for timer in timers:
                 timer.cancel()
-        answered = zip((*self._here, *self._brought), answers, strict=True)
-        said = {call.call_id: _said(call, answer) for call, answer in answered}
-        known: dict[str, ToolResult] = self._barrier.results | self._intercepted | said
+        known: dict[str, ToolResult] = {**self._barrier.results, **self._intercepted, **said}
         calls = (*self._elsewhere, *self._here, *self._brought)
         results, raised = await intercept_each(calls, known, self._scope, self._limits)
-        raised = next((answer for answer in answers if isinstance(answer, Exception)), raised)
-        return GroupOutcome(results, fetched, frozenset(self._barrier.slow), self._raised or raised)
+        return GroupOutcome(results, fetched, frozenset(self._barrier.slow), self._raised or raised_here or raised)
+
+    async def _answers_from_here(
+        self, fetched: dict[str, ToolResult]
+    ) -> tuple[dict[str, ToolResult], Exception | None]:
+        """What this process has to say of the calls that are not sent, and what was raised first, if anything was."""
+        here = await self._services.vault.unmasked(self._here)
+        answers = await asyncio.gather(
+            *(self._services.answers.answer(call, self._scope, fetched) for call in here),
+            *(self._answer_of_interceptor(call) for call in self._brought),
+            return_exceptions=True,
+        )
+        answered = zip((*self._here, *self._brought), answers, strict=True)
+        said = {call.call_id: _said(call, answer) for call, answer in answered}
+        return said, next((answer for answer in answers if isinstance(answer, Exception)), None)
 
     @property
     def _limits(self) -> ArgumentLimits:
@@ -198,9 +214,7 @@ class CallGroup:
 
     def _lose_patience_later(self) -> list[asyncio.TimerHandle]:
         """One timer for each length of patience in the group; none at all for calls that have none."""
-        by_patience: defaultdict[float, list[str]] = defaultdict(list)
-        for call_id, patience_s in self._patience_s.items():
-            by_patience[patience_s].append(call_id)
+        by_patience = self._by_patience
         if self._scope.slow == "handle":
             self._barrier.become_handles(by_patience.get(0.0, ()))
         self._barrier.lose_patience(by_patience.pop(0.0, ()))

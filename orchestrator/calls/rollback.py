@@ -54,7 +54,8 @@ async def _make(services: CallServices, call: ToolCall, scope: CallScope, tool: 
     """Make one call and wait for its result, however long that takes."""
     barrier = Barrier(patient=True)
     try:
-        await services.gatherer.expect(call, barrier)
+        await services.gatherer.room()
+        services.gatherer.expect(call, barrier)
         if await services.dispatcher.send([Outgoing(call, scope.offered[tool], scope.priority)]):
             # Another orchestrator may have sent it before, and its answer been told to that one.
             await services.gatherer.look_up([call.call_id])

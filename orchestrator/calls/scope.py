@@ -19,6 +19,9 @@ from toolfleet.orchestrator.status.handles import Tasks
 from toolfleet.orchestrator.tools.chain import NO_CHAIN, Chain
 from toolfleet.streams import Priority
 from toolfleet.tool import ToolSpec
+from toolfleet.trusted import trusted
+
+_call_started, _call_ended = trusted(CallStarted), trusted(CallEnded)
 
 Emit = Callable[[RunUpdate], None]
 """Hears what happens to a run while it happens. It must not block."""
@@ -68,7 +71,7 @@ class CallScope:
         """Say that a call is on its way. Whoever looks sees no secrets."""
         if self.emit:
             self.emit(
-                CallStarted(
+                _call_started(
                     run_id=self.run_id,
                     call_id=call.call_id,
                     tool=call.tool,
@@ -90,24 +93,23 @@ class CallScope:
                 )
             )
 
-    def tell_progress(self, call: ToolCall, progress: Progress) -> None:
-        """Say how far a call has come."""
+    @property
+    def on_progress(self) -> Callable[[str, str, Progress], None] | None:
+        """Who is told how far a call has come, by its id and its tool; None where nobody looks."""
+        return self._tell_progress if self.emit else None
+
+    @property
+    def on_end(self) -> Callable[[str, str, ToolResult], None] | None:
+        """Who is told that a call has its result, likewise."""
+        return self._tell_end if self.emit else None
+
+    def _tell_progress(self, call_id: str, tool: str, progress: Progress) -> None:
         if self.emit:
+            fraction, message = progress.fraction, progress.message
             self.emit(
-                CallProgressed(
-                    run_id=self.run_id,
-                    call_id=call.call_id,
-                    tool=call.tool,
-                    fraction=progress.fraction,
-                    message=progress.message,
-                )
+                CallProgressed(run_id=self.run_id, call_id=call_id, tool=tool, fraction=fraction, message=message)
             )
 
-    def tell_end(self, call: ToolCall, result: ToolResult) -> None:
-        """Say that a call has its result."""
+    def _tell_end(self, call_id: str, tool: str, result: ToolResult) -> None:
         if self.emit:
-            self.emit(
-                CallEnded(
-                    run_id=self.run_id, call_id=call.call_id, tool=call.tool, result=result, at_unix_s=time.time()
-                )
-            )
+            self.emit(_call_ended(run_id=self.run_id, call_id=call_id, tool=tool, result=result, at_unix_s=time.time()))

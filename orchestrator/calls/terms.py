@@ -14,6 +14,9 @@ from toolfleet.orchestrator.run.events import CallRecord
 from toolfleet.orchestrator.tools.agents import Agents
 from toolfleet.settings import Settings
 from toolfleet.tool import ToolSpec
+from toolfleet.trusted import trusted
+
+_own_call = trusted(ToolCall)
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +34,9 @@ class CallTerms:
 
     def tool_call(self, record: CallRecord, spec: ToolSpec | None, scope: CallScope, arguments: str) -> ToolCall:
         """The call as its worker gets it. Without a spec only what was sent before can be waited for."""
-        return ToolCall(
+        # What a caller has given with the call, or an interceptor has made of its arguments, is not our own.
+        says_nothing = scope.tenant == scope.subject == "" and not (scope.context or scope.values)
+        return (_own_call if says_nothing and arguments is record.arguments else ToolCall)(
             call_id=record.call_id,
             run_id=scope.run_id,
             tool=spec.name if spec else record.tool,

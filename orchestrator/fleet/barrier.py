@@ -8,21 +8,28 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable
 
-from toolfleet.calls import ToolCall, ToolResult
+from toolfleet.calls import Progress, ToolResult
 
 
 class Barrier:
     """Holds the results of one group of calls, and opens when no call that was added is still waited for."""
 
     def __init__(
-        self, on_result: Callable[[ToolCall, ToolResult], None] | None = None, *, patient: bool = False
+        self,
+        on_result: Callable[[str, str, ToolResult], None] | None = None,
+        on_progress: Callable[[str, str, Progress], None] | None = None,
+        *,
+        patient: bool = False,
     ) -> None:
+        """Both are told the call's id and its tool."""
         self.results: dict[str, ToolResult] = {}
         self.slow: set[str] = set()
         """The calls that have no result and are not waited for any longer."""
         # Told of every result, even of one that changes nothing here: whoever looks on wants to see it.
         self._on_result = on_result
-        self._patient = patient
+        self._on_progress = on_progress
+        self.is_patient = patient
+        """No call counts as slow, however long it takes."""
         self._awaited: set[str] = set()
         self._handles: set[str] = set()
         self._opened: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -31,27 +38,32 @@ class Barrier:
         """Wait for one more call."""
         self._awaited.add(call_id)
 
-    def arrive(self, call: ToolCall, result: ToolResult) -> None:
+    def arrive(self, call_id: str, tool: str, result: ToolResult) -> None:
         """Take the result of a call. A call that became a handle stays one, and its result is fetched later."""
         if self._on_result is not None:
-            self._on_result(call, result)
-        if call.call_id in self._handles:
+            self._on_result(call_id, tool, result)
+        if call_id in self._handles:
             # The model is promised a handle: a result in its place would depend on who was quicker.
             return
-        self.results[call.call_id] = result
-        self.slow.discard(call.call_id)
-        self._stop_awaiting(call.call_id)
+        self.results[call_id] = result
+        self.slow.discard(call_id)
+        self._stop_awaiting(call_id)
+
+    def tell(self, call_id: str, tool: str, progress: Progress) -> None:
+        """Pass on how far a call has come."""
+        if self._on_progress is not None:
+            self._on_progress(call_id, tool, progress)
 
     def lose_patience(self, call_ids: Iterable[str]) -> None:
         """Count these calls as slow, and wait for them no longer. A barrier that is patient waits for all the same."""
-        for call_id in () if self._patient else call_ids:
+        for call_id in () if self.is_patient else call_ids:
             if call_id in self._awaited:
                 self.slow.add(call_id)
                 self._stop_awaiting(call_id)
 
     def become_handles(self, call_ids: Iterable[str]) -> None:
         """Count these calls as slow whatever comes: the model gets a handle for each."""
-        handles = set() if self._patient else set(call_ids)
+        handles = set() if self.is_patient else set(call_ids)
         self._handles |= handles
         self.lose_patience(handles)
 

@@ -97,7 +97,7 @@ class Dispatcher:
         try:
             await self._publish(messages)
         except BrokerUnreachable as error:
-            self._gatherer.fail([item.call for item in batch], error)
+            self._gatherer.fail([item.call.call_id for item in batch], error)
             return [False] * len(batch)
         self.dispatched += len(batch)
         now = time.monotonic()
@@ -110,7 +110,7 @@ class Dispatcher:
             return task_message(item.call, item.spec, item.priority, self._seal, self._catalog.routes.lane(item.spec))
         except Refused as refusal:
             message = f"{item.call.tool} was not sent: {refusal}."
-            self._gatherer.end(item.call, Failed(kind=FailureKind.LIMIT, message=message))
+            self._gatherer.end(item.call.call_id, Failed(kind=FailureKind.LIMIT, message=message))
             return None
 
     async def _publish(self, messages: Sequence[TaskMessage]) -> None:

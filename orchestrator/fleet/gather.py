@@ -9,18 +9,19 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Final, cast
 
 import redis
 import redis.asyncio
 
-from toolfleet.calls import Failed, FailureKind, Progress, ToolCall, ToolResult
+from toolfleet.calls import Failed, FailureKind, ToolCall, ToolResult
 from toolfleet.logs import FactLog
 from toolfleet.orchestrator.fleet.alarms import Alarms
 from toolfleet.orchestrator.fleet.barrier import Barrier
+from toolfleet.orchestrator.fleet.expected import ExpectedCall, ExpectedCalls
+from toolfleet.orchestrator.fleet.look_ups import FIRST_S, LookUps, wait_s
 from toolfleet.redis_clients import COMMAND_FAILED
 from toolfleet.settings import Settings
 from toolfleet.skipped import open_or_skip
@@ -32,21 +33,13 @@ READ_COUNT: Final = 1000
 """How many results are read or removed by one command."""
 
 ENDED_REMEMBERED: Final = 10_000
-"""Of how many of the newest calls that have ended this is known."""
+"""Of how many of the newest calls it is known that they have ended, or that they were found in the store."""
 
 TIDY_WITHIN_S: Final = 5.0
 """How long an orchestrator that stops waits for Redis to drop what nobody reads any more."""
 
 DEADLINE_GRACE_S: Final = 2.0
 """A worker that stops a call at its deadline still has to say so."""
-
-
-@dataclass(slots=True)
-class _Pending:
-    call: ToolCall
-    barrier: Barrier
-    on_progress: Callable[[ToolCall, Progress], None] | None
-    since: float
 
 
 class Gatherer:
@@ -61,18 +54,19 @@ class Gatherer:
         self._settings = settings
         self._seal = seal
         self._replies = settings.keys.replies(orchestrator_id)
-        self._pending: dict[str, _Pending] = {}
+        self._expected = ExpectedCalls(at_most=settings.max_unsettled_calls)
+        self._look_ups = LookUps()
         self._watched: dict[str, str] = {}
         self._waiters: dict[str, list[asyncio.Future[ToolResult]]] = {}
         self._alarms = Alarms()
-        self._room = asyncio.Semaphore(settings.max_unsettled_calls)
         self._forgotten: list[str] = []
         self._ended: OrderedDict[str, None] = OrderedDict()
+        self._found: OrderedDict[str, None] = OrderedDict()
 
     async def aclose(self) -> None:
         """Stop waiting. Calls that are still open go on at their workers, and their results are kept in the store."""
-        for pending in self._pending.values():
-            pending.barrier.cancel()
+        for expected in self._expected:
+            expected.barrier.cancel()
         with suppress(*COMMAND_FAILED, TimeoutError):  # all of it has a TTL
             async with asyncio.timeout(TIDY_WITHIN_S):
                 await self.drop_forgotten()
@@ -80,50 +74,48 @@ class Gatherer:
 
     # --- a group waits ------------------------------------------------------------------------------------------
 
-    async def expect(
-        self, call: ToolCall, barrier: Barrier, on_progress: Callable[[ToolCall, Progress], None] | None = None
-    ) -> None:
-        """Bring the call's result to a barrier. Waits while `max_unsettled_calls` are open. Dispatch comes after."""
-        # An orchestrator that sent without bound would fill Redis with results faster than it reads them.
-        await self._room.acquire()
-        barrier.add(call.call_id)
+    @property
+    def is_full(self) -> bool:
+        """Whether `max_unsettled_calls` are open, so that `room` would wait for one of them to be settled."""
+        return self._expected.is_full
+
+    async def room(self) -> None:
+        """Wait while there is no room: who sent without bound would fill Redis with results faster than it reads."""
+        await self._expected.room()
+
+    def expect(self, call: ToolCall, barrier: Barrier) -> None:
+        """Bring the call's result to a barrier. `room` comes before, dispatch after."""
         self._ended.pop(call.call_id, None)
-        self._pending[call.call_id] = _Pending(call, barrier, on_progress, time.monotonic())
+        self._found.pop(call.call_id, None)
+        now_s = time.monotonic()
+        expected = self._expected.add(call, barrier, now_s)
+        expected.look_tick = self._look_ups.put(call.call_id, now_s + FIRST_S)
 
     def give_up(self, call_ids: Iterable[str]) -> None:
         """Expect these calls no longer; their results stay in the store."""
         for call_id in call_ids:
-            if self._pending.pop(call_id, None):
-                self._room.release()
+            self._expected.pop(call_id)
 
-    def fail(self, calls: Iterable[ToolCall], error: BaseException) -> None:
+    def fail(self, call_ids: Iterable[str], error: BaseException) -> None:
         """Raise `error` where the results of these calls are awaited: they could not be sent."""
-        for call in calls:
-            if pending := self._pending.pop(call.call_id, None):
-                self._room.release()
-                pending.barrier.fail(error)
+        for call_id in call_ids:
+            if expected := self._expected.pop(call_id):
+                expected.barrier.fail(error)
 
-    @property
-    def is_full(self) -> bool:
-        """Whether `expect` would wait for a call to be settled first."""
-        return len(self._pending) >= self._settings.max_unsettled_calls
-
-    def end(self, call: ToolCall, result: ToolResult) -> None:
+    def end(self, call_id: str, result: ToolResult) -> None:
         """Give an expected call its result; a second one is ignored: results come by push and from the store."""
-        pending = self._pending.pop(call.call_id, None)
-        if pending is None:
+        expected = self._expected.pop(call_id)
+        if expected is None:
             return
-        self._room.release()
-        pending.barrier.arrive(pending.call, result)
-        self._answer_waiters(call.call_id, result)
+        expected.barrier.arrive(call_id, expected.tool, result)
+        if self._waiters:
+            self._answer_waiters(call_id, result)
 
     def forget(self, call_ids: Iterable[str]) -> None:
         """Have results removed soon that are recorded elsewhere: kept for a day they would fill Redis."""
         for call_id in call_ids:
             self._forgotten.append(call_id)
-            self._ended[call_id] = None
-            if len(self._ended) > ENDED_REMEMBERED:
-                self._ended.popitem(last=False)
+            _remember(call_id, self._ended)
 
     def has_ended(self, call: ToolCall) -> bool:
         """Whether the result of this call was recorded lately: one that has only come may be lost with the store."""
@@ -164,17 +156,18 @@ class Gatherer:
     # --- a result comes -----------------------------------------------------------------------------------------
 
     def hear(self, call_id: str, fields: Mapping[bytes, bytes]) -> bool:
-        """Take what was pushed of a call. Returns whether the call is expected. Raises Refused for a false seal."""
-        pending = self._pending.get(call_id)
-        if pending is None:
-            return False
+        """Take what was pushed of a call. Returns whether it concerns nobody else. Raises Refused for a false seal."""
+        expected = self._expected.get(call_id)
+        if expected is None:
+            # The push of what was found in the store before.
+            return call_id in self._found and call_id not in self._watched
         if b"r" in fields:
-            self._settle(pending, fields[b"r"])
+            self.end(call_id, self._seal.open_result(fields[b"r"], call_id))
         elif b"s" in fields:
             self._seal.open_result(fields[b"s"], call_id)
-            pending.barrier.lose_patience([call_id])
-        elif b"p" in fields and pending.on_progress:
-            pending.on_progress(pending.call, self._seal.open_progress(fields[b"p"], call_id))
+            expected.barrier.lose_patience([call_id])
+        elif b"p" in fields:
+            expected.barrier.tell(call_id, expected.tool, self._seal.open_progress(fields[b"p"], call_id))
         return True
 
     def watched_for(self, call_id: str) -> str | None:
@@ -190,9 +183,6 @@ class Gatherer:
         """Return the resting runs whose time has come, each of them once."""
         return list(self._alarms.due(now_unix_s))
 
-    def _settle(self, pending: _Pending, sealed: bytes) -> None:
-        self.end(pending.call, self._seal.open_result(sealed, pending.call.call_id))
-
     def _answer_waiters(self, call_id: str, result: ToolResult) -> None:
         for waiting in self._waiters.get(call_id, ()):
             if not waiting.done():
@@ -207,29 +197,62 @@ class Gatherer:
             del self._forgotten[: len(some)]
 
     async def look_up(self, call_ids: Iterable[str]) -> None:
-        """Give expected calls the results that are stored. Raises StoreUnreachable."""
-        await self._look_up([self._pending[call_id] for call_id in call_ids if call_id in self._pending])
+        """Give expected calls the results that are stored, and end those past their deadline.
 
-    async def look_up_older(self, than_s: float) -> None:
-        """Give results to the calls that have been expected for longer than this: their push may have been lost."""
-        now = time.monotonic()
-        await self._look_up([pending for pending in self._pending.values() if now - pending.since >= than_s])
-
-    async def _look_up(self, waiting: Sequence[_Pending]) -> None:
-        """Settle what has a stored result, and end what is past its deadline."""
+        Raises StoreUnreachable.
+        """
+        waiting = [call_id for call_id in call_ids if self._expected.get(call_id)]
         for start in range(0, len(waiting), READ_COUNT):
             some = waiting[start : start + READ_COUNT]
-            keys = [self._settings.keys.result(pending.call.call_id) for pending in some]
-            stored = cast("list[bytes | None]", await self._client.mget(keys))
-            for pending, sealed in zip(some, stored, strict=True):
-                call = pending.call
-                if result := self._believed(sealed, call.call_id):
-                    self.end(call, result)
-                elif time.time() > call.deadline_unix_s + DEADLINE_GRACE_S:
-                    self.end(call, never_came_back(call.tool))
+            stored = cast("list[bytes | None]", await self._client.mget(list(map(self._settings.keys.result, some))))
+            for call_id, sealed in zip(some, stored, strict=True):
+                # Many were pushed while the store was asked.
+                if expected := self._expected.get(call_id):
+                    self._find(expected, sealed)
+
+    async def look_up_due(self) -> None:
+        """Look up the calls whose time has come: a push may have been lost. Raises StoreUnreachable."""
+        due = [call_id for call_id, tick in self._look_ups.due(time.monotonic()) if self._is_due(call_id, tick)]
+        try:
+            await self.look_up(due)
+        except BaseException:
+            self._look_again(due, soon=True)
+            raise
+        self._look_again(due)
+
+    def look_up_all_soon(self) -> None:
+        """Let the next look be at all calls: pushes may have been lost."""
+        self._look_ups.clear()
+        self._look_again([expected.call_id for expected in self._expected], soon=True)
+
+    def _is_due(self, call_id: str, tick: int) -> bool:
+        expected = self._expected.get(call_id)
+        return expected is not None and expected.look_tick == tick
+
+    def _look_again(self, call_ids: Iterable[str], *, soon: bool = False) -> None:
+        now_s, now_unix_s, waiting = time.monotonic(), time.time(), len(self._expected)
+        for call_id in call_ids:
+            if expected := self._expected.get(call_id):
+                left_s = max(expected.deadline_unix_s + DEADLINE_GRACE_S - now_unix_s, 0.0)
+                again_s = 0.0 if soon else min(wait_s(now_s - expected.since_s, waiting), left_s)
+                expected.look_tick = self._look_ups.put(call_id, now_s + again_s)
+
+    def _find(self, expected: ExpectedCall, sealed: bytes | None) -> None:
+        call_id = expected.call_id
+        if result := self._believed(sealed, call_id):
+            _remember(call_id, self._found)
+            self.end(call_id, result)
+        elif time.time() > expected.deadline_unix_s + DEADLINE_GRACE_S:
+            self.end(call_id, never_came_back(expected.tool))
 
     def _believed(self, sealed: bytes | None, call_id: str) -> ToolResult | None:
         return open_or_skip("result", self._seal.open_result, sealed, call_id)
+
+
+def _remember(call_id: str, calls: OrderedDict[str, None]) -> None:
+    calls[call_id] = None
+    if len(calls) > ENDED_REMEMBERED:
+        calls.popitem(last=False)
 
 
 def never_came_back(tool: str) -> Failed:

@@ -1,7 +1,7 @@
 """The reply stream of one orchestrator: what workers push is read here and handed to whoever waits for it.
 
-A push may be lost, so every few seconds the results of calls that have been open for a while are looked up in the store
-as well. Decides nothing about a call: an expected one is the gatherer's, any other is told to the listener.
+A push may be lost, so the results of calls that have been open for a while are looked up in the store as well. Decides
+nothing about a call: an expected one is the gatherer's, any other is told to the listener.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ TRIM_EVERY_S: Final = 1.0
 ID_CHARS: Final = 100
 """How much of an id is logged that is none of ours."""
 
-SWEEP_S: Final = 2.0
-"""How long a result can be missed when its push was lost."""
+SWEEP_S: Final = 1.0
+"""How often it is seen to that results are found whose push was lost: `look_ups.py` says of which calls."""
 
 RECONNECT_WAIT_S: Final = 0.2
 """How long a reader waits before it asks a server again that has just failed."""
@@ -124,6 +124,7 @@ class ReplyReader:
                     reply = await reader.xread({self._replies: self._last_id}, count=READ_COUNT, block=block_ms)
                     if self._was_away:
                         self._was_away = False
+                        self._gatherer.look_up_all_soon()
                         self._on_return()
                     await self._hear_all(reply)
                     await self._trim()
@@ -134,8 +135,11 @@ class ReplyReader:
 
     async def _hear_all(self, reply: Any) -> None:
         for _, entries in _streams(reply):
+            last_believed = time.time() * 1000 + AHEAD_MAX_MS
+            # Ids only grow, so the last one speaks for all.
+            are_believed = not entries or _ms_of(entries[-1][0]) <= last_believed
             for entry_id, fields in entries:
-                if _ms_of(entry_id) > time.time() * 1000 + AHEAD_MAX_MS:
+                if not (are_believed or _ms_of(entry_id) <= last_believed):
                     await self._begin_anew()
                     break
                 # Before it is heard: whatever it does to us, it does it once.
@@ -155,13 +159,14 @@ class ReplyReader:
         skip("reply", "an id far ahead of the clock")
         await self._client.delete(self._replies)
         self._last_id = FIRST_ID
+        self._gatherer.look_up_all_soon()
 
     def _hear(self, fields: Mapping[bytes, bytes]) -> None:
         try:
             if b"run" in fields:
                 self._listener.notify(fields[b"run"].decode())
                 return
-            if not NEWS & fields.keys():
+            if NEWS.isdisjoint(fields):
                 raise Refused("no news of a kind that is known")
             call_id = fields.get(b"c", b"").decode()
             if not self._gatherer.hear(call_id, fields):
@@ -178,7 +183,7 @@ class ReplyReader:
             if run_id is not None:
                 self._listener.hear_result(run_id, call_id, result)
             else:
-                # One that the sweep found first, or that nobody waits for any more; or its run is another's by now.
+                # One that nobody waits for any more; or its run is another's by now.
                 self._listener.hear_stray(run_of(call_id))
         elif b"p" in fields and run_id is not None:
             self._listener.hear_progress(run_id, call_id, self._seal.open_progress(fields[b"p"], call_id))
@@ -187,7 +192,7 @@ class ReplyReader:
         while not self._closing:
             await asyncio.sleep(SWEEP_S)
             try:
-                await self._gatherer.look_up_older(SWEEP_S)
+                await self._gatherer.look_up_due()
                 for run_id in self._gatherer.due(time.time()):
                     self._listener.notify(run_id)
                 await self._gatherer.drop_forgotten()  # last: a server that refuses writes can still be read

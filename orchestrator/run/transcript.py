@@ -10,6 +10,9 @@ from toolfleet.calls import Failed, Returned, Submitted
 from toolfleet.errors import CallerError
 from toolfleet.messages import AssistantMessage, Message, RequestedCall, ToolMessage
 from toolfleet.orchestrator.run.events import CallRecord
+from toolfleet.trusted import trusted
+
+_own_message = trusted(ToolMessage)
 
 
 def tool_messages(
@@ -21,12 +24,15 @@ def tool_messages(
 
 def to_message(call: CallRecord, result: Returned | Failed | Submitted) -> ToolMessage:
     """What the model reads of one result."""
-    return ToolMessage(
+    content, media = content_of(result), result.media if isinstance(result, Returned) else ()
+    # An interceptor may have put anything there.
+    is_our_own = type(content) is str and media == ()
+    return (_own_message if is_our_own else ToolMessage)(
         tool_call_id=call.requested_id,
         name=call.tool,
-        content=content_of(result),
+        content=content,
         is_error=isinstance(result, Failed),
-        media=result.media if isinstance(result, Returned) else (),
+        media=media,
     )
 
 

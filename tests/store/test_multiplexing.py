@@ -24,7 +24,7 @@ from redis.exceptions import InvalidResponse
 from toolfleet import Orchestrator
 from toolfleet.connections import connect, connect_async
 from toolfleet.errors import StoreUnreachable
-from toolfleet.multiplexing import SILENT_S, MultiplexedConnection, ReplyStream, may_share, packed
+from toolfleet.multiplexing import SENT_AT_ONCE_BYTES, SILENT_S, MultiplexedConnection, ReplyStream, may_share, packed
 from toolfleet.settings import new_secret, read_settings
 from toolfleet.testing import FaultyServer, Proxy
 
@@ -149,36 +149,35 @@ async def test_every_task_gets_its_own_reply(server):
         assert got == [[text.encode(), b"end"] for text in asked]
 
 
-async def test_what_is_asked_for_in_one_turn_of_the_loop_is_written_together(server, monkeypatch):
+async def test_commands_of_one_tick_leave_in_one_write(server):
     async with line_to(server.port_url) as line:
-        await line.request([("PING",)])
-        written = []
-        transport = line._replies._transport
-        monkeypatch.setattr(line._replies, "_transport", _Noting(transport, written))
-        replies = await asyncio.gather(*(line.request([("ECHO", n)]) for n in range(50)))
-        assert replies == [[b"%d" % n] for n in range(50)]
-        assert [len(data) for data in written] == [1, 49]
-        assert await line.request([("ECHO", "alone")]) == [b"alone"]
-        assert len(written) == 3
+
+        async def reads() -> int:
+            [info] = await line.request([("INFO", "stats")])
+            return int(info.partition(b"total_reads_processed:")[2].split()[0])
+
+        before = await reads()
+        await asyncio.gather(*(line.request([("ECHO", str(n))]) for n in range(100)))
+        # One for all of them, and one for the second question.
+        assert await reads() - before == 2
 
 
-class _Noting:
-    """A transport, and what was written to it."""
+async def test_commands_stay_in_order_when_some_are_too_large_to_be_held_back(server):
+    chance = random.Random(5)
+    texts = [bytes([n % 256]) * chance.choice([1, 100, SENT_AT_ONCE_BYTES, 3 * SENT_AT_ONCE_BYTES]) for n in range(200)]
+    async with line_to(server.port_url) as line:
+        replies = await asyncio.gather(*(line.request([("ECHO", text)]) for text in texts))
+    assert replies == [[text] for text in texts]
 
-    def __init__(self, transport, written):
-        self._transport = transport
-        self._written = written
 
-    def __getattr__(self, name):
-        return getattr(self._transport, name)
-
-    def write(self, data):
-        self._written.append([data])
-        self._transport.write(data)
-
-    def writelines(self, several):
-        self._written.append(several)
-        self._transport.writelines(several)
+async def test_a_command_that_is_left_in_its_own_tick_is_carried_out(server):
+    async with line_to(server.port_url) as line:
+        await line.request([("DEL", "left")])
+        leaving = asyncio.create_task(line.request([("INCR", "left")]))
+        asking = asyncio.create_task(line.request([("GET", "left")]))
+        await asyncio.sleep(0)
+        leaving.cancel()
+        assert await asking == [b"1"]
 
 
 async def test_errors_among_replies_are_replies_and_change_nothing_for_the_others(server):

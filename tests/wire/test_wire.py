@@ -1,10 +1,12 @@
+import hmac
+
 import pytest
 from hypothesis import given, strategies as st
 
 from toolfleet.calls import Failed, FailureKind, Progress, Returned, ToolCall
 from toolfleet.errors import Refused
 from toolfleet.settings import Settings
-from toolfleet.wire import MAC_HEX_CHARS, Seal
+from toolfleet.wire import MAC_HEX_CHARS, Mac, Seal
 
 OLD, NEW = "an-old-secret-of-the-fleet", "a-new-secret-of-the-fleet"
 
@@ -96,3 +98,25 @@ def test_one_flipped_bit_anywhere_is_noticed(position, bit):
 def test_a_mac_is_in_front_of_every_result():
     sealed = seal().close_result(Returned(content="x"), "r.1.0")
     assert sealed[MAC_HEX_CHARS:].startswith(b'{"type":"returned"')
+
+
+@given(key=st.binary(max_size=200), purpose=st.binary(max_size=70), text=st.binary(max_size=300))
+def test_a_mac_is_the_hmac_of_the_standard_library(key, purpose, text):
+    mac = Mac(key)
+    expected = hmac.new(key, purpose + text, "sha256").hexdigest()
+    # Twice: what was signed before leaves nothing behind.
+    assert (mac.of(purpose, text), mac.of(purpose, text)) == (expected, expected)
+
+
+@given(mac=st.text(max_size=70))
+def test_a_mac_of_any_characters_is_refused_and_raises_nothing_else(mac):
+    text, _ = seal().close_call(call())
+    with pytest.raises(Refused, match="unsigned or altered"):
+        seal().open_call(text, mac)
+
+
+@given(head=st.binary(min_size=MAC_HEX_CHARS, max_size=MAC_HEX_CHARS))
+def test_a_result_behind_any_bytes_for_a_mac_is_refused(head):
+    sealed = seal().close_result(Returned(content="1"), "r.1.0")
+    with pytest.raises(Refused, match="unsigned or altered"):
+        seal().open_result(head + sealed[MAC_HEX_CHARS:], "r.1.0")

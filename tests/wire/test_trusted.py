@@ -1,0 +1,142 @@
+import copy
+import pickle
+
+import hypothesis
+import pytest
+from hypothesis import given, strategies as st
+from pydantic import ValidationError
+
+from toolfleet.calls import Failed, FailureKind, Returned, ToolCall
+from toolfleet.messages import ToolMessage
+from toolfleet.orchestrator.calls.scope import CallScope
+from toolfleet.orchestrator.calls.terms import CallTerms
+from toolfleet.orchestrator.run.events import Approval, CallRecord
+from toolfleet.orchestrator.run.transcript import to_message
+from toolfleet.orchestrator.run.updates import CallEnded, CallStarted
+from toolfleet.orchestrator.tools.agents import Agents
+from toolfleet.tool import ToolSpec
+from toolfleet.trusted import trusted
+
+TEXTS = st.text()  # without lone surrogates, which no JSON has either
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.floats(allow_nan=False, allow_infinity=False) | TEXTS,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXTS, inner, max_size=3),
+    max_leaves=5,
+)
+OBJECTS = st.dictionaries(TEXTS, JSON, max_size=3)
+TIMES = st.floats(0, 4e9)
+RESULTS = st.builds(Returned, content=TEXTS, state=OBJECTS) | st.builds(
+    Failed, kind=st.sampled_from(FailureKind), message=TEXTS
+)
+
+FIELDS = {
+    ToolCall: st.fixed_dictionaries(
+        {"call_id": TEXTS, "run_id": TEXTS, "tool": TEXTS, "arguments": TEXTS, "deadline_unix_s": TIMES}
+        | {"reply_to": TEXTS},
+        optional={"context": OBJECTS, "state": OBJECTS, "tenant": TEXTS, "subject": TEXTS, "undoes": st.none()},
+    ),
+    CallRecord: st.fixed_dictionaries(
+        {"call_id": TEXTS, "turn": st.integers(1, 9), "requested_id": TEXTS, "tool": TEXTS, "arguments": TEXTS},
+        optional={"approval": st.none() | st.builds(Approval, granted=st.booleans()), "result": st.none() | RESULTS},
+    ),
+    ToolMessage: st.fixed_dictionaries(
+        {"tool_call_id": TEXTS, "name": TEXTS, "content": TEXTS},
+        optional={"is_error": st.booleans(), "media": st.just(())},
+    ),
+    CallStarted: st.fixed_dictionaries(
+        {"run_id": TEXTS, "call_id": TEXTS, "tool": TEXTS, "arguments": TEXTS, "long_running": st.booleans()}
+        | {"at_unix_s": TIMES}
+    ),
+    CallEnded: st.fixed_dictionaries(
+        {"run_id": TEXTS, "call_id": TEXTS, "tool": TEXTS, "result": RESULTS, "at_unix_s": TIMES}
+    ),
+}
+RECORDS = pytest.mark.parametrize("record", FIELDS, ids=lambda record: record.__name__)
+
+
+@RECORDS
+@given(data=st.data())
+def test_an_unchecked_record_is_the_validated_one_in_all_that_can_be_seen_of_it(record, data):
+    fields = data.draw(FIELDS[record])
+    # In any order: JSON has them as the class has them.
+    shuffled = {name: fields[name] for name in data.draw(st.permutations(sorted(fields)))}
+    validated, own = record(**fields), trusted(record)(**shuffled)
+    assert own == validated
+    assert validated == own
+    assert type(own) is record
+    assert repr(own) == repr(validated)
+    assert own.__dict__ == validated.__dict__
+    assert own.model_dump_json() == validated.model_dump_json()
+    assert own.__pydantic_serializer__.to_json(own) == validated.__pydantic_serializer__.to_json(validated)
+    assert record.model_validate_json(own.model_dump_json()) == own
+
+
+@RECORDS
+@given(data=st.data())
+def test_an_unchecked_record_is_copied_changed_and_pickled_like_any_other(record, data):
+    fields = data.draw(FIELDS[record])
+    own, name = trusted(record)(**fields), next(iter(fields))
+    given_before = set(own.model_fields_set)
+    assert own.model_copy(update={name: fields[name]}) == copy.deepcopy(own) == pickle.loads(pickle.dumps(own)) == own
+    assert own.model_fields_set == given_before == set(record.model_fields)
+    with pytest.raises(ValueError, match="frozen"):
+        setattr(own, name, fields[name])
+
+
+def test_records_share_none_of_the_values_that_they_were_not_given():
+    make = trusted(ToolCall)
+    fields = {"call_id": "r.1.0", "run_id": "r", "tool": "t", "arguments": "{}", "deadline_unix_s": 1.0}
+    one, other = make(**fields, reply_to="o"), make(**fields, reply_to="o")
+    one.context["x"] = 1
+    assert other.context == {}
+    assert ToolCall(**fields, reply_to="o").context == {}
+
+
+@pytest.fixture
+def terms(settings) -> CallTerms:
+    return CallTerms(settings, "o", Agents((), model="none", max_turns=1, max_depth=1))
+
+
+RECORD = CallRecord(call_id="r.1.0", turn=1, requested_id="1", tool="t", arguments="{}")
+SPEC = ToolSpec(name="t", description="", input_schema={"type": "object"})
+
+
+@given(
+    fields=st.fixed_dictionaries(
+        {},
+        optional={"context": OBJECTS, "values": OBJECTS, "tenant": TEXTS, "subject": TEXTS, "deadline_unix_s": TIMES},
+    ),
+    arguments=TEXTS,
+)
+@hypothesis.settings(suppress_health_check=[hypothesis.HealthCheck.function_scoped_fixture])
+def test_every_call_is_sent_as_it_would_be_with_all_of_it_validated(terms, fields, arguments):
+    record = RECORD.model_copy(update={"arguments": arguments, "deadline_unix_s": 5.0})
+    call = terms.tool_call(record, SPEC, CallScope(run_id="r", offered={"t": SPEC}, **fields), record.arguments)
+    validated = ToolCall(**{name: getattr(call, name) for name in ToolCall.model_fields})
+    assert call == validated
+    assert call.model_dump_json() == validated.model_dump_json()
+    assert (call.context, call.state) == (fields.get("context", {}), fields.get("values", {}))
+
+
+@pytest.mark.parametrize(
+    "said", [{"context": {1: "x"}}, {"values": {1: "x"}}, {"tenant": None}, {"tenant": 5}, {"subject": 0}], ids=repr
+)
+def test_what_a_caller_says_with_a_call_is_validated(terms, said):
+    with pytest.raises(ValidationError):
+        terms.tool_call(RECORD, SPEC, CallScope(run_id="r", offered={"t": SPEC}, **said), RECORD.arguments)
+
+
+def test_arguments_that_an_interceptor_has_made_are_validated(terms):
+    with pytest.raises(ValidationError):
+        terms.tool_call(RECORD, SPEC, CallScope(run_id="r", offered={"t": SPEC}), {"x": 1})
+
+
+@pytest.mark.parametrize("changed", [{"content": 5}, {"content": None}, {"media": ["x"]}], ids=repr)
+def test_a_result_that_an_interceptor_has_changed_is_validated_before_a_model_reads_it(changed):
+    with pytest.raises(ValidationError):
+        to_message(RECORD, Returned(content="x").model_copy(update=changed))
+
+
+def test_what_is_no_result_is_no_message_either():
+    with pytest.raises(ValidationError):
+        to_message(RECORD, "an interceptor's own text")

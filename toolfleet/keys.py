@@ -141,6 +141,10 @@ class Keys:
         """Stream: the events of one run, the only record of it."""
         return f"{self.namespace}:run:{run_id}"
 
+    def packing(self, run_id: str) -> str:
+        """Stream: a run's history in another form, within the script that puts it in the run's place."""
+        return f"{self.namespace}:packing:{run_id}"
+
     def head(self, run_id: str) -> str:
         """Hash: where a run stands and who owns it, so that this can be asked without reading its events."""
         return f"{self.namespace}:head:{run_id}"

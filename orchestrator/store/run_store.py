@@ -33,6 +33,8 @@ from toolfleet.orchestrator.run.value import Run
 from toolfleet.orchestrator.store.chain import FIRST, Link, RawEntry, Vouched, beginning
 from toolfleet.orchestrator.store.history import Entry, Read, Stored, after, read, stored
 from toolfleet.orchestrator.store.news import News
+from toolfleet.orchestrator.store.packed import StreamEntry, unpacked
+from toolfleet.orchestrator.store.packing import Packing, unpack
 from toolfleet.orchestrator.store.recent import RecentWrites, Write
 from toolfleet.replies import CLOCK, TELL
 from toolfleet.scripts import lua
@@ -96,13 +98,18 @@ class RunStore:
         seal: Seal,
         *,
         recent: RecentWrites | None = None,
+        packing: Packing | None = None,
     ) -> None:
-        """`recent` is told what is written, by whoever can write it again when the store has lost it."""
+        """`recent` is told what is written, by whoever can write it again when the store has lost it.
+
+        `packing` is told which runs have ended, to be packed.
+        """
         self._client = client
         self._settings = settings
         self._seal = seal
         self._keys = settings.keys
         self._recent = recent
+        self._packing = packing
         self._artifacts = Artifacts(client, settings)
         self._news = News(client, settings.keys)
         self._append = client.register_script(APPEND)
@@ -178,6 +185,9 @@ class RunStore:
         StoreUnreachable.
         """
         cut = 0
+        if tail:
+            # What is believed may be in one pack with them.
+            await unpack(self._client, self._keys, run_id)
         for start in range(0, len(tail), AT_ONCE):
             some = tail[start : start + AT_ONCE]
             cut += await self._set_aside(
@@ -221,10 +231,10 @@ class RunStore:
 
     async def _raw(self, run_id: str, first: str, *, count: int | None = None) -> list[RawEntry]:
         found = cast(
-            "list[tuple[bytes, dict[bytes, bytes]]]",
+            "list[StreamEntry]",
             await self._client.xrange(self._keys.run(run_id), min=first, count=count),
         )
-        return [RawEntry.read(entry_id, fields) for entry_id, fields in found]
+        return [RawEntry.read(entry_id, fields) for entry_id, fields in unpacked(found, since=first)]
 
     async def end_of(self, run_id: str, *, on_news: Callable[[Run], None] | None = None) -> Run:
         """Wait until a run has ended, whoever works on it, and return it. Raises RunNotFound.
@@ -287,7 +297,7 @@ class RunStore:
         Raises RunNotFound, RunNotBelieved, NewerVersion, StoreUnreachable.
         """
         # The first entry's own seal suffices, unless its secret is accepted no more.
-        raw = await self._raw(run_id, "-", count=1)
+        raw = (await self._raw(run_id, "-", count=1))[:1]
         entries = read(self._seal, run_id, beginning(run_id), raw).entries
         if entries and isinstance(first := entries[0].event, RunStarted):
             return first.terms.tenant
@@ -476,9 +486,7 @@ class RunStore:
 
     async def holds(self, run_id: str, link: Link) -> bool:
         """Whether this is the newest entry of a run. Raises StoreUnreachable."""
-        newest = cast(
-            "list[tuple[bytes, dict[bytes, bytes]]]", await self._client.xrevrange(self._keys.run(run_id), count=1)
-        )
+        newest = cast("list[StreamEntry]", await self._client.xrevrange(self._keys.run(run_id), count=1))
         return bool(newest) and newest[0][1].get(b"s") == link.seal
 
     async def owned(self, orchestrator_id: str) -> list[str]:
@@ -530,6 +538,8 @@ class RunStore:
         if outcome == ALREADY:
             await self._replace_unless_believed(run)
         self._note(run, follows, text, keys, args)
+        if self._packing is not None and run.state.is_terminal:
+            self._packing.has_ended(run.run_id, seal)
         return Link(position, digest, seal, entry_id.decode())
 
     def _command(

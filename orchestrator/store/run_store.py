@@ -65,7 +65,7 @@ CUT_AGAIN_S: Final = 0.1
 ASIDE_MAX: Final = 1000
 """About how many of the newest entries that were cut off are kept for each run."""
 
-APPEND: Final = lua(__package__, "append", before=f"{TELL}\n{CLOCK}")
+APPEND: Final = lua(__package__, "trim_runs", "append", before=f"{TELL}\n{CLOCK}")
 SET_ASIDE: Final = lua(__package__, "set_aside")
 VOUCH: Final = lua(__package__, "vouch")
 
@@ -564,6 +564,7 @@ class RunStore:
             keys.runs(),
             keys.unowned(run.model),
             self._listed(run.terms.tenant),
+            keys.runs_ending(),
         ], [
             follows.seal,
             event,
@@ -579,6 +580,9 @@ class RunStore:
             keys.result(""),
             keys.replies(""),
             keys.owned(""),
+            run.terms.tenant,
+            keys.head(""),
+            keys.runs_of(""),
             *(part for field in fields.items() for part in field),
         ]
 

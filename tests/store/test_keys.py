@@ -65,7 +65,7 @@ TTL = {
 EMPTIED = {"queue", "scheduled"}
 """Hold what is not done yet: entries go as calls are acknowledged."""
 
-TRIMMED = {"dead_letters", "runs", "lanes"}
+TRIMMED = {"dead_letters", "runs", "runs_ending", "lanes"}
 
 BOUNDED = {"orchestrators", "counters", "api_keys", "binding", "permanent_binding", "binding_deadlines"}
 """Do not grow with traffic."""

@@ -169,7 +169,7 @@ class Keys:
         return f"{self.namespace}:runs-of:{tenant}"
 
     def runs_ending(self) -> str:
-        """Sorted set: the same runs with their tenants, scored by when their record ends (ms); then they are removed."""
+        """Sorted set: the same runs with their tenants, scored by when their record ends (ms); removed then."""
         return f"{self.namespace}:runs-ending"
 
     def conversation(self, digest: str) -> str:

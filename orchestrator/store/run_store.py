@@ -113,6 +113,10 @@ class RunStore:
         self._artifacts = Artifacts(client, settings)
         self._news = News(client, settings.keys)
         self._append = client.register_script(APPEND)
+        # Made once: whoever remembers commands holds what is the same in all of them once, too.
+        keys = settings.keys
+        self._runs, self._runs_ending = keys.runs(), keys.runs_ending()
+        self._prefixes = keys.result(""), keys.replies(""), keys.owned(""), keys.head(""), keys.runs_of("")
         self._vouch = client.register_script(VOUCH)
         self._set_aside = client.register_script(SET_ASIDE)
 
@@ -249,7 +253,9 @@ class RunStore:
                 if on_news is not None:
                     on_news(found.run)
                 last_id = found.tail[-1].id if found.tail else found.link.entry_id
-                await self._news.wait(run_id, last_id)
+                # A run at rest is not read again and again by all who wait for it.
+                while not await self._news.wait(run_id, last_id) and await self._is_stored(run_id):
+                    continue
             except StoreUnreachable:
                 await asyncio.sleep(FOLLOW_AGAIN_S)
 
@@ -399,7 +405,7 @@ class RunStore:
 
     def _listed(self, tenant: str) -> str:
         """Return the list that holds the runs of a tenant; runs without one are in that of all only."""
-        return self._keys.runs_of(tenant) if tenant else self._keys.runs()
+        return self._keys.runs_of(tenant) if tenant else self._runs
 
     async def _page(self, listed: str, offset: int, limit: int) -> tuple[bool, int, list[Head]]:
         """Return whether there may be more, how many of so many runs stay in the list, and the heads that can be read.
@@ -561,10 +567,10 @@ class RunStore:
         return [
             keys.run(run.run_id),
             keys.head(run.run_id),
-            keys.runs(),
+            self._runs,
             keys.unowned(run.model),
             self._listed(run.terms.tenant),
-            keys.runs_ending(),
+            self._runs_ending,
         ], [
             follows.seal,
             event,
@@ -577,12 +583,8 @@ class RunStore:
             int(may_be_adopted),
             parent,
             self._seal.close_result(result_for_parent(run), parent) if ends else "",
-            keys.result(""),
-            keys.replies(""),
-            keys.owned(""),
+            *self._prefixes,
             run.terms.tenant,
-            keys.head(""),
-            keys.runs_of(""),
             *(part for field in fields.items() for part in field),
         ]
 

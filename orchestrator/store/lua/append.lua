@@ -7,14 +7,14 @@
 --       list of all runs without one), the ends of runs
 -- ARGV  seal of the entry it follows (empty for the first), event, its seal, state, whether that has ended (1 or 0), how long to keep it (ms), run id, owner (empty:
 --       as it is), whether anybody may take it over (1 or 0), the call whose result this run is (empty for none), its
---       sealed result, prefix of results, prefix of reply streams, prefix of owned runs, its tenant, prefix of heads,
---       prefix of tenants' lists, then fields and values for the head
+--       sealed result, prefix of results, prefix of reply streams, prefix of owned runs, prefix of heads, prefix of
+--       tenants' lists, its tenant, then fields and values for the head
 -- Reply the new entry's id and, if this run is the result of a call, what came of that (1: it counts, 2: there was one);
 --       or false
 
 local stream, head, runs, unowned, listed, ending = unpack(KEYS)
 local follows, event, seal, state, has_ended, ttl_ms, run, owner, may_be_adopted = unpack(ARGV, 1, 9)
-local parent, sealed, results, reply_streams, owned, tenant, heads, runs_of = unpack(ARGV, 10, 17)
+local parent, sealed, results, reply_streams, owned, heads, runs_of, tenant = unpack(ARGV, 10, 17)
 local first_field = 18
 
 local newest = redis.call('XREVRANGE', stream, '+', '-', 'COUNT', 1)[1]

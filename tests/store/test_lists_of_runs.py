@@ -65,7 +65,7 @@ async def until_listed(client, settings, *wanted):
 async def test_runs_whose_record_has_ended_leave_every_list_though_older_ones_are_kept(client, settings, store, leases):
     for n in range(25):
         await end(store, f"kept {n}", keep_s=DAY_S)
-    for n in range(TRIMMED_AT_ONCE // 10):
+    for n in range(2 * TRIMMED_AT_ONCE):
         await end(store, f"gone {n}", keep_s=SHORT_S, tenant="t")
     await leases.start()
     await until_listed(client, settings, 25, 25, 0)

@@ -48,7 +48,7 @@ def test_a_pack_holds_the_entries_byte_for_byte_from_any_of_them_on(history, dat
 
 
 def deflated(text):
-    deflating = zlib.compressobj(wbits=-15, zdict=form._OFTEN)
+    deflating = zlib.compressobj(wbits=form._WINDOW, zdict=form._OFTEN)
     return deflating.compress(text) + deflating.flush()
 
 

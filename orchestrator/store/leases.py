@@ -38,7 +38,7 @@ has lapsed, and the living renew theirs within a second."""
 ADOPT_AT_ONCE: Final = 500
 
 TRIMMED_AT_ONCE: Final = 100
-"""How many runs whose records have ended leave the lists at most when the lease is renewed: a millisecond of the server's.
+"""How many runs whose records have ended leave the lists at most when the lease is renewed: about a millisecond's work.
 Two more do whenever a run begins, so that lists never grow faster than they are trimmed."""
 
 GIVE_UP_WITHIN_S: Final = 5.0

@@ -49,6 +49,10 @@ FOLLOW_AGAIN_S: Final = 1.0
 FOLLOW_LOST: Final = 5
 """How often an entry is looked for that the store has lost, before whoever follows the run is told so."""
 
+UNREAD_WAITS: Final = 12
+"""How often whoever waits for the end of a run waits for news before it is read again without any: a minute. One at
+rest is not to be read all the time, but a store that came back older may give out ids again."""
+
 TITLE_CHARS: Final = 100
 
 PAGE: Final = 500
@@ -253,9 +257,9 @@ class RunStore:
                 if on_news is not None:
                     on_news(found.run)
                 last_id = found.tail[-1].id if found.tail else found.link.entry_id
-                # A run at rest is not read again and again by all who wait for it.
-                while not await self._news.wait(run_id, last_id) and await self._is_stored(run_id):
-                    continue
+                for _ in range(UNREAD_WAITS):
+                    if await self._news.wait(run_id, last_id) or not await self._is_stored(run_id):
+                        break
             except StoreUnreachable:
                 await asyncio.sleep(FOLLOW_AGAIN_S)
 

@@ -47,6 +47,7 @@ from toolfleet.orchestrator.status.handles import Handles
 from toolfleet.orchestrator.status.overview import Overview
 from toolfleet.orchestrator.store.conversations import Conversations
 from toolfleet.orchestrator.store.leases import Leases
+from toolfleet.orchestrator.store.packing import Packing
 from toolfleet.orchestrator.store.recent import RecentWrites
 from toolfleet.orchestrator.store.resealing import Resealing
 from toolfleet.orchestrator.store.run_store import RunStore
@@ -123,6 +124,7 @@ class _Parts:
     calls: CallServices
     offering: Offering
     store: RunStore
+    packing: Packing
     handles: Handles
     built_in: BuiltIn
     canceller: Canceller
@@ -227,11 +229,12 @@ def _build_parts(stack: AsyncExitStack, base: _Connected) -> _Parts:
         interceptors=config.interceptors,
         search=config.tool_search,
     )
-    store = RunStore(shared, settings, seal, recent=RecentWrites())
+    packing = Packing(shared, settings.keys)
+    store = RunStore(shared, settings, seal, recent=RecentWrites(), packing=packing)
     scopes = Scopes(offering, config.interceptors)
     ending = Ending(scopes, store, canceller, settings.argument_limits)
     images = KeptImages(artifacts, max_inline_bytes=settings.max_inline_media_bytes)
-    return _Parts(calls, offering, store, handles, built_in, canceller, artifacts, scopes, ending, images)
+    return _Parts(calls, offering, store, packing, handles, built_in, canceller, artifacts, scopes, ending, images)
 
 
 def _build_loop(stack: AsyncExitStack, base: _Connected, parts: _Parts) -> TurnLoop | None:
@@ -255,6 +258,9 @@ async def _begin_to_work(
     stack: AsyncExitStack, base: _Connected, parts: _Parts, runs: Runs, supervisor: Supervisor
 ) -> None:
     """Listen for results, then take over runs: from here on, others know of this orchestrator."""
+    parts.packing.start(supervisor)
+    # Closed last: runs end until then.
+    stack.push_async_callback(parts.packing.aclose)
     replies = ReplyReader(
         base.client,
         base.settings,

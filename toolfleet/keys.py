@@ -141,6 +141,10 @@ class Keys:
         """Stream: the events of one run, the only record of it."""
         return f"{self.namespace}:run:{run_id}"
 
+    def packing(self, run_id: str) -> str:
+        """Stream: a run's history in another form, within the script that puts it in the run's place."""
+        return f"{self.namespace}:packing:{run_id}"
+
     def head(self, run_id: str) -> str:
         """Hash: where a run stands and who owns it, so that this can be asked without reading its events."""
         return f"{self.namespace}:head:{run_id}"
@@ -154,12 +158,19 @@ class Keys:
         return f"{self.namespace}:deleted:{run_id}"
 
     def runs(self) -> str:
-        """Sorted set: every stored run, scored by when it began; orchestrators remove those whose record has ended."""
+        """Sorted set: every stored run, scored by when it began; those whose record has ended are removed."""
         return f"{self.namespace}:runs"
 
     def runs_of(self, tenant: str) -> str:
-        """Sorted set: the stored runs of one tenant, likewise. Lives as long as the longest kept of them."""
+        """Sorted set: the stored runs of one tenant, likewise. Lives as long as the longest kept of them.
+
+        With an empty name, what all of them begin with.
+        """
         return f"{self.namespace}:runs-of:{tenant}"
+
+    def runs_ending(self) -> str:
+        """Sorted set: the same runs with their tenants, scored by when their record ends (ms); removed then."""
+        return f"{self.namespace}:runs-ending"
 
     def conversation(self, digest: str) -> str:
         """String: which run is about the newest of an assistant's conversation. Outlives what it names."""

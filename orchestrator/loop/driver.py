@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Coroutine, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from toolfleet.calls import Progress, ToolResult
 from toolfleet.errors import BrokerUnreachable, StoreUnreachable
@@ -48,6 +48,14 @@ MAX_READING: Final = 100
 """How many runs are read at once: after a restart thousands are woken together."""
 
 
+class _AtRest(NamedTuple):
+    """What is held of a run at rest that somebody looks on at: enough to tell of its slow calls."""
+
+    slow: str
+    tools: Mapping[str, str]
+    """Of its calls under way, by their ids."""
+
+
 @dataclass(slots=True)
 class _Live:
     """A run that is worked on here, or waited for."""
@@ -59,10 +67,31 @@ class _Live:
     """The run as we have just stored it: it need not be read."""
     journal: Journal | None = None
     task: asyncio.Task[None] | None = None
+    at_rest: _AtRest | None = None
     is_asked_again: bool = False
     """Whether there is news that the task may not have seen."""
     is_to_adopt: bool = False
     """Whether it was given to us, and this is not written into it yet."""
+
+    def rest(self) -> None:
+        """Let go of the run, which is read again when it is woken, but for what whoever looks on is told by."""
+        if self.journal is not None and self.emit is not None:
+            run = self.journal.run
+            self.at_rest = _AtRest(run.terms.slow, {call.call_id: call.tool for call in run.calls_under_way})
+        self.journal = None
+
+    @property
+    def slow(self) -> str | None:
+        """What the run does about slow calls; None for one that has not been read yet."""
+        if self.journal is not None:
+            return self.journal.run.terms.slow
+        return self.at_rest.slow if self.at_rest else None
+
+    def tool_of(self, call_id: str) -> str:
+        """Return the tool of a call of the run; "" for one that is not known here."""
+        if self.journal is not None:
+            return next((call.tool for call in self.journal.run.calls if call.call_id == call_id), "")
+        return self.at_rest.tools.get(call_id, "") if self.at_rest else ""
 
 
 @dataclass(slots=True)
@@ -165,19 +194,18 @@ class Runs:
     def hear_result(self, run_id: str, call_id: str, result: ToolResult) -> None:
         """Wake the run of a slow call that is back."""
         live = self._live.get(run_id)
-        run = live.journal.run if live is not None and live.journal is not None else None
         # A run that waits for it tells of it when it takes it up.
-        if live is not None and live.emit is not None and run is not None and run.terms.slow == "handle":
-            tool, now = _tool_of(run, call_id), time.time()
+        if live is not None and live.emit is not None and live.slow == "handle":
+            tool, now = live.tool_of(call_id), time.time()
             live.emit(CallEnded(run_id=run_id, call_id=call_id, tool=tool, result=result, at_unix_s=now))
         self._wake(run_id)
 
     def hear_progress(self, run_id: str, call_id: str, progress: Progress) -> None:
         """Say how far a call of a resting run has come."""
         live = self._live.get(run_id)
-        if live is None or live.emit is None or live.journal is None:
+        if live is None or live.emit is None or live.slow is None:
             return
-        tool = _tool_of(live.journal.run, call_id)
+        tool = live.tool_of(call_id)
         live.emit(
             CallProgressed(
                 run_id=run_id, call_id=call_id, tool=tool, fraction=progress.fraction, message=progress.message
@@ -251,6 +279,7 @@ class Runs:
                     return
         finally:
             live.task = None
+            live.rest()
             if live.ended is None and live.emit is None:
                 self._live.pop(live.run_id, None)
 
@@ -384,7 +413,3 @@ class Runs:
 def _tell_of_approvals(emit: Emit, update: RunUpdate) -> None:
     if isinstance(update, CallAwaitsApproval):
         emit(update)
-
-
-def _tool_of(run: Run, call_id: str) -> str:
-    return next((call.tool for call in run.calls if call.call_id == call_id), "")

@@ -14,6 +14,7 @@ from pydantic import SecretStr
 from toolfleet.errors import Refused
 from toolfleet.keys import REVOKED, Keys
 from toolfleet.orchestrator.store.chain import RawEntry, Vouched, beginning, believed
+from toolfleet.orchestrator.store.packed import unpacked
 from toolfleet.settings import Settings
 from toolfleet.skipped import text_of
 from toolfleet.streams import Priority
@@ -72,7 +73,8 @@ def _strings(keys: Keys) -> Sequence[tuple[str, str, Callable[[bytes | None, byt
 async def _runs(client: Any, keys: Keys) -> AsyncIterator[Sealed]:
     for name in await client.zrange(keys.runs(), 0, -1):
         run_id = text_of(name)
-        entries, vouched = await client.xrange(keys.run(run_id)), await client.hget(keys.head(run_id), "vouched")
+        entries = unpacked(await client.xrange(keys.run(run_id)))
+        vouched = await client.hget(keys.head(run_id), "vouched")
         yield Sealed("runs", partial(_open_run, run_id, entries, Vouched.read(vouched) if vouched else None))
 
 

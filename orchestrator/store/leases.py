@@ -37,10 +37,14 @@ has lapsed, and the living renew theirs within a second."""
 
 ADOPT_AT_ONCE: Final = 500
 
+TRIMMED_AT_ONCE: Final = 100
+"""How many runs whose records have ended leave the lists at most when the lease is renewed: about a millisecond's work.
+Two more do whenever a run begins, so that lists never grow faster than they are trimmed."""
+
 GIVE_UP_WITHIN_S: Final = 5.0
 """How long an orchestrator that stops waits for Redis to hear that its runs may be taken."""
 
-RENEW: Final = lua(__package__, "renew_lease", before=CLOCK)
+RENEW: Final = lua(__package__, "trim_runs", "renew_lease", before=CLOCK)
 RELEASE: Final = lua(__package__, "release_runs", before=CLOCK)
 ADOPT: Final = lua(__package__, "adopt_runs")
 
@@ -153,11 +157,12 @@ class Leases:
         lapsed: list[bytes]
         lapsed, found, server = await self._renew_script(
             keys=[
-                *(keys.orchestrators(), keys.orchestrator(self._id), keys.owned(self._id), keys.runs()),
-                *(keys.orchestrator_proofs(self._id), keys.beat(self._id)),
+                *(keys.orchestrators(), keys.orchestrator(self._id), keys.owned(self._id)),
+                *(keys.runs(), keys.runs_ending(), keys.orchestrator_proofs(self._id), keys.beat(self._id)),
             ],
             args=[
-                *(self._id, int(self._settings.lease_s * 1000), self._ttl_ms, keys.head(""), self._model or ""),
+                *(self._id, int(self._settings.lease_s * 1000), self._ttl_ms),
+                *(keys.head(""), keys.runs_of(""), TRIMMED_AT_ONCE, self._model or ""),
                 *(self._proofs, beat, BEAT_TTL_S),
             ],
         )

@@ -31,16 +31,17 @@ class News:
         self._keys = keys
         self._waiting = asyncio.Semaphore(AT_ONCE)
 
-    async def wait(self, run_id: str, after: str) -> None:
-        """Return once a run has a newer entry than this one, or after `WAIT_S`. Raises StoreUnreachable."""
+    async def wait(self, run_id: str, after: str) -> bool:
+        """Wait until a run has a newer entry than this one, up to `WAIT_S`; whether it has. Raises StoreUnreachable."""
         if self._waiting.locked():
-            await self._look(run_id, after)
-            return
+            return await self._look(run_id, after)
         async with self._waiting:
-            await self._client.xread({self._keys.run(run_id): after}, count=1, block=int(WAIT_S * 1000))
+            found = await self._client.xread({self._keys.run(run_id): after}, count=1, block=int(WAIT_S * 1000))
+            return bool(found)
 
-    async def _look(self, run_id: str, after: str) -> None:
+    async def _look(self, run_id: str, after: str) -> bool:
         for _ in range(round(WAIT_S / LOOK_EVERY_S)):
             if await self._client.xread({self._keys.run(run_id): after}, count=1):
-                return
+                return True
             await asyncio.sleep(LOOK_EVERY_S)
+        return False

@@ -33,6 +33,8 @@ from toolfleet.orchestrator.run.value import Run
 from toolfleet.orchestrator.store.chain import FIRST, Link, RawEntry, Vouched, beginning
 from toolfleet.orchestrator.store.history import Entry, Read, Stored, after, read, stored
 from toolfleet.orchestrator.store.news import News
+from toolfleet.orchestrator.store.packed import StreamEntry, unpacked
+from toolfleet.orchestrator.store.packing import Packing, unpack
 from toolfleet.orchestrator.store.recent import RecentWrites, Write
 from toolfleet.replies import CLOCK, TELL
 from toolfleet.scripts import lua
@@ -46,6 +48,10 @@ FOLLOW_AGAIN_S: Final = 1.0
 
 FOLLOW_LOST: Final = 5
 """How often an entry is looked for that the store has lost, before whoever follows the run is told so."""
+
+UNREAD_WAITS: Final = 12
+"""How often whoever waits for the end of a run waits for news before it is read again without any: a minute. One at
+rest is not to be read all the time, but a store that came back older may give out ids again."""
 
 TITLE_CHARS: Final = 100
 
@@ -63,7 +69,7 @@ CUT_AGAIN_S: Final = 0.1
 ASIDE_MAX: Final = 1000
 """About how many of the newest entries that were cut off are kept for each run."""
 
-APPEND: Final = lua(__package__, "append", before=f"{TELL}\n{CLOCK}")
+APPEND: Final = lua(__package__, "trim_runs", "append", before=f"{TELL}\n{CLOCK}")
 SET_ASIDE: Final = lua(__package__, "set_aside")
 VOUCH: Final = lua(__package__, "vouch")
 
@@ -96,16 +102,25 @@ class RunStore:
         seal: Seal,
         *,
         recent: RecentWrites | None = None,
+        packing: Packing | None = None,
     ) -> None:
-        """`recent` is told what is written, by whoever can write it again when the store has lost it."""
+        """`recent` is told what is written, by whoever can write it again when the store has lost it.
+
+        `packing` is told which runs have ended, to be packed.
+        """
         self._client = client
         self._settings = settings
         self._seal = seal
         self._keys = settings.keys
         self._recent = recent
+        self._packing = packing
         self._artifacts = Artifacts(client, settings)
         self._news = News(client, settings.keys)
         self._append = client.register_script(APPEND)
+        # Made once: whoever remembers commands holds what is the same in all of them once, too.
+        keys = settings.keys
+        self._runs, self._runs_ending = keys.runs(), keys.runs_ending()
+        self._prefixes = keys.result(""), keys.replies(""), keys.owned(""), keys.head(""), keys.runs_of("")
         self._vouch = client.register_script(VOUCH)
         self._set_aside = client.register_script(SET_ASIDE)
 
@@ -178,6 +193,9 @@ class RunStore:
         StoreUnreachable.
         """
         cut = 0
+        if tail:
+            # What is believed may be in one pack with them.
+            await unpack(self._client, self._keys, run_id)
         for start in range(0, len(tail), AT_ONCE):
             some = tail[start : start + AT_ONCE]
             cut += await self._set_aside(
@@ -221,10 +239,10 @@ class RunStore:
 
     async def _raw(self, run_id: str, first: str, *, count: int | None = None) -> list[RawEntry]:
         found = cast(
-            "list[tuple[bytes, dict[bytes, bytes]]]",
+            "list[StreamEntry]",
             await self._client.xrange(self._keys.run(run_id), min=first, count=count),
         )
-        return [RawEntry.read(entry_id, fields) for entry_id, fields in found]
+        return [RawEntry.read(entry_id, fields) for entry_id, fields in unpacked(found, since=first)]
 
     async def end_of(self, run_id: str, *, on_news: Callable[[Run], None] | None = None) -> Run:
         """Wait until a run has ended, whoever works on it, and return it. Raises RunNotFound.
@@ -239,7 +257,9 @@ class RunStore:
                 if on_news is not None:
                     on_news(found.run)
                 last_id = found.tail[-1].id if found.tail else found.link.entry_id
-                await self._news.wait(run_id, last_id)
+                for _ in range(UNREAD_WAITS):
+                    if await self._news.wait(run_id, last_id) or not await self._is_stored(run_id):
+                        break
             except StoreUnreachable:
                 await asyncio.sleep(FOLLOW_AGAIN_S)
 
@@ -287,7 +307,7 @@ class RunStore:
         Raises RunNotFound, RunNotBelieved, NewerVersion, StoreUnreachable.
         """
         # The first entry's own seal suffices, unless its secret is accepted no more.
-        raw = await self._raw(run_id, "-", count=1)
+        raw = (await self._raw(run_id, "-", count=1))[:1]
         entries = read(self._seal, run_id, beginning(run_id), raw).entries
         if entries and isinstance(first := entries[0].event, RunStarted):
             return first.terms.tenant
@@ -389,7 +409,7 @@ class RunStore:
 
     def _listed(self, tenant: str) -> str:
         """Return the list that holds the runs of a tenant; runs without one are in that of all only."""
-        return self._keys.runs_of(tenant) if tenant else self._keys.runs()
+        return self._keys.runs_of(tenant) if tenant else self._runs
 
     async def _page(self, listed: str, offset: int, limit: int) -> tuple[bool, int, list[Head]]:
         """Return whether there may be more, how many of so many runs stay in the list, and the heads that can be read.
@@ -476,9 +496,7 @@ class RunStore:
 
     async def holds(self, run_id: str, link: Link) -> bool:
         """Whether this is the newest entry of a run. Raises StoreUnreachable."""
-        newest = cast(
-            "list[tuple[bytes, dict[bytes, bytes]]]", await self._client.xrevrange(self._keys.run(run_id), count=1)
-        )
+        newest = cast("list[StreamEntry]", await self._client.xrevrange(self._keys.run(run_id), count=1))
         return bool(newest) and newest[0][1].get(b"s") == link.seal
 
     async def owned(self, orchestrator_id: str) -> list[str]:
@@ -530,6 +548,8 @@ class RunStore:
         if outcome == ALREADY:
             await self._replace_unless_believed(run)
         self._note(run, follows, text, keys, args)
+        if self._packing is not None and run.state.is_terminal:
+            self._packing.has_ended(run.run_id, seal)
         return Link(position, digest, seal, entry_id.decode())
 
     def _command(
@@ -551,9 +571,10 @@ class RunStore:
         return [
             keys.run(run.run_id),
             keys.head(run.run_id),
-            keys.runs(),
+            self._runs,
             keys.unowned(run.model),
             self._listed(run.terms.tenant),
+            self._runs_ending,
         ], [
             follows.seal,
             event,
@@ -566,9 +587,8 @@ class RunStore:
             int(may_be_adopted),
             parent,
             self._seal.close_result(result_for_parent(run), parent) if ends else "",
-            keys.result(""),
-            keys.replies(""),
-            keys.owned(""),
+            *self._prefixes,
+            run.terms.tenant,
             *(part for field in fields.items() for part in field),
         ]
 

@@ -1,15 +1,38 @@
-"""What a fleet leaves in Redis: as little after many calls as after a few."""
+"""What a fleet leaves in Redis and holds in memory: as little after many calls as after a few."""
 
 import asyncio
+import gc
+import json
 import time
 
+from conversations import WrittenModel, requesting
 from fleets import asking
 
 from toolfleet.connections import connect_async
+from toolfleet.messages import AssistantMessage, ToolMessage
 from toolfleet.orchestrator import Orchestrator
+from toolfleet.orchestrator.run.states import State
+from toolfleet.orchestrator.run.updates import CallEnded, CallProgressed, CallSubmitted
+from toolfleet.orchestrator.run.value import Run
+from toolfleet.orchestrator.store.packed import FIELD
 from toolfleet.streams import Priority
 
+WAIT_S = 30
 QUEUES = ("io", "cpu", "long")
+
+ENDED_RUN_BYTES = 1600
+"""What a run of one call takes in Redis as long as it is kept."""
+
+
+class OneCall(WrittenModel):
+    """Asks each run for one call, whichever of many it is."""
+
+    async def stream(self, messages, tools, **options):
+        asks = requesting(("call_1", "add", '{"a": 1, "b": 2}'))
+        has_asked = isinstance(messages[-1], ToolMessage)
+        self._replies = [] if has_asked else [(asks, "tool_calls")]
+        async for event in super().stream(messages, tools, **options):
+            yield event
 
 
 async def left_behind(fleet) -> dict[str, int]:
@@ -45,3 +68,60 @@ async def test_an_orchestrator_that_leaves_takes_its_results_and_replies_along(f
     await client.aclose()
     assert (await left_behind(fleet))["results"] == 0
     assert not exists
+
+
+async def test_an_ended_run_of_one_call_costs_redis_no_more_than_is_said(fleet, client):
+    keys, count = fleet.settings.keys, 150  # a sorted set of more than 128 takes its full size for each
+    async with Orchestrator(model=OneCall(), settings=fleet.settings) as orchestrator:
+        runs = await asyncio.gather(*(orchestrator.run("What is one and two?") for _ in range(count)))
+    used = 0
+    for run in runs:
+        assert len(run.calls) == 1
+        [(_, pack)] = await client.xrange(keys.run(run.run_id))  # it leaves only once they are packed
+        assert FIELD in pack
+        used += await client.memory_usage(keys.run(run.run_id)) + await client.memory_usage(keys.head(run.run_id))
+    lists = [keys.runs(), keys.runs_ending()]
+    shares = [await client.memory_usage(name, samples=0) / await client.zcard(name) for name in lists]
+    assert used / count + sum(shares) <= ENDED_RUN_BYTES
+
+
+async def until(condition):
+    async with asyncio.timeout(WAIT_S):
+        while not await condition():
+            await asyncio.sleep(0.02)
+
+
+def held(run_id):
+    """The values of a run that this process holds."""
+    gc.collect()
+    return [each for each in gc.get_objects() if isinstance(each, Run) and each.run_id == run_id]
+
+
+async def test_a_run_at_rest_is_not_held_though_somebody_waits_for_it_and_looks_on(fleet, store, stage):
+    heard = []
+    submit = requesting(("slow", "play_long", json.dumps({"stage": stage.path})))
+    model = WrittenModel((submit, "tool_calls"), (AssistantMessage(content="I will not wait."), "stop"))
+    async with Orchestrator(model=model, settings=fleet.settings) as orchestrator:
+        run_id = await orchestrator.start("?", slow="handle", on_event=heard.append)
+        waiting = asyncio.create_task(orchestrator.wait(run_id))
+        actor = await stage.enters()
+
+        async def is_at_rest():
+            return orchestrator.working == 0 and (await store.load(run_id)).run.state is State.WAITING
+
+        await until(is_at_rest)
+        assert held(run_id) == []
+
+        async def tells():
+            actor.progresses(0.5, "half way")
+            return any(isinstance(event, CallProgressed) for event in heard)
+
+        await until(tells)
+        assert held(run_id) == []
+        actor.returns("at last")
+        run = await asyncio.wait_for(waiting, WAIT_S)
+    [submitted] = [event for event in heard if isinstance(event, CallSubmitted)]
+    told = [event for event in heard if isinstance(event, CallProgressed | CallEnded)]
+    assert {(event.call_id, event.tool) for event in told} == {(submitted.call_id, "play_long")}
+    assert isinstance(told[-1], CallEnded)
+    assert run.state is State.DONE

@@ -37,6 +37,7 @@ TTL = {
     "job_ended": 8 * 24 * 3600,
     "jobs": 8 * 24 * 3600,
     "run": 30 * 24 * 3600,
+    "packing": 30 * 24 * 3600,
     "head": 30 * 24 * 3600,
     "runs_of": 30 * 24 * 3600,
     "conversation": 30 * 24 * 3600,
@@ -64,7 +65,7 @@ TTL = {
 EMPTIED = {"queue", "scheduled"}
 """Hold what is not done yet: entries go as calls are acknowledged."""
 
-TRIMMED = {"dead_letters", "runs", "lanes"}
+TRIMMED = {"dead_letters", "runs", "runs_ending", "lanes"}
 
 BOUNDED = {"orchestrators", "counters", "api_keys", "binding", "permanent_binding", "binding_deadlines"}
 """Do not grow with traffic."""

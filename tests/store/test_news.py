@@ -62,3 +62,22 @@ async def test_more_wait_for_ends_of_runs_than_a_client_may_have_connections(cli
     await journal.append(stopped)
     assert {run.reason for run in await asyncio.gather(*ends)} == {"x"}
     assert {len(entries) for entries in await asyncio.gather(*followers)} == {2}
+
+
+async def test_a_run_that_nothing_happens_to_is_not_read_again_and_again_by_who_waits_for_its_end(client, settings):
+    store = RunStore(client, settings, Seal(settings), recent=RecentWrites())
+    started = machine.STARTED.model_copy(update={"run_id": "quiet", "orchestrator_id": "a"})
+    journal = Journal(store, await store.begin(started, owner="a"), "a")
+
+    async def reads():
+        return (await client.info("commandstats"))["cmdstat_xrange"]["calls"]
+
+    ended = asyncio.create_task(store.end_of("quiet"))
+    async with asyncio.timeout(30):
+        while not await asyncio.to_thread(reading, settings):
+            await asyncio.sleep(0.01)
+        before = await reads()
+        await asyncio.sleep(WAIT_S + 1)  # that nothing happens is no event
+        assert await reads() == before
+        await journal.append(RunStopped(state="failed", reason="x"))
+        assert (await ended).reason == "x"

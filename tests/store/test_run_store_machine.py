@@ -16,6 +16,7 @@ from toolfleet.orchestrator.run.states import State
 from toolfleet.orchestrator.run.value import Run
 from toolfleet.orchestrator.store.journal import Journal, adopt, write_from_outside
 from toolfleet.orchestrator.store.leases import Leases
+from toolfleet.orchestrator.store.packing import Packing
 from toolfleet.orchestrator.store.run_store import RunStore
 from toolfleet.settings import Settings
 from toolfleet.supervision import Supervisor
@@ -158,6 +159,15 @@ class StoreMachine(RuleBasedStateMachine):
     @rule()
     def its_first_event_is_written_again(self):
         assert self.runner.run(self.store.begin(machine.STARTED, owner="b")) is None
+
+    @rule()
+    def its_history_is_packed(self):
+        async def packed():
+            packing = Packing(self.client, self.settings.keys)
+            packing.has_ended("m", (await self.store.load("m")).link.seal)
+            await packing.aclose()
+
+        self.runner.run(packed())
 
     # --- what must always hold ------------------------------------------------------------------------------------
 

@@ -22,6 +22,7 @@ import redis.asyncio
 from toolfleet.logs import FactLog
 from toolfleet.orchestrator.run.states import State
 from toolfleet.orchestrator.store.chain import FIRST
+from toolfleet.orchestrator.store.packed import StreamEntry as Stored, next_id, order_of, unpacked
 from toolfleet.redis_clients import COMMAND_FAILED
 from toolfleet.settings import Settings
 from toolfleet.skipped import skip
@@ -52,9 +53,6 @@ ENDS: Final = frozenset({"model_replied", "run_stopped", "calls_back", "calls_ha
 ENDED: Final = frozenset(state.value.encode() for state in State if state.is_terminal)
 
 KIND: Final = re.compile(r"[a-z_]{1,64}")
-
-Stored = tuple[bytes, dict[bytes, bytes]]
-"""One entry of a run's stream: its id and its fields."""
 
 ENTRY_ID: Final = re.compile(r"\d{1,18}-\d{1,18}")
 
@@ -277,7 +275,8 @@ class Tail:
         # New runs may come while this waits: then it is woken (`_wake_when_stale`) and asks again.
         reply = await reader.xread(streams, count=READ_COUNT, block=BLOCK_MS)
         for name, entries in _streams(reply):
-            await self._tell(names[name], entries)
+            since = next_id(streams[name])
+            await self._tell(names[name], unpacked(entries, since=since))
         if time.monotonic() - self._looked_for_gone_s >= LOOK_FOR_GONE_EVERY_S:
             await self._look_for_gone()
 
@@ -351,10 +350,9 @@ class Tail:
         return frames
 
     async def _range(self, run_id: str, after: str, count: int) -> list[Stored]:
-        return cast(
-            "list[Stored]",
-            await self._client.xrange(self._keys.run(run_id), min=f"({after}", count=count),
-        )
+        since = next_id(after)
+        found = cast("list[Stored]", await self._client.xrange(self._keys.run(run_id), min=since, count=count))
+        return unpacked(found, since=since)
 
     async def _is_over(self, run_id: str, last_id: str) -> bool:
         """Return whether nothing comes after this entry: the run has ended with it, or is gone."""
@@ -373,12 +371,6 @@ class Tail:
         pipeline.xrevrange(self._keys.run(run_id), count=1)
         state, newest = await pipeline.execute()
         return state, newest
-
-
-def order_of(entry_id: str) -> tuple[int, int]:
-    """Return the place of an entry: its milliseconds, and its number within them."""
-    milliseconds, _, number = entry_id.partition("-")
-    return int(milliseconds), int(number)
 
 
 def event_bytes(kind: str, data: bytes, entry_id: str = "") -> bytes:

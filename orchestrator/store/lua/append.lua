@@ -1,21 +1,21 @@
 -- Writes an event down behind the entry that it follows, and with it all that is known of the run without reading it.
 -- Refused when that entry is not the newest one: somebody else was first, or the store came back older. Entries are told
--- apart by their seals and not by their ids, which a server that has lost some may give out again. Begins with tell.lua and
--- clock.lua.
+-- apart by their seals and not by their ids, which a server that has lost some may give out again. Begins with tell.lua,
+-- clock.lua and trim_runs.lua.
 --
 -- KEYS  the run's stream, its head, the list of all runs, the unowned runs of its model, the runs of its tenant (the
---       list of all runs without one)
+--       list of all runs without one), the ends of runs
 -- ARGV  seal of the entry it follows (empty for the first), event, its seal, state, whether that has ended (1 or 0), how long to keep it (ms), run id, owner (empty:
 --       as it is), whether anybody may take it over (1 or 0), the call whose result this run is (empty for none), its
---       sealed result, prefix of results, prefix of reply streams, prefix of owned runs, then fields and values for
---       the head
+--       sealed result, prefix of results, prefix of reply streams, prefix of owned runs, prefix of heads, prefix of
+--       tenants' lists, its tenant, then fields and values for the head
 -- Reply the new entry's id and, if this run is the result of a call, what came of that (1: it counts, 2: there was one);
 --       or false
 
-local stream, head, runs, unowned, listed = unpack(KEYS)
+local stream, head, runs, unowned, listed, ending = unpack(KEYS)
 local follows, event, seal, state, has_ended, ttl_ms, run, owner, may_be_adopted = unpack(ARGV, 1, 9)
-local parent, sealed, results, reply_streams, owned = unpack(ARGV, 10, 14)
-local first_field = 15
+local parent, sealed, results, reply_streams, owned, heads, runs_of, tenant = unpack(ARGV, 10, 17)
+local first_field = 18
 
 local newest = redis.call('XREVRANGE', stream, '+', '-', 'COUNT', 1)[1]
 local stands = newest == nil and follows == ''
@@ -34,7 +34,10 @@ if not newest then
     local begun_us = time[1] * 1000000 + time[2]
     redis.call('ZADD', runs, begun_us, run)
     redis.call('ZADD', listed, begun_us, run)
+    trim_runs(ending, runs, runs_of, heads, now, 2)
 end
+-- Other events only put the end off, which whoever trims the lists finds out.
+if not newest or has_ended == '1' then redis.call('ZADD', ending, now + ttl_ms, noted(run, tenant)) end
 if listed ~= runs and redis.call('PTTL', listed) < tonumber(ttl_ms) then
     redis.call('PEXPIRE', listed, ttl_ms)
 end

@@ -9,7 +9,7 @@ THRESHOLDS: Final = (50_000, 20, 100)
 """Allocations between two passes over the youngest objects, and passes of one generation between two of the next.
 
 Calls make few reference cycles and many short-lived objects; with Python's own thresholds (700, 10, 10) a fifth of a
-worker's processor time goes into passes that find nothing. Memory stays flat: see docs/limits.md.
+worker's processor time goes into passes that find nothing. That memory stays flat, `make bench` measures.
 """
 
 

@@ -50,30 +50,25 @@ class _OpenCall:
 class _ArrivingText:
     """Text whose pieces may be cut in the middle of a character."""
 
-    __slots__ = ("_fresh", "_pieces", "_told")
+    __slots__ = ("_pieces", "_told", "fresh")
 
     def __init__(self) -> None:
-        self._fresh: list[str] = []
+        self.fresh: list[str] = []
         self._told: list[str] = []
         self._pieces = PiecedText()
 
     @property
     def has_begun(self) -> bool:
-        return bool(self._fresh or self._told)
+        return bool(self.fresh or self._told)
 
     @property
     def told(self) -> str:
         return "".join(self._told)
 
-    def add(self, piece: str) -> None:
-        self._fresh.append(piece)
-
     def tell(self) -> str:
         """What is whole of the text and was not told before; a character that it ends in the midst of comes later."""
-        if not self._fresh:
-            return ""
-        fresh = self._pieces.add("".join(self._fresh))
-        self._fresh.clear()
+        fresh = self._pieces.add("".join(self.fresh))
+        self.fresh.clear()
         return self._note(fresh)
 
     def end(self) -> str:
@@ -138,18 +133,18 @@ class ReplyAssembly:
     def text(self, piece: str) -> None:
         """More text; a character that it ends in the midst of is told with the next piece."""
         if piece:
-            self._text.add(piece)
+            self._text.fresh.append(piece)
 
     def think(self, piece: str) -> None:
         """More of what the model lets see of its thinking; what it thinks once it has spoken is not shown."""
         if piece and not self._text.has_begun and not self._calls:
-            self._thoughts.add(piece)
+            self._thoughts.fresh.append(piece)
 
     def _tell_text(self) -> None:
         # What was thought comes before all text, and all text so far before the call that follows it.
-        if thoughts := self._thoughts.tell():
+        if self._thoughts.fresh and (thoughts := self._thoughts.tell()):
             self._events.append(ThoughtDelta(thoughts))
-        if text := self._text.tell():
+        if self._text.fresh and (text := self._text.tell()):
             self._events.append(TextDelta(text))
 
     def _end_text(self) -> None:

@@ -19,7 +19,7 @@ MALFORMED: Final = "malformed_arguments"
 RECOVERED_KEPT: Final = 128
 KNOWN_MAX: Final = 4096
 KNOWN_CHARS: Final = 1000
-"""Of how many calls' arguments it is remembered how they are shown, and of what length at most: a history is shown again
+"""Of how many calls it is remembered how their arguments are shown, and how long those may be: a history is shown again
 in each turn."""
 
 _HALVES: Final = re.compile(r"\\u[dD][89a-fA-F]")

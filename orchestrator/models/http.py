@@ -1,7 +1,7 @@
 """One provider's HTTP endpoint: posts a request, hands out the answer, translates every fault once.
 
 Knows status codes, time-outs and sizes; it must not know any wire format, nor how often something is asked. On httpx's
-transport rather than its client, which would follow redirects, log every URL and take half as much time again.
+transport rather than its client, which logs every URL and takes its time for cookies and redirects.
 """
 
 from __future__ import annotations

@@ -1,12 +1,13 @@
 """Puts one reply together from its pieces, for every wire format alike.
 
-Pure: pieces in, events out. It owns the order of calls, their ids, and the moment at which a call is handed out.
+Pure: pieces in, events out. It owns the order of calls, their ids, and the moment at which a call is handed out. Text
+that comes together is told together: who falls behind a model hears of the same text in fewer events.
 """
 
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 
 from toolfleet.messages import AssistantMessage, Extras, RequestedCall, Usage
 from toolfleet.orchestrator.models.json_end import EMPTY_OBJECT, StreamedObject
@@ -46,6 +47,40 @@ class _OpenCall:
         return RequestedCall(id=self.id, name=self.name, arguments=self.arguments.text, extras=extras)
 
 
+class _ArrivingText:
+    """Text whose pieces may be cut in the middle of a character."""
+
+    __slots__ = ("_pieces", "_told", "fresh")
+
+    def __init__(self) -> None:
+        self.fresh: list[str] = []
+        self._told: list[str] = []
+        self._pieces = PiecedText()
+
+    @property
+    def has_begun(self) -> bool:
+        return bool(self.fresh or self._told)
+
+    @property
+    def told(self) -> str:
+        return "".join(self._told)
+
+    def tell(self) -> str:
+        """What is whole of the text and was not told before; a character that it ends in the midst of comes later."""
+        fresh = self._pieces.add("".join(self.fresh))
+        self.fresh.clear()
+        return self._note(fresh)
+
+    def end(self) -> str:
+        """What stands for half a character whose other half never came; mostly nothing."""
+        return self._note(self._pieces.end())
+
+    def _note(self, fresh: str) -> str:
+        if fresh:
+            self._told.append(fresh)
+        return fresh
+
+
 class ReplyAssembly:
     """One reply on its way in; whatever its pieces were, what comes out has a UTF-8 form.
 
@@ -71,11 +106,10 @@ class ReplyAssembly:
         self._names = names
         self._taken_ids = set(taken_ids)
         self._new_id = new_id
-        self._text: list[str] = []
-        self._pieces = PiecedText()
+        self._events: list[ModelEvent] = []
+        self._text = _ArrivingText()
+        self._thoughts = _ArrivingText()
         self._refusal: list[str] = []
-        self._thoughts: list[str] = []
-        self._thought_pieces = PiecedText()
         self._extras: Extras = {}
         self._calls: list[_OpenCall] = []
         self._handed_out = 0
@@ -88,26 +122,35 @@ class ReplyAssembly:
     @property
     def is_empty(self) -> bool:
         """Whether neither text nor a call has come."""
-        return not self._text and not self._refusal and not self._calls
+        return not (self._text.has_begun or self._refusal or self._calls)
 
-    def text(self, piece: str) -> Sequence[ModelEvent]:
-        """More text; a character that the piece ends in the midst of comes with the next one."""
-        return self._more_text(self._pieces.add(piece))
+    def heard(self) -> list[ModelEvent]:
+        """Return the events that were not told before, in their order."""
+        self._tell_text()
+        events, self._events = self._events, []
+        return events
 
-    def _more_text(self, piece: str) -> Sequence[ModelEvent]:
-        if not piece:
-            return ()
-        self._text.append(piece)
-        return (TextDelta(piece),)
+    def text(self, piece: str) -> None:
+        """More text; a character that it ends in the midst of is told with the next piece."""
+        if piece:
+            self._text.fresh.append(piece)
 
-    def think(self, piece: str) -> Sequence[ModelEvent]:
+    def think(self, piece: str) -> None:
         """More of what the model lets see of its thinking; what it thinks once it has spoken is not shown."""
-        is_first = not self._text and not self._calls
-        whole = self._thought_pieces.add(piece) if piece and is_first else ""
-        if not whole:
-            return ()
-        self._thoughts.append(whole)
-        return (ThoughtDelta(whole),)
+        if piece and not self._text.has_begun and not self._calls:
+            self._thoughts.fresh.append(piece)
+
+    def _tell_text(self) -> None:
+        # What was thought comes before all text, and all text so far before the call that follows it.
+        if self._thoughts.fresh and (thoughts := self._thoughts.tell()):
+            self._events.append(ThoughtDelta(thoughts))
+        if self._text.fresh and (text := self._text.tell()):
+            self._events.append(TextDelta(text))
+
+    def _end_text(self) -> None:
+        self._tell_text()
+        if half := self._text.end():
+            self._events.append(TextDelta(half))
 
     def refuse(self, piece: str) -> None:
         """More of what the model says in place of an answer. It is told whole, at the end."""
@@ -123,26 +166,27 @@ class ReplyAssembly:
         self._calls[position].extras |= extras
 
     def open_call(self, call_id: str | None, wire_name: str) -> int:
-        """Return a further call begins; its position. A missing id, or one used before, is replaced by a new one."""
+        """Begin a further call; return its position. A missing id, or one used before, is replaced by a new one."""
         if self._calls and self._calls[-1].arguments.text == EMPTY_OBJECT:
             self._calls[-1].ended = True
         call_id, name = encodable(call_id or ""), self._names.to_catalog(encodable(wire_name))
         self._calls.append(_OpenCall(self._unique_id(call_id), name))
         return len(self._calls) - 1
 
-    def extend_call(self, position: int, piece: str) -> Sequence[ModelEvent]:
+    def extend_call(self, position: int, piece: str) -> None:
         """More of a call's arguments. What follows a complete object is noise and left out."""
         call = self._calls[position]
         if not call.ended:
             whole = call.pieces.add(piece)
             call.ended = call.arguments.add(whole)
-            return (CallDelta(position, call.id, call.name, whole), *self._hand_out())
-        return tuple(self._hand_out())
+            self._tell_text()
+            self._events.append(CallDelta(position, call.id, call.name, whole))
+        self._hand_out()
 
-    def end_call(self, position: int) -> Sequence[ModelEvent]:
-        """Note that the provider calls this call complete. Returns the calls that may be handed out now."""
+    def end_call(self, position: int) -> None:
+        """Note that the provider calls this call complete."""
         self._end(self._calls[position])
-        return tuple(self._hand_out())
+        self._hand_out()
 
     @staticmethod
     def _end(call: _OpenCall) -> None:
@@ -154,27 +198,28 @@ class ReplyAssembly:
         """Whether the call's arguments contain a whole object, so that more of the same can only be another call."""
         return self._calls[position].arguments.closed_once
 
-    def end(self, finish_reason: str) -> Sequence[ModelEvent]:
+    def end(self, finish_reason: str) -> None:
         """Complete the reply, and with it every call."""
         for call in self._calls:
             self._end(call)
-        events = [*self._more_text(self._pieces.end()), *self._hand_out()]
+        self._end_text()
+        self._hand_out()
         if self._calls and finish_reason in {FinishReason.STOP, ""}:
             finish_reason = FinishReason.TOOL_CALLS  # Several servers say "stop" where they ask for tools.
-        return (*events, self._complete(finish_reason or FinishReason.STOP))
+        self._events.append(self._complete(finish_reason or FinishReason.STOP))
 
-    def interrupted(self) -> ReplyComplete:
-        """Return the reply as far as it can be relied on: the text so far and the calls handed out."""
-        self._more_text(self._pieces.end())
-        return self._complete(FinishReason.INTERRUPTED)
+    def interrupt(self) -> None:
+        """Complete the reply as far as it can be relied on: the text so far and the calls handed out."""
+        self._end_text()
+        self._events.append(self._complete(FinishReason.INTERRUPTED))
 
     def _complete(self, finish_reason: str) -> ReplyComplete:
         calls = tuple(call.requested(self._provider) for call in self._calls[: self._handed_out])
         extras: Extras = {self._provider: encodable_value(self._extras)} if self._extras else {}
         message = AssistantMessage(
-            content="".join(self._text),
+            content=self._text.told,
             refusal=encodable("".join(self._refusal)),
-            thoughts="".join(self._thoughts),
+            thoughts=self._thoughts.told,
             tool_calls=calls,
             extras=extras,
         )
@@ -187,10 +232,11 @@ class ReplyAssembly:
             encodable(self.system_fingerprint),
         )
 
-    def _hand_out(self) -> Iterable[ModelEvent]:
-        """Return the calls that became complete. One waits for those before it, so that its position is final."""
+    def _hand_out(self) -> None:
+        """Tell of the calls that became complete. One waits for those before it, so that its position is final."""
         while self._handed_out < len(self._calls) and self._calls[self._handed_out].ended:
-            yield CallComplete(self._handed_out, self._calls[self._handed_out].requested(self._provider))
+            self._tell_text()
+            self._events.append(CallComplete(self._handed_out, self._calls[self._handed_out].requested(self._provider)))
             self._handed_out += 1
 
     def _unique_id(self, given: str) -> str:

@@ -8,7 +8,7 @@ nothing. It knows neither HTTP nor attempts: a reply has failed when its retries
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
@@ -175,9 +175,11 @@ class Breaker:
 
 
 async def through_breaker(
-    ask: Callable[[], AsyncGenerator[ModelEvent, None]], breaker: Breaker
-) -> AsyncGenerator[ModelEvent, None]:
-    """Yield the events of one reply, if its model may be asked; what becomes of it is told to the breaker.
+    ask: Callable[[], AsyncGenerator[Sequence[ModelEvent], None]], breaker: Breaker
+) -> AsyncGenerator[Sequence[ModelEvent], None]:
+    """Yield the events of one reply, those together that came together, if its model may be asked.
+
+    What becomes of the reply is told to the breaker.
 
     A refusal (4xx) says nothing against the model, but proves a probe's point. Raises ModelUnreachable at once while
     the circuit is open, and whatever the reply itself raises.
@@ -185,14 +187,14 @@ async def through_breaker(
     probe = breaker.admit()
     has_begun = False
     try:
-        async with aclosing(ask()) as events:
-            async for event in events:
+        async with aclosing(ask()) as heard:
+            async for events in heard:
                 if not has_begun:
                     has_begun = True
                     breaker.began(probe)
-                if isinstance(event, ReplyComplete):
-                    _tell_end(breaker, probe, event)
-                yield event
+                if isinstance(events[-1], ReplyComplete):
+                    _tell_end(breaker, probe, events[-1])
+                yield events
     except ModelRefused:
         breaker.note_answer()
         raise

@@ -1,14 +1,17 @@
 """Records that others write: read with leave for what we do not know, refused by name where they do not fit.
 
-Pure; shared by the wire formats.
+Pure; shared by the wire formats. A record is a plain dictionary of known fields, because a reply comes in hundreds of
+them: objects would take three times as long to make.
 """
 
 from __future__ import annotations
 
 import json
-from typing import Any, Final, Self
+from functools import cached_property
+from typing import Any, Final, Generic, TypeVar, cast
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import TypeAdapter, ValidationError
+from pydantic_core import SchemaValidator
 
 from toolfleet.messages import AssistantMessage, RequestedCall
 from toolfleet.orchestrator.errors import ModelReplyInvalid
@@ -17,28 +20,35 @@ from toolfleet.strict_json import cut_to_depth
 READ_DEPTH: Final = 180
 """Beyond 200 levels pydantic gives up. Arguments that deep are refused, and what is left of them is deep enough."""
 
+RecordT = TypeVar("RecordT")
 
-class ForeignRecord(BaseModel):
-    """A provider's record. Fields we do not know are left aside: providers add some every month."""
 
-    model_config = ConfigDict(extra="ignore", frozen=True)
+class Foreign(Generic[RecordT]):
+    """Reads a provider's records of one type. Fields we do not know are left aside: providers add some every month."""
 
-    @classmethod
-    def read(cls, data: str | bytes, address: str) -> Self:
+    def __init__(self, record: type[RecordT]) -> None:
+        self._record = record
+
+    def read(self, data: str | bytes, address: str) -> RecordT:
         """Return the record in `data`. Raises ModelReplyInvalid, naming the first thing that does not fit.
 
         Its strings may hold halves of characters: a model's text is cut anywhere, and the other half comes next.
         """
         try:
-            return cls.model_validate_json(data)
+            return cast("RecordT", self._reader.validate_json(data))
         except ValidationError as error:
             refused = error
         if (odd := _read_oddly(data)) is not None:
             try:
-                return cls.model_validate(odd)
+                return cast("RecordT", self._reader.validate_python(odd))
             except ValidationError as error:
                 refused = error
-        raise _unusable(cls.__name__, refused, address) from refused
+        raise _unusable(self._record.__name__, refused, address) from refused
+
+    @cached_property
+    def _reader(self) -> SchemaValidator:
+        # The adapter's own methods look at options that are never given here, which takes as long as a small record.
+        return cast("SchemaValidator", TypeAdapter(self._record).validator)
 
 
 def _read_oddly(data: str | bytes) -> Any:

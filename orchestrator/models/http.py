@@ -1,6 +1,7 @@
-"""One provider's HTTP endpoint: posts a request, hands out the response, translates every fault once.
+"""One provider's HTTP endpoint: posts a request, hands out the answer, translates every fault once.
 
-Knows status codes, time-outs and sizes; it must not know any wire format, nor how often something is asked.
+Knows status codes, time-outs and sizes; it must not know any wire format, nor how often something is asked. On httpx's
+transport rather than its client, which logs every URL and takes its time for cookies and redirects.
 """
 
 from __future__ import annotations
@@ -8,8 +9,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping
+from contextlib import aclosing
 from dataclasses import dataclass
+from functools import cached_property, lru_cache
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -20,6 +23,7 @@ from httpx_aiohttp import AiohttpTransport
 from pydantic import SecretStr
 
 from toolfleet.errors import InvalidSettings
+from toolfleet.media import essence_of
 from toolfleet.misspelt import exact
 from toolfleet.orchestrator.errors import ModelRefused, ModelReplyInvalid, TryAgain
 from toolfleet.orchestrator.models.faults import ServerReply, fault_of
@@ -27,6 +31,8 @@ from toolfleet.strict_json import encodable
 from toolfleet.unpacking import CannotUnpack, Unpacker
 
 OK = 200
+USER_AGENT = f"python-httpx/{httpx.__version__}"
+"""As httpx's own client says it."""
 CONNECTION_ERRORS = (httpx.TransportError, aiohttp.ClientError, TimeoutError)
 MAX_ERROR_BYTES = 64 * 1024
 PIECE_BYTES = 256 * 1024
@@ -116,61 +122,77 @@ class Endpoint:
         self._base_url = base_url.rstrip("/")
         self._credentials = credentials
         self._options = options
-        self._headers = {"content-type": "application/json", **(headers or {})}
-        self._client: httpx.AsyncClient | None = None
+        self._headers = httpx.Headers(
+            {
+                "user-agent": USER_AGENT,
+                "content-type": "application/json",
+                # A compressed stream would arrive in lumps.
+                "accept-encoding": "identity",
+                **(headers or {}),
+                **credentials.headers(),
+            }
+        ).raw
+        # No limit of its own for the wait for a connection: it is part of timeout_s.
+        limits = httpx.Timeout(options.silence_s, connect=options.connect_s, pool=None)
+        self._extensions = {"timeout": limits.as_dict()}
+        self._transport: AiohttpTransport | None = None
 
     def __repr__(self) -> str:
         return f"Endpoint({self.address!r})"
 
-    @property
+    @cached_property
     def address(self) -> str:
         """Scheme, host and path, without user, password or query."""
         parts = urlsplit(self._base_url)
         return f"{parts.scheme}://{parts.hostname or ''}{f':{parts.port}' if parts.port else ''}{parts.path}"
 
-    @property
+    @cached_property
     def host(self) -> str:
         """Who is asked; what a provider wants back is kept under this name and shown to nobody else."""
         return urlsplit(self._base_url).hostname or ""
 
     @contextlib.asynccontextmanager
-    async def post(self, path: str, body: Mapping[str, Any], *, accept: str) -> AsyncIterator[httpx.Response]:
+    async def post(self, path: str, body: Mapping[str, Any], *, accept: str) -> AsyncIterator[Answer]:
         """An answer with status 200, its body still to be read; bounded in time and size.
 
         Raises TryAgain for faults that may pass (also while the body is read inside the block), ModelRefused for
         those that will not, ModelReplyInvalid for what is not an API's answer.
         """
-        async with contextlib.AsyncExitStack() as stack:
-            with self._translating():
-                deadline = asyncio.get_running_loop().time() + self._options.timeout_s
-                response = await self._send(path, body, accept, deadline)
-                stack.push_async_callback(_hang_up, response)
-                response.stream = BoundedStream(response, deadline, self._options.max_reply_bytes)
+        with self._translating():
+            deadline = asyncio.get_running_loop().time() + self._options.timeout_s
+            response = await self._send(path, body, accept, deadline)
+            try:
+                answer = Answer(response, deadline, self._options.max_reply_bytes)
                 if response.status_code != OK:
-                    raise await self._fault(response)
-            with self._translating():
-                yield response
+                    raise await self._fault(response, answer)
+                yield answer
+            finally:
+                await _hang_up(response)
 
     async def aclose(self) -> None:
         """Close all connections."""
-        if self._client is not None:
-            await self._client.aclose()
+        if self._transport is not None:
+            await self._transport.aclose()
 
     async def _send(self, path: str, body: Mapping[str, Any], accept: str, deadline: float) -> httpx.Response:
-        client = self._client = self._client or open_client(self._base_url, self._options)
-        # A compressed stream would arrive in lumps.
-        headers = {**self._headers, **self._credentials.headers(), "accept": accept, "accept-encoding": "identity"}
+        transport = self._transport = self._transport or open_transport(self._base_url, self._options)
         content = _encoded(body)
-        headers["content-length"] = str(len(content))
-        request = client.build_request("POST", self._base_url + path, content=_in_pieces(content), headers=headers)
+        own = [(b"accept", accept.encode()), (b"content-length", b"%d" % len(content))]
+        request = httpx.Request(
+            "POST",
+            _url(self._base_url + path),
+            content=_in_pieces(content),
+            headers=[*self._headers, *own],
+            extensions=self._extensions,
+        )
         async with asyncio.timeout_at(deadline):
-            return await client.send(request, stream=True)
+            return await transport.handle_async_request(request)
 
-    async def _fault(self, response: httpx.Response) -> Exception:
-        body = await _beginning(response, MAX_ERROR_BYTES)
+    async def _fault(self, response: httpx.Response, answer: Answer) -> Exception:
+        body = await answer.beginning(MAX_ERROR_BYTES)
         text = self._credentials.without_key(body.decode(errors="replace"))
-        answer = ServerReply(response.status_code, response.headers.get("retry-after"), text)
-        return fault_of(answer, self.address, self._credentials.key_variable, self._credentials.model_variable)
+        said = ServerReply(response.status_code, response.headers.get("retry-after"), text)
+        return fault_of(said, self.address, self._credentials.key_variable, self._credentials.model_variable)
 
     @contextlib.contextmanager
     def _translating(self) -> Iterator[None]:
@@ -187,18 +209,20 @@ class Endpoint:
             raise TryAgain(f"{self.address} cannot be reached: {_cause(error)}") from error
 
 
-class BoundedStream(httpx.AsyncByteStream):
-    """A response body, unpacked, that ends in an error when it grows too large or takes too long."""
+class Answer:
+    """An answer's media type, and its body, unpacked; an error when that grows too large or takes too long."""
 
     def __init__(self, response: httpx.Response, deadline: float, max_bytes: int) -> None:
-        assert isinstance(response.stream, httpx.AsyncByteStream)  # noqa: S101  # an AsyncClient has no other
+        assert isinstance(response.stream, httpx.AsyncByteStream)  # noqa: S101  # an asynchronous transport has no other
+        self.media_type = essence_of(response.headers.get("content-type", ""))
         self._stream = response.stream
         self._deadline = deadline
         self._max_bytes = max_bytes
         # Unpacked here, and not by the library, which would unpack a piece at once whatever its size.
-        self._unpacker = Unpacker(response.headers.pop("content-encoding", ""))
+        self._unpacker = Unpacker(response.headers.get("content-encoding", ""))
 
-    async def __aiter__(self) -> AsyncIterator[bytes]:
+    async def pieces(self) -> AsyncGenerator[bytes, None]:
+        """Yield the body as it comes. Raises what the connection does, ModelReplyInvalid and TimeoutError."""
         chunks = aiter(self._stream)
         size_bytes = 0
         while True:
@@ -214,13 +238,23 @@ class BoundedStream(httpx.AsyncByteStream):
         if not self._unpacker.is_whole:
             raise httpx.ReadError("the compressed reply ended in the middle")
 
-    async def aclose(self) -> None:
-        """Release the connection."""
-        await self._stream.aclose()
+    async def whole(self) -> bytes:
+        """Return the whole body."""
+        return b"".join([piece async for piece in self.pieces()])
+
+    async def beginning(self, max_bytes: int) -> bytes:
+        """Return at most `max_bytes` of the body."""
+        body = b""
+        async with aclosing(self.pieces()) as pieces:
+            async for piece in pieces:
+                body += piece
+                if len(body) >= max_bytes:
+                    break
+        return body[:max_bytes]
 
 
-def open_client(base_url: str, options: HttpOptions) -> httpx.AsyncClient:
-    """Return a client on aiohttp's connections, which carry several times more requests per second than httpx's own."""
+def open_transport(base_url: str, options: HttpOptions) -> AiohttpTransport:
+    """Return aiohttp's connections, which carry several times more requests per second than httpx's own."""
     context = httpx.create_ssl_context()
     # A proxy from the environment is for the outside world; it could not reach this machine's own servers.
     use_proxies = urlsplit(base_url).hostname not in _LOOPBACK_HOSTS
@@ -229,19 +263,13 @@ def open_client(base_url: str, options: HttpOptions) -> httpx.AsyncClient:
         connector = aiohttp.TCPConnector(limit=options.max_connections, ssl=context)
         return aiohttp.ClientSession(connector=connector, trust_env=use_proxies)
 
-    # No limit of its own for the wait for a connection: it is part of timeout_s.
-    timeout = httpx.Timeout(options.silence_s, connect=options.connect_s, pool=None)
-    return httpx.AsyncClient(transport=AiohttpTransport(verify=context, client=open_session), timeout=timeout)
+    return AiohttpTransport(verify=context, client=open_session)
 
 
-async def _beginning(response: httpx.Response, max_bytes: int) -> bytes:
-    """At most `max_bytes` of the body: enough for any complaint."""
-    body = b""
-    async for chunk in response.aiter_bytes():
-        body += chunk
-        if len(body) >= max_bytes:
-            break
-    return body[:max_bytes]
+@lru_cache(maxsize=128)
+def _url(text: str) -> httpx.URL:
+    """Return a URL; httpx takes longer over one than over the rest of a request."""
+    return httpx.URL(text)
 
 
 async def _hang_up(response: httpx.Response) -> None:

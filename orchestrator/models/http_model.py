@@ -8,20 +8,17 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
 from functools import partial
 from typing import Any, Protocol
 
-import httpx
-from httpx_sse import EventSource, ServerSentEvent
-
 from toolfleet.logs import FactLog
-from toolfleet.media import essence_of
 from toolfleet.messages import AssistantMessage, Message
 from toolfleet.orchestrator.errors import ModelError, ModelRefused, ModelReplyInvalid, TryAgain
 from toolfleet.orchestrator.models.assembly import ReplyAssembly
 from toolfleet.orchestrator.models.breaker import Breaker, through_breaker
+from toolfleet.orchestrator.models.event_stream import EventStream
 from toolfleet.orchestrator.models.http import CONNECTION_ERRORS, Endpoint, HttpOptions
 from toolfleet.orchestrator.models.names import NameMap
 from toolfleet.orchestrator.models.protocol import ModelEvent, OfferedTool
@@ -35,8 +32,8 @@ DRAIN_S = 1.0
 log = FactLog(__name__)
 
 
-class StreamReader(Protocol):
-    """Reads one streamed reply of a wire format into an assembly."""
+class ReplyReader(Protocol):
+    """Reads one reply of a wire format into an assembly."""
 
     @property
     def complete(self) -> bool:
@@ -48,12 +45,16 @@ class StreamReader(Protocol):
         """Whether the format says that nothing more follows."""
         ...
 
-    def feed(self, data: str) -> Sequence[ModelEvent]:
+    def feed(self, data: bytes) -> None:
         """Take the data of one server-sent event. Raises a ModelError for a complaint or for garbage."""
         ...
 
-    def end(self) -> Sequence[ModelEvent]:
-        """Return the events that only the end of the stream brings; `ReplyComplete` is the last one."""
+    def read_whole(self, body: bytes) -> None:
+        """Take a reply that came in one piece, to its end. Raises ModelReplyInvalid."""
+        ...
+
+    def end(self) -> None:
+        """Note that nothing more comes; the assembly's last event is `ReplyComplete`."""
         ...
 
 
@@ -79,12 +80,8 @@ class WireFormat(Protocol):
         """Return why the model must not be asked this; None if nothing is known against it."""
         ...
 
-    def reader(self, assembly: ReplyAssembly, address: str) -> StreamReader:
-        """Return a reader for one streamed reply; `address` names the server in errors."""
-        ...
-
-    def read_whole(self, body: bytes, assembly: ReplyAssembly, address: str) -> Sequence[ModelEvent]:
-        """Return all events of a reply that came in one piece. Raises ModelReplyInvalid."""
+    def reader(self, assembly: ReplyAssembly, address: str) -> ReplyReader:
+        """Return a reader for one reply; `address` names the server in errors."""
         ...
 
 
@@ -146,9 +143,10 @@ class HttpChatModel:
         names = NameMap(tool.name for tool in tools)
         taken_ids = frozenset(_call_ids(messages))
         ask = partial(self._ask_once, body, names, taken_ids)
-        async with aclosing(through_breaker(lambda: with_retries(ask, self._http), self._breaker)) as events:
-            async for event in events:
-                yield event
+        async with aclosing(through_breaker(lambda: with_retries(ask, self._http), self._breaker)) as heard:
+            async for events in heard:
+                for event in events:
+                    yield event
 
     async def aclose(self) -> None:
         """Close the connections."""
@@ -156,77 +154,76 @@ class HttpChatModel:
 
     async def _ask_once(
         self, body: Mapping[str, Any], names: NameMap, taken_ids: frozenset[str]
-    ) -> AsyncGenerator[ModelEvent, None]:
+    ) -> AsyncGenerator[Sequence[ModelEvent], None]:
+        """Yield the events of one attempt, together those that come together."""
         assembly = ReplyAssembly(self._name, names, taken_ids, provider=self._endpoint.host)
+        fault: ModelError | None = None
         try:
-            async with aclosing(self._exchange(body, assembly)) as events:
-                async for event in events:
-                    yield event
+            async with aclosing(self._exchange(body, assembly)) as pieces_read:
+                async for _ in pieces_read:
+                    if events := assembly.heard():
+                        yield events
         except ModelError as error:
-            if not assembly.has_handed_out:
-                raise
-            log.warning("model.reply_interrupted", model=self._name, error=str(error))
-            yield assembly.interrupted()
+            fault = error
+            if assembly.has_handed_out:
+                log.warning("model.reply_interrupted", model=self._name, error=str(error))
+                assembly.interrupt()
+        if events := assembly.heard():
+            yield events
+        if fault is not None and not assembly.has_handed_out:
+            raise fault
 
-    async def _exchange(self, body: Mapping[str, Any], assembly: ReplyAssembly) -> AsyncGenerator[ModelEvent, None]:
+    async def _exchange(self, body: Mapping[str, Any], assembly: ReplyAssembly) -> AsyncGenerator[None, None]:
+        """Read one answer into the assembly; yields after each piece of a stream."""
+        reader = self._format.reader(assembly, self._endpoint.address)
         accept = EVENT_STREAM if self._stream else JSON
-        async with self._endpoint.post(self._format.path, body, accept=accept) as response:
-            if essence_of(response.headers.get("content-type", "")) != EVENT_STREAM:
-                last_events = await self._read_whole(response, assembly)
+        async with self._endpoint.post(self._format.path, body, accept=accept) as answer:
+            if answer.media_type == EVENT_STREAM:
+                async with aclosing(answer.pieces()) as pieces:
+                    server_events = EventStream()
+                    while not reader.over and await _read_on(pieces, server_events, reader):
+                        yield
+                    await _drain(pieces)
+                self._end(reader)
+            elif answer.media_type == JSON:
+                reader.read_whole(await answer.whole())
             else:
-                reader = self._format.reader(assembly, self._endpoint.address)
-                # As the library compares it. Such a stream is UTF-8 whatever else the header says.
-                response.headers["content-type"] = EVENT_STREAM
-                async with aclosing(EventSource(response).aiter_sse()) as server_events:
-                    async for event in _read_stream(server_events, reader):
-                        yield event
-                last_events = self._end(reader)
-        for event in last_events:
-            yield event
+                sent = answer.media_type or "no media type"
+                address = self._endpoint.address
+                raise ModelReplyInvalid(f"{address} answered {sent}, not a model's reply (is base_url right?)")
 
-    async def _read_whole(self, response: httpx.Response, assembly: ReplyAssembly) -> Sequence[ModelEvent]:
-        """Return a reply in one piece: asked for, or from a server that does not stream."""
-        address = self._endpoint.address
-        body = await response.aread()
-        if essence_of(response.headers.get("content-type", "")) != JSON:
-            sent = essence_of(response.headers.get("content-type", "")) or "no media type"
-            raise ModelReplyInvalid(f"{address} answered {sent}, not a model's reply (is base_url right?)")
-        return self._format.read_whole(body, assembly, address)
-
-    def _end(self, reader: StreamReader) -> Sequence[ModelEvent]:
+    def _end(self, reader: ReplyReader) -> None:
         if not reader.complete:
             raise TryAgain(f"{self._endpoint.address} ended its stream in the middle of the reply")
-        return reader.end()
+        reader.end()
 
 
-async def _read_stream(
-    server_events: AsyncIterator[ServerSentEvent], reader: StreamReader
-) -> AsyncGenerator[ModelEvent, None]:
-    """Yield the reply's events up to the end of the stream. A connection lost after the reply's end is no loss."""
+async def _read_on(pieces: AsyncGenerator[bytes, None], server_events: EventStream, reader: ReplyReader) -> bool:
+    """Read a further piece; False if there is none. A connection lost after the reply's end is no loss."""
     try:
-        async for server_event in server_events:
-            for event in _fed(reader, server_event.data):
-                yield event
-            if reader.over:
-                await _drain(server_events)
-                return
+        piece = await anext(pieces, None)
     except CONNECTION_ERRORS:
         if not reader.complete:
             raise
+        return False
+    for data in server_events.add(piece or b""):
+        if not reader.over:
+            _feed(reader, data)
+    return piece is not None
 
 
-def _fed(reader: StreamReader, data: str) -> Sequence[ModelEvent]:
-    """Return what the reader makes of an event. Raises TryAgain for a garbled one: the next reply may be whole."""
+def _feed(reader: ReplyReader, data: bytes) -> None:
+    """Raises TryAgain for a garbled event: the next reply may be whole."""
     try:
-        return reader.feed(data)
+        reader.feed(data)
     except ModelReplyInvalid as error:
         raise TryAgain(str(error)) from error
 
 
-async def _drain(server_events: AsyncIterator[ServerSentEvent]) -> None:
+async def _drain(pieces: AsyncGenerator[bytes, None]) -> None:
     with contextlib.suppress(*CONNECTION_ERRORS):
         async with asyncio.timeout(DRAIN_S):
-            async for _ in server_events:
+            async for _ in pieces:
                 pass
 
 

@@ -1,16 +1,14 @@
-"""The Chat Completions wire format: messages to a request, chunks to events.
+"""The Chat Completions wire format: a conversation and its tools as a request.
 
 Some providers want something back with the calls of a past turn, and refuse the next one without it: Gemini the
 signatures of its thoughts (`extra_content` of a call), DeepSeek and Kimi the thoughts themselves (`reasoning_content`).
 OpenAI itself refuses fields it does not know, so each is returned only to the host it came from.
 
-Pure. Lenient towards the many servers that speak it almost: missing ids and indices, arguments as objects, null
-content, text in parts, `{}` before the real arguments. Strict in what it sends.
+Pure, and strict in what it sends. What comes back is read in `openai_reply`.
 """
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -22,222 +20,21 @@ from toolfleet.messages import (
     Message,
     RequestedCall,
     SystemMessage,
-    TokenCounts,
     ToolMessage,
-    Usage,
     UserMessage,
 )
-from toolfleet.orchestrator.errors import ModelReplyInvalid, TryAgain
 from toolfleet.orchestrator.models.arguments import as_object_text
 from toolfleet.orchestrator.models.assembly import ReplyAssembly
-from toolfleet.orchestrator.models.faults import fault_in_stream
-from toolfleet.orchestrator.models.foreign import ForeignRecord, extra_of
+from toolfleet.orchestrator.models.foreign import extra_of
 from toolfleet.orchestrator.models.names import legal_id, legal_name
 from toolfleet.orchestrator.models.objections import objection_to_images
 from toolfleet.orchestrator.models.openai_options import limit_name, objection_to_options, openai_options
-from toolfleet.orchestrator.models.protocol import FinishReason, ModelEvent, OfferedTool
+from toolfleet.orchestrator.models.openai_reply import EXTRA_CONTENT, REASONING, CompletionReader
+from toolfleet.orchestrator.models.protocol import OfferedTool
 from toolfleet.orchestrator.models.sight import gone, images_of
 
-DONE = "[DONE]"
-EXTRA_CONTENT = "extra_content"
-REASONING = "reasoning_content"
 # OpenAI refuses ids over 40 characters; which characters they have is up to each server.
 _LEGAL_ID = re.compile(r".{1,40}")
-_FINISH_REASONS = {
-    "function_call": FinishReason.TOOL_CALLS,
-    "max_tokens": FinishReason.LENGTH,
-    "model_length": FinishReason.LENGTH,
-}
-# OpenRouter, vLLM and SGLang, DeepSeek: what they say instead of an error once the stream has begun.
-_GAVE_UP = frozenset({"error", "abort", "insufficient_system_resource"})
-
-
-# --- what we read ---------------------------------------------------------------------------------------------------
-
-
-class FunctionPiece(ForeignRecord):
-    """Name and arguments of a call, whole or in part."""
-
-    name: str | None = None
-    arguments: str | dict[str, Any] | None = None
-
-    @property
-    def text(self) -> str:
-        """The arguments as JSON text; Ollama's own format and some gateways send an object."""
-        if isinstance(self.arguments, dict):
-            return json.dumps(self.arguments, ensure_ascii=False)
-        return self.arguments or ""
-
-
-class CallPiece(ForeignRecord):
-    """A call, whole or in part."""
-
-    index: int | None = None
-    id: str | None = None
-    function: FunctionPiece = FunctionPiece()
-    extra_content: dict[str, Any] | None = None
-
-
-class ContentPart(ForeignRecord):
-    """Text as a part, as Mistral sends it."""
-
-    text: str | None = None
-
-
-class Delta(ForeignRecord):
-    """A reply's content, whole or in part."""
-
-    content: str | list[ContentPart] | None = None
-    refusal: str | None = None
-    reasoning_content: str | None = None
-    tool_calls: list[CallPiece] | None = None
-
-    @property
-    def text(self) -> str:
-        """The text in whichever form it came."""
-        if isinstance(self.content, list):
-            return "".join(part.text or "" for part in self.content)
-        return self.content or ""
-
-
-class Choice(ForeignRecord):
-    """One of the replies asked for; we ask for one."""
-
-    delta: Delta | None = None
-    message: Delta | None = None
-    finish_reason: str | None = None
-
-
-class ChatTokenCount(ForeignRecord):
-    """Usage as the server counts it."""
-
-    prompt_tokens: int | None = None
-    completion_tokens: int | None = None
-    prompt_tokens_details: dict[str, Any] | None = None
-    completion_tokens_details: dict[str, Any] | None = None
-
-    @property
-    def counted(self) -> Usage:
-        """The same in our words."""
-        return Usage(
-            input_tokens=self.prompt_tokens or 0,
-            output_tokens=self.completion_tokens or 0,
-            input_details=_counts(self.prompt_tokens_details),
-            output_details=_counts(self.completion_tokens_details),
-        )
-
-
-class ChatCompletion(ForeignRecord):
-    """A chunk of a stream, or a whole reply."""
-
-    choices: list[Choice] | None = None
-    usage: ChatTokenCount | None = None
-    model: str | None = None
-    service_tier: str | None = None
-    system_fingerprint: str | None = None
-    error: Any = None
-
-
-def _counts(details: dict[str, Any] | None) -> TokenCounts:
-    return {name: number for name, number in (details or {}).items() if type(number) is int and number >= 0}
-
-
-class OpenAIStreamReader:
-    """Reads one stream of chunks."""
-
-    def __init__(self, assembly: ReplyAssembly, address: str) -> None:
-        self._assembly = assembly
-        self._address = address
-        self._position_of_index: dict[int, int] = {}
-        self._id_at: dict[int, str] = {}
-        self._last: int | None = None
-        self._finish_reason: str | None = None
-        self._reasoning: list[str] = []
-        self.over = False
-
-    @property
-    def complete(self) -> bool:
-        """A finish reason or the closing `[DONE]`; some servers send only one of them. The latter alone is no reply."""
-        return self._finish_reason is not None or (self.over and not self._assembly.is_empty)
-
-    def feed(self, data: str) -> Sequence[ModelEvent]:
-        """Take one chunk."""
-        if data.strip() == DONE:
-            self.over = True
-            return ()
-        return self.take(ChatCompletion.read(data, self._address)) if data.strip() else ()
-
-    def take(self, completion: ChatCompletion) -> Sequence[ModelEvent]:
-        """Take one chunk, or a whole reply as if it were one."""
-        if completion.error:
-            raise fault_in_stream(completion.error, self._address)
-        self._note_facts(completion)
-        if not completion.choices:
-            return ()
-        choice = completion.choices[0]
-        self._finish_reason = choice.finish_reason or self._finish_reason
-        content = choice.delta or choice.message or Delta()
-        self._reasoning.append(content.reasoning_content or "")
-        self._assembly.refuse(content.refusal or "")
-        events = [*self._assembly.think(content.reasoning_content or ""), *self._assembly.text(content.text)]
-        for piece in content.tool_calls or ():
-            position = self._position(piece)
-            if piece.extra_content:
-                self._assembly.keep_with_call(position, {EXTRA_CONTENT: piece.extra_content})
-            events += self._assembly.extend_call(position, piece.function.text)
-        return events
-
-    def end(self) -> Sequence[ModelEvent]:
-        """Return the events that only the end of the stream brings. Raises TryAgain where the server itself gave up."""
-        reason = self._finish_reason or ""
-        if reason in _GAVE_UP:
-            raise TryAgain(f"{self._address} broke off its reply: it says {reason!r}")
-        return self._assembly.end(_FINISH_REASONS.get(reason, reason))
-
-    def _note_facts(self, completion: ChatCompletion) -> None:
-        told = self._assembly
-        told.model = completion.model or told.model
-        told.service_tier = completion.service_tier or told.service_tier
-        told.system_fingerprint = completion.system_fingerprint or told.system_fingerprint
-        if completion.usage is not None:
-            told.usage = completion.usage.counted
-
-    def _keep_reasoning(self) -> None:
-        reasoning = "".join(self._reasoning)
-        if reasoning and self._last is not None:  # without a call nobody wants it back
-            self._assembly.keep({REASONING: reasoning})
-
-    def _position(self, piece: CallPiece) -> int:
-        """Return the position of the call that this piece belongs to; opens one if it is the first of its call."""
-        position = self._continued(piece)
-        if position is None or self._is_another(position, piece):
-            position = self._assembly.open_call(piece.id, piece.function.name or "")
-            self._id_at[position] = piece.id or ""
-        if piece.index is not None:
-            self._position_of_index[piece.index] = position
-        self._last = position
-        self._keep_reasoning()  # now, and not at the end: a reply that is cut after its first call needs it too
-        return position
-
-    def _continued(self, piece: CallPiece) -> int | None:
-        """Return the call that the piece's index points to; without one, the call with its id, else the last call."""
-        if piece.index is not None:
-            return self._position_of_index.get(piece.index)
-        if piece.id:
-            same_id = [position for position, call_id in self._id_at.items() if call_id == piece.id]
-            return same_id[-1] if same_id else None
-        return self._last
-
-    def _is_another(self, position: int, piece: CallPiece) -> bool:
-        """Return whether the piece begins a new call although its index or id has been seen.
-
-        Some servers give index 0, or one id, to every call. A piece with a name whose id is new, or that follows
-        complete arguments, cannot continue the old one.
-        """
-        if not piece.function.name:
-            return False
-        new_id = bool(piece.id) and piece.id != self._id_at[position]
-        return new_id or self._assembly.holds_object(position)
 
 
 class OpenAIWire:
@@ -283,21 +80,9 @@ class OpenAIWire:
         if images:
             yield {"role": "user", "content": images}
 
-    def reader(self, assembly: ReplyAssembly, address: str) -> OpenAIStreamReader:
-        """Return a reader for one stream."""
-        return OpenAIStreamReader(assembly, address)
-
-    def read_whole(self, body: bytes, assembly: ReplyAssembly, address: str) -> Sequence[ModelEvent]:
-        """Return a reply that came in one piece."""
-        completion = ChatCompletion.read(body, address)
-        reader = OpenAIStreamReader(assembly, address)
-        events = reader.take(completion)
-        if not completion.choices:
-            raise ModelReplyInvalid(f"{address} answered without any choice")
-        return [*events, *reader.end()]
-
-
-# --- what we send ---------------------------------------------------------------------------------------------------
+    def reader(self, assembly: ReplyAssembly, address: str) -> CompletionReader:
+        """Return a reader for one reply."""
+        return CompletionReader(assembly, address)
 
 
 def encoded(message: Message, provider: str) -> dict[str, Any]:

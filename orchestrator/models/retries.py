@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 
 from toolfleet.logs import FactLog
@@ -23,9 +23,9 @@ log = FactLog(__name__)
 
 
 async def with_retries(
-    ask: Callable[[], AsyncGenerator[ModelEvent, None]], options: HttpOptions
-) -> AsyncGenerator[ModelEvent, None]:
-    """Yield the events of the first attempt that does not end in `TryAgain`.
+    ask: Callable[[], AsyncGenerator[Sequence[ModelEvent], None]], options: HttpOptions
+) -> AsyncGenerator[Sequence[ModelEvent], None]:
+    """Yield the events of the first attempt that does not end in `TryAgain`, those together that came together.
 
     A model asked twice does not say the same thing twice, so a second attempt's deltas cannot be spliced onto the
     first's. Instead `Restarted` tells the reader to forget what it has shown. Calls need no such event: an attempt
@@ -39,13 +39,13 @@ async def with_retries(
     shown = False
     for attempt in range(1, options.attempts + 1):
         if shown:
-            yield Restarted(attempt)
+            yield (Restarted(attempt),)
             shown = False
         try:
-            async with aclosing(ask()) as events:
-                async for event in events:
+            async with aclosing(ask()) as heard:
+                async for events in heard:
                     shown = True
-                    yield event
+                    yield events
         except TryAgain as fault:
             wait_s = wait_before_next_s(attempt, fault.said.retry_after_s, options, random.random())
             if wait_s is None or clock() + wait_s > give_up_at:

@@ -10,7 +10,8 @@ from toolfleet.orchestrator.errors import ModelRefused
 from toolfleet.orchestrator.models import REHEARSAL_MODEL, OpenAIChat, RehearsalServer, reply
 from toolfleet.orchestrator.models.assembly import ReplyAssembly
 from toolfleet.orchestrator.models.names import NameMap
-from toolfleet.orchestrator.models.openai_wire import OpenAIStreamReader, OpenAIWire
+from toolfleet.orchestrator.models.openai_reply import CompletionReader
+from toolfleet.orchestrator.models.openai_wire import OpenAIWire
 from toolfleet.orchestrator.models.rehearsal import Dialect
 
 ASK = UserMessage(content='call add {"a": 1} and call add {"a": 2}')
@@ -71,10 +72,11 @@ async def test_a_history_without_extras_is_stored_without_the_field(quick):
 
 def read(chunks, provider="api.deepseek.com"):
     assembly = ReplyAssembly("m", NameMap([]), provider=provider)
-    reader = OpenAIStreamReader(assembly, provider)
+    reader = CompletionReader(assembly, provider)
     for delta in chunks:
-        reader.feed(f'{{"choices": [{{"index": 0, "delta": {delta}}}]}}')
-    return reader.end()[-1].message
+        reader.feed(f'{{"choices": [{{"index": 0, "delta": {delta}}}]}}'.encode())
+    reader.end()
+    return assembly.heard()[-1].message
 
 
 def sent(message, provider):

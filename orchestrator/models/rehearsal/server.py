@@ -147,6 +147,7 @@ class RehearsalServer:
         await response.prepare(request)
         for chunk in chunks[: _chunks_before(fault)]:
             await response.write(_server_event(orjson.dumps(chunk)))
+            await asyncio.sleep(0)  # as a model speaks: one piece after the other, not all at once
         match fault:
             case Drip():
                 while not self._closing.is_set():

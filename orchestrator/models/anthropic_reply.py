@@ -1,0 +1,303 @@
+"""What Anthropic Messages answers: the events of a stream, or one message, into an assembly.
+
+Thinking blocks must come back, unchanged and in their places, with the calls they led to, or the next turn is refused:
+https://docs.anthropic.com/en/docs/build-with-claude/extended-thinking. Each is kept with what follows it, the text or
+the call; only the host that signed it sees it again.
+
+Pure. Event types and their order: https://docs.anthropic.com/en/docs/build-with-claude/streaming
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Final, Required
+
+from pydantic import JsonValue
+from typing_extensions import TypedDict
+
+from toolfleet.messages import TokenCounts, Usage
+from toolfleet.orchestrator.errors import ModelReplyInvalid
+from toolfleet.orchestrator.models.anthropic_messages import THINKING
+from toolfleet.orchestrator.models.assembly import ReplyAssembly
+from toolfleet.orchestrator.models.faults import fault_in_stream
+from toolfleet.orchestrator.models.foreign import Foreign
+from toolfleet.orchestrator.models.protocol import FinishReason
+
+REDACTED: Final = "redacted_thinking"
+_FINISH_REASONS: Final = {
+    "end_turn": FinishReason.STOP,
+    "stop_sequence": FinishReason.STOP,
+    "tool_use": FinishReason.TOOL_CALLS,
+    "max_tokens": FinishReason.LENGTH,
+    "model_context_window_exceeded": FinishReason.LENGTH,
+    "refusal": FinishReason.REFUSAL,
+}
+# https://docs.anthropic.com/en/api/service-tiers, in OpenAI's words where those mean the same.
+_TIERS: Final = {"standard": "default"}
+
+
+# --- what we read ---------------------------------------------------------------------------------------------------
+
+
+class Block(TypedDict, total=False):
+    """A content block, whole or at its start. Kinds other than text, tool_use and thinking are passed over."""
+
+    type: Required[str]
+    text: str | None
+    thinking: str | None
+    signature: str | None
+    data: str | None
+    id: str | None
+    name: str | None
+    input: dict[str, Any] | None
+
+
+class StopDetails(TypedDict, total=False):
+    """Why a reply was refused, where the API says so."""
+
+    explanation: str | None
+
+
+class BlockDelta(TypedDict, total=False):
+    """More of a block, or of the message (`stop_reason`)."""
+
+    type: str | None
+    text: str | None
+    thinking: str | None
+    signature: str | None
+    partial_json: str | None
+    stop_reason: str | None
+    stop_details: StopDetails | None
+
+
+class MessagesTokenCount(TypedDict, total=False):
+    """Usage; what was read from or written to the cache is input too."""
+
+    input_tokens: int | None
+    cache_creation_input_tokens: int | None
+    cache_read_input_tokens: int | None
+    output_tokens: int | None
+    service_tier: str | None
+
+
+class WholeMessage(TypedDict, total=False):
+    """A message: whole, or empty at the start of a stream."""
+
+    model: str | None
+    content: list[Block] | None
+    stop_reason: str | None
+    stop_details: StopDetails | None
+    usage: MessagesTokenCount | None
+
+
+class StreamEvent(TypedDict, total=False):
+    """Any of the stream's events."""
+
+    type: Required[str]
+    index: int
+    message: WholeMessage | None
+    content_block: Block | None
+    delta: BlockDelta | None
+    usage: MessagesTokenCount | None
+    error: Any
+
+
+MESSAGE: Final = Foreign(WholeMessage)
+EVENT: Final = Foreign(StreamEvent)
+
+
+class KeptThoughts:
+    """Thinking blocks on their way into an assembly; each goes with the text or the call that follows it."""
+
+    def __init__(self, assembly: ReplyAssembly) -> None:
+        self._assembly = assembly
+        self._waiting: list[JsonValue] = []
+        self._open: Block | None = None
+        self._thinking: list[str] = []
+        self._signature: list[str] = []
+
+    def begin(self, block: Block) -> None:
+        """A block of any kind begins."""
+        self._open = block if block["type"] in {THINKING, REDACTED} else None
+        self._thinking = [block.get("thinking") or ""]
+        self._signature = [block.get("signature") or ""]
+
+    def extend(self, delta: BlockDelta) -> None:
+        """More of the block."""
+        if self._open is not None:
+            self._thinking.append(delta.get("thinking") or "")
+            self._signature.append(delta.get("signature") or "")
+
+    def end(self) -> None:
+        """The block is whole. One without a signature would be refused when it comes back."""
+        block, self._open = self._open, None
+        if block is None:
+            return
+        signature = "".join(self._signature)
+        if block["type"] == REDACTED:
+            self._waiting.append({"type": REDACTED, "data": block.get("data") or ""})
+        elif signature:
+            self._waiting.append({"type": THINKING, THINKING: "".join(self._thinking), "signature": signature})
+
+    def before_text(self) -> None:
+        """Text begins: what was thought so far goes before it."""
+        if self._waiting:
+            self._assembly.keep({THINKING: self._take()})
+
+    def before_call(self, position: int) -> None:
+        """A call begins: what was thought so far goes before it."""
+        if self._waiting:
+            self._assembly.keep_with_call(position, {THINKING: self._take()})
+
+    def _take(self) -> list[JsonValue]:
+        taken, self._waiting = self._waiting, []
+        return taken
+
+
+class MessageReader:
+    """Reads one stream of events, or one message in a piece, into an assembly."""
+
+    def __init__(self, assembly: ReplyAssembly, address: str) -> None:
+        self._assembly = assembly
+        self._thoughts = KeptThoughts(assembly)
+        self._address = address
+        self._position_of_block: dict[int, int] = {}
+        self._input_at_start: dict[int, str] = {}
+        self._stop_reason: str | None = None
+        self.over = False
+
+    @property
+    def complete(self) -> bool:
+        """The stop reason has come, or the end of a message that says something."""
+        return self._stop_reason is not None or (self.over and not self._assembly.is_empty)
+
+    def feed(self, data: bytes) -> None:
+        """Take one event; unknown kinds and pings bring nothing."""
+        event = EVENT.read(data, self._address)
+        match event["type"]:
+            case "content_block_delta" if (delta := event.get("delta")) is not None:
+                self._extend(event.get("index", 0), delta)
+            case "content_block_start" if (block := event.get("content_block")) is not None:
+                self._start(event.get("index", 0), block)
+            case "content_block_stop":
+                self._stop(event.get("index", 0))
+            case "message_start" | "message_delta":
+                self._note_facts(event)
+            case "message_stop":
+                self.over = True
+            case "error":
+                raise fault_in_stream(event.get("error"), self._address)
+
+    def read_whole(self, body: bytes) -> None:
+        """Take a reply that came in one piece, to its end."""
+        message = MESSAGE.read(body, self._address)
+        blocks = message.get("content")
+        if blocks is None:
+            raise ModelReplyInvalid(f"{self._address} answered without content")
+        self._note_message(message)
+        self._stop_reason = message.get("stop_reason")
+        self._note_refusal(message.get("stop_details"))
+        for block in blocks:
+            self._take_whole(block)
+        self.end()
+
+    def end(self) -> None:
+        """Note that nothing more comes."""
+        reason = self._stop_reason or ""
+        self._assembly.end(_FINISH_REASONS.get(reason, reason))
+
+    def _note_facts(self, event: StreamEvent) -> None:
+        if (delta := event.get("delta")) is not None:
+            self._stop_reason = delta.get("stop_reason") or self._stop_reason
+            self._note_refusal(delta.get("stop_details"))
+        message = event.get("message") or {}
+        if (counted := event.get("usage")) is not None:
+            message = {**message, "usage": counted}
+        self._note_message(message)
+
+    def _note_message(self, message: WholeMessage) -> None:
+        told = self._assembly
+        told.model = message.get("model") or told.model
+        if (counted := message.get("usage")) is not None:
+            # The counts of message_delta are cumulative, and most often leave the input out.
+            told.usage = Usage(
+                input_tokens=_all_input(counted) or told.usage.input_tokens,
+                output_tokens=counted.get("output_tokens") or told.usage.output_tokens,
+                input_details=_input_details(counted) or told.usage.input_details,
+            )
+            tier = counted.get("service_tier") or ""
+            told.service_tier = _TIERS.get(tier, tier) or told.service_tier
+
+    def _note_refusal(self, details: StopDetails | None) -> None:
+        if details is not None:
+            self._assembly.refuse(details.get("explanation") or "")
+
+    def _start(self, index: int, block: Block) -> None:
+        self._thoughts.begin(block)
+        match block["type"]:
+            case "text":
+                self._thoughts.before_text()
+                self._assembly.text(block.get("text") or "")
+            case "tool_use":
+                self._position_of_block[index] = self._open_call(block)
+                self._input_at_start[index] = _written(block)
+                self._assembly.extend_call(self._position_of_block[index], "")
+
+    def _extend(self, index: int, delta: BlockDelta) -> None:
+        self._thoughts.extend(delta)
+        match delta.get("type"):
+            case "text_delta":
+                self._assembly.text(delta.get("text") or "")
+            case "thinking_delta":
+                self._assembly.think(delta.get("thinking") or "")
+            case "input_json_delta" if index in self._position_of_block:
+                piece = delta.get("partial_json") or ""
+                if piece:
+                    self._input_at_start.pop(index, None)
+                self._assembly.extend_call(self._position_of_block[index], piece)
+
+    def _stop(self, index: int) -> None:
+        self._thoughts.end()
+        position = self._position_of_block.get(index)
+        if position is not None:
+            # A call without arguments gets no delta: its input is what the block began with.
+            self._assembly.extend_call(position, self._input_at_start.pop(index, ""))
+            self._assembly.end_call(position)
+
+    def _take_whole(self, block: Block) -> None:
+        self._thoughts.begin(block)
+        self._thoughts.end()
+        match block["type"]:
+            case "text":
+                self._thoughts.before_text()
+                self._assembly.text(block.get("text") or "")
+            case "thinking":
+                self._assembly.think(block.get("thinking") or "")
+            case "tool_use":
+                position = self._open_call(block)
+                self._assembly.extend_call(position, _written(block))
+                self._assembly.end_call(position)
+
+    def _open_call(self, block: Block) -> int:
+        position = self._assembly.open_call(block.get("id"), block.get("name") or "")
+        self._thoughts.before_call(position)
+        return position
+
+
+def _written(block: Block) -> str:
+    return json.dumps(block.get("input") or {}, ensure_ascii=False)
+
+
+def _all_input(counted: MessagesTokenCount) -> int:
+    """Return the input tokens of all kinds."""
+    cached = (counted.get("cache_creation_input_tokens") or 0) + (counted.get("cache_read_input_tokens") or 0)
+    return (counted.get("input_tokens") or 0) + cached
+
+
+def _input_details(counted: MessagesTokenCount) -> TokenCounts:
+    """Return those of them that were read from the cache, and written to it, as far as the API says."""
+    known = {
+        "cached_tokens": counted.get("cache_read_input_tokens"),
+        "cache_write_tokens": counted.get("cache_creation_input_tokens"),
+    }
+    return {name: number for name, number in known.items() if number is not None}

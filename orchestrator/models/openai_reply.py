@@ -1,0 +1,245 @@
+"""What a server of Chat Completions answers: the chunks of a stream, or one completion, into an assembly.
+
+Pure. Lenient towards the many servers that speak it almost: missing ids and indices, arguments as objects, null
+content, text in parts, `{}` before the real arguments.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Final
+
+from typing_extensions import TypedDict
+
+from toolfleet.messages import TokenCounts, Usage
+from toolfleet.orchestrator.errors import ModelReplyInvalid, TryAgain
+from toolfleet.orchestrator.models.assembly import ReplyAssembly
+from toolfleet.orchestrator.models.faults import fault_in_stream
+from toolfleet.orchestrator.models.foreign import Foreign
+from toolfleet.orchestrator.models.protocol import FinishReason
+
+DONE: Final = b"[DONE]"
+EXTRA_CONTENT: Final = "extra_content"
+REASONING: Final = "reasoning_content"
+_FINISH_REASONS: Final = {
+    "function_call": FinishReason.TOOL_CALLS,
+    "max_tokens": FinishReason.LENGTH,
+    "model_length": FinishReason.LENGTH,
+}
+# OpenRouter, vLLM and SGLang, DeepSeek: what they say instead of an error once the stream has begun.
+_GAVE_UP: Final = frozenset({"error", "abort", "insufficient_system_resource"})
+
+
+# --- what we read ---------------------------------------------------------------------------------------------------
+
+
+class FunctionPiece(TypedDict, total=False):
+    """Name and arguments of a call, whole or in part; Ollama's own format and some gateways send an object."""
+
+    name: str | None
+    arguments: str | dict[str, Any] | None
+
+
+class CallPiece(TypedDict, total=False):
+    """A call, whole or in part."""
+
+    index: int | None
+    id: str | None
+    function: FunctionPiece
+    extra_content: dict[str, Any] | None
+
+
+class ContentPart(TypedDict, total=False):
+    """Text as a part, as Mistral sends it."""
+
+    text: str | None
+
+
+class Delta(TypedDict, total=False):
+    """A reply's content, whole or in part."""
+
+    content: str | list[ContentPart] | None
+    refusal: str | None
+    reasoning_content: str | None
+    tool_calls: list[CallPiece] | None
+
+
+class Choice(TypedDict, total=False):
+    """One of the replies asked for; we ask for one."""
+
+    delta: Delta | None
+    message: Delta | None
+    finish_reason: str | None
+
+
+class ChatTokenCount(TypedDict, total=False):
+    """Usage as the server counts it."""
+
+    prompt_tokens: int | None
+    completion_tokens: int | None
+    prompt_tokens_details: dict[str, Any] | None
+    completion_tokens_details: dict[str, Any] | None
+
+
+class ChatCompletion(TypedDict, total=False):
+    """A chunk of a stream, or a whole reply."""
+
+    choices: list[Choice] | None
+    usage: ChatTokenCount | None
+    model: str | None
+    service_tier: str | None
+    system_fingerprint: str | None
+    error: Any
+
+
+COMPLETION: Final = Foreign(ChatCompletion)
+
+
+class CompletionReader:
+    """Reads one stream of chunks, or one completion in a piece, into an assembly."""
+
+    def __init__(self, assembly: ReplyAssembly, address: str) -> None:
+        self._assembly = assembly
+        self._address = address
+        self._position_of_index: dict[int, int] = {}
+        self._id_at: dict[int, str] = {}
+        self._last: int | None = None
+        self._finish_reason: str | None = None
+        self._reasoning: list[str] = []
+        self._reasoning_kept = 0
+        self.over = False
+
+    @property
+    def complete(self) -> bool:
+        """A finish reason or the closing `[DONE]`; some servers send only one of them. The latter alone is no reply."""
+        return self._finish_reason is not None or (self.over and not self._assembly.is_empty)
+
+    def feed(self, data: bytes) -> None:
+        """Take one chunk."""
+        said = data.strip()
+        if said == DONE:
+            self.over = True
+        elif said:
+            self._take(COMPLETION.read(data, self._address))
+
+    def read_whole(self, body: bytes) -> None:
+        """Take a reply that came in one piece, to its end."""
+        completion = COMPLETION.read(body, self._address)
+        self._take(completion)
+        if not completion.get("choices"):
+            raise ModelReplyInvalid(f"{self._address} answered without any choice")
+        self.end()
+
+    def end(self) -> None:
+        """Note that nothing more comes. Raises TryAgain where the server itself gave up."""
+        reason = self._finish_reason or ""
+        if reason in _GAVE_UP:
+            raise TryAgain(f"{self._address} broke off its reply: it says {reason!r}")
+        self._assembly.end(_FINISH_REASONS.get(reason, reason))
+
+    def _take(self, completion: ChatCompletion) -> None:
+        if error := completion.get("error"):
+            raise fault_in_stream(error, self._address)
+        self._note_facts(completion)
+        if choices := completion.get("choices"):
+            self._take_choice(choices[0])
+
+    def _note_facts(self, completion: ChatCompletion) -> None:
+        told = self._assembly
+        told.model = completion.get("model") or told.model
+        told.service_tier = completion.get("service_tier") or told.service_tier
+        told.system_fingerprint = completion.get("system_fingerprint") or told.system_fingerprint
+        if (counted := completion.get("usage")) is not None:
+            told.usage = _counted(counted)
+
+    def _take_choice(self, choice: Choice) -> None:
+        if reason := choice.get("finish_reason"):
+            self._finish_reason = reason
+        content = choice.get("delta")
+        if content is None:
+            content = choice.get("message") or {}
+        if reasoning := content.get("reasoning_content"):
+            self._reasoning.append(reasoning)
+            self._assembly.think(reasoning)
+        if refusal := content.get("refusal"):
+            self._assembly.refuse(refusal)
+        if text := content.get("content"):
+            self._assembly.text(text if isinstance(text, str) else _joined(text))
+        for piece in content.get("tool_calls") or ():
+            self._take_call(piece)
+
+    def _take_call(self, piece: CallPiece) -> None:
+        position = self._position(piece)
+        if extra := piece.get("extra_content"):
+            self._assembly.keep_with_call(position, {EXTRA_CONTENT: extra})
+        self._assembly.extend_call(position, _arguments(piece))
+
+    def _keep_reasoning(self) -> None:
+        """Keep what was thought so far with a message that has a call: of any other nobody wants it back."""
+        if self._reasoning_kept < len(self._reasoning):
+            self._reasoning_kept = len(self._reasoning)
+            self._assembly.keep({REASONING: "".join(self._reasoning)})
+
+    def _position(self, piece: CallPiece) -> int:
+        """Return the position of the call that this piece belongs to; opens one if it is the first of its call."""
+        index = piece.get("index")
+        position = self._continued(piece)
+        if position is None or self._is_another(position, piece):
+            call_id = piece.get("id")
+            position = self._assembly.open_call(call_id, _name(piece))
+            self._id_at[position] = call_id or ""
+        if index is not None:
+            self._position_of_index[index] = position
+        self._last = position
+        self._keep_reasoning()  # now, and not at the end: a reply that is cut after its first call needs it too
+        return position
+
+    def _continued(self, piece: CallPiece) -> int | None:
+        """Return the call that the piece's index points to; without one, the call with its id, else the last call."""
+        if (index := piece.get("index")) is not None:
+            return self._position_of_index.get(index)
+        if call_id := piece.get("id"):
+            same_id = [position for position, known in self._id_at.items() if known == call_id]
+            return same_id[-1] if same_id else None
+        return self._last
+
+    def _is_another(self, position: int, piece: CallPiece) -> bool:
+        """Return whether the piece begins a new call although its index or id has been seen.
+
+        Some servers give index 0, or one id, to every call. A piece with a name whose id is new, or that follows
+        complete arguments, cannot continue the old one.
+        """
+        if not _name(piece):
+            return False
+        call_id = piece.get("id")
+        new_id = bool(call_id) and call_id != self._id_at[position]
+        return new_id or self._assembly.holds_object(position)
+
+
+def _joined(parts: list[ContentPart]) -> str:
+    return "".join(part.get("text") or "" for part in parts)
+
+
+def _name(piece: CallPiece) -> str:
+    return piece.get("function", {}).get("name") or ""
+
+
+def _arguments(piece: CallPiece) -> str:
+    """Return the arguments as JSON text."""
+    arguments = piece.get("function", {}).get("arguments")
+    if isinstance(arguments, dict):
+        return json.dumps(arguments, ensure_ascii=False)
+    return arguments or ""
+
+
+def _counted(counted: ChatTokenCount) -> Usage:
+    return Usage(
+        input_tokens=counted.get("prompt_tokens") or 0,
+        output_tokens=counted.get("completion_tokens") or 0,
+        input_details=_counts(counted.get("prompt_tokens_details")),
+        output_details=_counts(counted.get("completion_tokens_details")),
+    )
+
+
+def _counts(details: dict[str, Any] | None) -> TokenCounts:
+    return {name: number for name, number in (details or {}).items() if type(number) is int and number >= 0}

@@ -76,7 +76,7 @@ class Holdings:
         """Return those that nobody can run any more: Celery drops what waits when a connection is lost."""
         gc.collect()  # Celery's requests are in reference cycles
         running = self.running()
-        return [tag for tag, message in among.items() if message() is None and tag not in running]
+        return [tag for tag, message in tuple(among.items()) if message() is None and tag not in running]
 
     def running(self) -> set[str]:
         """Return the tags of the messages whose work has begun, as the pool or Celery knows."""
@@ -85,9 +85,14 @@ class Holdings:
             return set(self.started)
         return self.started | {_tag_of_request(request) for request in tuple(celery_state.active_requests)}
 
+    @property
+    def has_news(self) -> bool:
+        """Whether there is anything to be said about messages."""
+        return bool(self.acks or self.parked or self.dead)
+
     def flush(self, client: redis.Redis) -> None:
         """Send what has been said about messages. What cannot be sent stays here for the next time."""
-        if not (self.acks or self.parked or self.dead):
+        if not self.has_news:
             return
         with self._flushing:
             _send_all(self.acks, lambda tags: self._acknowledge(client, tags))
@@ -95,7 +100,8 @@ class Holdings:
             _send_all(self.dead, lambda items: self._bury(client, items))
 
     def _spoken_of(self) -> set[str]:
-        return {*self.acks, *(tag for tag, _ in self.parked), *(tag for tag, _ in self.dead)}
+        # Copied before they are read: other threads append meanwhile.
+        return {*self.acks, *(tag for tag, _ in tuple(self.parked)), *(tag for tag, _ in tuple(self.dead))}
 
     def _acknowledge(self, client: redis.Redis, tags: list[str]) -> None:
         # One transaction: an entry acknowledged but not deleted would count as waiting for ever.

@@ -8,8 +8,8 @@ BRPOP in them are kombu's, and kept.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable
-from functools import cached_property
+from collections.abc import Callable, Collection, Iterable
+from functools import cached_property, partial
 from queue import Empty
 from time import monotonic
 from typing import Any, Final, NamedTuple
@@ -192,9 +192,12 @@ class StreamChannel(StreamQueues):
     def _claim(self, deliveries: list[DeliveredEntry]) -> list[DeliveredEntry]:
         kept, copies = claim(self.commands, self.keys, deliveries)
         if copies:
-            self.holdings.acks.extend(tag_of(copy.stream, copy.entry_id) for copy in copies)
-            self.commands.hincrby(self.keys.counters(), "duplicate_messages", len(copies))
+            self._count_copies(copies)
         return kept
+
+    def _count_copies(self, copies: Collection[DeliveredEntry]) -> None:
+        self.holdings.acks.extend(tag_of(copy.stream, copy.entry_id) for copy in copies)
+        self.commands.hincrby(self.keys.counters(), "duplicate_messages", len(copies))
 
     def _heal(self, refusal: redis.ResponseError) -> None:
         self._reader.look_for_everything()  # the fetch script creates groups that are missing
@@ -266,6 +269,10 @@ class StreamChannel(StreamQueues):
             self._deliver(delivery)
         if self.holdings.has_news:
             self.settle_soon()
+
+    def drop_copies(self, copies: Collection[DeliveredEntry]) -> None:
+        """Acknowledge and count messages whose call another message has claimed."""
+        self.call_soon(partial(self._count_copies, copies))
 
     def hand_back(self, deliveries: Iterable[DeliveredEntry]) -> None:
         """Give entries that were read, and never delivered here, to another worker."""

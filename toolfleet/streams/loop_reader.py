@@ -21,6 +21,7 @@ from kombu.log import get_logger
 
 from toolfleet.redis_clients import COMMAND_FAILED
 from toolfleet.streams import scripts
+from toolfleet.streams.claiming import claim_commands, sorted_out
 from toolfleet.streams.names import GROUP
 from toolfleet.streams.reader import LATE_REPLY_S, PAUSE_AFTER_REFUSAL_S, Reader
 from toolfleet.streams.waiting_connection import WaitingConnection
@@ -142,12 +143,12 @@ class LoopReader:
             return
         wait_ms = int(channel.brpop_timeout * 1000)
         read, command = self._reader.next_read(queues, channel.qos.credit(), monotonic(), wait_ms)
-        reply = await self._connection.request(command)
+        [reply] = await self._connection.request(command)
         self._is_away = False
         if isinstance(reply, redis.ResponseError):
             await self._heal(reply)
             return
-        deliveries = self._reader.deliveries(read, reply)
+        deliveries = await self._claimed(self._reader.deliveries(read, reply))
         if deliveries and monotonic() - read.sent_s > channel.brpop_timeout + LATE_REPLY_S:
             deliveries = await self._still_ours(deliveries)
         self._take(deliveries)
@@ -171,6 +172,19 @@ class LoopReader:
             self._queues.remove(queue)
             self._queues.append(queue)
         self._channel.deliver_all(deliveries)
+
+    async def _claimed(self, deliveries: list[DeliveredEntry]) -> list[DeliveredEntry]:
+        """Return those that may start, claimed where they must be and the fetch script has not done it."""
+        commands = claim_commands(self._channel.keys, deliveries)
+        if not commands:
+            return deliveries
+        try:
+            kept, copies = sorted_out(deliveries, await self._connection.request(*commands))
+        except AWAY:
+            return deliveries  # each is claimed before it starts, once Redis is back
+        if copies:
+            self._channel.drop_copies(copies)
+        return kept
 
     async def _still_ours(self, deliveries: Sequence[DeliveredEntry]) -> list[DeliveredEntry]:
         """Return those that are still pending with this process: during a stall others may have taken them over."""

@@ -18,7 +18,7 @@ from toolfleet.redis_clients import COMMAND_FAILED
 
 
 class WaitingConnection:
-    """One command at a time, on a connection that is made when it is needed, and anew when it was lost."""
+    """For one task at a time: a connection that is made when it is needed, and anew when it was lost."""
 
     def __init__(self, client: redis.asyncio.Redis, *, silent_s: float) -> None:
         """`client` says where the server is. It is given up when it is silent for `silent_s`."""
@@ -28,17 +28,19 @@ class WaitingConnection:
         self._id = 0
         self._is_waiting = False
 
-    async def request(self, command: Sequence[Any]) -> Any:
-        """Return the reply, which may be an error. Raises redis.ConnectionError, redis.TimeoutError or OSError."""
+    async def request(self, *commands: Sequence[Any]) -> list[Any]:
+        """Send commands together, and return the reply to each, which may be an error.
+
+        Raises redis.ConnectionError, redis.TimeoutError or OSError.
+        """
         replies = self._replies
         if replies is None or not replies.is_open:
             replies = await self._connected()
         self._is_waiting = True
         try:
-            [reply] = await replies.request(packed(command), 1)
+            return await replies.request(b"".join(map(packed, commands)), len(commands))
         finally:
             self._is_waiting = False
-        return reply
 
     async def end_wait(self) -> None:
         """Have the server answer the command that waits, if one does."""

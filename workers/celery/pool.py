@@ -62,7 +62,7 @@ class AsyncioPool(BasePool):  # type: ignore[misc]  # celery ships no types
         self._settings = self.app.toolfleet.settings
         self._loop = _new_event_loop()
         self._stops = False
-        self.reports = Reports(self._loop, lambda: bool(self._tasks))
+        self.reports = Reports(self._loop)
         self._watchdog = Watchdog(self._loop, self._settings.blocked_loop_s, self._end_blocked)
         running = threading.Event()
         self._thread = start_thread("tools", self._run_loop, running, again=False)
@@ -81,7 +81,7 @@ class AsyncioPool(BasePool):  # type: ignore[misc]  # celery ships no types
         """Start a call. Called on the tools' loop or on Celery's thread; returns at once."""
         if threading.get_ident() == self._thread.ident:
             request.begin(self._pid)
-            self.reports.add(request)
+            self.reports.add_start(request)
             self._start(request)
             return
         request.announce_received()
@@ -199,8 +199,7 @@ class AsyncioPool(BasePool):  # type: ignore[misc]  # celery ships no types
             log.exception("call_not_performed", call_id=request.id, tool=request.name)
         finally:
             del self._tasks[request]
-            if request.end(ending, time.perf_counter() - started):
-                self.reports.add(request)
+            self.reports.add_end(request, ending, time.perf_counter() - started)
 
     def _cancel(self, call_id: str) -> None:
         for request, task in self._tasks.items():

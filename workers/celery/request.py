@@ -161,9 +161,9 @@ class ToolRequest(Request):  # type: ignore[misc]  # celery ships no types
             self._message.channel.qos.started.add(self._message.delivery_tag)
 
     def end(self, ending: Ending, runtime_s: float) -> bool:
-        """Note how the call ended, on the tools' loop. Returns whether Celery must be told that it has.
+        """Note how the call ended, on the tools' loop. Returns whether Celery has been told that it started.
 
-        Where it need not be, it will be told of the start, and finds the end as well.
+        If it is just being told, it finds the end as well.
         """
         if self.delivery.stream:
             self._say(ending)

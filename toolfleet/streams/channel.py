@@ -280,8 +280,8 @@ class StreamChannel(StreamQueues):
 
     def call_soon(self, callback: Callable[[], object]) -> None:
         """Have the channel's own event loop call this, unless the channel has closed."""
-        if self.connection is not None:
-            self.connection.cycle.soon(callback)
+        if (connection := self.connection) is not None:
+            connection.cycle.soon(callback)
 
     # --- settling, and looking after what is held ---------------------------------------------------------------
 
@@ -304,11 +304,12 @@ class StreamChannel(StreamQueues):
 
         After this channel has closed, the process's next channel sends it.
         """
-        if self.closed or self.connection is None:
+        connection = self.connection  # which the channel's thread may take away meanwhile
+        if self.closed or connection is None:
             return
         if self._elsewhere is not None:
-            self.connection.cycle.wake()
-        elif self.connection.cycle.evented:
+            connection.cycle.wake()
+        elif connection.cycle.evented:
             self._starved |= urgent
             self.wake_for_credit()
         elif not self._inbox:

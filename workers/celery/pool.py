@@ -63,6 +63,7 @@ class AsyncioPool(BasePool):  # type: ignore[misc]  # celery ships no types
         self._loop = _new_event_loop()
         self._stops = False
         self.reports = Reports(self._loop)
+        self._reader: LoopReader | None = None
         self._watchdog = Watchdog(self._loop, self._settings.blocked_loop_s, self._end_blocked)
         running = threading.Event()
         self._thread = start_thread("tools", self._run_loop, running, again=False)
@@ -74,8 +75,10 @@ class AsyncioPool(BasePool):  # type: ignore[misc]  # celery ships no types
 
     def read_for(self, channel: Any) -> None:
         """Read a channel's queues on the tools' loop, if it is of the fleet's own streams; else Celery does."""
+        self._reader = None
         if isinstance(channel, StreamChannel) and not self._settings.broker_url:
-            channel.read_by(LoopReader(channel, self._loop, partial(connect_async, self._settings)))
+            self._reader = LoopReader(channel, self._loop, partial(connect_async, self._settings))
+            channel.read_by(self._reader)
 
     def perform(self, request: ToolRequest) -> None:
         """Start a call. Called on the tools' loop or on Celery's thread; returns at once."""
@@ -115,6 +118,7 @@ class AsyncioPool(BasePool):  # type: ignore[misc]  # celery ships no types
         """Let running calls end for the grace period, then hand back or end the others. May be called again."""
         if not self._thread.is_alive():
             return
+        self._stop_reading()
         asyncio.run_coroutine_threadsafe(self._drain(self._settings.shutdown_grace_s), self._loop).result()
         self._watchdog.stop()
         self._loop.call_soon_threadsafe(self._stop)
@@ -125,7 +129,12 @@ class AsyncioPool(BasePool):  # type: ignore[misc]  # celery ships no types
     def on_terminate(self) -> None:
         """End running calls at once, without a grace period."""
         if self._thread.is_alive():
+            self._stop_reading()
             asyncio.run_coroutine_threadsafe(self._drain(0), self._loop).result()
+
+    def _stop_reading(self) -> None:
+        if self._reader is not None:
+            self._reader.stop()
 
     @property
     def num_processes(self) -> int:

@@ -54,7 +54,7 @@ class Reports:
         if is_known or request.tells_events or not request.delivery.stream:
             self._untold[request] = True
             # Another broker hears of a message from Celery's thread, and may bring no further one before.
-            if len(self._untold) >= MAX_UNTOLD or not request.delivery.stream:
+            if len(self._untold) == MAX_UNTOLD or not request.delivery.stream:
                 self.wake()
             elif request.tells_events:
                 self._wake_soon()

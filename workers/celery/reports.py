@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from typing import Any, Final
+from typing import Final
 
 from celery.worker import state
 from kombu.asynchronous import Hub
@@ -66,7 +66,7 @@ class Reports:
         if self._hub is not None:
             self._hub.call_soon(self.tell)
 
-    def tell(self, *_: Any) -> None:
+    def tell(self) -> None:
         """Tell Celery of all that has happened. Called on its thread."""
         for request in tuple(self._untold):
             if self._untold.pop(request, False):

@@ -278,6 +278,23 @@ def test_a_server_that_stands_still_is_waited_for(connect, inbox, server):
     assert ids_of(reader.drain(1)) == ["b"]
 
 
+def test_what_is_said_to_go_back_twice_is_not_taken_from_whoever_runs_it_here(connect, inbox, client, keys):
+    publish(connect(), "io", "a")
+    reader = inbox()
+    reader.drain(1)[0].requeue()
+    holdings = reader.channel.holdings
+    [said] = holdings.parked
+    holdings.flush(client)
+    holdings.parked.append(said)  # as where only the reply was lost
+    time.sleep(2.5)  # more than the time between two fetches
+    assert not reader.messages
+    [message] = reader.drain(1)
+    reader.turn_until(lambda: not holdings.parked)
+    assert held_by(client, keys, consumer_name()) == 1
+    assert held_by(client, keys, RETURNED) == 0
+    message.ack()
+
+
 def test_closing_without_a_cancel_leaves_what_runs_in_hand_and_ends_the_reading(connect, inbox, client, keys):
     publish(connect(), "io", "a")
     reader = inbox()

@@ -267,8 +267,6 @@ class StreamChannel(StreamQueues):
         """Give entries that were read to their receivers. What nobody receives any more is handed back."""
         for delivery in deliveries:
             self._deliver(delivery)
-        if self.holdings.has_news:
-            self.settle_soon()
 
     def drop_copies(self, copies: Collection[DeliveredEntry]) -> None:
         """Acknowledge and count messages whose call another message has claimed."""

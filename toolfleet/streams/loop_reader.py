@@ -39,6 +39,9 @@ SILENT_S: Final = 6.0
 LAST_READ_S: Final = 1.5
 """How long the last read may take to end: longer than one waits that nobody interrupts."""
 
+GIVING_BACK_S: Final = 0.02
+"""How often a fetch looks whether all that goes back has gone."""
+
 STOP_WITHIN_S: Final = 5.0
 """How long the channel's thread waits for that, as a tool may block the loop."""
 
@@ -143,7 +146,13 @@ class LoopReader:
             return
         wait_ms = int(channel.brpop_timeout * 1000)
         read, command = self._reader.next_read(queues, channel.qos.credit(), monotonic(), wait_ms)
-        [reply] = await self._connection.request(command)
+        if read.per_stream == 0 and not await self._may_take():
+            return
+        try:
+            [reply] = await self._connection.request(command)
+        finally:
+            if read.per_stream == 0:
+                channel.holdings.taken()
         self._is_away = False
         if isinstance(reply, redis.ResponseError):
             await self._heal(reply)
@@ -152,6 +161,8 @@ class LoopReader:
         if deliveries and monotonic() - read.sent_s > channel.brpop_timeout + LATE_REPLY_S:
             deliveries = await self._still_ours(deliveries)
         self._take(deliveries)
+        if channel.holdings.has_news:
+            channel.settle_soon()
 
     def _queues_in_turn(self) -> list[str]:
         """Return the queues that are consumed; the one that last brought something comes last."""
@@ -172,6 +183,17 @@ class LoopReader:
             self._queues.remove(queue)
             self._queues.append(queue)
         self._channel.deliver_all(deliveries)
+
+    async def _may_take(self) -> bool:
+        """Wait until a fetch may take what was handed back. Returns False if reading stops before."""
+        if self._channel.holdings.may_take():
+            return True
+        self._channel.settle_soon()
+        while not self._stops:
+            await self._rest(GIVING_BACK_S)
+            if self._channel.holdings.may_take():
+                return True
+        return False
 
     async def _claimed(self, deliveries: list[DeliveredEntry]) -> list[DeliveredEntry]:
         """Return those that may start, claimed where they must be and the fetch script has not done it."""

@@ -280,7 +280,7 @@ def test_a_server_that_stands_still_is_waited_for(connect, inbox, server):
 
 def test_what_is_said_to_go_back_twice_is_not_taken_from_whoever_runs_it_here(connect, inbox, client, keys):
     publish(connect(), "io", "a")
-    reader = inbox()
+    reader = inbox(heartbeat_s=60)  # so that it does not wait for this thread to look for lost replies
     reader.drain(1)[0].requeue()
     holdings = reader.channel.holdings
     [said] = holdings.parked

@@ -306,3 +306,17 @@ def test_closing_without_a_cancel_leaves_what_runs_in_hand_and_ends_the_reading(
     assert not reader.messages
     assert message.delivery_tag in holdings.orphans
     holdings.orphans.clear()
+
+
+def test_what_was_in_a_lost_reply_is_handed_back_uncounted_when_the_last_consumer_leaves(connect, inbox, client, keys):
+    reader = inbox()
+    publish(connect(), "io", "a")
+    reader.drain(1)[0].ack()
+    reader.turn_until(lambda: waiting(client, keys) == 0)
+    reader.reader.stop()
+    publish(connect(), "io", "lost")
+    client.xreadgroup(GROUP, consumer_name(), {keys.queue("io", 3): ">"})
+    reader.consumer.cancel()
+    reader.channel.close()
+    [returned] = client.xpending_range(keys.queue("io", 3), GROUP, "-", "+", 10, RETURNED)
+    assert returned["times_delivered"] == 0

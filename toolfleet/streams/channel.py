@@ -387,16 +387,16 @@ class StreamChannel(StreamQueues):
         if not self._in_poll and self._elsewhere is None and now_s - self._lost_sought_s >= self.heartbeat_s:
             self.find_lost_replies(now_s)
 
-    def find_lost_replies(self, now_s: float) -> None:
+    def find_lost_replies(self, now_s: float, idle_ms: int = LOST_REPLY_MS) -> None:
         """Hand back what Redis has delivered to this process and nobody here has seen. Called between two reads."""
         self._lost_sought_s = now_s
-        tags = [tag for stream in self._queue_of for tag in self._pending_for_long(stream)]
+        tags = [tag for stream in self._queue_of for tag in self._pending_for(stream, idle_ms)]
         self.holdings.parked.extend((tag, True) for tag in tags if not self.holdings.knows(tag))
 
-    def _pending_for_long(self, stream: str) -> list[str]:
+    def _pending_for(self, stream: str, idle_ms: int) -> list[str]:
         try:
             pending: Any = self.commands.xpending_range(
-                stream, GROUP, "-", "+", 10_000, self.holdings.consumer, idle=LOST_REPLY_MS
+                stream, GROUP, "-", "+", 10_000, self.holdings.consumer, idle=idle_ms
             )
         except redis.ResponseError:
             return []  # no such group yet
@@ -454,6 +454,9 @@ class StreamChannel(StreamQueues):
         self.settle()
         self._leave_lanes()
         if not holdings.orphans and not holdings.receiving and holdings.keeper.streams:
+            # The end of the lease counts a delivery of all that is pending, and what was in a lost reply never started.
+            self.find_lost_replies(monotonic(), idle_ms=0)
+            self.settle()
             self._end_lease()
 
 

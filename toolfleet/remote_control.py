@@ -44,6 +44,8 @@ class SignedMailbox(Mailbox):  # type: ignore[misc]  # kombu ships no types
     seal: Seal
     fleet: str
     """The namespace: fleets that share a server, and perhaps a secret, do not share commands."""
+    before_command: Callable[[], object] = staticmethod(lambda: None)
+    """What a worker does before it carries out a command or answers a question."""
 
     def Node(self, *args: Any, **kwargs: Any) -> GuardedNode:  # noqa: N802  # kombu's name
         """Return the mailbox of one worker."""
@@ -86,6 +88,7 @@ class GuardedNode(Node):  # type: ignore[misc]  # kombu ships no types
             else:
                 logger.warning("a control command is refused: %s", refusal)
             return None
+        self.mailbox.before_command()
         return super().handle_message(command, message)
 
 

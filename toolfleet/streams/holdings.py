@@ -59,6 +59,8 @@ class Holdings:
         self.dead: deque[tuple[str, str]] = deque()
         self._logged_s: dict[str, float] = {}
         self._flushing = threading.Lock()
+        self._taking = threading.Lock()
+        """Held while messages are given back, or while a fetch beside that may take them again."""
 
     def bury(self, tag: str, reason: str) -> None:
         """Send a message to the dead letters. One reason is logged once a minute: a flood must not fill the disk."""
@@ -76,7 +78,7 @@ class Holdings:
         """Return those that nobody can run any more: Celery drops what waits when a connection is lost."""
         gc.collect()  # Celery's requests are in reference cycles
         running = self.running()
-        return [tag for tag, message in among.items() if message() is None and tag not in running]
+        return [tag for tag, message in tuple(among.items()) if message() is None and tag not in running]
 
     def running(self) -> set[str]:
         """Return the tags of the messages whose work has begun, as the pool or Celery knows."""
@@ -85,17 +87,47 @@ class Holdings:
             return set(self.started)
         return self.started | {_tag_of_request(request) for request in tuple(celery_state.active_requests)}
 
+    @property
+    def has_news(self) -> bool:
+        """Whether there is anything to be said about messages."""
+        return bool(self.acks or self.parked or self.dead)
+
+    def may_take(self) -> bool:
+        """Whether messages that were given back may be taken again now; if so, `taken` must follow.
+
+        Not while something is still to be given back: if only the reply to that was lost it will be said again, and
+        what had been taken again meanwhile would be taken from whoever runs it here.
+        """
+        if not self._taking.acquire(blocking=False):
+            return False
+        if self.parked:
+            self._taking.release()
+            return False
+        return True
+
+    def taken(self) -> None:
+        """Say that the reply to that has come, or never will."""
+        self._taking.release()
+
     def flush(self, client: redis.Redis) -> None:
         """Send what has been said about messages. What cannot be sent stays here for the next time."""
-        if not (self.acks or self.parked or self.dead):
+        if not self.has_news:
             return
         with self._flushing:
             _send_all(self.acks, lambda tags: self._acknowledge(client, tags))
-            _send_all(self.parked, lambda items: self._park(client, items))
+            self._give_back(client)
             _send_all(self.dead, lambda items: self._bury(client, items))
 
+    def _give_back(self, client: redis.Redis) -> None:
+        if self.parked and self._taking.acquire(blocking=False):  # else whoever takes says when that is over
+            try:
+                _send_all(self.parked, lambda items: self._park(client, items))
+            finally:
+                self._taking.release()
+
     def _spoken_of(self) -> set[str]:
-        return {*self.acks, *(tag for tag, _ in self.parked), *(tag for tag, _ in self.dead)}
+        # Copied before they are read: other threads append meanwhile.
+        return {*self.acks, *(tag for tag, _ in tuple(self.parked)), *(tag for tag, _ in tuple(self.dead))}
 
     def _acknowledge(self, client: redis.Redis, tags: list[str]) -> None:
         # One transaction: an entry acknowledged but not deleted would count as waiting for ever.
@@ -128,12 +160,11 @@ _MAX_BATCH = 500
 
 def _send_all(waiting: deque[Item], send: Callable[[list[Item]], None]) -> None:
     while waiting:
-        batch = [waiting.popleft() for _ in range(min(len(waiting), _MAX_BATCH))]
-        try:
-            send(batch)
-        except BaseException:
-            waiting.extendleft(reversed(batch))
-            raise
+        batch = list(waiting)[:_MAX_BATCH]  # a copy: others append meanwhile
+        send(batch)
+        # Only now: what is on its way counts as not said yet.
+        for _ in batch:
+            waiting.popleft()
 
 
 def _by_stream(items: Iterable[tuple[str, Value]]) -> Iterable[tuple[str, list[tuple[str, Value]]]]:

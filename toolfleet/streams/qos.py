@@ -62,9 +62,10 @@ class StreamQoS(virtual.QoS):  # type: ignore[misc]  # kombu ships no types
 
     def ack(self, delivery_tag: str) -> None:
         """Acknowledge: the message is deleted from the queue at the next tick."""
-        self.forget(delivery_tag)
         if "|" in delivery_tag:  # a fanout message has no entry
             self.holdings.acks.append(delivery_tag)
+        self.forget(delivery_tag)
+        if "|" in delivery_tag:
             self.channel.settle_soon()
 
     def forget(self, delivery_tag: str) -> None:
@@ -76,21 +77,23 @@ class StreamQoS(virtual.QoS):  # type: ignore[misc]  # kombu ships no types
 
     def reject(self, delivery_tag: str, requeue: bool = False) -> None:  # noqa: FBT001  # kombu's signature
         """Give a message to another worker, with this delivery counted; or to the dead letters."""
-        self.forget(delivery_tag)
         if "|" not in delivery_tag:
+            self.forget(delivery_tag)
             return
+        # Said before it is forgotten: a message that is neither held nor spoken of counts as never seen.
         if requeue:
             self.holdings.parked.append((delivery_tag, False))
         else:
             self.holdings.bury(delivery_tag, "rejected by the worker")
+        self.forget(delivery_tag)
         self.channel.settle_soon(urgent=True)
 
     def hand_back(self, delivery_tags: Iterable[str]) -> None:
         """Give messages that never came to a start to another worker; this delivery does not count."""
         for tag in list(delivery_tags):
-            self.forget(tag)
             if "|" in tag:
                 self.holdings.parked.append((tag, True))
+            self.forget(tag)
         self.channel.settle_soon(urgent=True)
 
     def hand_back_unstarted(self) -> None:

@@ -16,6 +16,12 @@ from toolfleet.streams import scripts
 from toolfleet.streams.entries import DeliveredEntry, Fields
 from toolfleet.streams.names import GROUP, RETURNED, home_of
 
+LATE_REPLY_S: Final = 0.5
+"""A reply read later than this after its time was waiting here; others may have taken over what it brings."""
+
+PAUSE_AFTER_REFUSAL_S: Final = 1.0
+"""How long reading rests after Redis refused it (out of memory, no permission, loading a snapshot)."""
+
 FETCH_EVERY_S: Final = 1.0
 """Returned and scheduled messages wait at most this long for a worker that is busy with new ones."""
 

@@ -21,6 +21,9 @@ class StreamPoller(MultiChannelPoller):  # type: ignore[misc]  # kombu ships no 
     wake: Callable[[], object] = staticmethod(lambda: None)
     """Interrupts the event loop's wait. Without a loop there is nothing to interrupt."""
 
+    soon: Callable[[Callable[[], object]], object]
+    """Has the event loop call something, from any thread."""
+
     def on_poll_init(self, poller: Any) -> None:
         """Use the event loop's poller."""
         self.poller = poller
@@ -51,6 +54,7 @@ class Transport(RedisTransport):  # type: ignore[misc]  # kombu ships no types
         """Read and settle from Celery's event loop."""
         super().register_with_event_loop(connection, loop)
         self.cycle.evented = True
+        self.cycle.soon = loop.call_soon
         self.cycle.wake = partial(loop.call_soon, _nothing)
 
 

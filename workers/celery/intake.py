@@ -16,7 +16,8 @@ from celery.worker import state
 
 from toolfleet.calls import Effect
 from toolfleet.logs import FactLog
-from toolfleet.workers.celery.request import HIDDEN, ToolRequest
+from toolfleet.workers.celery.pool import AsyncioPool
+from toolfleet.workers.celery.request import ToolRequest
 from toolfleet.workers.celery.task import ToolTask
 from toolfleet.workers.celery.task_events import STARTED_AFTER_S, announce_long_calls
 
@@ -38,8 +39,11 @@ class TakeIn(bootsteps.StartStopStep):  # type: ignore[misc]  # celery ships no 
     _timer: Any = None
 
     def start(self, consumer: Any) -> None:
-        """Install the handler before the first message is read."""
+        """Install the handler before the first message is read; where the pool has a loop, have it read there."""
         consumer.create_task_handler = lambda: handler(consumer)
+        if isinstance(consumer.pool, AsyncioPool):
+            consumer.app.control.mailbox.before_command = consumer.pool.reports.tell
+            consumer.pool.read_for(consumer.task_consumer.channel)
         self._stop_timer()
         if consumer.event_dispatcher and consumer.event_dispatcher.enabled and hasattr(consumer.pool, "perform"):
             self._timer = consumer.timer.call_repeatedly(STARTED_AFTER_S, announce_long_calls)
@@ -81,21 +85,29 @@ def handler(consumer: Any) -> Callable[[Any], None]:
 
 def receiver(task: ToolTask, consumer: Any) -> Callable[[Any], None]:
     """Return the function that turns a message into a request of this tool and starts it on the pool."""
-    pool, eventer, revoked = consumer.pool, consumer.event_dispatcher, consumer.controller.state.revoked
+    pool, revoked = consumer.pool, consumer.controller.state.revoked
     starts_at_once = hasattr(pool, "perform")
     callbacks: Iterable[Callable[[ToolRequest], None]] = consumer.on_task_message
 
     def receive(message: Any) -> None:
         request = ToolRequest(message, task, consumer)
-        if eventer:
-            request.send_event("task-received", name=request.name, args=HIDDEN, kwargs=HIDDEN)
-        if request.id in revoked and request.revoked():
-            return
+        if request.id in revoked:
+            # On Celery's thread, which may not be this one: it has to be told, and somebody else of the call's end.
+            consumer.call_soon(start_unless_revoked, request)
+        else:
+            start(request)
+
+    def start_unless_revoked(request: ToolRequest) -> None:
+        if not request.revoked():
+            start(request)
+
+    def start(request: ToolRequest) -> None:
         for callback in callbacks:
             callback(request)
         if starts_at_once:
             pool.perform(request)
         else:
+            request.announce_received()
             state.task_reserved(request)
             consumer.on_task_request(request)
 

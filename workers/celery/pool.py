@@ -13,6 +13,7 @@ import time
 import traceback
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from types import FrameType
 from typing import Any, Final
 
@@ -20,10 +21,14 @@ from celery.concurrency.base import BasePool, apply_target
 from celery.worker import state
 from kombu.asynchronous import Hub
 
+from toolfleet.connections import connect_async
 from toolfleet.event_loop import new_event_loop
 from toolfleet.exit_status import ExitStatus
 from toolfleet.logs import FactLog
+from toolfleet.streams.channel import StreamChannel
+from toolfleet.streams.loop_reader import LoopReader
 from toolfleet.supervision import start_thread
+from toolfleet.workers.celery.reports import Reports
 from toolfleet.workers.celery.request import ToolRequest
 from toolfleet.workers.celery.watchdog import Watchdog
 from toolfleet.workers.perform.endings import Ending, Interruption
@@ -32,9 +37,6 @@ from toolfleet.workers.tool.failures import blocked
 from toolfleet.workers.tool.threads import ToolThreads
 
 log = FactLog("toolfleet.workers")
-
-REPORT_WITHIN_S: Final = 0.005
-"""How long Celery may take a call for running that has ended, while there is room for more."""
 
 LET_GO_S: Final = 0.001
 """How long Celery's thread stands aside for a call that arrives at an idle pool."""
@@ -54,26 +56,39 @@ class AsyncioPool(BasePool):  # type: ignore[misc]  # celery ships no types
         """Start the loop's thread. Returns when the loop runs."""
         self._threads = ToolThreads(min(self.limit, MAX_THREADS), self._retire)
         self._arrived: deque[ToolRequest] = deque()
-        self._ended: deque[tuple[ToolRequest, Ending, float]] = deque()
         # By request, not by id: two messages may bring the same call.
         self._tasks: dict[ToolRequest, asyncio.Task[None]] = {}
-        self._hub: Hub | None = None
         self._pid = os.getpid()
         self._started = threading.Event()
         self._settings = self.app.toolfleet.settings
         self._loop = new_event_loop()
         self._stops = False
+        self.reports = Reports(self._loop)
+        self._reader: LoopReader | None = None
         self._watchdog = Watchdog(self._loop, self._settings.blocked_loop_s, self._end_blocked)
         running = threading.Event()
         self._thread = start_thread("tools", self._run_loop, running, again=False)
         running.wait()
 
     def register_with_event_loop(self, loop: Hub) -> None:
-        """Take Celery's event loop, which is told of ended calls."""
-        self._hub = loop
+        """Take Celery's event loop, which is told of calls."""
+        self.reports.register(loop)
+
+    def read_for(self, channel: Any) -> None:
+        """Read a channel's queues on the tools' loop, if it is of the fleet's own streams; else Celery does."""
+        self._reader = None
+        if isinstance(channel, StreamChannel) and not self._settings.broker_url:
+            self._reader = LoopReader(channel, self._loop, partial(connect_async, self._settings))
+            channel.read_by(self._reader)
 
     def perform(self, request: ToolRequest) -> None:
-        """Start a call. Called on Celery's thread; returns at once."""
+        """Start a call. Called on the tools' loop or on Celery's thread; returns at once."""
+        if threading.get_ident() == self._thread.ident:
+            request.begin(self._pid)
+            self.reports.add_start(request)
+            self._start(request)
+            return
+        request.announce_received()
         request.on_started(self._pid)
         self._arrived.append(request)
         if len(self._arrived) == 1:
@@ -104,17 +119,23 @@ class AsyncioPool(BasePool):  # type: ignore[misc]  # celery ships no types
         """Let running calls end for the grace period, then hand back or end the others. May be called again."""
         if not self._thread.is_alive():
             return
+        self._stop_reading()
         asyncio.run_coroutine_threadsafe(self._drain(self._settings.shutdown_grace_s), self._loop).result()
         self._watchdog.stop()
         self._loop.call_soon_threadsafe(self._stop)
         self._thread.join()
         self._threads.shutdown(wait=False, cancel_futures=True)
-        self._report_ended()
+        self.reports.tell()
 
     def on_terminate(self) -> None:
         """End running calls at once, without a grace period."""
         if self._thread.is_alive():
+            self._stop_reading()
             asyncio.run_coroutine_threadsafe(self._drain(0), self._loop).result()
+
+    def _stop_reading(self) -> None:
+        if self._reader is not None:
+            self._reader.stop()
 
     @property
     def num_processes(self) -> int:
@@ -169,10 +190,12 @@ class AsyncioPool(BasePool):  # type: ignore[misc]  # celery ships no types
     def _start_arrived(self) -> None:
         arrived = self._arrived
         while arrived:
-            request = arrived.popleft()
-            # watched: it lets nothing pass, and gives its slot back
-            self._tasks[request] = self._loop.create_task(self._perform(request))
+            self._start(arrived.popleft())
         self._started.set()
+
+    def _start(self, request: ToolRequest) -> None:
+        # watched: it lets nothing pass, and gives its slot back
+        self._tasks[request] = self._loop.create_task(self._perform(request))
 
     async def _perform(self, request: ToolRequest) -> None:
         started = time.perf_counter()
@@ -186,18 +209,7 @@ class AsyncioPool(BasePool):  # type: ignore[misc]  # celery ships no types
             log.exception("call_not_performed", call_id=request.id, tool=request.name)
         finally:
             del self._tasks[request]
-            self._ended.append((request, ending, time.perf_counter() - started))
-            if len(self._ended) == 1:
-                # Nobody waits for the report but the prefetch credit: all that end within a moment share one.
-                self._loop.call_later(REPORT_WITHIN_S if self._has_room else 0, self._report_soon)
-
-    @property
-    def _has_room(self) -> bool:
-        return len(self._tasks) + len(self._ended) < self.num_processes // 2
-
-    def _report_soon(self) -> None:
-        if self._hub is not None:
-            self._hub.call_soon(self._report_ended)
+            self.reports.add_end(request, ending, time.perf_counter() - started)
 
     def _cancel(self, call_id: str) -> None:
         for request, task in self._tasks.items():
@@ -242,13 +254,4 @@ class AsyncioPool(BasePool):  # type: ignore[misc]  # celery ships no types
         """Let this worker stop in order, to be replaced: it could run no blocking tool any more."""
         log.error("worker_out_of_threads", threads=self._threads.count)
         state.should_stop = ExitStatus.FAILED
-        if self._hub is not None:
-            self._hub.call_soon(self._report_ended)  # to wake it
-
-    # --- on Celery's thread -------------------------------------------------------------------------------------
-
-    def _report_ended(self) -> None:
-        ended = self._ended
-        while ended:
-            request, ending, runtime_s = ended.popleft()
-            request.on_ended(ending, runtime_s)
+        self.reports.wake()

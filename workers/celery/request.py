@@ -70,6 +70,8 @@ class ToolRequest(Request):  # type: ignore[misc]  # celery ships no types
         self._utc = self._ignore_result = True
         self._decoded = False
         self._start_announced = False
+        self._ended: tuple[Ending, float] | None = None
+        self._is_known = self._end_is_known = False
 
     # What only a pool of processes or threads asks for is made when it asks.
 
@@ -147,14 +149,58 @@ class ToolRequest(Request):  # type: ignore[misc]  # celery ships no types
             pool.terminate_job(self.worker_pid, SIGKILL)
 
     def on_started(self, worker_pid: int) -> None:
-        """Tell Celery that the call runs."""
+        """Note that the call runs, and tell Celery."""
+        self.begin(worker_pid)
+        self._tell_start()
+
+    def begin(self, worker_pid: int) -> None:
+        """Note that the call runs. Celery is told by `tell`."""
         self.worker_pid = worker_pid
         self.time_start = time.time()
         if self.delivery.stream:
             self._message.channel.qos.started.add(self._message.delivery_tag)
+
+    def end(self, ending: Ending, runtime_s: float) -> bool:
+        """Note how the call ended, on the tools' loop. Returns whether Celery has been told that it started.
+
+        If it is just being told, it finds the end as well.
+        """
+        if self.delivery.stream:
+            self._say(ending)
+        # In this order, as `tell` has it the other way round: one of the two threads sees what the other has done.
+        self._ended = ending, runtime_s
+        return self._is_known
+
+    def tell(self) -> None:
+        """Bring Celery's records up to date, on its thread: the call has started, and may have ended by now."""
+        if not self._is_known:
+            self._is_known = True
+            self.announce_received()
+            self._count() if self._ended else self._tell_start()
+        if self._ended is not None and not self._end_is_known:
+            self._end_is_known = True
+            ending, runtime_s = self._ended
+            if not self.delivery.stream:
+                self._say(ending)
+            self._tell_end(ending, runtime_s)
+
+    def announce_received(self) -> None:
+        """Send `task-received`."""
+        self.send_event(
+            "task-received", name=self.name, args=HIDDEN, kwargs=HIDDEN, timestamp=self.delivery.came_unix_s
+        )
+
+    def _tell_start(self) -> None:
         # As state.task_accepted does, without a throw-away dict for the counter.
+        self._is_known = True
         state.requests[self.id] = self
         state.active_requests.add(self)
+        self._count()
+        if self.id in state.revoked and hasattr(self._consumer.pool, "cancel"):
+            # Revoked after it was taken in, and before Celery knew of it.
+            self._consumer.pool.cancel(self.id)
+
+    def _count(self) -> None:
         state.total_count[self._type] += 1  # strangers may name any number of tools
         state.all_total_count[0] += 1
 
@@ -165,8 +211,12 @@ class ToolRequest(Request):  # type: ignore[misc]  # celery ships no types
             self.send_event("task-started", timestamp=self.time_start)
 
     def on_ended(self, ending: Ending, runtime_s: float) -> None:
-        """Tell Celery how the call ended, and the transport what its message still needs."""
-        state.task_ready(self)
+        """Tell the transport what the message still needs, and Celery how the call ended."""
+        self._say(ending)
+        self._tell_end(ending, runtime_s)
+
+    def _say(self, ending: Ending) -> None:
+        """Tell the transport what the message of a call that ended so still needs."""
         cancel_requests.forget_request(self.id)
         if ending is Ending.HANDED_BACK:
             self._hand_back()
@@ -178,10 +228,13 @@ class ToolRequest(Request):  # type: ignore[misc]  # celery ships no types
             self._acknowledge_on_the_broker()
         elif ending is Ending.PASSED_ON:
             self._pass_on()
-            return  # its end is another worker's to tell
         else:
             self.acknowledge()
-        if self._eventer and not self._already_revoked:
+
+    def _tell_end(self, ending: Ending, runtime_s: float) -> None:
+        """Tell Celery that the call has ended; what was passed on, another worker tells of."""
+        state.task_ready(self)
+        if ending is not Ending.PASSED_ON and self._eventer and not self._already_revoked:
             self._announce_end(ending, runtime_s)
 
     def _announce_end(self, ending: Ending, runtime_s: float) -> None:
@@ -202,9 +255,14 @@ class ToolRequest(Request):  # type: ignore[misc]  # celery ships no types
 
     def send_event(self, type: str, **fields: Any) -> None:  # noqa: A002  # Celery's signature
         """Send a task event if anybody listens: without `--events` Celery's dispatcher is on for heartbeats only."""
+        if self.tells_events:
+            self._eventer.send(type, uuid=self.id, **fields)
+
+    @property
+    def tells_events(self) -> bool:
+        """Whether anybody listens to events of calls."""
         eventer = self._eventer
-        if eventer and eventer.enabled and (not eventer.groups or "task" in eventer.groups):
-            eventer.send(type, uuid=self.id, **fields)
+        return bool(eventer and eventer.enabled and (not eventer.groups or "task" in eventer.groups))
 
     def acknowledge(self) -> None:
         """Drop the message; on Redis Streams the settlement has acknowledged it already."""

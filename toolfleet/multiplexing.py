@@ -98,9 +98,12 @@ class MultiplexedConnection:
     async def aclose(self) -> None:
         """Close the connection. Whoever waits for a reply gets a redis.ConnectionError."""
         self._closed = True
-        if self._connecting is not None:
-            self._connecting.cancel()
-            await asyncio.gather(self._connecting, return_exceptions=True)
+        connecting = self._connecting
+        if connecting is not None:
+            connecting.cancel()
+        self.drop()  # first of all: whoever closes may be cancelled while that takes its time
+        if connecting is not None:
+            await asyncio.gather(connecting, return_exceptions=True)
         if self._replies is not None:
             await self._replies.aclose()
 

@@ -202,10 +202,17 @@ class AsyncClient(redis.asyncio.Redis):
         """A client of the same server with one connection of its own, on which commands may wait for some seconds."""
         return AsyncClient(self.connection_pool, self._address, is_part=True)
 
+    async def __aexit__(self, *_: object) -> None:
+        # redis-py counts first who else is in such a block, and waits for that: a task that is cancelled a second time
+        # meanwhile would leave its connection open.
+        await self.aclose()
+
     async def aclose(self, close_connection_pool: bool | None = None) -> None:  # noqa: FBT001  # as redis-py has it
         """See redis.asyncio.Redis."""
-        await self._line.aclose()
-        await super().aclose(close_connection_pool)
+        try:
+            await self._line.aclose()
+        finally:
+            await super().aclose(close_connection_pool)
         if self.auto_close_connection_pool and isinstance(self.connection_pool, SentinelConnectionPool):
             for sentinel in self.connection_pool.sentinel_manager.sentinels:
                 await sentinel.aclose()

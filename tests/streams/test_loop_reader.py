@@ -295,6 +295,17 @@ def test_what_is_said_to_go_back_twice_is_not_taken_from_whoever_runs_it_here(co
     message.ack()
 
 
+def test_what_cannot_go_back_as_its_stream_is_gone_holds_up_no_others(connect, inbox, client, keys):
+    publish(connect(), "io", "a")
+    reader = inbox()
+    [message] = reader.drain(1)
+    client.delete(keys.queue("io", 3))
+    message.requeue()
+    publish(connect(), "io", "b")
+    assert ids_of(reader.drain(1)) == ["b"]
+    assert not reader.channel.holdings.parked
+
+
 def test_closing_without_a_cancel_leaves_what_runs_in_hand_and_ends_the_reading(connect, inbox, client, keys):
     publish(connect(), "io", "a")
     reader = inbox()
@@ -318,5 +329,21 @@ def test_what_was_in_a_lost_reply_is_handed_back_uncounted_when_the_last_consume
     client.xreadgroup(GROUP, consumer_name(), {keys.queue("io", 3): ">"})
     reader.consumer.cancel()
     reader.channel.close()
+    [returned] = client.xpending_range(keys.queue("io", 3), GROUP, "-", "+", 10, RETURNED)
+    assert returned["times_delivered"] == 0
+
+
+def test_what_was_in_a_lost_reply_is_handed_back_uncounted_by_a_channel_that_never_read(connect, inbox, client, keys):
+    reader = inbox()
+    other = reader.connection.channel()  # as Celery has one for control
+    publish(connect(), "io", "a")
+    reader.drain(1)[0].ack()
+    reader.turn_until(lambda: waiting(client, keys) == 0)
+    reader.reader.stop()
+    publish(connect(), "io", "lost")
+    client.xreadgroup(GROUP, consumer_name(), {keys.queue("io", 3): ">"})
+    assert other.qos.can_consume()
+    reader.channel.close()  # as where a connection was lost: nothing was cancelled
+    other.close()
     [returned] = client.xpending_range(keys.queue("io", 3), GROUP, "-", "+", 10, RETURNED)
     assert returned["times_delivered"] == 0

@@ -387,10 +387,13 @@ class StreamChannel(StreamQueues):
         if not self._in_poll and self._elsewhere is None and now_s - self._lost_sought_s >= self.heartbeat_s:
             self.find_lost_replies(now_s)
 
-    def find_lost_replies(self, now_s: float, idle_ms: int = LOST_REPLY_MS) -> None:
+    def find_lost_replies(self, now_s: float) -> None:
         """Hand back what Redis has delivered to this process and nobody here has seen. Called between two reads."""
         self._lost_sought_s = now_s
-        tags = [tag for stream in self._queue_of for tag in self._pending_for(stream, idle_ms)]
+        self._hand_back_unseen(self._queue_of, LOST_REPLY_MS)
+
+    def _hand_back_unseen(self, streams: Iterable[str], idle_ms: int) -> None:
+        tags = [tag for stream in streams for tag in self._pending_for(stream, idle_ms)]
         self.holdings.parked.extend((tag, True) for tag in tags if not self.holdings.knows(tag))
 
     def _pending_for(self, stream: str, idle_ms: int) -> list[str]:
@@ -454,8 +457,9 @@ class StreamChannel(StreamQueues):
         self.settle()
         self._leave_lanes()
         if not holdings.orphans and not holdings.receiving and holdings.keeper.streams:
-            # The end of the lease counts a delivery of all that is pending, and what was in a lost reply never started.
-            self.find_lost_replies(monotonic(), idle_ms=0)
+            # The end of the lease counts a delivery of all that is pending, and what was in a lost reply never started:
+            # be it another channel's, closed before this one as its connection was lost.
+            self._hand_back_unseen(holdings.keeper.streams, idle_ms=0)
             self.settle()
             self._end_lease()
 

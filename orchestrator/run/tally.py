@@ -82,8 +82,8 @@ class Tally(NamedTuple):
     """In how many turns the one that was asked for most."""
     ids: Counted[str] = Counted()
     """The ids that models have given to the calls of the conversation."""
-    tasks: Mapping[str, int] = {}  # as above
-    """The places of the calls that became tasks, by their handles."""
+    tasks: Mapping[str, tuple[int, ...]] = {}  # as above
+    """The places of the calls that became tasks, by their handles: tools may give the same one to several."""
     open_slow: frozenset[int] = frozenset()
     """The places of the submitted calls whose results the model has not seen."""
     spent: Spent = Spent()
@@ -150,10 +150,13 @@ class Tally(NamedTuple):
 
     def _with_task(self, place: int, before: CallRecord | None, call: CallRecord) -> Tally:
         tasks, handle = dict(self.tasks), handle_of_task(call)
-        if before is not None and (handle_before := handle_of_task(before)) != handle:
-            tasks.pop(handle_before, None)
+        handle_before = handle_of_task(before) if before is not None else ""
+        if handle_before and handle_before != handle:
+            tasks[handle_before] = tuple(other for other in tasks[handle_before] if other != place)
+            if not tasks[handle_before]:
+                del tasks[handle_before]
         if handle:
-            tasks[handle] = place
+            tasks[handle] = tuple(sorted({*tasks.get(handle, ()), place}))
         others = self.open_slow - {place}
         return self._replace(tasks=tasks, open_slow=others | {place} if call.is_slow_and_open else others)
 

@@ -234,8 +234,8 @@ class Run(Record):
 
     @property
     def tasks(self) -> dict[str, CallRecord]:
-        """The calls that became tasks, by the handle that the model or a caller has of them."""
-        return {handle: self.calls[at] for handle, at in self.tally.tasks.items()}
+        """The calls that became tasks, by the handle that the model or a caller has of them; of several the last."""
+        return {handle: self.calls[places[-1]] for handle, places in self.tally.tasks.items()}
 
     @property
     def awaiting_approval(self) -> tuple[CallRecord, ...]:

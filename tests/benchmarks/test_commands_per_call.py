@@ -36,27 +36,36 @@ LONE_CALL = Counted(
 )
 CALL_IN_A_BURST = Counted(reads=0, commands={"xadd": 2, "xpending": 1, "set": 2, "exists": 2})
 RUN_OF_ONE_TURN = Counted(
-    reads=10,  # those of its call, and begin, reply, calls sent, calls back, answer
+    # Those of its call, and begin, reply, calls sent, calls back, answer. Runs that have ended are packed many at once.
+    reads=10,
     commands={
-        "evalsha": 7,
+        "evalsha": 8,
         "xreadgroup": 1,
         "xread": 1,
-        "xadd": 7,
-        "xrevrange": 5,
+        "xadd": 8,
+        "xrevrange": 6,
         "xack": 1,
         "xdel": 1,
         "xpending": 1,
         "set": 2,
         "exists": 2,
         "expire": 1,
-        "pexpire": 11,
+        "pexpire": 12,
         "time": 6,
         "hset": 6,
         "hget": 1,
         "hdel": 1,
         "sadd": 1,
         "srem": 2,
-        "zadd": 2,
+        "zadd": 4,
+        "zrange": 1,
+        # To be packed:
+        "memory|usage": 1,
+        "xrange": 1,
+        "xlen": 1,
+        "pttl": 1,
+        "copy": 1,
+        "del": 1,
     },
 )
 ROUND_TRIPS_OF_A_BURST = 200

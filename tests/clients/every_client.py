@@ -28,7 +28,7 @@ class EveryClient:
         assert outcome["text"].startswith("Well."), outcome
         assert outcome["text"].endswith("charge: charged a")
         assert outcome["ended"] == "stop"
-        assert outcome["pieces"] > 2
+        assert outcome["pieces"] > 1  # what comes together may be told together
         assert ledger.effects == {"a": 1}
 
     def test_its_own_tools_are_its_own_and_nothing_of_the_fleets_is_done_twice(

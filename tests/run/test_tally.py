@@ -60,7 +60,10 @@ def made(run, draw):
         run = run.on(ApprovalGiven(call_id=id_, approval=Approval(granted=True, arguments='{"b": 1}')))
     agents = tuple(id_ for id_ in ids if draw(st.booleans()))
     run = run.on(CallsSent(deadlines_unix_s=dict.fromkeys(ids, 1e9), agents=agents))
-    results = {id_: draw(st.sampled_from([*RETURNED, Submitted(handle=f"h-{id_}")])) for id_ in ids}
+    results = {
+        id_: draw(st.sampled_from([*RETURNED, *(Submitted(handle=handle) for handle in (f"h-{id_}", "h"))]))
+        for id_ in ids
+    }
     slow = [call.call_id for call in run.open_slow_calls]
     fetched = {id_: draw(st.sampled_from(RETURNED)) for id_ in slow if draw(st.booleans())}
     return run.on(CallsBack(results=results, messages=run.messages_with(results), fetched=fetched))

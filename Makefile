@@ -70,7 +70,7 @@ format: $(VENV)/.for-test ## put the code into its form
 	$(BIN)/ruff format
 
 bench: $(VENV)/.for-bench ## measure against other task queues; QUICK=1 for a few minutes' look, which leaves the published figures alone
-	$(BIN)/python -m benchmarks $(if $(QUICK),--quick --out benchmarks/out)
+	$(BIN)/python -m benchmarks $(if $(QUICK),--quick)
 
 profile: $(VENV)/.for-bench ## print what a call costs, by stage and process, and what it asks of Redis
 	$(BIN)/python -m benchmarks.profile

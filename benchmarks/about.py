@@ -30,11 +30,12 @@ PACKAGES = (
 )
 
 
-def about(*, quick: bool) -> dict[str, Any]:
+def about(*, quick: bool, long: bool = False) -> dict[str, Any]:
     """The facts of this run, ready for JSON."""
     return {
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "quick": quick,
+        "long": long,
         "machine": {
             "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
             "processor": processor(),

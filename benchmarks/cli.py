@@ -38,11 +38,14 @@ def main(
     figures: Annotated[list[Figure] | None, typer.Option(help="A figure; may be repeated.")] = None,
     rounds: Annotated[int | None, typer.Option(min=1, help="Rounds over all contenders.")] = None,
     limit_s: Annotated[float | None, typer.Option(min=1, help="Longest time for one figure.")] = None,
-    out: Annotated[Path, typer.Option(help="Folder for latest.json and latest.svg.")] = HERE,
+    out: Annotated[
+        Path | None,
+        typer.Option(help="Folder for latest.json and latest.svg. The published ones are a whole run's; others: out/."),
+    ] = None,
 ) -> None:
     """Measure Toolfleet and its neighbours on this machine, in turns.
 
-    Examples: python -m benchmarks --quick   ·   python -m benchmarks --long --only toolfleet --figures drain --out /tmp
+    Examples: python -m benchmarks --quick   ·   python -m benchmarks --long --only toolfleet --figures drain
     """
     if quick and long:
         raise typer.BadParameter("--quick and --long contradict each other: leave one of them out")
@@ -51,7 +54,8 @@ def main(
     wanted = figures or (list(scale.QUICK_FIGURES) if quick else list(Figure))
     with terminating():
         summary = summarise(measure(contenders, wanted, size))
-    publish(summary, out, as_json(summary, about(quick=quick)))
+    is_whole = not (quick or long or only or figures)
+    publish(summary, out or (HERE if is_whole else HERE / "out"), as_json(summary, about(quick=quick, long=long)))
 
 
 @contextmanager

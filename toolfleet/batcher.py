@@ -14,6 +14,9 @@ from toolfleet.supervision import failed
 Item = TypeVar("Item")
 Outcome = TypeVar("Outcome")
 
+_Waiting = tuple[Item, "asyncio.Future[Outcome]", bool]
+"""An item, who is told of its outcome, and whether it is the last one that they are told of."""
+
 
 class Batcher(Generic[Item, Outcome]):
     """Sends items in the order in which they came, one batch at a time. For one event loop."""
@@ -22,22 +25,25 @@ class Batcher(Generic[Item, Outcome]):
         """`send` gives an outcome for each item, in their order."""
         self._send = send
         self._max_batch = max_batch
-        self._waiting: list[tuple[Item, asyncio.Future[Outcome] | None]] = []
+        self._waiting: list[_Waiting[Item, Outcome]] = []
         self._sending: asyncio.Task[None] | None = None
 
     def add(self, item: Item) -> asyncio.Future[Outcome]:
         """Queue an item; what is returned has its outcome, or what `send` raised."""
+        return self.add_all([item])
+
+    def add_all(self, items: Sequence[Item]) -> asyncio.Future[Outcome]:
+        """Queue some items, one at least; what is returned has the first outcome that is false, else the last one.
+
+        They may go in several batches, of which any may fail.
+        """
         loop = asyncio.get_running_loop()
         outcome: asyncio.Future[Outcome] = loop.create_future()
-        self._waiting.append((item, outcome))
+        self._waiting += [(item, outcome, False) for item in items[:-1]]
+        self._waiting.append((items[-1], outcome, True))
         if self._sending is None:
             self._sending = loop.create_task(self._send_all())  # watched: `_send_batch` lets nothing pass
         return outcome
-
-    def add_all(self, items: Sequence[Item]) -> asyncio.Future[Outcome]:
-        """Queue some items, one at least; what is returned has the outcome of the last one."""
-        self._waiting += [(item, None) for item in items[:-1]]
-        return self.add(items[-1])
 
     async def drain(self) -> None:
         """Return when all that was queued is sent."""
@@ -52,17 +58,17 @@ class Batcher(Generic[Item, Outcome]):
         finally:
             self._sending = None
 
-    async def _send_batch(self, batch: Sequence[tuple[Item, asyncio.Future[Outcome] | None]]) -> None:
+    async def _send_batch(self, batch: Sequence[_Waiting[Item, Outcome]]) -> None:
         try:
-            outcomes = await self._send([item for item, _ in batch])
+            outcomes = await self._send([item for item, _, _ in batch])
         except Exception as error:  # noqa: BLE001  # told to whoever waits
             # A bug, as `send` waits out what may pass. Whoever waits must not do so for ever, nor what comes next.
             failed("batch", error)
-            for _, future in batch:
-                if future is not None and not future.done():
+            for _, future, _ in batch:
+                if not future.done():
                     future.set_exception(error)
                     future.exception()  # it is told, also where nobody waits
             return
-        for (_, future), outcome in zip(batch, outcomes, strict=True):
-            if future is not None and not future.done():
+        for (_, future, is_last), outcome in zip(batch, outcomes, strict=True):
+            if (is_last or not outcome) and not future.done():
                 future.set_result(outcome)

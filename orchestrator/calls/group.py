@@ -68,7 +68,7 @@ class CallGroup:
         self._outgoing: list[Outgoing] = []
         self._for_agents: list[ToolCall] = []
         self._sent_before: list[str] = []
-        self._queued: asyncio.Future[bool] | None = None
+        self._queued: list[asyncio.Future[bool]] = []
         self.deadlines_unix_s: dict[str, float] = {}
         """Of the calls that were sent just now, by call id."""
         self.direct: list[str] = []
@@ -103,8 +103,8 @@ class CallGroup:
             await self._services.gatherer.look_up(self._sent_before)
 
     async def reach_queues(self) -> bool:
-        """Wait until the last call of this group is in its queue. False when they could not be sent."""
-        return self._queued is None or await self._queued
+        """Wait until the calls of this group are in their queues. False when any of them could not be sent."""
+        return all([await queued for queued in self._queued])
 
     async def _arguments_to_send(self) -> dict[str, str]:
         """What calls that are not sent yet are to be sent with, where that is not what their record shows."""
@@ -119,6 +119,7 @@ class CallGroup:
         """Let workers begin, and other tasks go on, before the rest is made. Returns when there is room for more."""
         # Before we wait for room, or nothing would ever make room.
         self._dispatch()
+        await self._start_agents()
         await self.reach_queues()
         await self._services.gatherer.room()
 
@@ -147,16 +148,17 @@ class CallGroup:
             self._outgoing.append(Outgoing(call, spec, self._scope.priority))
 
     def _dispatch(self) -> None:
-        """Send what is ready. Queues are reached in order, so the last batch tells of them all."""
+        """Send what is ready."""
         outgoing, self._outgoing = self._outgoing, []
         if outgoing:
-            self._queued = self._services.dispatcher.send(outgoing)
+            self._queued.append(self._services.dispatcher.send(outgoing))
 
     async def _start_agents(self) -> None:
         scope, agents = self._scope, self._services.placement.agents
         if scope.begin is None or scope.run is None:
             return
-        for call in self._for_agents:
+        begun, self._for_agents = self._for_agents, []
+        for call in begun:
             refusal = await agents.start(call, begin=scope.begin, parent=scope.run)
             if refusal is not None:
                 self._services.gatherer.end(call.call_id, refusal)

@@ -35,7 +35,10 @@ class Barrier:
         self._opened: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def add(self, call_id: str) -> None:
-        """Wait for one more call."""
+        """Wait for one more call, also where all that were added before are back by now."""
+        opened = self._opened
+        if opened.done() and not opened.cancelled() and opened.exception() is None:
+            self._opened = asyncio.get_running_loop().create_future()
         self._awaited.add(call_id)
 
     def arrive(self, call_id: str, tool: str, result: ToolResult) -> None:

@@ -61,9 +61,9 @@ class Dispatcher:
         self.dispatched = 0
 
     def send(self, calls: Sequence[Outgoing]) -> asyncio.Future[bool]:
-        """Queue calls to be sent, and return at once. The future is done when the last of them is in its queue.
+        """Queue calls to be sent, and return at once. The future is done when all of them are in their queues.
 
-        It is False when that one cannot be sent. What is sent in the same tick, or while a batch is on its way, goes
+        It is False when any of them cannot be sent. What is sent in the same tick, or while a batch is on its way, goes
         together.
         """
         if calls:

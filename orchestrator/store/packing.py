@@ -95,6 +95,7 @@ class Packing:
                 keys = [self._keys.run(each.run_id), self._keys.packing(each.run_id)]
                 args = [each.seal, len(entries), *_as_arguments((whole[-1][0], fields))]
                 await self._rewrite(keys=keys, args=args, client=pipeline)
+                await asyncio.sleep(0)  # a long history takes milliseconds, and many end together
         if pipeline:
             await pipeline.execute(raise_on_error=False)  # a run that cannot be packed stays as it is
 

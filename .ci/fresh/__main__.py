@@ -15,6 +15,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 
@@ -24,6 +25,9 @@ from install import build_wheel
 from pythons import Python, pythons_here
 from smoke import Smoke
 from typed import check_types
+
+EXTRAS_AT_ONCE = 2
+"""pip keeps one core busy."""
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 
@@ -77,8 +81,12 @@ def check_all(folder: Path, pythons: list[Python], report: Report) -> None:
     check_commands(smoke, report, everything=True)
     report.check("image", lambda: smoke.image(CHECKOUT))
     report.check("types", lambda: check_types(wheel, folder / "typed", *newest))
-    for extra, modules in EXTRAS.items():
-        report.check(f"[{extra}]", partial(check_extra, extra, modules, wheel, folder / f"venv-{extra}", newest))
+    with ThreadPoolExecutor(EXTRAS_AT_ONCE) as beside:
+        works = {
+            f"[{extra}]": partial(check_extra, extra, modules, wheel, folder / f"venv-{extra}", newest)
+            for extra, modules in EXTRAS.items()
+        }
+        list(beside.map(report.check, works, works.values()))  # raises what is no failed check
     for python, account in others:
         check_commands(Smoke(wheel, python, account, folder / python.version), report, everything=False)
 

@@ -16,7 +16,7 @@ from kombu.asynchronous import Hub
 from tests.streams.harness import Inbox, Server, ack_all, ids_of, publish, queue_named
 from toolfleet.connections import connect_async
 from toolfleet.settings import Settings
-from toolfleet.streams import GROUP, RETURNED, consumer_name
+from toolfleet.streams import GROUP, RETURNED, consumer_name, loop_reader
 from toolfleet.streams.loop_reader import LoopReader
 
 BRIEFLY_S = 0.3
@@ -347,3 +347,42 @@ def test_what_was_in_a_lost_reply_is_handed_back_uncounted_by_a_channel_that_nev
     other.close()
     [returned] = client.xpending_range(keys.queue("io", 3), GROUP, "-", "+", 10, RETURNED)
     assert returned["times_delivered"] == 0
+
+
+def test_whoever_cuts_idle_connections_cuts_none_that_the_reading_needs(connect, inbox, client):
+    client.config_set("timeout", 1)
+    try:
+        reader = inbox()
+        assert reader.nothing_comes(3.0)  # a lost connection would be raised here, and Celery begin anew
+        publish(connect(), "io", "a")
+        assert ids_of(reader.drain(1)) == ["a"]
+    finally:
+        client.config_set("timeout", 0)
+
+
+def test_a_lost_reply_is_found_also_when_nothing_is_consumed_any_more(connect, inbox, client, keys):
+    reader = inbox(heartbeat_s=0.3)
+    publish(connect(), "io", "a")
+    reader.drain(1)[0].ack()
+    reader.consumer.cancel()
+    publish(connect(), "io", "lost")
+    client.xreadgroup(GROUP, consumer_name(), {keys.queue("io", 3): ">"})
+    reader.turn_until(lambda: held_by(client, keys, RETURNED) == 1)
+
+
+def test_reading_that_begins_while_a_blocked_loop_kept_it_from_ending_is_whole(
+    connect, inbox, client, loop, monkeypatch
+):
+    monkeypatch.setattr(loop_reader, "STOP_WITHIN_S", 0.1)
+    reader = inbox()
+    publish(connect(), "io", "a")
+    reader.drain(1)[0].ack()
+    loop.call_soon_threadsafe(time.sleep, 0.5)
+    reader.reader.stop()
+    reader.reader.start()
+    for id_ in ("b", "c"):
+        client.script_flush()
+        publish(connect(), "io", id_)
+        [message] = reader.drain(1)
+        assert ids_of([message]) == [id_]
+        message.ack()

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Collection, Iterable
-from functools import cached_property, partial
+from functools import cached_property
 from queue import Empty
 from time import monotonic
 from typing import Any, Final, NamedTuple
@@ -67,6 +67,8 @@ class StreamChannel(StreamQueues):
         self._looked_after_s = self._lost_sought_s = monotonic()
         self._starved = False
         self._elsewhere: LoopReader | None = None
+        self._copies: deque[int] = deque()
+        """How many messages were dropped as copies since they were last counted."""
         super().__init__(connection, **kwargs)
         self._reader = Reader(self.keys, self.priority_steps, consumer_name())
 
@@ -192,12 +194,15 @@ class StreamChannel(StreamQueues):
     def _claim(self, deliveries: list[DeliveredEntry]) -> list[DeliveredEntry]:
         kept, copies = claim(self.commands, self.keys, deliveries)
         if copies:
-            self._count_copies(copies)
+            self.drop_copies(copies)
         return kept
 
-    def _count_copies(self, copies: Collection[DeliveredEntry]) -> None:
-        self.holdings.acks.extend(tag_of(copy.stream, copy.entry_id) for copy in copies)
-        self.commands.hincrby(self.keys.counters(), "duplicate_messages", len(copies))
+    def _count_copies(self) -> None:
+        count = 0
+        while self._copies:
+            count += self._copies.popleft()  # one by one: the reading may add some meanwhile
+        if count:
+            self.commands.hincrby(self.keys.counters(), "duplicate_messages", count)
 
     def _heal(self, refusal: redis.ResponseError) -> None:
         self._reader.look_for_everything()  # the fetch script creates groups that are missing
@@ -269,17 +274,19 @@ class StreamChannel(StreamQueues):
             self._deliver(delivery)
 
     def drop_copies(self, copies: Collection[DeliveredEntry]) -> None:
-        """Acknowledge and count messages whose call another message has claimed."""
-        self.call_soon(partial(self._count_copies, copies))
+        """Acknowledge and count messages whose call another message has claimed. May be called on any thread."""
+        self.holdings.acks.extend(tag_of(copy.stream, copy.entry_id) for copy in copies)
+        self._copies.append(len(copies))
+        self.settle_soon()
+
+    @property
+    def is_read_elsewhere(self) -> bool:
+        """Whether another event loop reads for it."""
+        return self._elsewhere is not None
 
     def hand_back(self, deliveries: Iterable[DeliveredEntry]) -> None:
         """Give entries that were read, and never delivered here, to another worker."""
         self.holdings.parked.extend((tag_of(d.stream, d.entry_id), True) for d in deliveries)
-
-    def call_soon(self, callback: Callable[[], object]) -> None:
-        """Have the channel's own event loop call this, unless the channel has closed."""
-        if (connection := self.connection) is not None:
-            connection.cycle.soon(callback)
 
     # --- settling, and looking after what is held ---------------------------------------------------------------
 
@@ -294,6 +301,8 @@ class StreamChannel(StreamQueues):
         now_s = monotonic()
         if now_s - self._looked_after_s >= self.heartbeat_s:
             self._look_after_holdings(now_s)
+        if self._elsewhere is not None:
+            self._elsewhere.seek_lost_if_wanted()
         self.settle()
         self.refusals.count(self.commands)
 
@@ -319,6 +328,7 @@ class StreamChannel(StreamQueues):
             return
         try:
             self.holdings.flush(self.commands)
+            self._count_copies()
         except self.connection_errors:
             raise
         except redis.ResponseError as refusal:
@@ -384,7 +394,8 @@ class StreamChannel(StreamQueues):
         self.holdings.keeper.ensure()
         if self.holdings.orphans:
             self.qos.hand_back(self.holdings.abandoned(self.holdings.orphans))
-        if not self._in_poll and self._elsewhere is None and now_s - self._lost_sought_s >= self.heartbeat_s:
+        is_reading = self._in_poll or (self._elsewhere is not None and self._receivers)
+        if not is_reading and now_s - self._lost_sought_s >= self.heartbeat_s:
             self.find_lost_replies(now_s)
 
     def find_lost_replies(self, now_s: float) -> None:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import CancelledError, Future
 from contextlib import suppress
 from time import monotonic
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, Final
 
 import redis
 import redis.asyncio
@@ -62,23 +62,24 @@ class LoopReader:
         self._stops = False
         self._starved = False
         self._is_away = False
-        self._lost_are_sought = False
+        self._lost_are_wanted = False
         self._lost_sought_s = monotonic()
         self._queues: list[str] = []
+        self._woken = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
 
     # --- on any thread ------------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Begin to read, unless it does already. One that a tool has cancelled begins again."""
+        """Begin to read, unless it does already, or still ends. One that a tool has cancelled begins again."""
         if self._reading is None or self._reading.done():
             self._stops = False
             self._reading = asyncio.run_coroutine_threadsafe(self._read_until_stopped(), self._loop)
 
     def stop(self) -> None:
         """Return when nothing is read any more. What the last read brings is handed back, uncounted."""
-        reading, self._reading = self._reading, None
-        self._stops = True
-        if reading is None or reading.done() or self._loop.is_closed():
+        reading, stops_already, self._stops = self._reading, self._stops, True
+        if reading is None or reading.done() or stops_already or self._loop.is_closed():
             return
         self._loop.call_soon_threadsafe(self._end)
         try:
@@ -86,7 +87,7 @@ class LoopReader:
         except CancelledError:
             pass  # its last reply is lost; the next channel looks for it, or the companion
         except TimeoutError:
-            logger.warning("a tool blocks the event loop: reading could not be stopped within %g s", STOP_WITHIN_S)
+            logger.warning("reading could not be stopped within %g s: a tool may block the event loop", STOP_WITHIN_S)
 
     def credit_returned(self) -> None:
         """Go on reading, if that waits until a message is settled."""
@@ -97,22 +98,23 @@ class LoopReader:
         else:
             self._loop.call_soon_threadsafe(self._woken.set)
 
-    def _seek_lost_there(self) -> None:
-        # On the channel's thread, from its event loop: a lost connection ends the channel there, and so the wait here.
-        if self._stops:
-            return
-        self._channel.find_lost_replies(monotonic())
-        self._channel.settle()
-        self._lost_are_sought = True
-        self._loop.call_soon_threadsafe(self._woken.set)
+    def seek_lost_if_wanted(self) -> None:
+        """Look for lost replies while the reading waits for that. Belongs to the channel's thread, too.
+
+        A lost connection is raised there, and ends the channel and so the wait.
+        """
+        if self._lost_are_wanted and not self._stops:
+            self._channel.find_lost_replies(monotonic())
+            self._channel.settle()
+            self._lost_are_wanted = False
+            self._loop.call_soon_threadsafe(self._woken.set)
 
     # --- on the loop --------------------------------------------------------------------------------------------
 
     async def _read_until_stopped(self) -> None:
         channel = self._channel
         self._thread = threading.get_ident()
-        self._task = cast("asyncio.Task[None]", asyncio.current_task())
-        self._woken = asyncio.Event()
+        self._task = asyncio.current_task()
         self._reader = Reader(channel.keys, channel.priority_steps, channel.holdings.consumer)
         self._client = self._connect()
         self._connection = WaitingConnection(self._client, silent_s=SILENT_S)
@@ -122,8 +124,11 @@ class LoopReader:
         except Exception as error:  # noqa: BLE001  # told to the log: the channel's next tick begins anew
             failed("reading", error)
         finally:
-            await self._connection.aclose()
-            await self._client.aclose()
+            self._task = None
+            try:
+                await self._connection.aclose()
+            finally:
+                await self._client.aclose()
 
     async def _read_or_rest(self) -> None:
         try:
@@ -231,9 +236,9 @@ class LoopReader:
     async def _seek_lost(self) -> None:
         """Have the channel hand back what was delivered and never seen. Nothing is read meanwhile."""
         self._lost_sought_s = monotonic()
-        self._lost_are_sought = False
-        self._channel.call_soon(self._seek_lost_there)
-        while not (self._lost_are_sought or self._stops):
+        self._lost_are_wanted = True
+        self._channel.settle_soon()
+        while self._lost_are_wanted and not self._stops:
             self._woken.clear()
             await self._woken.wait()
 
@@ -258,9 +263,12 @@ class LoopReader:
 
     def _end(self) -> None:
         self._woken.set()
-        run_errand("end_of_reading", self._end_read(self._task))
+        if self._task is not None:
+            run_errand("end_of_reading", self._end_read(self._task))
 
     async def _end_read(self, task: asyncio.Task[None]) -> None:
-        await self._connection.end_wait()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(LAST_READ_S):
+                await self._connection.end_wait()
         await asyncio.wait([task], timeout=LAST_READ_S)
         await stop(task)

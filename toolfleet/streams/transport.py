@@ -21,9 +21,6 @@ class StreamPoller(MultiChannelPoller):  # type: ignore[misc]  # kombu ships no 
     wake: Callable[[], object] = staticmethod(lambda: None)
     """Interrupts the event loop's wait. Without a loop there is nothing to interrupt."""
 
-    soon: Callable[[Callable[[], object]], object]
-    """Has the event loop call something, from any thread."""
-
     def on_poll_init(self, poller: Any) -> None:
         """Use the event loop's poller."""
         self.poller = poller
@@ -35,6 +32,13 @@ class StreamPoller(MultiChannelPoller):  # type: ignore[misc]  # kombu ships no 
         super().on_poll_start()
         for channel in tuple(self._channels):
             channel.tick()
+
+    def _register_BRPOP(self, channel: StreamChannel) -> None:  # noqa: N802  # kombu's name
+        # No connection of its own for one that another loop reads for: idle, it would be cut by whoever cuts idle ones.
+        if channel.is_read_elsewhere:
+            channel._brpop_start()
+        else:
+            super()._register_BRPOP(channel)
 
     def maybe_restore_messages(self) -> None:
         """Do nothing: leases tell which worker is gone."""
@@ -54,7 +58,6 @@ class Transport(RedisTransport):  # type: ignore[misc]  # kombu ships no types
         """Read and settle from Celery's event loop."""
         super().register_with_event_loop(connection, loop)
         self.cycle.evented = True
-        self.cycle.soon = loop.call_soon
         self.cycle.wake = partial(loop.call_soon, _nothing)
 
 

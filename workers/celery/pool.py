@@ -214,10 +214,12 @@ class AsyncioPool(BasePool):  # type: ignore[misc]  # celery ships no types
     def _cancel(self, call_id: str) -> None:
         for request, task in self._tasks.items():
             if request.id == call_id:
-                task.cancel(Interruption.REVOKED)
+                # Not before its first step: it would end without having begun.
+                self._loop.call_soon(task.cancel, Interruption.REVOKED)
 
     async def _drain(self, grace_s: float) -> None:
         self._start_arrived()
+        await asyncio.sleep(0)  # as above
         if self._tasks and grace_s:
             await asyncio.wait(self._tasks.values(), timeout=grace_s)
         for task in self._tasks.values():

@@ -30,20 +30,26 @@ class Batcher(Generic[Item, Outcome]):
 
     def add(self, item: Item) -> asyncio.Future[Outcome]:
         """Queue an item; what is returned has its outcome, or what `send` raised."""
-        return self.add_all([item])
+        outcome = self._promise()
+        self._waiting.append((item, outcome, True))
+        return outcome
 
     def add_all(self, items: Sequence[Item]) -> asyncio.Future[Outcome]:
         """Queue some items, one at least; what is returned has the first outcome that is false, else the last one.
 
         They may go in several batches, of which any may fail.
         """
-        loop = asyncio.get_running_loop()
-        outcome: asyncio.Future[Outcome] = loop.create_future()
+        outcome = self._promise()
         self._waiting += [(item, outcome, False) for item in items[:-1]]
         self._waiting.append((items[-1], outcome, True))
+        return outcome
+
+    def _promise(self) -> asyncio.Future[Outcome]:
+        """Return a future for what is queued now, which leaves in the loop's next turn or behind the present batch."""
+        loop = asyncio.get_running_loop()
         if self._sending is None:
             self._sending = loop.create_task(self._send_all())  # watched: `_send_batch` lets nothing pass
-        return outcome
+        return loop.create_future()
 
     async def drain(self) -> None:
         """Return when all that was queued is sent."""

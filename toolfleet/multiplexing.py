@@ -133,22 +133,26 @@ class MultiplexedConnection:
             raise
 
     async def _connect(self) -> ReplyStream:
-        connection = self._make()
-        try:
-            async with asyncio.timeout(self._silent_s):
-                await connection.connect()
-            self._replies = ReplyStream(connection, silent_s=self._silent_s)
-        except BaseException as error:
-            await connection.disconnect(nowait=True)
-            if isinstance(error, TimeoutError):
-                raise redis.TimeoutError(f"it took longer than {self._silent_s:g} s to connect") from error
-            raise
+        self._replies = await connected(self._make(), silent_s=self._silent_s)
         return self._replies
 
     def _end_connecting(self, task: asyncio.Task[ReplyStream]) -> None:
         self._connecting = None
         if not task.cancelled():
             task.exception()  # it is told, also where everybody has left
+
+
+async def connected(connection: AbstractConnection, *, silent_s: float) -> ReplyStream:
+    """Connect, and take the connection over. Raises redis.ConnectionError, redis.TimeoutError or OSError."""
+    try:
+        async with asyncio.timeout(silent_s):
+            await connection.connect()
+        return ReplyStream(connection, silent_s=silent_s)
+    except BaseException as error:
+        await connection.disconnect(nowait=True)
+        if isinstance(error, TimeoutError):
+            raise redis.TimeoutError(f"it took longer than {silent_s:g} s to connect") from error
+        raise
 
 
 class ReplyStream(asyncio.Protocol):

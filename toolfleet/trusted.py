@@ -1,4 +1,4 @@
-"""Records made of values of our own, without validation: what is known to fit need not be looked at again.
+"""Records made and changed without validation: values of our own, which are known to fit, need not be looked at again.
 
     _own_call = trusted(ToolCall)
     call = _own_call(call_id=…, run_id=…, …)
@@ -38,12 +38,25 @@ def trusted(record: Callable[Fields, Made]) -> Callable[Fields, Made]:
         for name, factory in factories:
             if name not in fields:
                 values[name] = cast("Callable[[], Any]", factory)()
-        made = kind.__new__(kind)
-        _set(made, "__dict__", values)
-        # One for all of them: pydantic copies it before it changes it.
-        _set(made, "__pydantic_fields_set__", names)
-        _set(made, "__pydantic_extra__", None)
-        _set(made, "__pydantic_private__", None)
-        return made
+        # One set of names for all of them: pydantic copies it before it changes it.
+        return _made(kind, values, names)
 
     return cast("Callable[Fields, Made]", made_of)
+
+
+def changed(record: Made, **fields: Any) -> Made:
+    """Return the record with these values, as `model_copy` has it, at half its cost.
+
+    What it knows besides its fields (a `cached_property`) goes along, so whoever changes what it follows from must say
+    what it is then.
+    """
+    return _made(type(record), {**record.__dict__, **fields}, record.__pydantic_fields_set__ | fields.keys())
+
+
+def _made(kind: type[Made], values: dict[str, Any], given: set[str]) -> Made:
+    made = kind.__new__(kind)
+    _set(made, "__dict__", values)
+    _set(made, "__pydantic_fields_set__", given)
+    _set(made, "__pydantic_extra__", None)
+    _set(made, "__pydantic_private__", None)
+    return made

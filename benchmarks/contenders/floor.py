@@ -9,7 +9,8 @@ from __future__ import annotations
 import asyncio
 import itertools
 import sys
-from collections.abc import Awaitable, Callable
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from typing import Any, ClassVar
 
@@ -26,29 +27,14 @@ BLOCK_MS = 2_000
 Entry = tuple[bytes, dict[bytes, bytes]]
 
 
-class Floor:
-    """A future per call; one task writes, one reads."""
+class CallsOfATick(ABC):
+    """A future per call; all that is queued in one tick travels together. What the floors have in common."""
 
-    settings: ClassVar[str] = "redis.asyncio + hiredis + uvloop; one worker; a pipeline per tick; XREADGROUP COUNT 1000"
-
-    def __init__(self, redis_url: str) -> None:
-        self._url = redis_url
-        self._redis = Redis.from_url(redis_url, socket_timeout=None)
+    def __init__(self) -> None:
         self._numbers = itertools.count()
         self._waiting: dict[int, asyncio.Future[Any]] = {}
         self._outbox: list[tuple[int, Task]] = []
         self._flushing: asyncio.Task[None] | None = None
-        self._open = True
-
-    def worker(self, workload: Workload) -> Command:
-        """The same for both workloads: coroutines."""
-        del workload
-        return Command((sys.executable, "-m", "benchmarks.contenders.floor", self._url))
-
-    async def connect(self) -> None:
-        """Make the group, so that the first calls are not before its beginning."""
-        await make_group(self._redis)
-        self._reader = asyncio.create_task(self._read_replies())
 
     async def submit(self, task: Task, n: int) -> Futures:
         """Queue the calls; all that is queued in one tick travels together."""
@@ -63,6 +49,37 @@ class Floor:
         await self._flushing
         return Futures(futures)
 
+    async def _flush(self) -> None:
+        outbox, self._outbox, self._flushing = self._outbox, [], None
+        for start in range(0, len(outbox), READ_COUNT):
+            await self._send(outbox[start : start + READ_COUNT])
+
+    @abstractmethod
+    async def _send(self, calls: Sequence[tuple[int, Task]]) -> None:
+        """Queue these calls."""
+
+
+class Floor(CallsOfATick):
+    """One task writes, one reads."""
+
+    settings: ClassVar[str] = "redis.asyncio + hiredis + uvloop; one worker; a pipeline per tick; XREADGROUP COUNT 1000"
+
+    def __init__(self, redis_url: str) -> None:
+        super().__init__()
+        self._url = redis_url
+        self._redis = Redis.from_url(redis_url, socket_timeout=None)
+        self._open = True
+
+    def worker(self, workload: Workload) -> Command:
+        """The same for both workloads: coroutines."""
+        del workload
+        return Command((sys.executable, "-m", "benchmarks.contenders.floor", self._url))
+
+    async def connect(self) -> None:
+        """Make the group, so that the first calls are not before its beginning."""
+        await make_group(self._redis)
+        self._reader = asyncio.create_task(self._read_replies())
+
     async def close(self) -> None:
         """Stop reading and close the connections."""
         # redis-py may swallow a cancellation that meets an arriving reply; then the flag ends the reader.
@@ -71,13 +88,11 @@ class Floor:
         await asyncio.wait([self._reader])
         await self._redis.aclose()
 
-    async def _flush(self) -> None:
-        outbox, self._outbox, self._flushing = self._outbox, [], None
-        for start in range(0, len(outbox), READ_COUNT):
-            pipe = self._redis.pipeline(transaction=False)
-            for call_id, task in outbox[start : start + READ_COUNT]:
-                pipe.execute_command("XADD", CALLS, "*", FIELD, orjson.dumps((call_id, task, ARGUMENT)))
-            await pipe.execute()
+    async def _send(self, calls: Sequence[tuple[int, Task]]) -> None:
+        pipe = self._redis.pipeline(transaction=False)
+        for call_id, task in calls:
+            pipe.execute_command("XADD", CALLS, "*", FIELD, orjson.dumps((call_id, task, ARGUMENT)))
+        await pipe.execute()
 
     async def _read_replies(self) -> None:
         last: bytes | str = "0"
@@ -105,13 +120,17 @@ async def sleep(argument: Any) -> Any:
 TASKS: dict[str, Callable[[Any], Awaitable[Any]]] = {Task.NOOP: noop, Task.SLEEP: sleep}
 
 
+async def results_of(calls: Sequence[tuple[int, str, Any]]) -> list[Any]:
+    """Run a batch of calls; those that wait do so together."""
+    if any(task == Task.SLEEP for _, task, _ in calls):
+        return await asyncio.gather(*(TASKS[task](argument) for _, task, argument in calls))
+    return [await TASKS[task](argument) for _, task, argument in calls]
+
+
 async def answer(redis: Redis, entries: list[Entry]) -> None:
     """Run a batch and send its replies, acknowledgements and deletions in one pipeline."""
     calls = [orjson.loads(fields[FIELD]) for _, fields in entries]
-    if any(task == Task.SLEEP for _, task, _ in calls):
-        results = await asyncio.gather(*(TASKS[task](argument) for _, task, argument in calls))
-    else:
-        results = [await TASKS[task](argument) for _, task, argument in calls]
+    results = await results_of(calls)
     pipe = redis.pipeline(transaction=False)
     for (call_id, _, _), result in zip(calls, results, strict=True):
         pipe.execute_command("XADD", REPLIES, "*", FIELD, orjson.dumps((call_id, result)))

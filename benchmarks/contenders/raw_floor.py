@@ -6,7 +6,6 @@ A raw connection each for commands and for reads that block. What Redis is asked
 from __future__ import annotations
 
 import asyncio
-import itertools
 import sys
 from collections import deque
 from collections.abc import Sequence
@@ -17,8 +16,8 @@ import hiredis
 import orjson
 import uvloop
 
-from benchmarks.contender import ARGUMENT, Command, Futures, Task, Workload
-from benchmarks.contenders.floor import BLOCK_MS, CALLS, FIELD, GROUP, READ_COUNT, REPLIES, TASKS
+from benchmarks.contender import ARGUMENT, Command, Task, Workload
+from benchmarks.contenders.floor import BLOCK_MS, CALLS, FIELD, GROUP, READ_COUNT, REPLIES, CallsOfATick, results_of
 
 Words = tuple[bytes | str | int, ...]
 Entry = tuple[bytes, list[bytes]]
@@ -68,17 +67,14 @@ class RawConnection(asyncio.Protocol):
                 self._got = []
 
 
-class RawFloor:
-    """A future per call; one task writes, one reads."""
+class RawFloor(CallsOfATick):
+    """One task writes, one reads."""
 
     settings: ClassVar[str] = "asyncio.Protocol + hiredis + uvloop; one worker; a write per tick; XREADGROUP COUNT 1000"
 
     def __init__(self, redis_url: str) -> None:
+        super().__init__()
         self._url = redis_url
-        self._numbers = itertools.count()
-        self._waiting: dict[int, asyncio.Future[Any]] = {}
-        self._outbox: list[tuple[int, Task]] = []
-        self._flushing: asyncio.Task[None] | None = None
 
     def worker(self, workload: Workload) -> Command:
         """The same for both workloads: coroutines."""
@@ -92,19 +88,6 @@ class RawFloor:
         await make_group(self._commands)
         self._reader = asyncio.create_task(self._read_replies())
 
-    async def submit(self, task: Task, n: int) -> Futures:
-        """Queue the calls; all that is queued in one tick travels together."""
-        loop = asyncio.get_running_loop()
-        futures: list[asyncio.Future[Any]] = [loop.create_future() for _ in range(n)]
-        for future in futures:
-            call_id = next(self._numbers)
-            self._waiting[call_id] = future
-            self._outbox.append((call_id, task))
-        if self._flushing is None:
-            self._flushing = asyncio.create_task(self._flush())
-        await self._flushing
-        return Futures(futures)
-
     async def close(self) -> None:
         """Stop reading and close the connections."""
         self._reader.cancel()
@@ -112,11 +95,8 @@ class RawFloor:
         self._commands.close()
         self._replies.close()
 
-    async def _flush(self) -> None:
-        outbox, self._outbox, self._flushing = self._outbox, [], None
-        for start in range(0, len(outbox), READ_COUNT):
-            some = outbox[start : start + READ_COUNT]
-            await self._commands.request([added(CALLS, (call_id, task, ARGUMENT)) for call_id, task in some])
+    async def _send(self, calls: Sequence[tuple[int, Task]]) -> None:
+        await self._commands.request([added(CALLS, (call_id, task, ARGUMENT)) for call_id, task in calls])
 
     async def _read_replies(self) -> None:
         last: bytes | str = "0"
@@ -146,10 +126,7 @@ def entries_of(replies: list[Any]) -> Sequence[Entry]:
 async def answer(connection: RawConnection, entries: Sequence[Entry]) -> None:
     """Run a batch and send its replies, acknowledgements and deletions in one write."""
     calls = [orjson.loads(fields[1]) for _, fields in entries]
-    if any(task == Task.SLEEP for _, task, _ in calls):
-        results = await asyncio.gather(*(TASKS[task](argument) for _, task, argument in calls))
-    else:
-        results = [await TASKS[task](argument) for _, task, argument in calls]
+    results = await results_of(calls)
     replies = [added(REPLIES, (call_id, result)) for (call_id, _, _), result in zip(calls, results, strict=True)]
     entry_ids = [entry_id for entry_id, _ in entries]
     await connection.request([*replies, ("XACK", CALLS, GROUP, *entry_ids), ("XDEL", CALLS, *entry_ids)])

@@ -6,10 +6,10 @@ from collections.abc import Collection, Sequence
 
 from toolfleet.calls import Failed, call_id
 from toolfleet.messages import RequestedCall
-from toolfleet.orchestrator.run.changed import changed
 from toolfleet.orchestrator.run.events import CallRecord, ModelReplied
 from toolfleet.orchestrator.run.limits import over_limit
 from toolfleet.orchestrator.run.refusals import cut_off
+from toolfleet.trusted import changed
 
 
 def requested(

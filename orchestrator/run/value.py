@@ -17,7 +17,6 @@ from pydantic import Field, JsonValue, TypeAdapter
 from toolfleet.calls import Record, Returned, ToolResult
 from toolfleet.messages import AssistantMessage, Message, RequestedCall, ToolMessage, Usage, UserMessage
 from toolfleet.orchestrator.errors import IllegalTransition
-from toolfleet.orchestrator.run.changed import changed
 from toolfleet.orchestrator.run.events import (
     ApprovalGiven,
     CallRecord,
@@ -45,6 +44,7 @@ from toolfleet.orchestrator.run.structured import parsed
 from toolfleet.orchestrator.run.tally import Tally
 from toolfleet.orchestrator.run.terms import RunTerms
 from toolfleet.orchestrator.run.transcript import tool_messages
+from toolfleet.trusted import changed
 
 T = TypeVar("T")
 

@@ -13,16 +13,9 @@ from pydantic import SecretStr
 from toolfleet import read_result
 from toolfleet.artifacts import PIECE_BYTES, Artifacts, OfRun, OfTenant
 from toolfleet.calls import FailureKind
-from toolfleet.connections import connect_async
 from toolfleet.errors import ArtifactNotFound
 
 TEXT = "\n".join(f"line {n}: {'Needle' if n % 100 == 50 else 'hay'}" for n in range(20_000))
-
-
-@pytest.fixture
-async def client(settings):
-    async with connect_async(settings) as client:
-        yield client
 
 
 @pytest.fixture

@@ -7,7 +7,6 @@ import pytest
 from pydantic import SecretStr
 
 from tests.run import machine
-from toolfleet.connections import connect_async
 from toolfleet.messages import UserMessage
 from toolfleet.orchestrator.errors import LostRun, NewerVersion, Overtaken, RunNotBelieved, RunNotFound
 from toolfleet.orchestrator.run.events import ApprovalGiven, RunAdopted, RunStopped
@@ -22,12 +21,6 @@ from toolfleet.supervision import Supervisor
 from toolfleet.wire import Seal
 
 WAIT_S = 20
-
-
-@pytest.fixture
-async def client(settings):
-    async with connect_async(settings) as connected:
-        yield connected
 
 
 @pytest.fixture

@@ -4,7 +4,6 @@ import pytest
 from pydantic import SecretStr
 
 from tests.run import machine
-from toolfleet.connections import connect_async
 from toolfleet.orchestrator.doors.http.key_store import Keyring
 from toolfleet.orchestrator.status.sealed_before import sealed_before
 from toolfleet.orchestrator.store.leases import living
@@ -17,12 +16,6 @@ from toolfleet.wire import Seal
 WAIT_S = 20
 ODD = b"\xff"
 RUN, OWNER = "m", "a"
-
-
-@pytest.fixture
-async def client(settings):
-    async with connect_async(settings) as connected:
-        yield connected
 
 
 async def spoil_listed_run(client, keys):

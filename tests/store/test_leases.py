@@ -5,7 +5,6 @@ import asyncio
 import pytest
 
 from tests.run import machine
-from toolfleet.connections import connect_async
 from toolfleet.errors import StoreUnreachable
 from toolfleet.orchestrator.store.leases import Leases
 from toolfleet.orchestrator.store.run_store import RunStore
@@ -13,12 +12,6 @@ from toolfleet.supervision import Supervisor
 from toolfleet.wire import Seal
 
 WAIT_S = 20
-
-
-@pytest.fixture
-async def client(settings):
-    async with connect_async(settings) as connected:
-        yield connected
 
 
 class Healing:

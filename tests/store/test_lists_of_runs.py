@@ -5,7 +5,6 @@ import asyncio
 import pytest
 
 from tests.run import machine
-from toolfleet.connections import connect_async
 from toolfleet.orchestrator.run.terms import RunTerms
 from toolfleet.orchestrator.store.journal import Journal, write_from_outside
 from toolfleet.orchestrator.store.leases import TRIMMED_AT_ONCE, Leases
@@ -16,12 +15,6 @@ from toolfleet.wire import Seal
 WAIT_S = 20
 DAY_S = 86400.0
 SHORT_S = 0.05
-
-
-@pytest.fixture
-async def client(settings):
-    async with connect_async(settings) as connected:
-        yield connected
 
 
 @pytest.fixture

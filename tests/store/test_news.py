@@ -5,10 +5,8 @@ from __future__ import annotations
 import asyncio
 import time
 
-import pytest
-
 from tests.run import machine
-from toolfleet.connections import MAX_CONNECTIONS, connect, connect_async
+from toolfleet.connections import MAX_CONNECTIONS, connect
 from toolfleet.orchestrator.run.events import RunStopped
 from toolfleet.orchestrator.store.journal import Journal
 from toolfleet.orchestrator.store.news import AT_ONCE, WAIT_S, News
@@ -17,12 +15,6 @@ from toolfleet.orchestrator.store.run_store import RunStore
 from toolfleet.wire import Seal
 
 WAITERS = 3 * AT_ONCE
-
-
-@pytest.fixture
-async def client(settings):
-    async with connect_async(settings) as connected:
-        yield connected
 
 
 def reading(settings):

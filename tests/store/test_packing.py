@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given, strategies as st
 
 from tests.run import machine
-from toolfleet.connections import connect_async
 from toolfleet.orchestrator.doors.http.tail import Tail
 from toolfleet.orchestrator.errors import RunIsOver, RunNotBelieved
 from toolfleet.orchestrator.run.events import RunResumed, RunStopped
@@ -92,12 +91,6 @@ def test_what_would_not_be_the_same_or_too_long_is_not_packed(entries):
 
 
 # --- on a server ----------------------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-async def client(settings):
-    async with connect_async(settings) as connected:
-        yield connected
 
 
 @pytest.fixture

@@ -7,16 +7,9 @@ import asyncio
 import pytest
 
 from toolfleet.calls import Returned
-from toolfleet.connections import connect_async
 from toolfleet.interceptors.redis_store import RedisStore
 
 KEPT = Returned(content="old")
-
-
-@pytest.fixture
-async def client(settings):
-    async with connect_async(settings) as client:
-        yield client
 
 
 @pytest.fixture

@@ -320,17 +320,20 @@ def test_closing_without_a_cancel_leaves_what_runs_in_hand_and_ends_the_reading(
     time.sleep(BRIEFLY_S)
     assert not reader.messages
     assert message.delivery_tag in holdings.orphans
-    holdings.orphans.clear()
 
 
-def test_what_was_in_a_lost_reply_is_handed_back_uncounted_when_the_last_consumer_leaves(connect, inbox, client, keys):
-    reader = inbox()
+def lose_a_reply(reader: LoopInbox, connect: Callable[..., Any], client: redis.Redis, keys: Any) -> None:
     publish(connect(), "io", "a")
     reader.drain(1)[0].ack()
     reader.turn_until(lambda: waiting(client, keys) == 0)
     reader.reader.stop()
     publish(connect(), "io", "lost")
     client.xreadgroup(GROUP, consumer_name(), {keys.queue("io", 3): ">"})
+
+
+def test_what_was_in_a_lost_reply_is_handed_back_uncounted_when_the_last_consumer_leaves(connect, inbox, client, keys):
+    reader = inbox()
+    lose_a_reply(reader, connect, client, keys)
     reader.consumer.cancel()
     reader.channel.close()
     [returned] = client.xpending_range(keys.queue("io", 3), GROUP, "-", "+", 10, RETURNED)
@@ -340,12 +343,7 @@ def test_what_was_in_a_lost_reply_is_handed_back_uncounted_when_the_last_consume
 def test_what_was_in_a_lost_reply_is_handed_back_uncounted_by_a_channel_that_never_read(connect, inbox, client, keys):
     reader = inbox()
     other = reader.connection.channel()  # as Celery has one for control
-    publish(connect(), "io", "a")
-    reader.drain(1)[0].ack()
-    reader.turn_until(lambda: waiting(client, keys) == 0)
-    reader.reader.stop()
-    publish(connect(), "io", "lost")
-    client.xreadgroup(GROUP, consumer_name(), {keys.queue("io", 3): ">"})
+    lose_a_reply(reader, connect, client, keys)
     assert other.qos.can_consume()
     reader.channel.close()  # as where a connection was lost: nothing was cancelled
     other.close()

@@ -5,7 +5,6 @@ Beside the connection that many tasks share (`multiplexing.py`), which nothing m
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
@@ -13,7 +12,7 @@ from typing import Any
 import redis
 import redis.asyncio
 
-from toolfleet.multiplexing import ReplyStream, packed
+from toolfleet.multiplexing import ReplyStream, connected, packed
 from toolfleet.redis_clients import COMMAND_FAILED
 
 
@@ -56,13 +55,6 @@ class WaitingConnection:
 
     async def _connected(self) -> ReplyStream:
         connection = self._client.connection_pool.make_connection()
-        try:
-            async with asyncio.timeout(self._silent_s):
-                await connection.connect()
-                replies = ReplyStream(connection, silent_s=self._silent_s)
-        except BaseException:
-            await connection.disconnect(nowait=True)
-            raise
-        self._replies = replies
+        self._replies = replies = await connected(connection, silent_s=self._silent_s)
         [self._id] = await replies.request(packed(("CLIENT", "ID")), 1)
         return replies

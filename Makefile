@@ -38,7 +38,7 @@ fresh: ## build the wheel and run the commands where there is nothing else, on e
 	$(PYTHON) .ci/fresh
 
 faults: $(VENV)/.for-test ## kill workers, servers and orchestrators, and count what it cost; SHORT=1 for under ten minutes
-	$(BIN)/python -m tests.faults $(if $(SHORT),--short)
+	$(BIN)/python -m tests.faults $(if $(SHORT),--short,--lanes 3)
 
 lint: style types walls compose ## check style, types, the wall between the halves, and the compose file
 

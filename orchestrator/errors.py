@@ -50,9 +50,13 @@ class InvalidOption(CallerError):
 
 
 class BudgetSpent(CallerError):
-    """A budget is used up; the text says whose, how much it was, and when it begins anew."""
+    """A budget is used up; the text says whose, and how much it was."""
 
-    def __init__(self, text: str, *, resets_unix_s: float | None = None) -> None:
+
+class BudgetSpentForNow(BudgetSpent):
+    """One that begins anew by itself."""
+
+    def __init__(self, text: str, resets_unix_s: float) -> None:
         super().__init__(text)
         self.resets_unix_s = resets_unix_s
 

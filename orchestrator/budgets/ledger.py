@@ -105,7 +105,7 @@ class Ledger:
 
     async def reserve(self, bill: Bill, totals: Totals, request: Request) -> int | Refused:
         """Hold what the reply is expected to come to in all accounts, or in none. The bound that it must have, or 0."""
-        keys, price = self.settings.keys, bill.price
+        keys, _price = self.settings.keys, bill.price
         reply = await self._eval(
             self._reserve,
             [

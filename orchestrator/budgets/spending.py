@@ -1,8 +1,8 @@
 """What a run must ask before it asks its model, and tell afterwards; nothing where no budget is concerned.
 
 A run's own history says what it has used. So what an orchestrator could not book before it was lost is booked by
-whoever goes on with the run or, where that has ended, by whoever notices (`tending.py`): each time all of it, which adds
-nothing where it was booked before.
+whoever goes on with the run or, where that has ended, by whoever notices (`tending.py`): each time all of it, which
+adds nothing where it was booked before.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from toolfleet.orchestrator.budgets.ledger import NANO, Bill, Ledger, Refused, R
 from toolfleet.orchestrator.budgets.periods import resets_text, resets_unix_s
 from toolfleet.orchestrator.budgets.price_list import price_of
 from toolfleet.orchestrator.budgets.tenants import TenantBudgets
-from toolfleet.orchestrator.errors import BudgetSpent, UnknownPrice
+from toolfleet.orchestrator.errors import BudgetSpent, BudgetSpentForNow, UnknownPrice
 from toolfleet.orchestrator.run.accounts import Account, tree_accounts
 from toolfleet.orchestrator.run.limits import Reached, own_usage
 from toolfleet.orchestrator.run.terms import RunTerms
@@ -235,11 +235,14 @@ def _request(
 
 
 def _spent(refused: Refused) -> BudgetSpent:
-    return BudgetSpent(_said(refused), resets_unix_s=resets_unix_s(refused.account.period))
+    resets = resets_unix_s(refused.account.period)
+    return BudgetSpent(_said(refused)) if resets is None else BudgetSpentForNow(_said(refused), resets)
 
 
 def _said(refused: Refused) -> str:
     name = refused.account.name
-    whose = f"tenant {name.removeprefix('tenant:')}" if name.startswith("tenant:") else "this run and its agents"
     amount = f"${refused.bound / NANO:g}" if refused.unit == "usd" else f"{refused.bound} {refused.unit}"
-    return f"the budget of {amount}{resets_text(refused.account.period)} of {whose} is used up"
+    if not name.startswith("tenant:"):
+        return f"the limit of {amount} is reached by this run and its agents"
+    whose = name.removeprefix("tenant:")
+    return f"the budget of {amount}{resets_text(refused.account.period)} of tenant {whose} is used up"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Mapping
-from typing import Final, cast, get_args
+from typing import Any, Final, cast, get_args
 
 import redis.asyncio
 from pydantic import TypeAdapter, ValidationError
@@ -45,6 +45,12 @@ class Standing(Record):
     resets_unix_s: float | None
     amounts: dict[str, Amounts]
     """By unit: `usd`, `tokens`, `calls`; only those that are limited."""
+
+
+def as_json_value(standing: Standing) -> dict[str, Any]:
+    """A standing as JSON, with what remains."""
+    amounts = {unit: {**each.model_dump(), "remaining": each.remaining} for unit, each in standing.amounts.items()}
+    return {**standing.model_dump(), "amounts": amounts}
 
 
 def account_of(tenant: str, period: Period, bounds: Bounds) -> Account:

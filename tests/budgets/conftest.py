@@ -6,6 +6,7 @@ import os
 import sys
 from asyncio.subprocess import PIPE, Process
 from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -48,7 +49,7 @@ async def start(settings: Settings) -> AsyncIterator[Start]:
             *(sys.executable, "-m", "tests.budgets.runs_of_acme", base_url, str(runs), json.dumps(options), where),
             stdin=PIPE,
             stdout=PIPE,
-            env={**os.environ, **settings.as_environment(), "PYTHONPATH": os.getcwd()},
+            env={**os.environ, **settings.as_environment(), "PYTHONPATH": str(Path.cwd())},
         )
         started.append(process)
         assert process.stdout is not None

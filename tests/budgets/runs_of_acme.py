@@ -1,4 +1,4 @@
-"""An orchestrator in a process of its own: runs of the tenant acme, all at once, then a line for each on how it ended."""
+"""An orchestrator in a process of its own: runs of the tenant acme, all at once, and a line on how each has ended."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ ROW = re.compile(r"^### (\S+)$")
 HELD_BY = re.compile(r"^- \[(\w+)\]\((\S+)\)$")
 TEST = re.compile(r"^\s*(?:async )?def (test_\w+)\(", re.MULTILINE)
 NOT_KEPT = {"G4", "G7"}
-"""Rows whose numbers are taken and that nothing holds yet: a word at 80 % of a budget, and what tools spend themselves."""
+"""Numbers of rows that nothing holds yet: a word at 80 % of a budget, and what tools spend themselves."""
 
 ID = re.compile(r"test_([A-Z]\d+)_")
 

@@ -8,12 +8,12 @@ adds nothing where it was booked before.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
 from toolfleet.errors import StoreUnreachable
-from toolfleet.logs import FactLog
 from toolfleet.messages import Message, Usage
 from toolfleet.orchestrator.budgets.ledger import NANO, Bill, Ledger, Refused, Request, Totals, nano
 from toolfleet.orchestrator.budgets.periods import resets_text, resets_unix_s
@@ -27,8 +27,6 @@ from toolfleet.orchestrator.run.value import Run
 from toolfleet.outages import while_it_may_be_away
 from toolfleet.prices import Price
 from toolfleet.tool import ToolSpec
-
-log = FactLog("toolfleet.orchestrator")
 
 FIRST_PAUSE_S: Final = 0.1
 LAST_PAUSE_S: Final = 1.0
@@ -83,7 +81,7 @@ class Spending:
     tenants: dict[str, tuple[Account, ...]] = field(default_factory=dict)
     """The accounts of tenants that have a budget; kept up by whoever tends them."""
     owed: set[str] = field(default_factory=set)
-    """Runs of which something could not be booked because Redis was away."""
+    """Runs that something may be held for, or used by, that nobody here will settle."""
 
     def accounts_of(self, run: Run) -> tuple[Account, ...]:
         """Everything that the run counts against in Redis; mostly nothing.
@@ -161,18 +159,37 @@ class Spending:
         if any(account.bounds.usd is not None for account in accounts):
             self._must_be_known(model, price, f"the budget of {run.terms.tenant or 'this run'}")
         request = _request(model, messages, offered, run.terms.model_options)
-        bill, totals, pause_s = self._bill(run, accounts, price), _totals(run, price), FIRST_PAUSE_S
-        while True:
-            held = await while_it_may_be_away(lambda: self.ledger.reserve(bill, totals, request), for_s=AWAY_MAX_S)
-            if not isinstance(held, Refused):
-                return Reserved(bill, request, held or None), None
-            if not held.is_only_held:
-                may_go_beyond = is_last or run.terms.limits.at(BUDGET) == "wrap_up"
-                if held.account.bounds.strict or not may_go_beyond:
-                    raise _spent(held)
-                return Reserved(bill, request, None), Reached(_said(held), wraps_up=True)
-            await asyncio.sleep(pause_s)
-            pause_s = min(2 * pause_s, LAST_PAUSE_S)
+        bill = self._bill(run, accounts, price)
+        held = await self._hold(bill, _totals(run, price), request)
+        if not isinstance(held, Refused):
+            return Reserved(bill, request, held or None), None
+        may_go_beyond = is_last or run.terms.limits.at(BUDGET) == "wrap_up"
+        if held.account.bounds.strict or not may_go_beyond:
+            raise _spent(held)
+        return Reserved(bill, request, None), Reached(_said(held), wraps_up=True)
+
+    async def _hold(self, bill: Bill, totals: Totals, request: Request) -> int | Refused:
+        """What `Ledger.reserve` says once it is not only others' replies that stand against this one."""
+        self.owed.discard(bill.run_id)  # what may be held for it is given back first
+        pause_s = FIRST_PAUSE_S
+        with self.owed_unless_heard(bill.run_id):
+            while True:
+                held = await while_it_may_be_away(lambda: self.ledger.reserve(bill, totals, request), for_s=AWAY_MAX_S)
+                if not isinstance(held, Refused) or not held.is_only_held:
+                    return held
+                await asyncio.sleep(pause_s)
+                pause_s = min(2 * pause_s, LAST_PAUSE_S)
+
+    @contextmanager
+    def owed_unless_heard(self, run_id: str) -> Iterator[None]:
+        """Have a run looked after by whoever tends the budgets, unless the block ends: who knows what is held then."""
+        has_ended = False
+        try:
+            yield
+            has_ended = True
+        finally:
+            if not has_ended:
+                self.owed.add(run_id)
 
     async def judge(self, run: Run, reserved: Reserved, usage: Usage, calls: int) -> Reached | None:
         """What stands against the calls of a reply, None if they may be sent. Raises StoreUnreachable."""
@@ -189,22 +206,18 @@ class Spending:
         if reserved is None:
             return
         tokens = (0, -1) if usage is None else (usage.input_tokens, usage.output_tokens)
-        try:
-            await self.ledger.settle(
-                reserved.bill,
-                _totals(run, reserved.bill.price),
-                request=reserved.request,
-                reply_tokens=tokens,
-            )
-        except StoreUnreachable as error:
-            log.warning("budget_not_booked", run_id=run.run_id, error=str(error))
-            self.owed.add(run.run_id)
+        totals = _totals(run, reserved.bill.price)
+        with suppress(StoreUnreachable), self.owed_unless_heard(run.run_id):
+            await self.ledger.settle(reserved.bill, totals, request=reserved.request, reply_tokens=tokens)
 
-    async def book(self, run: Run) -> None:
-        """Book what a run has used that nobody has booked. Raises StoreUnreachable."""
+    async def book(self, run: Run, *, of_lost: bool) -> None:
+        """Book what a run has used, and give back what is held for it here; `of_lost`: a lost orchestrator held it.
+
+        Raises StoreUnreachable.
+        """
         price = run.terms.price or self.price_for(run.model)
         bill = self._bill(run, self.accounts_of(run), price)
-        await self.ledger.settle(bill, _totals(run, price), is_owed=True)
+        await self.ledger.settle(bill, _totals(run, price), is_owed=of_lost)
 
     def _bill(self, run: Run, accounts: tuple[Account, ...], price: Price | None) -> Bill:
         settings = self.ledger.settings

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from typing import Final
 
 from toolfleet.errors import StoreUnreachable
@@ -33,27 +34,37 @@ class Tending:
         self._task = self._supervisor.keep("budgets", self._tend_for_ever)
 
     async def aclose(self) -> None:
-        """Stop, with a last look at what is owed."""
+        """Stop, with a last look at what is owed. What is left then is found when the lease has ended."""
         if self._task is not None:
             await self._task.aclose()
+        if self._spending.owed:
+            with suppress(StoreUnreachable):
+                await self.tend()
 
     async def tend(self) -> None:
         """One look. Raises StoreUnreachable."""
         spending = self._spending
         budgets, unbooked = await spending.ledger.tend()
         spending.tenants = read_budgets(budgets)
-        for run_id in {*unbooked, *spending.owed}:
-            await self._book(run_id)
-            spending.owed.discard(run_id)
+        for run_id in unbooked:
+            await self._book(run_id, of_lost=True)
+        for run_id in list(spending.owed):
+            await self._book(run_id, of_lost=False)
 
-    async def _book(self, run_id: str) -> None:
+    async def _book(self, run_id: str, *, of_lost: bool) -> None:
+        owed = self._spending.owed
         try:
             run = (await self._store.load(run_id)).run
         except (RunNotFound, NewerVersion) as gone:
             log.warning("budget_not_booked", run_id=run_id, error=str(gone))
             await self._spending.ledger.forget(run_id)
+            owed.discard(run_id)
             return
-        await self._spending.book(run)
+        # Whoever goes on with it here has come first, where it is not owed any more.
+        if of_lost or run_id in owed:
+            owed.discard(run_id)
+            with self._spending.owed_unless_heard(run_id):
+                await self._spending.book(run, of_lost=of_lost)
 
     async def _tend_for_ever(self) -> None:
         while True:

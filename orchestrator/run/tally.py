@@ -13,7 +13,7 @@ from itertools import groupby
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final, Generic, NamedTuple, TypeVar
 
-from toolfleet.calls import Returned, Spent, Submitted
+from toolfleet.calls import FailureKind, Returned, Spent, Submitted
 from toolfleet.messages import AssistantMessage, Message, ToolMessage, UserMessage
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ class Tally(NamedTuple):
     most_asked: int = 0
     """In how many turns the one that was asked for most."""
     made: int = 0
-    """How many calls it has asked for itself since it began, without those that a limit has withheld."""
+    """How many calls it has asked for itself since it began, without those that a limit has kept from being sent."""
     made_below: int = 0
     """How many the runs have that answered some of them."""
     ids: Counted[str] = Counted()
@@ -136,7 +136,7 @@ class Tally(NamedTuple):
 
     def with_made(self, calls: Sequence[CallRecord]) -> Tally:
         """The tally once these were asked for, all the calls of a reply to an earlier word of the user."""
-        return self._replace(made=self.made + sum(not call.is_withheld for call in calls))
+        return self._replace(made=self.made + sum(not _is_over_limit(call) for call in calls))
 
     def with_change(self, place: int, before: CallRecord | None, call: CallRecord, *, is_recent: bool) -> Tally:
         """The tally once the call at this place is so; `before`: as it was counted before, None for not at all.
@@ -184,6 +184,10 @@ class Tally(NamedTuple):
         tools = Counter(self.tools)
         tools.update(spent.calls)
         return self._replace(spent=total, made_below=made_below, tools=dict(tools))
+
+
+def _is_over_limit(call: CallRecord) -> bool:
+    return call.refusal is not None and call.refusal.kind is FailureKind.LIMIT
 
 
 def handle_of_task(call: CallRecord) -> str:

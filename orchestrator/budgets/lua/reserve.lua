@@ -18,9 +18,12 @@ local FIRST_ACCOUNT, FIRST_KEY = 15, 5
 
 -- Before anything is known of a model: a reply of some length, and English text.
 local OUTPUT_UNKNOWN, TOKENS_PER_BYTE_UNKNOWN = 500, 0.3
+-- A strict account with less left than an unknown reply may come to still takes one that is bounded by so much.
+local LEAST_UNKNOWN = 64
 -- Nine of ten are shorter, were they spread as a bell is.
 local SPREAD = 1.28
-local HEADROOM = 2
+-- How much longer than most a reply under a strict account may be, and how long in any case, as far as there is so much left.
+local HEADROOM, LEAST_BOUND = 2, 256
 
 local found = redis.call('HMGET', costs, 'n', 'output', 'output_squared', 'tokens_per_byte')
 local mean = tonumber(found[2] or OUTPUT_UNKNOWN)
@@ -28,6 +31,7 @@ local most = mean + SPREAD * math.sqrt(math.max(0, tonumber(found[3] or '0') - m
 local input = math.min(most_input, math.ceil(bytes * tonumber(found[4] or TOKENS_PER_BYTE_UNKNOWN)))
 local output = math.ceil(found[1] and most or mean)
 if asked_bound > 0 then output = math.min(output, asked_bound) end
+output = math.max(1, output)
 
 local function costing(in_tokens, out_tokens)
     return {math.ceil(in_tokens * input_price + out_tokens * output_price), in_tokens + out_tokens, 0}
@@ -59,9 +63,9 @@ local function refusal(account, amounts)
     end
 end
 
--- The same for a strict account and a reply of this bound, of which at least `output` must fit.
+-- The same for a strict account and a reply of this bound, of which as much must fit as is expected.
 local function strict_refusal(account)
-    if longest(account) >= output then return nil end
+    if longest(account) >= (found[1] and output or math.min(output, LEAST_UNKNOWN)) then return nil end
     for _, unit in ipairs({'usd', 'tokens'}) do
         if account[unit].bound and account[unit].held > 0 then return unit, 'held' end
     end
@@ -86,12 +90,12 @@ local function try()
     end
     local is_strict = bound < math.huge
     if is_strict then
-        bound = math.min(bound, HEADROOM * output)
+        bound = math.min(bound, math.max(LEAST_BOUND, HEADROOM * output))
         if asked_bound > 0 then bound = math.min(bound, asked_bound) end
     end
     local amounts = {}
     for i, account in ipairs(accounts) do
-        amounts[i] = account.strict and is_strict and costing(most_input, bound) or costing(input, output)
+        amounts[i] = account.strict and costing(most_input, is_strict and bound or output) or costing(input, output)
     end
     hold(reserved, reserving, orchestrator, run, accounts, amounts, keep_s)
     return {1, is_strict and string.format('%.0f', bound) or '0'}

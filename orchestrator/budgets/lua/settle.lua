@@ -27,7 +27,8 @@ local function learn()
     redis.call('EXPIRE', costs, remember_s)
 end
 
-local held = release(reserved, run)
+-- What a lost orchestrator held was given back; what is held for the run now is whoever's that goes on with it.
+local held = is_owed == '0' and release(reserved, run)
 local accounts = read_accounts(KEYS, FIRST_KEY, ARGV, FIRST_ACCOUNT, keep_s)
 local before = {}
 for i, account in ipairs(accounts) do before[i] = {account.usd.used, account.tokens.used, account.calls.used} end

@@ -10,6 +10,7 @@ import re
 from collections.abc import Mapping
 from typing import Final
 
+from toolfleet.orchestrator.errors import UnknownPrice
 from toolfleet.prices import Price
 
 
@@ -47,6 +48,17 @@ PRICES: Final[Mapping[str, Price]] = {
     "gemini-2.5-flash": Price(input=0.3, output=2.5, cached_input=0.03),
     "gemini-2.5-flash-lite": Price(input=0.1, output=0.4, cached_input=0.01),
 }
+
+
+def must_be_known(model: str, price: Price | None, whose: str) -> Price:
+    """The price of a model that something needs to be kept: `whose` says what. Raises UnknownPrice."""
+    if price is None:
+        raise UnknownPrice(
+            f"what {model} costs is not known, so {whose} could not be kept: say it in TOOLFLEET_PRICES, such as "
+            f'{{"{model}": {{"input": 1.25, "output": 10}}}} in US dollars per million tokens'
+        )
+    return price
+
 
 _DATED: Final = re.compile(r"-(\d{4}-\d\d-\d\d|\d{8}|latest)$")
 

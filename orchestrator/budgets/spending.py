@@ -17,9 +17,9 @@ from toolfleet.errors import StoreUnreachable
 from toolfleet.messages import Message, Usage
 from toolfleet.orchestrator.budgets.ledger import NANO, Bill, Ledger, Refused, Request, Totals, nano
 from toolfleet.orchestrator.budgets.periods import resets_text, resets_unix_s
-from toolfleet.orchestrator.budgets.price_list import price_of
+from toolfleet.orchestrator.budgets.price_list import must_be_known, price_of
 from toolfleet.orchestrator.budgets.tenants import TenantBudgets
-from toolfleet.orchestrator.errors import BudgetSpent, BudgetSpentForNow, UnknownPrice
+from toolfleet.orchestrator.errors import BudgetSpent, BudgetSpentForNow
 from toolfleet.orchestrator.run.accounts import Account, tree_accounts
 from toolfleet.orchestrator.run.limits import Reached, own_usage
 from toolfleet.orchestrator.run.terms import RunTerms
@@ -117,8 +117,8 @@ class Spending:
             return None
         whose = "this run's limit on cost" if is_limited else f"the budget of tenant {terms.tenant}"
         for other in self.agents.models_below(terms.tools):
-            self._must_be_known(other, self.price_for(other), whose)
-        return self._must_be_known(model, self.price_for(model), whose)
+            must_be_known(other, self.price_for(other), whose)
+        return must_be_known(model, self.price_for(model), whose)
 
     async def _must_be_left(self, tenant: str) -> None:
         for standing in await self.budgets.of(tenant):
@@ -128,14 +128,6 @@ class Spending:
                     bound = nano(amounts.limit) if unit == "usd" else int(amounts.limit)
                     account = next(each for each in self.tenants[tenant] if each.period == standing.period)
                     raise _spent(Refused(account, unit, bound))
-
-    def _must_be_known(self, model: str, price: Price | None, whose: str) -> Price:
-        if price is None:
-            raise UnknownPrice(
-                f"what {model} costs is not known, so {whose} could not be kept: say it in TOOLFLEET_PRICES, such as "
-                f'{{"{model}": {{"input": 1.25, "output": 10}}}} in US dollars per million tokens'
-            )
-        return price
 
     async def reserve(
         self,
@@ -157,7 +149,7 @@ class Spending:
             return None, None
         price = run.terms.price or self.price_for(model)
         if any(account.bounds.usd is not None for account in accounts):
-            self._must_be_known(model, price, f"the budget of {run.terms.tenant or 'this run'}")
+            must_be_known(model, price, f"the budget of {run.terms.tenant or 'this run'}")
         request = _request(model, messages, offered, run.terms.model_options)
         bill = self._bill(run, accounts, price)
         held = await self._hold(bill, _totals(run, price), request)

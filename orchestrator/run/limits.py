@@ -239,10 +239,13 @@ def spent_by(run: Run) -> Spent:
     )
 
 
-def limits_below(parent: Run, own: Limits, tools: Collection[str], *, sharing: int) -> Limits:
+def limits_below(
+    parent: Run, own: Limits, tools: Collection[str], *, sharing: int, has_account: bool = False
+) -> Limits:
     """What the run of an agent may use up: what the agent says itself, and no more than its share of what is left.
 
-    `tools` are those that it may call, none for one that makes no calls; `sharing` is how many runs of agents share it.
+    `tools` are those that it may call, none for one that makes no calls; `sharing` is how many runs of agents share it,
+    `has_account` whether they do so in one account (`accounts.py`), which need not be divided among them.
     Raises NothingLeft when nothing is left that it needs.
     """
     limits, asked = parent.terms.limits, parent.tally.tools
@@ -250,12 +253,13 @@ def limits_below(parent: Run, own: Limits, tools: Collection[str], *, sharing: i
     tokens = parent.usage.input_tokens + parent.usage.output_tokens
     # One that has no tools cannot make the call that it is allowed.
     least = 0 if tools else 1
+    of_account = 1 if has_account else sharing
     shares = {
-        "calls": _share(limits.calls, sum(asked.values()), sharing, least=least),
+        "calls": _share(limits.calls, sum(asked.values()), of_account, least=least),
         "calls_per_tool": _share(limits.calls_per_tool, busiest, sharing, least=least),
-        "tokens": _share(limits.tokens, tokens, sharing),
+        "tokens": _share(limits.tokens, tokens, of_account),
     }
-    cost = None if limits.cost is None else (limits.cost - cost_of(parent)) / sharing
+    cost = None if limits.cost is None else (limits.cost - cost_of(parent)) / of_account
     for name, share in {**shares, "cost": cost}.items():
         if share is not None and share <= 0:
             raise NothingLeft(f"the limit of {getattr(limits, name):g} {name.replace('_', ' ')} leaves nothing for it")

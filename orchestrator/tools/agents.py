@@ -18,7 +18,8 @@ from toolfleet.calls import Effect, Failed, FailureKind, ToolCall
 from toolfleet.errors import DuplicateTool, InvalidTool, ToolfleetError
 from toolfleet.messages import Message, SystemMessage, UserMessage
 from toolfleet.misspelt import exact
-from toolfleet.orchestrator.budgets.price_list import price_of
+from toolfleet.orchestrator.budgets.price_list import must_be_known, price_of
+from toolfleet.orchestrator.errors import UnknownPrice
 from toolfleet.orchestrator.models.protocol import ChatModel
 from toolfleet.orchestrator.run.accounts import tree_accounts
 from toolfleet.orchestrator.run.events import RunStarted
@@ -185,19 +186,23 @@ class Agents:
         try:
             messages = agent.messages(call.arguments)
             tools = self._callable_by(agent, parent)
-            # What runs share in one account need not be divided among them.
-            sharing = 1 if tree_accounts(parent) else self._sharing(parent)
-            limits = limits_below(parent, agent.limits or Limits(), tools, sharing=sharing)
+            # Further down, what is left to a run may be less than its tree's account has.
+            has_account = parent.depth == 0 and bool(tree_accounts(parent))
+            own, sharing = agent.limits or Limits(), self._sharing(parent)
+            limits = limits_below(parent, own, tools, sharing=sharing, has_account=has_account)
+            terms = self._terms(agent, call, parent, limits)
         except ValidationError as error:
             return bad_arguments(call.tool, error)
         except NothingLeft as reason:
             return over_limit(call.tool, str(reason))
+        except UnknownPrice as unknown:
+            return Failed(kind=FailureKind.ERROR, message=f"{call.tool} was not called: {unknown}")
         await begin(
             RunStarted(
                 run_id=call.call_id,
                 messages=messages,
                 model=self._model,
-                terms=self._terms(agent, call, parent, limits),
+                terms=terms,
                 deadline_unix_s=call.deadline_unix_s,
                 parent_call_id=call.call_id,
                 depth=parent.depth + 1,
@@ -206,6 +211,15 @@ class Agents:
             )
         )
         return None
+
+    def _price(self, agent: Agent, parent: Run, limits: Limits) -> Price | None:
+        """What the agent's model costs, where anything limits that. Raises UnknownPrice."""
+        if agent.model is None and parent.terms.price is not None:
+            return parent.terms.price
+        if limits.cost is None and parent.terms.price is None:
+            return None
+        name = self._model if agent.model is None else agent.model.name
+        return must_be_known(name, price_of(name, self._prices), f"the limit on the cost of {agent.name}")
 
     def _callable_by(self, agent: Agent, parent: Run) -> Collection[str]:
         """What an agent may call: those it names or, where it names none, whatever its caller may, but no agents."""
@@ -222,7 +236,6 @@ class Agents:
 
     def _terms(self, agent: Agent, call: ToolCall, parent: Run, limits: Limits) -> RunTerms:
         above = parent.terms
-        price = above.price if agent.model is None else price_of(agent.model.name, self._prices)
         return RunTerms.of(
             {
                 "tools": agent.tools,
@@ -236,6 +249,6 @@ class Agents:
                 "subject": above.subject,
                 "priority": above.priority,
                 "accounts": tree_accounts(parent),
-                "price": price or (None if limits.cost is None else price_of(self._model, self._prices)),
+                "price": self._price(agent, parent, limits),
             }
         )

@@ -53,7 +53,9 @@ async def ran(fleet: Any, ledger: Any, tokens: int, limits: Limits) -> tuple[Run
 
 
 async def test_G3_a_tree_stops_at_its_tokens_and_counts_each_of_them_once(fleet, ledger):
-    run, children, billed, account = await ran(fleet, ledger, 5000, Limits(tokens=100_000, calls=1000))
+    run, children, billed, account = await ran(
+        fleet, ledger, 5000, Limits(tokens=100_000, calls=1000, calls_per_tool=1000)
+    )
     assert len(children) == 5
     assert {child.state for child in children} == {State.FAILED}
     assert run.usage.output_tokens == sum(billed) == account["used_tokens"]
@@ -72,7 +74,9 @@ async def test_G3_a_tree_makes_as_many_calls_as_it_may_and_its_caller_knows_of_e
 
 
 async def test_G3_a_strict_tree_never_goes_beyond_its_cost(fleet, ledger):
-    run, _, billed, account = await ran(fleet, ledger, 400, Limits(cost=1.0, strict=True, calls=1000))
+    run, _, billed, account = await ran(
+        fleet, ledger, 400, Limits(cost=1.0, strict=True, calls=1000, calls_per_tool=1000)
+    )
     assert cost_of(run) == pytest.approx(sum(billed) * 1e-4)
     assert account["used_usd"] == pytest.approx(sum(billed) * 1e-4 * NANO)
     assert 0.9 <= cost_of(run) <= 1.0

@@ -12,7 +12,7 @@ from tests.budgets.paid_provider import NAME, Bill, paid_provider
 from toolfleet import Agent, Limits, Orchestrator
 from toolfleet.orchestrator.budgets.ledger import NANO
 from toolfleet.orchestrator.budgets.price_list import price_of
-from toolfleet.orchestrator.errors import UnknownPrice
+from toolfleet.orchestrator.errors import RunNotFound, UnknownPrice
 from toolfleet.orchestrator.run.limits import cost_of
 from toolfleet.orchestrator.run.states import State
 from toolfleet.orchestrator.run.value import Run
@@ -108,8 +108,9 @@ async def test_G8_a_limit_on_the_cost_of_a_model_without_a_price_is_refused_befo
         Orchestrator(provider.model(), settings=fleet.settings) as orchestrator,
     ):
         with pytest.raises(UnknownPrice, match=r"what paid costs is not known.*TOOLFLEET_PRICES"):
-            await orchestrator.run("?", limits=Limits(cost=1.0))
-        assert await orchestrator.runs() == []
+            await orchestrator.run("?", limits=Limits(cost=1.0), run_id="unpriced")
+        with pytest.raises(RunNotFound):
+            await orchestrator.get("unpriced")
     assert provider.asked == []
 
 

@@ -56,6 +56,9 @@ class BudgetSpent(CallerError):
 class BudgetSpentForNow(BudgetSpent):
     """One that begins anew by itself."""
 
+    resets_unix_s: float | None = None
+    """When that is."""
+
     def __init__(self, text: str, resets_unix_s: float) -> None:
         super().__init__(text)
         self.resets_unix_s = resets_unix_s

@@ -182,7 +182,7 @@ def problem_of(error: Exception) -> Problem:
     """Return what one of our own errors means to a client."""
     status = next(status for kind, status in STATUSES if isinstance(error, kind))
     headers = {"retry-after": str(RETRY_AFTER_S)} if status is HTTPStatus.SERVICE_UNAVAILABLE else {}
-    if isinstance(error, BudgetSpentForNow):
+    if isinstance(error, BudgetSpentForNow) and error.resets_unix_s is not None:
         wait_s = max(1, math.ceil(error.resets_unix_s - time.time()))
         # Clients that repeat by themselves would do so for hours.
         headers = {"retry-after": str(wait_s), **NOT_AGAIN}

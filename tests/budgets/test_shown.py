@@ -74,7 +74,7 @@ async def test_G9_over_http_a_budget_tells_what_remains_and_who_has_none_left_is
         assert shown["resets_unix_s"] == resets_unix_s("day")
         begun = await api.stranger.post("/v1/runs", json={"question": "?"}, headers=acme)
         assert begun.status_code == 202, begun.text
-        await api.ended(begun.json()["run_id"])
+        await api.door.orchestrator.wait(begun.json()["run_id"])
         refused = await api.stranger.post("/v1/runs", json={"question": "?"}, headers=acme)
         assert refused.status_code == 429, refused.text
         assert 0 < int(refused.headers["retry-after"]) <= 24 * 3600
@@ -89,7 +89,7 @@ async def test_G9_who_has_used_up_a_budget_that_never_begins_anew_is_asked_for_p
     async with api_of(settings, provider.model()) as api:
         acme = await bearer(api, tenant="acme")
         begun = await api.stranger.post("/v1/runs", json={"question": "?"}, headers=acme)
-        await api.ended(begun.json()["run_id"])
+        await api.door.orchestrator.wait(begun.json()["run_id"])
         refused = await api.stranger.post("/v1/runs", json={"question": "?"}, headers=acme)
         assert (refused.status_code, refused.json()["type"]) == (402, "urn:toolfleet:problem:budget-spent")
         assert "the budget of 100 tokens of tenant acme is used up" in refused.json()["detail"]

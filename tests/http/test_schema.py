@@ -42,7 +42,8 @@ NOT_IN_THE_DOCUMENT = (
     *("unsupported-parameter", "invalid-conversation", "invalid-input"),
 )
 """Refusals for what the fleet or its model does not have, for a model without a price, and of messages that do not
-follow one another: no document can say that. Nor that an image is one of its link and its bytes, and what of base64 is whole."""
+follow one another: no document can say that. Nor that an image is one of its link and its bytes, and what of base64 is
+whole."""
 
 ODD_NUMBERS = (
     "1e400",

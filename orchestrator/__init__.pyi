@@ -15,6 +15,7 @@ from .assistants.assistant import (
 )
 from .errors import (
     AmbiguousId as AmbiguousId,
+    BudgetSpent as BudgetSpent,
     HandleNotFound as HandleNotFound,
     InvalidAssistant as InvalidAssistant,
     ModelError as ModelError,
@@ -26,6 +27,7 @@ from .errors import (
     RunExists as RunExists,
     RunNotFound as RunNotFound,
     RunNotOpen as RunNotOpen,
+    UnknownPrice as UnknownPrice,
     UnknownTool as UnknownTool,
 )
 from .models import (

@@ -75,7 +75,11 @@ class Orchestrator(FleetConnection):
         """
         asked = settings or read_settings(**({} if redis_url is None else {"redis_url": redis_url}))
         own_agents = Agents(
-            agents, model="" if model is None else model.name, max_turns=asked.max_turns, max_depth=asked.max_depth
+            agents,
+            model="" if model is None else model.name,
+            max_turns=asked.max_turns,
+            max_depth=asked.max_depth,
+            prices=asked.prices,
         )
         own_interceptors = Interceptors(interceptors, named_interceptors)
         for names in own_agents.interceptors.values():

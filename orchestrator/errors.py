@@ -49,6 +49,25 @@ class InvalidOption(CallerError):
     """An option of a run or a call has a value that cannot be meant."""
 
 
+class BudgetSpent(CallerError):
+    """A budget is used up; the text says whose, and how much it was."""
+
+
+class BudgetSpentForNow(BudgetSpent):
+    """One that begins anew by itself."""
+
+    resets_unix_s: float | None = None
+    """When that is."""
+
+    def __init__(self, text: str, resets_unix_s: float) -> None:
+        super().__init__(text)
+        self.resets_unix_s = resets_unix_s
+
+
+class UnknownPrice(CallerError):
+    """What a model costs is not known, and a limit is set on it."""
+
+
 class NotForThisModel(CallerError):
     """A run asks its model for something that the model's provider does not take; the text names it."""
 

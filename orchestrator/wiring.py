@@ -18,6 +18,10 @@ from toolfleet.artifacts import Artifacts
 from toolfleet.broker import celery_app
 from toolfleet.connections import connect_async
 from toolfleet.local.finding import running_redis
+from toolfleet.orchestrator.budgets.ledger import Ledger
+from toolfleet.orchestrator.budgets.spending import Spending
+from toolfleet.orchestrator.budgets.tenants import TenantBudgets
+from toolfleet.orchestrator.budgets.tending import Tending
 from toolfleet.orchestrator.calls.answers import CallAnswers, OnUnknownTool
 from toolfleet.orchestrator.calls.direct_batch import DirectBatches
 from toolfleet.orchestrator.calls.direct_call import DirectCalls
@@ -132,6 +136,7 @@ class _Parts:
     scopes: Scopes
     ending: Ending
     images: KeptImages
+    spending: Spending
 
 
 async def find_redis(stack: AsyncExitStack, settings: Settings) -> Settings:
@@ -171,6 +176,7 @@ async def open_services(
             ending=parts.ending,
             vault=parts.calls.vault,
             images=parts.images,
+            spending=parts.spending,
         ),
         store=parts.store,
         overview=overview,
@@ -234,7 +240,11 @@ def _build_parts(stack: AsyncExitStack, base: _Connected) -> _Parts:
     scopes = Scopes(offering, config.interceptors)
     ending = Ending(scopes, store, canceller, settings.argument_limits)
     images = KeptImages(artifacts, max_inline_bytes=settings.max_inline_media_bytes)
-    return _Parts(calls, offering, store, packing, handles, built_in, canceller, artifacts, scopes, ending, images)
+    ledger = Ledger(shared, settings, base.orchestrator_id)
+    spending = Spending(ledger, settings.prices, config.agents, TenantBudgets(shared, settings))
+    return _Parts(
+        calls, offering, store, packing, handles, built_in, canceller, artifacts, scopes, ending, images, spending
+    )
 
 
 def _build_loop(stack: AsyncExitStack, base: _Connected, parts: _Parts) -> TurnLoop | None:
@@ -247,7 +257,7 @@ def _build_loop(stack: AsyncExitStack, base: _Connected, parts: _Parts) -> TurnL
         return None
     stack.push_async_callback(model.aclose)
     return TurnLoop(
-        Asking(model, agents, parts.offering, parts.scopes, parts.calls, parts.images),
+        Asking(model, agents, parts.offering, parts.scopes, parts.calls, parts.images, parts.spending),
         Calling(parts.scopes, parts.calls, parts.handles),
         Resting(parts.scopes, parts.calls, parts.handles, parts.store),
         parts.ending,
@@ -261,6 +271,10 @@ async def _begin_to_work(
     parts.packing.start(supervisor)
     # Closed last: runs end until then.
     stack.push_async_callback(parts.packing.aclose)
+    tending = Tending(parts.spending, parts.store, supervisor)
+    await tending.start()
+    # Closed after the runs, which may leave something to be booked.
+    stack.push_async_callback(tending.aclose)
     replies = ReplyReader(
         base.client,
         base.settings,

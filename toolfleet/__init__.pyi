@@ -81,6 +81,7 @@ from .orchestrator import (
     AmbiguousId as AmbiguousId,
     AnthropicMessages as AnthropicMessages,
     Approval as Approval,
+    BudgetSpent as BudgetSpent,
     CallArgumentsArrived as CallArgumentsArrived,
     CallAwaitsApproval as CallAwaitsApproval,
     CallEnded as CallEnded,
@@ -130,6 +131,7 @@ from .orchestrator import (
     ThoughtArrived as ThoughtArrived,
     ToolProvider as ToolProvider,
     ToolSearch as ToolSearch,
+    UnknownPrice as UnknownPrice,
     UnknownTool as UnknownTool,
     agent_of as agent_of,
     asks as asks,
@@ -140,6 +142,9 @@ from .orchestrator import (
     reply as reply,
     sync as sync,
     system as system,
+)
+from .prices import (
+    Price as Price,
 )
 from .settings import (
     Settings as Settings,

@@ -236,6 +236,40 @@ class Keys:
         """Hash: the runs that requests alike have begun, and how many clients attend to each."""
         return f"{self.namespace}:asked:{digest}"
 
+    def budgets(self) -> str:
+        """Hash: what tenants may use up, as people have set it; they remove it."""
+        return f"{self.namespace}:budgets"
+
+    def budget(self, account: str) -> str:
+        """Hash: what an account of a budget has used and holds. Ends a while after what it counts.
+
+        With an empty name, what all of them begin with.
+        """
+        return f"{self.namespace}:budget:{account}"
+
+    def reserved(self, orchestrator_id: str) -> str:
+        """Hash: what an orchestrator holds of budgets for the replies it waits for, by run. Ends with its lease.
+
+        With an empty id, what all of them begin with.
+        """
+        return f"{self.namespace}:reserved:{orchestrator_id}"
+
+    def reserving(self) -> str:
+        """Set: the orchestrators that hold anything of a budget; those whose lease has lapsed are removed."""
+        return f"{self.namespace}:reserving"
+
+    def unbooked(self) -> str:
+        """Set: runs whose orchestrator was lost while it held something for them, until what they used is booked."""
+        return f"{self.namespace}:unbooked"
+
+    def booked(self, run_id: str) -> str:
+        """Hash: how much of what a run has used is in the accounts. As long as the run is kept."""
+        return f"{self.namespace}:booked:{run_id}"
+
+    def reply_costs(self, model: str) -> str:
+        """Hash: what replies of a model have come to lately. TTL: 30 days after the last one under a budget."""
+        return f"{self.namespace}:reply-costs:{model}"
+
     def dead_letters(self) -> str:
         """Stream: messages that could not be handled, with the reason."""
         return f"{self.namespace}:dead"

@@ -13,12 +13,14 @@ from typing import Annotated, Any, Self
 from urllib.parse import urlsplit
 
 from pydantic import Field, SecretStr, ValidationError, model_validator
+from pydantic_core import to_json
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from toolfleet.arguments.parsing import MAX_BYTES, MAX_ELEMENTS, ArgumentLimits
 from toolfleet.errors import InvalidSettings
 from toolfleet.keys import Keys
 from toolfleet.misspelt import check_options
+from toolfleet.prices import Price
 from toolfleet.stream_urls import stream_url
 from toolfleet.strict_json import MAX_DEPTH
 from toolfleet.variables import misspelt
@@ -176,6 +178,10 @@ class Settings(BaseSettings):
     keep_cancelled_s: Seconds = 24 * 3600.0
     """The same for one that was cancelled."""
 
+    prices: dict[str, Price] = Field(default_factory=dict)
+    """What models cost, in US dollars per million tokens, as JSON by their names, before the list that Toolfleet has:
+    `{"my-model": {"input": 1.25, "cached_input": 0.1, "output": 10, "reasoning": 10}}`."""
+
     poll_timeout_s: Seconds = 30.0
     """How long a tool's poll or cancel function may take to ask another system about one job."""
 
@@ -238,7 +244,7 @@ class Settings(BaseSettings):
     def as_environment(self) -> dict[str, str]:
         """Return the variables that give another process these settings; they hold the secrets."""
         values = {
-            name: value.get_secret_value() if isinstance(value, SecretStr) else str(value)
+            name: _as_text(value)
             # Not `self` as pairs: what a cached property has computed would be among them.
             for name in type(self).model_fields
             if (value := getattr(self, name)) is not None
@@ -294,6 +300,12 @@ def read_settings(**overrides: object) -> Settings:
 def new_secret() -> str:
     """Return a fresh secret for a local fleet."""
     return stdlib_secrets.token_hex(32)
+
+
+def _as_text(value: object) -> str:
+    if isinstance(value, SecretStr):
+        return value.get_secret_value()
+    return to_json(value).decode() if isinstance(value, dict) else str(value)
 
 
 def _one_line(location: tuple[int | str, ...], message: str) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncGenerator, Mapping, Sequence
-from contextlib import aclosing
+from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import Final
@@ -17,7 +17,8 @@ from typing import Final
 from toolfleet.errors import ToolfleetError
 from toolfleet.logs import FactLog
 from toolfleet.masks import has_secrets
-from toolfleet.messages import AssistantMessage, Message
+from toolfleet.messages import AssistantMessage, Message, Usage
+from toolfleet.orchestrator.budgets.spending import Reserved, Spending
 from toolfleet.orchestrator.calls.services import CallServices
 from toolfleet.orchestrator.errors import ModelReplyInvalid
 from toolfleet.orchestrator.loop.at_work import RunAtWork
@@ -38,7 +39,7 @@ from toolfleet.orchestrator.models.protocol import (
 from toolfleet.orchestrator.run.call_ids import DistinctIds
 from toolfleet.orchestrator.run.events import ModelReplied
 from toolfleet.orchestrator.run.incomplete import NO_SECOND_TRY, Incomplete, lacking
-from toolfleet.orchestrator.run.limits import TIMED_OUT, within_limits
+from toolfleet.orchestrator.run.limits import TIMED_OUT, Reached, beyond, last_word, within_limits
 from toolfleet.orchestrator.run.structured import instruction, problem_with
 from toolfleet.orchestrator.run.updates import (
     CallArgumentsArrived,
@@ -76,6 +77,16 @@ class HeardReply:
     restarts: int
 
 
+@dataclass(slots=True)
+class Paid:
+    """What is held for a reply, and what it has come to once it is there."""
+
+    reserved: Reserved | None
+    over: Reached | None
+    """The limit because of which it must be the last one, and has no tools."""
+    usage: Usage | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class Asking:
     """Asks one model for replies, and agents' own models for those of their runs."""
@@ -86,26 +97,58 @@ class Asking:
     scopes: Scopes
     services: CallServices
     images: KeptImages
+    spending: Spending
 
-    async def ask(self, work: RunAtWork) -> None:
-        """Store one reply of the model. Raises RunTimedOut, AnswerUnfit, and what the model raises."""
+    async def ask(self, work: RunAtWork, over: Reached | None = None) -> None:
+        """Store one reply of the model; its last, without tools, where the run is over a limit.
+
+        Raises RunTimedOut, AnswerUnfit, BudgetSpent, UnknownPrice, and what the model raises.
+        """
         if work.run.streamed:
             await work.journal.append(*within_limits(work.run, work.run.half_a_reply, time.time()))
             return
         offered, choice = await self.offering.for_model(work.run)
-        heard = await self._hear_reply(work, offered)
-        reached(Point.REPLY_RECEIVED, work.run.run_id)
-        run = await self._record_reply(work, heard, offered, choice)
-        reached(Point.REPLY_STORED, run.run_id)
+        async with self._paid(work, offered, over) as paid:
+            offered = {} if paid.over else offered
+            heard = await self._hear_reply(work, offered, paid)
+            reached(Point.REPLY_RECEIVED, work.run.run_id)
+            run = await self._record_reply(work, heard, offered, choice, paid)
+            reached(Point.REPLY_STORED, run.run_id)
         if work.emit and run.calls_owed:
             work.emit(CallsRequested(run_id=run.run_id, turn=run.turn, calls=len(run.calls_owed)))
 
-    async def _hear_reply(self, work: RunAtWork, offered: Mapping[str, ToolSpec]) -> HeardReply:
+    @asynccontextmanager
+    async def _paid(
+        self, work: RunAtWork, offered: Mapping[str, ToolSpec], over: Reached | None
+    ) -> AsyncGenerator[Paid, None]:
+        """What the budgets say of the next reply; what it has come to is booked at the end of the block."""
+        run = work.run
+        model, messages = self.agents.model_of(run) or self.model, _messages_for_model(run, over)
+        left_s = None if run.deadline_unix_s is None else run.deadline_unix_s - time.time()
+        clock = asyncio.timeout(left_s)
+        try:
+            async with clock:
+                reserved, spent = await self.spending.reserve(run, model.name, messages, offered, is_last=bool(over))
+        except TimeoutError:
+            if clock.expired():
+                raise RunTimedOut(TIMED_OUT) from None
+            raise
+        paid = Paid(reserved, over or spent)
+        try:
+            yield paid
+        finally:
+            await self.spending.settle(work.run, reserved, paid.usage)
+
+    async def _hear_reply(self, work: RunAtWork, offered: Mapping[str, ToolSpec], paid: Paid) -> HeardReply:
         """The reply, once it is whole and nothing is being sent for it any more."""
         mask = partial(self._mask_secrets, work.run, offered, DistinctIds(work.run.tally.ids))
         early = EarlyCalls(work.journal, self.services, partial(self.scopes.for_early_calls, work, offered), mask)
+        if paid.reserved or paid.over:
+            early.forbid()
         try:
-            return await self._listen(work, offered, early)
+            heard = await self._listen(work, offered, early, paid)
+            paid.usage = heard.reply.usage
+            return heard
         finally:
             # Before the reply is stored: of two writers only one can be right about the entry that comes before.
             await early.finish()
@@ -116,6 +159,7 @@ class Asking:
         heard: HeardReply,
         offered: Mapping[str, ToolSpec],
         choice: tuple[str, ...] | None,
+        paid: Paid,
     ) -> Run:
         reply = heard.reply
         said, masked = await self._mask_secrets(work.run, offered, DistinctIds(work.run.tally.ids), reply.message)
@@ -130,11 +174,23 @@ class Asking:
             service_tier=reply.service_tier,
             system_fingerprint=reply.system_fingerprint,
             restarts=heard.restarts,
+            is_last=paid.over is not None,
         )
-        run = await work.journal.append(*within_limits(work.run, replied, time.time()))
+        run = await work.journal.append(*await self._judged(work.run, replied, paid))
         if run.incomplete is not None:
             log.warning("run.answer_incomplete", run_id=run.run_id, lacks=run.incomplete.value)
         return run
+
+    async def _judged(self, run: Run, replied: ModelReplied, paid: Paid) -> tuple[ModelReplied, Run]:
+        """The reply as it is to be stored, with the limit that stands against its calls, if any does."""
+        if paid.over is not None and replied.message.tool_calls:
+            return beyond(run, replied, Reached(paid.over.reason))
+        replied, after = within_limits(run, replied, time.time())
+        calls = len(replied.message.tool_calls) - len(replied.withheld)
+        if paid.reserved is None or not calls or replied.over_limit is not None:
+            return replied, after
+        over = await self.spending.judge(run, paid.reserved, replied.usage, calls)
+        return (replied, after) if over is None else beyond(run, replied, over)
 
     async def _mask_secrets(
         self, run: Run, offered: Mapping[str, ToolSpec], ids: DistinctIds, message: AssistantMessage, begins: int = 0
@@ -148,16 +204,18 @@ class Asking:
             return message, ()
         return await self.services.vault.keep(message, run.run_id, run.turn + 1, offered, begins=begins)
 
-    async def _listen(self, work: RunAtWork, offered: Mapping[str, ToolSpec], early: EarlyCalls) -> HeardReply:
+    async def _listen(
+        self, work: RunAtWork, offered: Mapping[str, ToolSpec], early: EarlyCalls, paid: Paid
+    ) -> HeardReply:
         run, restarts = work.run, 0
         left_s = None if run.deadline_unix_s is None else run.deadline_unix_s - time.time()
         clock = asyncio.timeout(left_s)
         try:
-            messages = _messages_for_model(run)
+            messages = _messages_for_model(run, paid.over)
             if run.tally.has_media:
                 messages = await self.images.put_back(messages, run.run_id)
             model = self.agents.model_of(run) or self.model
-            async with clock, aclosing(_stream(model, run, messages, offered)) as events:
+            async with clock, aclosing(_stream(model, run, messages, offered, paid)) as events:
                 _tell_of_beginning(work, restarts)
                 async for event in events:
                     if isinstance(event, ReplyComplete):
@@ -176,11 +234,13 @@ class Asking:
 
 
 def _stream(
-    model: ChatModel, run: Run, messages: Sequence[Message], offered: Mapping[str, ToolSpec]
+    model: ChatModel, run: Run, messages: Sequence[Message], offered: Mapping[str, ToolSpec], paid: Paid
 ) -> AsyncGenerator[ModelEvent, None]:
     # A model that must call a tool in each turn never answers: `tool_choice` is for the first turn only.
     asked = run.terms.model_options
     options = {name: value for name, value in asked.items() if name != "tool_choice" or run.turn == 0}
+    if paid.reserved is not None:
+        options |= paid.reserved.bound_of(options)
     if not options:
         return model.stream(messages, list(offered.values()))
     return model.stream(messages, list(offered.values()), extra_body=options)
@@ -218,9 +278,11 @@ def _arguments_arrived(run: Run, delta: CallDelta, offered: Mapping[str, ToolSpe
     )
 
 
-def _messages_for_model(run: Run) -> Sequence[Message]:
-    """What the model is told: the conversation, and in which form it must answer."""
-    return run.messages if run.terms.output_schema is None else (*run.messages, instruction(run.terms.output_schema))
+def _messages_for_model(run: Run, over: Reached | None) -> Sequence[Message]:
+    """What the model is told: the conversation, that it must answer now, and in which form."""
+    schema = run.terms.output_schema
+    messages = run.messages if over is None else (*run.messages, last_word(over))
+    return messages if schema is None else (*messages, instruction(schema))
 
 
 def _problem_with_answer(run: Run, said: AssistantMessage, lacks: Incomplete | None) -> str | None:

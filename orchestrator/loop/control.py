@@ -13,6 +13,7 @@ from toolfleet.calls import run_of
 from toolfleet.errors import CallerError, StoreUnreachable
 from toolfleet.logs import FactLog
 from toolfleet.messages import Message
+from toolfleet.orchestrator.budgets.spending import Spending
 from toolfleet.orchestrator.calls.scope import Emit
 from toolfleet.orchestrator.errors import OrchestratorClosed, RunExists, RunNotFound, RunNotOpen
 from toolfleet.orchestrator.loop.driver import Runs
@@ -23,6 +24,7 @@ from toolfleet.orchestrator.models.protocol import ChatModel
 from toolfleet.orchestrator.models.sight import images_said
 from toolfleet.orchestrator.options import RunOptions, conversation, run_started
 from toolfleet.orchestrator.run.events import Approval, ApprovalGiven, RunResumed, RunStarted
+from toolfleet.orchestrator.run.terms import RunTerms
 from toolfleet.orchestrator.run.updates import RunBegan, RunEnded, RunUpdate
 from toolfleet.orchestrator.run.value import Run
 from toolfleet.orchestrator.store.journal import write_from_outside
@@ -47,6 +49,7 @@ class RunControl:
     ending: Ending
     vault: Vault
     images: KeptImages
+    spending: Spending
 
     # --- begin --------------------------------------------------------------------------------------------------
 
@@ -206,10 +209,16 @@ class RunControl:
             chosen = await self.offering.chosen_at_start(messages, options.get("context") or {})
             options = {**options, "tools": chosen}
         started = run_started(messages, options, model=model, default_max_turns=self.default_max_turns)
+        started = started.model_copy(update={"terms": await self._payable(started.terms, model)})
         # Of interceptors elsewhere nothing is known here: a run that names one which is not there fails, and says so.
         # Now, and not at the first turn: whoever asks for a tool that nobody serves should hear of it at once.
         await self.offering.must_be_clear(started.terms.tools, () if is_elsewhere else started.terms.interceptors)
         return started
+
+    async def _payable(self, terms: RunTerms, model: str) -> RunTerms:
+        """The terms with the price of the model, where anything limits its cost. Raises UnknownPrice, BudgetSpent."""
+        price = await self.spending.price_at_start(model, terms)
+        return terms if price is None else terms.model_copy(update={"price": price})
 
 
 def _closed(run_id: str) -> OrchestratorClosed:

@@ -50,6 +50,10 @@ class EarlyCalls:
         if self._task is None and not self._allowance.is_used_up:
             self._task = asyncio.create_task(self._send_later())  # watched: `finish` raises what it raises
 
+    def forbid(self) -> None:
+        """Send nothing before the reply is whole: only then it is known what it costs."""
+        self._allowance.is_used_up = True
+
     @cached_property
     def _allowance(self) -> Allowance:
         return Allowance(self._journal.run)

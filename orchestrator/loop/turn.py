@@ -3,6 +3,7 @@
 | the run is | what is done |
 |---|---|
 | over a limit | it fails, once its calls are back: those that were not sent when it reached the limit never are |
+| over one at which it wraps up | the model is asked once more, without tools (`ask.py`) |
 | over its deadline | it fails |
 | THINKING | the model is asked (`ask.py`) |
 | CALLING | its calls are made (`call.py`) |
@@ -28,7 +29,7 @@ from toolfleet.orchestrator.loop.ending import Ending
 from toolfleet.orchestrator.loop.rest import Resting
 from toolfleet.orchestrator.run.events import CallsHandedOver
 from toolfleet.orchestrator.run.fault import Fault, fault_in
-from toolfleet.orchestrator.run.limits import TIMED_OUT, breach, has_timed_out
+from toolfleet.orchestrator.run.limits import TIMED_OUT, Reached, breach, has_timed_out
 from toolfleet.orchestrator.run.states import State
 
 log = FactLog("toolfleet.orchestrator")
@@ -78,12 +79,10 @@ class TurnLoop:
         """Take one step. Whether there may be another one now."""
         run = work.run
         match run.state:
-            case State.THINKING if (reason := breach(run, time.time())) is not None:
-                await self._fail(work, reason)
+            case State.THINKING:
+                await self._think(work, breach(run, time.time()))
             case State.CALLING if has_timed_out(run, time.time()):
                 await self._fail(work, TIMED_OUT)
-            case State.THINKING:
-                await self.asking.ask(work)
             case State.CALLING | State.PARKED if run.only_callers_calls_left and run.open_slow_calls:
                 return await self.resting.deliver(work)
             case State.CALLING | State.PARKED if run.only_callers_calls_left:
@@ -95,6 +94,12 @@ class TurnLoop:
             case _:
                 return await self.resting.deliver(work)
         return True
+
+    async def _think(self, work: RunAtWork, over: Reached | None) -> None:
+        if over is None or over.wraps_up:
+            await self.asking.ask(work, over)
+        else:
+            await self._fail(work, over.reason)
 
     async def _fail(self, work: RunAtWork, reason: str, fault: Fault | None = None) -> None:
         """End the run as failed; nobody wants what is still under way for it."""

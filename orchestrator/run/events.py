@@ -38,6 +38,8 @@ class CallRecord(Record):
     """What a person's secret arguments for it are kept as; "" where a person gave none."""
     refusal: Failed | None = None
     """Why it must not be sent: its answer is known already."""
+    is_withheld: bool = False
+    """A limit that the run goes on with is why: it does not count as a call."""
     is_sending: bool = False
     """It was about to be sent when this was written: it may be on its way, although nobody has noted so."""
     deadline_unix_s: float | None = None
@@ -133,6 +135,12 @@ class ModelReplied(Record):
     """How often it was begun anew after some of it had been shown: what was shown before is void."""
     over_limit: str | None = None
     """The limit that the run has reached with this reply: what was not sent of it by then is not sent any more."""
+    wraps_up: bool = Field(default=False, exclude_if=lambda wraps_up: not wraps_up)
+    """Whether the model is asked once more then, without tools."""
+    withheld: dict[str, str] = Field(default_factory=dict, exclude_if=lambda withheld: not withheld)
+    """The calls that a limit has kept from being sent with which the run goes on, and why, by their ids."""
+    is_last: bool = Field(default=False, exclude_if=lambda is_last: not is_last)
+    """Whether it was asked for without tools, because a limit is reached."""
 
 
 class CallsStreamed(Record):

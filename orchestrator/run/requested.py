@@ -52,12 +52,18 @@ def turn_of(call_id_: str) -> int:
 def refused(asked: tuple[CallRecord, ...], event: ModelReplied) -> tuple[CallRecord, ...]:
     """The calls of a whole reply, with the refusals of those that must not be sent: what was sent stays as it is."""
     refusals: dict[str, Failed] = {}
+    if event.withheld:
+        refusals = {
+            call.call_id: over_limit(call.tool, event.withheld[call.call_id])
+            for call in asked
+            if call.call_id in event.withheld
+        }
     if event.over_limit is not None:
         refusals = {call.call_id: over_limit(call.tool, event.over_limit) for call in asked}
     if asked and event.incomplete and (half := cut_off(event.message.tool_calls[-1], event.incomplete)) is not None:
         refusals[asked[-1].call_id] = half
     return tuple(
-        changed(call, refusal=refusals[call.call_id])
+        changed(call, refusal=refusals[call.call_id], is_withheld=call.call_id in event.withheld)
         if call.call_id in refusals and not call.is_sending and call.deadline_unix_s is None
         else call
         for call in asked

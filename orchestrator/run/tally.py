@@ -13,7 +13,7 @@ from itertools import groupby
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final, Generic, NamedTuple, TypeVar
 
-from toolfleet.calls import Returned, Spent, Submitted
+from toolfleet.calls import FailureKind, Returned, Spent, Submitted
 from toolfleet.messages import AssistantMessage, Message, ToolMessage, UserMessage
 
 if TYPE_CHECKING:
@@ -80,6 +80,10 @@ class Tally(NamedTuple):
     """In how many turns each same call was asked for since then."""
     most_asked: int = 0
     """In how many turns the one that was asked for most."""
+    made: int = 0
+    """How many calls it has asked for itself since it began, without those that a limit has kept from being sent."""
+    made_below: int = 0
+    """How many the runs have that answered some of them."""
     ids: Counted[str] = Counted()
     """The ids that models have given to the calls of the conversation."""
     tasks: Mapping[str, tuple[int, ...]] = {}  # as above
@@ -98,7 +102,8 @@ class Tally(NamedTuple):
         """The tally of these messages and calls, of which the user has seen `turns_before` turns end."""
         tally = cls().with_messages(messages)
         for turn, asked in groupby(calls, attrgetter("turn")):
-            tally = tally.with_calls(tuple(asked)) if turn > turns_before else tally
+            of_turn = tuple(asked)
+            tally = tally.with_calls(of_turn) if turn > turns_before else tally.with_made(of_turn)
         for place, call in enumerate(calls):
             tally = tally.with_change(place, None, call, is_recent=call.turn > turns_before)
         return tally
@@ -124,8 +129,14 @@ class Tally(NamedTuple):
         asked = self.asked.with_each(same)
         tools = dict(self.tools)
         for call in calls:
-            tools[call.tool] = tools.get(call.tool, 0) + 1
-        return self._replace(tools=tools, asked=asked, most_asked=max([self.most_asked, *(asked[key] for key in same)]))
+            if not call.is_withheld:
+                tools[call.tool] = tools.get(call.tool, 0) + 1
+        most_asked = max([self.most_asked, *(asked[key] for key in same)])
+        return self.with_made(calls)._replace(tools=tools, asked=asked, most_asked=most_asked)
+
+    def with_made(self, calls: Sequence[CallRecord]) -> Tally:
+        """The tally once these were asked for, all the calls of a reply to an earlier word of the user."""
+        return self._replace(made=self.made + sum(not _is_over_limit(call) for call in calls))
 
     def with_change(self, place: int, before: CallRecord | None, call: CallRecord, *, is_recent: bool) -> Tally:
         """The tally once the call at this place is so; `before`: as it was counted before, None for not at all.
@@ -167,11 +178,16 @@ class Tally(NamedTuple):
             output_tokens=so_far.output_tokens + spent.output_tokens,
             cost=so_far.cost + spent.cost,
         )
+        made_below = self.made_below + sum(spent.calls.values())
         if not is_recent:
-            return self._replace(spent=total)
+            return self._replace(spent=total, made_below=made_below)
         tools = Counter(self.tools)
         tools.update(spent.calls)
-        return self._replace(spent=total, tools=dict(tools))
+        return self._replace(spent=total, made_below=made_below, tools=dict(tools))
+
+
+def _is_over_limit(call: CallRecord) -> bool:
+    return call.refusal is not None and call.refusal.kind is FailureKind.LIMIT
 
 
 def handle_of_task(call: CallRecord) -> str:

@@ -29,9 +29,11 @@ from pydantic import (
 from toolfleet.calls import Record
 from toolfleet.misspelt import what_is_wrong
 from toolfleet.orchestrator.errors import InvalidOption
+from toolfleet.orchestrator.run.accounts import Account
 from toolfleet.orchestrator.run.limits import Limits, WholeNumber
 from toolfleet.orchestrator.run.shared_state import Strategy
 from toolfleet.orchestrator.run.structured import problem_with_schema
+from toolfleet.prices import Price
 from toolfleet.streams import Priority
 from toolfleet.tool import ToolSpec
 
@@ -193,6 +195,14 @@ class RunTerms(AskedTerms):
     tenant: str = Field(default="", description="Whose run it is; nobody else sees it.")
     subject: str = Field(
         default="", exclude_if=lambda subject: not subject, description="Who asks: the subject of the key that came."
+    )
+    price: Price | None = Field(
+        default=None, exclude_if=lambda price: price is None, description="What its model's tokens cost."
+    )
+    accounts: tuple[Account, ...] = Field(
+        default=(),
+        exclude_if=lambda accounts: not accounts,
+        description="What it shares with the runs above it; empty for a run that begins a tree.",
     )
 
     @classmethod

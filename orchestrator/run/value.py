@@ -50,6 +50,9 @@ T = TypeVar("T")
 
 _turn_of: Final = attrgetter("turn")
 
+WRAPPED_UP: Final = "budget"
+"""Why a run is done whose model had to answer without the tools that it wanted."""
+
 HANDED_OVER: Final = "handed over to the caller, who answers it in the next run"
 """What stands in the history for a call of the caller's own tool."""
 
@@ -94,6 +97,11 @@ class Run(Record):
     refusal: str | None = None
     """What the model said in place of an answer, where `incomplete` is `refusal` and it gave words."""
     reason: str | None = None
+    """Why it has ended without an answer; of one that is done, `budget` where a limit has kept it from its tools."""
+    over_limit: str | None = Field(default=None, exclude_if=lambda reason: reason is None)
+    """The limit that its last reply has reached: it ends once the calls that were sent are back."""
+    wraps_up: bool = Field(default=False, exclude_if=lambda wraps_up: not wraps_up)
+    """Whether its model is asked for an answer before."""
     fault: Fault | None = None
     """What kept its model from answering, where that is why it has failed."""
     service_tier: str = Field(default="", exclude_if=lambda tier: not tier)
@@ -310,6 +318,10 @@ class Run(Record):
             calls=self.calls + asked,
             streamed=(),
             usage=self.usage + event.usage,
+            # Whoever has answered in vain without tools is not given them again.
+            over_limit=self.over_limit if event.is_last and not asked else event.over_limit,
+            wraps_up=self.wraps_up if event.is_last and not asked else event.wraps_up,
+            reason=WRAPPED_UP if event.is_last and change is Change.MODEL_ANSWERED else None,
             answer=event.message.content if change is Change.MODEL_ANSWERED else None,
             incomplete=event.incomplete if change is Change.MODEL_ANSWERED else None,
             refusal=(event.message.refusal or None) if change is Change.MODEL_ANSWERED else None,
@@ -435,6 +447,8 @@ class Run(Record):
             incomplete=None,
             refusal=None,
             reason=None,
+            over_limit=None,
+            wraps_up=False,
             fault=None,
         )
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any, Final
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
@@ -17,12 +18,16 @@ from toolfleet.calls import Effect, Failed, FailureKind, ToolCall
 from toolfleet.errors import DuplicateTool, InvalidTool, ToolfleetError
 from toolfleet.messages import Message, SystemMessage, UserMessage
 from toolfleet.misspelt import exact
+from toolfleet.orchestrator.budgets.price_list import must_be_known, price_of
+from toolfleet.orchestrator.errors import UnknownPrice
 from toolfleet.orchestrator.models.protocol import ChatModel
+from toolfleet.orchestrator.run.accounts import tree_accounts
 from toolfleet.orchestrator.run.events import RunStarted
 from toolfleet.orchestrator.run.limits import Limits, NothingLeft, calls_counted, limits_below, over_limit
 from toolfleet.orchestrator.run.refusals import bad_arguments
 from toolfleet.orchestrator.run.terms import RunTerms
 from toolfleet.orchestrator.run.value import Run
+from toolfleet.prices import Price
 from toolfleet.tool import ToolSpec
 
 ANY_TOOL: Final = "*"
@@ -93,7 +98,15 @@ class Agent:
 class Agents:
     """The agents of an orchestrator, by name."""
 
-    def __init__(self, agents: Iterable[Agent], *, model: str, max_turns: int, max_depth: int) -> None:
+    def __init__(
+        self,
+        agents: Iterable[Agent],
+        *,
+        model: str,
+        max_turns: int,
+        max_depth: int,
+        prices: Mapping[str, Price] = MappingProxyType({}),
+    ) -> None:
         """Raises DuplicateTool for two of one name, InvalidTool for a name or an input that means nothing."""
         self._agents: dict[str, Agent] = {}
         for agent in agents:
@@ -107,6 +120,7 @@ class Agents:
         self._model = model
         self._max_turns = max_turns
         self._max_depth = max_depth
+        self._prices = prices
         self.specs: Mapping[str, ToolSpec] = {name: agent.spec for name, agent in self._agents.items()}
 
     @property
@@ -119,6 +133,17 @@ class Agents:
     def interceptors(self) -> dict[str, tuple[str, ...]]:
         """The names of each agent's own interceptors."""
         return {name: tuple(agent.interceptors) for name, agent in self._agents.items()}
+
+    def may_be_asked_by(self, run: Run) -> bool:
+        """Whether the run may begin runs of agents."""
+        return bool(self._agents and self.choose(run.terms.tools, depth=run.depth))
+
+    def models_below(self, tools: Sequence[str] | None) -> list[str]:
+        """The names of the models of their own that the agents among these tools have, at whatever depth."""
+        asked = list(self._agents if tools is None else (name for name in tools if name in self._agents))
+        for name in asked:
+            asked += [each for each in self._agents[name].tools or () if each in self._agents and each not in asked]
+        return sorted({model.name for name in asked if (model := self._agents[name].model) is not None})
 
     def model_of(self, run: Run) -> ChatModel | None:
         """The model that a run's agent has of its own, if it is one's. Raises AgentMissing."""
@@ -161,17 +186,23 @@ class Agents:
         try:
             messages = agent.messages(call.arguments)
             tools = self._callable_by(agent, parent)
-            limits = limits_below(parent, agent.limits or Limits(), tools, sharing=self._sharing(parent))
+            # Further down, what is left to a run may be less than its tree's account has.
+            has_account = parent.depth == 0 and bool(tree_accounts(parent))
+            own, sharing = agent.limits or Limits(), self._sharing(parent)
+            limits = limits_below(parent, own, tools, sharing=sharing, has_account=has_account)
+            terms = self._terms(agent, call, parent, limits)
         except ValidationError as error:
             return bad_arguments(call.tool, error)
         except NothingLeft as reason:
             return over_limit(call.tool, str(reason))
+        except UnknownPrice as unknown:
+            return Failed(kind=FailureKind.ERROR, message=f"{call.tool} was not called: {unknown}")
         await begin(
             RunStarted(
                 run_id=call.call_id,
                 messages=messages,
                 model=self._model,
-                terms=self._terms(agent, call, parent.terms, limits),
+                terms=terms,
                 deadline_unix_s=call.deadline_unix_s,
                 parent_call_id=call.call_id,
                 depth=parent.depth + 1,
@@ -180,6 +211,15 @@ class Agents:
             )
         )
         return None
+
+    def _price(self, agent: Agent, parent: Run, limits: Limits) -> Price | None:
+        """What the agent's model costs, where anything limits that. Raises UnknownPrice."""
+        if agent.model is None and parent.terms.price is not None:
+            return parent.terms.price
+        if limits.cost is None and parent.terms.price is None:
+            return None
+        name = self._model if agent.model is None else agent.model.name
+        return must_be_known(name, price_of(name, self._prices), f"the limit on the cost of {agent.name}")
 
     def _callable_by(self, agent: Agent, parent: Run) -> Collection[str]:
         """What an agent may call: those it names or, where it names none, whatever its caller may, but no agents."""
@@ -194,7 +234,8 @@ class Agents:
             for call in parent.calls
         )
 
-    def _terms(self, agent: Agent, call: ToolCall, above: RunTerms, limits: Limits) -> RunTerms:
+    def _terms(self, agent: Agent, call: ToolCall, parent: Run, limits: Limits) -> RunTerms:
+        above = parent.terms
         return RunTerms.of(
             {
                 "tools": agent.tools,
@@ -207,5 +248,7 @@ class Agents:
                 "tenant": above.tenant,
                 "subject": above.subject,
                 "priority": above.priority,
+                "accounts": tree_accounts(parent),
+                "price": self._price(agent, parent, limits),
             }
         )

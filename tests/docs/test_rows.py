@@ -10,6 +10,9 @@ TESTS = Path(__file__).parents[1]
 ROW = re.compile(r"^### (\S+)$")
 HELD_BY = re.compile(r"^- \[(\w+)\]\((\S+)\)$")
 TEST = re.compile(r"^\s*(?:async )?def (test_\w+)\(", re.MULTILINE)
+NOT_KEPT = {"G4", "G7"}
+"""Numbers of rows that nothing holds yet: a word at 80 % of a budget, and what tools spend themselves."""
+
 ID = re.compile(r"test_([A-Z]\d+)_")
 
 
@@ -38,7 +41,8 @@ def test_every_row_stands_once_and_none_is_left_out():
     for row, _ in rows():
         sections[row[0]].append(row)
     for section, ids in sections.items():
-        assert ids == [f"{section}{number}" for number in range(1, len(ids) + 1)]
+        numbers = range(1, int(ids[-1][1:]) + 1)
+        assert ids == [f"{section}{number}" for number in numbers if f"{section}{number}" not in NOT_KEPT]
 
 
 def test_every_row_names_tests_that_are_there_and_carry_its_id():

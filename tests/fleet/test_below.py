@@ -20,8 +20,10 @@ from toolfleet.orchestrator.doors.http.app import create_app
 from toolfleet.orchestrator.doors.http.options import ApiOptions
 from toolfleet.orchestrator.errors import UnknownInterceptor
 from toolfleet.orchestrator.models import ReplyComplete
+from toolfleet.orchestrator.run.limits import cost_of
 from toolfleet.orchestrator.run.states import State
 from toolfleet.orchestrator.run.updates import CallAwaitsApproval
+from toolfleet.prices import Price
 
 WAIT_S = 30
 PER_REPLY = Usage(input_tokens=10, output_tokens=5)
@@ -46,6 +48,11 @@ class Ledger:
 
     def charge(self, what):
         return "charge", {"ledger": str(self.path), "what": what}
+
+
+def priced(settings):
+    """These settings, with a price for the model."""
+    return settings.model_copy(update={"prices": {"written": Price(input=1000.0, output=2000.0)}})
 
 
 @pytest.fixture
@@ -107,9 +114,8 @@ async def test_P6_what_a_run_below_uses_is_counted_once_and_in_its_callers_too(f
         middle=[asks(helps(), ledger.charge("middle"))],
         helper=[charges(ledger, 2)],
     )
-    prices = Limits(input_price=1000.0, output_price=2000.0)
-    async with Orchestrator(model, agents=[HELPER, middle], settings=fleet.settings) as it:
-        run = await it.run("?", limits=prices)
+    async with Orchestrator(model, agents=[HELPER, middle], settings=priced(fleet.settings)) as it:
+        run = await it.run("?", limits=Limits(cost=100.0))
         child = await it.get(run.calls[0].call_id)
         grandchild = await it.get(child.calls[0].call_id)
     assert sorted(ledger.lines) == ["child 0", "child 1", "middle", "own"]
@@ -117,7 +123,7 @@ async def test_P6_what_a_run_below_uses_is_counted_once_and_in_its_callers_too(f
     assert child.usage == grandchild.usage + PER_REPLY + PER_REPLY
     assert run.usage == child.usage + PER_REPLY + PER_REPLY
     assert run.calls[0].spent.calls == {"helper": 1, "charge": 3}
-    assert run.terms.limits.cost_of(run) == pytest.approx(6 * (10 * 1000 + 5 * 2000) / 1e6)
+    assert cost_of(run) == pytest.approx(6 * (10 * 1000 + 5 * 2000) / 1e6)
 
 
 @pytest.mark.parametrize("slow", ["wait", "handle"])
@@ -171,10 +177,10 @@ async def test_P6_how_often_an_agent_is_called_takes_nothing_from_the_tools_that
     assert (run.state, len(ledger.lines)) == (State.DONE, 2)
 
 
-@pytest.mark.parametrize("limits", [Limits(tokens=60), Limits(cost=0.06, input_price=1000.0)], ids=["tokens", "cost"])
+@pytest.mark.parametrize("limits", [Limits(tokens=60), Limits(cost=0.1)], ids=["tokens", "cost"])
 async def test_P6_tokens_and_cost_of_a_run_below_end_where_its_callers_do(fleet, ledger, limits):
     model = Roles(caller=[asks(helps())], helper=[charges(ledger, 1, f"{n}") for n in range(20)])
-    async with Orchestrator(model, agents=[HELPER], settings=fleet.settings) as it:
+    async with Orchestrator(model, agents=[HELPER], settings=priced(fleet.settings)) as it:
         run = await it.run("?", limits=limits)
     # The reply that passes the limit is known to do so only once it has come.
     assert len(ledger.lines) <= 5

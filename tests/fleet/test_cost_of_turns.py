@@ -66,7 +66,7 @@ def fleet():
 
 @pytest.mark.parametrize(
     "options",
-    [{}, {"slow": "handle", "limits": Limits(calls=1000, calls_per_tool=1000, cost=1.0, input_price=1.0)}],
+    [{}, {"slow": "handle", "limits": Limits(calls=1000, calls_per_tool=1000, tokens=10**9)}],
     ids=["plain", "with handles and limits"],
 )
 async def test_a_late_turn_of_a_long_run_costs_what_an_early_one_does(fleet, options):

@@ -38,11 +38,12 @@ SCHEMA.config.generation.update(deterministic=True)
 SCHEMA.config.seed = 1
 
 NOT_IN_THE_DOCUMENT = (
-    *("unknown-tool", "unknown-interceptor", "unsupported-content"),
+    *("unknown-tool", "unknown-interceptor", "unknown-price", "unsupported-content"),
     *("unsupported-parameter", "invalid-conversation", "invalid-input"),
 )
-"""Refusals for what the fleet or its model does not have, and of messages that do not follow one another: no document
-can say that. Nor that an image is one of its link and its bytes, and what of base64 is whole."""
+"""Refusals for what the fleet or its model does not have, for a model without a price, and of messages that do not
+follow one another: no document can say that. Nor that an image is one of its link and its bytes, and what of base64 is
+whole."""
 
 ODD_NUMBERS = (
     "1e400",

@@ -7,21 +7,33 @@ from toolfleet.calls import Returned, Spent, Submitted
 from toolfleet.messages import AssistantMessage, RequestedCall, ToolMessage, Usage, UserMessage
 from toolfleet.orchestrator import Limits
 from toolfleet.orchestrator.run.events import CallsBack, CallsSent, ModelReplied, RunStarted, SlowResultDelivered
-from toolfleet.orchestrator.run.limits import TIMED_OUT, NothingLeft, breach, limits_below, spent_by
+from toolfleet.orchestrator.run.limits import TIMED_OUT, NothingLeft, breach, cost_of, limits_below, spent_by
 from toolfleet.orchestrator.run.terms import RunTerms
 from toolfleet.orchestrator.run.value import Run
+from toolfleet.prices import Price
 from toolfleet.settings import Settings
 
 
+def why(run: Run, now_unix_s: float) -> str | None:
+    """Why a run must not go on."""
+    found = breach(run, now_unix_s)
+    return None if found is None else found.reason
+
+
 def used(
-    input_tokens: int, output_tokens: int, limits: Limits | None = None, deadline_unix_s: float | None = None
+    input_tokens: int,
+    output_tokens: int,
+    limits: Limits | None = None,
+    deadline_unix_s: float | None = None,
+    *,
+    price: Price | None = None,
 ) -> Run:
     """A run whose first turn is over and has used so many tokens."""
     run = Run.start(
         RunStarted(
             run_id="r",
             messages=(UserMessage(content="?"),),
-            terms=RunTerms(max_turns=9, limits=limits or Limits()),
+            terms=RunTerms(max_turns=9, limits=limits or Limits(), price=price),
             deadline_unix_s=deadline_unix_s,
         )
     )
@@ -39,21 +51,34 @@ def test_B7_the_limits_that_hold_unless_a_run_says_otherwise():
 
 @pytest.mark.parametrize(("output_tokens", "reason"), [(40, None), (41, "the limit of 100 tokens is reached")])
 def test_B7_tokens_in_and_out_count_together(output_tokens, reason):
-    assert breach(used(60, output_tokens, Limits(tokens=100)), 0.0) == reason
+    assert why(used(60, output_tokens, Limits(tokens=100)), 0.0) == reason
 
 
-@pytest.mark.parametrize(("output_tokens", "reason"), [(500, None), (600, "the limit of 0.007 in cost is reached")])
+@pytest.mark.parametrize(("output_tokens", "reason"), [(500, None), (600, "the limit of $0.007 is reached")])
 def test_B7_cost_is_counted_by_the_prices_that_are_given(output_tokens, reason):
-    limits = Limits(cost=0.007, input_price=2.0, output_price=10.0)
-    assert breach(used(1000, output_tokens, limits), 0.0) == reason
+    price = Price(input=2.0, output=10.0)
+    assert why(used(1000, output_tokens, Limits(cost=0.007), price=price), 0.0) == reason
+
+
+def test_B7_cached_and_reasoning_tokens_have_prices_of_their_own_or_those_of_the_others():
+    usage = Usage(
+        input_tokens=1000,
+        output_tokens=100,
+        input_details={"cached_tokens": 400, "cache_write_tokens": 100},
+        output_details={"reasoning_tokens": 30},
+    )
+    plain = Price(input=1e3, output=1e4)
+    assert plain.of(usage) == 1000 * 1e-3 + 100 * 1e-2
+    apart = Price(input=1e3, output=1e4, cached_input=1e2, cache_write=2e3, reasoning=0.0)
+    assert apart.of(usage) == pytest.approx(500 * 1e-3 + 400 * 1e-4 + 100 * 2e-3 + 70 * 1e-2)
 
 
 @pytest.mark.parametrize(("now_unix_s", "reason"), [(99.9, None), (100.0, TIMED_OUT)])
 def test_B7_no_turn_begins_after_the_deadline(now_unix_s, reason):
-    assert breach(used(1, 1, deadline_unix_s=100.0), now_unix_s) == reason
+    assert why(used(1, 1, deadline_unix_s=100.0), now_unix_s) == reason
 
 
-@pytest.mark.parametrize("limits", [{"calls": 0}, {"tokens": 0}, {"cost": 0.0}, {"input_price": -1.0}])
+@pytest.mark.parametrize("limits", [{"calls": 0}, {"tokens": 0}, {"cost": 0.0}, {"cost": float("nan")}])
 def test_B7_a_limit_that_allows_nothing_is_refused(limits):
     with pytest.raises(ValidationError):
         Limits(**limits)
@@ -66,7 +91,8 @@ SPENT = Spent(input_tokens=30, output_tokens=3, cost=2.0, calls={"add": 2, "find
 
 def with_agents(*names: str, limits: Limits | None = None) -> Run:
     """A run that has sent these calls, all of them of agents."""
-    run = Run.start(RunStarted(run_id="r", messages=(), terms=RunTerms(limits=limits or Limits())))
+    terms = RunTerms(limits=limits or Limits(), price=Price(input=1e6, output=2e6))
+    run = Run.start(RunStarted(run_id="r", messages=(), terms=terms))
     asked = tuple(RequestedCall(id=f"a{n}", name=name, arguments="{}") for n, name in enumerate(names))
     run = run.on(ModelReplied(message=AssistantMessage(tool_calls=asked), usage=Usage(input_tokens=1, output_tokens=1)))
     ids = [call.call_id for call in run.calls_owed]
@@ -106,22 +132,21 @@ def test_P6_what_a_worker_says_of_costs_is_not_looked_at():
 
 
 def test_P6_cost_of_a_run_below_counts_by_its_own_prices():
-    limits = Limits(cost=3.0, input_price=1e6)
-    run = back(with_agents("one", limits=limits), Returned(content="1", spent=SPENT))
-    assert limits.cost_of(run) == 1 + 2.0
-    assert breach(run, 0.0) is None
+    run = back(with_agents("one", limits=Limits(cost=5.0)), Returned(content="1", spent=SPENT))
+    assert cost_of(run) == 1 + 2 + 2.0
+    assert why(run, 0.0) is None
     more = run.on(ModelReplied(message=AssistantMessage(content=""), usage=Usage(input_tokens=1), problem="no"))
-    assert breach(more, 0.0) == "the limit of 3 in cost is reached"
+    assert why(more, 0.0) == "the limit of $5 is reached"
 
 
 def test_P6_a_run_below_gets_its_share_of_what_is_left_and_no_more_than_it_wants():
-    limits = Limits(calls=22, calls_per_tool=10, tokens=103, cost=9.0, input_price=1e6, output_price=2e6)
+    limits = Limits(calls=22, calls_per_tool=10, tokens=103, cost=9.0)
     run = back(with_agents("one", "two", limits=limits), Returned(content="1", spent=SPENT), Submitted(handle="h"))
     got = limits_below(run, Limits(), ("find", "other"), sharing=2)
     # 2 calls of its own and 5 below; 3 of the latter of `find`. 35 tokens. One token in and one out, and 2.0 below.
-    assert got == Limits(calls=7, calls_per_tool=3, tokens=34, cost=2.0, input_price=1e6, output_price=2e6)
-    modest = limits_below(run, Limits(calls=1, tokens=5, input_price=7.0), ("find",), sharing=1)
-    assert (modest.calls, modest.tokens, modest.input_price, modest.output_price) == (1, 5, 7.0, 2e6)
+    assert got == Limits(calls=7, calls_per_tool=3, tokens=34, cost=2.0)
+    modest = limits_below(run, Limits(calls=1, tokens=5), ("find",), sharing=1)
+    assert (modest.calls, modest.tokens) == (1, 5)
 
 
 @pytest.mark.parametrize("limits", [Limits(calls=1), Limits(calls_per_tool=1), Limits(tokens=2)])

@@ -53,6 +53,12 @@ TTL = {
     "deleted": 3600,
     "beat": 24 * 3600,
     "owned": 30 * 24 * 3600,
+    "budget": 3650 * 24 * 3600,
+    "reserved": 30 * 24 * 3600 + 1,
+    "reserving": 30 * 24 * 3600 + 1,
+    "unbooked": 30 * 24 * 3600,
+    "booked": 30 * 24 * 3600 + 1,
+    "reply_costs": 30 * 24 * 3600,
     "unowned": 30 * 24 * 3600,
     "orchestrator": 30,
     "orchestrator_proofs": 30,
@@ -67,7 +73,7 @@ EMPTIED = {"queue", "scheduled"}
 
 TRIMMED = {"dead_letters", "runs", "runs_ending", "lanes"}
 
-BOUNDED = {"orchestrators", "counters", "api_keys", "binding", "permanent_binding", "binding_deadlines"}
+BOUNDED = {"orchestrators", "counters", "api_keys", "budgets", "binding", "permanent_binding", "binding_deadlines"}
 """Do not grow with traffic."""
 
 

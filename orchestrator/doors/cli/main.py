@@ -64,6 +64,10 @@ COMMANDS: Final = {
         "Serve the HTTP API and the OpenAI-compatible one until Ctrl-C.", "Example: toolfleet serve --port 8000"
     ),
     "keys": Listed("Keys for the HTTP API: make one, list them, take one away, print your own."),
+    "budget": Listed(
+        "What tenants may use up: set a budget, look at one, take one away.",
+        "Example: toolfleet budget set acme --usd 20 --per day",
+    ),
     "secret": Listed(
         "Show where each process stands in a change of the secret: accept, sign, drop.",
         "Example: toolfleet secret",

@@ -20,7 +20,7 @@ from toolfleet.errors import ToolfleetError
 from toolfleet.local.local_key import LocalKey
 from toolfleet.misspelt import exact
 from toolfleet.orchestrator.api import Orchestrator
-from toolfleet.orchestrator.doors.http import artifacts, docs_page, fleet_state as fleet, handles, runs, tools
+from toolfleet.orchestrator.doors.http import artifacts, budgets, docs_page, fleet_state as fleet, handles, runs, tools
 from toolfleet.orchestrator.doors.http.access import Access
 from toolfleet.orchestrator.doors.http.bodies import BoundedBodies
 from toolfleet.orchestrator.doors.http.door import Door
@@ -138,10 +138,11 @@ def create_app(
             for code, description in (
                 (400, "The request cannot be served as it was made"),
                 (401, "No key, or one that is not known"),
+                (402, "The budget of the tenant is used up"),
                 (403, "The key does not include this"),
                 (413, "The body is too large"),
                 (422, "A field is missing, or has a wrong value"),
-                (429, "A limit of the key or its tenant is used up"),
+                (429, "A limit of the key or its tenant is used up, or its budget for this day or month"),
                 (503, "Redis is away"),
             )
         },
@@ -151,6 +152,7 @@ def create_app(
         tools.router,
         handles.router,
         artifacts.router,
+        budgets.router,
         fleet.router,
         openai_chat.router,
         openai_responses.router,

@@ -5,6 +5,8 @@ Owns which error means which status. Every message names the thing and the remed
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Mapping, Sequence
 from http import HTTPStatus
 from typing import Any, Final
@@ -33,6 +35,8 @@ from toolfleet.logs import FactLog
 from toolfleet.misspelt import what_is_wrong
 from toolfleet.orchestrator.doors.http.request_ids import HEADER as REQUEST_ID, request_id_of
 from toolfleet.orchestrator.errors import (
+    BudgetSpent,
+    BudgetSpentForNow,
     HandleNotFound,
     InvalidOption,
     ModelError,
@@ -40,6 +44,7 @@ from toolfleet.orchestrator.errors import (
     RunExists,
     RunNotFound,
     RunNotOpen,
+    UnknownPrice,
     UnknownTool,
 )
 
@@ -54,6 +59,9 @@ STATUSES: Final[tuple[tuple[type[Exception], HTTPStatus], ...]] = (
     (ArtifactNotFound, HTTPStatus.NOT_FOUND),
     (RunNotOpen, HTTPStatus.CONFLICT),
     (RunExists, HTTPStatus.CONFLICT),
+    (BudgetSpentForNow, HTTPStatus.TOO_MANY_REQUESTS),
+    (BudgetSpent, HTTPStatus.PAYMENT_REQUIRED),
+    (UnknownPrice, HTTPStatus.UNPROCESSABLE_ENTITY),
     (InvalidOption, HTTPStatus.UNPROCESSABLE_ENTITY),
     (BadArguments, HTTPStatus.UNPROCESSABLE_ENTITY),
     (UnknownTool, HTTPStatus.UNPROCESSABLE_ENTITY),
@@ -174,6 +182,10 @@ def problem_of(error: Exception) -> Problem:
     """Return what one of our own errors means to a client."""
     status = next(status for kind, status in STATUSES if isinstance(error, kind))
     headers = {"retry-after": str(RETRY_AFTER_S)} if status is HTTPStatus.SERVICE_UNAVAILABLE else {}
+    if isinstance(error, BudgetSpentForNow) and error.resets_unix_s is not None:
+        wait_s = max(1, math.ceil(error.resets_unix_s - time.time()))
+        # Clients that repeat by themselves would do so for hours.
+        headers = {"retry-after": str(wait_s), **NOT_AGAIN}
     return Problem(status, str(error), code=_words(type(error).__name__), headers=headers)
 
 

@@ -1,0 +1,210 @@
+"""The accounts of budgets in Redis: four scripts and what they are asked. Amounts are whole: dollars in billionths.
+
+Every script takes a run's totals, not what was added: to book them again adds nothing.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, Final, NamedTuple, cast
+
+import redis.asyncio
+from redis.commands.core import AsyncScript
+
+from toolfleet.orchestrator.run.accounts import Account
+from toolfleet.prices import Price
+from toolfleet.replies import CLOCK
+from toolfleet.scripts import lua
+from toolfleet.settings import Settings
+from toolfleet.skipped import text_of
+
+RESERVE: Final = lua(__package__, "accounts", "reserve", before=CLOCK)
+SETTLE: Final = lua(__package__, "accounts", "settle", before=CLOCK)
+JUDGE: Final = lua(__package__, "accounts", "judge", before=CLOCK)
+TEND: Final = lua(__package__, "accounts", "tend", before=CLOCK)
+
+NANO: Final = 1_000_000_000
+REMEMBER_S: Final = 30 * 24 * 3600
+TENDED_AT_ONCE: Final = 100
+UNBOUND: Final = -1
+
+
+class Totals(NamedTuple):
+    """All that a run has used itself so far, without the runs below it."""
+
+    usd: float
+    tokens: int
+    calls: int
+
+    @property
+    def whole(self) -> tuple[int, int, int]:
+        """The same in the units of the accounts."""
+        return nano(self.usd), self.tokens, self.calls
+
+
+class Request(NamedTuple):
+    """What a model is about to be asked, as far as it says what that will cost."""
+
+    model: str
+    size_bytes: int
+    most_tokens: int
+    """More input tokens than any model makes of it."""
+    max_tokens: int | None
+    """The bound that the reply has anyway."""
+
+
+class Bill(NamedTuple):
+    """Which run counts against what."""
+
+    run_id: str
+    accounts: tuple[Account, ...]
+    price: Price | None
+    keep_s: int
+    """How long it is kept what of the run is booked."""
+
+
+class Refused(NamedTuple):
+    """Why a reply or its calls do not fit into an account."""
+
+    account: Account
+    unit: str
+    bound: int
+    is_only_held: bool = False
+    """Whether it would fit, were it not for replies that others still wait for."""
+
+
+class Movement(NamedTuple):
+    """What one unit of an account came to by a booking."""
+
+    account: Account
+    unit: str
+    before: int
+    now: int
+    bound: int
+
+
+UNITS: Final = ("usd", "tokens", "calls")
+
+
+def nano(usd: float) -> int:
+    """Dollars in billionths, rounded up: a sum of them is never less than what was spent."""
+    return math.ceil(round(usd * NANO, 3))
+
+
+class Ledger:
+    """Asks Redis about accounts. Every method raises StoreUnreachable."""
+
+    def __init__(self, client: redis.asyncio.Redis, settings: Settings, orchestrator_id: str) -> None:
+        self.settings = settings
+        self.orchestrator_id = orchestrator_id
+        self._client = client
+        self._reserve, self._settle, self._judge, self._tend = (
+            client.register_script(text) for text in (RESERVE, SETTLE, JUDGE, TEND)
+        )
+
+    async def reserve(self, bill: Bill, totals: Totals, request: Request) -> int | Refused:
+        """Hold what the reply is expected to come to in all accounts, or in none. The bound that it must have, or 0."""
+        keys, _price = self.settings.keys, bill.price
+        reply = await self._eval(
+            self._reserve,
+            [
+                *(keys.reserved(self.orchestrator_id), keys.reserving(), keys.booked(bill.run_id)),
+                *(keys.reply_costs(request.model), *self._keys_of(bill.accounts)),
+            ],
+            [
+                *(
+                    self.orchestrator_id,
+                    bill.run_id,
+                    keys.orchestrator(""),
+                    keys.reserved(""),
+                    keys.unbooked(),
+                    bill.keep_s,
+                ),
+                *(*totals.whole, request.size_bytes, request.most_tokens),
+                *(
+                    (0, 0)
+                    if bill.price is None
+                    else (bill.price.dearest_input * 1000, bill.price.dearest_output * 1000)
+                ),
+                *(request.max_tokens or 0, *_told(bill.accounts)),
+            ],
+        )
+        if int(reply[0]):
+            return int(reply[1])
+        _, why, place, unit, bound, _used, _held = reply
+        return Refused(bill.accounts[int(place) - 1], text_of(unit), int(bound), is_only_held=text_of(why) == "held")
+
+    async def settle(
+        self,
+        bill: Bill,
+        totals: Totals,
+        *,
+        request: Request | None = None,
+        reply_tokens: tuple[int, int] = (0, -1),
+        is_owed: bool = False,
+    ) -> list[Movement]:
+        """Book what the run has used, once however often it is said, and give back what is held for it."""
+        keys = self.settings.keys
+        reply = await self._eval(
+            self._settle,
+            [
+                *(keys.reserved(self.orchestrator_id), keys.booked(bill.run_id)),
+                *(keys.reply_costs(request.model if request else ""), keys.unbooked(), *self._keys_of(bill.accounts)),
+            ],
+            [
+                *(bill.run_id, bill.keep_s, *totals.whole, request.size_bytes if request else 0, *reply_tokens),
+                *(REMEMBER_S, int(is_owed), *_told(bill.accounts)),
+            ],
+        )
+        places = [(account, unit) for account in bill.accounts for unit in UNITS]
+        return [
+            Movement(account, unit, *map(int, reply[3 * at : 3 * at + 3])) for at, (account, unit) in enumerate(places)
+        ]
+
+    async def judge(self, bill: Bill, usd: float, tokens: int, calls: int) -> Refused | None:
+        """Hold the calls of a reply in all accounts. Refused when the reply or its calls go beyond one of them."""
+        keys = self.settings.keys
+        reply = await self._eval(
+            self._judge,
+            [keys.reserved(self.orchestrator_id), keys.reserving(), *self._keys_of(bill.accounts)],
+            [self.orchestrator_id, bill.run_id, bill.keep_s, nano(usd), tokens, calls, *_told(bill.accounts)],
+        )
+        if int(reply[0]):
+            return None
+        return Refused(bill.accounts[int(reply[1]) - 1], text_of(reply[2]), int(reply[3]))
+
+    async def tend(self) -> tuple[dict[str, str], list[str]]:
+        """Give back what lost orchestrators held. The budgets that are set, and some runs that are to be booked."""
+        keys = self.settings.keys
+        budgets, owed = await self._eval(
+            self._tend,
+            [keys.budgets(), keys.reserving(), keys.unbooked()],
+            [keys.reserved(""), keys.orchestrator(""), TENDED_AT_ONCE],
+        )
+        texts = [text_of(each) for each in budgets]
+        return dict(zip(texts[::2], texts[1::2], strict=True)), [text_of(run_id) for run_id in owed]
+
+    async def forget(self, run_id: str) -> None:
+        """Book a run no more: it cannot be read."""
+        await self._client.srem(self.settings.keys.unbooked(), run_id)
+
+    def _keys_of(self, accounts: Sequence[Account]) -> list[str]:
+        return [self.settings.keys.budget(account.name) for account in accounts]
+
+    async def _eval(self, script: AsyncScript, keys: list[str], args: list[Any]) -> list[Any]:
+        return cast("list[Any]", await script(keys=keys, args=args))
+
+
+def _told(accounts: Sequence[Account]) -> list[str | int]:
+    told: list[str | int] = []
+    for account in accounts:
+        bounds = account.bounds
+        told += [
+            account.period,
+            UNBOUND if bounds.usd is None else nano(bounds.usd),
+            UNBOUND if bounds.tokens is None else bounds.tokens,
+            UNBOUND if bounds.calls is None else bounds.calls,
+            int(bounds.strict),
+        ]
+    return told

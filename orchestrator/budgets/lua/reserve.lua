@@ -1,0 +1,109 @@
+-- Books what a run has used so far, and holds in all its accounts what its next reply is expected to come to, or in none.
+-- Begins with clock.lua and accounts.lua.
+--
+-- KEYS  what this orchestrator holds, who holds anything, what is booked of the run, what replies of its model have come to,
+--       then its accounts
+-- ARGV  orchestrator, run, prefix of leases, prefix of what is held, the runs to book, how long to keep what is booked (s),
+--       usd, tokens and calls so far, bytes of the request, most input tokens of it, dollar-billionths of an input and of an
+--       output token, the bound of the reply asked for (0: none), then for each account: period, bounds of usd, tokens and
+--       calls, whether it is strict
+-- Reply {1, the bound that the reply must have, 0: none of ours}, or {0, 'spent' or 'held', account's number, unit, its bound,
+--       used, held}
+
+local reserved, reserving, booked, costs = unpack(KEYS, 1, 4)
+local orchestrator, run, leases, reserved_prefix, unbooked, keep_s = unpack(ARGV, 1, 6)
+local totals = {tonumber(ARGV[7]), tonumber(ARGV[8]), tonumber(ARGV[9])}
+local bytes, most_input, input_price, output_price, asked_bound = tonumber(ARGV[10]), tonumber(ARGV[11]), tonumber(ARGV[12]), tonumber(ARGV[13]), tonumber(ARGV[14])
+local FIRST_ACCOUNT, FIRST_KEY = 15, 5
+
+-- Before anything is known of a model: a reply of some length, and English text.
+local OUTPUT_UNKNOWN, TOKENS_PER_BYTE_UNKNOWN = 500, 0.3
+-- A strict account with less left than an unknown reply may come to still takes one that is bounded by so much.
+local LEAST_UNKNOWN = 64
+-- Nine of ten are shorter, were they spread as a bell is.
+local SPREAD = 1.28
+-- How much longer than most a reply under a strict account may be, and how long in any case, as far as there is so much left.
+local HEADROOM, LEAST_BOUND = 2, 256
+
+local found = redis.call('HMGET', costs, 'n', 'output', 'output_squared', 'tokens_per_byte')
+local mean = tonumber(found[2] or OUTPUT_UNKNOWN)
+local most = mean + SPREAD * math.sqrt(math.max(0, tonumber(found[3] or '0') - mean * mean))
+local input = math.min(most_input, math.ceil(bytes * tonumber(found[4] or TOKENS_PER_BYTE_UNKNOWN)))
+local output = math.ceil(found[1] and most or mean)
+if asked_bound > 0 then output = math.min(output, asked_bound) end
+output = math.max(1, output)
+
+local function costing(in_tokens, out_tokens)
+    return {math.ceil(in_tokens * input_price + out_tokens * output_price), in_tokens + out_tokens, 0}
+end
+
+-- How long a reply may be that fits into what is left of a strict account; negative where not even its request does.
+local function longest(account)
+    local bound = math.huge
+    local usd, tokens = account.usd, account.tokens
+    if usd.bound and output_price > 0 then
+        bound = math.floor((usd.bound - usd.used - usd.held - most_input * input_price) / output_price)
+    elseif usd.bound then
+        bound = usd.bound - usd.used - usd.held - most_input * input_price >= 0 and bound or -1
+    end
+    if tokens.bound then bound = math.min(bound, tokens.bound - tokens.used - tokens.held - most_input) end
+    return bound
+end
+
+-- Why an account does not take the reply: nothing, or the unit, and whether it is only held.
+local function refusal(account, amounts)
+    -- Of calls, those of the reply are judged once it is there: the answer to the last of them is welcome.
+    for n, unit in ipairs({'usd', 'tokens'}) do
+        local of = account[unit]
+        if of.bound and of.used >= of.bound then return unit, 'spent' end
+        if of.bound and of.used + of.held + amounts[n] > of.bound then
+            -- The last reply may go beyond, of an account that is not strict.
+            if of.held > 0 then return unit, 'held' end
+        end
+    end
+end
+
+-- The same for a strict account and a reply of this bound, of which as much must fit as is expected.
+local function strict_refusal(account)
+    if longest(account) >= (found[1] and output or math.min(output, LEAST_UNKNOWN)) then return nil end
+    for _, unit in ipairs({'usd', 'tokens'}) do
+        if account[unit].bound and account[unit].held > 0 then return unit, 'held' end
+    end
+    return account.usd.bound and 'usd' or 'tokens', 'spent'
+end
+
+local function try()
+    local accounts = read_accounts(KEYS, FIRST_KEY, ARGV, FIRST_ACCOUNT, keep_s)
+    local bound = math.huge
+    for i, account in ipairs(accounts) do
+        local unit, why
+        if account.strict then
+            unit, why = strict_refusal(account)
+            bound = math.min(bound, longest(account))
+        else
+            unit, why = refusal(account, costing(input, output))
+        end
+        if unit then
+            local of = account[unit]
+            return nil, {0, why, i, unit, string.format('%.0f', of.bound), string.format('%.0f', of.used), string.format('%.0f', of.held)}
+        end
+    end
+    local is_strict = bound < math.huge
+    if is_strict then
+        bound = math.min(bound, math.max(LEAST_BOUND, HEADROOM * output))
+        if asked_bound > 0 then bound = math.min(bound, asked_bound) end
+    end
+    local amounts = {}
+    for i, account in ipairs(accounts) do
+        amounts[i] = account.strict and costing(most_input, is_strict and bound or output) or costing(input, output)
+    end
+    hold(reserved, reserving, orchestrator, run, accounts, amounts, keep_s)
+    return {1, is_strict and string.format('%.0f', bound) or '0'}
+end
+
+-- An earlier try may have been heard here and its answer nowhere.
+release(reserved, run)
+book(booked, read_accounts(KEYS, FIRST_KEY, ARGV, FIRST_ACCOUNT, keep_s), totals, keep_s)
+local held, refused = try()
+if not held and sweep(reserving, reserved_prefix, leases, unbooked) then held, refused = try() end
+return held or refused

@@ -1,0 +1,46 @@
+-- Books what a run has used, gives back what is held for it, and remembers what the reply has come to.
+-- Begins with clock.lua and accounts.lua.
+--
+-- KEYS  what this orchestrator holds, what is booked of the run, what replies of its model have come to, the runs to book,
+--       then its accounts
+-- ARGV  run, how long to keep what is booked (s), usd, tokens and calls so far, bytes of the request, input and output tokens
+--       of the reply (output -1: there was none), how long to remember what replies come to (s), whether to take it off the
+--       runs to book (1 or 0), then the accounts as in reserve.lua
+-- Reply what the accounts have used before and now of each unit, and its bound: 3 numbers for each unit of each account
+
+local reserved, booked, costs, unbooked = unpack(KEYS, 1, 4)
+local run, keep_s = unpack(ARGV, 1, 2)
+local totals = {tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])}
+local bytes, input, output, remember_s, is_owed = tonumber(ARGV[6]), tonumber(ARGV[7]), tonumber(ARGV[8]), ARGV[9], ARGV[10]
+local FIRST_ACCOUNT, FIRST_KEY = 11, 5
+
+local WEIGHT = 0.1
+
+local function learn()
+    local found = redis.call('HMGET', costs, 'n', 'output', 'output_squared', 'tokens_per_byte')
+    local n = tonumber(found[1] or '0') + 1
+    -- The mean of the first ten; from then on the older ones fade.
+    local weight = math.max(WEIGHT, 1 / n)
+    local function moved(before, now) return string.format('%.17g', (1 - weight) * tonumber(before or '0') + weight * now) end
+    redis.call('HSET', costs, 'n', n, 'output', moved(found[2], output), 'output_squared', moved(found[3], output * output),
+        'tokens_per_byte', moved(found[4], bytes > 0 and input / bytes or 0))
+    redis.call('EXPIRE', costs, remember_s)
+end
+
+-- What a lost orchestrator held was given back; what is held for the run now is whoever's that goes on with it.
+local held = is_owed == '0' and release(reserved, run)
+local accounts = read_accounts(KEYS, FIRST_KEY, ARGV, FIRST_ACCOUNT, keep_s)
+local before = {}
+for i, account in ipairs(accounts) do before[i] = {account.usd.used, account.tokens.used, account.calls.used} end
+book(booked, accounts, totals, keep_s)
+if held and output >= 0 then learn() end
+if is_owed == '1' then redis.call('SREM', unbooked, run) end
+local reply = {}
+for i, account in ipairs(accounts) do
+    for n, unit in ipairs(UNITS) do
+        reply[#reply + 1] = string.format('%.0f', before[i][n])
+        reply[#reply + 1] = string.format('%.0f', account[unit].used)
+        reply[#reply + 1] = string.format('%.0f', account[unit].bound or -1)
+    end
+end
+return reply

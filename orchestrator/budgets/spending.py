@@ -1,0 +1,253 @@
+"""What a run must ask before it asks its model, and tell afterwards; nothing where no budget is concerned.
+
+A run's own history says what it has used. So what an orchestrator could not book before it was lost is booked by
+whoever goes on with the run or, where that has ended, by whoever notices (`tending.py`): each time all of it, which
+adds nothing where it was booked before.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from typing import Any, Final, Protocol
+
+from toolfleet.errors import StoreUnreachable
+from toolfleet.messages import Message, Usage
+from toolfleet.orchestrator.budgets.ledger import NANO, Bill, Ledger, Refused, Request, Totals, nano
+from toolfleet.orchestrator.budgets.periods import resets_text, resets_unix_s
+from toolfleet.orchestrator.budgets.price_list import must_be_known, price_of
+from toolfleet.orchestrator.budgets.tenants import TenantBudgets
+from toolfleet.orchestrator.errors import BudgetSpent, BudgetSpentForNow
+from toolfleet.orchestrator.run.accounts import Account, tree_accounts
+from toolfleet.orchestrator.run.limits import Reached, own_usage
+from toolfleet.orchestrator.run.terms import RunTerms
+from toolfleet.orchestrator.run.value import Run
+from toolfleet.outages import while_it_may_be_away
+from toolfleet.prices import Price
+from toolfleet.tool import ToolSpec
+
+FIRST_PAUSE_S: Final = 0.1
+LAST_PAUSE_S: Final = 1.0
+"""How soon a reply is tried again that would fit, were it not for others that have not ended."""
+
+BUDGET: Final = "budget"
+
+AWAY_MAX_S: Final = 60.0
+"""As for a write to a run's history."""
+
+BYTES_OF_A_MESSAGE, BYTES_OF_A_TOOL, BYTES_OF_A_REQUEST, TOKENS_OF_AN_IMAGE = 32, 128, 512, 5000
+"""What providers add of their own, in tokens at most: a token is one byte at least."""
+
+
+class AgentsBelow(Protocol):
+    """The agents of an orchestrator, as far as budgets ask for them."""
+
+    def may_be_asked_by(self, run: Run) -> bool:
+        """Whether the run may begin runs of agents."""
+        ...
+
+    def models_below(self, tools: Sequence[str] | None) -> list[str]:
+        """The names of the models of their own that the agents among these tools have."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Reserved:
+    """What is held for one reply."""
+
+    bill: Bill
+    request: Request
+    max_tokens: int | None
+    """The bound that the reply must have, so that no strict account is exceeded; None where it needs none."""
+
+    def bound_of(self, options: Mapping[str, Any]) -> dict[str, int]:
+        """The bound, under the name that these options have for it."""
+        if self.max_tokens is None:
+            return {}
+        name = "max_completion_tokens" if "max_completion_tokens" in options else "max_tokens"
+        return {name: self.max_tokens}
+
+
+@dataclass(slots=True)
+class Spending:
+    """The budgets, as the runs of one orchestrator meet them."""
+
+    ledger: Ledger
+    prices: Mapping[str, Price]
+    agents: AgentsBelow
+    budgets: TenantBudgets
+    tenants: dict[str, tuple[Account, ...]] = field(default_factory=dict)
+    """The accounts of tenants that have a budget; kept up by whoever tends them."""
+    owed: set[str] = field(default_factory=set)
+    """Runs that something may be held for, or used by, that nobody here will settle."""
+
+    def accounts_of(self, run: Run) -> tuple[Account, ...]:
+        """Everything that the run counts against in Redis; mostly nothing.
+
+        A run that is alone under its own limits is not among them: its history says all about those.
+        """
+        own = () if not self._shares(run) else tree_accounts(run)
+        return own + self.tenants.get(run.terms.tenant, ()) if self.tenants else own
+
+    def _shares(self, run: Run) -> bool:
+        terms = run.terms
+        if terms.accounts:
+            return True
+        if terms.limits.tokens is None and terms.limits.cost is None:
+            return False
+        return terms.limits.strict or self.agents.may_be_asked_by(run)
+
+    def price_for(self, model: str) -> Price | None:
+        """What a model costs; None where nobody has said."""
+        return price_of(model, self.prices)
+
+    async def price_at_start(self, model: str, terms: RunTerms) -> Price | None:
+        """The price to keep with a run whose cost is limited, None for any other.
+
+        Raises UnknownPrice, for its agents' own models too, BudgetSpent where its tenant's budget leaves nothing, and
+        StoreUnreachable.
+        """
+        accounts = self.tenants.get(terms.tenant, ())
+        is_limited = terms.limits.cost is not None
+        if accounts:
+            await self._must_be_left(terms.tenant)
+        if not is_limited and all(account.bounds.usd is None for account in accounts):
+            return None
+        whose = "this run's limit on cost" if is_limited else f"the budget of tenant {terms.tenant}"
+        for other in self.agents.models_below(terms.tools):
+            must_be_known(other, self.price_for(other), whose)
+        return must_be_known(model, self.price_for(model), whose)
+
+    async def _must_be_left(self, tenant: str) -> None:
+        for standing in await self.budgets.of(tenant):
+            for unit in ("usd", "tokens"):
+                amounts = standing.amounts.get(unit)
+                if amounts is not None and amounts.used >= amounts.limit:
+                    bound = nano(amounts.limit) if unit == "usd" else int(amounts.limit)
+                    account = next(each for each in self.tenants[tenant] if each.period == standing.period)
+                    raise _spent(Refused(account, unit, bound))
+
+    async def reserve(
+        self,
+        run: Run,
+        model: str,
+        messages: Sequence[Message],
+        offered: Mapping[str, ToolSpec],
+        *,
+        is_last: bool,
+    ) -> tuple[Reserved | None, Reached | None]:
+        """Hold what the next reply is expected to cost, nothing where no budget is concerned.
+
+        Waits while it is only for replies that others wait for that it does not fit. Where there is nothing left, but
+        the run may wrap up, nothing is held, and what is used up is returned. Raises BudgetSpent, UnknownPrice,
+        StoreUnreachable.
+        """
+        accounts = self.accounts_of(run)
+        if not accounts:
+            return None, None
+        price = run.terms.price or self.price_for(model)
+        if any(account.bounds.usd is not None for account in accounts):
+            must_be_known(model, price, f"the budget of {run.terms.tenant or 'this run'}")
+        request = _request(model, messages, offered, run.terms.model_options)
+        bill = self._bill(run, accounts, price)
+        held = await self._hold(bill, _totals(run, price), request)
+        if not isinstance(held, Refused):
+            return Reserved(bill, request, held or None), None
+        may_go_beyond = is_last or run.terms.limits.at(BUDGET) == "wrap_up"
+        if held.account.bounds.strict or not may_go_beyond:
+            raise _spent(held)
+        return Reserved(bill, request, None), Reached(_said(held), wraps_up=True)
+
+    async def _hold(self, bill: Bill, totals: Totals, request: Request) -> int | Refused:
+        """What `Ledger.reserve` says once it is not only others' replies that stand against this one."""
+        self.owed.discard(bill.run_id)  # what may be held for it is given back first
+        pause_s = FIRST_PAUSE_S
+        with self.owed_unless_heard(bill.run_id):
+            while True:
+                held = await while_it_may_be_away(lambda: self.ledger.reserve(bill, totals, request), for_s=AWAY_MAX_S)
+                if not isinstance(held, Refused) or not held.is_only_held:
+                    return held
+                await asyncio.sleep(pause_s)
+                pause_s = min(2 * pause_s, LAST_PAUSE_S)
+
+    @contextmanager
+    def owed_unless_heard(self, run_id: str) -> Iterator[None]:
+        """Have a run looked after by whoever tends the budgets, unless the block ends: who knows what is held then."""
+        has_ended = False
+        try:
+            yield
+            has_ended = True
+        finally:
+            if not has_ended:
+                self.owed.add(run_id)
+
+    async def judge(self, run: Run, reserved: Reserved, usage: Usage, calls: int) -> Reached | None:
+        """What stands against the calls of a reply, None if they may be sent. Raises StoreUnreachable."""
+        bill, tokens = reserved.bill, usage.input_tokens + usage.output_tokens
+        usd = 0.0 if bill.price is None else bill.price.of(usage)
+        refused = await while_it_may_be_away(
+            lambda: self.ledger.judge(bill, usd, tokens, calls),
+            for_s=AWAY_MAX_S,
+        )
+        return None if refused is None else Reached(_said(refused), run.terms.limits.at(BUDGET) == "wrap_up")
+
+    async def settle(self, run: Run, reserved: Reserved | None, usage: Usage | None) -> None:
+        """Book what the run has used by now, and give back what is held. A Redis that is away is told later."""
+        if reserved is None:
+            return
+        tokens = (0, -1) if usage is None else (usage.input_tokens, usage.output_tokens)
+        totals = _totals(run, reserved.bill.price)
+        with suppress(StoreUnreachable), self.owed_unless_heard(run.run_id):
+            await self.ledger.settle(reserved.bill, totals, request=reserved.request, reply_tokens=tokens)
+
+    async def book(self, run: Run, *, of_lost: bool) -> None:
+        """Book what a run has used, and give back what is held for it here; `of_lost`: a lost orchestrator held it.
+
+        Raises StoreUnreachable.
+        """
+        price = run.terms.price or self.price_for(run.model)
+        bill = self._bill(run, self.accounts_of(run), price)
+        await self.ledger.settle(bill, _totals(run, price), is_owed=of_lost)
+
+    def _bill(self, run: Run, accounts: tuple[Account, ...], price: Price | None) -> Bill:
+        settings = self.ledger.settings
+        kept_s = (settings.keep_unfinished_s, settings.keep_done_s, settings.keep_failed_s, settings.keep_cancelled_s)
+        # As long as the run can go on: without it all that it has used would be nobody's.
+        return Bill(run.run_id, accounts, price, int(max(*kept_s, run.terms.keep_s or 0.0)) + 1)
+
+
+def _totals(run: Run, price: Price | None) -> Totals:
+    usage = own_usage(run)
+    usd = 0.0 if price is None else price.of(usage)
+    return Totals(usd, usage.input_tokens + usage.output_tokens, run.tally.made)
+
+
+def _request(
+    model: str, messages: Sequence[Message], offered: Mapping[str, ToolSpec], options: Mapping[str, Any]
+) -> Request:
+    size = sum(len(message.model_dump_json().encode()) for message in messages)
+    size += sum(
+        len(spec.name.encode()) + len(spec.description.encode()) + len(str(spec.input_schema).encode())
+        for spec in offered.values()
+    )
+    images = sum(len(getattr(each, "images", ())) + len(getattr(each, "media", ())) for each in messages)
+    added = BYTES_OF_A_REQUEST + BYTES_OF_A_MESSAGE * len(messages) + BYTES_OF_A_TOOL * len(offered)
+    bounds = [options.get(name) for name in ("max_tokens", "max_completion_tokens")]
+    known = [bound for bound in bounds if isinstance(bound, int)]
+    return Request(model, size, size + added + TOKENS_OF_AN_IMAGE * images, min(known, default=None))
+
+
+def _spent(refused: Refused) -> BudgetSpent:
+    resets = resets_unix_s(refused.account.period)
+    return BudgetSpent(_said(refused)) if resets is None else BudgetSpentForNow(_said(refused), resets)
+
+
+def _said(refused: Refused) -> str:
+    name = refused.account.name
+    amount = f"${refused.bound / NANO:g}" if refused.unit == "usd" else f"{refused.bound} {refused.unit}"
+    if not name.startswith("tenant:"):
+        return f"the limit of {amount} is reached by this run and its agents"
+    whose = name.removeprefix("tenant:")
+    return f"the budget of {amount}{resets_text(refused.account.period)} of tenant {whose} is used up"

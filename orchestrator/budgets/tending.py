@@ -1,0 +1,75 @@
+"""Looks after budgets once a second: which there are, and what was used of them that nobody has booked."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from typing import Final
+
+from toolfleet.errors import StoreUnreachable
+from toolfleet.logs import FactLog
+from toolfleet.orchestrator.budgets.spending import Spending
+from toolfleet.orchestrator.budgets.tenants import read_budgets
+from toolfleet.orchestrator.errors import NewerVersion, RunNotFound
+from toolfleet.orchestrator.store.run_store import RunStore
+from toolfleet.supervision import Kept, Supervisor
+
+log = FactLog("toolfleet.orchestrator")
+
+TEND_EVERY_S: Final = 1.0
+
+
+class Tending:
+    """Keeps one orchestrator's `Spending` up to date."""
+
+    def __init__(self, spending: Spending, store: RunStore, supervisor: Supervisor) -> None:
+        self._spending = spending
+        self._store = store
+        self._supervisor = supervisor
+        self._task: Kept | None = None
+
+    async def start(self) -> None:
+        """Learn which budgets there are, then look after them. Raises StoreUnreachable."""
+        await self.tend()
+        self._task = self._supervisor.keep("budgets", self._tend_for_ever)
+
+    async def aclose(self) -> None:
+        """Stop, with a last look at what is owed. What is left then is found when the lease has ended."""
+        if self._task is not None:
+            await self._task.aclose()
+        if self._spending.owed:
+            with suppress(StoreUnreachable):
+                await self.tend()
+
+    async def tend(self) -> None:
+        """One look. Raises StoreUnreachable."""
+        spending = self._spending
+        budgets, unbooked = await spending.ledger.tend()
+        spending.tenants = read_budgets(budgets)
+        for run_id in unbooked:
+            await self._book(run_id, of_lost=True)
+        for run_id in list(spending.owed):
+            await self._book(run_id, of_lost=False)
+
+    async def _book(self, run_id: str, *, of_lost: bool) -> None:
+        owed = self._spending.owed
+        try:
+            run = (await self._store.load(run_id)).run
+        except (RunNotFound, NewerVersion) as gone:
+            log.warning("budget_not_booked", run_id=run_id, error=str(gone))
+            await self._spending.ledger.forget(run_id)
+            owed.discard(run_id)
+            return
+        # Whoever goes on with it here has come first, where it is not owed any more.
+        if of_lost or run_id in owed:
+            owed.discard(run_id)
+            with self._spending.owed_unless_heard(run_id):
+                await self._spending.book(run, of_lost=of_lost)
+
+    async def _tend_for_ever(self) -> None:
+        while True:
+            await asyncio.sleep(TEND_EVERY_S)
+            try:
+                await self.tend()
+            except StoreUnreachable as error:
+                log.info("budgets_not_tended", error=str(error))

@@ -7,7 +7,6 @@ wrong (a bug), that a group is missing, or that a script is not loaded yet, whic
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NoReturn
@@ -225,8 +224,10 @@ class _AsyncScript(AsyncScript):
         """See redis.commands.core.AsyncScript. Raises StoreUnreachable."""
         if client is None:
             keys, args = keys or (), args or ()
-            with contextlib.suppress(NoScriptError):
+            try:
                 return await self.registered_client.execute_command("EVALSHA", self.sha, len(keys), *keys, *args)
+            except NoScriptError:
+                pass  # then it is loaded first
         return await super().__call__(keys, args, client)
 
 

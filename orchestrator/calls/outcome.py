@@ -14,6 +14,9 @@ from toolfleet.calls import Submitted, ToolResult
 from toolfleet.orchestrator.run.events import CallRecord, CallsBack, CallsParked, CallsSent
 from toolfleet.orchestrator.run.states import State
 from toolfleet.orchestrator.run.value import Run
+from toolfleet.trusted import trusted
+
+_calls_sent = trusted(CallsSent)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +46,7 @@ def what_was_sent(
         undecided = tuple(call_id for call_id in undecided if call_id not in asked_before)
     if not deadlines_unix_s and not undecided:
         return None
-    return CallsSent(
+    return _calls_sent(
         deadlines_unix_s=dict(deadlines_unix_s),
         direct=tuple(direct),
         agents=tuple(agents),

@@ -6,7 +6,7 @@ midst goes through the same lines again: what was sent is only waited for, what 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from toolfleet.calls import Submitted
@@ -85,8 +85,10 @@ class Calling:
         self.services.forget({**outcome.results, **outcome.fetched})
         await self.services.vault.forget(masked_and_back(run.calls_owed, back.results))
 
-    async def _hand_out(self, work: RunAtWork, call_ids: Iterable[str], scope: CallScope) -> dict[str, Submitted]:
+    async def _hand_out(self, work: RunAtWork, call_ids: Collection[str], scope: CallScope) -> dict[str, Submitted]:
         """Give each slow call a handle, the one it has or a new one."""
+        if not call_ids:
+            return {}
         run, by_id = work.run, {call.call_id: call for call in work.run.calls_owed}
         handed_out = {}
         for call_id in call_ids:

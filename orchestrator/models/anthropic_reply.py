@@ -22,6 +22,7 @@ from toolfleet.orchestrator.models.assembly import ReplyAssembly
 from toolfleet.orchestrator.models.faults import fault_in_stream
 from toolfleet.orchestrator.models.foreign import Foreign
 from toolfleet.orchestrator.models.protocol import FinishReason
+from toolfleet.orchestrator.models.repeated import RepeatedText
 
 REDACTED: Final = "redacted_thinking"
 _FINISH_REASONS: Final = {
@@ -164,6 +165,7 @@ class MessageReader:
         self._position_of_block: dict[int, int] = {}
         self._input_at_start: dict[int, str] = {}
         self._stop_reason: str | None = None
+        self._repeated = RepeatedText(self._read, _only_text_of)
         self.over = False
 
     @property
@@ -173,7 +175,17 @@ class MessageReader:
 
     def feed(self, data: bytes) -> None:
         """Take one event; unknown kinds and pings bring nothing."""
-        event = EVENT.read(data, self._address)
+        if (text := self._repeated.text_in(data)) is not None:
+            self._assembly.text(text)
+            return
+        event = self._read(data)
+        self._take(event)
+        self._repeated.note(data, event)
+
+    def _read(self, data: bytes) -> StreamEvent:
+        return EVENT.read(data, self._address)
+
+    def _take(self, event: StreamEvent) -> None:
         match event["type"]:
             case "content_block_delta" if (delta := event.get("delta")) is not None:
                 self._extend(event.get("index", 0), delta)
@@ -282,6 +294,13 @@ class MessageReader:
         position = self._assembly.open_call(block.get("id"), block.get("name") or "")
         self._thoughts.before_call(position)
         return position
+
+
+def _only_text_of(event: StreamEvent) -> str | None:
+    """Return the text of an event that only adds it to the reply."""
+    delta = event.get("delta")
+    is_text = event["type"] == "content_block_delta" and delta is not None and delta.get("type") == "text_delta"
+    return delta.get("text") if is_text and delta is not None else None
 
 
 def _written(block: Block) -> str:

@@ -57,6 +57,14 @@ class EventStream:
         return line
 
     def _events_of(self, lines: list[bytes]) -> list[bytes]:
+        if not (self._data or any(lines[1::2])):
+            # As nearly all come: one line of data, an empty line, and so on.
+            data = [line[6:] for line in lines[::2] if line.startswith(_FIELD_AND_BLANK)]
+            if len(lines) == 2 * len(data):
+                return data
+        return self._events_line_by_line(lines)
+
+    def _events_line_by_line(self, lines: list[bytes]) -> list[bytes]:
         events: list[bytes] = []
         data = self._data
         for line in lines:

@@ -206,16 +206,17 @@ async def _read_on(pieces: AsyncGenerator[bytes, None], server_events: EventStre
         if not reader.complete:
             raise
         return False
-    for data in server_events.add(piece or b""):
-        if not reader.over:
-            _feed(reader, data)
+    _feed(reader, server_events.add(piece or b""))
     return piece is not None
 
 
-def _feed(reader: ReplyReader, data: bytes) -> None:
+def _feed(reader: ReplyReader, events: Sequence[bytes]) -> None:
     """Raises TryAgain for a garbled event: the next reply may be whole."""
     try:
-        reader.feed(data)
+        for data in events:
+            if reader.over:
+                return
+            reader.feed(data)
     except ModelReplyInvalid as error:
         raise TryAgain(str(error)) from error
 

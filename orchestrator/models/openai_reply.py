@@ -17,6 +17,7 @@ from toolfleet.orchestrator.models.assembly import ReplyAssembly
 from toolfleet.orchestrator.models.faults import fault_in_stream
 from toolfleet.orchestrator.models.foreign import Foreign
 from toolfleet.orchestrator.models.protocol import FinishReason
+from toolfleet.orchestrator.models.repeated import RepeatedText
 
 DONE: Final = b"[DONE]"
 EXTRA_CONTENT: Final = "extra_content"
@@ -107,6 +108,7 @@ class CompletionReader:
         self._finish_reason: str | None = None
         self._reasoning: list[str] = []
         self._reasoning_kept = 0
+        self._repeated = RepeatedText(self._read, _only_text_of)
         self.over = False
 
     @property
@@ -116,15 +118,20 @@ class CompletionReader:
 
     def feed(self, data: bytes) -> None:
         """Take one chunk."""
+        if (text := self._repeated.text_in(data)) is not None:
+            self._assembly.text(text)
+            return
         said = data.strip()
         if said == DONE:
             self.over = True
         elif said:
-            self._take(COMPLETION.read(data, self._address))
+            completion = self._read(data)
+            self._take(completion)
+            self._repeated.note(data, completion)
 
     def read_whole(self, body: bytes) -> None:
         """Take a reply that came in one piece, to its end."""
-        completion = COMPLETION.read(body, self._address)
+        completion = self._read(body)
         self._take(completion)
         if not completion.get("choices"):
             raise ModelReplyInvalid(f"{self._address} answered without any choice")
@@ -136,6 +143,9 @@ class CompletionReader:
         if reason in _GAVE_UP:
             raise TryAgain(f"{self._address} broke off its reply: it says {reason!r}")
         self._assembly.end(_FINISH_REASONS.get(reason, reason))
+
+    def _read(self, data: bytes) -> ChatCompletion:
+        return COMPLETION.read(data, self._address)
 
     def _take(self, completion: ChatCompletion) -> None:
         if error := completion.get("error"):
@@ -214,6 +224,16 @@ class CompletionReader:
         call_id = piece.get("id")
         new_id = bool(call_id) and call_id != self._id_at[position]
         return new_id or self._assembly.holds_object(position)
+
+
+def _only_text_of(completion: ChatCompletion) -> str | None:
+    """Return the text of a chunk that adds nothing else to the reply. Its facts are the same, however often noted."""
+    choices = completion.get("choices")
+    content = choices[0].get("delta") if choices else None
+    if not content or any(value for name, value in content.items() if name != "content"):
+        return None
+    text = content.get("content")
+    return text if isinstance(text, str) else None
 
 
 def _joined(parts: list[ContentPart]) -> str:

@@ -9,7 +9,9 @@ from toolfleet.messages import RequestedCall
 from toolfleet.orchestrator.run.events import CallRecord, ModelReplied
 from toolfleet.orchestrator.run.limits import over_limit
 from toolfleet.orchestrator.run.refusals import cut_off
-from toolfleet.trusted import changed
+from toolfleet.trusted import changed, trusted
+
+_call_record = trusted(CallRecord)
 
 
 def requested(
@@ -24,7 +26,7 @@ def requested(
     """The calls of a reply from its place `begins` on."""
     masked, sending = set(masked), set(sending)
     return tuple(
-        CallRecord(
+        _call_record(
             call_id=(id_ := call_id(run_id, turn, position)),
             turn=turn,
             requested_id=request.id,

@@ -8,17 +8,21 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Sequence
 from contextlib import suppress
 from itertools import islice
-from typing import Final, NamedTuple, cast
+from typing import Any, Final, NamedTuple, cast
 
 import redis.asyncio
+from redis.exceptions import NoScriptError
 
 from toolfleet.keys import Keys
 from toolfleet.orchestrator.store.packed import FIELD, MAX_BYTES, StreamEntry, packed, unpacked
 from toolfleet.redis_clients import COMMAND_FAILED
 from toolfleet.scripts import lua
 from toolfleet.supervision import Kept, Supervisor
+
+_Command = tuple[Any, ...]
 
 PACK_AFTER_S: Final = 0.5
 """How long ended runs are gathered: many are packed with few commands."""
@@ -88,16 +92,28 @@ class Packing:
         self._is_wanted.clear()
 
     async def _pack(self, ended: list[_Ended]) -> None:
-        pipeline = self._client.pipeline(transaction=False)
+        commands: list[_Command] = []
         for each, entries in await self._small(ended):
             whole = unpacked(entries)
             if whole and whole[-1][1].get(b"s") == each.seal and (fields := packed(whole)):
                 keys = [self._keys.run(each.run_id), self._keys.packing(each.run_id)]
                 args = [each.seal, len(entries), *_as_arguments((whole[-1][0], fields))]
-                await self._rewrite(keys=keys, args=args, client=pipeline)
+                commands.append(("EVALSHA", self._rewrite.sha, len(keys), *keys, *args))
                 await asyncio.sleep(0)  # a long history takes milliseconds, and many end together
-        if pipeline:
-            await pipeline.execute(raise_on_error=False)  # a run that cannot be packed stays as it is
+        if commands and (unknown := await self._rewritten(commands)):
+            await self._client.script_load(REWRITE)
+            await self._rewritten(unknown)
+
+    async def _rewritten(self, commands: Sequence[_Command]) -> list[_Command]:
+        """Carry the script out so often; those of which the server said that it does not know it.
+
+        Not as redis-py has scripts in pipelines, on a connection of their own. What cannot be packed stays as it is.
+        """
+        pipeline = self._client.pipeline(transaction=False)
+        for command in commands:
+            pipeline.execute_command(*command)
+        replies = await pipeline.execute(raise_on_error=False)
+        return [command for command, reply in zip(commands, replies, strict=True) if isinstance(reply, NoScriptError)]
 
     async def _small(self, ended: list[_Ended]) -> list[tuple[_Ended, list[StreamEntry]]]:
         """Read those that may be short enough: a large history is not read for nothing."""

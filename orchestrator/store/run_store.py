@@ -564,32 +564,32 @@ class RunStore:
         head: dict[str, Any] | None = None,
     ) -> tuple[list[str], list[Any]]:
         """The keys and arguments of the script that stores an event."""
-        keys = self._keys
-        parent = run.parent_call_id or ""
-        ends = bool(parent) and run.state.is_terminal
-        fields = {"turn": run.turn, "calls": len(run.calls), "awaiting": _awaiting(run), **(head or {})}
-        return [
-            keys.run(run.run_id),
-            keys.head(run.run_id),
-            self._runs,
-            keys.unowned(run.model),
-            self._listed(run.terms.tenant),
-            self._runs_ending,
-        ], [
+        keys, has_ended = self._keys, run.state.is_terminal
+        where = [keys.run(run.run_id), keys.head(run.run_id), self._runs, self._listed(run.terms.tenant)]
+        what = [
             follows.seal,
             event,
             seal,
             run.state.value,
-            int(run.state.is_terminal),
             int(self._ttl_s(run) * 1000),
+            run.turn,
+            len(run.calls),
+            _awaiting(run),
+        ]
+        if not (has_ended or owner or may_be_adopted or head):
+            return where, what  # as for most: the run only goes on
+        parent = run.parent_call_id or ""
+        return [*where, keys.unowned(run.model), self._runs_ending], [
+            *what,
+            int(has_ended),
             run.run_id,
             owner,
             int(may_be_adopted),
             parent,
-            self._seal.close_result(result_for_parent(run), parent) if ends else "",
+            self._seal.close_result(result_for_parent(run), parent) if parent and has_ended else "",
             *self._prefixes,
             run.terms.tenant,
-            *(part for field in fields.items() for part in field),
+            *(part for field in (head or {}).items() for part in field),
         ]
 
     async def _replace_unless_believed(self, run: Run) -> None:

@@ -117,7 +117,7 @@ class Offering:
             return None
         return await self._provider(messages, context)
 
-    async def for_model(self, run: Run) -> tuple[dict[str, ToolSpec], tuple[str, ...] | None]:
+    async def for_model(self, run: Run) -> tuple[Mapping[str, ToolSpec], tuple[str, ...] | None]:
         """What the model is told of now; and the names, if they are another choice in each turn.
 
         Raises UnknownTool when nobody serves a tool of the run, after waiting for it.
@@ -126,18 +126,16 @@ class Offering:
         if self._provider is not None and self._provider.each_turn:
             chosen = tuple(await self._provider(run.messages, run.terms.context))
         visible = await self._visible(run, run.terms.tools if chosen is None else chosen)
-        return {**visible, **{spec.name: spec for spec in run.terms.client_tools}}, chosen
+        return _with(visible, {spec.name: spec for spec in run.terms.client_tools}), chosen
 
-    async def for_calls(self, run: Run) -> dict[str, ToolSpec]:
+    async def for_calls(self, run: Run) -> Mapping[str, ToolSpec]:
         """What the calls of the last reply may be of, under the names that the model uses. Raises UnknownTool."""
         visible = await self._visible(run, run.terms.tools if run.offered is None else run.offered)
-        if self._resolve is not None:
-            everything = await self._catalog.offered()
-            for call in run.calls_owed:
-                name = None if call.tool in visible else self._resolve(call.tool)
-                if name is not None and name in everything:
-                    visible[call.tool] = everything[name]
-        return visible
+        if self._resolve is None:
+            return visible
+        everything = await self._catalog.offered()
+        meant = {call.tool: self._resolve(call.tool) for call in run.calls_owed if call.tool not in visible}
+        return _with(visible, {tool: everything[name] for tool, name in meant.items() if name and name in everything})
 
     async def must_be_clear(self, names: Sequence[str] | None, interceptors: Sequence[str]) -> None:
         """Raises UnknownTool for a name that nobody serves, DuplicateTool for one that means two things.
@@ -166,14 +164,14 @@ class Offering:
         said = {"tools": shown, "note": "call them in your next reply" if shown else "nothing fits; use other words"}
         return Returned(content=orjson.dumps(said).decode(), attributes={FOUND: [spec.name for spec in found]})
 
-    async def _visible(self, run: Run, names: Sequence[str] | None) -> dict[str, ToolSpec]:
+    async def _visible(self, run: Run, names: Sequence[str] | None) -> Mapping[str, ToolSpec]:
         tools = await self._tools(run, names)
         if len(tools) > self._max_offered:
             found = found_in(run)
             tools = {name: spec for name, spec in tools.items() if name in found or ALWAYS_VISIBLE in spec.tags} | {
                 SEARCH_TOOLS: SEARCH_SPEC
             }
-        return {**tools, **self._contributed(run), **built_in_for(run)}
+        return _with(tools, self._contributed(run), built_in_for(run))
 
     def _contributed(self, run: Run) -> dict[str, ToolSpec]:
         return self._interceptors.chosen(run.terms.interceptors).specs
@@ -196,6 +194,14 @@ class Offering:
         agents = self._agents.choose(choice.names, depth=choice.depth)
         brought = self._interceptors.chosen(choice.interceptors)
         return {**await _served(self._catalog, choice.names, brought, self._agents.specs), **agents}
+
+
+def _with(tools: Mapping[str, ToolSpec], *others: Mapping[str, ToolSpec]) -> Mapping[str, ToolSpec]:
+    """Return the tools with others, which mostly are none: a thousand tools are not to be copied in each turn."""
+    for more in others:
+        if more:
+            tools = {**tools, **more}
+    return tools
 
 
 async def offered_to_caller(catalog: Catalog, chain: Chain, names: Sequence[str] | None) -> dict[str, ToolSpec]:

@@ -3,19 +3,21 @@
 -- apart by their seals and not by their ids, which a server that has lost some may give out again. Begins with tell.lua,
 -- clock.lua and trim_runs.lua.
 --
--- KEYS  the run's stream, its head, the list of all runs, the unowned runs of its model, the runs of its tenant (the
---       list of all runs without one), the ends of runs
--- ARGV  seal of the entry it follows (empty for the first), event, its seal, state, whether that has ended (1 or 0), how long to keep it (ms), run id, owner (empty:
---       as it is), whether anybody may take it over (1 or 0), the call whose result this run is (empty for none), its
---       sealed result, prefix of results, prefix of reply streams, prefix of owned runs, prefix of heads, prefix of
---       tenants' lists, its tenant, then fields and values for the head
+-- KEYS  the run's stream, its head, the list of all runs, the runs of its tenant (the list of all runs without one), and
+--       for an entry that begins or ends the run or passes it on: the unowned runs of its model, the ends of runs
+-- ARGV  seal of the entry it follows (empty for the first), event, its seal, state, how long to keep it (ms), turn, how
+--       many calls, how many of them wait for a person; and for an entry that begins or ends the run or passes it on:
+--       whether it has ended (1 or 0), run id, owner (empty: as it is), whether anybody may take it over (1 or 0), the
+--       call whose result this run is (empty for none), its sealed result, prefix of results, prefix of reply streams,
+--       prefix of owned runs, prefix of heads, prefix of tenants' lists, its tenant, then fields and values for the head
 -- Reply the new entry's id and, if this run is the result of a call, what came of that (1: it counts, 2: there was one);
 --       or false
 
-local stream, head, runs, unowned, listed, ending = unpack(KEYS)
-local follows, event, seal, state, has_ended, ttl_ms, run, owner, may_be_adopted = unpack(ARGV, 1, 9)
-local parent, sealed, results, reply_streams, owned, heads, runs_of, tenant = unpack(ARGV, 10, 17)
-local first_field = 18
+local stream, head, runs, listed, unowned, ending = unpack(KEYS)
+local follows, event, seal, state, ttl_ms, turn, calls, awaiting = unpack(ARGV, 1, 8)
+local has_ended, run, owner, may_be_adopted, parent, sealed = unpack(ARGV, 9, 14)
+local results, reply_streams, owned, heads, runs_of, tenant = unpack(ARGV, 15, 20)
+local first_field = 21
 
 local newest = redis.call('XREVRANGE', stream, '+', '-', 'COUNT', 1)[1]
 local stands = newest == nil and follows == ''
@@ -25,7 +27,8 @@ end
 if not stands then return false end
 local id = redis.call('XADD', stream, '*', 'e', event, 's', seal)
 local now = now_ms()
-redis.call('HSET', head, 'state', state, 'updated_ms', now, unpack(ARGV, first_field))
+redis.call('HSET', head, 'state', state, 'updated_ms', now, 'turn', turn, 'calls', calls, 'awaiting', awaiting,
+    unpack(ARGV, first_field))
 redis.call('PEXPIRE', stream, ttl_ms)
 redis.call('PEXPIRE', head, ttl_ms)
 if not newest then
@@ -42,7 +45,7 @@ if listed ~= runs and redis.call('PTTL', listed) < tonumber(ttl_ms) then
     redis.call('PEXPIRE', listed, ttl_ms)
 end
 -- The owner is written when a run begins or is adopted; other events leave it as it is, whoever writes them.
-if owner ~= '' then
+if owner and owner ~= '' then
     redis.call('HSET', head, 'owner', owner)
     redis.call('SREM', unowned, run)
     redis.call('SADD', owned .. owner, run)

@@ -205,8 +205,8 @@ class AsyncioPool(BasePool):  # type: ignore[misc]  # celery ships no types
         self._tasks[request] = self._loop.create_task(self._perform(request))
 
     def _start_quick(self, quick: QuickRequest) -> None:
-        # Only once it is settled it gives its slot back, which is after its task has ended.
         self.reports.add_quick_start(quick)
+        # watched: it lets nothing pass; its slot is given back when its result is settled, after the task has ended
         self._tasks[quick] = self._loop.create_task(self._performer.quick.perform(quick, self._end_quick))
 
     def _end_quick(self, quick: QuickRequest, ending: Ending) -> None:

@@ -143,5 +143,6 @@ class QuickLane:
             self.channel, entry, self.channel.holdings.consumer, self.channel.max_message_bytes
         )
         request = ToolRequest(message, self.tasks[delivery.task], self._consumer)
+        request.delivery = delivery  # which knows when it came
         request.has_begun(self._pid, delivery.came_unix_s)
         return request

@@ -130,7 +130,7 @@ class QuickCalls:
 
     def _set_clocks(self) -> None:
         """Set the clocks of the tools that have run for a while, and look again if others run."""
-        loop = asyncio.get_running_loop()
+        loop, self._looking = asyncio.get_running_loop(), None
         for quick in tuple(self._unclocked):
             ran_s = quick.ran_s
             if ran_s < QUICK_S:
@@ -138,4 +138,5 @@ class QuickCalls:
             del self._unclocked[quick]
             if quick.clock is not None:
                 quick.clock.reschedule(loop.time() + quick.limit_s - ran_s)
-        self._looking = loop.call_later(QUICK_S, self._set_clocks) if self._unclocked else None
+        if self._unclocked:
+            self._looking = loop.call_later(QUICK_S, self._set_clocks)

@@ -159,14 +159,13 @@ class Sender:
         return left
 
     async def nothing_is_held(self):
-        """The worker has acknowledged all that it was given, and takes none of it for running."""
+        """The worker has acknowledged all that it was given."""
         client, stream = self.post.client, self.post.keys.queue("io", 3)
         async with asyncio.timeout(WAIT_S):
             while (await client.xpending(stream, GROUP))["pending"] or await client.xlen(
                 stream
             ):  # the server tells nobody
                 await asyncio.sleep(0.02)
-        assert await self.post.running() == 0
 
 
 def seen(result):
@@ -200,7 +199,7 @@ async def test_a_call_leaves_the_same_behind_whichever_way_it_goes(sender, kind)
 
 
 @given(st.lists(st.tuples(st.sampled_from(sorted(KINDS)), st.booleans()), min_size=2, max_size=40))
-@settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=5, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_any_calls_at_once_end_as_each_does_alone(fleet, specs, ways, chosen):
     async def at_once():
         post = Post(fleet.settings)
@@ -211,6 +210,7 @@ def test_any_calls_at_once_end_as_each_does_alone(fleet, specs, ways, chosen):
             for (name, _), results in zip(chosen, await sender.results(calls), strict=True):
                 assert by_kind.setdefault(name, results) == results
             await sender.nothing_is_held()
+            assert await post.running() == 0
         finally:
             await post.aclose()
 
@@ -224,7 +224,7 @@ async def test_what_nobody_of_the_fleet_has_signed_is_buried_either_way(sender):
     for way in ({}, LONG_WAY):
         call = sender.call(VALUE)
         text, mac = sender.post.seal.close_call(call)
-        sender.post.send_text(text.replace("☃", "x"), mac, call, **sender.headers(VALUE), **way)
+        sender.post.send_text(f"{text} ", mac, call, **sender.headers(VALUE), **way)
         assert (await sender.post.letter())["reason"] == b"unsigned or altered"
         assert sender.went_quickly(call) == [False]
     await sender.nothing_is_held()

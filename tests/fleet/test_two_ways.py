@@ -195,7 +195,12 @@ async def test_a_call_leaves_the_same_behind_whichever_way_it_goes(sender, kind)
     assert quickly == slowly
     assert sender.went_quickly(*calls) == [kind.common, False]
     await sender.nothing_is_held()
-    assert await sender.left_of(calls[0]) == await sender.left_of(calls[1])
+    left = [await sender.left_of(call) for call in calls]
+    give_up_s = time.monotonic() + WAIT_S
+    while left[0] != left[1] and time.monotonic() < give_up_s:
+        await asyncio.sleep(0.1)  # checkpoints are removed, and progress is written, a moment after the result
+        left = [await sender.left_of(call) for call in calls]
+    assert left[0] == left[1]
 
 
 @given(st.lists(st.tuples(st.sampled_from(sorted(KINDS)), st.booleans()), min_size=2, max_size=40))

@@ -14,8 +14,8 @@ from toolfleet.supervision import failed
 Item = TypeVar("Item")
 Outcome = TypeVar("Outcome")
 
-_Waiting = tuple[Item, "asyncio.Future[Outcome]", bool]
-"""An item, who is told of its outcome, and whether it is the last one that they are told of."""
+_Waiting = tuple[Item, "asyncio.Future[Outcome] | None", bool]
+"""An item, who is told of its outcome (nobody: None), and whether it is the last one that they are told of."""
 
 
 class Batcher(Generic[Item, Outcome]):
@@ -34,6 +34,11 @@ class Batcher(Generic[Item, Outcome]):
         self._waiting.append((item, outcome, True))
         return outcome
 
+    def put(self, item: Item) -> None:
+        """Queue an item of which nobody but `send` hears any more."""
+        self._send_soon()
+        self._waiting.append((item, None, True))
+
     def add_all(self, items: Sequence[Item]) -> asyncio.Future[Outcome]:
         """Queue some items, one at least; what is returned has the first outcome that is false, else the last one.
 
@@ -45,11 +50,15 @@ class Batcher(Generic[Item, Outcome]):
         return outcome
 
     def _promise(self) -> asyncio.Future[Outcome]:
-        """Return a future for what is queued now, which leaves in the loop's next turn or behind the present batch."""
-        loop = asyncio.get_running_loop()
+        """Return a future for what is queued now."""
+        self._send_soon()
+        return asyncio.get_running_loop().create_future()
+
+    def _send_soon(self) -> None:
+        """Have what is queued now leave in the loop's next turn, or behind the present batch."""
         if self._sending is None:
+            loop = asyncio.get_running_loop()
             self._sending = loop.create_task(self._send_all())  # watched: `_send_batch` lets nothing pass
-        return loop.create_future()
 
     async def drain(self) -> None:
         """Return when all that was queued is sent."""
@@ -71,10 +80,10 @@ class Batcher(Generic[Item, Outcome]):
             # A bug, as `send` waits out what may pass. Whoever waits must not do so for ever, nor what comes next.
             failed("batch", error)
             for _, future, _ in batch:
-                if not future.done():
+                if future is not None and not future.done():
                     future.set_exception(error)
                     future.exception()  # it is told, also where nobody waits
             return
         for (_, future, is_last), outcome in zip(batch, outcomes, strict=True):
-            if (is_last or not outcome) and not future.done():
+            if future is not None and (is_last or not outcome) and not future.done():
                 future.set_result(outcome)

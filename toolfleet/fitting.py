@@ -40,7 +40,9 @@ class Fitting:
 
     def is_needed(self, result: Returned | Failed | Submitted) -> bool:
         """Return whether any of it is too large."""
-        if isinstance(result, Returned) and any(self._is_too_large(part) for part in result.media):
+        if not isinstance(result, Returned):
+            return False
+        if result.media and any(self._is_too_large(part) for part in result.media):
             return True
         return is_larger(result, self._max_result_bytes)
 

@@ -17,7 +17,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 from pydantic import ValidationError
 from pydantic_core import PydanticSerializationError, from_json
 
-from toolfleet.calls import TOOL_RESULT, Attempt, Failed, JobRecord, Progress, Returned, Submitted, ToolCall
+from toolfleet.calls import TOOL_RESULT, Failed, JobRecord, Progress, Returned, Submitted, ToolCall
 from toolfleet.errors import Refused
 from toolfleet.settings import Settings
 
@@ -113,17 +113,15 @@ class Seal:
         except ValidationError:
             raise Refused("wrong version or shape") from None
 
-    def close_result(
-        self, result: Returned | Failed | Submitted, call_id: str, attempt: Attempt | None = None
-    ) -> bytes:
+    def close_result(self, result: Returned | Failed | Submitted, call_id: str, attempt: bytes | None = None) -> bytes:
         """Return the result of a call as bytes for Redis: MAC, then JSON. The MAC covers the call id too.
 
-        With `attempt`, a result that names none yet says that it comes from this one.
+        With `attempt`, the JSON of an `Attempt`, a result that names none yet says that it comes from this one.
         """
         text = result.__pydantic_serializer__.to_json(result)
         if attempt is not None:
             # Into the text: to copy a frozen record for one field more costs more than to sign it.
-            text = b'%b,"attempt":%b}' % (text[:-1], attempt.__pydantic_serializer__.to_json(attempt))
+            text = b'%b,"attempt":%b}' % (text[:-1], attempt)
         return self._sign(_RESULT + call_id.encode() + b"\0", text).encode() + text
 
     def open_result(self, sealed: bytes, call_id: str) -> Returned | Failed | Submitted:

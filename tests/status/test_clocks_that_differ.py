@@ -2,12 +2,12 @@
 
 import time
 
-from toolfleet.calls import JobRecord, ToolCall
+from toolfleet.calls import Attempt, JobRecord, ToolCall
 from toolfleet.orchestrator.doors.cli.wording import span
 from toolfleet.orchestrator.status.call_reader import AskedCall, HandleRecord
 from toolfleet.orchestrator.status.handles import _age_s
 from toolfleet.workers.delivery.message import Delivery
-from toolfleet.workers.delivery.settle import _attempt
+from toolfleet.workers.delivery.settle import attempt_text
 from toolfleet.workers.jobs.schedule import _attempt as attempt_of_job
 
 AHEAD_S = 300.0
@@ -21,7 +21,7 @@ def test_a_handle_from_a_sender_whose_clock_is_ahead_is_new():
 
 def test_an_attempt_does_not_end_before_it_began_when_the_clock_is_set_back():
     came_unix_s = round(time.time() + AHEAD_S, 4)
-    attempt = _attempt(Delivery("c", "t", None, None, came_unix_s=came_unix_s))
+    attempt = Attempt.model_validate_json(attempt_text(Delivery("c", "t", None, None, came_unix_s=came_unix_s)))
     assert attempt.ended_unix_s == attempt.began_unix_s == came_unix_s
 
 

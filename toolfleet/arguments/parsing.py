@@ -54,7 +54,7 @@ class ArgumentReader(Protocol):
         """Typed arguments by parameter name, checked once more. Raises BadArguments."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # not frozen: one is made for each call, and that would make it three times as slow
 class Arguments:
     """The arguments of one call: typed values by parameter name, and the text that they came from."""
 

@@ -67,6 +67,7 @@ class StreamChannel(StreamQueues):
         self._looked_after_s = self._lost_sought_s = monotonic()
         self._starved = False
         self._elsewhere: LoopReader | None = None
+        self._first: Callable[[DeliveredEntry], bool] | None = None
         self._copies: deque[int] = deque()
         """How many messages were dropped as copies since they were last counted."""
         super().__init__(connection, **kwargs)
@@ -232,6 +233,8 @@ class StreamChannel(StreamQueues):
         if receiver is None or not self.qos.can_consume():
             self.holdings.parked.append((tag_of(delivery.stream, delivery.entry_id), True))
             return
+        if self._first is not None and not receiver.no_ack and self._first(delivery):
+            return
         message = self._decode_or_bury(delivery)
         if message is not None:
             self._note(message, no_ack=receiver.no_ack)
@@ -256,9 +259,13 @@ class StreamChannel(StreamQueues):
 
     # --- being read for on another event loop -------------------------------------------------------------------
 
-    def read_by(self, reader: LoopReader) -> None:
-        """Let this reader do what the poller would; it begins when the poller would."""
-        self._elsewhere = reader
+    def read_by(self, reader: LoopReader, *, first: Callable[[DeliveredEntry], bool] | None = None) -> None:
+        """Let this reader do what the poller would; it begins when the poller would.
+
+        `first` is asked about each entry before a message is made of it, and answers whether it has taken it over: then
+        it holds it in this channel's `qos`.
+        """
+        self._elsewhere, self._first = reader, first
 
     def queues_consumed(self) -> list[str]:
         """Return the queues that have a receiver."""

@@ -224,11 +224,11 @@ def _parts(fields: Mapping[bytes, bytes], max_bytes: int) -> tuple[bytes, dict[s
         raise Malformed("compressed")
     if len(properties) > MAX_HEAD_BYTES:
         raise Malformed("the properties are larger than any of ours")
-    return body, head, _known_properties(properties).copy()
+    return body, head, known_properties(properties).copy()
 
 
 @lru_cache(maxsize=64)  # those of all honest messages of a queue are the same text
-def _known_properties(text: bytes) -> dict[str, Any]:
+def known_properties(text: bytes) -> dict[str, Any]:
     """Return what is used of a message's properties; a stranger's consumer tag, for instance, is not."""
     properties = parsed_object(text, "the properties are")
     place = properties.get("delivery_info", {})

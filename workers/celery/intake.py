@@ -42,8 +42,8 @@ class TakeIn(bootsteps.StartStopStep):  # type: ignore[misc]  # celery ships no 
         """Install the handler before the first message is read; where the pool has a loop, have it read there."""
         consumer.create_task_handler = lambda: handler(consumer)
         if isinstance(consumer.pool, AsyncioPool):
-            consumer.app.control.mailbox.before_command = consumer.pool.reports.tell
-            consumer.pool.read_for(consumer.task_consumer.channel)
+            consumer.app.control.mailbox.before_command = consumer.pool.reports.tell_all
+            consumer.pool.read_for(consumer)
         self._stop_timer()
         if consumer.event_dispatcher and consumer.event_dispatcher.enabled and hasattr(consumer.pool, "perform"):
             self._timer = consumer.timer.call_repeatedly(STARTED_AFTER_S, announce_long_calls)

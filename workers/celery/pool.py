@@ -13,6 +13,7 @@ import time
 import traceback
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from types import FrameType
 from typing import Any, Final
@@ -28,11 +29,13 @@ from toolfleet.logs import FactLog
 from toolfleet.streams.channel import StreamChannel
 from toolfleet.streams.loop_reader import LoopReader
 from toolfleet.supervision import start_thread
+from toolfleet.workers.celery.quick_lane import QuickLane, QuickRequest
 from toolfleet.workers.celery.reports import Reports
 from toolfleet.workers.celery.request import ToolRequest
 from toolfleet.workers.celery.watchdog import Watchdog
 from toolfleet.workers.perform.endings import Ending, Interruption
 from toolfleet.workers.perform.performer import Performer
+from toolfleet.workers.perform.quick_calls import QuickCalls
 from toolfleet.workers.tool.failures import blocked
 from toolfleet.workers.tool.threads import ToolThreads
 
@@ -40,6 +43,9 @@ log = FactLog("toolfleet.workers")
 
 LET_GO_S: Final = 0.001
 """How long Celery's thread stands aside for a call that arrives at an idle pool."""
+
+SETTLE_WITHIN_S: Final = 5.0
+"""How long the end waits for what was cancelled, and for the last results to be stored."""
 
 MAX_THREADS: Final = 32
 """Blocking tools at a time in one process; more would fight over the interpreter lock."""
@@ -57,7 +63,7 @@ class AsyncioPool(BasePool):  # type: ignore[misc]  # celery ships no types
         self._threads = ToolThreads(min(self.limit, MAX_THREADS), self._retire)
         self._arrived: deque[ToolRequest] = deque()
         # By request, not by id: two messages may bring the same call.
-        self._tasks: dict[ToolRequest, asyncio.Task[None]] = {}
+        self._tasks: dict[ToolRequest | QuickRequest, asyncio.Task[None]] = {}
         self._pid = os.getpid()
         self._started = threading.Event()
         self._settings = self.app.toolfleet.settings
@@ -74,12 +80,13 @@ class AsyncioPool(BasePool):  # type: ignore[misc]  # celery ships no types
         """Take Celery's event loop, which is told of calls."""
         self.reports.register(loop)
 
-    def read_for(self, channel: Any) -> None:
-        """Read a channel's queues on the tools' loop, if it is of the fleet's own streams; else Celery does."""
-        self._reader = None
+    def read_for(self, consumer: Any) -> None:
+        """Read a consumer's queues on the tools' loop, if they are on the fleet's own streams; else Celery does."""
+        channel, self._reader = consumer.task_consumer.channel, None
         if isinstance(channel, StreamChannel) and not self._settings.broker_url:
             self._reader = LoopReader(channel, self._loop, partial(connect_async, self._settings))
-            channel.read_by(self._reader)
+            lane = QuickLane(consumer, channel, self._performer.quick, self._start_quick)
+            channel.read_by(self._reader, first=lane.take)
 
     def perform(self, request: ToolRequest) -> None:
         """Start a call. Called on the tools' loop or on Celery's thread; returns at once."""
@@ -197,6 +204,15 @@ class AsyncioPool(BasePool):  # type: ignore[misc]  # celery ships no types
         # watched: it lets nothing pass, and gives its slot back
         self._tasks[request] = self._loop.create_task(self._perform(request))
 
+    def _start_quick(self, quick: QuickRequest) -> None:
+        self.reports.add_quick_start(quick)
+        # watched: it lets nothing pass; its slot is given back when its result is settled, after the task has ended
+        self._tasks[quick] = self._loop.create_task(self._performer.quick.perform(quick, self._end_quick))
+
+    def _end_quick(self, quick: QuickRequest, ending: Ending) -> None:
+        del self._tasks[quick]
+        self.reports.add_quick_end(quick, ending)
+
     async def _perform(self, request: ToolRequest) -> None:
         started = time.perf_counter()
         ending = Ending.HANDED_BACK
@@ -224,8 +240,11 @@ class AsyncioPool(BasePool):  # type: ignore[misc]  # celery ships no types
             await asyncio.wait(self._tasks.values(), timeout=grace_s)
         for task in self._tasks.values():
             task.cancel(Interruption.SHUTDOWN)
-        if self._tasks:
-            await asyncio.wait(self._tasks.values(), timeout=5)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(SETTLE_WITHIN_S):
+                if self._tasks:
+                    await asyncio.wait(self._tasks.values())
+                await self._performer.drain()
 
     # --- on other threads ---------------------------------------------------------------------------------------
 
@@ -244,16 +263,20 @@ class AsyncioPool(BasePool):  # type: ignore[misc]  # celery ships no types
             os._exit(ExitStatus.FAILED)
 
     def _settle_what_blocks(self, stack: FrameType | None) -> None:
-        while stack is not None and stack.f_code is not AsyncioPool._perform.__code__:
+        while stack is not None and stack.f_code not in _PERFORMING:
             stack = stack.f_back
         if stack is not None:
-            request: ToolRequest = stack.f_locals["request"]
+            request: ToolRequest | QuickRequest = stack.f_locals[_PERFORMING[stack.f_code]]
             effect = request.delivery.effect(request.task.effect)
             failure = blocked(request.name, self._settings.blocked_loop_s, effect)
-            request.task.settle_from_outside(request, failure)
+            request.task.settle_from_outside(request.delivery, failure)
 
     def _retire(self) -> None:
         """Let this worker stop in order, to be replaced: it could run no blocking tool any more."""
         log.error("worker_out_of_threads", threads=self._threads.count)
         state.should_stop = ExitStatus.FAILED
         self.reports.wake()
+
+
+_PERFORMING: Final = {AsyncioPool._perform.__code__: "request", QuickCalls.perform.__code__: "quick"}
+"""The functions below which a call's tool runs, and under which name each of them has the call."""

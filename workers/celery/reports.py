@@ -15,11 +15,15 @@ from typing import Final
 from celery.worker import state
 from kombu.asynchronous import Hub
 
+from toolfleet.workers.celery.quick_lane import QuickRequest
 from toolfleet.workers.celery.request import ToolRequest
 from toolfleet.workers.perform.endings import Ending
 
 EVENTS_WITHIN_S: Final = 0.05
 """How long events may wait for others to travel with."""
+
+KNOWN_AFTER_S: Final = 0.25
+"""Of a common call Celery is told once it has run for so long, and then when its thread turns next."""
 
 MAX_UNTOLD: Final = 100
 """Calls of which Celery is still to be told that they ended: each holds its message."""
@@ -30,8 +34,10 @@ class Reports:
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
-        self._untold: dict[ToolRequest, bool] = {}
+        self._untold: dict[ToolRequest | QuickRequest, bool] = {}
         """Those that have started or ended since Celery was told."""
+        self._young: dict[QuickRequest, bool] = {}
+        """Common calls that run and that Celery knows nothing of, the oldest first."""
         self._brief: deque[str] = deque()
         """The tasks of calls that have ended before Celery was told of them."""
         self._hub: Hub | None = None
@@ -48,6 +54,14 @@ class Reports:
         if request.tells_events:
             self._wake_soon()
 
+    def add_quick_start(self, quick: QuickRequest) -> None:
+        """Have Celery told that a common call has started, unless it ends soon. Called on the tools' loop."""
+        if quick.tells_events:
+            self._untold[quick] = True
+            self._wake_soon()
+        else:
+            self._young[quick] = True
+
     def add_end(self, request: ToolRequest, ending: Ending, runtime_s: float) -> None:
         """Have Celery told that a call has ended, if it must be. Called on the tools' loop."""
         is_known = request.end(ending, runtime_s)
@@ -61,16 +75,41 @@ class Reports:
         elif self._untold.pop(request, False):
             self._brief.append(request.task.name)
 
+    def add_quick_end(self, quick: QuickRequest, ending: Ending) -> None:
+        """The same of a common call."""
+        is_known = quick.end(ending)
+        was_young = self._young.pop(quick, False)
+        if is_known or quick.tells_events:
+            self._untold[quick] = True
+            if quick.tells_events:
+                self._wake_soon()
+            elif len(self._untold) == MAX_UNTOLD:
+                self.wake()
+        elif was_young:
+            self._brief.append(quick.name)
+
     def wake(self) -> None:
         """Have Celery's thread look here. Called on any thread."""
         if self._hub is not None:
             self._hub.call_soon(self.tell)
 
     def tell(self) -> None:
-        """Tell Celery of all that has happened. Called on its thread."""
+        """Tell Celery of all that has happened, but for common calls that run since a moment. Called on its thread."""
+        self._tell(ran_for_s=KNOWN_AFTER_S)
+
+    def tell_all(self) -> None:
+        """Tell Celery of all that has happened. Called on its thread, before somebody asks it."""
+        self._tell(ran_for_s=0.0)
+
+    def _tell(self, *, ran_for_s: float) -> None:
         for request in tuple(self._untold):
             if self._untold.pop(request, False):
                 request.tell()
+        for quick in tuple(self._young):
+            if quick.ran_s < ran_for_s:
+                break
+            if self._young.pop(quick, False):
+                quick.tell()
         while self._brief:
             state.total_count[self._brief.popleft()] += 1
             state.all_total_count[0] += 1

@@ -155,10 +155,19 @@ class ToolRequest(Request):  # type: ignore[misc]  # celery ships no types
 
     def begin(self, worker_pid: int) -> None:
         """Note that the call runs. Celery is told by `tell`."""
-        self.worker_pid = worker_pid
-        self.time_start = time.time()
+        self.has_begun(worker_pid, time.time())
         if self.delivery.stream:
             self._message.channel.qos.started.add(self._message.delivery_tag)
+
+    def has_begun(self, worker_pid: int, unix_s: float) -> None:
+        """Note since when the call runs, of which the transport knows."""
+        self.worker_pid = worker_pid
+        self.time_start = unix_s
+
+    def has_ended(self, ending: Ending, runtime_s: float) -> None:
+        """Note how the call has ended, of which the transport knows."""
+        self.acknowledged = True
+        self._ended = ending, runtime_s
 
     def end(self, ending: Ending, runtime_s: float) -> bool:
         """Note how the call ended, on the tools' loop. Returns whether Celery has been told that it started.
@@ -261,8 +270,7 @@ class ToolRequest(Request):  # type: ignore[misc]  # celery ships no types
     @property
     def tells_events(self) -> bool:
         """Whether anybody listens to events of calls."""
-        eventer = self._eventer
-        return bool(eventer and eventer.enabled and (not eventer.groups or "task" in eventer.groups))
+        return tells_events(self._eventer)
 
     def acknowledge(self) -> None:
         """Drop the message; on Redis Streams the settlement has acknowledged it already."""
@@ -388,6 +396,11 @@ class ToolRequest(Request):  # type: ignore[misc]  # celery ships no types
     def _announce_revoked(self, reason: str, terminated: bool, signum: Any, expired: bool) -> None:  # noqa: FBT001  # Celery's signature
         self.task.end_from_outside(self, FailureKind.CANCELLED)
         super()._announce_revoked(reason, terminated, signum, expired)
+
+
+def tells_events(eventer: Any) -> bool:
+    """Return whether anybody listens to events of calls that this dispatcher of Celery's sends."""
+    return bool(eventer and eventer.enabled and (not eventer.groups or "task" in eventer.groups))
 
 
 def pool_kills(pool: Any) -> bool:

@@ -53,17 +53,18 @@ class ToolTask(Task):  # type: ignore[misc]  # celery ships no types
 
     def end_from_outside(self, request: ToolRequest, kind: FailureKind) -> None:
         """Settle a call whose tool cannot: it was revoked, or the process that ran it is gone. Blocks briefly."""
-        self.settle_from_outside(request, _failure(request.name, kind, request.delivery.effect(self.effect)))
+        failure = _failure(request.name, kind, request.delivery.effect(self.effect))
+        self.settle_from_outside(request.delivery, failure)
 
-    def settle_from_outside(self, request: ToolRequest, failure: Failed) -> None:
+    def settle_from_outside(self, delivery: Delivery, failure: Failed) -> None:
         """Settle a call with this failure, whatever its tool is at. Blocks briefly."""
         settings, seal = self.app.toolfleet.settings, self.app.toolfleet.seal
         try:
-            call = seal.open_call(request.delivery.text, request.delivery.mac)
+            call = seal.open_call(delivery.text, delivery.mac)
         except Refused:
             return  # nobody waits for it
         with connect(settings) as client:
-            settle_now(client, settings.keys, Settlement.of(request.delivery, call, failure, seal), seal)
+            settle_now(client, settings.keys, Settlement.of(delivery, call, failure, seal), seal)
 
 
 def tool_task(tool: Tool[..., Any]) -> ToolTask:

@@ -19,6 +19,9 @@ What the message needs after that is decided by the ending alone (`ToolRequest.o
     handed_back                 it goes back, and this delivery does not count: the tool has done no harm
     left_open, not_performed    it goes back, and this delivery counts: an effect may have begun
 
+A delivery that needs admission, run and conclusion alone goes through `quick_calls.py`, whose steps are the same
+functions and end it in the same ways.
+
 (Another broker gets an acknowledgement, a new message for `passed_on`, or a rejection with requeue, which counts.)
 
 A worker process that dies has no ending. Its messages go back and the delivery counts, so that the next worker's

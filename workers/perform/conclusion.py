@@ -6,26 +6,38 @@ Knows results and what stores them, and nothing of how a result came about.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeGuard, TypeVar
 
 import redis.asyncio
 
+from toolfleet.batcher import Batcher
 from toolfleet.calls import Failed, FailureKind, JobRecord, Returned, Submitted, ToolCall
 from toolfleet.fitting import Fitting
+from toolfleet.logs import FactLog
 from toolfleet.points import Point, reached
 from toolfleet.settings import Settings
 from toolfleet.tool import Tool
 from toolfleet.wire import Seal
 from toolfleet.workers.delivery.checkpoints import Checkpoints
 from toolfleet.workers.delivery.message import Delivery
-from toolfleet.workers.delivery.settle import Outcome, Settlement, Settler
+from toolfleet.workers.delivery.settle import MAX_BATCH, Outcome, Settlement, Settler
 from toolfleet.workers.jobs.decide import job_of
 from toolfleet.workers.jobs.schedule import submit
 from toolfleet.workers.perform.endings import Ending
 
+log = FactLog("toolfleet.workers")
+
 T = TypeVar("T")
+
+
+class Concluding(NamedTuple):
+    """A result on its way, the ending if it arrives, and who is told of that."""
+
+    settlement: Settlement
+    ending: Ending
+    tell: Callable[[Ending], None]
 
 
 class Conclusion:
@@ -46,6 +58,7 @@ class Conclusion:
         self._checkpoints = checkpoints
         self._fitting = Fitting(client, settings)
         self._settler = Settler(client, settings.keys, seal)
+        self._soon: Batcher[Concluding, None] = Batcher(self._conclude_all, max_batch=MAX_BATCH)
 
     async def conclude(self, delivery: Delivery, call: ToolCall, result: Returned | Failed | Submitted) -> Ending:
         """Settle a delivered call with this result. Returns TAKEN_OVER if the call is another worker's by now.
@@ -55,9 +68,40 @@ class Conclusion:
         if self._fitting.is_needed(result):
             result = await _finish(asyncio.ensure_future(self._fitting.fit(result, call)))  # watched: awaited here
         outcome, result = await self._settle(delivery, call, result)
-        reached(Point.SETTLED, call.call_id)
-        self._checkpoints.end(call.call_id, settled=outcome is not Outcome.LATE)
-        return Ending.TAKEN_OVER if outcome is Outcome.LATE else _ending_of(result)
+        return self._ended(call.call_id, outcome, _ending_of(result))
+
+    def is_plain(self, result: Returned | Failed | Submitted) -> TypeGuard[Returned | Failed]:
+        """Whether a result can be settled as it stands: nothing of it is kept elsewhere, and no job takes its place."""
+        return not isinstance(result, Submitted) and not self._fitting.is_needed(result)
+
+    def conclude_soon(
+        self, delivery: Delivery, call: ToolCall, result: Returned | Failed, tell: Callable[[Ending], None]
+    ) -> None:
+        """Have a call settled with a plain result, and `tell` what `conclude` would return. Nothing can stop it."""
+        settlement = Settlement.of(delivery, call, result, self._seal)
+        self._soon.put(Concluding(settlement, _ending_of(result), tell))
+
+    async def drain(self) -> None:
+        """Return when all that was to be settled soon is settled."""
+        await self._soon.drain()
+
+    async def _conclude_all(self, concluding: Sequence[Concluding]) -> Sequence[None]:
+        try:
+            outcomes = await self._settler.settle_all([each.settlement for each in concluding])
+        except Exception:  # whatever was overlooked, whoever waits is told
+            log.exception("calls_not_concluded", calls=len(concluding))
+            for each in concluding:
+                each.tell(Ending.NOT_PERFORMED)
+        else:
+            for each, outcome in zip(concluding, outcomes, strict=True):
+                each.tell(self._ended(each.settlement.call_id, outcome, each.ending))
+        return [None] * len(concluding)
+
+    def _ended(self, call_id: str, outcome: Outcome, ending: Ending) -> Ending:
+        """Take note that a call is settled, or another worker's. Returns how its delivery has ended."""
+        reached(Point.SETTLED, call_id)
+        self._checkpoints.end(call_id, settled=outcome is not Outcome.LATE)
+        return Ending.TAKEN_OVER if outcome is Outcome.LATE else ending
 
     async def _settle(
         self, delivery: Delivery, call: ToolCall, result: Returned | Failed | Submitted

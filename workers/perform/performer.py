@@ -29,6 +29,7 @@ from toolfleet.workers.delivery.newest import SendingLoop, SideLoop
 from toolfleet.workers.delivery.progress import ProgressReporter
 from toolfleet.workers.perform.conclusion import Conclusion
 from toolfleet.workers.perform.endings import Ending
+from toolfleet.workers.perform.quick_calls import QuickCalls
 from toolfleet.workers.perform.tool_run import ToolRuns
 
 
@@ -63,6 +64,7 @@ class Performer:
             interceptors=interceptors,
         )
         self._conclusion = Conclusion(self._client, settings, tools, self._seal, self._checkpoints)
+        self.quick = QuickCalls(settings, tools, self._seal, self._runs, self._conclusion)
 
     async def perform(self, delivery: Delivery) -> Ending:
         """See one delivery to its end. Returns how it ended; raises nothing of the tool's."""
@@ -81,6 +83,10 @@ class Performer:
         if isinstance(outcome, Ending):
             return outcome
         return await self._conclusion.conclude(delivery, decision.call, outcome)
+
+    async def drain(self) -> None:
+        """Return when the results of quick calls are settled."""
+        await self._conclusion.drain()
 
     async def aclose(self) -> None:
         """Close the connection; what is still running fails."""

@@ -69,7 +69,7 @@ class ToolRuns:
         """Run an admitted call, or find out first what became of its earlier attempt."""
         if isinstance(decision, Unresolved):
             return await self._resolve(delivery, decision.call, tool)
-        return await self._start(delivery, decision.call, tool)
+        return await self.start(delivery, decision.call, tool)
 
     async def _resolve(
         self, delivery: Delivery, call: ToolCall, tool: Tool[..., Any]
@@ -91,11 +91,12 @@ class ToolRuns:
         if not await is_still_ours(self._client, delivery):
             # Frozen while it asked: another worker may have asked since, and begun.
             return Ending.TAKEN_OVER
-        return await self._start(delivery, call, tool)
+        return await self.start(delivery, call, tool)
 
-    async def _start(
-        self, delivery: Delivery, call: ToolCall, tool: Tool[..., Any]
+    async def start(
+        self, delivery: Delivery, call: ToolCall, tool: Tool[..., Any], *, clock: asyncio.Timeout | None = None
     ) -> Returned | Failed | Submitted | Ending:
+        """Run an admitted call. `clock` is as for `execute`."""
         is_cancelled, checkpoint = delivery.cancelled, None
         if not delivery.is_new and not is_cancelled:
             is_cancelled, checkpoint = await self._read_leftovers(call)
@@ -106,7 +107,7 @@ class ToolRuns:
         if tool.spec.long_running:
             context.progress(0.0)  # whoever asks with its handle learns that it runs
         try:
-            result = await self._call(call, tool, context)
+            result = await self._call(call, tool, context, clock)
         except asyncio.CancelledError as interruption:
             ended = _after_interruption(delivery, call, tool, interruption)
             if isinstance(ended, Ending):
@@ -131,11 +132,19 @@ class ToolRuns:
             address_of=self._address_of,
         )
 
-    async def _call(self, call: ToolCall, tool: Tool[..., Any], context: Context) -> Returned | Failed | Submitted:
+    async def _call(
+        self, call: ToolCall, tool: Tool[..., Any], context: Context, clock: asyncio.Timeout | None
+    ) -> Returned | Failed | Submitted:
         if call.undoes is not None:
             return await compensate(call, tool, context, threads=self._threads)
         return await execute(
-            call, tool, context, threads=self._threads, limits=self._limits, interceptors=self._interceptors
+            call,
+            tool,
+            context,
+            threads=self._threads,
+            limits=self._limits,
+            interceptors=self._interceptors,
+            clock=clock,
         )
 
     async def _read_leftovers(self, call: ToolCall) -> tuple[bool, Any]:

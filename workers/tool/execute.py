@@ -42,11 +42,13 @@ async def execute(
     threads: Executor | None,
     limits: ArgumentLimits = DEFAULT_LIMITS,
     interceptors: tuple[ToolInterceptor, ...] = (),
+    clock: asyncio.Timeout | None = None,
 ) -> Returned | Failed | Submitted:
     """Run one call to its end, through `interceptors` and the tool's own.
 
     Blocking tools run on `threads`, or right here without one. The time limit is the tool's own or what is left until
-    the deadline, whichever is shorter; interceptors and tries share it. Raises CancelledError only.
+    the deadline, whichever is shorter; interceptors and tries share it. Whoever gives a `clock` sets it to `limit_s` in
+    time: most tools have ended before they need one. Raises CancelledError only.
     """
     try:
         arguments = tool.bind(call.arguments, limits)
@@ -54,7 +56,7 @@ async def execute(
         return Failed(kind=FailureKind.BAD_ARGUMENTS, message=encodable(str(error)))
     except BaseException as error:  # noqa: BLE001  # a validator of the tool's author may raise anything
         return _report_broken(call, error)
-    result = await _run(call, tool, arguments, context, threads=threads, interceptors=interceptors)
+    result = await _run(call, tool, arguments, context, threads=threads, interceptors=interceptors, clock=clock)
     if arguments.repaired and not isinstance(result, Submitted):
         return result.model_copy(update={"repaired": True})
     return result
@@ -68,9 +70,10 @@ async def _run(
     *,
     threads: Executor | None,
     interceptors: tuple[ToolInterceptor, ...],
+    clock: asyncio.Timeout | None,
 ) -> Returned | Failed | Submitted:
-    limit_s = _limit_s(call, tool, time.time())
-    clock = asyncio.timeout(limit_s)
+    left_s = limit_s(call, tool, time.time())
+    clock = clock or asyncio.timeout(left_s)
     try:
         async with clock:
             if interceptors or tool.interceptors:
@@ -85,7 +88,7 @@ async def _run(
         return error.result if isinstance(error, Unanswered) else _tried(failure_of(error), context)
     except TimeoutError as error:
         goes_on = threads is not None and not tool.is_async
-        timed_out = _timed_out(tool, limit_s, goes_on=goes_on) if clock.expired() else _report_broken(call, error)
+        timed_out = _timed_out(tool, left_s, goes_on=goes_on) if clock.expired() else _report_broken(call, error)
         return _in_doubt_if_it_submits(tool, timed_out)
     except asyncio.CancelledError as error:
         if _is_asked_to_cancel():
@@ -142,15 +145,15 @@ async def compensate(
     Takes no longer than until the call's deadline. Raises CancelledError only.
     """
     done = call.model_copy(update={"call_id": undone_id(call.call_id), "undoes": None})
-    limit_s = max(0.0, context.time_left_s)
-    clock = asyncio.timeout(limit_s)
+    left_s = max(0.0, context.time_left_s)
+    clock = asyncio.timeout(left_s)
     try:
         async with clock:
             answer = await _ask(tool, "compensate", (done, call.undoes), context, threads)
         result = record_of(answer, returns_nothing=True)
     except TimeoutError as error:
         goes_on = threads is not None and not inspect.iscoroutinefunction(tool.hooks.get("compensate"))
-        return _timed_out(tool, limit_s, goes_on=goes_on) if clock.expired() else _report_broken(call, error)
+        return _timed_out(tool, left_s, goes_on=goes_on) if clock.expired() else _report_broken(call, error)
     except asyncio.CancelledError as error:
         if _is_asked_to_cancel():
             raise
@@ -235,9 +238,11 @@ def _without_stop_iteration(function: Callable[..., Any], argument: Any, context
         raise RuntimeError("tool failed: StopIteration") from error
 
 
-def _limit_s(call: ToolCall, tool: Tool[..., Any], now_unix_s: float) -> float:
+def limit_s(call: ToolCall, tool: Tool[..., Any], now_unix_s: float) -> float:
+    """Return how long a tool may take that begins now: its own limit, or what is left until the call's deadline."""
     left_s = max(0.0, call.deadline_unix_s - now_unix_s)  # it may have passed since the call was admitted
-    return left_s if tool.spec.timeout_s is None else min(left_s, tool.spec.timeout_s)
+    timeout_s = tool.spec.timeout_s
+    return left_s if timeout_s is None else min(left_s, timeout_s)
 
 
 def _is_asked_to_cancel() -> bool:

@@ -13,6 +13,9 @@ from pydantic_core import PydanticSerializationError, to_json
 from toolfleet.calls import Failed, FailureKind, MediaPart, Returned, Submitted
 from toolfleet.media import Media
 from toolfleet.strict_json import encodable
+from toolfleet.trusted import trusted
+
+_own_returned = trusted(Returned)
 
 DONE: Final = "Done"
 
@@ -32,9 +35,9 @@ def _record_of(value: object, *, returns_nothing: bool) -> Returned | Failed | S
             value.model_dump_json()  # its fields are the tool's own: better refused here than lost on the way
             return value
         case None if returns_nothing:
-            return Returned(content=DONE)
+            return _own_returned(content=DONE)
         case str():
-            return Returned(content=encodable(value))
+            return _own_returned(content=encodable(value))
         case Failed(kind=kind, message=message):
             return Failed(kind=kind, message=encodable(message))
         case _:
@@ -43,7 +46,7 @@ def _record_of(value: object, *, returns_nothing: bool) -> Returned | Failed | S
 
 def _structured(value: object) -> Returned:
     try:
-        return Returned(content=orjson.dumps(value).decode())
+        return _own_returned(content=orjson.dumps(value).decode())
     except (TypeError, orjson.JSONEncodeError):
         # Bytes are not JSON, so whatever holds media comes by here, and nothing else pays for the question.
         if isinstance(value, Media):

@@ -1,0 +1,68 @@
+"""Reads an entry that is written as the fleet's own orchestrators write it, in one pass and without making a message.
+
+What is written otherwise is left to `entries.py`, which bears it or says what is wrong with it. All that is read here,
+`entries.py` reads as well, and as the same.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final, NamedTuple
+
+import orjson
+
+from toolfleet.streams.entries import DeliveredEntry, known_properties
+from toolfleet.streams.unbelieved import MAX_HEAD_BYTES, MAX_PARSED_BYTES
+
+_KINDS: Final = ([b"b", b"h", b"p", b"id", b"claim"], [b"b", b"h", b"p", b"id"])
+_HEADERS: Final = frozenset({"lang", "task", "id", "contract", "claim"})
+
+
+class PlainEntry(NamedTuple):
+    """What such an entry says. Nothing in it is believed yet."""
+
+    call_id: str
+    tool: str
+    contract: str
+    sent_once: bool
+    claimed_s: float
+    text: str
+    mac: str
+
+
+def plain_entry(entry: DeliveredEntry, max_bytes: int) -> PlainEntry | None:
+    """Return what an entry says that comes for the first time; None if it is not one of the common kind."""
+    fields = entry.fields
+    if entry.deliveries != 1 or entry.cancelled or entry.returned or fields[::2] not in _KINDS:
+        return None
+    body, head, properties = fields[1], fields[3], fields[5]
+    if len(body) > min(MAX_PARSED_BYTES, max_bytes) or max(len(head), len(properties)) > MAX_HEAD_BYTES:
+        return None
+    try:
+        headers, decoded = orjson.loads(head), orjson.loads(body)
+        known_properties(properties)
+        claimed_s = float(fields[9]) if entry.claimed else 0.0
+    except (ValueError, IndexError):  # malformed, as its reader will say
+        return None
+    envelope = _envelope(decoded)
+    if envelope is None or not _is_plain(headers, call_id=fields[7]):
+        return None
+    sent_once = bool(headers.get("claim"))
+    return PlainEntry(headers["id"], headers["task"], headers["contract"], sent_once, claimed_s, *envelope)
+
+
+def _is_plain(headers: Any, *, call_id: bytes) -> bool:
+    """Whether these are headers that no reader would look at twice, and of this call."""
+    if type(headers) is not dict or not headers.keys() <= _HEADERS:
+        return False
+    name, said_id, contract = headers.get("task"), headers.get("id"), headers.get("contract")
+    if type(name) is not str or type(said_id) is not str or type(contract) is not str:
+        return False
+    return name != "" and said_id != "" and said_id.encode() == call_id
+
+
+def _envelope(decoded: Any) -> tuple[str, str] | None:
+    """Return the text and the MAC of a body that is a task's; None for any other body."""
+    match decoded:
+        case [[str() as text, str() as mac], dict(), dict()]:
+            return text, mac
+    return None

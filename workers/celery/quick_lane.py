@@ -1,0 +1,148 @@
+"""Where the tools' loop takes common calls in as it reads them, and what Celery can still see of each.
+
+No message and no request are made of such a call, unless Celery must know of it: it runs on beyond a moment, somebody
+asks what runs or takes it back, or events are told. What is not common goes on to `intake.py`.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from toolfleet.logs import FactLog
+from toolfleet.streams.entries import StreamMessage, tag_of
+from toolfleet.streams.plain_entry import PlainEntry, plain_entry
+from toolfleet.workers.celery.request import ToolRequest, tells_events
+from toolfleet.workers.celery.task import ToolTask
+from toolfleet.workers.delivery.message import Delivery
+from toolfleet.workers.perform.endings import Ending
+from toolfleet.workers.perform.quick_calls import Common, QuickCall, QuickCalls
+
+if TYPE_CHECKING:
+    from toolfleet.streams.channel import StreamChannel
+    from toolfleet.streams.entries import DeliveredEntry
+
+log = FactLog("toolfleet.workers")
+
+
+class QuickRequest(QuickCall):
+    """A common call, in the place of the request that it would have with Celery."""
+
+    __slots__ = ("_ended", "_entry", "_lane", "_request", "_tag", "id", "name", "task")
+
+    def __init__(self, lane: QuickLane, entry: DeliveredEntry, delivery: Delivery, common: Common) -> None:
+        super().__init__(delivery, common)
+        self.id = delivery.task_id
+        self.name = delivery.task
+        self.task = lane.tasks[delivery.task]
+        self._lane = lane
+        self._entry = entry
+        self._tag = tag_of(entry.stream, entry.entry_id)
+        self._request: ToolRequest | None = None
+        self._ended: tuple[Ending, float] | None = None
+
+    def begin(self) -> None:
+        """Hold the message, whose work has begun."""
+        qos = self._lane.channel.qos
+        qos.append(self, self._tag)
+        qos.started.add(self._tag)
+
+    def end(self, ending: Ending) -> bool:
+        """Tell the transport what the message still needs. Returns whether Celery knows that the call has started."""
+        qos = self._lane.channel.qos
+        match ending:
+            case Ending.HANDED_BACK:
+                qos.hand_back([self._tag])
+            case Ending.LEFT_OPEN | Ending.NOT_PERFORMED:
+                qos.reject(self._tag, requeue=True)
+            case _:
+                qos.forget(self._tag)
+        # In this order, as `tell` has it the other way round: one of the two threads sees what the other has done.
+        self._ended = ending, self.ran_s
+        return self._request is not None
+
+    @property
+    def tells_events(self) -> bool:
+        """Whether anybody listens to events of calls."""
+        return self._lane.tells_events
+
+    def tell(self) -> None:
+        """Bring Celery's records up to date, on its thread, as a request does."""
+        if self._request is None:
+            self._request = self._lane.request_of(self._entry, self.delivery)
+        if self._ended is not None:
+            self._request.has_ended(*self._ended)
+        self._request.tell()
+
+
+class QuickLane:
+    """Takes common calls in for one channel, on the tools' loop."""
+
+    def __init__(
+        self, consumer: Any, channel: StreamChannel, calls: QuickCalls, start: Callable[[QuickRequest], None]
+    ) -> None:
+        """`start` begins to perform a call."""
+        self.channel = channel
+        self.tasks = {name: task for name, task in consumer.app.tasks.items() if isinstance(task, ToolTask)}
+        self._consumer = consumer
+        self._calls = calls
+        self._start = start
+        self._revoked = consumer.controller.state.revoked
+        self._hears_of_all = consumer.on_task_message
+        self._worker = str(consumer.hostname)
+        self._pid = os.getpid()
+
+    def take(self, entry: DeliveredEntry) -> bool:
+        """Start the call of an entry that was read, if it is a common one. Nothing has happened to any other."""
+        try:
+            quick = self._quick(entry)
+        except Exception:  # no message may end the reading, whatever was overlooked; `intake.py` has the last word
+            log.exception("entry_not_taken", stream=entry.stream, entry_id=entry.entry_id)
+            return False
+        if quick is None:
+            return False
+        quick.begin()
+        self._start(quick)
+        return True
+
+    def _quick(self, entry: DeliveredEntry) -> QuickRequest | None:
+        plain = plain_entry(entry, self.channel.max_message_bytes)
+        if plain is None or plain.tool not in self.tasks or plain.call_id in self._revoked or self._hears_of_all:
+            return None
+        delivery = self._delivery(entry, plain)
+        common = self._calls.common(delivery)
+        return None if common is None else QuickRequest(self, entry, delivery, common)
+
+    def _delivery(self, entry: DeliveredEntry, plain: PlainEntry) -> Delivery:
+        """Return what `Delivery.of` makes of the message of this entry."""
+        return Delivery(
+            task_id=plain.call_id,
+            task=plain.tool,
+            text=plain.text,
+            mac=plain.mac,
+            stream=entry.stream,
+            entry_id=entry.entry_id,
+            consumer=self.channel.holdings.consumer,
+            claimed_s=plain.claimed_s,
+            worker=self._worker,
+            came_unix_s=time.time(),
+            sent_once=plain.sent_once,
+            contract=plain.contract,
+        )
+
+    @property
+    def tells_events(self) -> bool:
+        """Whether anybody listens to events of calls."""
+        return tells_events(self._consumer.event_dispatcher)
+
+    def request_of(self, entry: DeliveredEntry, delivery: Delivery) -> ToolRequest:
+        """Return the request that Celery is shown of a call that has started."""
+        message = StreamMessage.from_delivery(
+            self.channel, entry, self.channel.holdings.consumer, self.channel.max_message_bytes
+        )
+        request = ToolRequest(message, self.tasks[delivery.task], self._consumer)
+        request.delivery = delivery  # which knows when it came
+        request.has_begun(self._pid, delivery.came_unix_s)
+        return request

@@ -1,0 +1,142 @@
+"""The common call in one column: believed, run, signed and settled, without a step that only other calls need.
+
+A call is common if it comes for the first time on our own streams, for a tool that is here in this version, claimed by
+the transport and in time. Whatever is not goes through `performer.py` from its start. The steps are the same functions
+there and here; what is spared are a timer for each call, a future for each settlement, and the ways between.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, Final, NamedTuple, TypeVar
+
+from toolfleet.calls import ToolCall
+from toolfleet.logs import FactLog
+from toolfleet.points import Point, reached
+from toolfleet.settings import Settings
+from toolfleet.tool import Tool
+from toolfleet.wire import Seal
+from toolfleet.workers.delivery.admit import Admitted, admit
+from toolfleet.workers.delivery.message import Delivery
+from toolfleet.workers.perform.conclusion import Conclusion
+from toolfleet.workers.perform.endings import Ending
+from toolfleet.workers.perform.tool_run import ToolRuns
+from toolfleet.workers.tool.execute import limit_s
+
+log = FactLog("toolfleet.workers")
+
+QUICK_S: Final = 0.25
+"""A tool that runs for longer is given a timer for its limit; one with less time than twice this has it at once."""
+
+
+class Common(NamedTuple):
+    """A call that may start here and now."""
+
+    call: ToolCall
+    tool: Tool[..., Any]
+
+
+class QuickCall:
+    """One common call, from its start to its settlement."""
+
+    __slots__ = ("__weakref__", "_begun_s", "call", "clock", "delivery", "limit_s", "tool")
+
+    def __init__(self, delivery: Delivery, common: Common) -> None:
+        self.delivery = delivery
+        self.call, self.tool = common
+        self.limit_s = limit_s(self.call, self.tool, delivery.came_unix_s)
+        self.clock: asyncio.Timeout | None = None
+        self._begun_s = time.perf_counter()
+
+    @property
+    def ran_s(self) -> float:
+        """How long ago it began."""
+        return time.perf_counter() - self._begun_s
+
+
+Quick = TypeVar("Quick", bound=QuickCall)
+
+
+class QuickCalls:
+    """Performs the common calls of one event loop."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        tools: Mapping[str, Tool[..., Any]],
+        seal: Seal,
+        runs: ToolRuns,
+        conclusion: Conclusion,
+    ) -> None:
+        self._tools = tools
+        self._seal = seal
+        self._runs = runs
+        self._conclusion = conclusion
+        self._max_deliveries = settings.max_deliveries
+        self._unclocked: dict[QuickCall, None] = {}
+        """The calls whose tools run without a timer, the oldest first."""
+        self._looking: asyncio.TimerHandle | None = None
+
+    def common(self, delivery: Delivery) -> Common | None:
+        """Return the call of a delivery if it can be believed and may start at once; None says nothing against it."""
+        tool = self._tools.get(delivery.task)
+        if tool is None:
+            return None
+        spec = tool.spec
+        if delivery.contract not in ("", spec.contract):
+            return None
+        decision = admit(
+            delivery,
+            delivery.effect(spec.effect),
+            self._seal,
+            now_unix_s=delivery.came_unix_s,
+            max_deliveries=self._max_deliveries,
+        )
+        if not isinstance(decision, Admitted) or decision.must_claim or decision.call.undoes is not None:
+            return None
+        return Common(decision.call, tool)
+
+    async def perform(self, quick: Quick, tell: Callable[[Quick, Ending], None]) -> None:
+        """Run a call and have it settled. `tell` is called once, then or later, with how it has ended."""
+        delivery, call, tool = quick.delivery, quick.call, quick.tool
+        reached(Point.RECEIVED, call.call_id)
+        try:
+            outcome = await self._runs.start(delivery, call, tool, clock=self._clock(quick))
+            self._unclocked.pop(quick, None)
+            if not isinstance(outcome, Ending):
+                if self._conclusion.is_plain(outcome):
+                    self._conclusion.conclude_soon(delivery, call, outcome, lambda ending: tell(quick, ending))
+                    return
+                outcome = await self._conclusion.conclude(delivery, call, outcome)
+        except asyncio.CancelledError:
+            outcome = Ending.HANDED_BACK  # before the tool began
+        except Exception:  # a slot must be given back whatever happens
+            outcome = Ending.NOT_PERFORMED
+            log.exception("call_not_performed", call_id=call.call_id, tool=call.tool)
+        self._unclocked.pop(quick, None)
+        tell(quick, outcome)
+
+    def _clock(self, quick: QuickCall) -> asyncio.Timeout | None:
+        """Return a clock that is set once the tool has run for a while; None for a tool that has little time."""
+        if quick.limit_s < 2 * QUICK_S:
+            return None
+        quick.clock = asyncio.timeout(None)
+        self._unclocked[quick] = None
+        if self._looking is None:
+            self._looking = asyncio.get_running_loop().call_later(QUICK_S, self._set_clocks)
+        return quick.clock
+
+    def _set_clocks(self) -> None:
+        """Set the clocks of the tools that have run for a while, and look again if others run."""
+        loop, self._looking = asyncio.get_running_loop(), None
+        for quick in tuple(self._unclocked):
+            ran_s = quick.ran_s
+            if ran_s < QUICK_S:
+                break
+            del self._unclocked[quick]
+            if quick.clock is not None:
+                quick.clock.reschedule(loop.time() + quick.limit_s - ran_s)
+        if self._unclocked:
+            self._looking = loop.call_later(QUICK_S, self._set_clocks)

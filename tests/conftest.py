@@ -9,6 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.counting import CountedTests
+from tests.longest_first import longest_first
 from toolfleet.local.embedded_server import EmbeddedServer
 from toolfleet.settings import Settings, new_secret
 
@@ -20,6 +21,11 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 def pytest_configure(config: pytest.Config) -> None:
     if not hasattr(config, "workerinput"):  # one of xdist's workers, which sees a part
         config.pluginmanager.register(CountedTests(), "counted-tests")
+
+
+@pytest.hookimpl(trylast=True)  # after pytest's own order
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    items[:] = longest_first(items)
 
 
 @pytest.fixture(scope="session")

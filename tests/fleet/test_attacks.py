@@ -55,7 +55,7 @@ async def shout(post, text):
             await asyncio.sleep(0.05)
 
 
-async def answers(app, fleet, question):
+async def told_by_all(app, fleet, question):
     """What Celery's own question brings from every worker; asked again where one has not answered at once."""
     async with asyncio.timeout(20):
         while True:
@@ -161,7 +161,7 @@ async def test_a_command_that_nobody_has_signed_is_not_obeyed(fleet, post, app, 
     await shout(post, fanout({"method": method, "arguments": COMMANDS[method], "destination": None}))
     for queue, tool in SERVING.values():
         await post.serves(tool, queue)
-    told = await answers(app, fleet, "active_queues")
+    told = await told_by_all(app, fleet, "active_queues")
     assert {"io", "cpu"} <= {queue["name"] for queues in told.values() for queue in queues}
     assert "other" not in {queue["name"] for queues in told.values() for queue in queues}
 
@@ -183,7 +183,7 @@ async def test_a_signed_command_is_obeyed_once(fleet, post, app):
     captured = (await pubsub.get_message(timeout=5))["data"]
     await asyncio.to_thread(app.control.broadcast, "cancel_consumer", {"queue": "more"}, reply=True, limit=2)
     await shout(post, captured)
-    told = await answers(app, fleet, "active_queues")
+    told = await told_by_all(app, fleet, "active_queues")
     assert "more" not in {queue["name"] for queues in told.values() for queue in queues}
     await pubsub.aclose()
 
@@ -194,7 +194,7 @@ async def test_anybody_may_ask_what_changes_nothing(fleet, question):
     stranger = celery_app(fleet.settings)
     stranger.control_cls = "celery.app.control:Control"
     try:
-        assert len(await answers(stranger, fleet, question)) == len(fleet.workers)
+        assert len(await told_by_all(stranger, fleet, question)) == len(fleet.workers)
     finally:
         stranger.close()
 

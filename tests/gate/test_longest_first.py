@@ -39,10 +39,10 @@ def test_xdist_begins_with_the_longest_files_and_keeps_the_order_within_each(tmp
     ended = subprocess.run(
         [
             *(sys.executable, "-m", "pytest", "--numprocesses", "1", "--dist", "loadfile", "--no-loadscope-reorder"),
-            *("-p", "no:cacheprovider", "-v"),
+            *("-p", "xdist", "-p", "no:cacheprovider", "-v"),
         ],
         cwd=tmp_path,
-        env={"PYTHONPATH": str(TESTS.parent)},
+        env={"PYTHONPATH": str(TESTS.parent), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
         capture_output=True,
         text=True,
         check=False,

@@ -14,7 +14,41 @@ import pytest
 
 TESTS: Final = Path(__file__).parent
 
-LONGEST: Final = ("faults/test_faults.py",)
+LONGEST: Final = (
+    "faults/test_faults.py",
+    "cli/test_manners.py",
+    "docs/test_first_pages.py",
+    "docs/test_second_pages.py",
+    "http/test_schema.py",
+    "docs/test_third_pages.py",
+    "streams/test_workers.py",
+    "http/test_repeats.py",
+    "cli/test_up.py",
+    "cli/test_bad_input.py",
+    "fuzz/test_fuzz.py",
+    "benchmarks/test_benchmarks.py",
+    "clients/test_litellm.py",
+    "clients/test_clients_of_responses.py",
+    "mcp/test_conformance.py",
+    "truth/test_any_life.py",
+    "http/test_exhaustion.py",
+    "cli/test_calls.py",
+    "cli/test_dead.py",
+    "cli/test_demo.py",
+    "clients/test_python_clients.py",
+    "mcp/test_media.py",
+    "fleet/test_bad_tools.py",
+    "fleet/test_slow_calls.py",
+    "fleet/test_outages.py",
+    "cli/test_images.py",
+    "fleet/test_durable_runs.py",
+    "examples/test_full_text_index.py",
+    "fleet/test_attacks.py",
+    "fleet/test_checkpoints.py",
+    "fleet/test_shutdown.py",
+    "store/test_failover.py",
+    "streams/test_loop_reader.py",
+)
 """Those that take half a minute and more, the longest first; `pytest --durations=0` has the times."""
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import secrets
 import signal
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 
 import pytest
 
@@ -21,6 +22,16 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 def pytest_configure(config: pytest.Config) -> None:
     if not hasattr(config, "workerinput"):  # one of xdist's workers, which sees a part
         config.pluginmanager.register(CountedTests(), "counted-tests")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Nothing that is loaded goes away meanwhile: looking for garbage took a sixth of the time, in every process."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
 
 
 @pytest.hookimpl(trylast=True)  # after pytest's own order

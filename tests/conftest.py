@@ -8,6 +8,7 @@ import signal
 from collections.abc import Generator, Iterator
 
 import pytest
+from hypothesis import HealthCheck, settings as settings_of_hypothesis
 
 from tests.counting import CountedTests
 from tests.longest_first import longest_first
@@ -17,6 +18,10 @@ from toolfleet.settings import Settings, new_secret
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # As under nohup and in a script's background: child processes inherit it, and tests send them Ctrl-C.
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# By the clock on the wall, a busy machine makes any example too slow.
+settings_of_hypothesis.register_profile("busy", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings_of_hypothesis.load_profile("busy")
 
 
 def pytest_configure(config: pytest.Config) -> None:

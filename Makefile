@@ -16,8 +16,8 @@ NO_PYTHON := no Python 3.11, 3.12 or 3.13 found: install one, or say PYTHON=/pat
 # pytest's own options, for example: make test PYTEST="-k gather -x"
 PYTEST ?=
 
-# Tests mostly wait for processes: three files at a time keep two cores busy.
-TESTS_AT_ONCE ?= 3
+# Tests mostly wait for processes: four files at a time keep two cores busy.
+TESTS_AT_ONCE ?= 4
 
 # For every Python and machine that the image may be built for.
 LOCKING := --quiet --upgrade --universal --python-version 3.11 --generate-hashes --no-annotate --no-emit-index-url \
@@ -31,7 +31,7 @@ demo: $(VENV)/.for-demo ## run a conversation on a local fleet; needs no key, no
 	$(BIN)/toolfleet demo
 
 test: $(VENV)/.for-test ## run the whole test suite
-	$(BIN)/python -m pytest --numprocesses $(TESTS_AT_ONCE) --dist loadfile $(PYTEST)
+	$(BIN)/python -m pytest --numprocesses $(TESTS_AT_ONCE) --dist loadfile --no-loadscope-reorder $(PYTEST)
 
 fresh: ## build the wheel and run the commands where there is nothing else, on each Python from 3.11 to 3.13 that is here
 	@test -n "$(PYTHON)" || { echo "make: $(NO_PYTHON)" >&2; exit 1; }

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import gc
 import secrets
 import signal
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 
 import pytest
+from hypothesis import HealthCheck, settings as settings_of_hypothesis
 
 from tests.counting import CountedTests
+from tests.longest_first import longest_first
 from toolfleet.local.embedded_server import EmbeddedServer
 from toolfleet.settings import Settings, new_secret
 
@@ -16,10 +19,29 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # As under nohup and in a script's background: child processes inherit it, and tests send them Ctrl-C.
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
+# By the clock on the wall, a busy machine makes any example too slow.
+settings_of_hypothesis.register_profile("busy", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings_of_hypothesis.load_profile("busy")
+
 
 def pytest_configure(config: pytest.Config) -> None:
     if not hasattr(config, "workerinput"):  # one of xdist's workers, which sees a part
         config.pluginmanager.register(CountedTests(), "counted-tests")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Nothing that is loaded goes away meanwhile: looking for garbage took a sixth of the time, in every process."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
+
+
+@pytest.hookimpl(trylast=True)  # after pytest's own order
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    items[:] = longest_first(items)
 
 
 @pytest.fixture(scope="session")

@@ -26,8 +26,8 @@ from pythons import Python, pythons_here
 from smoke import Smoke
 from typed import check_types
 
-EXTRAS_AT_ONCE = 2
-"""pip keeps one core busy."""
+AT_ONCE = 2
+"""pip keeps one core busy, and so does a Python whose commands are run one after the other."""
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 
@@ -77,23 +77,35 @@ def check_all(folder: Path, pythons: list[Python], report: Report) -> None:
     folder.chmod(0o755)
     wheel = build_wheel(CHECKOUT, folder, pythons[0])
     newest, *others = [reachable(python, folder) for python in pythons]
-    smoke = Smoke(wheel, *newest, folder / "newest")
+    for python, account in (newest, *others):
+        print(f"Python {python.version} {account}", flush=True)
+    # The longest first: what is short at the end fills both cores to the last.
+    works = [
+        partial(check_newest, Smoke(wheel, *newest, folder / "newest"), report),
+        *(partial(check_commands, Smoke(wheel, *other, folder / other[0].version), report) for other in others),
+        partial(report.check, "types", lambda: check_types(wheel, folder / "typed", *newest)),
+        *(
+            partial(
+                report.check,
+                f"[{extra}]",
+                partial(check_extra, extra, modules, wheel, folder / f"venv-{extra}", newest),
+            )
+            for extra, modules in EXTRAS.items()
+        ),
+    ]
+    with ThreadPoolExecutor(AT_ONCE) as beside:
+        for work in [beside.submit(work) for work in works]:
+            work.result()  # raises what is no failed check
+
+
+def check_newest(smoke: Smoke, report: Report) -> None:
+    """All commands, and then the image beside a fleet of theirs."""
     check_commands(smoke, report, everything=True)
     report.check("image", lambda: smoke.image(CHECKOUT))
-    report.check("types", lambda: check_types(wheel, folder / "typed", *newest))
-    with ThreadPoolExecutor(EXTRAS_AT_ONCE) as beside:
-        works = {
-            f"[{extra}]": partial(check_extra, extra, modules, wheel, folder / f"venv-{extra}", newest)
-            for extra, modules in EXTRAS.items()
-        }
-        list(beside.map(report.check, works, works.values()))  # raises what is no failed check
-    for python, account in others:
-        check_commands(Smoke(wheel, python, account, folder / python.version), report, everything=False)
 
 
-def check_commands(smoke: Smoke, report: Report, *, everything: bool) -> None:
+def check_commands(smoke: Smoke, report: Report, *, everything: bool = False) -> None:
     """The commands, from an environment with nothing but the wheel and, where one needs it, its extra."""
-    print(f"\n--- Python {smoke.python.version} {smoke.account}", flush=True)
     for name, work in (smoke.everything() if everything else smoke.the_least()).items():
         report.check(f"{smoke.python.version} {name}", work)
 

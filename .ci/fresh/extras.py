@@ -40,11 +40,14 @@ EXTRAS = {
     "pydantic-ai": ["toolfleet.orchestrator.adapters.pydantic_ai"],
 }
 
+UNCOMPILED = {"PIP_COMPILE": "no"}
+"""Of what comes with an extra little is loaded here, and that is compiled when it is."""
+
 
 def check_extra(extra: str, modules: Sequence[str], wheel: Wheel, folder: Path, at: tuple[Python, Account]) -> None:
     """An environment with this extra alone loads each of the modules, in a process of its own."""
     python, account = at
-    binaries = wheel.installed(folder, python, account, extra)
+    binaries = wheel.installed(folder, python, account, extra, environment=UNCOMPILED)
     (folder / "no_servers.json").write_text('{"mcpServers": {}}')
     environment = {
         **account.environment,

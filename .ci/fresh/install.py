@@ -26,10 +26,18 @@ class Wheel:
     path: Path
     step: Path
 
-    def installed(self, venv: Path, python: Python, account: Account, extra: str = "") -> Path:
+    def installed(
+        self,
+        venv: Path,
+        python: Python,
+        account: Account,
+        extra: str = "",
+        *,
+        environment: Mapping[str, str] | None = None,
+    ) -> Path:
         """The `bin` of a new environment with nothing but this and, perhaps, one extra."""
         what = f"{self.path}[{extra}]" if extra else str(self.path)
-        done([self.step, venv, what, python.path], environment=account.environment)
+        done([self.step, venv, what, python.path], environment={**account.environment, **(environment or {})})
         return venv / "bin"
 
 

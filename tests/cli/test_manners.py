@@ -12,7 +12,7 @@ from itertools import pairwise
 import psutil
 import pytest
 
-from tests.cli.command import ENDS_WITHIN_S, Ended, Terminal, ended, interrupted, read_until
+from tests.cli.command import ENDS_WITHIN_S, TOOLFLEET, Ended, Terminal, ended, interrupted, read_until
 from tests.cli.screen import on_screen
 from toolfleet.exit_status import ExitStatus
 
@@ -43,6 +43,13 @@ sys.argv[0] = 'toolfleet'
 main()
 """
 """The command in which SIGUSR1 has the effect of a Ctrl-C that comes while an object is being finalized."""
+
+HEARS_ALL = """
+import os, signal, sys
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
+os.execv(sys.argv[1], sys.argv[1:])
+"""
+"""Runs a command that hears a hang-up, also where these tests are run under nohup."""
 
 SERVICES = {
     "worker": ("worker", "--import", ARITHMETIC),
@@ -109,7 +116,7 @@ def until_it_is_a_worker(pid: int) -> None:
     ],
 )
 def test_a_command_that_is_cut_short_says_by_what(terminal: Terminal, number: int, status: ExitStatus) -> None:
-    with terminal.start("demo") as process:
+    with terminal.start("demo", program=(sys.executable, "-c", HEARS_ALL, TOOLFLEET)) as process:
         read_until(process, "No model is set")
         os.kill(process.pid, number)
         stopped = ended(process)

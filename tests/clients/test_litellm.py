@@ -10,7 +10,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -33,15 +33,11 @@ class TestLiteLLM(EveryClient):
 
 
 @pytest.fixture(scope="module")
-def through(place: Place, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Started]:
+def through(place: Place, until_the_end: ExitStack, tmp_path_factory: pytest.TempPathFactory) -> Started:
     """The official client, behind LiteLLM's proxy."""
-    with (
-        proxy(place, tmp_path_factory.mktemp("proxy")) as variables,
-        started(
-            Client("openai-through-litellm", python, "openai_chat.py"), tmp_path_factory.mktemp("client"), variables
-        ) as running,
-    ):
-        yield running
+    variables = until_the_end.enter_context(proxy(place, tmp_path_factory.mktemp("proxy")))
+    client = Client("openai-through-litellm", python, "openai_chat.py")
+    return until_the_end.enter_context(started(client, tmp_path_factory.mktemp("client"), variables))
 
 
 class TestThroughLiteLLMsProxy(EveryClient):

@@ -80,7 +80,7 @@ async def all_that_is_stored(client):
 
 
 async def test_a_secret_stays_between_the_model_and_the_tool(fleet, post):
-    inspect = celery_app(fleet.settings).control.inspect(timeout=1.0)
+    inspect = celery_app(fleet.settings).control.inspect(timeout=20, limit=1)
     async with stage_of_its_own() as stage, all_that_is_published(fleet.settings) as published:
         running = post.call("log_in", {"stage": stage.path, "login": LOGIN})
         post.send(running)

@@ -27,7 +27,7 @@ def control(fleet):
 @pytest.fixture
 def ask_worker(control):
     async def answer(question):
-        answers = await asyncio.to_thread(getattr(control.inspect(timeout=2), question))
+        answers = await asyncio.to_thread(getattr(control.inspect(timeout=20, limit=1), question))
         [only] = answers.values()
         return only
 

@@ -27,9 +27,12 @@ def test_tests_of_the_same_id_of_which_xdist_runs_one_fail_the_run(tmp_path, rep
     (tmp_path / "test_two.py").write_text("def test_one(): pass\ndef test_other(): pass\n")
 
     ended = subprocess.run(
-        [sys.executable, "-m", "pytest", "--numprocesses", "1", "--dist", "loadfile", "-p", "no:cacheprovider"],
+        [
+            *(sys.executable, "-m", "pytest", "--numprocesses", "1", "--dist", "loadfile"),
+            *("-p", "xdist", "-p", "no:cacheprovider"),
+        ],
         cwd=tmp_path,
-        env={"PYTHONPATH": str(Path(__file__).parents[2])},
+        env={"PYTHONPATH": str(Path(__file__).parents[2]), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
         capture_output=True,
         text=True,
         check=False,

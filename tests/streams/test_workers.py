@@ -89,7 +89,7 @@ def test_what_a_killed_worker_held_starts_elsewhere_at_once(pool, workers, conne
     assert _next(client) == "a"
     assert time.monotonic() - killed < LEASE_S
     client.rpush("go", 1, 2)
-    assert psutil.wait_procs(children, timeout=10)[1] == []
+    assert psutil.wait_procs(children, timeout=WAIT_S)[1] == []
 
 
 def test_a_lost_machine_is_noticed_within_the_lease(workers, connect, client, app):
@@ -138,7 +138,7 @@ def test_dropped_connections_start_nothing_twice(pool, workers, connect, client,
             client.client_kill_filter(_id=connection["id"])
     client.rpush("go", 1, 2)
     assert {_next(client, "ended"), _next(client, "ended")} == {"a", "b"}
-    until(lambda: client.xlen(STREAM) == 0, 10)  # both were acknowledged on the next connection
+    until(lambda: client.xlen(STREAM) == 0, WAIT_S)  # both were acknowledged on the next connection
     _send(connect(), "tests.noop", "c")
     assert _next(client) == "c"
     assert client.llen("started") == 0
@@ -148,7 +148,7 @@ def test_a_worker_that_ends_hands_back_what_it_had_not_started(workers, connect,
     (first,) = workers(1, "--prefetch-multiplier", "4", pool="prefork")
     _send(connect(), "tests.hold", "running", "b", "c", "d")
     assert _next(client) == "running"
-    until(lambda: client.xpending(STREAM, GROUP)["pending"] == 4, 5)
+    until(lambda: client.xpending(STREAM, GROUP)["pending"] == 4, WAIT_S)
     first.process.terminate()
     reader = inbox(prefetch=10)
     waiting = reader.drain(3)
@@ -171,7 +171,7 @@ def test_a_scheduled_message_outlives_the_worker_that_could_have_had_it(workers,
     _send(connect(), "tests.noop", "later", eta=due.isoformat())
     _send(connect(), "tests.noop", "now")
     assert _next(client) == "now"
-    until(lambda: client.xlen(STREAM) == 0, 5)
+    until(lambda: client.xlen(STREAM) == 0, WAIT_S)
     first.kill()
     workers(1)
     assert _next(client) == "later"
@@ -207,7 +207,7 @@ def test_refusals_of_the_server_end_no_worker(workers, connect, add, client, app
     add(b=[[], {}, {}], h={"task": "tests.unknown", "id": "y"}, p={})
     _send(connect(), "tests.noop", "good")
     assert _next(client) == "good"
-    until(lambda: client.xlen(Keys().dead_letters()) == 4, 5)
+    until(lambda: client.xlen(Keys().dead_letters()) == 4, WAIT_S)
     assert worker.process.poll() is None
 
 
@@ -233,7 +233,7 @@ def test_celerys_tools_work(workers, connect, client, app):
     connection = connect()
     _send(connection, "tests.noop", "waits")
     # A read that was on its way when the consumer was cancelled may have it for a moment, and hands it back.
-    until(lambda: connection.default_channel.queue_declare("io", passive=True).message_count == 1, 5)
+    until(lambda: connection.default_channel.queue_declare("io", passive=True).message_count == 1, WAIT_S)
     assert control.purge() == 1
     assert [key for key in client.scan_iter() if b"reply" in key and client.ttl(key) < 0] == []
 
@@ -241,15 +241,15 @@ def test_celerys_tools_work(workers, connect, client, app):
 def test_the_companion_ends_with_its_worker_and_is_replaced_when_it_is_killed(workers, client, app):
     (worker,) = workers(1, pool="prefork", concurrency=2)
     process = psutil.Process(worker.process.pid)
-    until(lambda: _companions(process), 5)
+    until(lambda: _companions(process), WAIT_S)
     (companion,) = _companions(process)
     assert not [each for child in process.children() for each in _companions(child)]
     companion.kill()
-    until(lambda: [each for each in _companions(process) if each != companion], 5)
+    until(lambda: [each for each in _companions(process) if each != companion], WAIT_S)
     (second,) = (each for each in _companions(process) if each != companion)
     assert second.memory_info().rss < 45e6
     worker.kill()
-    assert psutil.wait_procs([second], timeout=5)[1] == []
+    assert psutil.wait_procs([second], timeout=WAIT_S)[1] == []
 
 
 def test_purging_from_the_outside_takes_what_waits(connect, client, app):

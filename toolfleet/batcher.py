@@ -1,13 +1,16 @@
 """Items to one place in batches: while one batch is on its way, the next one collects.
 
 So a lone item waits for nothing, and a thousand at once go together. Knows nothing of what is sent, or where to.
+
+Whoever cancels every task of the loop, as a tool may, stops nothing here: the batch that was on its way is sent again.
+So what is sent must do no harm the second time.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Generic, TypeVar
+from typing import Final, Generic, TypeVar
 
 from toolfleet.supervision import failed
 
@@ -18,11 +21,15 @@ _Waiting = tuple[Item, "asyncio.Future[Outcome] | None", bool]
 """An item, who is told of its outcome (nobody: None), and whether it is the last one that they are told of."""
 
 
+AGAIN_S: Final = 0.05
+"""How soon a batch whose sending was cancelled is sent again; a loop that ends meanwhile does so in peace."""
+
+
 class Batcher(Generic[Item, Outcome]):
     """Sends items in the order in which they came, one batch at a time. For one event loop."""
 
     def __init__(self, send: Callable[[Sequence[Item]], Awaitable[Sequence[Outcome]]], *, max_batch: int) -> None:
-        """`send` gives an outcome for each item, in their order."""
+        """`send` gives an outcome for each item, in their order. The same items may be sent twice."""
         self._send = send
         self._max_batch = max_batch
         self._waiting: list[_Waiting[Item, Outcome]] = []
@@ -59,23 +66,32 @@ class Batcher(Generic[Item, Outcome]):
         if self._sending is None:
             loop = asyncio.get_running_loop()
             self._sending = loop.create_task(self._send_all())  # watched: `_send_batch` lets nothing pass
+            self._sending.add_done_callback(self._has_stopped)
+
+    def _has_stopped(self, sending: asyncio.Task[None]) -> None:
+        """Go on soon where somebody has cancelled the sending, perhaps before its first step."""
+        self._sending = None
+        if self._waiting:
+            sending.get_loop().call_later(AGAIN_S, self._send_soon)
 
     async def drain(self) -> None:
-        """Return when all that was queued is sent."""
-        if self._sending is not None:
-            await self._sending
+        """Return when all that was queued is sent. Cancelling this stops no batch."""
+        while self._waiting or self._sending is not None:
+            self._send_soon()
+            if self._sending is not None:
+                await asyncio.wait([self._sending])
 
     async def _send_all(self) -> None:
-        try:
-            while self._waiting:
-                batch, self._waiting = self._waiting[: self._max_batch], self._waiting[self._max_batch :]
-                await self._send_batch(batch)
-        finally:
-            self._sending = None
+        while self._waiting:
+            batch, self._waiting = self._waiting[: self._max_batch], self._waiting[self._max_batch :]
+            await self._send_batch(batch)
 
     async def _send_batch(self, batch: Sequence[_Waiting[Item, Outcome]]) -> None:
         try:
             outcomes = await self._send([item for item, _, _ in batch])
+        except asyncio.CancelledError:
+            self._waiting[:0] = batch
+            raise
         except Exception as error:  # noqa: BLE001  # told to whoever waits
             # A bug, as `send` waits out what may pass. Whoever waits must not do so for ever, nor what comes next.
             failed("batch", error)

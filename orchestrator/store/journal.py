@@ -23,7 +23,7 @@ from toolfleet.outages import while_it_may_be_away
 log = FactLog("toolfleet.orchestrator")
 
 AWAY_MAX_S = 60.0
-"""How long one write waits for Redis before its run is left as it stands, to be read again."""
+"""How long one write waits for Redis, after its first try, before its run is left as it stands, to be read again."""
 
 
 class Journal:

@@ -34,6 +34,18 @@ class Point(BaseModel):
     tags: set[str] = set()
 
 
+class Soup(str):
+    """Text that is part of something larger, as parsers return it, and says nothing true of itself."""
+
+    __slots__ = ()
+
+    def __len__(self):
+        raise RuntimeError("the document is gone")
+
+    def encode(self, *_):
+        raise RuntimeError("the document is gone")
+
+
 @dataclasses.dataclass
 class Pair:
     left: int
@@ -43,6 +55,7 @@ class Pair:
 CONTENTS = {
     "text": ("plain", "plain"),
     "empty_text": ("", ""),
+    "text_of_another_type": (Soup("bread"), "bread"),
     "number": (4, "4"),
     "float": (0.1, "0.1"),
     "truth": (True, "true"),

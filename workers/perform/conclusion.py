@@ -91,10 +91,10 @@ class Conclusion:
         except Exception:  # whatever was overlooked, whoever waits is told
             log.exception("calls_not_concluded", calls=len(concluding))
             for each in concluding:
-                each.tell(Ending.NOT_PERFORMED)
+                _tell(each, Ending.NOT_PERFORMED)
         else:
             for each, outcome in zip(concluding, outcomes, strict=True):
-                each.tell(self._ended(each.settlement.call_id, outcome, each.ending))
+                _tell(each, self._ended(each.settlement.call_id, outcome, each.ending))
         return [None] * len(concluding)
 
     def _ended(self, call_id: str, outcome: Outcome, ending: Ending) -> Ending:
@@ -118,6 +118,14 @@ class Conclusion:
         except asyncio.CancelledError:
             # It is on its way all the same; sent twice, it counts once.
             return await _finish(self._settler.settle(settlement)), result
+
+
+def _tell(each: Concluding, ending: Ending) -> None:
+    """Tell of one ending. Whatever goes wrong there, the others of the batch hear of theirs."""
+    try:
+        each.tell(ending)
+    except Exception:  # a slot of each of them depends on it
+        log.exception("ending_not_told", call_id=each.settlement.call_id)
 
 
 async def _finish(work: asyncio.Future[T]) -> T:

@@ -37,7 +37,8 @@ def _record_of(value: object, *, returns_nothing: bool) -> Returned | Failed | S
         case None if returns_nothing:
             return _own_returned(content=DONE)
         case str():
-            return _own_returned(content=encodable(value))
+            # Of a subclass only the text: what else it is or does, sizes included, is the tool's own affair.
+            return _own_returned(content=encodable(str.__str__(value)))
         case Failed(kind=kind, message=message):
             return Failed(kind=kind, message=encodable(message))
         case _:

@@ -52,6 +52,9 @@ GIVEN: dict[str, Any] = {
 }
 """Every option that may be given at a door, and none as it is by default."""
 
+FOUND_OUT = {"price", "accounts"}
+"""Terms that nobody gives: the orchestrator finds them out as a run begins."""
+
 EXPECTED = RunTerms.of(GIVEN)
 
 BY_LOCAL_KEY = RunTerms.of({**GIVEN, "subject": "local"})
@@ -97,11 +100,11 @@ def test_every_option_is_given_in_this_file_and_none_by_its_default() -> None:
     assert GIVEN.keys() == AskedTerms.model_fields.keys()
     nothing = RunTerms()
     assert [name for name in GIVEN if getattr(EXPECTED, name) == getattr(nothing, name)] == []
-    assert RunTerms.model_fields.keys() - GIVEN.keys() == {"tenant", "subject"}
+    assert RunTerms.model_fields.keys() - GIVEN.keys() == {"tenant", "subject", *FOUND_OUT}
 
 
 def test_the_keywords_of_python_are_the_terms_and_three_more() -> None:
-    assert set(RunOptions.__annotations__) == {*RunTerms.model_fields, *BESIDE_TERMS}
+    assert set(RunOptions.__annotations__) == {*RunTerms.model_fields, *BESIDE_TERMS} - FOUND_OUT
     an_assistants_own = {"tools", "output_schema", "client_tools", *BESIDE_TERMS}
     assert set(RunOptions.__annotations__) - set(AskOptions.__annotations__) == an_assistants_own
 
@@ -112,8 +115,8 @@ def test_the_http_doors_document_every_option() -> None:
     for request in ("ChatRequest", "ResponseRequest"):
         assert "AskedTerms" in json.dumps(schemas[request]["properties"]["toolfleet"])
     assert schemas["AskedTerms"]["properties"].keys() == GIVEN.keys()
-    said_by_the_key = {"tenant", "subject"}
-    assert not said_by_the_key & schemas["RunRequest"]["properties"].keys()
+    said_by_nobody_who_asks = {"tenant", "subject", *FOUND_OUT}
+    assert not said_by_nobody_who_asks & schemas["RunRequest"]["properties"].keys()
 
 
 def test_lines_of_a_batch_take_every_option() -> None:
@@ -123,7 +126,7 @@ def test_lines_of_a_batch_take_every_option() -> None:
 
 @pytest.mark.parametrize("command", ["run", "batch"])
 def test_the_commands_take_every_option(tmp_path: Path, command: str) -> None:
-    assert OPTION_OF.keys() == RunTerms.model_fields.keys()
+    assert OPTION_OF.keys() == RunTerms.model_fields.keys() - FOUND_OUT
     told = Terminal(tmp_path).run(command, "--help", COLUMNS="200").out
     assert set(OPTION_OF.values()) <= set(re.findall(r"--[a-z-]+", told))
 

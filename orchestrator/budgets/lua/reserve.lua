@@ -5,16 +5,18 @@
 --       then its accounts
 -- ARGV  orchestrator, run, prefix of leases, prefix of what is held, the runs to book, how long to keep what is booked (s),
 --       usd, tokens and calls so far, bytes of the request, most input tokens of it, dollar-billionths of an input and of an
---       output token, the bound of the reply asked for (0: none), then for each account: period, bounds of usd, tokens and
---       calls, whether it is strict
--- Reply {1, the bound that the reply must have, 0: none of ours}, or {0, 'spent' or 'held', account's number, unit, its bound,
---       used, held}
+--       output token, the bound of the reply asked for (0: none), what the hold is called, whether the reply may go beyond
+--       accounts that are not strict (1 or 0), the run's turn, whoever pays what as it is kept for others, then for each
+--       account: period, bounds of usd, tokens and calls, whether it is strict
+-- Reply {1, the bound that the reply must have, 0: none of ours}, and after that account's number, unit and bound where the
+--       reply goes beyond one; or {0, 'spent' or 'held', account's number, unit, its bound}
 
 local reserved, reserving, booked, costs = unpack(KEYS, 1, 4)
 local orchestrator, run, leases, reserved_prefix, unbooked, keep_s = unpack(ARGV, 1, 6)
 local totals = {tonumber(ARGV[7]), tonumber(ARGV[8]), tonumber(ARGV[9])}
 local bytes, most_input, input_price, output_price, asked_bound = tonumber(ARGV[10]), tonumber(ARGV[11]), tonumber(ARGV[12]), tonumber(ARGV[13]), tonumber(ARGV[14])
-local FIRST_ACCOUNT, FIRST_KEY = 15, 5
+local token, may_go_beyond, turn, bill = ARGV[15], ARGV[16] == '1', ARGV[17], ARGV[18]
+local FIRST_ACCOUNT, FIRST_KEY = 19, 5
 
 -- Before anything is known of a model: a reply of some length, and English text.
 local OUTPUT_UNKNOWN, TOKENS_PER_BYTE_UNKNOWN = 500, 0.3
@@ -72,9 +74,15 @@ local function strict_refusal(account)
     return account.usd.bound and 'usd' or 'tokens', 'spent'
 end
 
+-- Of each account a run may go beyond once; the same reply again is no second time.
+local function is_first_beyond(account)
+    local before = redis.call('HGET', booked, 'beyond:' .. account.key)
+    return not before or before == turn
+end
+
 local function try()
     local accounts = read_accounts(KEYS, FIRST_KEY, ARGV, FIRST_ACCOUNT, keep_s)
-    local bound = math.huge
+    local bound, beyond = math.huge, nil
     for i, account in ipairs(accounts) do
         local unit, why
         if account.strict then
@@ -83,9 +91,10 @@ local function try()
         else
             unit, why = refusal(account, costing(input, output))
         end
-        if unit then
-            local of = account[unit]
-            return nil, {0, why, i, unit, string.format('%.0f', of.bound), string.format('%.0f', of.used), string.format('%.0f', of.held)}
+        if unit and why == 'spent' and not account.strict and may_go_beyond and is_first_beyond(account) then
+            beyond = beyond or {account = account, i, unit, string.format('%.0f', account[unit].bound)}
+        elseif unit then
+            return nil, {0, why, i, unit, string.format('%.0f', account[unit].bound)}
         end
     end
     local is_strict = bound < math.huge
@@ -97,12 +106,17 @@ local function try()
     for i, account in ipairs(accounts) do
         amounts[i] = account.strict and costing(most_input, is_strict and bound or output) or costing(input, output)
     end
-    hold(reserved, reserving, orchestrator, run, accounts, amounts, keep_s)
-    return {1, is_strict and string.format('%.0f', bound) or '0'}
+    -- Held also of what is spent: whoever finds the run without its orchestrator knows by it that something is to be booked.
+    hold(reserved, reserving, orchestrator, run, token, accounts, amounts, keep_s)
+    local reply = {1, is_strict and string.format('%.0f', bound) or '0'}
+    if not beyond then return reply end
+    redis.call('HSET', booked, 'beyond:' .. beyond.account.key, turn)
+    return {reply[1], reply[2], unpack(beyond)}
 end
 
 -- An earlier try may have been heard here and its answer nowhere.
-release(reserved, run)
+release(reserved, run, held_for(reserved, run))
+redis.call('HSET', booked, 'bill', bill)
 book(booked, read_accounts(KEYS, FIRST_KEY, ARGV, FIRST_ACCOUNT, keep_s), totals, keep_s)
 local held, refused = try()
 if not held and sweep(reserving, reserved_prefix, leases, unbooked) then held, refused = try() end

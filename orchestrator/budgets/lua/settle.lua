@@ -4,15 +4,17 @@
 -- KEYS  what this orchestrator holds, what is booked of the run, what replies of its model have come to, the runs to book,
 --       then its accounts
 -- ARGV  run, how long to keep what is booked (s), usd, tokens and calls so far, bytes of the request, input and output tokens
---       of the reply (output -1: there was none), how long to remember what replies come to (s), whether to take it off the
---       runs to book (1 or 0), then the accounts as in reserve.lua
+--       of the reply (output -1: nothing is learnt of it), how long to remember what replies come to (s), whether to take it off
+--       the runs to book (1 or 0), what the hold is called, usd and tokens of a reply that is heard and in no history, then
+--       the accounts as in reserve.lua
 -- Reply what the accounts have used before and now of each unit, and its bound: 3 numbers for each unit of each account
 
 local reserved, booked, costs, unbooked = unpack(KEYS, 1, 4)
 local run, keep_s = unpack(ARGV, 1, 2)
 local totals = {tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])}
 local bytes, input, output, remember_s, is_owed = tonumber(ARGV[6]), tonumber(ARGV[7]), tonumber(ARGV[8]), ARGV[9], ARGV[10]
-local FIRST_ACCOUNT, FIRST_KEY = 11, 5
+local token, heard = ARGV[11], {tonumber(ARGV[12]), tonumber(ARGV[13]), 0}
+local FIRST_ACCOUNT, FIRST_KEY = 14, 5
 
 local WEIGHT = 0.1
 
@@ -27,12 +29,22 @@ local function learn()
     redis.call('EXPIRE', costs, remember_s)
 end
 
+-- What no history will ever tell of is booked once, by the name of its hold.
+local function book_heard(accounts)
+    if heard[1] + heard[2] == 0 or redis.call('HSETNX', booked, 'heard:' .. token, '1') == 0 then return end
+    for _, account in ipairs(accounts) do add(account, heard) end
+end
+
 -- What a lost orchestrator held was given back; what is held for the run now is whoever's that goes on with it.
-local held = is_owed == '0' and release(reserved, run)
-local accounts = read_accounts(KEYS, FIRST_KEY, ARGV, FIRST_ACCOUNT, keep_s)
+-- So is what an orchestrator holds for it by another name: it has gone on meanwhile.
+local held = is_owed == '0' and held_for(reserved, run) or nil
+if held and held.token ~= token then held = nil end
+release(reserved, run, held)
+local accounts = read_accounts(KEYS, FIRST_KEY, ARGV, FIRST_ACCOUNT, keep_s, held)
 local before = {}
 for i, account in ipairs(accounts) do before[i] = {account.usd.used, account.tokens.used, account.calls.used} end
 book(booked, accounts, totals, keep_s)
+book_heard(accounts)
 if held and output >= 0 then learn() end
 if is_owed == '1' then redis.call('SREM', unbooked, run) end
 local reply = {}

@@ -96,6 +96,27 @@ class Heard(NamedTuple):
     tokens: int = 0
 
 
+class Outcome(NamedTuple):
+    """What a reply has come to, as far as its provider has said so."""
+
+    input_tokens: int = 0
+    output_tokens: int = 0
+    is_cut: bool = False
+    """Whether its bound has cut it off."""
+    is_interrupted: bool = False
+    """Whether its connection broke: its provider knows what it came to, and nobody here."""
+
+    @property
+    def is_reported(self) -> bool:
+        """Whether the provider has said anything."""
+        return self.input_tokens + self.output_tokens > 0
+
+    @property
+    def teaches(self) -> bool:
+        """Whether other replies may be expected to come to as much."""
+        return self.is_reported and not self.is_interrupted
+
+
 class Movement(NamedTuple):
     """What one unit of an account came to by a booking."""
 
@@ -172,15 +193,17 @@ class Ledger:
         *,
         token: str,
         request: Request | None = None,
-        reply_tokens: tuple[int, int] = (0, -1),
-        heard: Heard = Heard(),  # noqa: B008  # a tuple
+        outcome: Outcome | None = None,
+        heard: Heard | None = None,
         is_owed: bool = False,
     ) -> list[Movement]:
         """Book what the run has used, once however often it is said, and give back what is held under this name.
 
-        `reply_tokens` are learnt from, -1 for nothing to learn; `heard` is booked besides, once for each hold.
+        Of the `outcome` is learnt what replies of this model come to. `heard` is booked besides, once for each hold; or
+        as much as was held, where nobody said what the reply came to.
         """
-        keys = self.settings.keys
+        keys, came_to, besides = self.settings.keys, outcome or Outcome(), heard or Heard()
+        is_unreported = outcome is not None and not outcome.is_reported
         reply = await self._eval(
             self._settle,
             [
@@ -188,8 +211,10 @@ class Ledger:
                 *(keys.reply_costs(request.model if request else ""), keys.unbooked(), *self._keys_of(bill.accounts)),
             ],
             [
-                *(bill.run_id, bill.keep_s, *totals.whole, request.size_bytes if request else 0, *reply_tokens),
-                *(REMEMBER_S, int(is_owed), token, nano(heard.usd), heard.tokens, *_told(bill.accounts)),
+                *(bill.run_id, bill.keep_s, *totals.whole, request.size_bytes if request else 0),
+                *(came_to.input_tokens, came_to.output_tokens if came_to.teaches else -1, REMEMBER_S, int(is_owed)),
+                *(token, nano(besides.usd), besides.tokens, int(came_to.is_cut), int(is_unreported)),
+                *_told(bill.accounts),
             ],
         )
         places = [(account, unit) for account in bill.accounts for unit in UNITS]

@@ -17,13 +17,24 @@ from typing import Any, Final, NamedTuple, Protocol
 
 from toolfleet.errors import StoreUnreachable
 from toolfleet.messages import Message, Usage
-from toolfleet.orchestrator.budgets.ledger import NANO, Bill, Heard, Held, Ledger, Refused, Request, Totals, nano
+from toolfleet.orchestrator.budgets.ledger import (
+    NANO,
+    Bill,
+    Heard,
+    Held,
+    Ledger,
+    Outcome,
+    Refused,
+    Request,
+    Totals,
+    nano,
+)
 from toolfleet.orchestrator.budgets.periods import resets_text, resets_unix_s
 from toolfleet.orchestrator.budgets.price_list import must_be_known, price_of
 from toolfleet.orchestrator.budgets.tenants import TenantBudgets, account_of
 from toolfleet.orchestrator.errors import BudgetSpent, BudgetSpentForNow
 from toolfleet.orchestrator.run.accounts import Account, Bounds, tree_accounts
-from toolfleet.orchestrator.run.limits import Reached, own_usage
+from toolfleet.orchestrator.run.limits import Reached, own_usage, too_expensive
 from toolfleet.orchestrator.run.terms import RunTerms
 from toolfleet.orchestrator.run.value import Run
 from toolfleet.outages import while_it_may_be_away
@@ -52,6 +63,20 @@ class AgentsBelow(Protocol):
 
     def models_below(self, tools: Sequence[str] | None) -> list[str]:
         """The names of the models of their own that the agents among these tools have."""
+        ...
+
+
+class Reply(Protocol):
+    """A reply of a model, as far as budgets ask for it."""
+
+    @property
+    def usage(self) -> Usage:
+        """What its provider says it has come to."""
+        ...
+
+    @property
+    def finish_reason(self) -> str:
+        """Why it ended."""
         ...
 
 
@@ -146,6 +171,12 @@ class Spending:
             must_be_known(other, self.price_for(other), whose)
         return must_be_known(model, self.price_for(model), whose)
 
+    async def must_be_left_for(self, run: Run) -> None:
+        """Raises BudgetSpent where a run that is to go on has nothing left to do so, and StoreUnreachable."""
+        if (spent := too_expensive(run)) is not None:
+            raise BudgetSpent(f"run {run.run_id} cannot go on: {spent[1]}")
+        await self.must_be_left(run.terms.tenant)
+
     async def must_be_left(self, tenant: str) -> None:
         """Raises BudgetSpent where a tenant's budget leaves nothing, and StoreUnreachable."""
         if tenant not in self.tenants:
@@ -231,15 +262,15 @@ class Spending:
         )
         return None if refused is None else Reached(_said(refused), run.terms.limits.at(BUDGET) == "wrap_up")
 
-    async def settle(self, run: Run, reserved: Reserved, usage: Usage | None, fate: Fate) -> None:
+    async def settle(self, run: Run, reserved: Reserved, reply: Reply | None, fate: Fate) -> None:
         """Book what the run has used by now, and give back what is held. A Redis that is away is told later.
 
         A reply that will never be in the run's history is booked all the same; one that may be, by whoever tends.
         """
-        tokens = (0, -1) if usage is None else (usage.input_tokens, usage.output_tokens)
         price, heard = reserved.bill.price, Heard()
-        if usage is not None and fate is not Fate.STORED:
-            heard = Heard(0.0 if price is None else price.of(usage), sum(tokens))
+        if reply is not None and fate is not Fate.STORED:
+            usage = reply.usage
+            heard = Heard(0.0 if price is None else price.of(usage), usage.input_tokens + usage.output_tokens)
         totals = _totals(run, price)
         if fate is Fate.IN_DOUBT:
             self.owed[run.run_id] = Owed(reserved.token, heard, reserved.request.turn)
@@ -250,7 +281,7 @@ class Spending:
                 totals,
                 token=reserved.token,
                 request=reserved.request,
-                reply_tokens=tokens,
+                outcome=None if reply is None else _outcome(reply),
                 heard=heard,
             )
 
@@ -282,6 +313,11 @@ def _totals(run: Run, price: Price | None) -> Totals:
     usage = own_usage(run)
     usd = 0.0 if price is None else price.of(usage)
     return Totals(usd, usage.input_tokens + usage.output_tokens, run.tally.made)
+
+
+def _outcome(reply: Reply) -> Outcome:
+    usage, end = reply.usage, reply.finish_reason
+    return Outcome(usage.input_tokens, usage.output_tokens, end == "length", end == "interrupted")
 
 
 def _request(

@@ -17,7 +17,7 @@ from typing import Final
 from toolfleet.errors import ToolfleetError
 from toolfleet.logs import FactLog
 from toolfleet.masks import has_secrets
-from toolfleet.messages import AssistantMessage, Message, Usage, UserMessage
+from toolfleet.messages import AssistantMessage, Message, UserMessage
 from toolfleet.orchestrator.budgets.spending import Fate, Reserved, Spending
 from toolfleet.orchestrator.calls.services import CallServices
 from toolfleet.orchestrator.errors import LostRun, ModelReplyInvalid, Overtaken, RunIsOver
@@ -84,7 +84,7 @@ class Paid:
     reserved: Reserved | None
     over: Reached | None
     """The limit because of which it must be the last one, and has no tools."""
-    usage: Usage | None = None
+    reply: ReplyComplete | None = None
     fate: Fate = Fate.UNSTORED
 
 
@@ -141,7 +141,7 @@ class Asking:
             yield paid
         finally:
             if reserved is not None:
-                await self.spending.settle(work.run, reserved, paid.usage, paid.fate)
+                await self.spending.settle(work.run, reserved, paid.reply, paid.fate)
 
     async def _hear_reply(self, work: RunAtWork, offered: Mapping[str, ToolSpec], paid: Paid) -> HeardReply:
         """The reply, once it is whole and nothing is being sent for it any more."""
@@ -151,7 +151,7 @@ class Asking:
             early.forbid()
         try:
             heard = await self._listen(work, offered, early, paid)
-            paid.usage = heard.reply.usage
+            paid.reply = heard.reply
             return heard
         finally:
             # Before the reply is stored: of two writers only one can be right about the entry that comes before.

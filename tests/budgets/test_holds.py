@@ -8,7 +8,7 @@ from typing import Final
 import pytest
 from redis.asyncio import Redis
 
-from toolfleet.orchestrator.budgets.ledger import Bill, Heard, Held, Ledger, Refused, Request, Totals
+from toolfleet.orchestrator.budgets.ledger import Bill, Heard, Held, Ledger, Outcome, Refused, Request, Totals
 from toolfleet.orchestrator.run.accounts import Account, Bounds, Period
 from toolfleet.settings import Settings
 
@@ -92,7 +92,7 @@ async def test_G1_a_reply_counts_in_the_period_in_which_it_was_held(ledger, clie
     held = await client.hget(ledger.settings.keys.reserved("alive"), "r")
     await client.hset(ledger.settings.keys.reserved("alive"), "r", held.decode().replace(day, str(int(day) - 1)))
     assert await ledger.judge(bill(account), 0.0, 80, 2, token="t") is None
-    await ledger.settle(bill(account), Totals(0.0, 80, 2), token="t", request=ASKED, reply_tokens=(0, 80))
+    await ledger.settle(bill(account), Totals(0.0, 80, 2), token="t", request=ASKED, outcome=Outcome(0, 80))
     assert not await client.exists(today)
     used = await client.hmget(yesterday, ["used_tokens", "used_calls", "held_tokens", "held_calls"])
     assert [int(each) for each in used] == [80, 2, 0, 0]
@@ -129,3 +129,38 @@ async def test_G6_what_is_held_for_a_run_that_cannot_be_read_any_more_is_given_b
 async def test_G6_a_bill_that_cannot_be_read_counts_as_none(ledger, client):
     await client.hset(ledger.settings.keys.booked("r"), "bill", json.dumps(["r"]))
     assert await ledger.bill_of("r") is None
+
+
+@pytest.mark.parametrize(
+    ("period", "left", "asked", "bound"),
+    [
+        ("total", 10**6, None, 4096),
+        ("total", 10**6, 16_000, 16_000),
+        ("total", 3050, None, 1000),
+        ("", 3050, None, 3000),
+        ("", 10**6, None, 4096),
+    ],
+)
+async def test_G2_a_reply_under_a_strict_account_is_short_only_where_little_is_left_for_others(
+    ledger, period, left, asked, bound
+):
+    request = ASKED._replace(max_tokens=asked)
+    held = await ledger.reserve(bill(of_acme(period, tokens=left, strict=True)), NOTHING, request, "t")
+    assert held == Held(bound)
+
+
+async def test_G2_replies_that_were_cut_off_do_not_make_the_next_ones_shorter(ledger):
+    account = of_acme("total", tokens=3050, strict=True)
+    for n, outcome in enumerate([Outcome(0, 400), Outcome(0, 10, is_cut=True), Outcome(0, 5, is_interrupted=True)]):
+        await ledger.reserve(bill(account), NOTHING, ASKED, str(n))
+        await ledger.settle(bill(account), NOTHING, token=str(n), request=ASKED, outcome=outcome)
+    assert await ledger.reserve(bill(account), NOTHING, ASKED, "t") == Held(800)
+
+
+async def test_G6_a_reply_of_which_its_provider_tells_nothing_comes_to_what_was_held_for_it(ledger, client):
+    account = of_acme("", tokens=10_000)
+    await ledger.reserve(bill(account), NOTHING, ASKED, "t")
+    held = (await stands(ledger, client, "tenant:acme"))["held_tokens"]
+    for _ in range(2):
+        await ledger.settle(bill(account), NOTHING, token="t", request=ASKED, outcome=Outcome())
+    assert await stands(ledger, client, "tenant:acme") == {"held_tokens": 0, "used_tokens": held}

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, settings as hypothesis_settings, strategies 
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 
 from toolfleet.connections import connect_async
-from toolfleet.orchestrator.budgets.ledger import NANO, Bill, Ledger, Refused, Request, Totals
+from toolfleet.orchestrator.budgets.ledger import NANO, Bill, Ledger, Outcome, Refused, Request, Totals
 from toolfleet.orchestrator.run.accounts import Account, Bounds
 from toolfleet.prices import Price
 from toolfleet.settings import Settings
@@ -105,7 +105,7 @@ class LedgerMachine(RuleBasedStateMachine):
                     self.totals[run],
                     token=self.token(run),
                     request=request,
-                    reply_tokens=(input_tokens, output),
+                    outcome=Outcome(input_tokens, output),
                 )
             )
 

@@ -10,7 +10,8 @@ import pytest
 
 from tests.budgets.conftest import until
 from tests.budgets.paid_provider import Bill, one_after_another, paid_provider
-from toolfleet.orchestrator import Orchestrator
+from toolfleet.orchestrator import Limits, Orchestrator
+from toolfleet.orchestrator.errors import BudgetSpent
 from toolfleet.orchestrator.run.accounts import Bounds
 from toolfleet.orchestrator.run.states import State
 from toolfleet.points import Point, install
@@ -61,6 +62,22 @@ async def test_G6_a_reply_whose_run_was_ended_before_it_was_stored_is_paid_for(b
             run = await orchestrator.run("?", tenant="acme")
             assert (run.state, run.usage.output_tokens) == (State.CANCELLED, 0)
             await until(partial(_stands_at, budgets, used=0.05, reserved=0.0))
+
+
+async def test_G5_a_run_does_not_go_on_once_its_budget_or_its_tenants_is_used_up(budgets, settings):
+    await budgets.set("acme", "total", Bounds(usd=0.05))
+    calls = [("nobody_has_it", {})]
+    async with (
+        paid_provider(one_after_another(Bill(), Bill(calls=calls), Bill(text="as far as I know"))) as provider,
+        Orchestrator(provider.model(), settings=settings) as orchestrator,
+    ):
+        of_acme = await orchestrator.run("?", tenant="acme", limits=Limits(wrap_up=True))
+        alone = await orchestrator.run("?", limits=Limits(tokens=100, wrap_up=True))
+        assert (alone.state, alone.reason) == (State.DONE, "budget")
+        for run in (of_acme, alone):
+            with pytest.raises(BudgetSpent):
+                await orchestrator.resume(run.run_id, "and?")
+    assert len(provider.asked) == 3
 
 
 async def _stands_at(budgets, **amounts):

@@ -24,8 +24,11 @@ local OUTPUT_UNKNOWN, TOKENS_PER_BYTE_UNKNOWN = 500, 0.3
 local LEAST_UNKNOWN = 64
 -- Nine of ten are shorter, were they spread as a bell is.
 local SPREAD = 1.28
--- How much longer than most a reply under a strict account may be, and how long in any case, as far as there is so much left.
-local HEADROOM, LEAST_BOUND = 2, 256
+-- Every model takes a bound of so much. Longer ones are for whoever says how long replies may be, or has longer ones.
+local GENEROUS = 4096
+-- Where that is more than a part of what is left, others are to have something too: how much longer than most the reply may be
+-- then, and how long in any case, as far as there is so much left.
+local PARTS, HEADROOM, LEAST_BOUND = 4, 2, 256
 
 local found = redis.call('HMGET', costs, 'n', 'output', 'output_squared', 'tokens_per_byte')
 local mean = tonumber(found[2] or OUTPUT_UNKNOWN)
@@ -50,6 +53,17 @@ local function longest(account)
     end
     if tokens.bound then bound = math.min(bound, tokens.bound - tokens.used - tokens.held - most_input) end
     return bound
+end
+
+-- How long a reply may be that has been told no bound.
+local most_output = asked_bound > 0 and asked_bound or math.max(GENEROUS, HEADROOM * output)
+
+-- How long a reply may be under a strict account: all that is left of one that no other run waits for, or can.
+local function allowed(account)
+    local left = longest(account)
+    if left == math.huge then return left end
+    if account.period == '' and account.usd.held + account.tokens.held == 0 then return math.min(left, most_output) end
+    return math.min(left, most_output, math.max(LEAST_BOUND, HEADROOM * output, math.floor(left / PARTS)))
 end
 
 -- Why an account does not take the reply: nothing, or the unit, and whether it is only held.
@@ -87,7 +101,7 @@ local function try()
         local unit, why
         if account.strict then
             unit, why = strict_refusal(account)
-            bound = math.min(bound, longest(account))
+            bound = math.min(bound, allowed(account))
         else
             unit, why = refusal(account, costing(input, output))
         end
@@ -98,10 +112,6 @@ local function try()
         end
     end
     local is_strict = bound < math.huge
-    if is_strict then
-        bound = math.min(bound, math.max(LEAST_BOUND, HEADROOM * output))
-        if asked_bound > 0 then bound = math.min(bound, asked_bound) end
-    end
     local amounts = {}
     for i, account in ipairs(accounts) do
         amounts[i] = account.strict and costing(most_input, is_strict and bound or output) or costing(input, output)

@@ -181,7 +181,8 @@ class Orchestrator(FleetConnection):
     async def resume(self, run_id: str, messages: str | Sequence[Message] = (), *, subject: str | None = None) -> Run:
         """Let a run that has ended go on, with more messages if there are any; `wait` for it as for any other.
 
-        From here on `subject` is who asks, if it is given. Raises RunNotOpen for a run that has not ended, RunNotFound.
+        From here on `subject` is who asks, if it is given. Raises RunNotOpen for a run that has not ended, RunNotFound,
+        BudgetSpent where its tokens or cost, or its tenant's budget, leave nothing.
         """
         return await self._services.control.resume(run_id, messages, subject)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated
 
 from pydantic import Field
@@ -47,6 +48,17 @@ class Price(Record):
     def dearest_output(self) -> float:
         """The most that a million output tokens may cost."""
         return max(self.output, _or(self.reasoning, 0.0))
+
+
+def dearest(prices: Sequence[Price]) -> Price:
+    """A price that is less than none of these, whatever the tokens are."""
+    return Price(
+        input=max(price.input for price in prices),
+        output=max(price.output for price in prices),
+        cached_input=max(_or(price.cached_input, price.input) for price in prices),
+        cache_write=max(_or(price.cache_write, price.input) for price in prices),
+        reasoning=max(_or(price.reasoning, price.output) for price in prices),
+    )
 
 
 def _or(price: float | None, otherwise: float) -> float:

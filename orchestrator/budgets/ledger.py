@@ -1,4 +1,4 @@
-"""The accounts of budgets in Redis: four scripts and what they are asked. Amounts are whole: dollars in billionths.
+"""The accounts of budgets in Redis: five scripts and what they are asked. Amounts are whole: dollars in billionths.
 
 Every script takes a run's totals, not what was added: to book them again adds nothing.
 """
@@ -6,10 +6,11 @@ Every script takes a run's totals, not what was added: to book them again adds n
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 from typing import Any, Final, NamedTuple, cast
 
 import redis.asyncio
+from pydantic import TypeAdapter, ValidationError
 from redis.commands.core import AsyncScript
 
 from toolfleet.orchestrator.run.accounts import Account
@@ -17,12 +18,13 @@ from toolfleet.prices import Price
 from toolfleet.replies import CLOCK
 from toolfleet.scripts import lua
 from toolfleet.settings import Settings
-from toolfleet.skipped import text_of
+from toolfleet.skipped import skip, text_of
 
 RESERVE: Final = lua(__package__, "accounts", "reserve", before=CLOCK)
 SETTLE: Final = lua(__package__, "accounts", "settle", before=CLOCK)
 JUDGE: Final = lua(__package__, "accounts", "judge", before=CLOCK)
 TEND: Final = lua(__package__, "accounts", "tend", before=CLOCK)
+FORGET: Final = lua(__package__, "accounts", "forget", before=CLOCK)
 
 NANO: Final = 1_000_000_000
 REMEMBER_S: Final = 30 * 24 * 3600
@@ -52,6 +54,10 @@ class Request(NamedTuple):
     """More input tokens than any model makes of it."""
     max_tokens: int | None
     """The bound that the reply has anyway."""
+    turn: int = 0
+    """The turn of its run that is asked for."""
+    may_go_beyond: bool = False
+    """Whether accounts that are not strict take it though they are used up: each of them once in a run."""
 
 
 class Bill(NamedTuple):
@@ -74,6 +80,43 @@ class Refused(NamedTuple):
     """Whether it would fit, were it not for replies that others still wait for."""
 
 
+class Held(NamedTuple):
+    """What is held for a reply."""
+
+    max_tokens: int = 0
+    """The bound that the reply must have so that no strict account is exceeded; 0 where it needs none."""
+    beyond: Refused | None = None
+    """The account beyond which it goes all the same."""
+
+
+class Heard(NamedTuple):
+    """What a reply has come to that is in no history."""
+
+    usd: float = 0.0
+    tokens: int = 0
+
+
+class Outcome(NamedTuple):
+    """What a reply has come to, as far as its provider has said so."""
+
+    input_tokens: int = 0
+    output_tokens: int = 0
+    is_cut: bool = False
+    """Whether its bound has cut it off."""
+    is_interrupted: bool = False
+    """Whether its connection broke: its provider knows what it came to, and nobody here."""
+
+    @property
+    def is_reported(self) -> bool:
+        """Whether the provider has said anything."""
+        return self.input_tokens + self.output_tokens > 0
+
+    @property
+    def teaches(self) -> bool:
+        """Whether other replies may be expected to come to as much."""
+        return self.is_reported and not self.is_interrupted
+
+
 class Movement(NamedTuple):
     """What one unit of an account came to by a booking."""
 
@@ -83,6 +126,8 @@ class Movement(NamedTuple):
     now: int
     bound: int
 
+
+BILL: Final = TypeAdapter(Bill)
 
 UNITS: Final = ("usd", "tokens", "calls")
 
@@ -99,13 +144,16 @@ class Ledger:
         self.settings = settings
         self.orchestrator_id = orchestrator_id
         self._client = client
-        self._reserve, self._settle, self._judge, self._tend = (
-            client.register_script(text) for text in (RESERVE, SETTLE, JUDGE, TEND)
+        self._reserve, self._settle, self._judge, self._tend, self._forget = (
+            client.register_script(text) for text in (RESERVE, SETTLE, JUDGE, TEND, FORGET)
         )
 
-    async def reserve(self, bill: Bill, totals: Totals, request: Request) -> int | Refused:
-        """Hold what the reply is expected to come to in all accounts, or in none. The bound that it must have, or 0."""
-        keys, _price = self.settings.keys, bill.price
+    async def reserve(self, bill: Bill, totals: Totals, request: Request, token: str) -> Held | Refused:
+        """Hold what the reply is expected to come to in all accounts, or in none; the hold is called `token`.
+
+        What is held for the run here by another name is given back first.
+        """
+        keys = self.settings.keys
         reply = await self._eval(
             self._reserve,
             [
@@ -127,12 +175,15 @@ class Ledger:
                     if bill.price is None
                     else (bill.price.dearest_input * 1000, bill.price.dearest_output * 1000)
                 ),
-                *(request.max_tokens or 0, *_told(bill.accounts)),
+                *(request.max_tokens or 0, token, int(request.may_go_beyond), request.turn),
+                *(BILL.dump_json(bill), *_told(bill.accounts)),
             ],
         )
         if int(reply[0]):
-            return int(reply[1])
-        _, why, place, unit, bound, _used, _held = reply
+            beyond = reply[2:]
+            at = Refused(bill.accounts[int(beyond[0]) - 1], text_of(beyond[1]), int(beyond[2])) if beyond else None
+            return Held(int(reply[1]), at)
+        _, why, place, unit, bound = reply
         return Refused(bill.accounts[int(place) - 1], text_of(unit), int(bound), is_only_held=text_of(why) == "held")
 
     async def settle(
@@ -140,12 +191,19 @@ class Ledger:
         bill: Bill,
         totals: Totals,
         *,
+        token: str,
         request: Request | None = None,
-        reply_tokens: tuple[int, int] = (0, -1),
+        outcome: Outcome | None = None,
+        heard: Heard | None = None,
         is_owed: bool = False,
     ) -> list[Movement]:
-        """Book what the run has used, once however often it is said, and give back what is held for it."""
-        keys = self.settings.keys
+        """Book what the run has used, once however often it is said, and give back what is held under this name.
+
+        Of the `outcome` is learnt what replies of this model come to. `heard` is booked besides, once for each hold; or
+        as much as was held, where nobody said what the reply came to.
+        """
+        keys, came_to, besides = self.settings.keys, outcome or Outcome(), heard or Heard()
+        is_unreported = outcome is not None and not outcome.is_reported
         reply = await self._eval(
             self._settle,
             [
@@ -153,8 +211,10 @@ class Ledger:
                 *(keys.reply_costs(request.model if request else ""), keys.unbooked(), *self._keys_of(bill.accounts)),
             ],
             [
-                *(bill.run_id, bill.keep_s, *totals.whole, request.size_bytes if request else 0, *reply_tokens),
-                *(REMEMBER_S, int(is_owed), *_told(bill.accounts)),
+                *(bill.run_id, bill.keep_s, *totals.whole, request.size_bytes if request else 0),
+                *(came_to.input_tokens, came_to.output_tokens if came_to.teaches else -1, REMEMBER_S, int(is_owed)),
+                *(token, nano(besides.usd), besides.tokens, int(came_to.is_cut), int(is_unreported)),
+                *_told(bill.accounts),
             ],
         )
         places = [(account, unit) for account in bill.accounts for unit in UNITS]
@@ -162,13 +222,16 @@ class Ledger:
             Movement(account, unit, *map(int, reply[3 * at : 3 * at + 3])) for at, (account, unit) in enumerate(places)
         ]
 
-    async def judge(self, bill: Bill, usd: float, tokens: int, calls: int) -> Refused | None:
-        """Hold the calls of a reply in all accounts. Refused when the reply or its calls go beyond one of them."""
+    async def judge(self, bill: Bill, usd: float, tokens: int, calls: int, *, token: str) -> Refused | None:
+        """Hold the calls of a reply in all accounts, once however often it is asked.
+
+        Refused when the reply or its calls go beyond one of them.
+        """
         keys = self.settings.keys
         reply = await self._eval(
             self._judge,
             [keys.reserved(self.orchestrator_id), keys.reserving(), *self._keys_of(bill.accounts)],
-            [self.orchestrator_id, bill.run_id, bill.keep_s, nano(usd), tokens, calls, *_told(bill.accounts)],
+            [self.orchestrator_id, bill.run_id, bill.keep_s, nano(usd), tokens, calls, token, *_told(bill.accounts)],
         )
         if int(reply[0]):
             return None
@@ -185,9 +248,19 @@ class Ledger:
         texts = [text_of(each) for each in budgets]
         return dict(zip(texts[::2], texts[1::2], strict=True)), [text_of(run_id) for run_id in owed]
 
+    async def bill_of(self, run_id: str) -> Bill | None:
+        """What a run counts against, as whoever asked its model last had it; None where nothing is known any more."""
+        text = await cast("Awaitable[bytes | None]", self._client.hget(self.settings.keys.booked(run_id), "bill"))
+        try:
+            return None if text is None else BILL.validate_json(text)
+        except ValidationError as error:
+            skip("bill", f"{run_id}: {error}")
+            return None
+
     async def forget(self, run_id: str) -> None:
-        """Book a run no more: it cannot be read."""
-        await self._client.srem(self.settings.keys.unbooked(), run_id)
+        """Book a run no more, because it cannot be read, and give back what is held for it here."""
+        keys = self.settings.keys
+        await self._forget(keys=[keys.reserved(self.orchestrator_id), keys.unbooked()], args=[run_id])
 
     def _keys_of(self, accounts: Sequence[Account]) -> list[str]:
         return [self.settings.keys.budget(account.name) for account in accounts]

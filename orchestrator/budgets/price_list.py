@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from toolfleet.orchestrator.errors import UnknownPrice
-from toolfleet.prices import Price
+from toolfleet.prices import Price, dearest
 
 
 def _openai(price: float, output: float, cached: float) -> Price:
@@ -60,9 +60,21 @@ def must_be_known(model: str, price: Price | None, whose: str) -> Price:
     return price
 
 
+ONE_OR_ANOTHER: Final = " | "
+"""Between the names of a `FallbackModel`'s models in its own."""
+
 _DATED: Final = re.compile(r"-(\d{4}-\d\d-\d\d|\d{8}|latest)$")
 
 
 def price_of(model: str, own: Mapping[str, Price]) -> Price | None:
-    """The price of a model: `own`, by its exact name; else the list's, by its name with or without a date; or None."""
-    return own.get(model) or PRICES.get(model) or PRICES.get(_DATED.sub("", model))
+    """The price of a model by its name with or without a date, of `own` before the list's; or None.
+
+    Of several models of which each is asked when the one before fails, the dearest in every respect.
+    """
+    undated = _DATED.sub("", model)
+    known = own.get(model) or own.get(undated) or PRICES.get(model) or PRICES.get(undated)
+    if known is not None or ONE_OR_ANOTHER not in model:
+        return known
+    parts = [price_of(part, own) for part in model.split(ONE_OR_ANOTHER)]
+    priced = [part for part in parts if part is not None]
+    return dearest(priced) if len(priced) == len(parts) else None

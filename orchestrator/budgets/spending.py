@@ -8,20 +8,33 @@ adds nothing where it was booked before.
 from __future__ import annotations
 
 import asyncio
+import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from typing import Any, Final, Protocol
+from enum import StrEnum
+from typing import Any, Final, NamedTuple, Protocol
 
 from toolfleet.errors import StoreUnreachable
 from toolfleet.messages import Message, Usage
-from toolfleet.orchestrator.budgets.ledger import NANO, Bill, Ledger, Refused, Request, Totals, nano
+from toolfleet.orchestrator.budgets.ledger import (
+    NANO,
+    Bill,
+    Heard,
+    Held,
+    Ledger,
+    Outcome,
+    Refused,
+    Request,
+    Totals,
+    nano,
+)
 from toolfleet.orchestrator.budgets.periods import resets_text, resets_unix_s
 from toolfleet.orchestrator.budgets.price_list import must_be_known, price_of
-from toolfleet.orchestrator.budgets.tenants import TenantBudgets
+from toolfleet.orchestrator.budgets.tenants import TenantBudgets, account_of
 from toolfleet.orchestrator.errors import BudgetSpent, BudgetSpentForNow
-from toolfleet.orchestrator.run.accounts import Account, tree_accounts
-from toolfleet.orchestrator.run.limits import Reached, own_usage
+from toolfleet.orchestrator.run.accounts import Account, Bounds, tree_accounts
+from toolfleet.orchestrator.run.limits import Reached, own_usage, too_expensive
 from toolfleet.orchestrator.run.terms import RunTerms
 from toolfleet.orchestrator.run.value import Run
 from toolfleet.outages import while_it_may_be_away
@@ -53,12 +66,37 @@ class AgentsBelow(Protocol):
         ...
 
 
+class Reply(Protocol):
+    """A reply of a model, as far as budgets ask for it."""
+
+    @property
+    def usage(self) -> Usage:
+        """What its provider says it has come to."""
+        ...
+
+    @property
+    def finish_reason(self) -> str:
+        """Why it ended."""
+        ...
+
+
+class Fate(StrEnum):
+    """What has become of a reply."""
+
+    UNSTORED = "unstored"
+    IN_DOUBT = "in doubt"
+    """It was being stored when something went wrong."""
+    STORED = "stored"
+
+
 @dataclass(frozen=True, slots=True)
 class Reserved:
     """What is held for one reply."""
 
     bill: Bill
     request: Request
+    token: str
+    """What the hold is called."""
     max_tokens: int | None
     """The bound that the reply must have, so that no strict account is exceeded; None where it needs none."""
 
@@ -68,6 +106,20 @@ class Reserved:
             return {}
         name = "max_completion_tokens" if "max_completion_tokens" in options else "max_tokens"
         return {name: self.max_tokens}
+
+
+class Owed(NamedTuple):
+    """What is still to be done for a run that something is held for here."""
+
+    token: str
+    heard: Heard = Heard()
+    """What its reply has come to, where that is in no history."""
+    turn: int | None = None
+    """The turns of the run before that reply, where nobody knows whether it was stored after all."""
+
+    def unstored(self, run: Run) -> Heard:
+        """What is to be booked besides the run's history."""
+        return self.heard if self.turn is None or run.turn <= self.turn else Heard()
 
 
 @dataclass(slots=True)
@@ -80,8 +132,8 @@ class Spending:
     budgets: TenantBudgets
     tenants: dict[str, tuple[Account, ...]] = field(default_factory=dict)
     """The accounts of tenants that have a budget; kept up by whoever tends them."""
-    owed: set[str] = field(default_factory=set)
-    """Runs that something may be held for, or used by, that nobody here will settle."""
+    owed: dict[str, Owed] = field(default_factory=dict)
+    """By run, what may be held for it, or used by it, that nobody here will settle."""
 
     def accounts_of(self, run: Run) -> tuple[Account, ...]:
         """Everything that the run counts against in Redis; mostly nothing.
@@ -111,8 +163,7 @@ class Spending:
         """
         accounts = self.tenants.get(terms.tenant, ())
         is_limited = terms.limits.cost is not None
-        if accounts:
-            await self._must_be_left(terms.tenant)
+        await self.must_be_left(terms.tenant)
         if not is_limited and all(account.bounds.usd is None for account in accounts):
             return None
         whose = "this run's limit on cost" if is_limited else f"the budget of tenant {terms.tenant}"
@@ -120,14 +171,22 @@ class Spending:
             must_be_known(other, self.price_for(other), whose)
         return must_be_known(model, self.price_for(model), whose)
 
-    async def _must_be_left(self, tenant: str) -> None:
+    async def must_be_left_for(self, run: Run) -> None:
+        """Raises BudgetSpent where a run that is to go on has nothing left to do so, and StoreUnreachable."""
+        if (spent := too_expensive(run)) is not None:
+            raise BudgetSpent(f"run {run.run_id} cannot go on: {spent[1]}")
+        await self.must_be_left(run.terms.tenant)
+
+    async def must_be_left(self, tenant: str) -> None:
+        """Raises BudgetSpent where a tenant's budget leaves nothing, and StoreUnreachable."""
+        if tenant not in self.tenants:
+            return
         for standing in await self.budgets.of(tenant):
-            for unit in ("usd", "tokens"):
-                amounts = standing.amounts.get(unit)
-                if amounts is not None and amounts.used >= amounts.limit:
+            for unit, amounts in standing.amounts.items():
+                if amounts.used >= amounts.limit:
                     bound = nano(amounts.limit) if unit == "usd" else int(amounts.limit)
-                    account = next(each for each in self.tenants[tenant] if each.period == standing.period)
-                    raise _spent(Refused(account, unit, bound))
+                    bounds = Bounds.model_validate({unit: amounts.limit})
+                    raise _spent(Refused(account_of(tenant, standing.period, bounds), unit, bound))
 
     async def reserve(
         self,
@@ -140,9 +199,9 @@ class Spending:
     ) -> tuple[Reserved | None, Reached | None]:
         """Hold what the next reply is expected to cost, nothing where no budget is concerned.
 
-        Waits while it is only for replies that others wait for that it does not fit. Where there is nothing left, but
-        the run may wrap up, nothing is held, and what is used up is returned. Raises BudgetSpent, UnknownPrice,
-        StoreUnreachable.
+        Waits while it is only for replies that others wait for that it does not fit. Where an account that is not
+        strict has nothing left, but the run may wrap up, it is held all the same, and what is used up is returned.
+        Raises BudgetSpent, UnknownPrice, StoreUnreachable.
         """
         accounts = self.accounts_of(run)
         if not accounts:
@@ -150,30 +209,40 @@ class Spending:
         price = run.terms.price or self.price_for(model)
         if any(account.bounds.usd is not None for account in accounts):
             must_be_known(model, price, f"the budget of {run.terms.tenant or 'this run'}")
-        request = _request(model, messages, offered, run.terms.model_options)
-        bill = self._bill(run, accounts, price)
-        held = await self._hold(bill, _totals(run, price), request)
-        if not isinstance(held, Refused):
-            return Reserved(bill, request, held or None), None
         may_go_beyond = is_last or run.terms.limits.at(BUDGET) == "wrap_up"
-        if held.account.bounds.strict or not may_go_beyond:
-            raise _spent(held)
-        return Reserved(bill, request, None), Reached(_said(held), wraps_up=True)
+        request = _request(model, messages, offered, run.terms.model_options)
+        request = request._replace(turn=run.turn, may_go_beyond=may_go_beyond)
+        bill, token = self._bill(run, accounts, price), secrets.token_hex(8)
+        await self._settle_owed(run)
+        held = await self._hold(bill, _totals(run, price), request, token)
+        over = None if held.beyond is None else Reached(_said(held.beyond), wraps_up=True)
+        return Reserved(bill, request, token, held.max_tokens or None), over
 
-    async def _hold(self, bill: Bill, totals: Totals, request: Request) -> int | Refused:
-        """What `Ledger.reserve` says once it is not only others' replies that stand against this one."""
-        self.owed.discard(bill.run_id)  # what may be held for it is given back first
+    async def _hold(self, bill: Bill, totals: Totals, request: Request, token: str) -> Held:
+        """What is held once it is not only others' replies that stand against this one. Raises BudgetSpent."""
         pause_s = FIRST_PAUSE_S
-        with self.owed_unless_heard(bill.run_id):
+        with self.owed_unless_heard(bill.run_id, Owed(token)):
             while True:
-                held = await while_it_may_be_away(lambda: self.ledger.reserve(bill, totals, request), for_s=AWAY_MAX_S)
-                if not isinstance(held, Refused) or not held.is_only_held:
+                held = await while_it_may_be_away(
+                    lambda: self.ledger.reserve(bill, totals, request, token), for_s=AWAY_MAX_S
+                )
+                if isinstance(held, Held):
                     return held
+                if not held.is_only_held:
+                    break
                 await asyncio.sleep(pause_s)
                 pause_s = min(2 * pause_s, LAST_PAUSE_S)
+        raise _spent(held)
+
+    async def _settle_owed(self, run: Run) -> None:
+        """Book what an earlier reply of the run has come to that was not stored."""
+        owed = self.owed.get(run.run_id)
+        if owed is not None and any(owed.heard):
+            await while_it_may_be_away(lambda: self.book_owed(run, owed), for_s=AWAY_MAX_S)
+        self.owed.pop(run.run_id, None)  # what may be held for it is given back when the next reply is held
 
     @contextmanager
-    def owed_unless_heard(self, run_id: str) -> Iterator[None]:
+    def owed_unless_heard(self, run_id: str, owed: Owed) -> Iterator[None]:
         """Have a run looked after by whoever tends the budgets, unless the block ends: who knows what is held then."""
         has_ended = False
         try:
@@ -181,35 +250,57 @@ class Spending:
             has_ended = True
         finally:
             if not has_ended:
-                self.owed.add(run_id)
+                self.owed[run_id] = owed
 
     async def judge(self, run: Run, reserved: Reserved, usage: Usage, calls: int) -> Reached | None:
         """What stands against the calls of a reply, None if they may be sent. Raises StoreUnreachable."""
         bill, tokens = reserved.bill, usage.input_tokens + usage.output_tokens
         usd = 0.0 if bill.price is None else bill.price.of(usage)
         refused = await while_it_may_be_away(
-            lambda: self.ledger.judge(bill, usd, tokens, calls),
+            lambda: self.ledger.judge(bill, usd, tokens, calls, token=reserved.token),
             for_s=AWAY_MAX_S,
         )
         return None if refused is None else Reached(_said(refused), run.terms.limits.at(BUDGET) == "wrap_up")
 
-    async def settle(self, run: Run, reserved: Reserved | None, usage: Usage | None) -> None:
-        """Book what the run has used by now, and give back what is held. A Redis that is away is told later."""
-        if reserved is None:
-            return
-        tokens = (0, -1) if usage is None else (usage.input_tokens, usage.output_tokens)
-        totals = _totals(run, reserved.bill.price)
-        with suppress(StoreUnreachable), self.owed_unless_heard(run.run_id):
-            await self.ledger.settle(reserved.bill, totals, request=reserved.request, reply_tokens=tokens)
+    async def settle(self, run: Run, reserved: Reserved, reply: Reply | None, fate: Fate) -> None:
+        """Book what the run has used by now, and give back what is held. A Redis that is away is told later.
 
-    async def book(self, run: Run, *, of_lost: bool) -> None:
-        """Book what a run has used, and give back what is held for it here; `of_lost`: a lost orchestrator held it.
-
-        Raises StoreUnreachable.
+        A reply that will never be in the run's history is booked all the same; one that may be, by whoever tends.
         """
-        price = run.terms.price or self.price_for(run.model)
-        bill = self._bill(run, self.accounts_of(run), price)
-        await self.ledger.settle(bill, _totals(run, price), is_owed=of_lost)
+        price, heard = reserved.bill.price, Heard()
+        if reply is not None and fate is not Fate.STORED:
+            usage = reply.usage
+            heard = Heard(0.0 if price is None else price.of(usage), usage.input_tokens + usage.output_tokens)
+        totals = _totals(run, price)
+        if fate is Fate.IN_DOUBT:
+            self.owed[run.run_id] = Owed(reserved.token, heard, reserved.request.turn)
+            return
+        with suppress(StoreUnreachable), self.owed_unless_heard(run.run_id, Owed(reserved.token, heard)):
+            await self.ledger.settle(
+                reserved.bill,
+                totals,
+                token=reserved.token,
+                request=reserved.request,
+                outcome=None if reply is None else _outcome(reply),
+                heard=heard,
+            )
+
+    async def book_lost(self, run: Run) -> None:
+        """Book what a run has used whose orchestrator was lost. Raises StoreUnreachable."""
+        await self._book(run, Owed(""), is_owed=True)
+
+    async def book_owed(self, run: Run, owed: Owed) -> None:
+        """Book what a run has used, and give back what this orchestrator holds for it. Raises StoreUnreachable."""
+        await self._book(run, owed, is_owed=False)
+
+    async def _book(self, run: Run, owed: Owed, *, is_owed: bool) -> None:
+        # Whoever asked its model knew what it counts against, and what that model costs; here both may be unknown.
+        bill = await self.ledger.bill_of(run.run_id)
+        if bill is None:
+            await self.ledger.forget(run.run_id)
+            return
+        totals = _totals(run, bill.price)
+        await self.ledger.settle(bill, totals, token=owed.token, heard=owed.unstored(run), is_owed=is_owed)
 
     def _bill(self, run: Run, accounts: tuple[Account, ...], price: Price | None) -> Bill:
         settings = self.ledger.settings
@@ -222,6 +313,11 @@ def _totals(run: Run, price: Price | None) -> Totals:
     usage = own_usage(run)
     usd = 0.0 if price is None else price.of(usage)
     return Totals(usd, usage.input_tokens + usage.output_tokens, run.tally.made)
+
+
+def _outcome(reply: Reply) -> Outcome:
+    usage, end = reply.usage, reply.finish_reason
+    return Outcome(usage.input_tokens, usage.output_tokens, end == "length", end == "interrupted")
 
 
 def _request(

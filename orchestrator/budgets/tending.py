@@ -8,7 +8,7 @@ from typing import Final
 
 from toolfleet.errors import StoreUnreachable
 from toolfleet.logs import FactLog
-from toolfleet.orchestrator.budgets.spending import Spending
+from toolfleet.orchestrator.budgets.spending import Owed, Spending
 from toolfleet.orchestrator.budgets.tenants import read_budgets
 from toolfleet.orchestrator.errors import NewerVersion, RunNotFound
 from toolfleet.orchestrator.store.run_store import RunStore
@@ -47,24 +47,28 @@ class Tending:
         budgets, unbooked = await spending.ledger.tend()
         spending.tenants = read_budgets(budgets)
         for run_id in unbooked:
-            await self._book(run_id, of_lost=True)
-        for run_id in list(spending.owed):
-            await self._book(run_id, of_lost=False)
+            await self._book(run_id, None)
+        for run_id, owed in list(spending.owed.items()):
+            await self._book(run_id, owed)
 
-    async def _book(self, run_id: str, *, of_lost: bool) -> None:
-        owed = self._spending.owed
+    async def _book(self, run_id: str, owed: Owed | None) -> None:
+        """Book what a run has used: of a lost orchestrator, or what is `owed` here."""
+        spending = self._spending
         try:
             run = (await self._store.load(run_id)).run
         except (RunNotFound, NewerVersion) as gone:
             log.warning("budget_not_booked", run_id=run_id, error=str(gone))
-            await self._spending.ledger.forget(run_id)
-            owed.discard(run_id)
+            await spending.ledger.forget(run_id)
+            if owed is not None and spending.owed.get(run_id) is owed:
+                del spending.owed[run_id]
             return
-        # Whoever goes on with it here has come first, where it is not owed any more.
-        if of_lost or run_id in owed:
-            owed.discard(run_id)
-            with self._spending.owed_unless_heard(run_id):
-                await self._spending.book(run, of_lost=of_lost)
+        if owed is None:
+            await spending.book_lost(run)
+        elif spending.owed.get(run_id) is owed:
+            # Whoever goes on with it here has come first otherwise; or comes now, and holds by another name.
+            del spending.owed[run_id]
+            with spending.owed_unless_heard(run_id, owed):
+                await spending.book_owed(run, owed)
 
     async def _tend_for_ever(self) -> None:
         while True:

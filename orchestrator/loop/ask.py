@@ -17,10 +17,10 @@ from typing import Final
 from toolfleet.errors import ToolfleetError
 from toolfleet.logs import FactLog
 from toolfleet.masks import has_secrets
-from toolfleet.messages import AssistantMessage, Message, Usage
-from toolfleet.orchestrator.budgets.spending import Reserved, Spending
+from toolfleet.messages import AssistantMessage, Message, UserMessage
+from toolfleet.orchestrator.budgets.spending import Fate, Reserved, Spending
 from toolfleet.orchestrator.calls.services import CallServices
-from toolfleet.orchestrator.errors import ModelReplyInvalid
+from toolfleet.orchestrator.errors import LostRun, ModelReplyInvalid, Overtaken, RunIsOver
 from toolfleet.orchestrator.loop.at_work import RunAtWork
 from toolfleet.orchestrator.loop.early import EarlyCalls
 from toolfleet.orchestrator.loop.images import KeptImages
@@ -84,7 +84,8 @@ class Paid:
     reserved: Reserved | None
     over: Reached | None
     """The limit because of which it must be the last one, and has no tools."""
-    usage: Usage | None = None
+    reply: ReplyComplete | None = None
+    fate: Fate = Fate.UNSTORED
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +108,7 @@ class Asking:
         if work.run.streamed:
             await work.journal.append(*within_limits(work.run, work.run.half_a_reply, time.time()))
             return
+        _must_be_fit(work.run)  # whoever stored the last answer may have been lost right after
         offered, choice = await self.offering.for_model(work.run)
         async with self._paid(work, offered, over) as paid:
             offered = {} if paid.over else offered
@@ -114,6 +116,7 @@ class Asking:
             reached(Point.REPLY_RECEIVED, work.run.run_id)
             run = await self._record_reply(work, heard, offered, choice, paid)
             reached(Point.REPLY_STORED, run.run_id)
+        _must_be_fit(run)
         if work.emit and run.calls_owed:
             work.emit(CallsRequested(run_id=run.run_id, turn=run.turn, calls=len(run.calls_owed)))
 
@@ -137,7 +140,8 @@ class Asking:
         try:
             yield paid
         finally:
-            await self.spending.settle(work.run, reserved, paid.usage)
+            if reserved is not None:
+                await self.spending.settle(work.run, reserved, paid.reply, paid.fate)
 
     async def _hear_reply(self, work: RunAtWork, offered: Mapping[str, ToolSpec], paid: Paid) -> HeardReply:
         """The reply, once it is whole and nothing is being sent for it any more."""
@@ -147,7 +151,7 @@ class Asking:
             early.forbid()
         try:
             heard = await self._listen(work, offered, early, paid)
-            paid.usage = heard.reply.usage
+            paid.reply = heard.reply
             return heard
         finally:
             # Before the reply is stored: of two writers only one can be right about the entry that comes before.
@@ -176,7 +180,7 @@ class Asking:
             restarts=heard.restarts,
             is_last=paid.over is not None,
         )
-        run = await work.journal.append(*await self._judged(work.run, replied, paid))
+        run = await _stored(work, paid, *await self._judged(work.run, replied, paid))
         if run.incomplete is not None:
             log.warning("run.answer_incomplete", run_id=run.run_id, lacks=run.incomplete.value)
         return run
@@ -233,6 +237,17 @@ class Asking:
         raise ModelReplyInvalid(f"{model.name} ended its reply without completing it")
 
 
+async def _stored(work: RunAtWork, paid: Paid, replied: ModelReplied, after: Run) -> Run:
+    paid.fate = Fate.IN_DOUBT
+    try:
+        run = await work.journal.append(replied, after)
+    except (RunIsOver, LostRun, Overtaken):
+        paid.fate = Fate.UNSTORED
+        raise
+    paid.fate = Fate.STORED
+    return run
+
+
 def _stream(
     model: ChatModel, run: Run, messages: Sequence[Message], offered: Mapping[str, ToolSpec], paid: Paid
 ) -> AsyncGenerator[ModelEvent, None]:
@@ -286,13 +301,17 @@ def _messages_for_model(run: Run, over: Reached | None) -> Sequence[Message]:
 
 
 def _problem_with_answer(run: Run, said: AssistantMessage, lacks: Incomplete | None) -> str | None:
-    """What is wrong with an answer that must fit a schema. Raises AnswerUnfit when it was so before.
+    """What is wrong with an answer that must fit a schema.
 
     One that was refused, withheld or cut off is told as that, and not asked for again.
     """
     if run.terms.output_schema is None or said.tool_calls or lacks in NO_SECOND_TRY:
         return None
-    problem = problem_with(said.content, run.terms.output_schema)
-    if problem is not None and run.repairs >= MAX_REPAIRS:
-        raise AnswerUnfit(problem)
-    return problem
+    return problem_with(said.content, run.terms.output_schema)
+
+
+def _must_be_fit(run: Run) -> None:
+    """Raises AnswerUnfit for a run whose model was asked again and whose answer does not fit all the same."""
+    complaint = run.messages[-1]
+    if run.repairs > MAX_REPAIRS and isinstance(complaint, UserMessage):
+        raise AnswerUnfit(str(complaint.content))

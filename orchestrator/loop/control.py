@@ -127,7 +127,10 @@ class RunControl:
         return await self.ending.cancel(run_id, reason)
 
     async def resume(self, run_id: str, messages: str | Sequence[Message], subject: str | None) -> Run:
-        """Let a run that has ended go on. Raises RunNotOpen, RunNotFound."""
+        """Let a run that has ended go on. Raises RunNotOpen, RunNotFound, BudgetSpent."""
+        run = (await self.store.load(run_id)).run
+        if run.state.is_terminal:  # else it is refused for that
+            await self.spending.must_be_left_for(run)
         added = conversation(messages) if messages else ()
         if images_said(added):
             await self._must_be_taken(run_id, added)

@@ -58,19 +58,17 @@ class Account(Record):
 def tree_accounts(run: Run) -> tuple[Account, ...]:
     """What a run shares with the runs of its agents; none of a run that has no limit on tokens or cost.
 
-    A run of an agent has those of the run that began it. Calls count anew each time the user speaks, as in `Limits`.
+    A run of an agent has those of the run that began it, and one of its own where its own limits are strict.
+    Calls count anew each time the user speaks, as in `Limits`.
     """
-    if run.terms.accounts:
-        return run.terms.accounts
-    limits = run.terms.limits
+    limits, above = run.terms.limits, run.terms.accounts
     if limits.tokens is None and limits.cost is None:
-        return ()
-    accounts = [
-        Account(
-            name=f"run:{run.run_id}",
-            bounds=Bounds(usd=limits.cost, tokens=limits.tokens, strict=limits.strict),
-        )
-    ]
+        return above
+    bounds = Bounds(usd=limits.cost, tokens=limits.tokens, strict=limits.strict)
+    own = Account(name=f"run:{run.run_id}", bounds=bounds)
+    if above:
+        return (*above, own) if limits.strict else above
+    accounts = [own]
     if limits.calls is not None:
         accounts.append(Account(name=f"run:{run.run_id}:answer-{run.turns_before}", bounds=Bounds(calls=limits.calls)))
     return tuple(accounts)

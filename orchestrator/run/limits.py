@@ -130,7 +130,7 @@ def breach(run: Run, now_unix_s: float) -> Reached | None:
         return Reached(f"the limit of {max_turns} turns is reached")
     if run.over_limit is not None:
         return Reached(run.over_limit, run.wraps_up)
-    found = _too_many_calls(run) or _too_expensive(run)
+    found = _too_many_calls(run) or too_expensive(run)
     if found is None:
         return None
     limit, reason = found
@@ -276,7 +276,8 @@ def _narrowest(*limits: float | None) -> float | None:
     return min((limit for limit in limits if limit is not None), default=None)
 
 
-def _too_expensive(run: Run) -> tuple[str, str] | None:
+def too_expensive(run: Run) -> tuple[str, str] | None:
+    """The limit on tokens or cost that the run has gone over, and how that is said."""
     limits = run.terms.limits
     if limits.tokens is not None and run.usage.input_tokens + run.usage.output_tokens > limits.tokens:
         return "tokens", f"the limit of {limits.tokens} tokens is reached"

@@ -214,7 +214,7 @@ class Agents:
 
     def _price(self, agent: Agent, parent: Run, limits: Limits) -> Price | None:
         """What the agent's model costs, where anything limits that. Raises UnknownPrice."""
-        if agent.model is None and parent.terms.price is not None:
+        if agent.model is None and not parent.agent and parent.terms.price is not None:
             return parent.terms.price
         if limits.cost is None and parent.terms.price is None:
             return None

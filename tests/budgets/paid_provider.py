@@ -95,4 +95,4 @@ async def paid_provider(next_reply: Callable[[dict[str, Any]], Bill]) -> AsyncIt
 def one_after_another(*bills: Bill) -> Callable[[dict[str, Any]], Bill]:
     """These replies, then "done" for nothing."""
     left = list(bills)
-    return lambda _: left.pop(0) if left else Bill(tokens=0)
+    return lambda _: left.pop(0) if left else Bill(tokens=0, input_tokens=1)

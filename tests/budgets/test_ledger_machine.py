@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, settings as hypothesis_settings, strategies 
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 
 from toolfleet.connections import connect_async
-from toolfleet.orchestrator.budgets.ledger import NANO, Bill, Ledger, Refused, Request, Totals
+from toolfleet.orchestrator.budgets.ledger import NANO, Bill, Ledger, Outcome, Refused, Request, Totals
 from toolfleet.orchestrator.run.accounts import Account, Bounds
 from toolfleet.prices import Price
 from toolfleet.settings import Settings
@@ -53,6 +53,10 @@ class LedgerMachine(RuleBasedStateMachine):
     def bill(self, run: str) -> Bill:
         return Bill(run, self.accounts, PRICE, KEEP_S)
 
+    def token(self, run: str) -> str:
+        """Another one for each reply: none comes to nothing."""
+        return f"{run}-{self.totals[run]}"
+
     @rule(name=st.sampled_from(ORCHESTRATORS))
     def lives(self, name: str) -> None:
         if name in self.alive:
@@ -77,26 +81,31 @@ class LedgerMachine(RuleBasedStateMachine):
         name = data.draw(st.sampled_from(sorted(self.alive)))
         request = Request("m", 20, INPUT_MOST, asked or None)
         for _ in range(1 + again):  # an answer that is not heard is asked for again
-            held = self.do(self.ledgers[name].reserve(self.bill(run), self.totals[run], request))
+            held = self.do(self.ledgers[name].reserve(self.bill(run), self.totals[run], request, self.token(run)))
         self.known.add(run)
         if not isinstance(held, Refused):
-            assert 0 < held <= (asked or 10**9)
-            self.held[run] = name, held
+            assert 0 < held.max_tokens <= (asked or 10**9)
+            self.held[run] = name, held.max_tokens
 
     @precondition(lambda self: self.held)
     @rule(data=st.data(), share=st.floats(0, 1), input_tokens=st.integers(0, INPUT_MOST), again=st.integers(1, 3))
     def settles(self, data: st.DataObject, share: float, input_tokens: int, again: int) -> None:
         run = data.draw(st.sampled_from(sorted(self.held)))
         name, most = self.held.pop(run)
+        token = self.token(run)
         output, so_far = int(most * share), self.totals[run]
-        calls = 1 if self.do(self.ledgers[name].judge(self.bill(run), 0.0, 0, 1)) is None else 0
+        calls = 1 if self.do(self.ledgers[name].judge(self.bill(run), 0.0, 0, 1, token=token)) is None else 0
         usd = so_far.usd + (input_tokens * PRICE.input + output * PRICE.output) / 1e6
         self.totals[run] = Totals(usd, so_far.tokens + input_tokens + output, so_far.calls + calls)
         request = Request("m", 20, INPUT_MOST, None)
         for _ in range(again):
             self.do(
                 self.ledgers[name].settle(
-                    self.bill(run), self.totals[run], request=request, reply_tokens=(input_tokens, output)
+                    self.bill(run),
+                    self.totals[run],
+                    token=self.token(run),
+                    request=request,
+                    outcome=Outcome(input_tokens, output),
                 )
             )
 
@@ -105,7 +114,7 @@ class LedgerMachine(RuleBasedStateMachine):
     def is_tended(self) -> None:
         _, owed = self.do(self.ledgers[min(self.alive)].tend())
         for run in owed:
-            self.do(self.ledgers[min(self.alive)].settle(self.bill(run), self.totals[run], is_owed=True))
+            self.do(self.ledgers[min(self.alive)].settle(self.bill(run), self.totals[run], token="", is_owed=True))
 
     @invariant()
     def what_is_used_is_what_runs_have_used_and_within_the_strict_bounds(self) -> None:

@@ -102,6 +102,44 @@ async def test_G3_an_agent_may_narrow_what_it_uses_and_not_widen_it(fleet, ledge
     assert run.state is State.DONE
 
 
+async def test_G3_what_an_agent_says_is_strict_is_so_for_its_own_runs_within_a_tree(fleet):
+    agents = [Agent("helper0", "Helps.", "helper 0", tools=[], limits=Limits(tokens=5000, strict=True))]
+
+    def reply(body: dict[str, Any]) -> Bill:
+        if not body["messages"][0]["content"].startswith("helper"):
+            return Bill(tokens=10, calls=[("helper0", {"task": "go"})] if len(body["messages"]) == 1 else ())
+        return Bill(tokens=50_000)
+
+    async with (
+        paid_provider(reply) as provider,
+        Orchestrator(provider.model(), agents=agents, settings=fleet.settings) as orchestrator,
+    ):
+        run = await orchestrator.run("?", limits=Limits(tokens=100_000))
+        child = await orchestrator.get(run.calls[0].call_id)
+    assert 0 < child.usage.output_tokens <= 5000
+
+
+async def test_G8_the_run_of_an_agent_without_a_model_of_its_own_costs_what_the_orchestrators_model_does(fleet):
+    def reply(body: dict[str, Any]) -> Bill:
+        callee = {"?": "outer", "outer": "inner"}.get(body["messages"][0]["content"])
+        calls = [(callee, {"task": "go"})] if callee and body["messages"][-1]["role"] != "tool" else ()
+        return Bill(tokens=10, calls=calls)
+
+    settings = fleet.settings.model_copy(update={"prices": {**PRICES, "cheap": Price(input=0.0, output=1.0)}})
+    async with paid_provider(reply) as provider:
+        outer = Agent("outer", "Asks.", "outer", tools=["inner"], model=provider.model("cheap"))
+        inner = Agent("inner", "Helps.", "inner", tools=[])
+        async with Orchestrator(provider.model(), agents=[outer, inner], settings=settings) as orchestrator:
+            run = await orchestrator.run("?", limits=Limits(cost=1.0))
+            below = await orchestrator.get(run.calls[0].call_id)
+            lowest = await orchestrator.get(below.calls[0].call_id)
+    assert [each.terms.price for each in (run, below, lowest)] == [
+        PRICES[NAME],
+        settings.prices["cheap"],
+        PRICES[NAME],
+    ]
+
+
 async def test_G8_a_limit_on_the_cost_of_a_model_without_a_price_is_refused_before_the_run_starts(fleet):
     async with (
         paid_provider(lambda _: Bill()) as provider,
@@ -128,4 +166,13 @@ def test_G8_prices_that_are_known_go_by_the_name_with_or_without_a_date_and_ones
     assert price_of("claude-sonnet-4-5-20250929", {}) == price_of("claude-sonnet-4-5", {}) is not None
     own = Price(input=7.0, output=7.0)
     assert price_of("gpt-4o", {"gpt-4o": own}) == own
+    assert price_of("gpt-4o-2024-11-20", {"gpt-4o": own}) == own
     assert price_of("gpt-4o-finetuned", {}) is None
+
+
+def test_G8_a_model_that_stands_for_several_costs_what_the_dearest_of_them_does():
+    own = {"a": Price(input=1.0, output=9.0), "b": Price(input=2.0, output=3.0, cached_input=0.5)}
+    both = price_of("a | b", own)
+    assert both is not None
+    assert (both.input, both.output, both.cached_input) == (2.0, 9.0, 1.0)
+    assert price_of("a | nobodys", own) is None

@@ -1,7 +1,7 @@
 -- The accounts of budgets. Begins other scripts; needs clock.lua before it.
 --
 -- An account is a hash: what is used and what is held of `usd` (in billionths), `tokens` and `calls`. What an orchestrator
--- holds stands in one hash for it, by run: a list of {key, usd, tokens, calls}.
+-- holds stands in one hash for it, by run: {token, of}, which hold it is and a list of {key, usd, tokens, calls}.
 
 local UNITS = {'usd', 'tokens', 'calls'}
 local DAY_S = 86400
@@ -29,14 +29,25 @@ local function dated(key, period, keep_s)
     return key, period == 'total' and 3650 * DAY_S or keep_s
 end
 
--- Accounts as they are given: key, period, then the bounds of each unit (-1: none), whether it is strict (1 or 0).
-local function read_accounts(keys, first_key, args, first, keep_s)
+-- The key of an account in the period in which something is held of it: a reply counts there, also after midnight.
+local function held_at(held, key, period)
+    if not held or (period ~= 'day' and period ~= 'month') then return nil end
+    local beginning = key .. ':' .. period .. ':'
+    for _, each in ipairs(held.of) do
+        if string.sub(each[1], 1, #beginning) == beginning then return each[1] end
+    end
+end
+
+-- Accounts as they are given: key, period, then the bounds of each unit (-1: none), whether it is strict (1 or 0). They are
+-- those of the period of `held`, where that is given.
+local function read_accounts(keys, first_key, args, first, keep_s, held)
     local accounts = {}
     for i = first_key, #keys do
         local at = first + (i - first_key) * 5
         local key, kept_s = dated(keys[i], args[at], keep_s)
+        key = held_at(held, keys[i], args[at]) or key
         local found = redis.call('HMGET', key, 'used_usd', 'used_tokens', 'used_calls', 'held_usd', 'held_tokens', 'held_calls')
-        local account = {key = key, kept_s = kept_s, strict = args[at + 4] == '1'}
+        local account = {key = key, kept_s = kept_s, period = args[at], strict = args[at + 4] == '1'}
         for n, unit in ipairs(UNITS) do
             local bound = tonumber(args[at + n])
             account[unit] = {bound = bound >= 0 and bound or nil, used = tonumber(found[n] or '0'), held = tonumber(found[n + 3] or '0')}
@@ -47,7 +58,7 @@ local function read_accounts(keys, first_key, args, first, keep_s)
 end
 
 local function give_back(held)
-    for _, each in ipairs(cjson.decode(held)) do
+    for _, each in ipairs(held.of) do
         -- What has ended meanwhile is not begun again with less than nothing.
         if redis.call('EXISTS', each[1]) == 1 then
             for n, unit in ipairs(UNITS) do
@@ -57,13 +68,17 @@ local function give_back(held)
     end
 end
 
--- Gives back what a run holds at an orchestrator. Whether it held anything.
-local function release(reserved, run)
+-- What a run holds at an orchestrator; nil for nothing.
+local function held_for(reserved, run)
     local held = redis.call('HGET', reserved, run)
-    if not held then return false end
+    return held and cjson.decode(held) or nil
+end
+
+-- Gives back what a run holds at an orchestrator, if anything.
+local function release(reserved, run, held)
+    if not held then return end
     give_back(held)
     redis.call('HDEL', reserved, run)
-    return true
 end
 
 -- Gives back what those hold whose lease has lapsed, and notes their runs: what these have used may not be booked. Whether
@@ -74,7 +89,7 @@ local function sweep(reserving, reserved_prefix, leases, unbooked)
         if redis.call('EXISTS', leases .. id) == 0 then
             local all = redis.call('HGETALL', reserved_prefix .. id)
             for i = 1, #all, 2 do
-                give_back(all[i + 1])
+                give_back(cjson.decode(all[i + 1]))
                 redis.call('SADD', unbooked, all[i])
                 found = true
             end
@@ -86,27 +101,33 @@ local function sweep(reserving, reserved_prefix, leases, unbooked)
     return found
 end
 
+-- Adds what was used to one account.
+local function add(account, amounts)
+    for n, unit in ipairs(UNITS) do
+        if amounts[n] > 0 then
+            redis.call('HINCRBY', account.key, 'used_' .. unit, string.format('%.0f', amounts[n]))
+            redis.call('EXPIRE', account.key, account.kept_s)
+            account[unit].used = account[unit].used + amounts[n]
+        end
+    end
+end
+
 -- Adds to the accounts what a run has used since it was booked last; `totals` are all that it has used so far, so that a
 -- repeat adds nothing. What a run had used before it first came here is nobody's.
 local function book(booked, accounts, totals, keep_s)
-    local is_known = redis.call('EXISTS', booked) == 1
+    local is_known = redis.call('HEXISTS', booked, 'usd') == 1
     local found = redis.call('HMGET', booked, 'usd', 'tokens', 'calls')
+    local more = {}
     for n, unit in ipairs(UNITS) do
         local before = is_known and tonumber(found[n] or '0') or totals[n]
-        local more = totals[n] - before
-        if more > 0 then
-            for _, account in ipairs(accounts) do
-                redis.call('HINCRBY', account.key, 'used_' .. unit, string.format('%.0f', more))
-                redis.call('EXPIRE', account.key, account.kept_s)
-                account[unit].used = account[unit].used + more
-            end
-        end
-        if more > 0 or not is_known then redis.call('HSET', booked, unit, string.format('%.0f', totals[n])) end
+        more[n] = totals[n] - before
+        if more[n] > 0 or not is_known then redis.call('HSET', booked, unit, string.format('%.0f', totals[n])) end
     end
+    for _, account in ipairs(accounts) do add(account, more) end
     redis.call('EXPIRE', booked, keep_s)
 end
 
-local function hold(reserved, reserving, orchestrator, run, accounts, amounts, keep_s)
+local function hold(reserved, reserving, orchestrator, run, token, accounts, amounts, keep_s)
     local held = {}
     for i, account in ipairs(accounts) do
         held[i] = {account.key}
@@ -116,7 +137,7 @@ local function hold(reserved, reserving, orchestrator, run, accounts, amounts, k
         end
         redis.call('EXPIRE', account.key, account.kept_s)
     end
-    redis.call('HSET', reserved, run, cjson.encode(held))
+    redis.call('HSET', reserved, run, cjson.encode({token = token, of = held}))
     redis.call('SADD', reserving, orchestrator)
     -- Whoever tends the budgets removes them long before, if anybody does.
     redis.call('EXPIRE', reserved, keep_s)

@@ -138,6 +138,11 @@ class Usage(Record):
     output_details: TokenCounts = Field(default_factory=dict, exclude_if=lambda counted: not counted)
     """What is known of the output tokens, in OpenAI's words: `reasoning_tokens` and the like."""
 
+    @property
+    def total_tokens(self) -> int:
+        """Both together."""
+        return self.input_tokens + self.output_tokens
+
     def __add__(self, other: Usage) -> Usage:
         """Return the sum of two turns."""
         return Usage(

@@ -179,7 +179,7 @@ def written(custom_id: str | int, run: Run) -> bytes:
         "usage": {
             "prompt_tokens": run.usage.input_tokens,
             "completion_tokens": run.usage.output_tokens,
-            "total_tokens": run.usage.input_tokens + run.usage.output_tokens,
+            "total_tokens": run.usage.total_tokens,
         },
     }
     response = {"status_code": 200, "request_id": run.run_id, "body": completion}

@@ -117,16 +117,6 @@ class Outcome(NamedTuple):
         return self.is_reported and not self.is_interrupted
 
 
-class Movement(NamedTuple):
-    """What one unit of an account came to by a booking."""
-
-    account: Account
-    unit: str
-    before: int
-    now: int
-    bound: int
-
-
 BILL: Final = TypeAdapter(Bill)
 
 UNITS: Final = ("usd", "tokens", "calls")
@@ -196,7 +186,7 @@ class Ledger:
         outcome: Outcome | None = None,
         heard: Heard | None = None,
         is_owed: bool = False,
-    ) -> list[Movement]:
+    ) -> None:
         """Book what the run has used, once however often it is said, and give back what is held under this name.
 
         Of the `outcome` is learnt what replies of this model come to. `heard` is booked besides, once for each hold; or
@@ -204,7 +194,7 @@ class Ledger:
         """
         keys, came_to, besides = self.settings.keys, outcome or Outcome(), heard or Heard()
         is_unreported = outcome is not None and not outcome.is_reported
-        reply = await self._eval(
+        await self._eval(
             self._settle,
             [
                 *(keys.reserved(self.orchestrator_id), keys.booked(bill.run_id)),
@@ -217,10 +207,6 @@ class Ledger:
                 *_told(bill.accounts),
             ],
         )
-        places = [(account, unit) for account in bill.accounts for unit in UNITS]
-        return [
-            Movement(account, unit, *map(int, reply[3 * at : 3 * at + 3])) for at, (account, unit) in enumerate(places)
-        ]
 
     async def judge(self, bill: Bill, usd: float, tokens: int, calls: int, *, token: str) -> Refused | None:
         """Hold the calls of a reply in all accounts, once however often it is asked.

@@ -254,11 +254,10 @@ class Spending:
 
     async def judge(self, run: Run, reserved: Reserved, usage: Usage, calls: int) -> Reached | None:
         """What stands against the calls of a reply, None if they may be sent. Raises StoreUnreachable."""
-        bill, tokens = reserved.bill, usage.input_tokens + usage.output_tokens
-        usd = 0.0 if bill.price is None else bill.price.of(usage)
+        bill = reserved.bill
+        usd, tokens = _cost(bill.price, usage), usage.total_tokens
         refused = await while_it_may_be_away(
-            lambda: self.ledger.judge(bill, usd, tokens, calls, token=reserved.token),
-            for_s=AWAY_MAX_S,
+            lambda: self.ledger.judge(bill, usd, tokens, calls, token=reserved.token), for_s=AWAY_MAX_S
         )
         return None if refused is None else Reached(_said(refused), run.terms.limits.at(BUDGET) == "wrap_up")
 
@@ -269,8 +268,7 @@ class Spending:
         """
         price, heard = reserved.bill.price, Heard()
         if reply is not None and fate is not Fate.STORED:
-            usage = reply.usage
-            heard = Heard(0.0 if price is None else price.of(usage), usage.input_tokens + usage.output_tokens)
+            heard = Heard(_cost(price, reply.usage), reply.usage.total_tokens)
         totals = _totals(run, price)
         if fate is Fate.IN_DOUBT:
             self.owed[run.run_id] = Owed(reserved.token, heard, reserved.request.turn)
@@ -311,8 +309,11 @@ class Spending:
 
 def _totals(run: Run, price: Price | None) -> Totals:
     usage = own_usage(run)
-    usd = 0.0 if price is None else price.of(usage)
-    return Totals(usd, usage.input_tokens + usage.output_tokens, run.tally.made)
+    return Totals(_cost(price, usage), usage.total_tokens, run.tally.made)
+
+
+def _cost(price: Price | None, usage: Usage) -> float:
+    return 0.0 if price is None else price.of(usage)
 
 
 def _outcome(reply: Reply) -> Outcome:

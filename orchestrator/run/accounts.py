@@ -17,14 +17,19 @@ MOST_USD: Final = 1_000_000.0
 MOST: Final = 10**15
 
 
-def _no_truth_value(value: object) -> object:
-    if isinstance(value, bool):
-        raise ValueError(f"must be a number, but is {value}")  # noqa: TRY004  # pydantic hears only this one
-    return value
+def no_truth_value(wanted: str) -> BeforeValidator:
+    """A check that refuses true and false where `wanted` is, which Python takes for 1 and 0."""
+
+    def check(value: object) -> object:
+        if isinstance(value, bool):
+            raise ValueError(f"must be {wanted}, but is {value}")  # noqa: TRY004  # pydantic hears only this one
+        return value
+
+    return BeforeValidator(check)
 
 
-Dollars = Annotated[float, Field(gt=0, le=MOST_USD, allow_inf_nan=False), BeforeValidator(_no_truth_value)]
-Amount = Annotated[int, Field(ge=1, le=MOST), BeforeValidator(_no_truth_value)]
+Dollars = Annotated[float, Field(gt=0, le=MOST_USD, allow_inf_nan=False), no_truth_value("a number")]
+Amount = Annotated[int, Field(ge=1, le=MOST), no_truth_value("a number")]
 
 Period = Literal["", "total", "day", "month"]
 """After which an account begins anew, in UTC: "total" for a tenant's that never does, "" for that of a run."""

@@ -13,11 +13,11 @@ from collections import Counter
 from collections.abc import Collection, Iterable
 from typing import TYPE_CHECKING, Annotated, Final, Literal, NamedTuple, cast, get_args
 
-from pydantic import BeforeValidator, Field, StrictFloat
+from pydantic import Field, StrictFloat
 
 from toolfleet.calls import Failed, FailureKind, Record, Spent
 from toolfleet.messages import Usage, UserMessage
-from toolfleet.orchestrator.run.accounts import MOST_USD
+from toolfleet.orchestrator.run.accounts import MOST_USD, no_truth_value
 from toolfleet.orchestrator.run.tally import same_call
 
 if TYPE_CHECKING:
@@ -36,16 +36,10 @@ LOOP: Final = "loop"
 TIMED_OUT: Final = "the run's deadline has passed"
 
 
-def _no_truth_value(value: object) -> object:
-    if isinstance(value, bool):
-        raise ValueError(f"must be a whole number, but is {value}")  # noqa: TRY004  # pydantic hears only this one
-    return value
-
-
-WholeNumber = Annotated[int, BeforeValidator(_no_truth_value)]
+WholeNumber = Annotated[int, no_truth_value("a whole number")]
 """An integer as JSON Schema has it: 3.0 is one, true is none."""
 
-Count = Annotated[int, Field(ge=1), BeforeValidator(_no_truth_value)]
+Count = Annotated[int, Field(ge=1), no_truth_value("a whole number")]
 
 
 class NothingLeft(Exception):  # not an error: the call is answered with it
@@ -250,7 +244,7 @@ def limits_below(
     """
     limits, asked = parent.terms.limits, parent.tally.tools
     busiest = max((times for name, times in asked.items() if name in tools), default=0)
-    tokens = parent.usage.input_tokens + parent.usage.output_tokens
+    tokens = parent.usage.total_tokens
     # One that has no tools cannot make the call that it is allowed.
     least = 0 if tools else 1
     of_account = 1 if has_account else sharing
@@ -279,7 +273,7 @@ def _narrowest(*limits: float | None) -> float | None:
 def too_expensive(run: Run) -> tuple[str, str] | None:
     """The limit on tokens or cost that the run has gone over, and how that is said."""
     limits = run.terms.limits
-    if limits.tokens is not None and run.usage.input_tokens + run.usage.output_tokens > limits.tokens:
+    if limits.tokens is not None and run.usage.total_tokens > limits.tokens:
         return "tokens", f"the limit of {limits.tokens} tokens is reached"
     if limits.cost is not None and cost_of(run) > limits.cost:
         return "cost", f"the limit of ${limits.cost:g} is reached"

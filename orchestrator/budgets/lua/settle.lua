@@ -8,7 +8,6 @@
 --       the runs to book (1 or 0), what the hold is called, usd and tokens of a reply that is heard and in no history,
 --       whether the reply was cut off by its bound, whether its provider has not said what it came to (1 or 0 each), then the
 --       accounts as in reserve.lua
--- Reply what the accounts have used before and now of each unit, and its bound: 3 numbers for each unit of each account
 
 local reserved, booked, costs, unbooked = unpack(KEYS, 1, 4)
 local run, keep_s = unpack(ARGV, 1, 2)
@@ -49,18 +48,7 @@ local held = is_owed == '0' and held_for(reserved, run) or nil
 if held and held.token ~= token then held = nil end
 release(reserved, run, held)
 local accounts = read_accounts(KEYS, FIRST_KEY, ARGV, FIRST_ACCOUNT, keep_s, held)
-local before = {}
-for i, account in ipairs(accounts) do before[i] = {account.usd.used, account.tokens.used, account.calls.used} end
 book(booked, accounts, totals, keep_s)
 book_heard(accounts, held)
 if held and output >= 0 then learn() end
 if is_owed == '1' then redis.call('SREM', unbooked, run) end
-local reply = {}
-for i, account in ipairs(accounts) do
-    for n, unit in ipairs(UNITS) do
-        reply[#reply + 1] = string.format('%.0f', before[i][n])
-        reply[#reply + 1] = string.format('%.0f', account[unit].used)
-        reply[#reply + 1] = string.format('%.0f', account[unit].bound or -1)
-    end
-end
-return reply

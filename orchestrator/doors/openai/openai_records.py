@@ -198,7 +198,7 @@ def usage_of(usage: Usage) -> dict[str, Any]:
     counted: dict[str, Any] = {
         "prompt_tokens": usage.input_tokens,
         "completion_tokens": usage.output_tokens,
-        "total_tokens": usage.input_tokens + usage.output_tokens,
+        "total_tokens": usage.total_tokens,
     }
     details = {"prompt_tokens_details": usage.input_details, "completion_tokens_details": usage.output_details}
     return counted | {name: known for name, known in details.items() if known}

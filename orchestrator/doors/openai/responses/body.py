@@ -84,7 +84,7 @@ def usage_of(usage: Usage) -> dict[str, Any]:
         "input_tokens_details": {"cached_tokens": 0, "cache_write_tokens": 0, **usage.input_details},
         "output_tokens": usage.output_tokens,
         "output_tokens_details": {"reasoning_tokens": 0, **usage.output_details},
-        "total_tokens": usage.input_tokens + usage.output_tokens,
+        "total_tokens": usage.total_tokens,
     }
 
 

@@ -30,6 +30,10 @@ from .context import (
     FromContext as FromContext,
     current_context as current_context,
 )
+from .declared_limits import (
+    FromArgument as FromArgument,
+    FromTenant as FromTenant,
+)
 from .errors import (
     ArtifactNotFound as ArtifactNotFound,
     BadArguments as BadArguments,

@@ -1,7 +1,7 @@
 """What the calls of a tool may not exceed in the whole fleet: how many start in a time, and how many run at once.
 
-Pure records, in three steps: `ToolLimits` is declared and announced with the tool; `gates_of` makes of it, for one
-call, the gates that this call has to pass; the transport keeps them shut and open by the server's clock.
+Pure records, in three steps: `ToolLimits` is declared and announced with the tool; `gates` makes of it, for one call,
+the gates that this call has to pass; the transport keeps them shut and open by the server's clock.
 """
 
 from __future__ import annotations

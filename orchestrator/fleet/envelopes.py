@@ -29,4 +29,13 @@ def task_message(call: ToolCall, spec: ToolSpec, priority: Priority, seal: Seal,
     if not spec.effect.repeatable:
         # The transport claims the call for a worker while it reads it, so the claim costs no round trip.
         headers["claim"] = max(1, int(call.deadline_unix_s - time.time())) + CLAIM_GRACE_S
-    return TaskMessage(spec.queue, priority, headers, orjson.dumps([[text, mac], {}, _NO_OPTIONS]), lane)
+    return TaskMessage(
+        spec.queue,
+        priority,
+        headers,
+        orjson.dumps([[text, mac], {}, _NO_OPTIONS]),
+        lane,
+        tenant=call.tenant,
+        run_id=call.run_id,
+        deadline_unix_s=call.deadline_unix_s,
+    )

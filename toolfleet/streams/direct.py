@@ -13,6 +13,7 @@ import orjson
 import redis.asyncio
 
 from toolfleet.keys import Keys
+from toolfleet.limits import Gate
 from toolfleet.streams import scripts
 from toolfleet.streams.names import Priority
 
@@ -20,7 +21,8 @@ from toolfleet.streams.names import Priority
 class TaskMessage(NamedTuple):
     """A message of Celery's protocol 2: `headers` with `task`, `id` and perhaps `claim` (seconds), `body` as JSON.
 
-    With a `lane` it goes there rather than to its queue, if anybody reads that lane.
+    With a `lane` it goes there rather than to its queue, if anybody reads that lane. What must wait takes its turn by
+    `tenant` and `run_id`, and passes its `gates` first. Past its deadline it passes them without being counted.
     """
 
     queue: str
@@ -28,6 +30,10 @@ class TaskMessage(NamedTuple):
     headers: dict[str, Any]
     body: bytes
     lane: str = ""
+    tenant: str = ""
+    run_id: str = ""
+    gates: tuple[Gate, ...] = ()
+    deadline_unix_s: float = 0.0
 
 
 class DirectPublisher:

@@ -8,6 +8,7 @@ from typing import Any, Final
 import orjson
 
 from toolfleet.calls import ToolCall
+from toolfleet.gates import gates_of
 from toolfleet.keys import CLAIM_GRACE_S
 from toolfleet.streams import Priority
 from toolfleet.streams.direct import TaskMessage
@@ -37,5 +38,6 @@ def task_message(call: ToolCall, spec: ToolSpec, priority: Priority, seal: Seal,
         lane,
         tenant=call.tenant,
         run_id=call.run_id,
+        gates=gates_of(call, spec) if spec.limits is not None else (),
         deadline_unix_s=call.deadline_unix_s,
     )

@@ -122,8 +122,16 @@ class Keys:
         return f"{self.namespace}:artifacts-of:{run_id}"
 
     def cached(self, digest: str) -> str:
-        """String: the result of a read-only call that an interceptor gives again, for as long as that says."""
+        """String: the result of a read-only call that is given again, for as long as its tool or interceptor says."""
         return f"{self.namespace}:cached:{digest}"
+
+    def finder(self, digest: str) -> str:
+        """Hash: the one call that is finding the answer to a question. Ends with it, or an hour after its deadline."""
+        return f"{self.namespace}:finder:{digest}"
+
+    def waiting_for_answer(self, digest: str) -> str:
+        """Set: scheduled messages of calls that ask the same. Ends with their answer, or an hour after a deadline."""
+        return f"{self.namespace}:waiting-for-answer:{digest}"
 
     def job(self, call_id: str) -> str:
         """Hash: the job in another system that a call waits for. With an empty id, what all of them begin with."""

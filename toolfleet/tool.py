@@ -24,7 +24,7 @@ from toolfleet.errors import InvalidTool, UnconvertibleValue
 from toolfleet.hooks import Hooks
 from toolfleet.interceptors.protocol import ToolInterceptor
 from toolfleet.misspelt import check_options
-from toolfleet.signature import NotYetDefined, is_method
+from toolfleet.signature import Injection, NotYetDefined, is_method
 
 __all__ = ["Tool", "ToolSpec", "tool"]
 
@@ -136,6 +136,11 @@ class Tool(Generic[P, R]):
     def spec(self) -> ToolSpec:
         """What the fleet knows of this tool. Raises InvalidTool."""
         return self._declared().spec
+
+    @property
+    def injections(self) -> tuple[tuple[str, Injection], ...]:
+        """The parameters that the model never sees, and what is put there. Raises InvalidTool."""
+        return self._declared().injections
 
     @property
     def takes_state(self) -> bool:

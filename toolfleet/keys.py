@@ -47,6 +47,9 @@ REVOKED: Final = "revoked"
 DEAD_LETTERS_MAX: Final = 10_000
 """The dead-letter stream keeps about this many of the newest messages."""
 
+LIMITS_AUDIT_MAX: Final = 1000
+"""The stream of what people have said of limits keeps about this many of the newest entries."""
+
 REPLIES_MAX: Final = 200_000
 """A reply stream that nobody reads keeps about this many of the newest entries; the stored results are the truth."""
 
@@ -273,6 +276,18 @@ class Keys:
     def lease(self, consumer: str) -> str:
         """String: a worker's lease on all that it has been delivered."""
         return f"{self.namespace}:lease:{consumer}"
+
+    def limits(self) -> str:
+        """Hash: what people have said of limits, by tool or `tool|key`, as JSON; only people add to it."""
+        return f"{self.namespace}:limits"
+
+    def tenants(self) -> str:
+        """Hash: what people have said of a tenant's share, as JSON; only people add to it."""
+        return f"{self.namespace}:tenants"
+
+    def limits_audit(self) -> str:
+        """Stream: who has said what of limits and shares, and when; the newest LIMITS_AUDIT_MAX."""
+        return f"{self.namespace}:limits-audit"
 
     def sweeper(self, queue: str) -> str:
         """String: which worker looks after the dead ones of a queue, for a few heartbeats."""

@@ -29,6 +29,8 @@ TTL = {
     "arguments": 7 * 24 * 3600,
     "cancelled": 9 * 24 * 3600,
     "cached": 24 * 3600,
+    "finder": 7 * 24 * 3600 + 3600,
+    "waiting_for_answer": 7 * 24 * 3600 + 3600,
     "artifact": 7 * 24 * 3600,
     "artifact_grant": 7 * 24 * 3600,
     "artifact_runs": 7 * 24 * 3600,
@@ -65,9 +67,18 @@ TTL = {
 EMPTIED = {"queue", "scheduled"}
 """Hold what is not done yet: entries go as calls are acknowledged."""
 
-TRIMMED = {"dead_letters", "runs", "runs_ending", "lanes"}
+TRIMMED = {"dead_letters", "limits_audit", "runs", "runs_ending", "lanes"}
 
-BOUNDED = {"orchestrators", "counters", "api_keys", "binding", "permanent_binding", "binding_deadlines"}
+BOUNDED = {
+    "orchestrators",
+    "counters",
+    "api_keys",
+    "limits",
+    "tenants",
+    "binding",
+    "permanent_binding",
+    "binding_deadlines",
+}
 """Do not grow with traffic."""
 
 

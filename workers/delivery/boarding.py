@@ -21,7 +21,7 @@ from toolfleet.workers.delivery.message import Delivery
 WAITS_AT_MOST_S: Final = 5.0
 """How soon one that waits is looked at again if nobody wakes it: its finder was purged, or killed from outside."""
 
-BOARD: Final = lua(__package__, "board", before=lua("toolfleet.streams", "carry"))
+BOARD: Final = lua(__package__, "board", before=lua("toolfleet.streams", "carry", before=CLOCK))
 LAND: Final = lua(__package__, "land", before=CLOCK)
 
 
@@ -61,9 +61,7 @@ class Boarding:
         arguments += [keys.queue(queue, priority), int(WAITS_AT_MOST_S * 1000), int(call.deadline_unix_s * 1000)]
 
         async def board() -> list[bytes]:
-            reply: list[bytes] = await self._board(
-                keys=[*places, keys.scheduled(queue)], args=[*arguments, keys.claim("")]
-            )
+            reply: list[bytes] = await self._board(keys=[*places, keys.scheduled(queue)], args=arguments)
             return reply
 
         boarded, *answer = await until_redis_is_back(board)

@@ -20,7 +20,7 @@ from toolfleet.errors import ToolfleetError
 from toolfleet.local.local_key import LocalKey
 from toolfleet.misspelt import exact
 from toolfleet.orchestrator.api import Orchestrator
-from toolfleet.orchestrator.doors.http import artifacts, docs_page, fleet_state as fleet, handles, runs, tools
+from toolfleet.orchestrator.doors.http import artifacts, docs_page, fleet_state as fleet, handles, limits, runs, tools
 from toolfleet.orchestrator.doors.http.access import Access
 from toolfleet.orchestrator.doors.http.bodies import BoundedBodies
 from toolfleet.orchestrator.doors.http.door import Door
@@ -152,6 +152,7 @@ def create_app(
         handles.router,
         artifacts.router,
         fleet.router,
+        limits.router,
         openai_chat.router,
         openai_responses.router,
         openai_models.router,

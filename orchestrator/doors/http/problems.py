@@ -34,6 +34,7 @@ from toolfleet.misspelt import what_is_wrong
 from toolfleet.orchestrator.doors.http.request_ids import HEADER as REQUEST_ID, request_id_of
 from toolfleet.orchestrator.errors import (
     HandleNotFound,
+    InvalidLimit,
     InvalidOption,
     ModelError,
     OrchestratorClosed,
@@ -54,6 +55,7 @@ STATUSES: Final[tuple[tuple[type[Exception], HTTPStatus], ...]] = (
     (ArtifactNotFound, HTTPStatus.NOT_FOUND),
     (RunNotOpen, HTTPStatus.CONFLICT),
     (RunExists, HTTPStatus.CONFLICT),
+    (InvalidLimit, HTTPStatus.UNPROCESSABLE_ENTITY),
     (InvalidOption, HTTPStatus.UNPROCESSABLE_ENTITY),
     (BadArguments, HTTPStatus.UNPROCESSABLE_ENTITY),
     (UnknownTool, HTTPStatus.UNPROCESSABLE_ENTITY),

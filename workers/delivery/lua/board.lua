@@ -1,15 +1,15 @@
 -- Lets one call at a time find the answer to a question, and has calls that ask the same wait in their queue's scheduled
--- set, where no worker has them. Begins with carry.lua.
+-- set, where no worker has them. Begins with clock.lua and carry.lua. These calls may be repeated, so they have no claims.
 --
 -- KEYS  what is kept of the answer, who finds it (hash: call, stream, entry), the messages that wait for it, the message's
 --       stream, the queue's scheduled messages
 -- ARGV  group, consumer, the message's id, its call, the queue's stream, how long it waits at most in ms, its deadline in
---       ms, claim prefix
+--       ms
 -- Reply {'kept', answer}, {'finds'}, {'waits'}, or {'lost'} if the message is not the consumer's any more
 
 local kept, finder, waiting, stream, scheduled = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local group, consumer, id, call, home = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
-local pause_ms, deadline_ms, claim_prefix = tonumber(ARGV[6]), tonumber(ARGV[7]), ARGV[8]
+local pause_ms, deadline_ms = tonumber(ARGV[6]), tonumber(ARGV[7])
 local FORGOTTEN_AFTER_MS = 3600000
 
 local answer = redis.call('GET', kept)
@@ -29,11 +29,8 @@ local held = redis.pcall('XPENDING', stream, group, id, id, 1, consumer)[1]
 local entry = held and redis.call('XRANGE', stream, id, id)[1]
 if not entry then return {'lost'} end
 local fields = carried(id, entry[2], math.max(0, held[4] - 1))
-fields[#fields + 1] = 'held_as'
-fields[#fields + 1] = '@' .. id
-move_claim(claim_prefix, fields, id, '@' .. id)
 local message = cjson.encode({home, unpack(fields)})
-redis.call('ZADD', scheduled, math.min(time_ms() + pause_ms, deadline_ms), message)
+redis.call('ZADD', scheduled, math.min(now_ms() + pause_ms, deadline_ms), message)
 redis.call('SADD', waiting, message)
 redis.call('PEXPIREAT', waiting, string.format('%.0f', deadline_ms + FORGOTTEN_AFTER_MS))
 redis.call('XACK', stream, group, id)

@@ -53,7 +53,7 @@ def asked(call, ledger, gate, count, **options):
     return [asyncio.create_task(call("look_up", one, patience_s=60, **options)) for _ in range(count)]
 
 
-async def test_F14_a_hundred_who_ask_the_same_at_once_are_answered_by_one_run(fleet, call, ledger, tmp_path):
+async def test_a_hundred_who_ask_the_same_at_once_are_answered_by_one_run(fleet, call, ledger, tmp_path):
     gate = tmp_path / "gate"
     calls = asked(call, ledger, gate, 100)
     await until_waiting(fleet, 99)
@@ -65,7 +65,7 @@ async def test_F14_a_hundred_who_ask_the_same_at_once_are_answered_by_one_run(fl
     assert len(lines(ledger)) == 1
 
 
-async def test_F14_what_one_tenant_is_told_no_other_is(call, ledger, tmp_path):
+async def test_what_one_tenant_is_told_no_other_is(call, ledger, tmp_path):
     gate = tmp_path / "gate"
     calls = {tenant: asked(call, ledger, gate, 10, tenant=tenant) for tenant in ("acme", "umbrella", "")}
     await until(lambda: len(lines(ledger)) == 3)
@@ -75,7 +75,7 @@ async def test_F14_what_one_tenant_is_told_no_other_is(call, ledger, tmp_path):
     assert len(lines(ledger)) == 3
 
 
-async def test_F14_the_holder_is_killed_and_exactly_one_takes_over(fleet, call, ledger, tmp_path):
+async def test_the_holder_is_killed_and_exactly_one_takes_over(fleet, call, ledger, tmp_path):
     gate = tmp_path / "gate"
     calls = asked(call, ledger, gate, 20)
     await until_waiting(fleet, 19)
@@ -91,7 +91,7 @@ async def test_F14_the_holder_is_killed_and_exactly_one_takes_over(fleet, call, 
     assert len(lines(ledger)) == 2
 
 
-async def test_F14_a_message_of_the_holder_that_is_lost_keeps_nobody_waiting(fleet, call, ledger, tmp_path):
+async def test_a_message_of_the_holder_that_is_lost_keeps_nobody_waiting(fleet, call, ledger, tmp_path):
     gate = tmp_path / "gate"
     calls = asked(call, ledger, gate, 3)
     await until_waiting(fleet, 2)
@@ -109,7 +109,7 @@ async def test_F14_a_message_of_the_holder_that_is_lost_keeps_nobody_waiting(fle
     assert len(lines(ledger)) == 2
 
 
-async def test_F14_who_asks_later_is_given_the_answer_that_is_kept_until_its_time_is_over(call, ledger):
+async def test_who_asks_later_is_given_the_answer_that_is_kept_until_its_time_is_over(call, ledger):
     one = {"ledger": str(ledger)}
     first = await call("look_up_briefly", one)
     again = await call("look_up_briefly", one)
@@ -119,7 +119,7 @@ async def test_F14_who_asks_later_is_given_the_answer_that_is_kept_until_its_tim
     assert (await call("look_up_briefly", one)).content == "found by the 2. run"
 
 
-async def test_F14_the_order_of_arguments_makes_no_other_question_and_another_value_does(call, ledger):
+async def test_the_order_of_arguments_makes_no_other_question_and_another_value_does(call, ledger):
     path = f'"ledger": "{ledger}"'
     said = [
         (await call("look_up", text)).content
@@ -133,7 +133,7 @@ async def test_F14_the_order_of_arguments_makes_no_other_question_and_another_va
     assert said == ["found by the 1. run"] * 3 + ["found by the 2. run"]
 
 
-async def test_F14_a_failure_is_kept_for_nobody_and_those_who_wait_try_one_after_the_other(
+async def test_a_failure_is_kept_for_nobody_and_those_who_wait_try_one_after_the_other(
     fleet, call, ledger, tmp_path
 ):
     gate = tmp_path / "gate"
@@ -150,14 +150,14 @@ async def test_F14_a_failure_is_kept_for_nobody_and_those_who_wait_try_one_after
 @pytest.mark.parametrize(
     ("tool", "asked"), [("long_answer", {"characters": MAX_BYTES + 1}), ("sets_state", {})], ids=lambda it: str(it)[:12]
 )
-async def test_F14_what_may_not_be_given_again_is_asked_for_by_each(call, ledger, tool, asked):
+async def test_what_may_not_be_given_again_is_asked_for_by_each(call, ledger, tool, asked):
     async with asyncio.timeout(WAIT_S):
         results = await asyncio.gather(*(call(tool, {"ledger": str(ledger)} | asked) for _ in range(5)))
     assert {result.type for result in results} == {"returned"}
     assert len(lines(ledger)) == 5
 
 
-async def test_F14_an_answer_is_shared_by_those_alone_of_whom_the_tool_sees_the_same(call, ledger):
+async def test_an_answer_is_shared_by_those_alone_of_whom_the_tool_sees_the_same(call, ledger):
     one = {"ledger": str(ledger)}
     rome = await call("greet", one, context={"city": "Rome", "mood": "good"}, subject="ada")
     assert (await call("greet", one, context={"city": "Rome"}, subject="bob")).content == rome.content
@@ -167,7 +167,7 @@ async def test_F14_an_answer_is_shared_by_those_alone_of_whom_the_tool_sees_the_
     assert (await call("recognise", one, subject="ada")).content == "ada, by the 3. run"
 
 
-async def test_F14_one_who_waits_can_be_called_off_and_the_others_do_not_notice(fleet, call, ledger, tmp_path):
+async def test_one_who_waits_can_be_called_off_and_the_others_do_not_notice(fleet, call, ledger, tmp_path):
     gate = tmp_path / "gate"
     calls = asked(call, ledger, gate, 5)
     await until_waiting(fleet, 4)
@@ -179,7 +179,7 @@ async def test_F14_one_who_waits_can_be_called_off_and_the_others_do_not_notice(
     assert len(lines(ledger)) == 1
 
 
-async def test_F14_processes_share_their_answers_too_and_one_who_waits_holds_none(call, ledger):
+async def test_processes_share_their_answers_too_and_one_who_waits_holds_none(call, ledger):
     one = {"ledger": str(ledger), "seconds": 1.0}
     calls = [asyncio.create_task(call("look_up_in_process", one, patience_s=60)) for _ in range(10)]
     async with asyncio.timeout(WAIT_S):
@@ -188,7 +188,7 @@ async def test_F14_processes_share_their_answers_too_and_one_who_waits_holds_non
     assert len(lines(ledger)) == 1
 
 
-async def test_F14_nothing_is_left_behind_but_what_is_kept(fleet, call, tmp_path):
+async def test_nothing_is_left_behind_but_what_is_kept(fleet, call, tmp_path):
     await call("look_up", {"ledger": str(tmp_path / "other")})
     keys = fleet.settings.keys
     async with connect_async(fleet.settings) as client:

@@ -35,8 +35,7 @@ from toolfleet.settings import Settings
 T = TypeVar("T")
 
 app = typer.Typer(
-    help="How often and how many at once tools may start, and tenants' shares: look, change, pause, while the fleet "
-    "runs.",
+    help="How often and how many at once tools may start, and tenants' shares: look, change, pause.",
     epilog="What is said holds within a second, for what waits already too, until `reset`; `audit` tells who said it.",
     no_args_is_help=True,
     add_completion=False,

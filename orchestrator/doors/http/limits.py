@@ -1,4 +1,4 @@
-"""Limits over HTTP: what tools declare, what people have said of that, and saying it. For keys with the scope `admin`."""
+"""Limits over HTTP: what tools declare, what people have said of that, and saying it. For the scope `admin`."""
 
 from __future__ import annotations
 

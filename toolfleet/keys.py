@@ -277,6 +277,54 @@ class Keys:
         """String: a worker's lease on all that it has been delivered."""
         return f"{self.namespace}:lease:{consumer}"
 
+    def room(self, queue: str) -> str:
+        """Hash: how many calls a queue's workers take at once, and how far its waiting room has come. One per queue."""
+        return f"{self.namespace}:room:{queue}"
+
+    def room_workers(self, queue: str) -> str:
+        """Hash: how many calls each live worker of a queue takes at once. Ends with their words."""
+        return f"{self.namespace}:room-workers:{queue}"
+
+    def room_calls(self, queue: str) -> str:
+        """Hash: the messages in a queue's waiting room, by call id; each goes when it moves on."""
+        return f"{self.namespace}:room-calls:{queue}"
+
+    def room_turns(self, queue: str, level: int) -> str:
+        """Sorted set: the tenants whose turn may come, scored by their virtual start; one goes with its last call."""
+        return f"{self.namespace}:room-turns:{queue}:{level}"
+
+    def room_shares(self, queue: str, level: int) -> str:
+        """Sorted set: how far ahead of the others each tenant is; trimmed as they catch up, and when all have left."""
+        return f"{self.namespace}:room-shares:{queue}:{level}"
+
+    def room_flows(self, queue: str, level: int, tenant: str) -> str:
+        """Sorted set: the flows of a tenant that may move on, scored by when they last did; a flow goes when empty."""
+        return f"{self.namespace}:room-flows:{queue}:{level}:{tenant}"
+
+    def room_line(self, queue: str, flow: str) -> str:
+        """Sorted set: the waiting calls of a flow in their order; each goes when it moves on."""
+        return f"{self.namespace}:room-line:{queue}:{flow}"
+
+    def room_runs(self, queue: str) -> str:
+        """Hash: how far each run is in its flow; a run goes with its last waiting call."""
+        return f"{self.namespace}:room-runs:{queue}"
+
+    def room_aside(self, queue: str, gate: str) -> str:
+        """Sorted set: the flows that wait until a gate opens; each goes when it may move on."""
+        return f"{self.namespace}:room-aside:{queue}:{gate}"
+
+    def room_openings(self, queue: str) -> str:
+        """Sorted set: the gates that flows wait at, scored by when to look again (ms); one goes with its last flow."""
+        return f"{self.namespace}:room-openings:{queue}"
+
+    def gate(self, gate: str) -> str:
+        """Hash: what a gate remembers of its rate and its pause. Ends a day after that means nothing any more."""
+        return f"{self.namespace}:gate:{gate}"
+
+    def holders(self, gate: str) -> str:
+        """Hash: the calls that have a place of a concurrency limit; each goes as it ends."""
+        return f"{self.namespace}:gate-holders:{gate}"
+
     def limits(self) -> str:
         """Hash: what people have said of limits, by tool or `tool|key`, as JSON; only people add to it."""
         return f"{self.namespace}:limits"

@@ -133,9 +133,7 @@ async def test_the_order_of_arguments_makes_no_other_question_and_another_value_
     assert said == ["found by the 1. run"] * 3 + ["found by the 2. run"]
 
 
-async def test_a_failure_is_kept_for_nobody_and_those_who_wait_try_one_after_the_other(
-    fleet, call, ledger, tmp_path
-):
+async def test_a_failure_is_kept_for_nobody_and_those_who_wait_try_one_after_the_other(fleet, call, ledger, tmp_path):
     gate = tmp_path / "gate"
     one = {"ledger": str(ledger), "times": 2, "gate": str(gate)}
     calls = [asyncio.create_task(call("fail_at_first", one, patience_s=60)) for _ in range(10)]

@@ -152,7 +152,9 @@ class StreamChannel(StreamQueues):
         if self._read_client_id is None or self._read_client_id[0] is not connection._sock:
             connection.send_command("CLIENT", "ID")
             self._read_client_id = connection._sock, connection.read_response()
-        self._read, command = self._reader.next_read(queues, self.qos.credit(), now_s, int(wait_s * 1000))
+        self._read, command = self._reader.next_read(
+            queues, self.qos.credit(), now_s, int(wait_s * 1000), slots=self.qos.slots
+        )
         self._in_poll = connection
         self._brpop_sent_at = now_s
         connection.send_command(*command)

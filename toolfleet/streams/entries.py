@@ -86,6 +86,8 @@ class StreamMessage(virtual.Message):  # type: ignore[misc]  # kombu ships no ty
         }
         if first_id:
             message.delivery_info["first_id"] = first_id
+        if b"gates" in fields:
+            message.delivery_info["gates"] = fields[b"gates"].decode(errors="replace")
         return message
 
     def _set(self, channel: Any, tag: str, body: bytes, decoded: Any, headers: dict[str, Any]) -> None:

@@ -150,7 +150,9 @@ class LoopReader:
             await self._wait_for_credit()
             return
         wait_ms = int(channel.brpop_timeout * 1000)
-        read, command = self._reader.next_read(queues, channel.qos.credit(), monotonic(), wait_ms)
+        read, command = self._reader.next_read(
+            queues, channel.qos.credit(), monotonic(), wait_ms, slots=channel.qos.slots
+        )
         if read.per_stream == 0 and not await self._may_take():
             return
         try:

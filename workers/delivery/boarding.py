@@ -16,12 +16,13 @@ from toolfleet.outages import until_redis_is_back
 from toolfleet.replies import CLOCK
 from toolfleet.scripts import lua
 from toolfleet.streams import GROUP, home_of
+from toolfleet.streams.scripts import ROOM
 from toolfleet.workers.delivery.message import Delivery
 
 WAITS_AT_MOST_S: Final = 5.0
 """How soon one that waits is looked at again if nobody wakes it: its finder was purged, or killed from outside."""
 
-BOARD: Final = lua(__package__, "board", before=lua("toolfleet.streams", "carry", before=CLOCK))
+BOARD: Final = lua(__package__, "board", before=lua("toolfleet.streams", "carry", before=ROOM))
 LAND: Final = lua(__package__, "land", before=CLOCK)
 
 
@@ -58,7 +59,12 @@ class Boarding:
         keys, (queue, priority) = self._keys, self._place(delivery)
         places = [keys.cached(digest), keys.finder(digest), keys.waiting_for_answer(digest), delivery.stream]
         arguments: list[str | int] = [GROUP, delivery.consumer, delivery.entry_id, call.call_id]
-        arguments += [keys.queue(queue, priority), int(WAITS_AT_MOST_S * 1000), int(call.deadline_unix_s * 1000)]
+        arguments += [
+            keys.queue(queue, priority),
+            int(WAITS_AT_MOST_S * 1000),
+            int(call.deadline_unix_s * 1000),
+            delivery.gates,
+        ]
 
         async def board() -> list[bytes]:
             reply: list[bytes] = await self._board(keys=[*places, keys.scheduled(queue)], args=arguments)

@@ -75,3 +75,15 @@ async def greet(ledger: str, city: Annotated[str, FromContext("city")]) -> str:
 async def recognise(ledger: str, ctx: Context) -> str:
     """Look at who asks."""
     return f"{ctx.subject}, by the {_enter(ledger)}. run"
+
+
+@tool(read_only=True, cache_s=60, concurrency=1)
+async def narrow(ledger: str, query: int, times: int = 0) -> str:
+    """Fail a few times for each query, then answer; one at a time in the whole fleet."""
+    nth = _enter(f"{ledger}-{query}")
+    _enter(ledger, "in")
+    await asyncio.sleep(0.05)
+    _enter(ledger, "out")
+    if nth <= times:
+        raise ToolError(f"the {nth}. run failed")
+    return f"found by the {nth}. run"

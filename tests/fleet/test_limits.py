@@ -1,4 +1,4 @@
-"""Limits of a fleet as people see and change them: from Python, on the command line and over HTTP. Row F11."""
+"""Limits of a fleet as people see and change them: from Python, on the command line and over HTTP.."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tools with `cache_s`: one run for all who ask the same at once, whoever is lost meanwhile. Row F14."""
+"""Tools with `cache_s`: one run for all who ask the same at once, whoever is lost meanwhile.."""
 
 from __future__ import annotations
 
@@ -202,3 +202,12 @@ async def until_nothing(client, pattern):
     async with asyncio.timeout(WAIT_S):
         while [key async for key in client.scan_iter(pattern)]:
             await asyncio.sleep(0.05)
+
+
+async def test_one_who_takes_over_keeps_to_the_tools_limit_and_one_who_waits_does_not_use_it_up(call, ledger):
+    asked = [{"ledger": str(ledger), "query": query, "times": 1} for query in (1, 2, 3)] * 5
+    async with asyncio.timeout(WAIT_S):
+        results = await asyncio.gather(*(call("narrow", each, patience_s=60) for each in asked))
+    assert sorted(result.type for result in results) == ["failed"] * 3 + ["returned"] * 12
+    words = [line.split()[0] for line in lines(ledger)]
+    assert words == ["in", "out"] * 6

@@ -61,15 +61,21 @@ TTL = {
     "lease": 120,
     "lane": 60,
     "sweeper": 120,
+    "room_workers": 20,
+    "gate": 8 * 24 * 3600,
 }
 """The longest that each kind of key may live after it was last touched, in seconds."""
 
-EMPTIED = {"queue", "scheduled"}
+EMPTIED = {
+    *("queue", "scheduled", "holders"),
+    *("room_calls", "room_turns", "room_shares", "room_flows", "room_line", "room_runs", "room_aside", "room_openings"),
+}
 """Hold what is not done yet: entries go as calls are acknowledged."""
 
 TRIMMED = {"dead_letters", "limits_audit", "runs", "runs_ending", "lanes"}
 
 BOUNDED = {
+<<<<<<< HEAD
     "orchestrators",
     "counters",
     "api_keys",
@@ -78,6 +84,10 @@ BOUNDED = {
     "binding",
     "permanent_binding",
     "binding_deadlines",
+=======
+    *("orchestrators", "counters", "api_keys", "binding", "permanent_binding", "binding_deadlines"),
+    *("room", "limits", "tenants"),
+>>>>>>> room
 }
 """Do not grow with traffic."""
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.streams.harness import Server
-from tests.waiting.transport import Transport
+from benchmarks.room_transport import Transport
 
 
 @pytest.fixture(scope="module")

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
 from tests.streams.harness import Server
-from tests.waiting.transport import Transport
+from benchmarks.room_transport import Transport
 from toolfleet.limits import Gate
 from toolfleet.waiting.model import LEVELS, Call, Gates, Room, TenantTerms, name_of
 

@@ -176,7 +176,7 @@ class StreamQueues(Channel):  # type: ignore[misc]  # kombu ships no types
         return ready if isinstance(waiting, Exception) else ready + int(waiting)
 
     def _purge(self, queue: str) -> int:
-        """Delete what no worker holds: lanes, scheduled messages and the waiting room, too. Returns how many that were."""
+        """Delete what no worker holds, wherever it waits: lanes, schedule, waiting room. Returns how many that were."""
         purge = self.commands.register_script(scripts.PURGE)
         removed = self._purge_room(queue)
         for stream in self._streams_with_lanes(queue):

@@ -207,7 +207,7 @@ class Room:
         is_over = 0 < call.ends_ms <= now or call_id in self.cancelled
         gates = self.gates_of(call)
         if not is_over and (shut := self.gates.first_shut(gates, now, call_id)):
-            self._set_aside(flow, start, gates, *shut, now)
+            self._set_aside(flow, start, shut, now)
             return []
         if not is_over:
             self.gates.let_pass(gates, now, call_id)
@@ -233,17 +233,16 @@ class Room:
             del self._flows[level, tenant][flow]
         self._take_next_turn(level, tenant)
 
-    def _set_aside(
-        self, flow: Flow, start: float, gates: Sequence[Gate], shut: Gate, again_ms: float, now: float
-    ) -> None:
+    def _set_aside(self, flow: Flow, start: float, shut: tuple[Gate, float], now: float) -> None:
+        gate, again_ms = shut
         del self._flows[flow.level, flow.tenant][flow]
         if not self._flows[flow.level, flow.tenant]:
             self._turns[flow.level].pop(flow.tenant, None)
-        self._aside[name_of(shut)][flow] = start
-        self._openings.setdefault(name_of(shut), again_ms)
-        for gate in gates:
-            if gate != shut and self._aside[name_of(gate)]:
-                self._reopen(name_of(gate), now)
+        self._aside[name_of(gate)][flow] = start
+        self._openings.setdefault(name_of(gate), again_ms)
+        for other in self.gates_of(flow):
+            if other != gate and self._aside[name_of(other)]:
+                self._reopen(name_of(other), now)
 
     def _reopen(self, name: str, now: float) -> None:
         aside = self._aside[name]
@@ -263,7 +262,11 @@ class Room:
 
 def _text(flow: Flow) -> str:
     """Return what scripts break ties by."""
+<<<<<<< HEAD
     gates = ",".join(
         f'["{kind}","{tool}","{value}",{amount},{burst}]' for kind, tool, value, amount, burst in flow.gates
     )
+=======
+    gates = ",".join(f'["{g.kind}","{g.tool}","{g.value}",{g.amount},{g.burst}]' for g in flow.gates)
+>>>>>>> room
     return f"{flow.level}:{len(flow.tenant)}:{flow.tenant}" + (f"[{gates}]" if gates else "")

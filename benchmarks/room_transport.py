@@ -1,4 +1,4 @@
-"""The real scripts of the transport on a real server, by a clock that the test sets."""
+"""The real scripts of the transport on a real server, by a clock that whoever drives it sets: for tests and figures."""
 
 from __future__ import annotations
 

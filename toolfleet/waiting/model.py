@@ -262,11 +262,5 @@ class Room:
 
 def _text(flow: Flow) -> str:
     """Return what scripts break ties by."""
-<<<<<<< HEAD
-    gates = ",".join(
-        f'["{kind}","{tool}","{value}",{amount},{burst}]' for kind, tool, value, amount, burst in flow.gates
-    )
-=======
     gates = ",".join(f'["{g.kind}","{g.tool}","{g.value}",{g.amount},{g.burst}]' for g in flow.gates)
->>>>>>> room
     return f"{flow.level}:{len(flow.tenant)}:{flow.tenant}" + (f"[{gates}]" if gates else "")

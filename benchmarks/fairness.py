@@ -229,9 +229,7 @@ def main() -> None:
             table.add_row(*row)
         console.print(table)
         one, many = moves_per_s(client, 0, 20_000), moves_per_s(client, 10_000, 100_000)
-        console.print(
-            f"moves per second of the server's processor: {one:,.0f} with one tenant, {many:,.0f} with 10,001"
-        )
+        console.print(f"moves per second of the server's processor: {one:,.0f} with one tenant, {many:,.0f} with 10,001")
         for tenants in (1, 10_000):
             size = bytes_per_waiting_call(client, tenants, 10_000)
             console.print(f"bytes in Redis per waiting call beside its message, {tenants} tenants: {size:,.0f}")

@@ -75,19 +75,8 @@ EMPTIED = {
 TRIMMED = {"dead_letters", "limits_audit", "runs", "runs_ending", "lanes"}
 
 BOUNDED = {
-<<<<<<< HEAD
-    "orchestrators",
-    "counters",
-    "api_keys",
-    "limits",
-    "tenants",
-    "binding",
-    "permanent_binding",
-    "binding_deadlines",
-=======
     *("orchestrators", "counters", "api_keys", "binding", "permanent_binding", "binding_deadlines"),
     *("room", "limits", "tenants"),
->>>>>>> room
 }
 """Do not grow with traffic."""
 

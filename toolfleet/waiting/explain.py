@@ -61,3 +61,4 @@ async def messages_in(
             yield dict(zip(flat[::2], flat[1::2], strict=False))
         if cursor == b"0":
             return
+

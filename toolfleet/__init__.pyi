@@ -45,6 +45,7 @@ from .errors import (
     NoToolsFound as NoToolsFound,
     OperatorError as OperatorError,
     PortInUse as PortInUse,
+    RetryAfter as RetryAfter,
     ServerNotStarted as ServerNotStarted,
     StoreUnreachable as StoreUnreachable,
     ToolError as ToolError,

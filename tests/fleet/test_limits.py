@@ -57,7 +57,7 @@ async def test_what_is_said_stands_beside_what_is_declared_where_the_transport_r
     assert (await said_of(client, fleet, "search")).items() >= {"rate": 2, "concurrency": 1, "by": "bob"}.items()
     assert (await said_of(client, fleet, "search|tenant=acme"))["burst"] == 2
     tools = {each.tool: each for each in (await limits.list()).tools}
-    assert sorted(tools) == ["forecast", "ping", "search"]
+    assert sorted(tools) == ["forecast", "ping", "search", "upstream"]
     search = tools["search"]
     assert (search.declared.rate.per_s, search.override.rate, search.override.concurrency) == (10.0, 2.0, 1)
     assert search.keys["tenant=acme"].burst == 2
@@ -147,7 +147,7 @@ async def test_what_stands_there_and_cannot_be_read_hides_nothing_else(client, f
     tools = {each.tool: each.override for each in (await limits.list()).tools}
     assert (tools["ping"].rate, tools["search"], tools["forecast"]) == (1.0, None, None)
     await limits.set("search", rate="1/s", by="ada")
-    assert (await limits.list()).tools[-1].override.rate == 1.0
+    assert (await limits.list()).tools[2].override.rate == 1.0
 
 
 def toolfleet(fleet, *words, status=0):
@@ -205,7 +205,7 @@ async def test_over_HTTP_keys_with_the_scope_admin_say_it_and_no_others(client, 
             assert (await ask("POST", "/tools/search/resume?key=tenant%3Dacme")).json()["paused_until_ms"] is None
             assert (await ask("PATCH", "/tenants/acme", {"weight": 3})).json()["weight"] == 3
             shown = (await ask("GET", "")).json()
-            assert [each["tool"] for each in shown["tools"]] == ["forecast", "ping", "search"]
+            assert [each["tool"] for each in shown["tools"]] == ["forecast", "ping", "search", "upstream"]
             refused = await ask("PATCH", "/tools/nobodys", {"rate": "1/s"})
             assert (refused.status_code, "no live worker serves" in refused.json()["detail"]) == (422, True)
             assert (await ask("PATCH", "/tools/ping", {"rate": "ten"})).status_code == 422

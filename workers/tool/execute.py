@@ -20,13 +20,13 @@ from toolfleet.arguments.parsing import DEFAULT_LIMITS, ArgumentLimits, Argument
 from toolfleet.asking import Unanswered
 from toolfleet.calls import Failed, FailureKind, NotDone, Returned, Submitted, ToolCall, ToolResult, undone_id
 from toolfleet.context import Context, within
-from toolfleet.errors import BadArguments, ToolError
+from toolfleet.errors import BadArguments, RetryAfter, ToolError
 from toolfleet.hooks import HookName
 from toolfleet.interceptors import ToolInterceptor
 from toolfleet.logs import FactLog
 from toolfleet.strict_json import encodable
 from toolfleet.tool import Tool
-from toolfleet.workers.tool.failures import doubt, still_in_doubt, submit_in_doubt
+from toolfleet.workers.tool.failures import doubt, limited, still_in_doubt, submit_in_doubt
 from toolfleet.workers.tool.interceptors import run_through, with_attributes
 from toolfleet.workers.tool.results import failure_of, record_of
 from toolfleet.workers.tool.threads import ToolThreads
@@ -46,7 +46,8 @@ async def execute(
     """Run one call to its end, through `interceptors` and the tool's own.
 
     Blocking tools run on `threads`, or right here without one. The time limit is the tool's own or what is left until
-    the deadline, whichever is shorter; interceptors and tries share it. Raises CancelledError only.
+    the deadline, whichever is shorter; interceptors and tries share it. Raises CancelledError, and RetryAfter of a tool
+    that is to be tried again later.
     """
     try:
         arguments = tool.bind(call.arguments, limits)
@@ -81,6 +82,10 @@ async def _run(
         return with_attributes(result, context) if context.attributes else result
     except BadArguments as error:
         return Failed(kind=FailureKind.BAD_ARGUMENTS, message=encodable(str(error)))
+    except RetryAfter as error:
+        if error.tell_model:
+            return limited(call.tool, error)
+        raise
     except (ToolError, Unanswered) as error:
         return error.result if isinstance(error, Unanswered) else _tried(failure_of(error), context)
     except TimeoutError as error:

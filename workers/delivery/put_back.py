@@ -1,4 +1,4 @@
-"""Calls whose tool asked for time (`RetryAfter`): their message leaves the worker and waits, and this delivery does not count.
+"""Calls whose tool asked for time (`RetryAfter`): their message leaves the worker, and this delivery does not count.
 
 Knows messages and their limits; what a tool said is read elsewhere.
 """
@@ -28,7 +28,7 @@ class PutBack:
         self._script = client.register_script(PUT_BACK)
 
     async def put(self, delivery: Delivery, call: ToolCall, pause_s: float) -> bool:
-        """Let a delivered call wait for so long, and with it all that share its limits. False if it is not ours any more.
+        """Let a delivered call wait, and with it all that share its limit. False if it is not ours any more.
 
         Waits for Redis however long it is away.
         """

@@ -82,12 +82,8 @@ async def _run(
         return with_attributes(result, context) if context.attributes else result
     except BadArguments as error:
         return Failed(kind=FailureKind.BAD_ARGUMENTS, message=encodable(str(error)))
-    except RetryAfter as error:
-        if error.tell_model:
-            return limited(call.tool, error)
-        raise
     except (ToolError, Unanswered) as error:
-        return error.result if isinstance(error, Unanswered) else _tried(failure_of(error), context)
+        return _said_by_tool(call, error, context)
     except TimeoutError as error:
         goes_on = threads is not None and not tool.is_async
         timed_out = _timed_out(tool, limit_s, goes_on=goes_on) if clock.expired() else _report_broken(call, error)
@@ -259,6 +255,17 @@ def _timed_out(tool: Tool[..., Any], limit_s: float, *, goes_on: bool) -> Failed
     may_come = "." if tool.spec.effect.repeatable else ": its effect may or may not happen."
     message += f". Its thread cannot be stopped and may still be at work{may_come}"
     return Failed(kind=FailureKind.TIMED_OUT, message=message)
+
+
+def _said_by_tool(call: ToolCall, error: ToolError | Unanswered, context: Context) -> Failed | Submitted | Returned:
+    """Return what the model reads of an error that the tool raised for it. Raises RetryAfter that is not for it."""
+    if isinstance(error, Unanswered):
+        return error.result
+    if not isinstance(error, RetryAfter):
+        return _tried(failure_of(error), context)
+    if not error.tell_model:
+        raise error
+    return limited(call.tool, error)
 
 
 def _tried(failure: Failed, context: Context) -> Failed:

@@ -28,7 +28,7 @@ class Transport:
     """One queue, as orchestrators and one worker see it."""
 
     def __init__(self, client: redis.Redis, queue: str = "io") -> None:
-        client.flushall()
+        client.execute_command("FLUSHALL", "SYNC")
         self.client, self.keys, self.queue = client, Keys(), queue
         self.streams = [self.keys.queue(queue, level) for level in Priority]
         self._scripts = {text: client.register_script(text) for text in (PUBLISH, FETCH, SETTLE, PURGE_ROOM)}
@@ -69,7 +69,7 @@ class Transport:
     ) -> tuple[str, str, str, list[Gate]]:
         fields = dict(zip(flat[::2], flat[1::2], strict=True))
         gates = [Gate(*gate) for gate in json.loads(fields.get(b"gates", b"[]"))]
-        return self.streams[position - 1], entry.decode(), fields[b"id"].decode(), gates
+        return self.streams[position - 1], entry.decode(), fields.get(b"id", b"unreadable").decode(), gates
 
     def settle(self, delivery: tuple[str, str, str, list[Gate]], consumer: str = "worker") -> None:
         stream, entry, call_id, gates = delivery

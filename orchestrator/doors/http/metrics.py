@@ -50,7 +50,12 @@ async def exposition(door: Door) -> bytes:
                 GaugeMetricFamily("toolfleet_event_streams", "Clients that events are streamed to.", len(door.streams)),
                 GaugeMetricFamily("toolfleet_dead_letters", "Messages that no worker could handle.", dead),
                 _by("toolfleet_workers", "Live workers.", "pool", pools),
-                _by("toolfleet_queue_length", "Calls in a queue, its lanes and its waiting room, waiting and running.", "queue", lengths),
+                _by(
+                    "toolfleet_queue_length",
+                    "Calls in a queue, its lanes and its waiting room, waiting and running.",
+                    "queue",
+                    lengths,
+                ),
                 _events(counters),
                 _counted("toolfleet_records_skipped", "Records in Redis that this process could not read.", skipped()),
                 _counted("toolfleet_task_failures", "Failures of this process's own tasks and threads.", failures()),

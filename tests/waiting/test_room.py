@@ -145,6 +145,36 @@ def test_F8_expired_and_cancelled_calls_take_no_start_of_a_rate(transport):
     assert {delivery[2] for delivery in came if delivery[3]} == {"wanted"}
 
 
+def test_F9_a_postponed_call_pauses_its_limit_for_everybody_and_goes_first_when_that_is_over(transport):
+    transport.fetch(4, 4)
+    tight = Gate("concurrency", "t", "tenant=a", 2.0, 0)
+    transport.publish([*calls(3, gates=(tight,)), *calls(1, gates=(ONE_AT_ONCE,), tenant="b")])
+    first, second, other = transport.fetch(4, 4)
+    transport.postpone(first, 12_000)
+    transport.settle(second)
+    assert transport.fetch(4, 4) == []
+    transport.advance(11_999)
+    assert transport.fetch(4, 4) == []
+    transport.settle(other)
+    transport.publish(calls(1, gates=(ONE_AT_ONCE,), tenant="c"))
+    assert [delivery[2] for delivery in transport.fetch(4, 4)] == ["cr.1.00000"]  # others go on
+    transport.advance(1000)
+    again, third = transport.fetch(4, 4)
+    assert again[2] == first[2]
+    fields = dict(transport.client.xrange(again[0], again[1], again[1])[0][1])
+    assert (fields[b"first"].decode(), fields[b"earlier"]) == (first[1], b"0")  # that delivery was no attempt
+    assert third[2] == "ar.1.00002"
+
+
+def test_F9_a_postponed_call_without_limits_waits_alone(transport):
+    transport.publish(calls(2))
+    first, _ = transport.fetch(4, 4)
+    transport.postpone(first, 500)
+    assert transport.fetch(4, 4) == []
+    transport.advance(500)
+    assert [delivery[2] for delivery in transport.fetch(4, 4)] == [first[2]]
+
+
 def test_F13_runs_of_one_tenant_interleave(transport):
     fleet = Fleet(transport.client, is_fair=True)
     backlog(fleet, "t", 500, run="large")

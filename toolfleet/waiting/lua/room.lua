@@ -161,11 +161,10 @@ end
 -- All gates of a call of this flow, and their text.
 local function gates_of(room, tenant, text)
     local gates, own = gates_in(text), gate_of_tenant(room, tenant)
-    if own then
-        gates[#gates + 1] = own
-        text = cjson.encode(gates)
-    end
-    return gates, text
+    if not own then return gates, text end
+    local all = {unpack(gates)}
+    all[#all + 1] = own
+    return all, cjson.encode(all)
 end
 
 -- The virtual time at which a tenant's next call starts.

@@ -31,10 +31,12 @@ end
 local said = #own == #gates and text or cjson.encode(own)
 
 local function pause(gate)
-    local state = terms_of(room.namespace, gate).state
-    local paused_ms = tonumber(redis.call('HGET', state, 'paused')) or 0
-    redis.call('HSET', state, 'paused', string.format('%.0f', math.max(paused_ms, until_ms)))
-    redis.call('PEXPIRE', state, string.format('%.0f', pause_ms + REMEMBERED_MS))
+    local terms = terms_of(room.namespace, gate)
+    -- Not what people have said: they may take it back before that time.
+    terms.own_pause_ms = math.max(terms.own_pause_ms, until_ms)
+    terms.paused_ms = math.max(terms.paused_ms, until_ms)
+    redis.call('HSET', terms.state, 'paused', string.format('%.0f', terms.own_pause_ms))
+    redis.call('PEXPIRE', terms.state, string.format('%.0f', terms.own_pause_ms - now_ms() + REMEMBERED_MS))
 end
 
 kept[#kept + 1] = 'held_as'

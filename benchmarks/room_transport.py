@@ -13,6 +13,7 @@ from toolfleet.limits import Gate
 from toolfleet.replies import TELL
 from toolfleet.scripts import lua
 from toolfleet.streams import GROUP, RETURNED, Priority
+from toolfleet.streams.scripts import CARRY
 from toolfleet.waiting import scripts as waiting
 from toolfleet.waiting.model import Call
 
@@ -21,6 +22,7 @@ ROOM = waiting.room(GROUP, CLOCK)
 PUBLISH = lua("toolfleet.streams", "publish", before=ROOM)
 FETCH = lua("toolfleet.streams", "fetch", before=ROOM)
 PURGE_ROOM = lua("toolfleet.streams", "purge_room", before=ROOM)
+POSTPONE = lua("toolfleet.workers.delivery", "postpone", before=f"{ROOM}\n{CARRY}")
 SETTLE = lua("toolfleet.workers.delivery", "settle", before=f"{TELL}\n{ROOM}", RETURNED=RETURNED)
 
 
@@ -28,10 +30,10 @@ class Transport:
     """One queue, as orchestrators and one worker see it."""
 
     def __init__(self, client: redis.Redis, queue: str = "io") -> None:
-        client.flushall()
+        client.execute_command("FLUSHALL", "SYNC")
         self.client, self.keys, self.queue = client, Keys(), queue
         self.streams = [self.keys.queue(queue, level) for level in Priority]
-        self._scripts = {text: client.register_script(text) for text in (PUBLISH, FETCH, SETTLE, PURGE_ROOM)}
+        self._scripts = {text: client.register_script(text) for text in (PUBLISH, FETCH, SETTLE, POSTPONE, PURGE_ROOM)}
         self.now = 1_700_000_000_000
         self.advance(0)
 
@@ -69,13 +71,18 @@ class Transport:
     ) -> tuple[str, str, str, list[Gate]]:
         fields = dict(zip(flat[::2], flat[1::2], strict=True))
         gates = [Gate(*gate) for gate in json.loads(fields.get(b"gates", b"[]"))]
-        return self.streams[position - 1], entry.decode(), fields[b"id"].decode(), gates
+        return self.streams[position - 1], entry.decode(), fields.get(b"id", b"unreadable").decode(), gates
 
     def settle(self, delivery: tuple[str, str, str, list[Gate]], consumer: str = "worker") -> None:
         stream, entry, call_id, gates = delivery
         text = json.dumps([list(gate) for gate in gates]) if gates else ""
         args = [self.keys.job(""), stream, consumer, self.keys.result(""), self.keys.replies("o"), 1]
         self._scripts[SETTLE](args=[*args, entry, call_id, "sealed", text])
+
+    def postpone(self, delivery: tuple[str, str, str, list[Gate]], ms: int, consumer: str = "worker") -> None:
+        stream, entry, call_id, _ = delivery
+        args = [GROUP, consumer, entry, stream, ms, self.keys.claim(""), call_id, "a", "r", 0]
+        assert self._scripts[POSTPONE](keys=[stream, self.keys.scheduled(self.queue)], args=args) == 1
 
     def purge_room(self) -> int:
         return int(self._scripts[PURGE_ROOM](keys=self.streams[:1]))

@@ -29,8 +29,8 @@ class RetryAfter(ToolError):
     """A tool raises this when what it asks wants to be asked later, and this call has had no effect.
 
     The call is tried again after so many seconds, which does not count as an attempt, and so long no other call starts
-    that shares its limit: its rate, or else its concurrency. With `tell_model` the model is told instead, and so it is
-    where the call's deadline comes first, or the broker cannot let calls wait.
+    that shares one of its limits. With `tell_model` the model is told instead, and so it is where the call's deadline
+    comes first, or the broker cannot let calls wait.
     """
 
     def __init__(self, seconds: float, *, tell_model: bool = False) -> None:

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.streams.harness import Server
 from benchmarks.room_transport import Transport
+from tests.streams.harness import Server
 
 
 @pytest.fixture(scope="module")

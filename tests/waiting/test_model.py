@@ -8,12 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import settings as how
-from hypothesis import strategies as st
+from hypothesis import settings as how, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
-from tests.streams.harness import Server
 from benchmarks.room_transport import Transport
+from tests.streams.harness import Server
 from toolfleet.limits import Gate
 from toolfleet.waiting.model import LEVELS, Call, Gates, Room, TenantTerms, name_of
 

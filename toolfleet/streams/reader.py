@@ -50,7 +50,7 @@ class Reader:
         self._fetch = True
         self._fetched_s = float("-inf")
         self._next_due_ms = -1
-        self._said: tuple[int, float] = 0, float("-inf")
+        self._said = self._saying = (0, float("-inf"))
 
     def streams(self, queues: Iterable[str]) -> list[str]:
         """Return the streams of these queues, level by level."""
@@ -83,7 +83,7 @@ class Reader:
         said, said_s = self._said
         if slots == said and now_s - said_s < SAY_SLOTS_EVERY_S:
             return 0
-        self._said = slots, now_s
+        self._saying = slots, now_s
         return slots
 
     def fetch_command(
@@ -109,6 +109,7 @@ class Reader:
     def take_fetched(self, read: Read, reply: Any) -> list[DeliveredEntry]:
         """Return what a reply of the fetch script delivers."""
         self._next_due_ms, entries = reply
+        self._said = self._saying  # not before: the script may have been refused
         self._fetch = len(entries) >= read.budget
         return [
             DeliveredEntry(

@@ -14,6 +14,9 @@ ROOM: Final = waiting.room(GROUP)
 
 FETCH: Final = lua(__package__, "fetch", before=ROOM)
 PUBLISH: Final = lua(__package__, "publish", before=ROOM)
+CARRY: Final = lua(__package__, "carry")
+"""Lua: what a message becomes that goes on elsewhere; goes with gates.lua."""
+
 FORWARD: Final = lua(__package__, "carry", "forward", before=GATES)
 KEEP_LANE: Final = lua(__package__, "keep_lane")
 RETIRE_LANE: Final = lua(__package__, "carry", "retire_lane", before=GATES)

@@ -39,7 +39,7 @@ async def why(client: redis.asyncio.Redis, keys: Keys, call_id: str, queue: str,
     return None if reply is None else _read(*reply)
 
 
-def _read(before: int, in_room: int, others: int, gate_text: bytes, amount: bytes, held: int, again_ms: int) -> Waiting:  # noqa: PLR0913, PLR0917  # the script's reply
+def _read(before: int, in_room: int, others: int, gate_text: bytes, amount: bytes, held: int, again_ms: int) -> Waiting:  # noqa: PLR0917  # the script's reply
     if not gate_text:
         return Waiting("its turn", before, in_room, bool(others))
     gate, most = Gate(*orjson.loads(gate_text)), float(amount)
@@ -61,4 +61,3 @@ async def messages_in(
             yield dict(zip(flat[::2], flat[1::2], strict=False))
         if cursor == b"0":
             return
-

@@ -36,6 +36,7 @@ def room(group: str, clock: str = CLOCK) -> str:
         SCHEDULED=keys.scheduled(""),
         CANCELLED=keys.cancelled(""),
         COUNTERS=keys.counters(),
+        CLAIM=keys.claim(""),
         TENANTS=keys.tenants(),
         ROOM=keys.room(""),
         ROOM_WORKERS=keys.room_workers(""),

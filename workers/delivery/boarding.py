@@ -16,13 +16,13 @@ from toolfleet.outages import until_redis_is_back
 from toolfleet.replies import CLOCK
 from toolfleet.scripts import lua
 from toolfleet.streams import GROUP, home_of
-from toolfleet.streams.scripts import ROOM
+from toolfleet.streams.scripts import CARRY, ROOM
 from toolfleet.workers.delivery.message import Delivery
 
 WAITS_AT_MOST_S: Final = 5.0
 """How soon one that waits is looked at again if nobody wakes it: its finder was purged, or killed from outside."""
 
-BOARD: Final = lua(__package__, "board", before=lua("toolfleet.streams", "carry", before=ROOM))
+BOARD: Final = lua(__package__, "board", before=f"{ROOM}\n{CARRY}")
 LAND: Final = lua(__package__, "land", before=CLOCK)
 
 

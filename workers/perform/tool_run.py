@@ -30,8 +30,8 @@ from toolfleet.workers.delivery.admit import Admitted, Unresolved, can_be_reconc
 from toolfleet.workers.delivery.checkpoints import Checkpoints, open_checkpoint
 from toolfleet.workers.delivery.claims import is_still_ours
 from toolfleet.workers.delivery.message import Delivery
+from toolfleet.workers.delivery.postpone import postpone
 from toolfleet.workers.delivery.progress import ProgressReporter
-from toolfleet.workers.delivery.put_back import PutBack
 from toolfleet.workers.perform.endings import Ending, Interruption
 from toolfleet.workers.tool.execute import compensate, execute, reconcile
 from toolfleet.workers.tool.failures import cancelled_unstarted, doubt, in_doubt, limited
@@ -63,7 +63,6 @@ class ToolRuns:
         self._checkpoints = checkpoints
         self._threads = threads
         self._interceptors = interceptors
-        self._put_back = PutBack(client, settings.keys)
         self._leftovers: Batcher[str, tuple[bytes | None, bytes | None]]
         self._leftovers = Batcher(self._read_all_leftovers, max_batch=MAX_LEFTOVERS)
 
@@ -129,7 +128,8 @@ class ToolRuns:
         if time.time() + error.seconds >= call.deadline_unix_s:
             return limited(call.tool, error, ", which is after the call's deadline")
         self._checkpoints.leave(call.call_id)
-        return Ending.PASSED_ON if await self._put_back.put(delivery, call, error.seconds) else Ending.TAKEN_OVER
+        is_ours = await postpone(self._client, self._keys, delivery, call, pause_s=error.seconds)
+        return Ending.PASSED_ON if is_ours else Ending.TAKEN_OVER
 
     def _context(self, delivery: Delivery, call: ToolCall, checkpoint: Any) -> Context:
         # On a loop of its own a tool is cancelled by its coroutine or its process; only on a thread must it look.

@@ -38,6 +38,11 @@ local function terms_of(namespace, gate)
     else
         terms.at_once = said('concurrency') or gate[4]
     end
+    -- What the gate remembers is read once in a script, which alone changes it meanwhile.
+    local arrival, paused = unpack(redis.call('HMGET', terms.state, 'arrival', 'paused'))
+    terms.arrival_ms = tonumber(arrival)
+    terms.own_pause_ms = tonumber(paused) or 0
+    terms.paused_ms = math.max(terms.paused_ms, terms.own_pause_ms)
     terms_by_name[name] = terms
     return terms
 end
@@ -79,11 +84,9 @@ end
 -- How many may pass a gate now, and when to look at it again. `call`: whose place it may be already.
 local function room_at(namespace, gate, now, call)
     local terms = terms_of(namespace, gate)
-    local state = redis.call('HMGET', terms.state, 'arrival', 'paused')
-    local paused_ms = math.max(terms.paused_ms, tonumber(state[2]) or 0)
-    if paused_ms > now then return 0, math.min(paused_ms, now + LOOK_AGAIN_MS) end
+    if terms.paused_ms > now then return 0, math.min(terms.paused_ms, now + LOOK_AGAIN_MS) end
     if gate[1] == 'rate' then
-        local opens_ms = conforms_ms(terms, tonumber(state[1]), now)
+        local opens_ms = conforms_ms(terms, terms.arrival_ms, now)
         if opens_ms > now then return 0, math.min(math.ceil(opens_ms), now + LOOK_AGAIN_MS) end
         local places = math.floor((now - opens_ms) / terms.each_ms) + 1
         return places, math.min(math.ceil(opens_ms + places * terms.each_ms), now + LOOK_AGAIN_MS)
@@ -113,14 +116,17 @@ local function pass(namespace, gates, now, call, place)
     for _, gate in ipairs(gates) do
         local terms = terms_of(namespace, gate)
         if gate[1] == 'rate' then
-            local _, arrival = conforms_ms(terms, tonumber(redis.call('HGET', terms.state, 'arrival')), now)
-            arrival = arrival + terms.each_ms
-            redis.call('HSET', terms.state, 'arrival', string.format('%.6f', arrival))
-            redis.call('PEXPIRE', terms.state, string.format('%.0f', arrival - now + REMEMBERED_MS))
-        else
-            local held = redis.call('HGET', terms.holders, call)
+            local _, arrival_ms = conforms_ms(terms, terms.arrival_ms, now)
+            local text = string.format('%.6f', arrival_ms + terms.each_ms)
+            terms.arrival_ms = tonumber(text)
+            redis.call('HSET', terms.state, 'arrival', text)
+            if not terms.is_kept then
+                redis.call('PEXPIRE', terms.state, string.format('%.0f', terms.arrival_ms - now + REMEMBERED_MS))
+                terms.is_kept = true
+            end
+        elseif redis.call('HSETNX', terms.holders, call, place) == 0 then
             -- A second message of a call that runs has no place of its own, and takes none from it as it goes.
-            if not (held and still_holds(namespace, call, held, now)) then
+            if not still_holds(namespace, call, redis.call('HGET', terms.holders, call), now) then
                 redis.call('HSET', terms.holders, call, place)
             end
         end
@@ -128,7 +134,9 @@ local function pass(namespace, gates, now, call, place)
 end
 
 -- The gates in the text that a message carries; none where it is not such a text.
+local gates_by_text = {}
 local function gates_in(text)
+    if text and gates_by_text[text] then return gates_by_text[text] end
     local gates = {}
     for _, gate in ipairs(text and text ~= '' and decoded(text) or {}) do
         if type(gate) == 'table' and (gate[1] == 'rate' or gate[1] == 'concurrency') and type(gate[2]) == 'string'
@@ -136,6 +144,7 @@ local function gates_in(text)
             gates[#gates + 1] = gate
         end
     end
+    if text then gates_by_text[text] = gates end
     return gates
 end
 

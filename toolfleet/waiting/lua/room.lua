@@ -161,11 +161,10 @@ end
 -- All gates of a call of this flow, and their text.
 local function gates_of(room, tenant, text)
     local gates, own = gates_in(text), gate_of_tenant(room, tenant)
-    if own then
-        gates[#gates + 1] = own
-        text = cjson.encode(gates)
-    end
-    return gates, text
+    if not own then return gates, text end
+    local all = {unpack(gates)}
+    all[#all + 1] = own
+    return all, cjson.encode(all)
 end
 
 -- The virtual time at which a tenant's next call starts.
@@ -210,6 +209,11 @@ local function send(room, message, gates)
         fields[#fields + 1] = gates
     end
     local id = redis.call('XADD', stream, '*', unpack(fields))
+    if message.held_as then
+        -- It was with a worker before, and its claim was kept under this name.
+        local claim = room.namespace .. CLAIM .. field_of(fields, 'id')
+        if redis.pcall('GET', claim) == message.held_as then redis.call('SET', claim, id, 'XX', 'KEEPTTL') end
+    end
     if room.lengths[stream] then room.lengths[stream] = room.lengths[stream] + 1 end
     return stream .. ' ' .. id
 end
@@ -227,8 +231,12 @@ local function let_wait(room, level, message)
     local head = redis.call('ZRANGE', line, 0, 0, 'WITHSCORES')
     local finish = tonumber(redis.call('HGET', room.runs, flow .. ' ' .. message.run) or 0)
     local tag = math.max(tonumber(head[2] or 0), finish)
-    redis.call('ZADD', line, tag, message.call)
-    redis.call('HSET', room.runs, flow .. ' ' .. message.run, tag + 1)
+    if message.is_first then
+        redis.call('ZADD', line, tonumber(head[2] or 1) - 1, message.call)
+    else
+        redis.call('ZADD', line, tag, message.call)
+        redis.call('HSET', room.runs, flow .. ' ' .. message.run, tag + 1)
+    end
     room.waiting = waiting_in(room) + 1
     if not head[1] then activate(room, flow, times_of(room).moves) end
 end
@@ -331,7 +339,10 @@ local function message_of(room, level, call)
     local readable, parts = pcall(cmsgpack.unpack, packed)
     local fields = readable and type(parts) == 'table' and parts[7]
     if type(fields) == 'table' then
-        return {run = parts[2], ends_ms = parts[3], readers = parts[4], lane = parts[5], stream = parts[6], fields = fields}
+        return {
+            run = parts[2], ends_ms = parts[3], readers = parts[4], lane = parts[5], stream = parts[6], fields = fields,
+            held_as = field_of(fields, 'held_as'),
+        }
     end
     local stream = room.namespace .. QUEUE .. room.queue .. ':' .. level
     return {run = '', ends_ms = 0, readers = '', stream = stream, fields = {'raw', packed}}

@@ -13,6 +13,7 @@ import redis.asyncio
 from pydantic import Field, StrictFloat, StrictInt, ValidationError
 
 from toolfleet.calls import Record
+from toolfleet.declaration import MAX_NAME_CHARS
 from toolfleet.declared_limits import MAX_AT_ONCE, MAX_PER_S, count, per_s
 from toolfleet.errors import InvalidTool
 from toolfleet.keys import LIMITS_AUDIT_MAX, Keys
@@ -206,6 +207,7 @@ class FleetLimits:
 
     async def _declared(self, tool: str, key: str) -> ToolLimits:
         """Return what a served tool declares. Raises UnknownTool, and InvalidLimit where this key has no limit."""
+        _field(tool, key)
         spec = (await self._catalog.choose([tool]))[tool]
         if spec.limits is None:
             raise InvalidLimit(f"{tool} declares no limit to change: add rate= or concurrency= to its @tool")
@@ -249,6 +251,10 @@ class FleetLimits:
 
 
 def _field(tool: str, key: str) -> str:
+    """Return where what is said stands. Raises InvalidLimit for what is no name."""
+    for what, name in (("tool", tool), ("key", key or "-")):
+        if not 1 <= len(name) <= MAX_NAME_CHARS or not name.isprintable():
+            raise InvalidLimit(f"{name[:80]!r} is no {what}: 1 to {MAX_NAME_CHARS} printable characters are")
     return f"{tool}|{key}" if key else tool
 
 

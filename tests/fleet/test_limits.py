@@ -111,6 +111,8 @@ async def test_a_tenants_share_is_said_as_the_transport_reads_it(client, fleet, 
     ("say", "error", "said"),
     [
         (lambda it: it.set("nobodys", rate="1/s"), UnknownTool, "no live worker serves nobodys"),
+        (lambda it: it.pause("n" * 100_000), InvalidLimit, "is no tool: 1 to 256"),
+        (lambda it: it.set("search", key="tenant=" + "k" * 100_000, burst=1), InvalidLimit, "is no key: 1 to 256"),
         (lambda it: it.pause("nobodys"), UnknownTool, "no live worker serves nobodys"),
         (lambda it: it.set("unbounded", rate="1/s"), InvalidLimit, "unbounded declares no limit to change: add rate="),
         (lambda it: it.pause("unbounded"), InvalidLimit, "unbounded declares no limit"),

@@ -1,4 +1,4 @@
-"""Results that are kept in Redis, by tools and interceptors: given for their time, whatever anybody does to their keys."""
+"""Results that are kept in Redis: given for their time, whatever anybody does to their keys."""
 
 from __future__ import annotations
 

@@ -93,6 +93,21 @@ def test_F5_a_lost_holders_place_is_free_within_a_second_and_never_before(transp
     assert [delivery[2] for delivery in transport.fetch(4, 4, "heir")] == [second.call_id]
 
 
+def test_F5_a_job_elsewhere_keeps_its_calls_place(transport):
+    transport.fetch(4, 4)
+    first, second = calls(2, gates=(ONE_AT_ONCE,))
+    transport.publish([first, second])
+    [held] = transport.fetch(4, 4)
+    transport.client.hset(transport.keys.job(first.call_id), "record", "sealed")
+    transport.client.xack(held[0], "workers", held[1])
+    transport.client.xdel(held[0], held[1])
+    transport.advance(5000)
+    assert transport.fetch(4, 4) == []
+    transport.client.delete(transport.keys.job(first.call_id))
+    transport.advance(1000)
+    assert [delivery[2] for delivery in transport.fetch(4, 4)] == [second.call_id]
+
+
 def test_F6_what_waits_for_a_rate_holds_no_place(transport):
     transport.fetch(4, 4)
     slow = Gate("rate", "t", "tenant=a", 0.1, 1)
@@ -197,10 +212,12 @@ def test_F15_people_go_before_batches_and_batches_still_move(transport):
 
 def test_a_second_message_of_a_call_that_waits_is_dropped(transport):
     transport.fetch(1, 1)
-    for _ in range(2):
-        transport.publish(calls(10))
+    transport.publish(calls(10))
+    waiting = [call for call in calls(10) if call.call_id in transport.waiting]
+    assert len(waiting) == 6
+    transport.publish(waiting)
     assert len(transport.fetch(30, 30)) == 10
-    assert transport.client.hget(transport.keys.counters(), "duplicate_messages") is not None
+    assert transport.client.hget(transport.keys.counters(), "duplicate_messages") == b"6"
 
 
 def test_a_purged_room_is_empty_and_leaves_nothing(transport):

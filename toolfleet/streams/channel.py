@@ -142,6 +142,7 @@ class StreamChannel(StreamQueues):
             self.settle()
             self._reader.look_for_everything()
         if not self.qos.can_consume():
+            self._reader.look_for_everything()  # what came while all slots were taken is in the waiting room
             return
         queues = self._queue_cycle.consume(len(self.active_queues))
         if queues:

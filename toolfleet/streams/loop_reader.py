@@ -147,6 +147,7 @@ class LoopReader:
             await self._seek_lost()
         queues = self._queues_in_turn()
         if not queues or not channel.qos.can_consume():
+            self._reader.look_for_everything()  # what came while all slots were taken is in the waiting room
             await self._wait_for_credit()
             return
         wait_ms = int(channel.brpop_timeout * 1000)

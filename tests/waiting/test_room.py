@@ -238,3 +238,15 @@ def test_what_nobody_can_read_in_the_room_holds_up_nobody(transport: Transport):
     assert len(came) == 10
     assert came.count("unreadable") == 1
     assert transport.waiting == set()
+
+
+def test_a_room_that_was_written_over_keeps_no_call_from_being_settled(transport):
+    transport.fetch(4, 4)
+    first, second = calls(2, gates=(ONE_AT_ONCE,))
+    transport.publish([first, second])
+    [held] = transport.fetch(4, 4)
+    openings = transport.keys.room_openings("io")
+    transport.client.set(openings, "not ours")
+    transport.settle(held)
+    assert transport.client.exists(transport.keys.result(first.call_id))
+    assert int(transport.client.hget(transport.keys.counters(), "waiting_room_failures")) >= 1

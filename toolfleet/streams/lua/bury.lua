@@ -18,7 +18,8 @@ for i = 5, #ARGV, 2 do
         redis.call('XADD', dead, 'MAXLEN', '~', kept, '*', unpack(letter))
         redis.call('HINCRBY', counters, 'dead_letters', 1)
         local gates, call = field_of(entry[2], 'gates'), field_of(entry[2], 'id')
-        if gates and call then pcall(free, room_of(stream), gates, call) end
+        local room = room_of(stream)
+        if room and gates and call then safely(room, free, gates, call) end
     end
     redis.call('XACK', stream, group, id)
     redis.call('XDEL', stream, id)

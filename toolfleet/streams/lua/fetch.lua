@@ -181,7 +181,7 @@ for i = 10, #ARGV do
     local namespace, queue = string.match(ARGV[i], '^(.-)' .. SCHEDULED .. '(.+)$')
     local room = room_for(namespace, queue)
     home_rooms[#home_rooms + 1] = room
-    if slots > 0 then pcall(note_worker, room, consumer, slots) end
+    if slots > 0 then safely(room, note_worker, consumer, slots) end
     comes_back_in(make_due(ARGV[i], room))
 end
 
@@ -205,7 +205,7 @@ for position = 1, #KEYS do
 end
 for _, room in ipairs(home_rooms) do
     local waits = redis.pcall('HLEN', room.calls)
-    if #delivered < budget and not failed(waits) and waits > 0 then pcall(let_in, room) end
+    if #delivered < budget and not failed(waits) and waits > 0 then safely(room, let_in) end
 end
 if refusal and #delivered == 0 then return refusal end
 return {next_due_ms, delivered}

@@ -413,3 +413,10 @@ local function free(room, text, call)
         end
     end
 end
+
+-- Does something with a room where a failure must not keep the script from what else it does. It is counted.
+local function safely(room, work, ...)
+    if not pcall(work, room, ...) then
+        redis.pcall('HINCRBY', room.namespace .. COUNTERS, 'waiting_room_failures', 1)
+    end
+end

@@ -36,8 +36,8 @@ while i <= #ARGV do
     end
     if #freed > 0 then
         local room = room_of(stream)
-        for _, at in ipairs(freed) do free(room, ARGV[at + 3], ARGV[at + 1]) end
-        admit(room, #freed)
+        for _, at in ipairs(freed) do safely(room, free, ARGV[at + 3], ARGV[at + 1]) end
+        safely(room, admit, #freed)
     end
     i = last + 4
 end

@@ -80,6 +80,10 @@ class UnknownInterceptor(CallerError):
     """A run asks for an interceptor that its orchestrator does not have."""
 
 
+class InvalidLimit(CallerError):
+    """What was said of a limit, or of a tenant's share, means nothing here."""
+
+
 class InvalidAssistant(CallerError):
     """A method's declaration does not say what is to be asked, or what is to come back."""
 

@@ -16,6 +16,7 @@ from typing import Self
 from toolfleet.connections import address
 from toolfleet.orchestrator.errors import NotOpen
 from toolfleet.orchestrator.fleet.catalog import Catalog
+from toolfleet.orchestrator.fleet.limits import FleetLimits
 from toolfleet.orchestrator.store.conversations import Conversations
 from toolfleet.orchestrator.wiring import Config, Services, find_redis, open_services
 from toolfleet.settings import Settings
@@ -85,6 +86,11 @@ class FleetConnection:
     def catalog(self) -> Catalog:
         """The tools of its fleet. Raises NotOpen."""
         return self._services.catalog
+
+    @property
+    def limits(self) -> FleetLimits:
+        """What its tools may not exceed, and what people say of that while it runs. Raises NotOpen."""
+        return self._services.limits
 
     @property
     def conversations(self) -> Conversations:

@@ -34,6 +34,7 @@ from toolfleet.orchestrator.fleet.cancel import Canceller
 from toolfleet.orchestrator.fleet.catalog import Catalog
 from toolfleet.orchestrator.fleet.dispatch import Dispatcher
 from toolfleet.orchestrator.fleet.gather import Gatherer
+from toolfleet.orchestrator.fleet.limits import FleetLimits
 from toolfleet.orchestrator.fleet.publishers import publisher_for
 from toolfleet.orchestrator.fleet.replies import ReplyReader
 from toolfleet.orchestrator.loop.ask import Asking
@@ -104,6 +105,7 @@ class Services:
     direct_batches: DirectBatches
     direct_cancel: DirectCancel
     artifacts: Artifacts
+    limits: FleetLimits
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,6 +194,7 @@ async def open_services(
         direct_batches=DirectBatches(base.catalog, parts.calls, config.interceptors),
         direct_cancel=DirectCancel(settings, overview, parts.canceller, parts.store),
         artifacts=parts.artifacts,
+        limits=FleetLimits(base.shared, settings.keys, base.catalog),
     )
 
 

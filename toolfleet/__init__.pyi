@@ -30,6 +30,10 @@ from .context import (
     FromContext as FromContext,
     current_context as current_context,
 )
+from .declared_limits import (
+    FromArgument as FromArgument,
+    FromTenant as FromTenant,
+)
 from .errors import (
     ArtifactNotFound as ArtifactNotFound,
     BadArguments as BadArguments,
@@ -41,6 +45,7 @@ from .errors import (
     NoToolsFound as NoToolsFound,
     OperatorError as OperatorError,
     PortInUse as PortInUse,
+    RetryAfter as RetryAfter,
     ServerNotStarted as ServerNotStarted,
     StoreUnreachable as StoreUnreachable,
     ToolError as ToolError,

@@ -20,8 +20,10 @@ from toolfleet.arguments.parsing import ArgumentReader
 from toolfleet.arguments.reading import TypedReader
 from toolfleet.calls import Effect, Record
 from toolfleet.context import FromHistory
+from toolfleet.declared_limits import Key, cache_s, limits_of
 from toolfleet.docstrings import documentation, words
 from toolfleet.errors import InvalidTool
+from toolfleet.limits import ToolLimits
 from toolfleet.logs import FactLog
 from toolfleet.schema import input_schema, output_schema
 from toolfleet.signature import Injection, read_signature
@@ -65,14 +67,18 @@ class ToolSpec(Record):
     tags: tuple[str, ...] = ()
     strict: StrictBool | None = Field(default=None, exclude_if=lambda strict: strict is None)
     """Whether the model's provider is to hold it to the schema; None leaves that to the provider."""
+    limits: ToolLimits | None = Field(default=None, exclude_if=lambda limits: limits is None)
+    """What its calls may not exceed in the whole fleet."""
+    cache_s: StrictFloat | None = Field(default=None, gt=0, exclude_if=lambda seconds: seconds is None)
+    """For how long a result is given again to whoever asks the same."""
 
     @cached_property
     def contract(self) -> str:
         """A digest of all that a call depends on: workers with the same one may run one another's calls.
 
-        What only tells a model what the tool is for does not count.
+        What only tells a model what the tool is for does not count, nor does when a call may start.
         """
-        bound = self.model_dump(mode="json", exclude={"description", "tags"})
+        bound = self.model_dump(mode="json", exclude={"description", "tags", "limits", "cache_s"})
         return hashlib.sha256(orjson.dumps(bound, option=orjson.OPT_SORT_KEYS)).hexdigest()[:CONTRACT_CHARS]
 
 
@@ -98,6 +104,12 @@ class Options:
     tags: tuple[str, ...] = ()
     convert: Callable[[Any], Any] | None = None
     interceptors: tuple[Callable[..., Awaitable[Any]], ...] = ()
+    rate: str | None = None
+    burst: int | None = None
+    rate_key: Key | None = None
+    concurrency: int | None = None
+    concurrency_key: Key | None = None
+    cache_s: float | None = None
 
     @property
     def effect(self) -> Effect:
@@ -187,6 +199,7 @@ def spec_of(name: str, options: Options, *, is_async: bool, **described: Any) ->
             requires_approval=options.requires_approval,
             return_direct=options.return_direct,
             tags=options.tags,
+            **_bounds(name, options, described.get("input_schema")),
             **described,
         )
     except ValidationError as error:
@@ -195,6 +208,23 @@ def spec_of(name: str, options: Options, *, is_async: bool, **described: Any) ->
     if spec.queue == THREADS and may_outlive_its_limit(spec, is_async=is_async):
         log.warning("tool_cannot_be_stopped", tool=name, why=ON_A_THREAD, remedy='blocking="process"')
     return spec
+
+
+def _bounds(name: str, options: Options, schema: Any) -> dict[str, Any]:
+    """Return when calls of a tool may start, and when they need not. Raises InvalidTool."""
+    try:
+        limits = limits_of(
+            rate=options.rate,
+            burst=options.burst,
+            rate_key=options.rate_key,
+            concurrency=options.concurrency,
+            concurrency_key=options.concurrency_key,
+            schema=schema,
+        )
+        kept_s = cache_s(options.cache_s, read_only=options.read_only, schema=schema)
+    except InvalidTool as error:
+        raise InvalidTool(f"tool {name}: {error}") from None
+    return {"limits": limits, "cache_s": kept_s}
 
 
 def may_outlive_its_limit(spec: ToolSpec, *, is_async: bool) -> bool:

@@ -9,6 +9,9 @@ in that module.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Final
+
+RETRY_AFTER_MAX_S: Final = 24 * 3600.0
 
 
 class ToolfleetError(Exception):
@@ -20,6 +23,22 @@ class ToolfleetError(Exception):
 
 class ToolError(ToolfleetError):
     """A tool raises this to tell the model what went wrong. The model reads its text as it is."""
+
+
+class RetryAfter(ToolError):
+    """A tool raises this when what it asks wants to be asked later, and this call has had no effect.
+
+    The call is tried again after so many seconds, which does not count as an attempt, and so long no other call starts
+    that shares one of its limits. With `tell_model` the model is told instead, and so it is where the call's deadline
+    comes first, or the broker cannot let calls wait.
+    """
+
+    def __init__(self, seconds: float, *, tell_model: bool = False) -> None:
+        if not 0 < seconds <= RETRY_AFTER_MAX_S:
+            raise ValueError(f"RetryAfter({seconds!r}): more than 0 and at most {RETRY_AFTER_MAX_S:.0f} seconds")
+        super().__init__(f"rate limited, try again in {seconds:g} s")
+        self.seconds = seconds
+        self.tell_model = tell_model
 
 
 class BadArguments(ToolfleetError):

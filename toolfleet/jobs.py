@@ -21,6 +21,7 @@ from toolfleet.replies import CLOCK, TELL
 from toolfleet.scripts import lua
 from toolfleet.settings import Settings
 from toolfleet.skipped import skip
+from toolfleet.streams.scripts import ROOM
 from toolfleet.wire import Seal
 
 # The hash of a job:
@@ -28,9 +29,10 @@ from toolfleet.wire import Seal
 #   state   JobState as JSON, by whoever asked last; absent until somebody has
 #   fence   counts the claims: only the newest claimant's word counts
 #   until   when the newest claim lapses (ms); absent while nobody has one
+#   gates, place  limits that its call has a place of, and for which message; absent without
 #   tool    whose schedule the call stands in, for where nobody can read the record
 
-COMPLETE: Final = lua("toolfleet", "complete_job", before=TELL)
+COMPLETE: Final = lua("toolfleet", "complete_job", before=f"{TELL}\n{ROOM}")
 
 REQUEST_CANCEL: Final = lua("toolfleet", "request_cancel", before=CLOCK)
 

@@ -47,6 +47,9 @@ REVOKED: Final = "revoked"
 DEAD_LETTERS_MAX: Final = 10_000
 """The dead-letter stream keeps about this many of the newest messages."""
 
+LIMITS_AUDIT_MAX: Final = 1000
+"""The stream of what people have said of limits keeps about this many of the newest entries."""
+
 REPLIES_MAX: Final = 200_000
 """A reply stream that nobody reads keeps about this many of the newest entries; the stored results are the truth."""
 
@@ -122,8 +125,16 @@ class Keys:
         return f"{self.namespace}:artifacts-of:{run_id}"
 
     def cached(self, digest: str) -> str:
-        """String: the result of a read-only call that an interceptor gives again, for as long as that says."""
+        """String: the result of a read-only call that is given again, for as long as its tool or interceptor says."""
         return f"{self.namespace}:cached:{digest}"
+
+    def finder(self, digest: str) -> str:
+        """Hash: the one call that is finding the answer to a question. Ends with it, or an hour after its deadline."""
+        return f"{self.namespace}:finder:{digest}"
+
+    def waiting_for_answer(self, digest: str) -> str:
+        """Set: scheduled messages of calls that ask the same. Ends with their answer, or an hour after a deadline."""
+        return f"{self.namespace}:waiting-for-answer:{digest}"
 
     def job(self, call_id: str) -> str:
         """Hash: the job in another system that a call waits for. With an empty id, what all of them begin with."""
@@ -299,6 +310,78 @@ class Keys:
     def lease(self, consumer: str) -> str:
         """String: a worker's lease on all that it has been delivered."""
         return f"{self.namespace}:lease:{consumer}"
+
+    def room(self, queue: str) -> str:
+        """Hash: how many calls a queue's workers take at once, and how far its waiting room has come. One per queue."""
+        return f"{self.namespace}:room:{queue}"
+
+    def room_workers(self, queue: str) -> str:
+        """Hash: how many calls each live worker of a queue takes at once. Ends with their words."""
+        return f"{self.namespace}:room-workers:{queue}"
+
+    def room_calls(self, queue: str) -> str:
+        """Hash: the messages in a queue's waiting room, by call id; each goes when it moves on."""
+        return f"{self.namespace}:room-calls:{queue}"
+
+    def room_turns(self, queue: str, level: int) -> str:
+        """Sorted set: the tenants whose turn may come, scored by their virtual start; one goes with its last call."""
+        return f"{self.namespace}:room-turns:{queue}:{level}"
+
+    def room_shares(self, queue: str, level: int) -> str:
+        """Sorted set: how far ahead of the others each tenant is; trimmed as they catch up, and when all have left."""
+        return f"{self.namespace}:room-shares:{queue}:{level}"
+
+    def room_flows(self, queue: str, level: int, tenant: str) -> str:
+        """Sorted set: the flows of a tenant that may move on, scored by when they last did; a flow goes when empty."""
+        return f"{self.namespace}:room-flows:{queue}:{level}:{tenant}"
+
+    def room_line(self, queue: str, flow: str) -> str:
+        """Sorted set: the waiting calls of a flow in their order; each goes when it moves on."""
+        return f"{self.namespace}:room-line:{queue}:{flow}"
+
+    def room_runs(self, queue: str) -> str:
+        """Hash: how far each run is in its flow; a run goes with its last waiting call."""
+        return f"{self.namespace}:room-runs:{queue}"
+
+    def room_aside(self, queue: str, gate: str) -> str:
+        """Sorted set: the flows that wait until a gate opens; each goes when it may move on."""
+        return f"{self.namespace}:room-aside:{queue}:{gate}"
+
+    def room_openings(self, queue: str) -> str:
+        """Sorted set: the gates that flows wait at, scored by when to look again (ms); one goes with its last flow."""
+        return f"{self.namespace}:room-openings:{queue}"
+
+    def room_ends(self, queue: str) -> str:
+        """Sorted set: the calls in a waiting room, scored by their deadlines (ms); each goes when it moves on."""
+        return f"{self.namespace}:room-ends:{queue}"
+
+    def room_told(self, queue: str) -> str:
+        """Sorted set: the workers that come back to a waiting room, scored by when (ms). Ends soon after the last."""
+        return f"{self.namespace}:room-told:{queue}"
+
+    def gate(self, gate: str) -> str:
+        """Hash: what a gate remembers of its rate and its pause. Ends a day after that means nothing any more."""
+        return f"{self.namespace}:gate:{gate}"
+
+    def holders(self, gate: str) -> str:
+        """Hash: the calls that have a place of a concurrency limit; each goes as it ends, all a day after they must."""
+        return f"{self.namespace}:gate-holders:{gate}"
+
+    def limits(self) -> str:
+        """Hash: what people have said of limits, by tool or `tool|key`, as JSON; only people add to it."""
+        return f"{self.namespace}:limits"
+
+    def tenants(self) -> str:
+        """Hash: what people have said of a tenant's share, as JSON; only people add to it."""
+        return f"{self.namespace}:tenants"
+
+    def limits_said(self) -> str:
+        """String: how often people have said something of limits or shares, one number."""
+        return f"{self.namespace}:limits-said"
+
+    def limits_audit(self) -> str:
+        """Stream: who has said what of limits and shares, and when; the newest LIMITS_AUDIT_MAX."""
+        return f"{self.namespace}:limits-audit"
 
     def sweeper(self, queue: str) -> str:
         """String: which worker looks after the dead ones of a queue, for a few heartbeats."""

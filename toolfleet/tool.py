@@ -19,11 +19,12 @@ from toolfleet.arguments.parsing import DEFAULT_LIMITS, ArgumentLimits, Argument
 from toolfleet.calls import Effect, Failed, Returned, Submitted
 from toolfleet.context import Context, within
 from toolfleet.declaration import Declaration, Options, ToolSpec, declare
+from toolfleet.declared_limits import Key
 from toolfleet.errors import InvalidTool, UnconvertibleValue
 from toolfleet.hooks import Hooks
 from toolfleet.interceptors.protocol import ToolInterceptor
 from toolfleet.misspelt import check_options
-from toolfleet.signature import NotYetDefined, is_method
+from toolfleet.signature import Injection, NotYetDefined, is_method
 
 __all__ = ["Tool", "ToolSpec", "tool"]
 
@@ -137,6 +138,11 @@ class Tool(Generic[P, R]):
         return self._declared().spec
 
     @property
+    def injections(self) -> tuple[tuple[str, Injection], ...]:
+        """The parameters that the model never sees, and what is put there. Raises InvalidTool."""
+        return self._declared().injections
+
+    @property
     def takes_state(self) -> bool:
         """Whether the callback of a job that it started may set what the run's tools share."""
         return self._takes_state
@@ -234,6 +240,12 @@ def tool(
     tags: tuple[str, ...] = (),
     convert: Callable[[Any], str | Returned] | None = None,
     interceptors: Sequence[ToolInterceptor] = (),
+    rate: str | None = None,
+    burst: int | None = None,
+    rate_key: Key | None = None,
+    concurrency: int | None = None,
+    concurrency_key: Key | None = None,
+    cache_s: float | None = None,
 ) -> Callable[[Callable[P, R]], Tool[P, R]]: ...
 def tool(function: Any = None, /, *, retry_on: Any = (), interceptors: Any = (), **options: Any) -> Any:
     """Declare a function, a method or a static method as a tool.
@@ -243,6 +255,8 @@ def tool(function: Any = None, /, *, retry_on: Any = (), interceptors: Any = (),
     `Annotated` or `Field`. A tool is assumed to have an effect that must not happen twice, unless it is `read_only` or
     `idempotent`. `convert` makes of its value what the model reads; toolfleet.interceptors tells what `interceptors`
     may be.
+    `rate` ("10/s", at most `burst` at once) and `concurrency` bound its calls in the whole fleet, or for each value of
+    their keys: FromTenant(), FromContext("…"), FromArgument("…"). `cache_s` gives a result of a `read_only` tool again.
     `callback_sets_state` lets who calls back about a job of the tool set what the run's tools share.
     Raises InvalidTool, UnknownOption.
     """

@@ -14,6 +14,7 @@ from typing import Any, Final
 from celery import Celery
 
 from toolfleet.broker import celery_app, tool_queue
+from toolfleet.errors import InvalidSettings
 from toolfleet.interceptors import ToolInterceptor
 from toolfleet.settings import Settings, read_settings
 from toolfleet.supervision import Supervisor
@@ -51,6 +52,7 @@ def worker_app(
     settings: Settings, tools: Mapping[str, Tool[..., Any]], interceptors: tuple[ToolInterceptor, ...] = ()
 ) -> Celery:
     """Return a Celery app that serves these tools, each call through these interceptors first."""
+    _must_be_kept(settings, tools)
     # At debug level Celery's pools log the whole message of each call, and so a tool's secrets.
     logging.getLogger("celery.pool").setLevel(logging.INFO)
     app = celery_app(settings)
@@ -64,6 +66,16 @@ def worker_app(
     app.register_task(UnknownToolTask())
     app.steps["consumer"].update({AnnounceTools, LetCallsEnd, NoticeLostChildren, PollJobs, ReadLanes, TakeIn})
     return app
+
+
+def _must_be_kept(settings: Settings, tools: Mapping[str, Tool[..., Any]]) -> None:
+    """Raise InvalidSettings for tools whose limits nobody would keep."""
+    limited = [name for name, tool in tools.items() if tool.spec.limits is not None]
+    if settings.broker_url and limited:
+        raise InvalidSettings(
+            f"{', '.join(limited)}: rate and concurrency are kept by the built-in streams alone: unset "
+            "TOOLFLEET_BROKER_URL, or take them out of @tool"
+        )
 
 
 def modules_from_environment() -> list[str]:

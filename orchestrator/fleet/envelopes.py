@@ -8,6 +8,7 @@ from typing import Any, Final
 import orjson
 
 from toolfleet.calls import ToolCall
+from toolfleet.gates import gates_of
 from toolfleet.keys import CLAIM_GRACE_S
 from toolfleet.streams import Priority
 from toolfleet.streams.direct import TaskMessage
@@ -29,4 +30,14 @@ def task_message(call: ToolCall, spec: ToolSpec, priority: Priority, seal: Seal,
     if not spec.effect.repeatable:
         # The transport claims the call for a worker while it reads it, so the claim costs no round trip.
         headers["claim"] = max(1, int(call.deadline_unix_s - time.time())) + CLAIM_GRACE_S
-    return TaskMessage(spec.queue, priority, headers, orjson.dumps([[text, mac], {}, _NO_OPTIONS]), lane)
+    return TaskMessage(
+        spec.queue,
+        priority,
+        headers,
+        orjson.dumps([[text, mac], {}, _NO_OPTIONS]),
+        lane,
+        tenant=call.tenant,
+        run_id=call.run_id,
+        gates=gates_of(call, spec) if spec.limits is not None else (),
+        deadline_unix_s=call.deadline_unix_s,
+    )

@@ -93,7 +93,7 @@ class KombuPublisher:
             tool_queue(queue)(self._producer.channel).declare()
             self._declared.add(queue)
         with self._producer.batch():
-            for queue, priority, headers, body, _ in messages:
+            for queue, priority, headers, body, *_ in messages:
                 self._producer.publish(
                     body.decode(),
                     routing_key=queue,

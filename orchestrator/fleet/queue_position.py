@@ -17,6 +17,7 @@ from toolfleet.scripts import lua
 from toolfleet.settings import Settings
 from toolfleet.skipped import text_of
 from toolfleet.streams import GROUP, RETURNED
+from toolfleet.waiting.explain import why
 
 PAGE: Final = 200
 """Entries in one script call: a millisecond of the server's time."""
@@ -64,6 +65,9 @@ class QueuePositions:
             return QueuePosition(is_with_worker=True) if await self._claimed_entry(call_id) else None
         if position := await self._look_where_it_was(queue, priority, call_id):
             return position
+        if waiting := await why(self._client, self._settings.keys, call_id, queue, priority):
+            before, is_at_least = waiting.before, waiting.others_between
+            return QueuePosition(is_with_worker=False, before=before, is_at_least=is_at_least)
         at_least = None
         for name in (queue, *await self._lanes(queue)):
             position = await self._search(self._settings.keys.queue(name, priority), call_id)

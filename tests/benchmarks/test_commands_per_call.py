@@ -32,6 +32,9 @@ LONE_CALL = Counted(
         "set": 2,
         "exists": 2,
         "expire": 1,
+        # Whether anything waits in the queue's room, and whether the stream is short enough to go straight there:
+        "hlen": 1,
+        "xlen": 1,
     },
 )
 CALL_IN_A_BURST = Counted(reads=0, commands={"xadd": 2, "xpending": 1, "set": 2, "exists": 2})
@@ -59,10 +62,11 @@ RUN_OF_ONE_TURN = Counted(
         "srem": 2,
         "zadd": 4,
         "zrange": 1,
+        "hlen": 1,
+        "xlen": 2,  # one of them to be packed
         # To be packed:
         "memory|usage": 1,
         "xrange": 1,
-        "xlen": 1,
         "pttl": 1,
         "copy": 1,
         "del": 1,

@@ -12,9 +12,13 @@ import pytest
 import redis
 
 from tests.deploy.compose import ROOT, Service, stopped, wait_until_announced
+from toolfleet.keys import Keys
 from toolfleet.local.embedded_server import EmbeddedServer
+from toolfleet.streams import GROUP, RETURNED
+from toolfleet.streams.scripts import FETCH, PUBLISH
 
 ORCHESTRATOR = "toolfleet-orchestrator:orchestrator-example-password"
+FAR_MS = 9_999_999_999_999
 WORKER = "toolfleet-worker:worker-example-password"
 
 
@@ -74,6 +78,24 @@ def test_a_run_needs_no_more_rights_than_these(services: dict[str, Service], gua
     assert code == 0, output
     assert "NOPERM" not in output
     assert "NoPermission" not in output
+
+
+def test_limits_need_no_more_rights_than_these(guarded_redis: str) -> None:
+    keys = Keys()
+    stream, gate = keys.queue("limited", 3), '[["concurrency","t","",1,0],["rate","t","",1000,9]]'
+    with client_as(ORCHESTRATOR, guarded_redis) as orchestrator, client_as(WORKER, guarded_redis) as worker:
+        publish, fetch = orchestrator.register_script(PUBLISH), worker.register_script(FETCH)
+        orchestrator.incr(keys.limits_said())
+        calls = (["", "", stream, "[]", "{}", "{}", f"r.1.{n}", "", "a", "r", gate, FAR_MS] for n in range(3))
+        marks = [keys.claim(""), keys.cancelled(""), keys.result(""), keys.counters()]
+        arguments = [GROUP, "w", RETURNED, 4, *marks, 4, keys.scheduled("limited")]
+        fetch(keys=[stream], args=arguments)
+        publish(args=[argument for call in calls for argument in call])
+        delivered = [entry for _ in range(2) for entry in fetch(keys=[stream], args=arguments)[1]]
+        assert len(delivered) == 1
+        # A failure in the room stops nothing else, and is counted.
+        assert orchestrator.hget(keys.counters(), "waiting_room_failures") is None
+        orchestrator.delete(*orchestrator.scan_iter(keys.queue("limited", 3)))
 
 
 def _as_user(service: Service, user: str, server: str) -> Service:

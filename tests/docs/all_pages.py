@@ -30,6 +30,7 @@ PAGES: Final = [
         unrun={"$ toolfleet run 'call pay": "a person answers at a terminal; tests/cli/test_screens.py does"},
     ),
     Page("docs/openai-compatible.md"),
+    Page("docs/limits.md"),
     Page("docs/mcp.md"),
     Page("docs/packs.md"),
     Page("docs/testing.md"),

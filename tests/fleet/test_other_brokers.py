@@ -6,9 +6,12 @@ import pytest
 from fleets import asking, fleet_of
 from processes import lines, until_announced
 
+from toolfleet.errors import InvalidSettings
 from toolfleet.local.embedded_server import EmbeddedServer
 from toolfleet.local.fleet import LocalFleet
 from toolfleet.orchestrator import Orchestrator
+from toolfleet.workers.app import worker_app
+from toolfleet.workers.modules import load_tools
 
 
 @pytest.fixture(scope="module", params=["asyncio", "prefork"])
@@ -59,3 +62,9 @@ async def test_an_unknown_scheme_is_refused_by_name(fleet):
     with pytest.raises(Exception, match=r"unknown scheme carrier-pigeon://"):
         async with Orchestrator(settings=fleet.settings.model_copy(update={"broker_url": "carrier-pigeon://x"})):
             pass
+
+
+def test_tools_with_limits_are_refused_there_with_the_remedy(fleet):
+    tools = load_tools(["limited_tools"])
+    with pytest.raises(InvalidSettings, match=r"search.*unset TOOLFLEET_BROKER_URL, or take them out of @tool"):
+        worker_app(fleet.settings, tools)

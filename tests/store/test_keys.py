@@ -29,6 +29,8 @@ TTL = {
     "arguments": 7 * 24 * 3600,
     "cancelled": 9 * 24 * 3600,
     "cached": 24 * 3600,
+    "finder": 7 * 24 * 3600 + 3600,
+    "waiting_for_answer": 7 * 24 * 3600 + 3600,
     "artifact": 7 * 24 * 3600,
     "artifact_grant": 7 * 24 * 3600,
     "artifact_runs": 7 * 24 * 3600,
@@ -65,15 +67,25 @@ TTL = {
     "lease": 120,
     "lane": 60,
     "sweeper": 120,
+    "room_workers": 20,
+    "room_told": 32,
+    "gate": 8 * 24 * 3600,
 }
 """The longest that each kind of key may live after it was last touched, in seconds."""
 
-EMPTIED = {"queue", "scheduled"}
+EMPTIED = {
+    *("queue", "scheduled", "holders"),
+    *("room_calls", "room_turns", "room_shares", "room_flows", "room_line", "room_runs", "room_aside", "room_openings"),
+    "room_ends",
+}
 """Hold what is not done yet: entries go as calls are acknowledged."""
 
-TRIMMED = {"dead_letters", "runs", "runs_ending", "lanes"}
+TRIMMED = {"dead_letters", "limits_audit", "runs", "runs_ending", "lanes"}
 
-BOUNDED = {"orchestrators", "counters", "api_keys", "budgets", "binding", "permanent_binding", "binding_deadlines"}
+BOUNDED = {
+    *("orchestrators", "counters", "api_keys", "binding", "permanent_binding", "binding_deadlines"),
+    *("room", "limits", "limits_said", "tenants", "budgets"),
+}
 """Do not grow with traffic."""
 
 

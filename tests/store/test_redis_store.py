@@ -1,4 +1,4 @@
-"""Results that interceptors keep in Redis: given for their time, whatever anybody does to their keys."""
+"""Results that are kept in Redis: given for their time, whatever anybody does to their keys."""
 
 from __future__ import annotations
 
@@ -7,17 +7,15 @@ import asyncio
 import pytest
 
 from toolfleet.calls import Returned
-from toolfleet.interceptors.redis_store import RedisStore
+from toolfleet.kept_results import KeptResults
+from toolfleet.wire import Seal
 
 KEPT = Returned(content="old")
 
 
 @pytest.fixture
-async def store(settings):
-    store = RedisStore(settings)
-    yield store
-    connected, _, _ = store._connect()
-    await connected.aclose()
+def store(settings, client):
+    return KeptResults(client, settings.keys, Seal(settings))
 
 
 async def test_a_kept_result_is_given_until_its_time_is_over_though_its_key_stays(settings, client, store):

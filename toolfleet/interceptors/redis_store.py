@@ -7,28 +7,17 @@ import logging
 from weakref import WeakKeyDictionary
 
 import redis
-import redis.asyncio
-from pydantic import ValidationError
 
-from toolfleet.calls import Record, Returned
+from toolfleet.calls import Returned
 from toolfleet.connections import connect_async
-from toolfleet.errors import OperatorError, Refused
+from toolfleet.errors import OperatorError
+from toolfleet.kept_results import KeptResults
 from toolfleet.local.finding import running_redis
 from toolfleet.misspelt import exact
 from toolfleet.settings import Settings, read_settings
 from toolfleet.wire import Seal
 
 log = logging.getLogger("toolfleet.interceptors")
-
-MAX_BYTES = 256 * 1024
-"""A larger result is not kept: Redis should not fill up with what is quickly asked again."""
-
-
-class _Kept(Record):
-    """What is sealed: a result, and until when it is given, by the server's clock."""
-
-    until_unix_s: float
-    result: Returned
 
 
 @exact()
@@ -40,51 +29,30 @@ class RedisStore:
         self._settings = settings
         self._seal: Seal | None = None
         # A worker of threads has a loop for each, and a connection belongs to one.
-        self._clients: WeakKeyDictionary[asyncio.AbstractEventLoop, redis.asyncio.Redis] = WeakKeyDictionary()
+        self._kept_on: WeakKeyDictionary[asyncio.AbstractEventLoop, KeptResults] = WeakKeyDictionary()
 
     async def get(self, digest: str) -> Returned | None:
         """Return the result that the fleet itself kept under this digest."""
         try:
-            client, seal, settings = self._connect()
-            key = settings.keys.cached(digest)
-            pipeline = client.pipeline(transaction=False)
-            pipeline.get(key)
-            pipeline.time()
-            sealed, now = await pipeline.execute()
-            kept = None if sealed is None else _Kept.model_validate_json(seal.open_kept(sealed, key), extra="ignore")
-        except (redis.RedisError, OperatorError, Refused, ValidationError) as error:
-            log.warning(
-                "cached_result_not_read: %s", error if not isinstance(error, ValidationError) else "wrong shape"
-            )
+            return await self._kept().get(digest)
+        except (redis.RedisError, OperatorError) as error:
+            log.warning("cached_result_not_read: %s", error)
             return None
-        # The key's own end is anybody's to take away.
-        return kept.result if kept is not None and _unix_s(now) < kept.until_unix_s else None
 
     async def put(self, digest: str, result: Returned, ttl_s: float) -> None:
         """Keep a result."""
         try:
-            client, seal, settings = self._connect()
-            key = settings.keys.cached(digest)
-            kept = _Kept(until_unix_s=_unix_s(await client.time()) + ttl_s, result=result)
-            sealed = seal.close_kept(kept.model_dump_json().encode(), key)
-            if len(sealed) > MAX_BYTES:
-                return
-            await client.set(key, sealed, px=max(1, round(ttl_s * 1000)))
+            await self._kept().put(digest, result, ttl_s)
         except (redis.RedisError, OperatorError) as error:
             log.warning("result_not_cached: %s", error)
 
-    def _connect(self) -> tuple[redis.asyncio.Redis, Seal, Settings]:
+    def _kept(self) -> KeptResults:
         settings = self._settings = self._settings or _find_settings()
         seal = self._seal = self._seal or Seal(settings)
         loop = asyncio.get_running_loop()
-        if loop not in self._clients:
-            self._clients[loop] = connect_async(settings)
-        return self._clients[loop], seal, settings
-
-
-def _unix_s(time: tuple[int, int]) -> float:
-    seconds, microseconds = time
-    return seconds + microseconds / 1e6
+        if loop not in self._kept_on:
+            self._kept_on[loop] = KeptResults(connect_async(settings), settings.keys, seal)
+        return self._kept_on[loop]
 
 
 def _find_settings() -> Settings:

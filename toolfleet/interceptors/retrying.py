@@ -10,7 +10,7 @@ import logging
 import random
 from typing import Any, Final
 
-from toolfleet.errors import BadArguments, InvalidTool, ToolError, UnconvertibleValue
+from toolfleet.errors import BadArguments, InvalidTool, RetryAfter, ToolError, UnconvertibleValue
 from toolfleet.interceptors.protocol import Proceed, ToolInvocation
 from toolfleet.misspelt import exact
 
@@ -19,8 +19,8 @@ log = logging.getLogger("toolfleet.interceptors")
 FIRST_WAIT_S: Final = 0.1
 LONGEST_WAIT_S: Final = 10.0
 
-NEVER: Final = (BadArguments, UnconvertibleValue)
-"""Would end the same way again, or had the effect already."""
+NEVER: Final = (BadArguments, RetryAfter, UnconvertibleValue)
+"""Would end the same way again, says itself when it is worth it, or had the effect already."""
 
 
 @exact()

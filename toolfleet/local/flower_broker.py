@@ -43,10 +43,11 @@ class StreamsBroker:
             messages += await client.xlen(stream)
             in_hand += await _in_hand(client, stream)
         scheduled = await client.zcard(keys.scheduled(name))
+        in_room: int = await client.hlen(keys.room_calls(name))
         return {
             "name": name,
-            "messages": messages + scheduled,
-            "messages_ready": messages - in_hand,
+            "messages": messages + scheduled + in_room,
+            "messages_ready": messages - in_hand + in_room,
             "messages_unacknowledged": in_hand,
         }
 

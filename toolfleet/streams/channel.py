@@ -143,6 +143,7 @@ class StreamChannel(StreamQueues):
             self.settle()
             self._reader.look_for_everything()
         if not self.qos.can_consume():
+            self._reader.look_for_everything()  # what came while all slots were taken is in the waiting room
             return
         queues = self._queue_cycle.consume(len(self.active_queues))
         if queues:
@@ -153,7 +154,9 @@ class StreamChannel(StreamQueues):
         if self._read_client_id is None or self._read_client_id[0] is not connection._sock:
             connection.send_command("CLIENT", "ID")
             self._read_client_id = connection._sock, connection.read_response()
-        self._read, command = self._reader.next_read(queues, self.qos.credit(), now_s, int(wait_s * 1000))
+        self._read, command = self._reader.next_read(
+            queues, self.qos.credit(), now_s, int(wait_s * 1000), slots=self.qos.slots
+        )
         self._in_poll = connection
         self._brpop_sent_at = now_s
         connection.send_command(*command)

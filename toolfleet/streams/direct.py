@@ -7,12 +7,13 @@ than the call itself (see ARCHITECTURE.md). Only for one kind of message: tasks,
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import orjson
 import redis.asyncio
 
 from toolfleet.keys import Keys
+from toolfleet.limits import Gate
 from toolfleet.streams import scripts
 from toolfleet.streams.names import Priority
 
@@ -20,7 +21,8 @@ from toolfleet.streams.names import Priority
 class TaskMessage(NamedTuple):
     """A message of Celery's protocol 2: `headers` with `task`, `id` and perhaps `claim` (seconds), `body` as JSON.
 
-    With a `lane` it goes there rather than to its queue, if anybody reads that lane.
+    With a `lane` it goes there rather than to its queue, if anybody reads that lane. What must wait takes its turn by
+    `tenant` and `run_id`, and passes its `gates` first. Past its deadline it passes them without being counted.
     """
 
     queue: str
@@ -28,34 +30,38 @@ class TaskMessage(NamedTuple):
     headers: dict[str, Any]
     body: bytes
     lane: str = ""
+    tenant: str = ""
+    run_id: str = ""
+    gates: tuple[Gate, ...] = ()
+    deadline_unix_s: float = 0.0
+
+
+_NO_LANE: Final = ("", "")
 
 
 class DirectPublisher:
-    """Adds task messages to their streams."""
+    """Adds task messages to their streams, or to the waiting rooms of their queues."""
 
     def __init__(self, client: redis.asyncio.Redis, keys: Keys) -> None:
         self._publish = client.register_script(scripts.PUBLISH)
-        self._publish_in_lanes = client.register_script(scripts.PUBLISH_IN_LANES)
         self._keys = keys
         self._places: dict[tuple[str, Priority], tuple[str, bytes]] = {}
 
     async def publish(self, messages: Sequence[TaskMessage]) -> None:
         """Publish messages in one command, in order. Raises StoreUnreachable; then all or none are in the queues."""
-        with_lanes = any(message.lane for message in messages)
         arguments: list[str | bytes] = []
         for message in messages:
-            if with_lanes:
-                arguments += self._lane(message)
             stream, properties = self._place(message.queue, message.priority)
             headers = message.headers
+            arguments += self._lane(message) if message.lane else _NO_LANE
             arguments += (stream, message.body, orjson.dumps(headers), properties, headers["id"])
-            arguments.append(str(headers.get("claim") or ""))
-        await (self._publish_in_lanes if with_lanes else self._publish)(args=arguments)
+            arguments += (str(headers.get("claim") or ""), message.tenant, message.run_id)
+            arguments.append(orjson.dumps([tuple(gate) for gate in message.gates]) if message.gates else "")
+            arguments.append(str(int(message.deadline_unix_s * 1000)))
+        await self._publish(args=arguments)
 
     def _lane(self, message: TaskMessage) -> tuple[str, str]:
         """Return who reads a message's lane, and its stream."""
-        if not message.lane:
-            return "", ""
         return self._keys.lane(message.lane), self._keys.queue(message.lane, message.priority)
 
     def _place(self, queue: str, priority: Priority) -> tuple[str, bytes]:

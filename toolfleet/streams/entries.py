@@ -86,6 +86,8 @@ class StreamMessage(virtual.Message):  # type: ignore[misc]  # kombu ships no ty
         }
         if first_id:
             message.delivery_info["first_id"] = first_id
+        if len(fields.get(b"gates", b"")) in range(1, MAX_GATES_BYTES):
+            message.delivery_info["gates"] = fields[b"gates"].decode(errors="replace")
         return message
 
     def _set(self, channel: Any, tag: str, body: bytes, decoded: Any, headers: dict[str, Any]) -> None:
@@ -152,6 +154,9 @@ def _origin(fields: Mapping[bytes, bytes]) -> tuple[str, int]:
 
 
 MAX_ID_CHARS: Final = 64
+
+MAX_GATES_BYTES: Final = 65536
+"""Longer than the limits of any tool of ours; a stranger's entry is run without more of them."""
 
 
 def _claimed_s(delivery: DeliveredEntry, fields: Mapping[bytes, bytes], headers: Mapping[str, Any]) -> float:

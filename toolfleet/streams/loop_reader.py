@@ -147,10 +147,13 @@ class LoopReader:
             await self._seek_lost()
         queues = self._queues_in_turn()
         if not queues or not channel.qos.can_consume():
+            self._reader.look_for_everything()  # what came while all slots were taken is in the waiting room
             await self._wait_for_credit()
             return
         wait_ms = int(channel.brpop_timeout * 1000)
-        read, command = self._reader.next_read(queues, channel.qos.credit(), monotonic(), wait_ms)
+        read, command = self._reader.next_read(
+            queues, channel.qos.credit(), monotonic(), wait_ms, slots=channel.qos.slots
+        )
         if read.per_stream == 0 and not await self._may_take():
             return
         try:

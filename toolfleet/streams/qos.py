@@ -49,6 +49,11 @@ class StreamQoS(virtual.QoS):  # type: ignore[misc]  # kombu ships no types
             return MAX_READ
         return max(1, min(self.prefetch_count - len(self.held), MAX_READ))
 
+    @property
+    def slots(self) -> int:
+        """How many messages this channel holds at most, as far as queues count on it."""
+        return self.prefetch_count or MAX_READ
+
     def append(self, message: Any, delivery_tag: str) -> None:
         """Hold a delivered message until it is settled."""
         self.held[delivery_tag] = weakref.ref(message)

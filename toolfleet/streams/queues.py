@@ -164,19 +164,21 @@ class StreamQueues(Channel):  # type: ignore[misc]  # kombu ships no types
     def _size(self, queue: str) -> int:
         """Return how many messages a worker could take now, from the queue or a lane of it.
 
-        Not those being worked on, not those that are not due.
+        Not those being worked on, not those that are not due; but all in the waiting room, whose limits may open.
         """
         with self.commands.pipeline(transaction=False) as pipeline:
+            pipeline.hlen(self.keys.room_calls(queue))
             for stream in self._streams_with_lanes(queue):
                 pipeline.xlen(stream)
                 pipeline.xpending(stream, GROUP)
-            replies = pipeline.execute(raise_on_error=False)
-        return sum(_ready(length, pending) for length, pending in zip(replies[::2], replies[1::2], strict=True))
+            waiting, *replies = pipeline.execute(raise_on_error=False)
+        ready = sum(_ready(length, pending) for length, pending in zip(replies[::2], replies[1::2], strict=True))
+        return ready if isinstance(waiting, Exception) else ready + int(waiting)
 
     def _purge(self, queue: str) -> int:
-        """Delete what no worker holds, lanes and scheduled messages included. Returns how many messages that were."""
+        """Delete what no worker holds, wherever it waits: lanes, schedule, waiting room. Returns how many that were."""
         purge = self.commands.register_script(scripts.PURGE)
-        removed = 0
+        removed = self._purge_room(queue)
         for stream in self._streams_with_lanes(queue):
             while count := int(purge(keys=[stream], args=[GROUP, RETURNED])):
                 removed += count
@@ -186,12 +188,19 @@ class StreamQueues(Channel):  # type: ignore[misc]  # kombu ships no types
             scheduled: int = pipeline.execute()[0]
         return removed + scheduled
 
+    def _purge_room(self, queue: str) -> int:
+        purge, removed = self.commands.register_script(scripts.PURGE_ROOM), 0
+        while count := int(purge(keys=[self.keys.queue(queue, self.priority_steps[0])])):
+            removed += count
+        return removed
+
     def _streams_with_lanes(self, queue: str) -> list[str]:
         return [stream for name in (queue, *self.lanes.of(self.commands, queue)) for stream in self.streams(name)]
 
     def _delete(self, queue: str, *args: Any, **kwargs: Any) -> None:
         super()._delete(queue, *args, **kwargs)
-        self.commands.delete(self.keys.scheduled(queue))
+        self._purge_room(queue)
+        self.commands.delete(self.keys.scheduled(queue), self.keys.room(queue))
 
     # --- connections --------------------------------------------------------------------------------------------
 

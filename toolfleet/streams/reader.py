@@ -26,6 +26,10 @@ FETCH_EVERY_S: Final = 1.0
 """Returned and scheduled messages wait at most this long for a worker that is busy with new ones."""
 
 
+SAY_SLOTS_EVERY_S: Final = 5.0
+"""How often a reader says how many messages it takes at once; what it says lasts for 20 seconds."""
+
+
 class Read(NamedTuple):
     """A read that was sent and not answered yet."""
 
@@ -46,6 +50,7 @@ class Reader:
         self._fetch = True
         self._fetched_s = float("-inf")
         self._next_due_ms = -1
+        self._said = self._saying = (0, float("-inf"))
 
     def streams(self, queues: Iterable[str]) -> list[str]:
         """Return the streams of these queues, level by level."""
@@ -56,12 +61,16 @@ class Reader:
         """Make the next read a FETCH, because something has changed."""
         self._fetch = True
 
-    def next_read(self, queues: Sequence[str], budget: int, now_s: float, wait_ms: int) -> tuple[Read, list[str | int]]:
-        """Return the next read and its command."""
+    def next_read(
+        self, queues: Sequence[str], budget: int, now_s: float, wait_ms: int, *, slots: int = 0
+    ) -> tuple[Read, list[str | int]]:
+        """Return the next read and its command. `slots`: how many messages the reader takes at once (0: not told)."""
         streams = self.streams(queues)
         if self._fetch or now_s - self._fetched_s >= FETCH_EVERY_S:
             self._fetched_s = now_s
-            return Read(streams, budget, 0, now_s), self.fetch_command(streams, queues, budget)
+            return Read(streams, budget, 0, now_s), self.fetch_command(
+                streams, queues, budget, slots=self._to_say(slots, now_s)
+            )
         count = max(1, budget // len(streams))
         if self._next_due_ms >= 0:
             wait_ms = min(wait_ms, self._next_due_ms)
@@ -69,7 +78,17 @@ class Reader:
         command += ["BLOCK", max(1, wait_ms), "STREAMS", *streams, *(">" * len(streams))]
         return Read(streams, budget, count, now_s), command
 
-    def fetch_command(self, streams: Sequence[str], queues: Sequence[str], budget: int) -> list[str | int]:
+    def _to_say(self, slots: int, now_s: float) -> int:
+        """Return `slots` when it is time to say it, else 0."""
+        said, said_s = self._said
+        if slots == said and now_s - said_s < SAY_SLOTS_EVERY_S:
+            return 0
+        self._saying = slots, now_s
+        return slots
+
+    def fetch_command(
+        self, streams: Sequence[str], queues: Sequence[str], budget: int, *, slots: int = 0
+    ) -> list[str | int]:
         """Return the call of the fetch script."""
         return [
             "EVALSHA",
@@ -78,6 +97,7 @@ class Reader:
             *streams,
             *(GROUP, self._consumer, RETURNED, budget),
             *(self._keys.claim(""), self._keys.cancelled(""), self._keys.result(""), self._keys.counters()),
+            slots,
             # What is not due yet waits for the queue, never for one of its lanes.
             *(self._keys.scheduled(queue) for queue in queues if home_of(queue) is None),
         ]
@@ -89,6 +109,7 @@ class Reader:
     def take_fetched(self, read: Read, reply: Any) -> list[DeliveredEntry]:
         """Return what a reply of the fetch script delivers."""
         self._next_due_ms, entries = reply
+        self._said = self._saying  # not before: the script may have been refused
         self._fetch = len(entries) >= read.budget
         return [
             DeliveredEntry(

@@ -42,6 +42,8 @@ class Delivery(NamedTuple):
     contract: str = ""
     passed_unix_s: float = 0.0
     """When a worker first passed the message on; on brokers without streams."""
+    gates: str = ""
+    """The limits that it has passed, as the transport wrote them: settling the call frees its places."""
 
     @classmethod
     def of(
@@ -68,6 +70,7 @@ class Delivery(NamedTuple):
             sent_once=bool(headers.get("claim")),
             contract=str(headers.get("contract") or ""),
             passed_unix_s=_number(headers.get("passed_unix_s")),
+            gates=delivery_info.get("gates", ""),
         )
 
     def effect(self, declared: Effect) -> Effect:

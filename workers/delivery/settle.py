@@ -25,7 +25,8 @@ from toolfleet.logs import FactLog
 from toolfleet.outages import until_redis_is_back, until_redis_is_back_blocking
 from toolfleet.replies import REPLACE_RESULT, TELL
 from toolfleet.scripts import lua
-from toolfleet.streams import GROUP, RETURNED
+from toolfleet.streams import RETURNED
+from toolfleet.streams.scripts import ROOM
 from toolfleet.wire import Seal
 from toolfleet.workers.delivery.message import Delivery
 
@@ -34,7 +35,7 @@ log = FactLog("toolfleet.workers")
 MAX_BATCH: Final = 500
 """Settlements in one script call: beyond this Redis would be busy for longer than a few milliseconds at a time."""
 
-SETTLE: Final = lua(__package__, "settle", before=TELL, GROUP=GROUP, RETURNED=RETURNED)
+SETTLE: Final = lua(__package__, "settle", before=f"{TELL}\n{ROOM}", RETURNED=RETURNED)
 
 
 class Outcome(IntEnum):
@@ -61,6 +62,7 @@ class Settlement(NamedTuple):
     call_id: str
     reply_to: str
     sealed: bytes
+    gates: str = ""
 
     @property
     def result(self) -> TrueResult:
@@ -78,6 +80,7 @@ class Settlement(NamedTuple):
             call_id=call.call_id,
             reply_to=call.reply_to,
             sealed=seal.close_result(result, call.call_id, attempt),
+            gates=delivery.gates,
         )
 
 
@@ -161,7 +164,7 @@ def _arguments(keys: Keys, settlements: Sequence[Settlement]) -> list[str | byte
         members = list(group)
         arguments += (stream, consumer, keys.result(""), keys.replies(reply_to), len(members))
         for item in members:
-            arguments += (item.entry_id, item.call_id, item.sealed)
+            arguments += (item.entry_id, item.call_id, item.sealed, item.gates)
     return arguments
 
 

@@ -28,6 +28,7 @@ from toolfleet.scripts import lua
 from toolfleet.settings import Settings
 from toolfleet.skipped import skip, text_of
 from toolfleet.streams import GROUP, RETURNED
+from toolfleet.streams.scripts import ROOM
 from toolfleet.wire import Seal
 from toolfleet.workers.delivery.message import Delivery
 from toolfleet.workers.delivery.settle import Outcome
@@ -40,7 +41,7 @@ MAX_BATCH: Final = 200
 
 SUBMIT: Final = lua(__package__, "submit", before=f"{TELL}\n{CLOCK}", GROUP=GROUP, RETURNED=RETURNED)
 CLAIM: Final = lua(__package__, "claim", before=CLOCK)
-REPORT: Final = lua(__package__, "report", before=f"{TELL}\n{CLOCK}")
+REPORT: Final = lua(__package__, "report", before=f"{TELL}\n{ROOM}")
 
 
 class Due(NamedTuple):
@@ -76,6 +77,7 @@ async def _submit(
         "stream": delivery.stream,
         "consumer": delivery.consumer,
         "entry": delivery.entry_id,
+        "gates": delivery.gates,
         "call": call.call_id,
         "tool": call.tool,
         "reply_to": call.reply_to,

@@ -30,6 +30,7 @@ from toolfleet.workers.delivery.progress import ProgressReporter
 from toolfleet.workers.perform.conclusion import Conclusion
 from toolfleet.workers.perform.endings import Ending
 from toolfleet.workers.perform.quick_calls import QuickCalls
+from toolfleet.workers.perform.shared_answers import SharedAnswers
 from toolfleet.workers.perform.tool_run import ToolRuns
 
 
@@ -63,6 +64,7 @@ class Performer:
             threads=threads,
             interceptors=interceptors,
         )
+        self._shared = SharedAnswers(self._client, settings, self._seal, is_surrounded=bool(interceptors))
         self._conclusion = Conclusion(self._client, settings, tools, self._seal, self._checkpoints)
         self.quick = QuickCalls(settings, tools, self._seal, self._runs, self._conclusion)
 
@@ -79,10 +81,26 @@ class Performer:
             return await self._end(delivery, decision)
         if decision.must_claim and not await self._claimer.claim(delivery, decision.call):
             return Ending.BURIED
+        if tool.spec.cache_s is not None and (question := self._shared.question(delivery, decision.call, tool)):
+            return await self._share(question, delivery, decision, tool)
         outcome = await self._runs.run(delivery, decision, tool)
         if isinstance(outcome, Ending):
             return outcome
         return await self._conclusion.conclude(delivery, decision.call, outcome)
+
+    async def _share(
+        self, question: str, delivery: Delivery, decision: Admitted | Unresolved, tool: Tool[..., Any]
+    ) -> Ending:
+        """See a call to its end whose answer others may have, or find."""
+        call = decision.call
+        outcome = await self._shared.answer(
+            question, delivery, call, tool, lambda: self._runs.run(delivery, decision, tool)
+        )
+        if isinstance(outcome, Ending):
+            return outcome
+        ending = await self._conclusion.conclude(delivery, call, outcome)
+        await self._shared.end(question, delivery, call, outcome)
+        return ending
 
     async def drain(self) -> None:
         """Return when the results of quick calls are settled."""

@@ -1,8 +1,9 @@
 """The common call in one column: believed, run, signed and settled, without a step that only other calls need.
 
-A call is common if it comes for the first time on our own streams, for a tool that is here in this version, claimed by
-the transport and in time. Whatever is not goes through `performer.py` from its start. The steps are the same functions
-there and here; what is spared are a timer for each call, a future for each settlement, and the ways between.
+A call is common if it comes for the first time on our own streams, for a tool that is here in this version and whose
+answers nobody shares, claimed by the transport and in time. Whatever is not goes through `performer.py` from its start.
+The steps are the same functions there and here; what is spared are a timer for each call, a future for each settlement,
+and the ways between.
 """
 
 from __future__ import annotations
@@ -85,7 +86,7 @@ class QuickCalls:
         if tool is None:
             return None
         spec = tool.spec
-        if delivery.contract not in ("", spec.contract):
+        if delivery.contract not in ("", spec.contract) or spec.cache_s is not None:
             return None
         decision = admit(
             delivery,

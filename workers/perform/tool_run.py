@@ -6,6 +6,7 @@ Says what came of it as a result or, when this worker must not settle the call, 
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from functools import partial
@@ -17,6 +18,7 @@ from toolfleet.batcher import Batcher
 from toolfleet.callbacks import callbacks
 from toolfleet.calls import Failed, FailureKind, NotDone, Returned, Submitted, ToolCall
 from toolfleet.context import Context
+from toolfleet.errors import RetryAfter
 from toolfleet.interceptors import ToolInterceptor
 from toolfleet.outages import until_redis_is_back
 from toolfleet.points import Point, reached
@@ -28,10 +30,11 @@ from toolfleet.workers.delivery.admit import Admitted, Unresolved, can_be_reconc
 from toolfleet.workers.delivery.checkpoints import Checkpoints, open_checkpoint
 from toolfleet.workers.delivery.claims import is_still_ours
 from toolfleet.workers.delivery.message import Delivery
+from toolfleet.workers.delivery.postpone import postpone
 from toolfleet.workers.delivery.progress import ProgressReporter
 from toolfleet.workers.perform.endings import Ending, Interruption
 from toolfleet.workers.tool.execute import compensate, execute, reconcile
-from toolfleet.workers.tool.failures import cancelled_unstarted, doubt, in_doubt
+from toolfleet.workers.tool.failures import cancelled_unstarted, doubt, in_doubt, limited
 
 MAX_LEFTOVERS: Final = 500
 """Calls whose leftovers are asked for with one command."""
@@ -108,6 +111,8 @@ class ToolRuns:
             context.progress(0.0)  # whoever asks with its handle learns that it runs
         try:
             result = await self._call(call, tool, context, clock)
+        except RetryAfter as error:
+            return await self._later(delivery, call, error)
         except asyncio.CancelledError as interruption:
             ended = _after_interruption(delivery, call, tool, interruption)
             if isinstance(ended, Ending):
@@ -116,6 +121,16 @@ class ToolRuns:
             result = ended
         reached(Point.EFFECT_DONE, call.call_id)
         return result
+
+    async def _later(self, delivery: Delivery, call: ToolCall, error: RetryAfter) -> Failed | Ending:
+        """Let the call wait for as long as its tool wants; the model is told where that cannot be."""
+        if not delivery.stream:
+            return limited(call.tool, error)
+        if time.time() + error.seconds >= call.deadline_unix_s:
+            return limited(call.tool, error, ", which is after the call's deadline")
+        self._checkpoints.leave(call.call_id)
+        is_ours = await postpone(self._client, self._keys, delivery, call, pause_s=error.seconds)
+        return Ending.PASSED_ON if is_ours else Ending.TAKEN_OVER
 
     def _context(self, delivery: Delivery, call: ToolCall, checkpoint: Any) -> Context:
         # On a loop of its own a tool is cancelled by its coroutine or its process; only on a thread must it look.

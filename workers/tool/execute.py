@@ -20,13 +20,13 @@ from toolfleet.arguments.parsing import DEFAULT_LIMITS, ArgumentLimits, Argument
 from toolfleet.asking import Unanswered
 from toolfleet.calls import Failed, FailureKind, NotDone, Returned, Submitted, ToolCall, ToolResult, undone_id
 from toolfleet.context import Context, within
-from toolfleet.errors import BadArguments, ToolError
+from toolfleet.errors import BadArguments, RetryAfter, ToolError
 from toolfleet.hooks import HookName
 from toolfleet.interceptors import ToolInterceptor
 from toolfleet.logs import FactLog
 from toolfleet.strict_json import encodable
 from toolfleet.tool import Tool
-from toolfleet.workers.tool.failures import doubt, still_in_doubt, submit_in_doubt
+from toolfleet.workers.tool.failures import doubt, limited, still_in_doubt, submit_in_doubt
 from toolfleet.workers.tool.interceptors import run_through, with_attributes
 from toolfleet.workers.tool.results import failure_of, record_of
 from toolfleet.workers.tool.threads import ToolThreads
@@ -48,7 +48,8 @@ async def execute(
 
     Blocking tools run on `threads`, or right here without one. The time limit is the tool's own or what is left until
     the deadline, whichever is shorter; interceptors and tries share it. Whoever gives a `clock` sets it to `limit_s` in
-    time: most tools have ended before they need one. Raises CancelledError only.
+    time: most tools have ended before they need one. Raises CancelledError, and RetryAfter of a tool that wants to be
+    tried again later.
     """
     try:
         arguments = tool.bind(call.arguments, limits)
@@ -85,7 +86,7 @@ async def _run(
     except BadArguments as error:
         return Failed(kind=FailureKind.BAD_ARGUMENTS, message=encodable(str(error)))
     except (ToolError, Unanswered) as error:
-        return error.result if isinstance(error, Unanswered) else _tried(failure_of(error), context)
+        return _said_by_tool(call, error, context)
     except TimeoutError as error:
         goes_on = threads is not None and not tool.is_async
         timed_out = _timed_out(tool, left_s, goes_on=goes_on) if clock.expired() else _report_broken(call, error)
@@ -259,6 +260,17 @@ def _timed_out(tool: Tool[..., Any], limit_s: float, *, goes_on: bool) -> Failed
     may_come = "." if tool.spec.effect.repeatable else ": its effect may or may not happen."
     message += f". Its thread cannot be stopped and may still be at work{may_come}"
     return Failed(kind=FailureKind.TIMED_OUT, message=message)
+
+
+def _said_by_tool(call: ToolCall, error: ToolError | Unanswered, context: Context) -> Failed | Submitted | Returned:
+    """Return what the model reads of an error that the tool raised for it. Raises RetryAfter that is not for it."""
+    if isinstance(error, Unanswered):
+        return error.result
+    if not isinstance(error, RetryAfter):
+        return _tried(failure_of(error), context)
+    if not error.tell_model:
+        raise error
+    return limited(call.tool, error)
 
 
 def _tried(failure: Failed, context: Context) -> Failed:

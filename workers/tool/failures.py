@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from toolfleet.calls import Effect, Failed, FailureKind
+from toolfleet.errors import RetryAfter
 
 
 def doubt(effect: Effect) -> str:
@@ -59,3 +60,8 @@ def crashed(tool: str, attempts: int) -> Failed:
 def expired(tool: str) -> Failed:
     """The deadline passed before the call began."""
     return Failed(kind=FailureKind.EXPIRED, message=f"{tool} did not start before its deadline; it has had no effect.")
+
+
+def limited(tool: str, error: RetryAfter, why_now: str = "") -> Failed:
+    """The tool wants to be asked later, and the model is to know."""
+    return Failed(kind=FailureKind.LIMIT, message=f"{tool} is {error}{why_now}.")

@@ -59,6 +59,7 @@ COMMANDS: Final = {
     "calls": Listed(
         "Calls under way: list them, look at one, cancel it, or complete one whose work is done elsewhere."
     ),
+    "limits": Listed("How often and how many at once tools may start, and tenants' shares: look, change, pause."),
     "dead": Listed("Messages that no worker could handle: list them, look at one, put it back, drop it."),
     "serve": Listed(
         "Serve the HTTP API and the OpenAI-compatible one until Ctrl-C.", "Example: toolfleet serve --port 8000"

@@ -20,7 +20,16 @@ from toolfleet.errors import ToolfleetError
 from toolfleet.local.local_key import LocalKey
 from toolfleet.misspelt import exact
 from toolfleet.orchestrator.api import Orchestrator
-from toolfleet.orchestrator.doors.http import artifacts, budgets, docs_page, fleet_state as fleet, handles, runs, tools
+from toolfleet.orchestrator.doors.http import (
+    artifacts,
+    budgets,
+    docs_page,
+    fleet_state as fleet,
+    handles,
+    limits,
+    runs,
+    tools,
+)
 from toolfleet.orchestrator.doors.http.access import Access
 from toolfleet.orchestrator.doors.http.bodies import BoundedBodies
 from toolfleet.orchestrator.doors.http.door import Door
@@ -154,6 +163,7 @@ def create_app(
         artifacts.router,
         budgets.router,
         fleet.router,
+        limits.router,
         openai_chat.router,
         openai_responses.router,
         openai_models.router,

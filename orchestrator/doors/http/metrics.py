@@ -50,7 +50,12 @@ async def exposition(door: Door) -> bytes:
                 GaugeMetricFamily("toolfleet_event_streams", "Clients that events are streamed to.", len(door.streams)),
                 GaugeMetricFamily("toolfleet_dead_letters", "Messages that no worker could handle.", dead),
                 _by("toolfleet_workers", "Live workers.", "pool", pools),
-                _by("toolfleet_queue_length", "Calls in a queue and its lanes, waiting and running.", "queue", lengths),
+                _by(
+                    "toolfleet_queue_length",
+                    "Calls in a queue, its lanes and its waiting room, waiting and running.",
+                    "queue",
+                    lengths,
+                ),
                 _events(counters),
                 _counted("toolfleet_records_skipped", "Records in Redis that this process could not read.", skipped()),
                 _counted("toolfleet_task_failures", "Failures of this process's own tasks and threads.", failures()),
@@ -68,9 +73,10 @@ async def _stored(door: Door, queues: list[str]) -> tuple[int, int, dict[str, in
     for queue in queues:
         for priority in Priority:
             pipeline.xlen(keys.queue(queue, priority))
+        pipeline.hlen(keys.room_calls(queue))
         pipeline.smembers(keys.lanes(queue))
     runs, dead, *found = await pipeline.execute()
-    size = len(Priority) + 1
+    size = len(Priority) + 2
     by_queue = {queue: found[size * n : size * (n + 1)] for n, queue in enumerate(queues)}
     lengths = {queue: sum(counts) + await _in_lanes(door, lanes) for queue, (*counts, lanes) in by_queue.items()}
     counters = await cast("Awaitable[Mapping[bytes, bytes]]", door.client.hgetall(keys.counters()))

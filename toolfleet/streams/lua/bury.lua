@@ -1,4 +1,5 @@
--- Moves messages to the dead letters, in one step with their acknowledgement.
+-- Moves messages to the dead letters, in one step with their acknowledgement, and frees the places that they had.
+-- Begins with clock.lua, gates.lua and room.lua.
 --
 -- KEYS  one stream, the dead letters, the counters
 -- ARGV  group, greatest number of dead letters, queue, greatest size of a field, then an id and its reason in turn
@@ -16,6 +17,9 @@ for i = 5, #ARGV, 2 do
         end
         redis.call('XADD', dead, 'MAXLEN', '~', kept, '*', unpack(letter))
         redis.call('HINCRBY', counters, 'dead_letters', 1)
+        local gates, call = field_of(entry[2], 'gates'), field_of(entry[2], 'id')
+        local room = room_of(stream)
+        if room and gates and call then safely(room, free, gates, call, stream .. ' ' .. id) end
     end
     redis.call('XACK', stream, group, id)
     redis.call('XDEL', stream, id)

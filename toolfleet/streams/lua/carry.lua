@@ -1,5 +1,5 @@
 -- What an entry becomes in another stream. It remembers the id of its first entry and the deliveries that count, so that
--- a call which may have begun is never taken for a new one. Shared by forward and retire_lane.
+-- a call which may have begun is never taken for a new one. Shared by forward and retire_lane; goes with gates.lua.
 local function carried(id, fields, deliveries)
     local kept, first, unserved_ms = {}, id, nil
     for i = 1, #fields, 2 do
@@ -23,18 +23,26 @@ local function carried(id, fields, deliveries)
     return kept, unserved_ms
 end
 
+-- The same for a message that passes its limits anew.
+local function without_gates(fields)
+    local kept = {}
+    for i = 1, #fields, 2 do
+        if fields[i] ~= 'gates' then
+            kept[#kept + 1] = fields[i]
+            kept[#kept + 1] = fields[i + 1]
+        end
+    end
+    return kept
+end
+
 -- A claim names the one entry that may have the call's effect, so it goes with the message. What only looks like a
 -- message that was carried has another id, and so no claim.
-local function move_claim(claim_prefix, fields, from, to)
+local function move_claim(claim_prefix, fields, from, to, place)
+    pcall(move_places, string.match(claim_prefix, '^(.-):[^:]*:$'), fields, place)
     for i = 1, #fields, 2 do
         if fields[i] == 'id' then
             local key = claim_prefix .. fields[i + 1]
             if redis.pcall('GET', key) == from then redis.call('SET', key, to, 'XX', 'KEEPTTL') end
         end
     end
-end
-
-local function time_ms()
-    local time = redis.call('TIME')
-    return time[1] * 1000 + math.floor(time[2] / 1000)
 end

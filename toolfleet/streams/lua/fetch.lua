@@ -1,11 +1,12 @@
 -- Delivers up to `budget` messages, claims the calls among them, and says which were cancelled while they waited.
 -- Levels come strictly in turn, and the queues of one level in the order given; within a stream what was
 -- returned comes before what is new. A message whose call another message has claimed is a copy: dropped, counted.
+-- What the streams do not fill, the waiting rooms of the queues do. Begins with clock.lua, gates.lua and room.lua.
 --
 -- KEYS  the streams, first to last
--- ARGV  group, consumer, returned, budget, claim prefix, prefix of the cancel marks, prefix of results, counters, then
---       each queue's scheduled set
--- Reply {milliseconds until the next scheduled message or -1,
+-- ARGV  group, consumer, returned, budget, claim prefix, prefix of the cancel marks, prefix of results, counters, how
+--       many calls the consumer takes at once (0: as it last said), then each queue's scheduled set
+-- Reply {milliseconds until a scheduled message is due or a gate may open, or -1,
 --        {{stream's position, id, deliveries, claimed, cancelled, returned, fields}…}}; flags are 0 or 1
 --
 -- Nothing may fail once a message has been delivered: the reply would be lost with it. Hence every `pcall`.
@@ -51,10 +52,9 @@ local function take_over_claim(entry, id)
     if redis.pcall('GET', key) == held_as then redis.pcall('SET', key, id, 'XX', 'KEEPTTL') end
 end
 
-local function make_due(scheduled)
-    local time = redis.call('TIME')
-    local now_ms = time[1] * 1000 + math.floor(time[2] / 1000)
-    local due = redis.pcall('ZRANGEBYSCORE', scheduled, '-inf', now_ms, 'LIMIT', 0, 200)
+local function make_due(scheduled, room)
+    local now = now_ms()
+    local due = redis.pcall('ZRANGEBYSCORE', scheduled, '-inf', now, 'LIMIT', 0, 200)
     if failed(due) then return nil end
     for _, member in ipairs(due) do
         local readable, entry = pcall(cjson.decode, member)
@@ -64,23 +64,21 @@ local function make_due(scheduled)
         local id = redis.pcall('XADD', entry[1], '*', unpack(entry, 2))
         if failed(id) then break end
         take_over_claim(entry, id)
+        pcall(move_places, room.namespace, {unpack(entry, 2)}, entry[1] .. ' ' .. id)
         redis.call('ZREM', scheduled, member)
     end
     local first = redis.call('ZRANGE', scheduled, 0, 0, 'WITHSCORES')
-    return first[2] and math.max(0, first[2] - now_ms)
+    return first[2] and math.max(0, first[2] - now)
 end
 
 -- When a claim lapses: so long after its message was sent, of which an entry's id tells, however long that has waited. A
 -- moment from now at least: of two copies that are read late only one may start.
 local CLAIM_MIN_MS = 60000
-local now_ms
+local began_ms
 local function lapses_at_ms(id, ttl_s)
-    if not now_ms then
-        local time = redis.call('TIME')
-        now_ms = time[1] * 1000 + math.floor(time[2] / 1000)
-    end
-    local sent_ms = math.min(tonumber(string.match(id, '^(%d+)%-')) or now_ms, now_ms)
-    return math.max(sent_ms + ttl_s * 1000, now_ms + CLAIM_MIN_MS)
+    began_ms = began_ms or now_ms()
+    local sent_ms = math.min(tonumber(string.match(id, '^(%d+)%-')) or began_ms, began_ms)
+    return math.max(sent_ms + ttl_s * 1000, began_ms + CLAIM_MIN_MS)
 end
 
 -- 1: claimed for this message. 0: nothing to claim, or the claim could not be written, or the call has a result, of which
@@ -172,16 +170,63 @@ local function take_new(position)
     end
 end
 
+local slots = tonumber(ARGV[9])
 local next_due_ms = -1
-for i = 9, #ARGV do
-    local due_ms = make_due(ARGV[i])
+local function comes_back_in(due_ms)
     if due_ms and (next_due_ms < 0 or due_ms < next_due_ms) then next_due_ms = due_ms end
+end
+
+local home_rooms = {}
+for i = 10, #ARGV do
+    local namespace, queue = string.match(ARGV[i], '^(.-)' .. SCHEDULED .. '(.+)$')
+    local room = room_for(namespace, queue)
+    home_rooms[#home_rooms + 1] = room
+    if slots > 0 then safely(room, note_worker, consumer, slots) end
+    comes_back_in(make_due(ARGV[i], room))
+end
+
+local function least_score(set) return tonumber(redis.call('ZRANGE', set, 0, 0, 'WITHSCORES')[2]) end
+
+-- Tells the consumer when something may move in the room, unless another one comes back for that: then it comes some time
+-- behind that one, which may be lost or have no slot free by then. A consumer without a slot comes when it has one.
+local BEHIND_MS, BEHIND_MAX_MS = 50, 1000
+local function tell_when(room, changes_ms)
+    redis.call('ZREM', room.told, consumer)
+    if #delivered >= budget then return end
+    local now = now_ms()
+    redis.call('ZREMRANGEBYSCORE', room.told, '-inf', string.format('%.0f', now - BEHIND_MS))
+    local first_ms, at_ms = least_score(room.told), math.max(changes_ms, now)
+    if first_ms and first_ms <= at_ms then
+        at_ms = at_ms + math.min(BEHIND_MS * redis.call('ZCARD', room.told), BEHIND_MAX_MS)
+    end
+    redis.call('ZADD', room.told, string.format('%.0f', at_ms), consumer)
+    redis.call('PEXPIRE', room.told, LOOK_AGAIN_LATE_MS + 2 * BEHIND_MAX_MS)
+    comes_back_in(at_ms - now)
+end
+
+-- Lets in from a queue's waiting room what this consumer can take, and says when to look again.
+local function let_in(room)
+    local moved, is_all = look_and_admit(room, budget - #delivered)
+    if moved > 0 then
+        for position, stream in ipairs(KEYS) do
+            if #delivered < budget and room.lengths[stream] ~= 0 then take_new(position) end
+        end
+    end
+    local changes_ms = least_score(room.openings)
+    local ends_ms = least_score(room.ends)
+    if ends_ms and (not changes_ms or ends_ms < changes_ms) then changes_ms = ends_ms end
+    if changes_ms then tell_when(room, changes_ms) end
+    if not is_all then comes_back_in(0) end
 end
 
 local refusal
 for position = 1, #KEYS do
     if #delivered < budget then take_returned(position) end
     if #delivered < budget then refusal = take_new(position) or refusal end
+end
+for _, room in ipairs(home_rooms) do
+    local waits = redis.pcall('HLEN', room.calls)
+    if #delivered < budget and not failed(waits) and waits > 0 then safely(room, let_in) end
 end
 if refusal and #delivered == 0 then return refusal end
 return {next_due_ms, delivered}

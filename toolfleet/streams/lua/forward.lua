@@ -10,12 +10,13 @@ local stream, scheduled = KEYS[1], KEYS[2]
 local group, consumer, id, home = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 local pause_ms, patience_ms, deadline_ms = tonumber(ARGV[5]), tonumber(ARGV[6]), tonumber(ARGV[7])
 local claim_prefix = ARGV[8]
+local LEFT_ALONE_MS = 60000
 
 local held = redis.call('XPENDING', stream, group, id, id, 1, consumer)[1]
 local entry = held and redis.call('XRANGE', stream, id, id)[1]
 if not entry then return 0 end
 
-local now_ms = time_ms()
+local now = now_ms()
 local kept, unserved_ms = carried(id, entry[2], math.max(0, held[4] - 1))
 
 local function let_go()
@@ -24,22 +25,24 @@ local function let_go()
 end
 
 for i = 3, #KEYS, 2 do
-    if redis.call('ZCOUNT', KEYS[i], now_ms, '+inf') > 0 then
-        move_claim(claim_prefix, kept, id, redis.call('XADD', KEYS[i + 1], '*', unpack(kept)))
+    if redis.call('ZCOUNT', KEYS[i], now, '+inf') > 0 then
+        local to = redis.call('XADD', KEYS[i + 1], '*', unpack(kept))
+        move_claim(claim_prefix, kept, id, to, KEYS[i + 1] .. ' ' .. to)
         let_go()
         return 1
     end
 end
-if pause_ms == 0 or now_ms + pause_ms >= deadline_ms then return 3 end
+if pause_ms == 0 or now + pause_ms >= deadline_ms then return 3 end
 if patience_ms >= 0 then
-    unserved_ms = unserved_ms or now_ms
-    if now_ms + pause_ms > unserved_ms + patience_ms then return 3 end
+    unserved_ms = unserved_ms or now
+    if now + pause_ms > unserved_ms + patience_ms then return 3 end
     kept[#kept + 1] = 'unserved'
     kept[#kept + 1] = string.format('%d', unserved_ms)
 end
 kept[#kept + 1] = 'held_as'
 kept[#kept + 1] = '@' .. id
-move_claim(claim_prefix, kept, id, '@' .. id)
-redis.call('ZADD', scheduled, now_ms + pause_ms, cjson.encode({home, unpack(kept)}))
+-- Its places are kept until somebody makes it due, or all readers are gone.
+move_claim(claim_prefix, kept, id, '@' .. id, string.format('until %.0f', now + pause_ms + LEFT_ALONE_MS))
+redis.call('ZADD', scheduled, now + pause_ms, cjson.encode({home, unpack(kept)}))
 let_go()
 return 2

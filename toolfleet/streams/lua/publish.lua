@@ -1,13 +1,58 @@
--- Adds messages to their streams, all or none: nothing is added when the first one is refused (out of memory).
+-- Adds messages to their streams, or to their queue's waiting room: all or none, as nothing is added when the first one
+-- is refused (out of memory). A lane that nobody reads any more is passed by, for the queue itself.
 --
--- ARGV  for each message: stream, body, headers, properties, the call's id, and the seconds its claim lasts or an empty
---       string for a call that need not be claimed
-for i = 1, #ARGV, 6 do
-    if ARGV[i + 5] ~= '' then
-        redis.call('XADD', ARGV[i], '*', 'b', ARGV[i + 1], 'h', ARGV[i + 2], 'p', ARGV[i + 3],
-            'id', ARGV[i + 4], 'claim', ARGV[i + 5])
+-- ARGV  for each message: readers of its lane and the lane's stream (or two empty strings), its stream, body, headers,
+--       properties, the call's id, the seconds its claim lasts (empty for a call that need not be claimed), its tenant,
+--       its run, its gates (JSON, or empty), and when nobody wants it any more (ms, 0: never)
+-- Reply how many messages
+
+-- Workers that have room for more let it in themselves.
+local ADMITTED_MAX = 100
+local crowded = {}
+
+local function let_wait_in_turn(room, level, message)
+    let_wait(room, level, message)
+    crowded[room] = true
+end
+
+local function publish_free(room, level, message)
+    if message.readers ~= '' or has_room(room, message.stream) then
+        send(room, message, '')
     else
-        redis.call('XADD', ARGV[i], '*', 'b', ARGV[i + 1], 'h', ARGV[i + 2], 'p', ARGV[i + 3], 'id', ARGV[i + 4])
+        let_wait_in_turn(room, level, message)
     end
 end
-return #ARGV / 6
+
+local function publish_bound(room, level, message)
+    local gates, text = gates_of(room, message.tenant, message.gates)
+    if is_copy(room.namespace, gates, message.call) then
+        count_copy(room)
+    elseif waiting_in(room) > 0 or free_slots(room) < 1
+        or first_shut(room.namespace, gates, now_ms(), message.call) then
+        let_wait_in_turn(room, level, message)
+    else
+        pass(room.namespace, gates, now_ms(), message.call, send(room, message, text), message.ends_ms)
+    end
+end
+
+local function publish(message)
+    local room, level = room_of(message.stream)
+    local is_bound = message.gates ~= '' or gate_of_tenant(room, message.tenant) ~= nil
+    local how = is_bound and publish_bound or publish_free
+    how(room, level, message)
+end
+
+for i = 1, #ARGV, 12 do
+    local fields = {'b', ARGV[i + 3], 'h', ARGV[i + 4], 'p', ARGV[i + 5], 'id', ARGV[i + 6]}
+    if ARGV[i + 7] ~= '' then
+        fields[9], fields[10] = 'claim', ARGV[i + 7]
+    end
+    publish({
+        readers = ARGV[i], lane = ARGV[i + 1], stream = ARGV[i + 2], fields = fields, call = ARGV[i + 6],
+        tenant = ARGV[i + 8], run = ARGV[i + 9], gates = ARGV[i + 10], ends_ms = tonumber(ARGV[i + 11]),
+    })
+end
+for room in pairs(crowded) do
+    if free_slots(room) > 0 then look_and_admit(room, math.min(free_slots(room), ADMITTED_MAX)) end
+end
+return #ARGV / 12

@@ -7,14 +7,15 @@
 
 local group, returned, most = ARGV[1], ARGV[2], tonumber(ARGV[5])
 if ARGV[4] ~= '' then redis.call('ZREM', KEYS[1], ARGV[4]) end
-redis.call('ZREMRANGEBYSCORE', KEYS[1], '-inf', time_ms())
+redis.call('ZREMRANGEBYSCORE', KEYS[1], '-inf', now_ms())
 if redis.call('ZCARD', KEYS[1]) > 0 then return 0 end
 
 local sent = 0
 
 local function send(stream, home, entry, deliveries)
     local kept = carried(entry[1], entry[2], deliveries)
-    move_claim(ARGV[6], kept, entry[1], redis.call('XADD', home, '*', unpack(kept)))
+    local to = redis.call('XADD', home, '*', unpack(kept))
+    move_claim(ARGV[6], kept, entry[1], to, home .. ' ' .. to)
     redis.pcall('XACK', stream, group, entry[1])
     redis.call('XDEL', stream, entry[1])
     sent = sent + 1

@@ -1,8 +1,9 @@
 -- Settles calls: stores each result, tells of it, and acknowledges and deletes its message, unless the call is another
--- worker's by now. Begins with tell.lua.
+-- worker's by now; then lets in from the waiting room who waited for the places of these. Begins with tell.lua, and
+-- clock.lua, gates.lua and room.lua.
 --
 -- ARGV  prefix of jobs, then for each origin: stream, consumer, prefix of results, reply stream, number of its
---       settlements, and for each of those: entry, call, sealed result
+--       settlements, and for each of those: entry, call, sealed result, its gates
 -- Reply for each settlement 0 if it came too late, 1 if it counted, 2 if the call had a result or goes on as a job
 
 local jobs = ARGV[1]
@@ -10,9 +11,9 @@ local outcomes = {}
 local i = 2
 while i <= #ARGV do
     local stream, consumer, results, replies = ARGV[i], ARGV[i + 1], ARGV[i + 2], ARGV[i + 3]
-    local last = i + 5 + 3 * (ARGV[i + 4] - 1)
-    local done = {}
-    for at = i + 5, last, 3 do
+    local last = i + 5 + 4 * (ARGV[i + 4] - 1)
+    local done, freed = {}, {}
+    for at = i + 5, last, 4 do
         local entry, call, sealed = ARGV[at], ARGV[at + 1], ARGV[at + 2]
         local outcome = 1
         if stream ~= '' then
@@ -23,6 +24,7 @@ while i <= #ARGV do
             if owner and owner ~= consumer and owner ~= RETURNED then outcome = 0 else done[#done + 1] = entry end
             -- What submitted a job is done, whatever is said of its process since: the job ends the call.
             if not owner and redis.call('EXISTS', jobs .. call) == 1 then outcome = 2 end
+            if ARGV[at + 3] ~= '' and outcome == 1 then freed[#freed + 1] = at end
         end
         if outcome == 1 then outcome = settle(results, call, sealed, replies) end
         outcomes[#outcomes + 1] = outcome
@@ -32,6 +34,13 @@ while i <= #ARGV do
         redis.call('XACK', stream, GROUP, unpack(done))
         redis.call('XDEL', stream, unpack(done))
     end
-    i = last + 3
+    if #freed > 0 then
+        local room = room_of(stream)
+        for _, at in ipairs(freed) do 
+            safely(room, free, ARGV[at + 3], ARGV[at + 1], stream .. ' ' .. ARGV[at])
+        end
+        safely(room, admit, #freed)
+    end
+    i = last + 4
 end
 return outcomes

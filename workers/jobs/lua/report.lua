@@ -1,4 +1,4 @@
--- Takes what claimants say of their jobs; only the newest claim of a job counts. Begins with tell.lua and clock.lua.
+-- Takes what claimants say of their jobs; only the newest claim of a job counts. Begins with tell.lua and room.lua.
 --
 -- ARGV  JSON with the prefixes `jobs`, `schedules`, `results`, `marks`, `ended` and `replies`, then for each job JSON and
 --       a text. The JSON has `call`, `fence`, `wait_ms`, `what` and, unless nobody could read the job, `tool`, `reply_to`,
@@ -22,6 +22,7 @@ local function finish(job, schedule, word, sealed)
         redis.call('EXPIRE', replies, REPLIES_TTL_S)
     end
     if word.name then redis.call('SET', prefix.ended .. word.call, word.name, 'PXAT', word.ends_ms) end
+    free_places_of_job(job, word.call)
     redis.call('DEL', job)
     if schedule then redis.call('ZREM', schedule, word.call) end
     return outcome

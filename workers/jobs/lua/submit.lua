@@ -5,6 +5,7 @@
 --       call's job that has ended
 -- ARGV  JSON, the sealed record of the job, the sealed result that says so. The JSON has
 --         stream, consumer, entry   the delivery; another broker's has no stream
+--         gates                     the limits that it has passed
 --         call, tool, reply_to
 --         name                      which job of the call it is
 --         is_scheduled              whether anybody asks about it, or can tell it to stop
@@ -29,6 +30,10 @@ if redis.call('TYPE', job).ok ~= 'hash' then redis.call('DEL', job) end
 if not has_ended and redis.call('HSETNX', job, 'record', record) == 1 then
     outcome = 1
     redis.call('HSET', job, 'tool', asked.tool)
+    -- Its job has the places of the call from now on.
+    if asked.gates ~= '' then
+        redis.call('HSET', job, 'gates', asked.gates, 'place', asked.stream .. ' ' .. asked.entry)
+    end
     redis.call('PEXPIREAT', job, asked.ends_ms)
     if asked.is_scheduled then
         local now = now_ms()

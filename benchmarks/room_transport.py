@@ -1,0 +1,105 @@
+"""The real scripts of the transport on a real server, by a clock that whoever drives it sets: for tests and figures."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import redis
+
+from toolfleet.keys import Keys
+from toolfleet.limits import Gate
+from toolfleet.replies import TELL
+from toolfleet.scripts import lua
+from toolfleet.streams import GROUP, RETURNED, Priority
+from toolfleet.streams.scripts import CARRY
+from toolfleet.waiting import scripts as waiting
+from toolfleet.waiting.model import Call
+
+CLOCK = "local function now_ms() return tonumber(redis.call('GET', 'now')) end"
+ROOM = waiting.room(GROUP, CLOCK)
+PUBLISH = lua("toolfleet.streams", "publish", before=ROOM)
+FETCH = lua("toolfleet.streams", "fetch", before=ROOM)
+PURGE_ROOM = lua("toolfleet.streams", "purge_room", before=ROOM)
+POSTPONE = lua("toolfleet.workers.delivery", "postpone", before=f"{ROOM}\n{CARRY}")
+SETTLE = lua("toolfleet.workers.delivery", "settle", before=f"{TELL}\n{ROOM}", RETURNED=RETURNED)
+
+
+class Transport:
+    """One queue, as orchestrators and one worker see it."""
+
+    def __init__(self, client: redis.Redis, queue: str = "io") -> None:
+        client.execute_command("FLUSHALL", "SYNC")
+        self.client, self.keys, self.queue = client, Keys(), queue
+        self.streams = [self.keys.queue(queue, level) for level in Priority]
+        self._scripts = {text: client.register_script(text) for text in (PUBLISH, FETCH, SETTLE, POSTPONE, PURGE_ROOM)}
+        self.now = 1_700_000_000_000
+        self.advance(0)
+
+    def advance(self, ms: int) -> None:
+        self.now += ms
+        self.client.set("now", self.now)
+
+    def publish(self, calls: Sequence[Call], claim_s: str = "") -> None:
+        """Send calls; with `claim_s` each may be started by one message only, so long by the server's own clock."""
+        args: list[Any] = []
+        for call in calls:
+            gates = json.dumps([list(gate) for gate in call.gates], separators=(",", ":")) if call.gates else ""
+            stream = self.keys.queue(self.queue, call.level)
+            args += ["", "", stream, "[]", "{}", "{}", call.call_id, claim_s]
+            args += [call.tenant, call.run_id, gates, int(call.ends_ms)]
+        self._scripts[PUBLISH](args=args)
+
+    def fetch(self, budget: int, slots: int, consumer: str = "worker") -> list[tuple[str, str, str, list[Gate]]]:
+        """Each delivery: its stream, its entry, its call, and the gates that it has passed."""
+        _, deliveries = self.fetched(budget, slots, consumer)
+        return deliveries
+
+    def fetched(
+        self, budget: int, slots: int, consumer: str = "worker"
+    ) -> tuple[int, list[tuple[str, str, str, list[Gate]]]]:
+        """The same, behind the time until the worker is to come back (ms, -1: whenever)."""
+        keys = self.keys
+        args = [GROUP, consumer, RETURNED, budget, keys.claim(""), keys.cancelled(""), keys.result(""), keys.counters()]
+        reply = self._scripts[FETCH](keys=self.streams, args=[*args, slots, keys.scheduled(self.queue)])
+        assert not isinstance(reply, Exception)
+        due_ms, entries = reply
+        return due_ms, [self._delivery(*entry) for entry in entries]
+
+    def _delivery(
+        self, position: int, entry: bytes, _d: int, _c: int, _x: int, _r: int, flat: list[bytes]
+    ) -> tuple[str, str, str, list[Gate]]:
+        fields = dict(zip(flat[::2], flat[1::2], strict=True))
+        gates = [Gate(*gate) for gate in json.loads(fields.get(b"gates", b"[]"))]
+        return self.streams[position - 1], entry.decode(), fields.get(b"id", b"unreadable").decode(), gates
+
+    def settle(self, delivery: tuple[str, str, str, list[Gate]], consumer: str = "worker") -> None:
+        stream, entry, call_id, gates = delivery
+        text = json.dumps([list(gate) for gate in gates]) if gates else ""
+        args = [self.keys.job(""), stream, consumer, self.keys.result(""), self.keys.replies("o"), 1]
+        self._scripts[SETTLE](args=[*args, entry, call_id, "sealed", text])
+
+    def postpone(
+        self, delivery: tuple[str, str, str, list[Gate]], ms: int, call: Call | None = None, consumer: str = "worker"
+    ) -> None:
+        stream, entry, call_id, _ = delivery
+        call = call or Call(call_id, tenant="a", run_id="r")
+        args = [GROUP, consumer, entry, stream, ms, self.keys.claim(""), call_id, call.tenant, call.run_id]
+        args += [int(call.ends_ms)]
+        assert self._scripts[POSTPONE](keys=[stream, self.keys.scheduled(self.queue)], args=args) == 1
+
+    def say(self, of: str, said: dict[str, float]) -> None:
+        """Say something of a limit, as people do."""
+        self.client.hset(self.keys.limits(), of, json.dumps(said))
+        self.client.incr(self.keys.limits_said())
+
+    def purge_room(self) -> int:
+        return sum(iter(self.purge_some, 0))
+
+    def purge_some(self) -> int:
+        return int(self._scripts[PURGE_ROOM](keys=self.streams[:1]))
+
+    @property
+    def waiting(self) -> set[str]:
+        return {name.decode() for name in self.client.hkeys(self.keys.room_calls(self.queue))}

@@ -1,0 +1,98 @@
+"""Second messages of a call, as an orchestrator sends them that has lost the reply to its first: none runs beside."""
+
+from __future__ import annotations
+
+import json
+import time
+
+from toolfleet.limits import Gate
+from toolfleet.waiting.model import Call
+
+ONE_AT_ONCE = Gate("concurrency", "t", "", 1.0, 0)
+HUNDRED_A_SECOND = Gate("rate", "t", "", 100.0, 1)
+
+
+def names(deliveries):
+    return [delivery[2] for delivery in deliveries]
+
+
+def duplicates(transport):
+    return int(transport.client.hget(transport.keys.counters(), "duplicate_messages") or 0)
+
+
+def test_a_call_that_is_postponed_while_its_copy_waits_is_delivered_again(transport):
+    transport.advance(int(time.time() * 1000) - transport.now)  # claims end by the server's own clock
+    transport.fetch(4, 4)
+    call = Call("once.1.1", gates=(HUNDRED_A_SECOND,))
+    transport.publish([call], claim_s="600")
+    [first] = transport.fetch(4, 4)
+    transport.client.hset(transport.keys.limits(), "t", json.dumps({"paused_until_ms": transport.now + 1000}))
+    transport.publish([call], claim_s="600")
+    assert transport.waiting == {call.call_id}
+    transport.postpone(first, 1000)
+    transport.advance(2000)
+    [again] = transport.fetch(4, 4)
+    assert again[2] == call.call_id
+    fields = transport.client.xrange(again[0], again[1], again[1])[0][1]
+    assert fields[b"first"].decode() == first[1]
+    assert duplicates(transport) == 1
+    transport.settle(again)
+    assert transport.waiting == set()
+    assert sum(map(transport.client.xlen, transport.streams)) == 0
+
+
+def test_a_copy_of_a_call_that_has_a_place_is_dropped(transport):
+    transport.fetch(4, 4)
+    call = Call("a.1.1", gates=(ONE_AT_ONCE,))
+    transport.publish([call])
+    transport.publish([call])
+    assert names(transport.fetch(4, 4)) == [call.call_id]
+    assert transport.fetch(4, 4) == []
+    assert duplicates(transport) == 1
+
+
+def test_a_copy_that_waits_while_its_call_starts_is_dropped_and_takes_no_start(transport):
+    transport.fetch(4, 4)
+    rate = Gate("rate", "t", "", 1.0, 1)
+    call = Call("a.1.1", gates=(ONE_AT_ONCE, rate))
+    transport.client.hset(transport.keys.limits(), "t", json.dumps({"paused_until_ms": transport.now + 1000}))
+    transport.publish([call])
+    transport.advance(2000)
+    [first] = transport.fetch(4, 4)
+    transport.client.hset(transport.keys.limits(), "t", json.dumps({"paused_until_ms": transport.now + 1000}))
+    before = transport.client.hget(transport.keys.gate("rate|t|"), "arrival")
+    transport.publish([call, Call("a.1.2", gates=(ONE_AT_ONCE, rate))])
+    transport.advance(2000)
+    assert transport.fetch(4, 4) == []
+    assert transport.waiting == {"a.1.2"}
+    assert transport.client.hget(transport.keys.gate("rate|t|"), "arrival") == before
+    transport.settle(first)
+    assert names(transport.fetch(4, 4)) == ["a.1.2"]
+
+
+def test_a_message_that_has_no_place_of_its_own_takes_none_from_its_call_as_it_ends(transport):
+    transport.fetch(4, 4)
+    call = Call("a.1.1", gates=(ONE_AT_ONCE,))
+    transport.publish([call])
+    [first] = transport.fetch(4, 4)
+    stream, entry, _, gates = first
+    fields = transport.client.xrange(stream, entry, entry)[0][1]
+    transport.client.xadd(stream, fields)  # as by whoever writes to the stream
+    [copy] = transport.fetch(4, 4)
+    transport.publish([Call("a.1.2", gates=(ONE_AT_ONCE,))])
+    transport.settle(copy)
+    assert transport.fetch(4, 4) == []
+    transport.settle(first)
+    assert names(transport.fetch(4, 4)) == ["a.1.2"]
+    assert gates == [ONE_AT_ONCE]
+
+
+def test_a_call_whose_message_is_lost_may_be_sent_again(transport):
+    transport.fetch(4, 4)
+    call = Call("a.1.1", gates=(ONE_AT_ONCE,))
+    transport.publish([call])
+    [first] = transport.fetch(4, 4)
+    transport.client.xack(first[0], "workers", first[1])
+    transport.client.xdel(first[0], first[1])
+    transport.publish([call])
+    assert names(transport.fetch(4, 4)) == [call.call_id]

@@ -1,0 +1,252 @@
+"""The scripts do what the model says, call by call, whatever comes in which order."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings as how, strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
+
+from benchmarks.room_transport import Transport
+from tests.streams.harness import Server
+from toolfleet.limits import Gate
+from toolfleet.waiting.model import LEVELS, Call, Gates, Room, TenantTerms, name_of
+
+SLOTS, UNKNOWN_SLOTS, WORD_MS = 3, 4, 20_000
+
+TENANTS = ["a", "b", "c"]
+PLACES = [
+    (),
+    (Gate("concurrency", "t", "", 2.0, 0),),
+    (Gate("rate", "t", "", 4.0, 2),),
+    (Gate("concurrency", "u", "", 1.0, 0), Gate("rate", "u", "", 2.0, 1)),
+]
+TERMS = st.builds(
+    TenantTerms,
+    weight=st.sampled_from([1.0, 2.0, 3.0]),
+    guaranteed=st.sampled_from([0, 0, 1]),
+    ceiling=st.sampled_from([None, None, 2]),
+)
+
+
+class Fleet(RuleBasedStateMachine):
+    """One queue with one worker of three slots; what is in a stream is in order of arrival."""
+
+    server: Server
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.transport = Transport(self.server.client)
+        self.terms: dict[str, TenantTerms] = {}
+        self.gates = Gates()
+        self.room = Room(self.gates, terms=self.terms)
+        self.unread: dict[int, list[Call]] = {level: [] for level in LEVELS}
+        self.running: dict[str, tuple[Call, Any]] = {}
+        self.passed: dict[str, bool] = {}
+        self.slots_until = 0
+        self.sent = 0
+
+    @initialize(terms=st.dictionaries(st.sampled_from(TENANTS), TERMS))
+    def people_say(self, terms: dict[str, TenantTerms]) -> None:
+        self.terms.update(terms)
+        for tenant, said in terms.items():
+            text = {"weight": said.weight, "guaranteed": said.guaranteed, "ceiling": said.ceiling}
+            known = {name: value for name, value in text.items() if value is not None}
+            self.transport.client.hset(self.transport.keys.tenants(), tenant, json.dumps(known))
+
+    # --- what the model says of the ways in and out -------------------------------------------------------------
+
+    def length(self, level: int) -> int:
+        return len(self.unread[level]) + sum(call.level == level for call, _ in self.running.values())
+
+    def slots(self) -> int:
+        return SLOTS if self.slots_until > self.transport.now else 0
+
+    def free(self) -> int:
+        return self.slots() - sum(map(self.length, LEVELS))
+
+    def goes_straight(self, call: Call) -> bool:
+        gates = self.room.gates_of(call)
+        if not gates:
+            return not self.room.calls and self.length(call.level) < max(UNKNOWN_SLOTS, self.slots())
+        if self.room.calls or self.free() < 1 or self.gates.first_shut(gates, self.transport.now, call.call_id):
+            return False
+        self.gates.let_pass(gates, self.transport.now, call.call_id)
+        return True
+
+    def let_in(self, most: int, *, looks: bool = True) -> None:
+        admit = self.room.look_and_admit if looks else self.room.admit
+        for call, passed in admit(most, self.transport.now):
+            self.passed[call.call_id] = passed
+            self.unread[call.level].append(call)
+
+    # --- what happens -------------------------------------------------------------------------------------------
+
+    @rule(
+        made=st.lists(
+            st.tuples(
+                st.sampled_from(LEVELS),
+                st.sampled_from(TENANTS),
+                st.sampled_from("xy"),
+                st.sampled_from(PLACES),
+                st.sampled_from([0, 0, 0, 700]),
+            ),
+            min_size=1,
+            max_size=6,
+        )
+    )
+    def publish(self, made: list[tuple[int, str, str, tuple[Gate, ...], int]]) -> None:
+        calls = []
+        for level, tenant, run, gates, lasts_ms in made:
+            ends_ms = self.transport.now + lasts_ms if lasts_ms else 0
+            calls.append(Call(f"{run}.{self.sent:04}", level, tenant, run, gates, ends_ms))
+            self.sent += 1
+        self.transport.publish(calls)
+        waits = False
+        for call in calls:
+            if self.goes_straight(call):
+                self.passed[call.call_id] = True
+                self.unread[call.level].append(call)
+            else:
+                self.room.let_wait(call, self.transport.now)
+                waits = True
+        if waits and self.free() > 0:
+            self.let_in(self.free())
+
+    @rule(budget=st.integers(1, SLOTS))
+    def fetch(self, budget: int) -> None:
+        found = self.transport.fetch(budget, SLOTS)
+        self.slots_until = self.transport.now + WORD_MS
+        taken = self.take(budget)
+        if len(taken) < budget:
+            self.let_in(budget - len(taken))
+            taken += self.take(budget - len(taken))
+        assert [delivery[2] for delivery in found] == [call.call_id for call in taken]
+        for call, delivery in zip(taken, found, strict=True):
+            expected = self.room.gates_of(call) if self.passed[call.call_id] else ()
+            assert [name_of(gate) for gate in delivery[3]] == [name_of(gate) for gate in expected]
+            self.running[call.call_id] = call, delivery
+
+    def take(self, most: int) -> list[Call]:
+        taken: list[Call] = []
+        for level in LEVELS:
+            wanted = most - len(taken)
+            taken += self.unread[level][:wanted]
+            del self.unread[level][:wanted]
+        return taken
+
+    @rule(which=st.integers(0, 10))
+    def settle(self, which: int) -> None:
+        if not self.running:
+            return
+        call, delivery = self.running.pop(sorted(self.running)[which % len(self.running)])
+        self.transport.settle(delivery)
+        if self.passed[call.call_id] and self.room.gates_of(call):
+            self.room.free(call, self.transport.now)
+            self.let_in(1, looks=False)
+
+    @rule(which=st.integers(0, 10), ms=st.sampled_from([100, 1500]))
+    def postpone(self, which: int, ms: int) -> None:
+        limited = sorted(call_id for call_id, (call, _) in self.running.items() if call.gates and self.passed[call_id])
+        if not limited:
+            return
+        call, delivery = self.running.pop(limited[which % len(limited)])
+        self.transport.postpone(delivery, ms, call)
+        for gate in call.gates:
+            self.gates.pause(gate, self.transport.now + ms)
+        self.room.free(call, self.transport.now)
+        self.room.let_wait(call, self.transport.now, is_first=True)
+        self.let_in(1, looks=False)
+
+    @rule(which=st.integers(0, 10))
+    def lose(self, which: int) -> None:
+        """Somebody deletes the message of a call that runs."""
+        if self.running:
+            call, delivery = self.running.pop(sorted(self.running)[which % len(self.running)])
+            self.transport.client.xack(delivery[0], "workers", delivery[1])
+            self.transport.client.xdel(delivery[0], delivery[1])
+            self.gates.lost.add(call.call_id)
+
+    @rule(tool=st.sampled_from("tu"), ms=st.sampled_from([0, 0, 700, 60_000]))
+    def pause(self, tool: str, ms: int) -> None:
+        until = self.transport.now + ms if ms else 0
+        self.gates.said_paused[tool] = until
+        self.transport.say(tool, {"paused_until_ms": until})
+        self.room.hear_of_limits()
+
+    @rule(ms=st.sampled_from([1, 100, 250, 999, 5000]))
+    def time_passes(self, ms: int) -> None:
+        self.transport.advance(ms)
+
+    @rule(which=st.integers(0, 100))
+    def cancel(self, which: int) -> None:
+        if self.room.calls:
+            call_id = sorted(self.room.calls)[which % len(self.room.calls)]
+            self.room.cancelled.add(call_id)
+            self.transport.client.set(self.transport.keys.cancelled(call_id), "1")
+
+    # --- what always holds --------------------------------------------------------------------------------------
+
+    @invariant()
+    def the_same_calls_wait(self) -> None:
+        assert self.transport.waiting == set(self.room.calls)
+
+    @invariant()
+    def no_more_hold_a_place_than_there_are(self) -> None:
+        for name, most in (("concurrency|t|", 2), ("concurrency|u|", 1)):
+            held = {key.decode() for key in self.transport.client.hkeys(self.transport.keys.holders(name))}
+            assert held == self.gates.holders[name]
+            assert len(held) <= most
+
+    def teardown(self) -> None:
+        """Everything goes on in the end, and the room leaves nothing behind."""
+        for tool in "tu":
+            self.pause(tool, 0)
+        for _ in range(40 * (self.sent + 1)):
+            for _ in range(len(self.running)):
+                self.settle(0)
+            self.fetch(SLOTS)
+            if not (self.running or self.room.calls):
+                break
+            self.transport.advance(1000)
+        assert not self.room.calls
+        left = {key.decode() for key in self.transport.client.scan_iter("*:room-*")}
+        assert left <= {self.transport.keys.room_workers("io")}
+
+
+@given(
+    runs=st.lists(st.tuples(st.sampled_from("xyz"), st.integers(1, 700)), min_size=1, max_size=6),
+    budgets=st.lists(st.integers(1, 900), min_size=1, max_size=8),
+)
+@how(max_examples=25, deadline=None)
+def test_what_waits_alone_goes_in_the_order_of_one_by_one(
+    transport_of_a_module: Transport, runs: list[tuple[str, int]], budgets: list[int]
+) -> None:
+    transport = Transport(transport_of_a_module.client)
+    transport.fetch(1, SLOTS)
+    room = Room(Gates())
+    calls = [Call(f"{run}.{at}.{i:03}", 3, "a", run) for at, (run, count) in enumerate(runs) for i in range(count)]
+    straight = [call.call_id for call in calls[:UNKNOWN_SLOTS]]
+    for call in calls[UNKNOWN_SLOTS:]:
+        room.let_wait(call, transport.now)
+    transport.publish(calls)
+    for budget in [*budgets, len(calls)]:
+        expected, straight = straight[:budget], straight[budget:]
+        expected += [call.call_id for call, _ in room.look_and_admit(budget - len(expected), transport.now)]
+        assert [call_id for _, _, call_id, _ in transport.fetch(budget, SLOTS)] == expected
+    assert not room.calls
+    assert transport.waiting == set()
+
+
+@pytest.mark.timeout(600)
+def test_the_scripts_do_what_the_model_says():
+    with tempfile.TemporaryDirectory(dir="/tmp") as folder:  # elsewhere a socket's path may be too long
+        Fleet.server = Server(Path(folder))
+        try:
+            run_state_machine_as_test(Fleet, settings=how(max_examples=80, stateful_step_count=40, deadline=None))
+        finally:
+            Fleet.server.stop()

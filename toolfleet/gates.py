@@ -1,0 +1,98 @@
+"""The gates that one call has to pass, made of what its tool declares. Pure; decided where a call is sent.
+
+Knows specs and calls, and not where gates are kept.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from typing import Any, Final
+
+import orjson
+
+from toolfleet.calls import ToolCall
+from toolfleet.declaration import ToolSpec
+from toolfleet.limits import Gate, KeyFrom
+
+VALUE_CHARS: Final = 80
+"""A key's value is kept whole up to here; a longer one is kept shortened, and told from others by its digest."""
+
+SHOWN_CHARS: Final = 40
+DIGEST_CHARS: Final = 16
+
+
+def gates_of(call: ToolCall, spec: ToolSpec) -> tuple[Gate, ...]:
+    """Return what a call of this tool has to pass, concurrency first: what waits for a start is to hold no slot.
+
+    Arguments are read only where a limit needs one. What is not there, or cannot be read, is the empty value: those
+    calls share a limit too.
+    """
+    limits = spec.limits
+    if limits is None:
+        return ()
+    gates: list[Gate] = []
+    if (concurrency := limits.concurrency) is not None:
+        value = _value(concurrency.key, call, spec)
+        gates.append(Gate("concurrency", call.tool, value, float(concurrency.at_once), 0))
+    if (rate := limits.rate) is not None:
+        gates.append(Gate("rate", call.tool, _value(rate.key, call, spec), rate.per_s, rate.burst))
+    return tuple(gates)
+
+
+def _value(key: KeyFrom, call: ToolCall, spec: ToolSpec) -> str:
+    """Return a key's value with its source, so that what a caller claims never reads as what the fleet knows."""
+    match key.source:
+        case "fleet":
+            return ""
+        case "tenant":
+            return f"tenant={_shortened(call.tenant)}"
+        case "context":
+            return f"context.{key.name}={_shortened(_text_of(call.context.get(key.name)))}"
+        case "argument":
+            return f"argument.{key.name}={_shortened(_text_of(_argument(key.name, call, spec)))}"
+
+
+def _argument(name: str, call: ToolCall, spec: ToolSpec) -> Any:
+    """Return what the model wrote for a parameter, or its default; None where there is neither."""
+    properties = spec.input_schema.get("properties")
+    declared = properties.get(name) if isinstance(properties, Mapping) else None
+    default = declared.get("default") if isinstance(declared, Mapping) else None
+    return _arguments(call).get(name, default)
+
+
+def _arguments(call: ToolCall) -> Mapping[str, Any]:
+    try:
+        read = orjson.loads(call.arguments or "{}")
+    except orjson.JSONDecodeError:
+        read = _recovered(call)
+    return read if isinstance(read, dict) else {}
+
+
+def _recovered(call: ToolCall) -> Any:
+    """Read what was written badly as its worker will. Nothing, where nobody can: then the tool does not run."""
+    from toolfleet.arguments.parsing import DEFAULT_LIMITS  # noqa: PLC0415  # loads the repair of JSON, for those alone
+    from toolfleet.arguments.text import readable  # noqa: PLC0415  # likewise
+    from toolfleet.errors import BadArguments  # noqa: PLC0415  # likewise
+
+    try:
+        return orjson.loads(readable(call.tool, call.arguments, DEFAULT_LIMITS))
+    except (BadArguments, orjson.JSONDecodeError):
+        return {}
+
+
+def _text_of(value: Any) -> str:
+    """The same text for values that are equal; one for nothing, null and the empty text."""
+    if value is None or isinstance(value, str):
+        return value or ""
+    try:
+        return orjson.dumps(value, option=orjson.OPT_SORT_KEYS).decode()
+    except TypeError:  # a number beyond 64 bits
+        return repr(value)
+
+
+def _shortened(text: str) -> str:
+    if len(text) <= VALUE_CHARS:
+        return text
+    digest = hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()[:DIGEST_CHARS]
+    return f"{text[:SHOWN_CHARS]}…{digest}"

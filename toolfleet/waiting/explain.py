@@ -1,0 +1,63 @@
+"""Why a call waits in its queue's waiting room, for people."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable
+from typing import Any, Final, NamedTuple, cast
+
+import orjson
+import redis.asyncio
+
+from toolfleet.keys import Keys
+from toolfleet.limits import Gate
+from toolfleet.scripts import lua
+from toolfleet.streams.names import GROUP
+from toolfleet.waiting import scripts
+
+EXPLAIN: Final = lua(__package__, "explain", before=scripts.room(GROUP))
+LOOK: Final = lua(__package__, "look")
+
+
+class Waiting(NamedTuple):
+    """How a call waits. `before` counts the calls of its own tenant and limits that go first."""
+
+    reason: str
+    """The limit that it waits for, as in "concurrency tenant=acme 5/5"; or that it waits for its turn."""
+    before: int
+    in_room: int
+    """How many calls wait in the room, whoever's they are."""
+    others_between: bool
+    """Calls of other tenants or with other limits go before it, too; how many nobody can know."""
+    gate: Gate | None = None
+    estimate_s: float | None = None
+    """In how long it goes if its rate stays as it is; None where the length of other calls decides."""
+
+
+async def why(client: redis.asyncio.Redis, keys: Keys, call_id: str, queue: str, priority: int) -> Waiting | None:
+    """Return why a call waits in the room of a queue; None when it does not. Raises StoreUnreachable."""
+    reply = await client.register_script(EXPLAIN)(keys=[keys.queue(queue, priority)], args=[call_id])
+    return None if reply is None else _read(*reply)
+
+
+def _read(before: int, in_room: int, others: int, gate_text: bytes, amount: bytes, held: int, again_ms: int) -> Waiting:  # noqa: PLR0917  # the script's reply
+    if not gate_text:
+        return Waiting("its turn", before, in_room, bool(others))
+    gate, most = Gate(*orjson.loads(gate_text)), float(amount)
+    of = " ".join(part for part in (gate.kind, gate.value) if part)
+    if gate.kind == "rate":
+        return Waiting(f"{of} {most:g}/s", before, in_room, bool(others), gate, before / most + again_ms / 1000)
+    return Waiting(f"{of} {held}/{most:g}", before, in_room, bool(others), gate)
+
+
+async def messages_in(
+    client: redis.asyncio.Redis, calls_key: bytes | str, at_once: int
+) -> AsyncIterator[dict[bytes, bytes]]:
+    """Yield the fields of all messages in a room, by the key of its calls. Raises StoreUnreachable."""
+    look, cursor = client.register_script(LOOK), b"0"
+    while True:
+        page = await cast("Awaitable[Any]", look(keys=[calls_key], args=[cursor, at_once]))
+        cursor, messages = page
+        for flat in messages:
+            yield dict(zip(flat[::2], flat[1::2], strict=False))
+        if cursor == b"0":
+            return

@@ -1,0 +1,141 @@
+-- The waiting room of a queue: messages that may not go into their streams yet, and the order in which they will.
+-- Start-time fair queueing over tenants (Goyal, Vin, Cheng 1996), in turn over the flows of a tenant, and start-time
+-- fair again over the runs in a flow. A flow has one level, one tenant and the same gates; at a shut gate it waits
+-- aside and holds up nobody. Begins other scripts, behind gates.lua, with turns.lua (whose turn it is), lines.lua (who waits
+-- in a flow), aside.lua (who waits at a shut gate), moving.lua (who goes on) and freeing.lua (places given up).
+--
+-- This file: what a room is, and how many calls its workers take.
+
+local LEVELS = {'0', '3', '6'}
+-- As many calls as may be in a stream while no worker has told how many it takes.
+local UNKNOWN_SLOTS = 4
+-- A worker tells every few seconds how many calls it takes; its word lasts for so long.
+local WORD_MS = 20000
+
+local rooms = {}
+local function room_for(namespace, queue)
+    local room = rooms[namespace .. ':' .. queue]
+    if not room then
+        room = {
+            namespace = namespace,
+            queue = queue,
+            state = namespace .. ROOM .. queue,
+            calls = namespace .. ROOM_CALLS .. queue,
+            runs = namespace .. ROOM_RUNS .. queue,
+            openings = namespace .. ROOM_OPENINGS .. queue,
+            ends = namespace .. ROOM_ENDS .. queue,
+            told = namespace .. ROOM_TOLD .. queue,
+            lengths = {},
+            heads = {},
+            finishes = {},
+        }
+        rooms[namespace .. ':' .. queue] = room
+    end
+    return room
+end
+
+-- The room of a stream and its level; nil for what is no queue's. A lane has that of its queue.
+local LANE_ENDING = '^(.+)%.lane%-' .. string.rep('[0-9a-f]', 12) .. '$'
+local function room_of(stream)
+    local namespace, queue, level = string.match(stream, '^(.-)' .. QUEUE .. '(.+):(%d+)$')
+    if queue then return room_for(namespace, string.match(queue, LANE_ENDING) or queue), level end
+end
+
+local function turns_of(room, level) return room.namespace .. ROOM_TURNS .. room.queue .. ':' .. level end
+local function shares_of(room, level) return room.namespace .. ROOM_SHARES .. room.queue .. ':' .. level end
+local function line_of(room, flow) return room.namespace .. ROOM_LINE .. room.queue .. ':' .. flow end
+local function aside_at(room, gate) return room.namespace .. ROOM_ASIDE .. room.queue .. ':' .. gate end
+local function flows_of(room, level, tenant)
+    return room.namespace .. ROOM_FLOWS .. room.queue .. ':' .. level .. ':' .. tenant
+end
+
+local function flow_named(level, tenant, gates) return level .. ':' .. #tenant .. ':' .. tenant .. gates end
+local function flow_parts(flow)
+    local level, size, rest = string.match(flow, '^(%d+):(%d+):(.*)$')
+    return level, string.sub(rest, 1, tonumber(size)), string.sub(rest, tonumber(size) + 1)
+end
+
+local function waiting_in(room)
+    room.waiting = room.waiting or redis.call('HLEN', room.calls)
+    return room.waiting
+end
+
+-- How far each level has come in virtual time, and how many moves there were; `keep` writes it back.
+local function times_of(room)
+    if not room.times then
+        local fields = {'moves'}
+        for _, level in ipairs(LEVELS) do fields[#fields + 1] = level end
+        local found = redis.call('HMGET', room.state, unpack(fields))
+        room.times = {}
+        for i, field in ipairs(fields) do room.times[field] = tonumber(found[i]) or 0 end
+    end
+    return room.times
+end
+
+local function keep(room)
+    if not room.moved then return end
+    local values = {}
+    for field, value in pairs(times_of(room)) do
+        values[#values + 1] = field
+        values[#values + 1] = value
+    end
+    redis.call('HSET', room.state, unpack(values))
+    for _, level in ipairs(LEVELS) do
+        -- A share that lies behind is no advantage any more.
+        redis.call('ZREMRANGEBYSCORE', shares_of(room, level), '-inf', room.times[level])
+    end
+    if redis.call('HLEN', room.calls) == 0 then
+        for _, level in ipairs(LEVELS) do redis.call('DEL', shares_of(room, level)) end
+        redis.call('DEL', room.told)
+        redis.call('HDEL', room.state, unpack(LEVELS))
+        room.times = nil
+    end
+    room.moved = false
+end
+
+-- How many calls live workers take at once; 0 while none has told.
+local function slots_of(room)
+    if not room.slots then
+        local slots, until_ms = unpack(redis.call('HMGET', room.state, 'slots', 'slots_until'))
+        room.slots = slots and tonumber(until_ms) > now_ms() and tonumber(slots) or 0
+    end
+    return room.slots
+end
+
+local function note_worker(room, consumer, slots)
+    local now, sum = now_ms(), 0
+    local workers = room.namespace .. ROOM_WORKERS .. room.queue
+    redis.call('HSET', workers, consumer, slots .. ' ' .. string.format('%.0f', now + WORD_MS))
+    redis.call('PEXPIRE', workers, WORD_MS)
+    local told = redis.call('HGETALL', workers)
+    for i = 1, #told, 2 do
+        local takes, until_ms = string.match(told[i + 1], '^(%d+) (%d+)$')
+        if not takes or tonumber(until_ms) <= now then
+            redis.call('HDEL', workers, told[i])
+        else
+            sum = sum + tonumber(takes)
+        end
+    end
+    redis.call('HSET', room.state, 'slots', sum, 'slots_until', string.format('%.0f', now + WORD_MS))
+end
+
+local function length_of(room, stream)
+    room.lengths[stream] = room.lengths[stream] or redis.call('XLEN', stream)
+    return room.lengths[stream]
+end
+
+-- Whether a message without gates may go straight into its stream.
+local function has_room(room, stream)
+    if waiting_in(room) > 0 then return false end
+    local length = length_of(room, stream)
+    return length < UNKNOWN_SLOTS or length < slots_of(room)
+end
+
+-- How many more calls the workers could take now.
+local function free_slots(room)
+    local free = slots_of(room)
+    for _, level in ipairs(LEVELS) do
+        free = free - length_of(room, room.namespace .. QUEUE .. room.queue .. ':' .. level)
+    end
+    return free
+end

@@ -1,0 +1,361 @@
+"""What the scripts of the waiting room promise, as plain values without Redis: the reference that they are tested by.
+
+The same order for the same calls, moment by moment. Slow and short: no sets are kept in order, the least is looked for.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from math import ceil, floor
+from typing import Final, NamedTuple
+
+from toolfleet.limits import Gate
+
+LEVELS: Final = (0, 3, 6)
+LOWER_FIRST_EVERY: Final = 20
+LOOK_AGAIN_MS: Final = 1000
+LOOK_AGAIN_LATE_MS: Final = 30_000
+LOOK_EACH_MS: Final = 5
+LEVEL_SCORE: Final = 2.0**40
+OWED: Final = -1.0
+"""The start of a tenant that has less than it is guaranteed: before all others."""
+
+
+class Call(NamedTuple):
+    """A call that waits, or may go."""
+
+    call_id: str
+    level: int = 3
+    tenant: str = ""
+    run_id: str = ""
+    gates: tuple[Gate, ...] = ()
+    ends_ms: float = 0
+
+
+class Flow(NamedTuple):
+    """Calls of one level and one tenant that pass the same gates."""
+
+    level: int
+    tenant: str
+    gates: tuple[Gate, ...]
+
+
+class TenantTerms(NamedTuple):
+    """What people have said of a tenant."""
+
+    weight: float = 1.0
+    guaranteed: int = 0
+    ceiling: int | None = None
+
+
+def name_of(gate: Gate) -> str:
+    """Return what calls share that meet the same gate."""
+    return f"{gate.kind}|{gate.tool}|{gate.value}"
+
+
+@dataclass
+class Gates:
+    """The rates and places of the fleet."""
+
+    arrivals: dict[str, float] = field(default_factory=dict)
+    holders: defaultdict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
+    lost: set[str] = field(default_factory=set)
+    """Holders whose messages are gone."""
+    paused: dict[str, float] = field(default_factory=dict)
+    said_paused: dict[str, float] = field(default_factory=dict)
+    """Until when people have paused a tool."""
+    opened: defaultdict[str, int] = field(default_factory=lambda: defaultdict(int))
+    """How many flows each gate has let go on while several levels waited there."""
+    _checked: dict[str, float] = field(default_factory=dict)
+
+    def room_at(self, gate: Gate, now: float, call_id: str = "") -> tuple[float, float]:
+        """Return how many may pass now, and when to look again."""
+        latest, paused = now + LOOK_AGAIN_LATE_MS, self._paused_until(gate)
+        if paused > now:
+            return 0, min(paused, latest)
+        if gate.kind == "concurrency":
+            places = gate.amount - self.held_at(gate, gate.amount, now)
+            return (1 if places < 1 and call_id in self.holders[name_of(gate)] else places), now + LOOK_AGAIN_MS
+        each = 1000 / gate.amount
+        opens = self._arrival(gate, now) - (gate.burst - 1) * each
+        if opens > now:
+            return 0, min(ceil(opens), latest)
+        places = floor((now - opens) / each) + 1
+        return places, min(ceil(opens + places * each), latest)
+
+    def held_at(self, gate: Gate, most: float, now: float) -> int:
+        """Return how many have a place. Where they are as many as may, lost ones are looked for, once in a while."""
+        name = name_of(gate)
+        if len(self.holders[name]) >= most and abs(now - self._checked.get(name, 0)) >= LOOK_AGAIN_MS / 2:
+            self._checked[name] = now
+            self.holders[name] -= self.lost
+        return len(self.holders[name])
+
+    def pause(self, gate: Gate, until: float) -> None:
+        """Let nobody pass a gate for a while."""
+        self.paused[name_of(gate)] = max(self.paused.get(name_of(gate), 0), until)
+
+    def _paused_until(self, gate: Gate) -> float:
+        return max(self.paused.get(name_of(gate), 0), self.said_paused.get(gate.tool, 0))
+
+    def first_shut(self, gates: Sequence[Gate], now: float, call_id: str) -> tuple[Gate, float] | None:
+        """Return the first gate that the call may not pass, and when to look again. Places come before rates."""
+        for gate in sorted(gates, key=lambda gate: gate.kind):
+            places, again_ms = self.room_at(gate, now, call_id)
+            if places < 1:
+                return gate, again_ms
+        return None
+
+    def let_pass(self, gates: Sequence[Gate], now: float, call_id: str) -> None:
+        """Take a start of each rate, and a place of each concurrency."""
+        for gate in gates:
+            if gate.kind == "rate":
+                self.arrivals[name_of(gate)] = round(self._arrival(gate, now) + 1000 / gate.amount, 6)
+            else:
+                self.holders[name_of(gate)].add(call_id)
+
+    def _arrival(self, gate: Gate, now: float) -> float:
+        each = 1000 / gate.amount
+        known = self.arrivals.get(name_of(gate))
+        return max(now, now + (gate.burst - 1) * each if known is None else min(known, now + gate.burst * each))
+
+
+class Room:
+    """The waiting room of one queue. `send` of what it lets go is its user's: `admit` returns the calls."""
+
+    def __init__(self, gates: Gates, queue: str = "io", terms: Mapping[str, TenantTerms] | None = None) -> None:
+        self.gates = gates
+        self.queue = queue
+        self.terms = terms if terms is not None else {}
+        self.calls: dict[str, Call] = {}
+        self.cancelled: set[str] = set()
+        self.moves = 0
+        self._v = dict.fromkeys(LEVELS, 0.0)
+        self._lines: defaultdict[Flow, dict[str, float]] = defaultdict(dict)
+        self._runs: dict[tuple[Flow, str], float] = {}
+        self._flows: defaultdict[tuple[int, str], dict[Flow, float]] = defaultdict(dict)
+        self._turns: dict[int, dict[str, float]] = {level: {} for level in LEVELS}
+        self._shares: dict[int, dict[str, float]] = {level: {} for level in LEVELS}
+        self._aside: defaultdict[str, dict[Flow, float]] = defaultdict(dict)
+        self._openings: dict[str, float] = {}
+        self._ends: dict[str, float] = {}
+        self._is_said = False
+
+    def gates_of(self, call: Call | Flow) -> tuple[Gate, ...]:
+        """Return the gates that a call passes: its own, and that of a tenant whose calls are counted."""
+        own = self._gate_of_tenant(call.tenant)
+        return (*call.gates, own) if own else call.gates
+
+    def let_wait(self, call: Call, now: float, *, is_first: bool = False) -> None:
+        """Let a call wait for its turn; one that a worker has had goes first."""
+        if call.call_id in self.calls:
+            return
+        flow = Flow(call.level, call.tenant, call.gates)
+        line = self._lines[flow]
+        if is_first:
+            tag = min(line.values(), default=1.0) - 1
+        else:
+            tag = max(min(line.values(), default=0.0), self._runs.get((flow, call.run_id), 0.0))
+            self._runs[flow, call.run_id] = tag + 1
+        if not line:
+            self._activate(flow, self.moves, now)
+        self.calls[call.call_id] = call
+        line[call.call_id] = tag
+        if call.ends_ms:
+            self._ends[call.call_id] = call.ends_ms
+
+    def hear_of_limits(self) -> None:
+        """Note that people have said something: all gates are looked at again."""
+        self._is_said = True
+
+    def look_and_admit(self, most: int, now: float) -> list[tuple[Call, bool]]:
+        """Do what `admit` does, behind what time and people have changed."""
+        if not self.calls:
+            return []
+        if self._is_said:
+            self._openings, self._is_said = dict.fromkeys(self._openings, 0.0), False
+        gone = [
+            self._send_off(call_id)
+            for _, call_id in sorted((at, of) for of, at in self._ends.items() if at <= now)[:most]
+        ]
+        for _, name in sorted((due, name) for name, due in self._openings.items() if due <= now):
+            self._reopen(name, now)
+        gone += self.admit(most - len(gone), now)
+        self._forget_what_lies_behind()
+        return gone
+
+    def admit(self, most: int, now: float) -> list[tuple[Call, bool]]:
+        """Return up to `most` calls that go now, each with whether it passed its gates: what nobody wants does not."""
+        gone: list[tuple[Call, bool]] = []
+        while len(gone) < most and (turn := self._next_turn()):
+            gone += self._move_one(*turn, now)
+        self._forget_what_lies_behind()
+        return gone
+
+    def _forget_what_lies_behind(self) -> None:
+        for level in LEVELS:
+            self._shares[level] = {t: f for t, f in self._shares[level].items() if f > self._v[level] and self.calls}
+        if not self.calls:
+            self._v = dict.fromkeys(LEVELS, 0.0)
+
+    def _send_off(self, call_id: str) -> tuple[Call, bool]:
+        call = self.calls[call_id]
+        flow = Flow(call.level, call.tenant, call.gates)
+        self._forget(flow, call, self._lines[flow][call_id])
+        if not self._lines[flow]:
+            self._forget_flow(flow)
+        return call, False
+
+    def _forget_flow(self, flow: Flow) -> None:
+        self._deactivate(flow)
+        for gate in self.gates_of(flow):
+            aside = self._aside[name_of(gate)]
+            if aside.pop(flow, None) is not None and not aside:
+                self._openings.pop(name_of(gate), None)
+
+    def free(self, call: Call, now: float) -> None:
+        """Take back the places of a call that has ended."""
+        for gate in self.gates_of(call):
+            holders = self.gates.holders[name_of(gate)]
+            if gate.kind == "rate" or call.call_id not in holders:
+                continue
+            holders.remove(call.call_id)
+            if not self.calls:
+                continue
+            if self._aside[name_of(gate)]:
+                self._reopen(name_of(gate), now)
+            for level in LEVELS:
+                if gate.tool == f"@{self.queue}" and call.tenant in self._turns[level]:
+                    self._take_next_turn(level, call.tenant, now)
+
+    def _terms_of(self, tenant: str) -> TenantTerms:
+        return self.terms.get(tenant, TenantTerms())
+
+    def _gate_of_tenant(self, tenant: str) -> Gate | None:
+        terms = self._terms_of(tenant)
+        if terms.ceiling is None and not terms.guaranteed:
+            return None
+        return Gate("concurrency", f"@{self.queue}", f"tenant={tenant}", terms.ceiling or 1e15, 0)
+
+    def _fair_start(self, level: int, tenant: str) -> float:
+        return max(self._v[level], self._shares[level].get(tenant, 0.0))
+
+    def _start_of(self, level: int, tenant: str, now: float) -> float:
+        own, guaranteed = self._gate_of_tenant(tenant), self._terms_of(tenant).guaranteed
+        if own and guaranteed and self.gates.held_at(own, guaranteed, now) < guaranteed:
+            return OWED
+        return self._fair_start(level, tenant)
+
+    def _activate(self, flow: Flow, score: float, now: float) -> None:
+        self._flows[flow.level, flow.tenant][flow] = score
+        start = self._start_of(flow.level, flow.tenant, now)
+        self._turns[flow.level].setdefault(flow.tenant, start)
+
+    def _deactivate(self, flow: Flow) -> None:
+        flows = self._flows[flow.level, flow.tenant]
+        flows.pop(flow, None)
+        if not flows:
+            self._turns[flow.level].pop(flow.tenant, None)
+
+    def _take_next_turn(self, level: int, tenant: str, now: float) -> None:
+        if self._flows[level, tenant]:
+            self._turns[level][tenant] = self._start_of(level, tenant, now)
+        else:
+            self._turns[level].pop(tenant, None)
+
+    def _next_turn(self) -> tuple[int, str, float] | None:
+        for level in _levels_at(self.moves):
+            if self._turns[level]:
+                start, tenant = min((start, tenant) for tenant, start in self._turns[level].items())
+                return level, tenant, start
+        return None
+
+    def _move_one(self, level: int, tenant: str, start: float, now: float) -> list[tuple[Call, bool]]:
+        if start == OWED and self._start_of(level, tenant, now) != OWED:
+            self._take_next_turn(level, tenant, now)
+            return []
+        _, _, flow = min((score, _text(flow), flow) for flow, score in self._flows[level, tenant].items())
+        tag, call_id = min((tag, call_id) for call_id, tag in self._lines[flow].items())
+        call = self.calls[call_id]
+        is_over = 0 < call.ends_ms <= now or call_id in self.cancelled
+        gates = self.gates_of(call)
+        if not is_over and (shut := self.gates.first_shut(gates, now, call_id)):
+            self._set_aside(flow, start, shut, now)
+            return []
+        if not is_over:
+            self.gates.let_pass(gates, now, call_id)
+        self._forget(flow, call, tag)
+        self._charge(flow, start, now)
+        return [(call, not is_over)]
+
+    def _forget(self, flow: Flow, call: Call, tag: float) -> None:
+        del self.calls[call.call_id], self._lines[flow][call.call_id]
+        self._ends.pop(call.call_id, None)
+        if self._runs.get((flow, call.run_id), 0) <= tag + 1:
+            self._runs.pop((flow, call.run_id), None)
+
+    def _charge(self, flow: Flow, start: float, now: float) -> None:
+        level, tenant, _ = flow
+        if start == OWED:
+            start = self._fair_start(level, tenant)
+        self._shares[level][tenant] = start + 1 / self._terms_of(tenant).weight
+        self._v[level] = max(self._v[level], start)
+        self.moves += 1
+        if self._lines[flow]:
+            self._flows[level, tenant][flow] = self.moves
+        else:
+            del self._flows[level, tenant][flow]
+        self._take_next_turn(level, tenant, now)
+
+    def _set_aside(self, flow: Flow, start: float, shut: tuple[Gate, float], now: float) -> None:
+        gate, again_ms = shut
+        self._deactivate(flow)
+        self._aside[name_of(gate)][flow] = flow.level * LEVEL_SCORE + min(start + 1, LEVEL_SCORE)
+        self._openings.setdefault(name_of(gate), self._looks_again_ms(gate, again_ms, now))
+        for other in self.gates_of(flow):
+            if other != gate and self._aside[name_of(other)]:
+                self._reopen(name_of(other), now)
+
+    def _looks_again_ms(self, gate: Gate, again_ms: float, now: float) -> float:
+        return again_ms if gate.kind == "rate" else max(again_ms, now + len(self._openings) * LOOK_EACH_MS)
+
+    def _reopen(self, name: str, now: float) -> None:
+        aside = self._aside[name]
+        [gate] = [gate for gate in self.gates_of(self._first_aside(aside, LEVELS)) if name_of(gate) == name]
+        places, again_ms = self.gates.room_at(gate, now)
+        for flow in self._take_aside(name, floor(places)):
+            self._activate(flow, OWED, now)
+        if aside:
+            self._openings[name] = max(self._looks_again_ms(gate, again_ms, now), now + 1)
+        else:
+            self._openings.pop(name, None)
+
+    def _take_aside(self, name: str, most: int) -> list[Flow]:
+        """Take flows in order of their levels; while several levels wait, one of so many times lower levels first."""
+        aside, taken = self._aside[name], list[Flow]()
+        are_several = len({flow.level for flow in aside}) > 1
+        while len(taken) < most and aside:
+            order = _levels_at(self.gates.opened[name]) if are_several else LEVELS
+            flow = self._first_aside(aside, order)
+            del aside[flow]
+            taken.append(flow)
+            self.gates.opened[name] += are_several
+        return taken
+
+    def _first_aside(self, aside: Mapping[Flow, float], order: Sequence[int]) -> Flow:
+        level = next(level for level in order if any(flow.level == level for flow in aside))
+        return min((flow for flow in aside if flow.level == level), key=lambda flow: (aside[flow], _text(flow)))
+
+
+def _levels_at(count: int) -> Sequence[int]:
+    """Return the order of levels for one of many moves."""
+    at = count % LOWER_FIRST_EVERY
+    return {LOWER_FIRST_EVERY - 1: (6, 3, 0), LOWER_FIRST_EVERY // 2 - 1: (3, 0, 6)}.get(at, LEVELS)
+
+
+def _text(flow: Flow) -> str:
+    """Return what scripts break ties by."""
+    gates = ",".join(f'["{g.kind}","{g.tool}","{g.value}",{g.amount},{g.burst}]' for g in flow.gates)
+    return f"{flow.level}:{len(flow.tenant)}:{flow.tenant}" + (f"[{gates}]" if gates else "")

@@ -1,0 +1,54 @@
+"""The Lua of the waiting room and its gates, for the scripts that put messages in and let them go on."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from toolfleet.keys import Keys
+from toolfleet.replies import CLOCK
+from toolfleet.scripts import lua
+
+_IN_ANY_NAMESPACE: Final = Keys("")
+
+
+def gates(group: str, clock: str = CLOCK) -> str:
+    """Return what scripts begin with that ask gates or move what has passed them. `group` reads every stream."""
+    return lua(
+        __package__,
+        "gates",
+        before=clock,
+        GROUP=group,
+        LIMITS=_IN_ANY_NAMESPACE.limits(),
+        HOLDERS=_IN_ANY_NAMESPACE.holders(""),
+        GATE=_IN_ANY_NAMESPACE.gate(""),
+        JOB=_IN_ANY_NAMESPACE.job(""),
+    )
+
+
+def room(group: str, clock: str = CLOCK) -> str:
+    """Return what scripts begin with that let messages wait or go on. A test gives them a `clock` of its own."""
+    keys = _IN_ANY_NAMESPACE
+    return lua(
+        __package__,
+        *("room", "turns", "lines", "aside", "moving", "freeing"),
+        before=gates(group, clock),
+        QUEUE=keys.queue("", 0).removesuffix(":0"),
+        SCHEDULED=keys.scheduled(""),
+        CANCELLED=keys.cancelled(""),
+        COUNTERS=keys.counters(),
+        CLAIM=keys.claim(""),
+        TENANTS=keys.tenants(),
+        ROOM=keys.room(""),
+        ROOM_WORKERS=keys.room_workers(""),
+        ROOM_CALLS=keys.room_calls(""),
+        ROOM_TURNS=keys.room_turns("", 0).removesuffix(":0"),
+        ROOM_SHARES=keys.room_shares("", 0).removesuffix(":0"),
+        ROOM_FLOWS=keys.room_flows("", 0, "").removesuffix(":0:"),
+        ROOM_LINE=keys.room_line("", "").removesuffix(":"),
+        ROOM_RUNS=keys.room_runs(""),
+        ROOM_ASIDE=keys.room_aside("", "").removesuffix(":"),
+        ROOM_OPENINGS=keys.room_openings(""),
+        ROOM_ENDS=keys.room_ends(""),
+        ROOM_TOLD=keys.room_told(""),
+        LIMITS_SAID=keys.limits_said(),
+    )

@@ -10,20 +10,20 @@ import redis
 
 from toolfleet.keys import Keys
 from toolfleet.limits import Gate
-from toolfleet.replies import TELL
 from toolfleet.scripts import lua
 from toolfleet.streams import GROUP, RETURNED, Priority
-from toolfleet.streams.scripts import CARRY
+from toolfleet.streams.scripts import CARRY, fetch, publish
 from toolfleet.waiting import scripts as waiting
 from toolfleet.waiting.model import Call
+from toolfleet.workers.delivery.settle import settling
 
 CLOCK = "local function now_ms() return tonumber(redis.call('GET', 'now')) end"
 ROOM = waiting.room(GROUP, CLOCK)
-PUBLISH = lua("toolfleet.streams", "publish", before=ROOM)
-FETCH = lua("toolfleet.streams", "fetch", before=ROOM)
+PUBLISH = publish(ROOM, CLOCK)
+FETCH = fetch(ROOM, CLOCK)
 PURGE_ROOM = lua("toolfleet.streams", "purge_room", before=ROOM)
 POSTPONE = lua("toolfleet.workers.delivery", "postpone", before=f"{ROOM}\n{CARRY}")
-SETTLE = lua("toolfleet.workers.delivery", "settle", before=f"{TELL}\n{ROOM}", RETURNED=RETURNED)
+SETTLE = settling(ROOM)
 
 
 class Transport:

@@ -20,3 +20,13 @@ def lua(package: str, *names: str, before: str = "", **constants: str | int) -> 
     parts += [f"local {name} = '{value}'" for name, value in constants.items()]
     parts += [folder.joinpath(f"{name}.lua").read_text("utf-8") for name in names]
     return "\n".join(parts)
+
+
+def when_called(name: str, script: str, *gives: str) -> str:
+    """Return a script as a Lua function of this name, which returns these of its locals, or what the script does.
+
+    A script makes all its functions anew each time it runs. Where there are many, that takes longer than what most runs
+    need them for; as a function they are only made where it is called.
+    """
+    end = f"return {', '.join(gives)}\n" if gives else ""
+    return f"local function {name}()\n{script}\n{end}end"

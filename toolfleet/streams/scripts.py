@@ -5,15 +5,30 @@ from __future__ import annotations
 import hashlib
 from typing import Final
 
-from toolfleet.scripts import lua
+from toolfleet.replies import CLOCK
+from toolfleet.scripts import lua, when_called
 from toolfleet.streams.names import GROUP
 from toolfleet.waiting import scripts as waiting
 
 GATES: Final = waiting.gates(GROUP)
 ROOM: Final = waiting.room(GROUP)
 
-FETCH: Final = lua(__package__, "fetch", before=ROOM)
-PUBLISH: Final = lua(__package__, "publish", before=ROOM)
+
+def publish(room: str = ROOM, clock: str = CLOCK) -> str:
+    """Return the script that publishes. A test gives it a room with a clock of its own."""
+    in_turn = when_called("publish_in_turn", lua(__package__, "publish_in_turn", before=room))
+    return lua(__package__, "publish", before=f"{waiting.slots(clock)}\n{in_turn}", **waiting.way_in())
+
+
+def fetch(room: str = ROOM, clock: str = CLOCK) -> str:
+    """Return the script that fetches. A test gives it a room with a clock of its own."""
+    used = ("room_for", "safely", "note_worker", "move_places", "look_and_admit", "LOOK_AGAIN_LATE_MS")
+    before = f"{clock}\n{when_called('waiting_room', room, *used)}"
+    return lua(__package__, "fetch", before=before, GROUP=GROUP, **waiting.way_in())
+
+
+PUBLISH: Final = publish()
+FETCH: Final = fetch()
 CARRY: Final = lua(__package__, "carry")
 """Lua: what a message becomes that goes on elsewhere; goes with gates.lua."""
 

@@ -25,22 +25,35 @@ def gates(group: str, clock: str = CLOCK) -> str:
     )
 
 
+def way_in() -> dict[str, str]:
+    """Return the constants of scripts that look for themselves whether anybody waits, before they ask a room."""
+    keys = _IN_ANY_NAMESPACE
+    return {
+        "QUEUE": keys.queue("", 0).removesuffix(":0"),
+        "TENANTS": keys.tenants(),
+        "ROOM": keys.room(""),
+        "ROOM_CALLS": keys.room_calls(""),
+        "SCHEDULED": keys.scheduled(""),
+    }
+
+
+def slots(clock: str = CLOCK) -> str:
+    """Return what scripts begin with that ask how many calls a queue's workers take."""
+    return lua(__package__, "slots", before=clock)
+
+
 def room(group: str, clock: str = CLOCK) -> str:
     """Return what scripts begin with that let messages wait or go on. A test gives them a `clock` of its own."""
     keys = _IN_ANY_NAMESPACE
     return lua(
         __package__,
-        *("room", "turns", "lines", "aside", "moving", "freeing"),
+        *("slots", "room", "turns", "lines", "aside", "moving", "freeing"),
         before=gates(group, clock),
-        QUEUE=keys.queue("", 0).removesuffix(":0"),
-        SCHEDULED=keys.scheduled(""),
+        **way_in(),
         CANCELLED=keys.cancelled(""),
         COUNTERS=keys.counters(),
         CLAIM=keys.claim(""),
-        TENANTS=keys.tenants(),
-        ROOM=keys.room(""),
         ROOM_WORKERS=keys.room_workers(""),
-        ROOM_CALLS=keys.room_calls(""),
         ROOM_TURNS=keys.room_turns("", 0).removesuffix(":0"),
         ROOM_SHARES=keys.room_shares("", 0).removesuffix(":0"),
         ROOM_FLOWS=keys.room_flows("", 0, "").removesuffix(":0:"),

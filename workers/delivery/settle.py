@@ -24,8 +24,8 @@ from toolfleet.keys import Keys
 from toolfleet.logs import FactLog
 from toolfleet.outages import until_redis_is_back, until_redis_is_back_blocking
 from toolfleet.replies import REPLACE_RESULT, TELL
-from toolfleet.scripts import lua
-from toolfleet.streams import RETURNED
+from toolfleet.scripts import lua, when_called
+from toolfleet.streams import GROUP, RETURNED
 from toolfleet.streams.scripts import ROOM
 from toolfleet.wire import Seal
 from toolfleet.workers.delivery.message import Delivery
@@ -35,7 +35,14 @@ log = FactLog("toolfleet.workers")
 MAX_BATCH: Final = 500
 """Settlements in one script call: beyond this Redis would be busy for longer than a few milliseconds at a time."""
 
-SETTLE: Final = lua(__package__, "settle", before=f"{TELL}\n{ROOM}", RETURNED=RETURNED)
+
+def settling(room: str = ROOM) -> str:
+    """Return the script that settles. A test gives it a room with a clock of its own."""
+    used = when_called("waiting_room", room, "room_of", "safely", "free", "admit")
+    return lua(__package__, "settle", before=f"{TELL}\n{used}", GROUP=GROUP, RETURNED=RETURNED)
+
+
+SETTLE: Final = settling()
 
 
 class Outcome(IntEnum):

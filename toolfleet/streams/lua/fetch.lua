@@ -1,7 +1,8 @@
 -- Delivers up to `budget` messages, claims the calls among them, and says which were cancelled while they waited.
 -- Levels come strictly in turn, and the queues of one level in the order given; within a stream what was
 -- returned comes before what is new. A message whose call another message has claimed is a copy: dropped, counted.
--- What the streams do not fill, the waiting rooms of the queues do. Begins with clock.lua, gates.lua and room.lua.
+-- What the streams do not fill, the waiting rooms of the queues do. Begins behind clock.lua and the function
+-- `waiting_room`, which has what is in room.lua.
 --
 -- KEYS  the streams, first to last
 -- ARGV  group, consumer, returned, budget, claim prefix, prefix of the cancel marks, prefix of results, counters, how
@@ -15,6 +16,15 @@ local group, consumer, returned = ARGV[1], ARGV[2], ARGV[3]
 local budget, claim_prefix, cancel_prefix = tonumber(ARGV[4]), ARGV[5], ARGV[6]
 local result_prefix, counters = ARGV[7], ARGV[8]
 local delivered = {}
+
+-- Most runs need nothing of a waiting room, so it is only made where one does.
+local room_for, safely, note_worker, move_places, look_and_admit, LOOK_AGAIN_LATE_MS
+local function room_of_home(home)
+    if not room_for then
+        room_for, safely, note_worker, move_places, look_and_admit, LOOK_AGAIN_LATE_MS = waiting_room()
+    end
+    return room_for(home.namespace, home.queue)
+end
 
 -- A message that was with so many lost workers may be what kills them. A worker gets one such at a time and the next one a
 -- second later, so that a killer takes few others with it, and they are not blamed until they too count as killers.
@@ -52,7 +62,7 @@ local function take_over_claim(entry, id)
     if redis.pcall('GET', key) == held_as then redis.pcall('SET', key, id, 'XX', 'KEEPTTL') end
 end
 
-local function make_due(scheduled, room)
+local function make_due(scheduled, home)
     local now = now_ms()
     local due = redis.pcall('ZRANGEBYSCORE', scheduled, '-inf', now, 'LIMIT', 0, 200)
     if failed(due) then return nil end
@@ -64,7 +74,8 @@ local function make_due(scheduled, room)
         local id = redis.pcall('XADD', entry[1], '*', unpack(entry, 2))
         if failed(id) then break end
         take_over_claim(entry, id)
-        pcall(move_places, room.namespace, {unpack(entry, 2)}, entry[1] .. ' ' .. id)
+        room_of_home(home)
+        pcall(move_places, home.namespace, {unpack(entry, 2)}, entry[1] .. ' ' .. id)
         redis.call('ZREM', scheduled, member)
     end
     local first = redis.call('ZRANGE', scheduled, 0, 0, 'WITHSCORES')
@@ -176,13 +187,16 @@ local function comes_back_in(due_ms)
     if due_ms and (next_due_ms < 0 or due_ms < next_due_ms) then next_due_ms = due_ms end
 end
 
-local home_rooms = {}
+local homes = {}
 for i = 10, #ARGV do
     local namespace, queue = string.match(ARGV[i], '^(.-)' .. SCHEDULED .. '(.+)$')
-    local room = room_for(namespace, queue)
-    home_rooms[#home_rooms + 1] = room
-    if slots > 0 then safely(room, note_worker, consumer, slots) end
-    comes_back_in(make_due(ARGV[i], room))
+    local home = {namespace = namespace, queue = queue}
+    homes[#homes + 1] = home
+    if slots > 0 then
+        local room = room_of_home(home)
+        safely(room, note_worker, consumer, slots)
+    end
+    comes_back_in(make_due(ARGV[i], home))
 end
 
 local function least_score(set) return tonumber(redis.call('ZRANGE', set, 0, 0, 'WITHSCORES')[2]) end
@@ -224,9 +238,12 @@ for position = 1, #KEYS do
     if #delivered < budget then take_returned(position) end
     if #delivered < budget then refusal = take_new(position) or refusal end
 end
-for _, room in ipairs(home_rooms) do
-    local waits = redis.pcall('HLEN', room.calls)
-    if #delivered < budget and not failed(waits) and waits > 0 then safely(room, let_in) end
+for _, home in ipairs(homes) do
+    local waits = #delivered < budget and redis.pcall('HLEN', home.namespace .. ROOM_CALLS .. home.queue) or 0
+    if not failed(waits) and waits > 0 then
+        local room = room_of_home(home)
+        safely(room, let_in)
+    end
 end
 if refusal and #delivered == 0 then return refusal end
 return {next_due_ms, delivered}

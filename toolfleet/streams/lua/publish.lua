@@ -5,54 +5,46 @@
 --       properties, the call's id, the seconds its claim lasts (empty for a call that need not be claimed), its tenant,
 --       its run, its gates (JSON, or empty), and when nobody wants it any more (ms, 0: never)
 -- Reply how many messages
+--
+-- Here is what nearly every message needs. Where one has a lane, a limit or somebody before it, all of them go by
+-- publish_in_turn.lua, which is the function `publish_in_turn`. Begins behind that, and behind slots.lua.
 
--- Workers that have room for more let it in themselves.
-local ADMITTED_MAX = 100
-local crowded = {}
-
-local function let_wait_in_turn(room, level, message)
-    let_wait(room, level, message)
-    crowded[room] = true
+-- Whether a tenant's calls pass a limit of its own.
+local function has_terms(namespace, tenant)
+    return tenant ~= '' and redis.call('HEXISTS', namespace .. TENANTS, tenant) == 1
 end
 
-local function publish_free(room, level, message)
-    if message.readers ~= '' or has_room(room, message.stream) then
-        send(room, message, '')
-    else
-        let_wait_in_turn(room, level, message)
+-- Whether a stream takes so many more, and nobody waits before them.
+local function takes(namespace, queue, stream, messages)
+    if redis.call('HLEN', namespace .. ROOM_CALLS .. queue) > 0 then return false end
+    local length = redis.call('XLEN', stream) + messages
+    return length <= UNKNOWN_SLOTS or length <= slots_told(namespace .. ROOM .. queue)
+end
+
+local function may_all_go()
+    local messages, tenants = {}, {}
+    for i = 1, #ARGV, 12 do
+        if ARGV[i] ~= '' or ARGV[i + 10] ~= '' then return false end
+        messages[ARGV[i + 2]] = (messages[ARGV[i + 2]] or 0) + 1
+        tenants[ARGV[i + 8]] = true
     end
-end
-
-local function publish_bound(room, level, message)
-    local gates, text = gates_of(room, message.tenant, message.gates)
-    if is_copy(room.namespace, gates, message.call) then
-        count_copy(room)
-    elseif waiting_in(room) > 0 or free_slots(room) < 1
-        or first_shut(room.namespace, gates, now_ms(), message.call) then
-        let_wait_in_turn(room, level, message)
-    else
-        pass(room.namespace, gates, now_ms(), message.call, send(room, message, text), message.ends_ms)
+    for stream, count in pairs(messages) do
+        local namespace, queue = string.match(stream, '^(.-)' .. QUEUE .. '(.+):%d+$')
+        if not takes(namespace, queue, stream, count) then return false end
+        for tenant in pairs(tenants) do
+            if has_terms(namespace, tenant) then return false end
+        end
     end
+    return true
 end
 
-local function publish(message)
-    local room, level = room_of(message.stream)
-    local is_bound = message.gates ~= '' or gate_of_tenant(room, message.tenant) ~= nil
-    local how = is_bound and publish_bound or publish_free
-    how(room, level, message)
-end
-
+if not may_all_go() then return publish_in_turn() end
 for i = 1, #ARGV, 12 do
-    local fields = {'b', ARGV[i + 3], 'h', ARGV[i + 4], 'p', ARGV[i + 5], 'id', ARGV[i + 6]}
     if ARGV[i + 7] ~= '' then
-        fields[9], fields[10] = 'claim', ARGV[i + 7]
+        redis.call('XADD', ARGV[i + 2], '*', 'b', ARGV[i + 3], 'h', ARGV[i + 4], 'p', ARGV[i + 5], 'id', ARGV[i + 6],
+            'claim', ARGV[i + 7])
+    else
+        redis.call('XADD', ARGV[i + 2], '*', 'b', ARGV[i + 3], 'h', ARGV[i + 4], 'p', ARGV[i + 5], 'id', ARGV[i + 6])
     end
-    publish({
-        readers = ARGV[i], lane = ARGV[i + 1], stream = ARGV[i + 2], fields = fields, call = ARGV[i + 6],
-        tenant = ARGV[i + 8], run = ARGV[i + 9], gates = ARGV[i + 10], ends_ms = tonumber(ARGV[i + 11]),
-    })
-end
-for room in pairs(crowded) do
-    if free_slots(room) > 0 then look_and_admit(room, math.min(free_slots(room), ADMITTED_MAX)) end
 end
 return #ARGV / 12

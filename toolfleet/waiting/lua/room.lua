@@ -1,14 +1,13 @@
 -- The waiting room of a queue: messages that may not go into their streams yet, and the order in which they will.
 -- Start-time fair queueing over tenants (Goyal, Vin, Cheng 1996), in turn over the flows of a tenant, and start-time
 -- fair again over the runs in a flow. A flow has one level, one tenant and the same gates; at a shut gate it waits
--- aside and holds up nobody. Begins other scripts, behind gates.lua, with turns.lua (whose turn it is), lines.lua (who waits
--- in a flow), aside.lua (who waits at a shut gate), moving.lua (who goes on) and freeing.lua (places given up).
+-- aside and holds up nobody. Begins other scripts, behind slots.lua and gates.lua, with turns.lua (whose turn it is),
+-- lines.lua (who waits in a flow), aside.lua (who waits at a shut gate), moving.lua (who goes on) and freeing.lua (places
+-- given up).
 --
 -- This file: what a room is, and how many calls its workers take.
 
 local LEVELS = {'0', '3', '6'}
--- As many calls as may be in a stream while no worker has told how many it takes.
-local UNKNOWN_SLOTS = 4
 -- A worker tells every few seconds how many calls it takes; its word lasts for so long.
 local WORD_MS = 20000
 
@@ -95,10 +94,7 @@ end
 
 -- How many calls live workers take at once; 0 while none has told.
 local function slots_of(room)
-    if not room.slots then
-        local slots, until_ms = unpack(redis.call('HMGET', room.state, 'slots', 'slots_until'))
-        room.slots = slots and tonumber(until_ms) > now_ms() and tonumber(slots) or 0
-    end
+    room.slots = room.slots or slots_told(room.state)
     return room.slots
 end
 

@@ -1,6 +1,6 @@
 -- Settles calls: stores each result, tells of it, and acknowledges and deletes its message, unless the call is another
--- worker's by now; then lets in from the waiting room who waited for the places of these. Begins with tell.lua, and
--- clock.lua, gates.lua and room.lua.
+-- worker's by now; then lets in from the waiting room who waited for the places of these. Begins behind tell.lua and the
+-- function `waiting_room`, which has what is in room.lua.
 --
 -- ARGV  prefix of jobs, then for each origin: stream, consumer, prefix of results, reply stream, number of its
 --       settlements, and for each of those: entry, call, sealed result, its gates
@@ -35,8 +35,9 @@ while i <= #ARGV do
         redis.call('XDEL', stream, unpack(done))
     end
     if #freed > 0 then
+        local room_of, safely, free, admit = waiting_room()
         local room = room_of(stream)
-        for _, at in ipairs(freed) do 
+        for _, at in ipairs(freed) do
             safely(room, free, ARGV[at + 3], ARGV[at + 1], stream .. ' ' .. ARGV[at])
         end
         safely(room, admit, #freed)

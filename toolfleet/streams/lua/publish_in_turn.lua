@@ -1,0 +1,53 @@
+-- Adds messages to their streams or lets them wait in their queue's room: what publish.lua does when not all of them may
+-- go straight on. ARGV and the reply are those of publish.lua. Begins behind room.lua.
+
+-- Workers that have room for more let it in themselves.
+local ADMITTED_MAX = 100
+local crowded = {}
+
+local function let_wait_in_turn(room, level, message)
+    let_wait(room, level, message)
+    crowded[room] = true
+end
+
+local function publish_free(room, level, message)
+    if message.readers ~= '' or has_room(room, message.stream) then
+        send(room, message, '')
+    else
+        let_wait_in_turn(room, level, message)
+    end
+end
+
+local function publish_bound(room, level, message)
+    local gates, text = gates_of(room, message.tenant, message.gates)
+    if is_copy(room.namespace, gates, message.call) then
+        count_copy(room)
+    elseif waiting_in(room) > 0 or free_slots(room) < 1
+        or first_shut(room.namespace, gates, now_ms(), message.call) then
+        let_wait_in_turn(room, level, message)
+    else
+        pass(room.namespace, gates, now_ms(), message.call, send(room, message, text), message.ends_ms)
+    end
+end
+
+local function publish(message)
+    local room, level = room_of(message.stream)
+    local is_bound = message.gates ~= '' or gate_of_tenant(room, message.tenant) ~= nil
+    local how = is_bound and publish_bound or publish_free
+    how(room, level, message)
+end
+
+for i = 1, #ARGV, 12 do
+    local fields = {'b', ARGV[i + 3], 'h', ARGV[i + 4], 'p', ARGV[i + 5], 'id', ARGV[i + 6]}
+    if ARGV[i + 7] ~= '' then
+        fields[9], fields[10] = 'claim', ARGV[i + 7]
+    end
+    publish({
+        readers = ARGV[i], lane = ARGV[i + 1], stream = ARGV[i + 2], fields = fields, call = ARGV[i + 6],
+        tenant = ARGV[i + 8], run = ARGV[i + 9], gates = ARGV[i + 10], ends_ms = tonumber(ARGV[i + 11]),
+    })
+end
+for room in pairs(crowded) do
+    if free_slots(room) > 0 then look_and_admit(room, math.min(free_slots(room), ADMITTED_MAX)) end
+end
+return #ARGV / 12

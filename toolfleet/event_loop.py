@@ -22,3 +22,9 @@ def run_service(work: Coroutine[Any, Any, T]) -> T:
     """Do as `asyncio.run`, on such a loop. Not for what ends at once: loading it takes longer than it saves."""
     with asyncio.Runner(loop_factory=new_event_loop) as runner:
         return runner.run(work)
+
+
+async def stand_back(turns: int) -> None:
+    """Return after so many turns of the loop, in which what is due now has begun and sent what it has to send."""
+    for _ in range(turns):
+        await asyncio.sleep(0)

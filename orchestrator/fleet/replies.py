@@ -16,6 +16,7 @@ import redis.asyncio
 
 from toolfleet.calls import Progress, ToolResult, run_of
 from toolfleet.errors import Refused
+from toolfleet.event_loop import stand_back
 from toolfleet.logs import FactLog
 from toolfleet.orchestrator.fleet.gather import Gatherer
 from toolfleet.redis_clients import COMMAND_FAILED
@@ -31,6 +32,12 @@ BLOCK_MS: Final = 5000
 
 READ_COUNT: Final = 1000
 """How many replies are read at once."""
+
+FEW: Final = 8
+"""After so few replies, whoever waits for them goes first; after more, the next are read meanwhile."""
+
+TURNS_OF_A_REPLY: Final = 3
+"""The turns of the loop in which a call's result reaches whoever waits for it."""
 
 TRIM_EVERY_S: Final = 1.0
 """How long the reply stream of a quiet orchestrator keeps what was heard."""
@@ -126,7 +133,10 @@ class ReplyReader:
                         self._was_away = False
                         self._gatherer.look_up_all_soon()
                         self._on_return()
+                    heard = self._heard
                     await self._hear_all(reply)
+                    if self._heard - heard <= FEW:
+                        await stand_back(TURNS_OF_A_REPLY)  # whoever waits for one goes on before the next read is sent
                     await self._trim()
                 except COMMAND_FAILED as error:
                     self._was_away = True

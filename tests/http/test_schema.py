@@ -39,11 +39,11 @@ SCHEMA.config.seed = 1
 
 NOT_IN_THE_DOCUMENT = (
     *("unknown-tool", "unknown-interceptor", "unknown-price", "unsupported-content"),
-    *("unsupported-parameter", "invalid-conversation", "invalid-input"),
+    *("unsupported-parameter", "invalid-conversation", "invalid-input", "invalid-limit"),
 )
-"""Refusals for what the fleet or its model does not have, for a model without a price, and of messages that do not
-follow one another: no document can say that. Nor that an image is one of its link and its bytes, and what of base64 is
-whole."""
+"""Refusals for what the fleet or its model does not have, for a model without a price, of a limit that a tool has not
+or that nobody has changed, and of messages that do not follow one another: no document can say that. Nor that an image
+is one of its link and its bytes, and what of base64 is whole."""
 
 ODD_NUMBERS = (
     "1e400",

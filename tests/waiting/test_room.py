@@ -133,6 +133,22 @@ def test_F6_a_rate_goes_on_when_the_server_has_lost_what_it_knew_of_it(transport
     assert len(transport.fetch(4, 4)) == 1
 
 
+def test_a_call_with_two_places_gives_up_both_before_anybody_looks_who_has_one(transport):
+    transport.client.hset(transport.keys.tenants(), "z", '{"guaranteed": 1}')
+    transport.fetch(1, 1)
+    first, second = calls(2, gates=(ONE_AT_ONCE,), tenant="z")
+    transport.publish([first])
+    [running] = transport.fetch(1, 1)
+    transport.publish([second])
+    assert transport.fetch(1, 1) == []
+    transport.publish(calls(1, tenant="b"))
+    transport.publish(calls(1, tenant="z", run="other"))
+    transport.advance(1000)  # lost holders are looked for again
+    transport.settle(running)
+    [(_, _, call_id, _)] = transport.fetch(1, 1)
+    assert call_id.startswith("z")
+
+
 def test_F7_a_guaranteed_tenant_uses_what_is_free_and_keeps_what_it_is_promised(transport):
     fleet = Fleet(transport.client, is_fair=True)
     transport.client.hset(transport.keys.tenants(), "a", '{"guaranteed": 2, "ceiling": 8}')

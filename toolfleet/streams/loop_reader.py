@@ -19,6 +19,7 @@ import redis
 import redis.asyncio
 from kombu.log import get_logger
 
+from toolfleet.event_loop import stand_back
 from toolfleet.redis_clients import COMMAND_FAILED
 from toolfleet.streams import scripts
 from toolfleet.streams.claiming import claim_commands, sorted_out
@@ -44,6 +45,12 @@ GIVING_BACK_S: Final = 0.02
 
 STOP_WITHIN_S: Final = 5.0
 """How long the channel's thread waits for that, as a tool may block the loop."""
+
+FEW: Final = 8
+"""So few calls are begun before the next read is sent; of more, the next are read meanwhile."""
+
+TURNS_OF_A_CALL: Final = 2
+"""The turns of the loop in which a tool that waits for nothing runs and its result is sent."""
 
 AWAY: Final = (*COMMAND_FAILED, OSError)
 
@@ -171,6 +178,9 @@ class LoopReader:
         self._take(deliveries)
         if channel.holdings.has_news:
             channel.settle_soon()
+        if len(deliveries) <= FEW:
+            # The result of a tool that answers at once goes out before the next read: Redis takes them one by one.
+            await stand_back(TURNS_OF_A_CALL)
 
     def _queues_in_turn(self) -> list[str]:
         """Return the queues that are consumed; the one that last brought something comes last."""

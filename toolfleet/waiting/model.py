@@ -217,13 +217,11 @@ class Room:
 
     def free(self, call: Call, now: float) -> None:
         """Take back the places of a call that has ended."""
-        for gate in self.gates_of(call):
-            holders = self.gates.holders[name_of(gate)]
-            if gate.kind == "rate" or call.call_id not in holders:
-                continue
-            holders.remove(call.call_id)
-            if not self.calls:
-                continue
+        places = [gate for gate in self.gates_of(call) if gate.kind == "concurrency"]
+        freed = [gate for gate in places if call.call_id in self.gates.holders[name_of(gate)]]
+        for gate in freed:
+            self.gates.holders[name_of(gate)].remove(call.call_id)
+        for gate in freed if self.calls else ():
             if self._aside[name_of(gate)]:
                 self._reopen(name_of(gate), now)
             for level in LEVELS:

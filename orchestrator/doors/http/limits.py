@@ -41,13 +41,13 @@ class LimitRequest(RunBody):
 class PauseRequest(RunBody):
     """How long no call of a tool starts; without it, until somebody says otherwise."""
 
-    for_s: float | None = Field(default=None, strict=True, gt=0, le=MAX_PAUSE_S)
+    for_s: float | None = Field(default=None, strict=True, gt=0, le=MAX_PAUSE_S, examples=[60])
 
 
 class ShareRequest(RunBody):
     """A tenant's share of the queues; what is left out stays as it is."""
 
-    weight: float | None = Field(default=None, strict=True, gt=0, allow_inf_nan=False)
+    weight: float | None = Field(default=None, strict=True, gt=0, allow_inf_nan=False, examples=[3])
     guaranteed: int | None = Field(default=None, strict=True)
     ceiling: int | None = Field(default=None, strict=True)
 

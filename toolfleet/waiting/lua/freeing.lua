@@ -5,19 +5,24 @@ local function give_up(room, gate, call, place)
     return redis.call('HGET', holders, call) == place and redis.call('HDEL', holders, call) == 1
 end
 
+-- Brings back who waits for a place at a gate that has one now.
+local function bring_back(room, gate)
+    if redis.call('EXISTS', aside_at(room, gate_name(gate))) == 1 then reopen(room, gate_name(gate)) end
+    local tenant = gate[2] == '@' .. room.queue and string.match(gate[3], '^tenant=(.*)$')
+    for _, level in ipairs(tenant and LEVELS or {}) do
+        if redis.call('ZSCORE', turns_of(room, level), tenant) then take_next_turn(room, level, tenant) end
+    end
+end
+
 -- Frees the places that a call has for its message at `place`, and brings back who waits for them. What another message
 -- of the call has is left to that.
 local function free(room, text, call, place)
+    local freed = {}
     for _, gate in ipairs(gates_in(text)) do
-        local name = gate_name(gate)
-        if gate[1] == 'concurrency' and give_up(room, gate, call, place) and waiting_in(room) > 0 then
-            if redis.call('EXISTS', aside_at(room, name)) == 1 then reopen(room, name) end
-            local tenant = gate[2] == '@' .. room.queue and string.match(gate[3], '^tenant=(.*)$')
-            for _, level in ipairs(tenant and LEVELS or {}) do
-                if redis.call('ZSCORE', turns_of(room, level), tenant) then take_next_turn(room, level, tenant) end
-            end
-        end
+        if gate[1] == 'concurrency' and give_up(room, gate, call, place) then freed[#freed + 1] = gate end
     end
+    -- Behind all of them: who looks at a gate for lost holders would else find this one, and nobody would be brought back.
+    for _, gate in ipairs(waiting_in(room) > 0 and freed or {}) do bring_back(room, gate) end
 end
 
 -- Does something with a room where a failure must not keep the script from what else it does. It is counted.

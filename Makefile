@@ -89,9 +89,10 @@ $(VENV)/.for-demo: pyproject.toml | $(VENV)/.made
 	@touch $@
 
 # Dependency groups came with pip 25.1.
-$(VENV)/.for-test: pyproject.toml | $(VENV)/.made
+$(VENV)/.for-test: pyproject.toml .ci/helm | $(VENV)/.made
 	$(BIN)/python -m pip install --quiet --upgrade 'pip>=25.1'
 	$(BIN)/python -m pip install --quiet --editable '.[local,flower,bench]' --group dev
+	.ci/helm $(VENV)
 	@touch $@ $(VENV)/.for-demo
 
 $(VENV)/.for-bench: pyproject.toml | $(VENV)/.made

@@ -75,6 +75,10 @@ class Settings(BaseSettings):
     Code that keeps Python's interpreter lock, and so cannot be looked at, has three times as long; so has a process
     that is frozen, whose lease has lapsed by then."""
 
+    alive_dir: str = ""
+    """A folder in which workers and orchestrators write files that say, by their times, that they still work. A probe
+    that finds one older than 30 seconds should have the process restarted; deploy/README.md has such a probe."""
+
     max_deliveries: Annotated[int, Field(ge=1)] = 5
     """A call that lost this many workers ends as crashed: it probably kills them."""
 

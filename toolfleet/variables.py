@@ -23,6 +23,7 @@ READ_ELSEWHERE: Final = frozenset(
         # `toolfleet flower` and `toolfleet up`
         "FLOWER_AUTH",
         # docker-compose.yml, whose .env may stand in the environment of any command
+        "API_PORT",
         "FLOWER_PORT",
         "REDIS_MAXMEMORY",
         # toolfleet.testing.fates

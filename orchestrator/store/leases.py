@@ -15,6 +15,7 @@ import orjson
 import redis
 import redis.asyncio
 
+from toolfleet.errors import StoreRefuses, StoreUnreachable
 from toolfleet.keys import BEAT_TTL_S
 from toolfleet.logs import FactLog
 from toolfleet.orchestrator.store.epoch import StoreEpoch, Suspicion
@@ -22,6 +23,7 @@ from toolfleet.redis_clients import COMMAND_FAILED
 from toolfleet.replies import CLOCK
 from toolfleet.scripts import lua
 from toolfleet.settings import Settings
+from toolfleet.signs_of_life import LEASE, SignOfLife
 from toolfleet.skipped import text_of
 from toolfleet.supervision import Kept, Supervisor
 from toolfleet.wire import Seal
@@ -120,6 +122,7 @@ class Leases:
         self._release_script = client.register_script(RELEASE)
         self._adopt_script = client.register_script(ADOPT)
         self._ttl_ms = int(settings.keep_unfinished_s * 1000)
+        self._sign = SignOfLife(settings.alive_dir, LEASE)
         self._lapsed_since: dict[str, float] = {}
         self._kept: list[Kept] = []
         self._closing = False
@@ -148,6 +151,8 @@ class Leases:
                     await self._adopt_all()
             except COMMAND_FAILED as error:
                 log.warning("lease_not_renewed", orchestrator_id=self._id, error=str(error))
+                if isinstance(error, StoreUnreachable) and not isinstance(error, StoreRefuses):
+                    self._sign.show()  # the server is away, which is no fault of this process
             await asyncio.sleep(every_s)
 
     async def _renew(self) -> list[str]:
@@ -166,6 +171,7 @@ class Leases:
                 *(self._proofs, beat, BEAT_TTL_S),
             ],
         )
+        self._sign.show()
         if suspicion := self._epoch.heard(beat, found=int(found), server=server.decode()):
             self._suspicions.append(suspicion)
             self._is_suspected.set()

@@ -61,7 +61,8 @@ class Service:
 
     @contextmanager
     def running(self, **environment: str) -> Iterator[subprocess.Popen[str]]:
-        """Its command as a process of this machine, which has ended afterwards."""
+        """Its command as a process of this machine, which has ended afterwards, and an empty /tmp as a container's."""
+        forget_signs(self.environment["TOOLFLEET_ALIVE_DIR"])
         with subprocess.Popen(
             self.command,
             env=self.environment | environment,
@@ -76,6 +77,7 @@ class Service:
             finally:
                 if process.poll() is None:
                     os.killpg(process.pid, signal.SIGKILL)
+                forget_signs(self.environment["TOOLFLEET_ALIVE_DIR"])
 
     def is_healthy(self, **environment: str) -> bool:
         """What its health check says, asked once."""
@@ -85,6 +87,12 @@ class Service:
             command, env=self.environment | environment, capture_output=True, timeout=60, check=False
         )
         return asked.returncode == 0
+
+
+def forget_signs(folder: str) -> None:
+    """Delete the files that say that a process works."""
+    for file in Path(folder).glob("*"):
+        file.unlink(missing_ok=True)
 
 
 def read_compose(variables: Mapping[str, str]) -> dict[str, Any]:

@@ -54,7 +54,12 @@ def services(
         name: Service(
             name=name,
             command=spec["command"],
-            environment=container | spec.get("environment", {}) | {"TOOLFLEET_REDIS_URL": fleet_redis.url},
+            environment=container
+            | spec.get("environment", {})
+            | {
+                "TOOLFLEET_REDIS_URL": fleet_redis.url,
+                "TOOLFLEET_ALIVE_DIR": str(tmp_path_factory.mktemp(f"alive-{name}")),
+            },
             health=spec["healthcheck"]["test"],
             spec=spec,
         )

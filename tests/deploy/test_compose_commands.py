@@ -26,7 +26,7 @@ def test_a_worker_announces_its_tools_is_healthy_and_stops_cleanly(services: dic
 
     with worker.running() as process:
         wait_until_announced(pool, worker.environment["TOOLFLEET_REDIS_URL"], process)
-        assert worker.is_healthy()
+        wait_until_healthy(worker, process)
         code, output = stopped(process)
 
     assert code == 0, output
@@ -40,13 +40,13 @@ def test_a_worker_that_is_not_there_is_not_healthy(services: dict[str, Service])
 def test_the_orchestrator_is_healthy_while_it_holds_its_lease_and_stops_cleanly(services: dict[str, Service]) -> None:
     orchestrator = services["orchestrator"]
 
+    assert not orchestrator.is_healthy()
     with orchestrator.running() as process:
         wait_until_healthy(orchestrator, process)
         code, output = stopped(process)
 
     assert code == 0, output
     assert "Traceback" not in output
-    assert not orchestrator.is_healthy()
 
 
 def test_the_orchestrator_works_with_the_model_that_is_named_in_the_environment(
@@ -56,9 +56,8 @@ def test_the_orchestrator_works_with_the_model_that_is_named_in_the_environment(
 
     with orchestrator.running(**model_variables) as process:
         wait_until_healthy(orchestrator, process)
-        asked = subprocess.run(
-            orchestrator.health[1:], env=orchestrator.environment, capture_output=True, text=True, check=False
-        )
+        check = ["toolfleet", "orchestrator", "--check"]
+        asked = subprocess.run(check, env=orchestrator.environment, capture_output=True, text=True, check=False)
         stopped(process)
 
     assert asked.stdout.rstrip().endswith(": a-model-of-mine")

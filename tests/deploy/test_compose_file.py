@@ -8,7 +8,7 @@ from tests.deploy.compose import Service, VariableMissing, read_compose
 from toolfleet.orchestrator.models.environment import MODEL_VARIABLE, SEES_VARIABLE
 
 PROVIDERS = ("OPENAI", "ANTHROPIC")
-PYTHON_SERVICES = {"orchestrator", "io", "cpu", "long", "flower"}
+PYTHON_SERVICES = {"orchestrator", "io", "cpu", "long", "serve", "flower"}
 
 
 def test_these_are_the_services(services: dict[str, Service]) -> None:
@@ -21,11 +21,11 @@ def test_without_a_secret_nothing_starts_and_the_message_says_what_to_set(variab
         read_compose(variables | {name: ""})
 
 
-def test_only_flower_is_reachable_and_only_from_this_machine(services: dict[str, Service]) -> None:
+def test_only_flower_and_the_api_are_reachable_and_only_from_this_machine(services: dict[str, Service]) -> None:
     published = {name: ports for name, service in services.items() if (ports := service.spec.get("ports"))}
 
-    assert set(published) == {"flower"}
-    assert all(port.startswith("127.0.0.1:") for port in published["flower"])
+    assert set(published) == {"flower", "serve"}
+    assert all(port.startswith("127.0.0.1:") for ports in published.values() for port in ports)
 
 
 @pytest.mark.parametrize("name", ["orchestrator", "io", "cpu", "long"])
@@ -42,7 +42,7 @@ def test_every_service_runs_without_privileges_and_comes_back(services: dict[str
         assert service.spec["stop_grace_period"]
 
 
-def test_what_chooses_the_model_reaches_the_orchestrator_and_nobody_else(variables: dict[str, str]) -> None:
+def test_what_chooses_the_model_reaches_who_asks_it_and_nobody_else(variables: dict[str, str]) -> None:
     chooses = {
         MODEL_VARIABLE,
         SEES_VARIABLE,
@@ -50,8 +50,9 @@ def test_what_chooses_the_model_reaches_the_orchestrator_and_nobody_else(variabl
     }
     services = read_compose(variables | {name: f"the {name}" for name in chooses})["services"]
 
-    assert {name: services["orchestrator"]["environment"].get(name) for name in chooses} == {
-        name: f"the {name}" for name in chooses
-    }
-    others = {name for name, spec in services.items() if name != "orchestrator"}
+    for asks in ("orchestrator", "serve"):
+        assert {name: services[asks]["environment"].get(name) for name in chooses} == {
+            name: f"the {name}" for name in chooses
+        }
+    others = set(services) - {"orchestrator", "serve"}
     assert not any(chooses & set(services[name].get("environment", {})) for name in others)

@@ -81,6 +81,7 @@ OF_COMMANDS: Final = {
         "The login of Flower, `user:password`, for `toolfleet flower` and `toolfleet up`.",
     ),
     "TOOLFLEET_FLOWER_PORT": ("5555", "Of docker-compose.yml only: where Flower listens."),
+    "TOOLFLEET_API_PORT": ("8000", "Of docker-compose.yml only: where the API listens."),
     "TOOLFLEET_REDIS_MAXMEMORY": (
         "2gb",
         "Of docker-compose.yml only: what Redis may hold. Beyond it nothing is written, and nothing lost.",

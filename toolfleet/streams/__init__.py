@@ -60,6 +60,7 @@ from kombu.transport import TRANSPORT_ALIASES
 
 from toolfleet.errors import InvalidSettings
 from toolfleet.settings import Settings
+from toolfleet.signs_of_life import LEASE, SignOfLife
 from toolfleet.stream_urls import sentinel_service
 from toolfleet.streams.names import GROUP, RETURNED, Priority, consumer_name, home_of, lane_name
 
@@ -101,6 +102,7 @@ def transport_options(settings: Settings) -> dict[str, Any]:
         "namespace": settings.namespace,
         "lease_s": settings.lease_s,
         "heartbeat_s": settings.heartbeat_s,
+        "alive_file": SignOfLife(settings.alive_dir, LEASE).path,
         "max_deliveries": settings.max_deliveries,
         "max_message_bytes": settings.max_message_bytes,
         # A server that froze or vanished without closing is noticed in seconds, not when TCP gives up.

@@ -51,10 +51,11 @@ class StreamChannel(StreamQueues):
     lease_s = 30.0
     heartbeat_s = 5.0
     max_deliveries = 5
+    alive_file = ""
 
     from_transport_options = (
         *StreamQueues.from_transport_options,
-        *("lease_s", "heartbeat_s", "max_deliveries"),
+        *("lease_s", "heartbeat_s", "max_deliveries", "alive_file"),
     )
 
     def __init__(self, connection: Any, **kwargs: Any) -> None:
@@ -367,6 +368,7 @@ class StreamChannel(StreamQueues):
                 "returned": RETURNED,
                 "consumer": holdings.consumer,
                 "lease": self.keys.lease(holdings.consumer),
+                "alive_file": self.alive_file,
                 "lease_prefix": self.keys.lease(""),
                 "sweeper_prefix": self.keys.sweeper(""),
                 # A lease runs for half of lease_s, its absence is watched for a third, looks come every sixth at least.

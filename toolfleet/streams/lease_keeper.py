@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import pathlib
 import selectors
 import signal
 import sys
@@ -80,6 +81,7 @@ class LeaseKeeper:
             for lane in self._reading:
                 arguments = [lane, self._orders["consumer"], self._orders["lease_ms"]]
                 self._keep_lane(keys=self._keys_of(lane), args=arguments)
+            self._show_life()
 
     def _sweep_queues(self) -> None:
         if not self._worker_works():
@@ -129,11 +131,21 @@ class LeaseKeeper:
         }
         return [name for name, (since, seen) in self._missing_since.items() if seen - since >= self._orders["grace_s"]]
 
+    def _show_life(self) -> None:
+        """Write the file of `toolfleet.signs_of_life`, unless the worker is stopped. A probe finds out if it cannot."""
+        file = self._orders["alive_file"]
+        if file and self._worker_works():
+            with contextlib.suppress(OSError):
+                pathlib.Path(file).parent.mkdir(parents=True, exist_ok=True)
+                pathlib.Path(file).touch()
+
     def _attempt(self, action: Callable[[], None]) -> bool:
         """Try to do it, and return whether it was done. While Redis is away the pauses grow to a second."""
         try:
             action()
-        except (redis.RedisError, OSError):
+        except (redis.RedisError, OSError) as error:
+            if isinstance(error, redis.ConnectionError | redis.TimeoutError | OSError):
+                self._show_life()  # the server is away, which is no fault of the worker
             self._failures += 1
             self._retry_at = time.monotonic() + min(1.0, 0.1 * 2 ** min(self._failures, 6))
             return False

@@ -26,6 +26,7 @@ from toolfleet.connections import connect_async
 from toolfleet.event_loop import new_event_loop
 from toolfleet.exit_status import ExitStatus
 from toolfleet.logs import FactLog
+from toolfleet.signs_of_life import LOOP, SignOfLife
 from toolfleet.streams.channel import StreamChannel
 from toolfleet.streams.loop_reader import LoopReader
 from toolfleet.supervision import start_thread
@@ -71,7 +72,8 @@ class AsyncioPool(BasePool):  # type: ignore[misc]  # celery ships no types
         self._stops = False
         self.reports = Reports(self._loop)
         self._reader: LoopReader | None = None
-        self._watchdog = Watchdog(self._loop, self._settings.blocked_loop_s, self._end_blocked)
+        sign = SignOfLife(self._settings.alive_dir, LOOP)
+        self._watchdog = Watchdog(self._loop, self._settings.blocked_loop_s, self._end_blocked, sign)
         running = threading.Event()
         self._thread = start_thread("tools", self._run_loop, running, again=False)
         running.wait()

@@ -17,6 +17,7 @@ import threading
 from collections.abc import Callable
 from typing import Final
 
+from toolfleet.signs_of_life import SignOfLife
 from toolfleet.supervision import start_thread
 
 LOOK_EVERY_S: Final = 0.5
@@ -31,11 +32,17 @@ UNCHECKED_FACTOR: Final = 3
 class Watchdog:
     """Watches one event loop from a thread of its own."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, limit_s: float, on_blocked: Callable[[], None]) -> None:
-        """`on_blocked` is called once, on the watchdog's thread, when the loop has stood still for `limit_s`."""
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, limit_s: float, on_blocked: Callable[[], None], sign: SignOfLife
+    ) -> None:
+        """`on_blocked` is called once, on the watchdog's thread, when the loop has stood still for `limit_s`.
+
+        `sign` is shown while it turns.
+        """
         self._loop = loop
         self._limit_s = limit_s
         self._on_blocked = on_blocked
+        self._sign = sign
         self._beaten = True
         self._ended = threading.Event()
 
@@ -53,6 +60,7 @@ class Watchdog:
         if self._ended.is_set():
             return
         self._beaten = True
+        self._sign.show()
         faulthandler.dump_traceback_later(UNCHECKED_FACTOR * self._limit_s, exit=True, file=STDERR)
         self._loop.call_later(LOOK_EVERY_S, self._beat)
 

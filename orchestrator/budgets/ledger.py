@@ -5,7 +5,6 @@ Every script takes a run's totals, not what was added: to book them again adds n
 
 from __future__ import annotations
 
-import math
 from collections.abc import Awaitable, Sequence
 from typing import Any, Final, NamedTuple, cast
 
@@ -19,6 +18,7 @@ from toolfleet.replies import CLOCK
 from toolfleet.scripts import lua
 from toolfleet.settings import Settings
 from toolfleet.skipped import skip, text_of
+from toolfleet.spendings import nano
 
 RESERVE: Final = lua(__package__, "accounts", "reserve", before=CLOCK)
 SETTLE: Final = lua(__package__, "accounts", "settle", before=CLOCK)
@@ -26,7 +26,6 @@ JUDGE: Final = lua(__package__, "accounts", "judge", before=CLOCK)
 TEND: Final = lua(__package__, "accounts", "tend", before=CLOCK)
 FORGET: Final = lua(__package__, "accounts", "forget", before=CLOCK)
 
-NANO: Final = 1_000_000_000
 REMEMBER_S: Final = 30 * 24 * 3600
 TENDED_AT_ONCE: Final = 100
 UNBOUND: Final = -1
@@ -120,11 +119,6 @@ class Outcome(NamedTuple):
 BILL: Final = TypeAdapter(Bill)
 
 UNITS: Final = ("usd", "tokens", "calls")
-
-
-def nano(usd: float) -> int:
-    """Dollars in billionths, rounded up: a sum of them is never less than what was spent."""
-    return math.ceil(round(usd * NANO, 3))
 
 
 class Ledger:

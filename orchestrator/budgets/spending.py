@@ -18,7 +18,6 @@ from typing import Any, Final, NamedTuple, Protocol
 from toolfleet.errors import StoreUnreachable
 from toolfleet.messages import Message, Usage
 from toolfleet.orchestrator.budgets.ledger import (
-    NANO,
     Bill,
     Heard,
     Held,
@@ -27,7 +26,6 @@ from toolfleet.orchestrator.budgets.ledger import (
     Refused,
     Request,
     Totals,
-    nano,
 )
 from toolfleet.orchestrator.budgets.periods import resets_text, resets_unix_s
 from toolfleet.orchestrator.budgets.price_list import must_be_known, price_of
@@ -39,6 +37,7 @@ from toolfleet.orchestrator.run.terms import RunTerms
 from toolfleet.orchestrator.run.value import Run
 from toolfleet.outages import while_it_may_be_away
 from toolfleet.prices import Price
+from toolfleet.spendings import NANO, nano
 from toolfleet.tool import ToolSpec
 
 FIRST_PAUSE_S: Final = 0.1
@@ -283,6 +282,11 @@ class Spending:
                 heard=heard,
             )
 
+    def note_end(self, run: Run) -> None:
+        """Have what tools have spent since its last reply booked by whoever tends the budgets."""
+        if run.spent_by_tools and self.accounts_of(run):
+            self.owed.setdefault(run.run_id, Owed(""))
+
     async def book_lost(self, run: Run) -> None:
         """Book what a run has used whose orchestrator was lost. Raises StoreUnreachable."""
         await self._book(run, Owed(""), is_owed=True)
@@ -309,7 +313,7 @@ class Spending:
 
 def _totals(run: Run, price: Price | None) -> Totals:
     usage = own_usage(run)
-    return Totals(_cost(price, usage), usage.total_tokens, run.tally.made)
+    return Totals(_cost(price, usage) + sum(run.spent_by_tools.values()), usage.total_tokens, run.tally.made)
 
 
 def _cost(price: Price | None, usage: Usage) -> float:

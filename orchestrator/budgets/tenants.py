@@ -9,13 +9,14 @@ import redis.asyncio
 from pydantic import TypeAdapter, ValidationError
 
 from toolfleet.calls import Record
-from toolfleet.orchestrator.budgets.ledger import NANO, UNITS
+from toolfleet.orchestrator.budgets.ledger import UNITS
 from toolfleet.orchestrator.budgets.periods import resets_unix_s
 from toolfleet.orchestrator.run.accounts import Account, Bounds, Period
 from toolfleet.replies import CLOCK
 from toolfleet.scripts import lua
 from toolfleet.settings import Settings
 from toolfleet.skipped import skip
+from toolfleet.spendings import NANO
 
 PERIODS: Final[tuple[Period, ...]] = tuple(each for each in get_args(Period) if each)
 LOOK: Final = lua(__package__, "accounts", "look", before=CLOCK)

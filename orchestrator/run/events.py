@@ -60,9 +60,10 @@ class CallRecord(Record):
 
     @property
     def spent(self) -> Spent | None:
-        """What the run has used up that answered it; None for a call that no run has answered."""
-        known = (self.late_result or self.result) if self.is_agents else None
-        return known.spent if isinstance(known, ResultRecord) else None
+        """What the run has used up that answered it, or its tool has spent; None for nothing."""
+        known = self.late_result or self.result
+        spent = known.spent if isinstance(known, ResultRecord) else None
+        return spent if spent is None or self.is_agents else Spent(cost=spent.cost)
 
     @property
     def kept_as(self) -> str:

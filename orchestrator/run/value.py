@@ -89,6 +89,8 @@ class Run(Record):
     """Calls of a reply that is still being written."""
     usage: Usage = Usage()
     """What its model has read and written, and those of its agents, once each run of theirs has ended."""
+    spent_by_tools: dict[str, float] = Field(default_factory=dict, exclude_if=lambda spent: not spent)
+    """What its tools have spent (`ctx.spend`), by tool, in US dollars; without those of its agents' runs."""
     awaiting_below: tuple[CallRecord, ...] = ()
     """The calls of its agents' runs that a person has to decide about: known to whoever has asked `get` for the run."""
     answer: str | None = None
@@ -530,13 +532,17 @@ class Run(Record):
         What runs of agents have used is added when their result comes.
         """
         calls, tally, usage = list(self.calls), self.tally.with_messages(messages), self.usage
+        by_tool = self.spent_by_tools
         for at in self._places(changes):
             before = calls[at]
             call = calls[at] = changed(before, **changes[before.call_id])
             tally = tally.with_change(at, before, call, is_recent=call.turn > self.turns_before)
             if before.spent is None and (spent := call.spent) is not None:
                 usage += Usage(input_tokens=spent.input_tokens, output_tokens=spent.output_tokens)
-        return {"calls": tuple(calls), "tally": tally, "usage": usage, "messages": self.messages + messages}
+                if not call.is_agents:
+                    by_tool = {**by_tool, call.tool: by_tool.get(call.tool, 0.0) + spent.cost}
+        fields = {"calls": tuple(calls), "tally": tally, "usage": usage, "messages": self.messages + messages}
+        return fields if by_tool is self.spent_by_tools else {**fields, "spent_by_tools": by_tool}
 
     def _to(self, change: Change, **fields: Any) -> Run:
         state = TRANSITIONS[self.state].get(change)

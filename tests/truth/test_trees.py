@@ -10,13 +10,13 @@ import pytest
 
 from tests.budgets.paid_provider import NAME, Bill, paid_provider
 from toolfleet import Agent, Limits, Orchestrator
-from toolfleet.orchestrator.budgets.ledger import NANO
 from toolfleet.orchestrator.budgets.price_list import price_of
 from toolfleet.orchestrator.errors import RunNotFound, UnknownPrice
 from toolfleet.orchestrator.run.limits import cost_of
 from toolfleet.orchestrator.run.states import State
 from toolfleet.orchestrator.run.value import Run
 from toolfleet.prices import Price
+from toolfleet.spendings import NANO
 
 HELPERS = [Agent(f"helper{n}", "Helps.", f"helper {n}", tools=["charge"]) for n in range(5)]
 PRICES = {NAME: Price(input=0.0, output=100.0)}

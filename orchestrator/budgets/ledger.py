@@ -79,6 +79,14 @@ class Refused(NamedTuple):
     """Whether it would fit, were it not for replies that others still wait for."""
 
 
+class Used(NamedTuple):
+    """What of one account's limit is used, once that is four fifths of it."""
+
+    account: Account
+    unit: str
+    used: int
+
+
 class Held(NamedTuple):
     """What is held for a reply."""
 
@@ -86,6 +94,8 @@ class Held(NamedTuple):
     """The bound that the reply must have so that no strict account is exceeded; 0 where it needs none."""
     beyond: Refused | None = None
     """The account beyond which it goes all the same."""
+    low: tuple[Used, ...] = ()
+    """What of its accounts is nearly used up."""
 
 
 class Heard(NamedTuple):
@@ -164,9 +174,13 @@ class Ledger:
             ],
         )
         if int(reply[0]):
-            beyond = reply[2:]
+            _, bound, beyond, low = reply
             at = Refused(bill.accounts[int(beyond[0]) - 1], text_of(beyond[1]), int(beyond[2])) if beyond else None
-            return Held(int(reply[1]), at)
+            used = (
+                Used(bill.accounts[int(place) - 1], text_of(unit), int(amount))
+                for place, unit, amount in zip(low[::3], low[1::3], low[2::3], strict=True)
+            )
+            return Held(int(bound), at, tuple(used))
         _, why, place, unit, bound = reply
         return Refused(bill.accounts[int(place) - 1], text_of(unit), int(bound), is_only_held=text_of(why) == "held")
 

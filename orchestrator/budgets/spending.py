@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol, cast
 
 from toolfleet.errors import StoreUnreachable
 from toolfleet.messages import Message, Usage
@@ -26,6 +26,7 @@ from toolfleet.orchestrator.budgets.ledger import (
     Refused,
     Request,
     Totals,
+    Used,
 )
 from toolfleet.orchestrator.budgets.periods import resets_text, resets_unix_s
 from toolfleet.orchestrator.budgets.price_list import must_be_known, price_of
@@ -33,6 +34,7 @@ from toolfleet.orchestrator.budgets.tenants import TenantBudgets, account_of
 from toolfleet.orchestrator.errors import BudgetSpent, BudgetSpentForNow
 from toolfleet.orchestrator.run.accounts import Account, Bounds, tree_accounts
 from toolfleet.orchestrator.run.limits import Reached, own_usage, too_expensive
+from toolfleet.orchestrator.run.nearly_spent import LONGEST_REMINDER, OWN, Left, Unit, least, left_of, own_left
 from toolfleet.orchestrator.run.terms import RunTerms
 from toolfleet.orchestrator.run.value import Run
 from toolfleet.outages import while_it_may_be_away
@@ -98,6 +100,8 @@ class Reserved:
     """What the hold is called."""
     max_tokens: int | None
     """The bound that the reply must have, so that no strict account is exceeded; None where it needs none."""
+    low: tuple[Left, ...] = ()
+    """What is left of accounts that are nearly used up."""
 
     def bound_of(self, options: Mapping[str, Any]) -> dict[str, int]:
         """The bound, under the name that these options have for it."""
@@ -209,13 +213,15 @@ class Spending:
         if any(account.bounds.usd is not None for account in accounts):
             must_be_known(model, price, f"the budget of {run.terms.tenant or 'this run'}")
         may_go_beyond = is_last or run.terms.limits.at(BUDGET) == "wrap_up"
-        request = _request(model, messages, offered, run.terms.model_options)
+        asked = (*messages, LONGEST_REMINDER) if run.terms.limits.tell_left else messages
+        request = _request(model, asked, offered, run.terms.model_options)
         request = request._replace(turn=run.turn, may_go_beyond=may_go_beyond)
         bill, token = self._bill(run, accounts, price), secrets.token_hex(8)
         await self._settle_owed(run)
         held = await self._hold(bill, _totals(run, price), request, token)
         over = None if held.beyond is None else Reached(_said(held.beyond), wraps_up=True)
-        return Reserved(bill, request, token, held.max_tokens or None), over
+        low = tuple(left for used in held.low for left in _left(used))
+        return Reserved(bill, request, token, held.max_tokens or None, low), over
 
     async def _hold(self, bill: Bill, totals: Totals, request: Request, token: str) -> Held:
         """What is held once it is not only others' replies that stand against this one. Raises BudgetSpent."""
@@ -338,6 +344,23 @@ def _request(
     bounds = [options.get(name) for name in ("max_tokens", "max_completion_tokens")]
     known = [bound for bound in bounds if isinstance(bound, int)]
     return Request(model, size, size + added + TOKENS_OF_AN_IMAGE * images, min(known, default=None))
+
+
+def what_is_left(run: Run, reserved: Reserved | None) -> tuple[Left, ...]:
+    """What is left of each budget of the run that is nearly used up: its own, its tree's and its tenant's."""
+    return least((*own_left(run), *(reserved.low if reserved else ())))
+
+
+def _left(used: Used) -> tuple[Left, ...]:
+    account, unit = used.account, cast("Unit", used.unit)
+    amount = used.used / NANO if unit == "usd" else used.used
+    return left_of(_owner(account), unit, amount, getattr(account.bounds, unit))
+
+
+def _owner(account: Account) -> str:
+    """Whose an account is, as people and models are told."""
+    is_tenants = account.name.startswith("tenant:")
+    return f"tenant {account.name.removeprefix('tenant:')}{resets_text(account.period)}" if is_tenants else OWN
 
 
 def _spent(refused: Refused) -> BudgetSpent:

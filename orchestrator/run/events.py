@@ -13,6 +13,7 @@ from toolfleet.calls import Failed, Record, ResultRecord, Spent, Submitted, Tool
 from toolfleet.messages import AssistantMessage, Message, ToolMessage, Usage
 from toolfleet.orchestrator.run.fault import Fault
 from toolfleet.orchestrator.run.incomplete import Incomplete
+from toolfleet.orchestrator.run.nearly_spent import Left
 from toolfleet.orchestrator.run.terms import RunTerms
 
 
@@ -212,6 +213,13 @@ class RunAdopted(Record):
     orchestrator_id: str
 
 
+class BudgetRanLow(Record):
+    """Four fifths of something are used that the run may use up; told once of each limit, before a reply."""
+
+    type: Literal["budget_ran_low"] = "budget_ran_low"
+    left: tuple[Left, ...]
+
+
 class RunResumed(Record):
     """A run that had ended goes on, with these messages added."""
 
@@ -250,6 +258,7 @@ RunEvent = (
     | ApprovalGiven
     | SlowResultDelivered
     | RunAdopted
+    | BudgetRanLow
     | RunResumed
     | CallsHandedOver
     | RunStopped

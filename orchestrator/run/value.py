@@ -19,6 +19,7 @@ from toolfleet.messages import AssistantMessage, Message, RequestedCall, ToolMes
 from toolfleet.orchestrator.errors import IllegalTransition
 from toolfleet.orchestrator.run.events import (
     ApprovalGiven,
+    BudgetRanLow,
     CallRecord,
     CallsBack,
     CallsHandedOver,
@@ -104,6 +105,8 @@ class Run(Record):
     """The limit that its last reply has reached: it ends once the calls that were sent are back."""
     wraps_up: bool = Field(default=False, exclude_if=lambda wraps_up: not wraps_up)
     """Whether its model is asked for an answer before."""
+    told_low: tuple[str, ...] = Field(default=(), exclude_if=lambda told: not told)
+    """The limits of which it has been told that four fifths are used."""
     fault: Fault | None = None
     """What kept its model from answering, where that is why it has failed."""
     service_tier: str = Field(default="", exclude_if=lambda tier: not tier)
@@ -141,6 +144,9 @@ class Run(Record):
                 return self._delivered(event)
             case RunAdopted():
                 return self._to(Change.ADOPTED)
+            case BudgetRanLow():
+                told = (*self.told_low, *(each.name for each in event.left))
+                return self._to(Change.BUDGET_RAN_LOW, told_low=told)
             case RunResumed():
                 return self._resumed(event)
             case CallsHandedOver():

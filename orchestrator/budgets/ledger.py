@@ -77,6 +77,8 @@ class Refused(NamedTuple):
     bound: int
     is_only_held: bool = False
     """Whether it would fit, were it not for replies that others still wait for."""
+    left: int = 0
+    """How many of the calls would fit, where there are too many."""
 
 
 class Used(NamedTuple):
@@ -229,7 +231,8 @@ class Ledger:
         )
         if int(reply[0]):
             return None
-        return Refused(bill.accounts[int(reply[1]) - 1], text_of(reply[2]), int(reply[3]))
+        _, place, unit, bound, left = reply
+        return Refused(bill.accounts[int(place) - 1], text_of(unit), int(bound), left=int(left))
 
     async def tend(self) -> tuple[dict[str, str], list[str]]:
         """Give back what lost orchestrators held. The budgets that are set, and some runs that are to be booked."""
@@ -257,7 +260,7 @@ class Ledger:
         await self._forget(keys=[keys.reserved(self.orchestrator_id), keys.unbooked()], args=[run_id])
 
     def _keys_of(self, accounts: Sequence[Account]) -> list[str]:
-        return [self.settings.keys.budget(account.name) for account in accounts]
+        return [self.settings.keys.budget(account.key) for account in accounts]
 
     async def _eval(self, script: AsyncScript, keys: list[str], args: list[Any]) -> list[Any]:
         return cast("list[Any]", await script(keys=keys, args=args))

@@ -111,6 +111,14 @@ class Reserved:
         return {name: self.max_tokens}
 
 
+class Fewer(NamedTuple):
+    """Not all calls of a reply may be made, and its run goes on without the others."""
+
+    reason: str
+    left: int
+    """How many may be made."""
+
+
 class Owed(NamedTuple):
     """What is still to be done for a run that something is held for here."""
 
@@ -257,14 +265,19 @@ class Spending:
             if not has_ended:
                 self.owed[run_id] = owed
 
-    async def judge(self, run: Run, reserved: Reserved, usage: Usage, calls: int) -> Reached | None:
+    async def judge(self, run: Run, reserved: Reserved, usage: Usage, calls: int) -> Reached | Fewer | None:
         """What stands against the calls of a reply, None if they may be sent. Raises StoreUnreachable."""
         bill = reserved.bill
         usd, tokens = _cost(bill.price, usage), usage.total_tokens
         refused = await while_it_may_be_away(
             lambda: self.ledger.judge(bill, usd, tokens, calls, token=reserved.token), for_s=AWAY_MAX_S
         )
-        return None if refused is None else Reached(_said(refused), run.terms.limits.at(BUDGET) == "wrap_up")
+        if refused is None:
+            return None
+        # Of the calls of its tree a run says what is done, as of its own.
+        is_of_tree = refused.unit == "calls" and not refused.account.name.startswith("tenant:")
+        then = run.terms.limits.at("calls" if is_of_tree else BUDGET)
+        return Fewer(_said(refused), refused.left) if then == "tell" else Reached(_said(refused), then == "wrap_up")
 
     async def settle(self, run: Run, reserved: Reserved, reply: Reply | None, fate: Fate) -> None:
         """Book what the run has used by now, and give back what is held. A Redis that is away is told later.

@@ -99,7 +99,7 @@ class TenantBudgets:
         return [await self._standing(tenant, account) for account in read_budgets(found).get(tenant, ())]
 
     async def _standing(self, tenant: str, account: Account) -> Standing:
-        used_and_held = await self._look(keys=[self._keys.budget(account.name)], args=[account.period])
+        used_and_held = await self._look(keys=[self._keys.budget(account.key)], args=[account.period])
         numbers = [int(each or 0) for each in cast("list[bytes | None]", used_and_held)]
         amounts = {}
         for at, unit in enumerate(UNITS):

@@ -39,7 +39,7 @@ from toolfleet.orchestrator.models.protocol import (
 from toolfleet.orchestrator.run.call_ids import DistinctIds
 from toolfleet.orchestrator.run.events import BudgetRanLow, ModelReplied
 from toolfleet.orchestrator.run.incomplete import NO_SECOND_TRY, Incomplete, lacking
-from toolfleet.orchestrator.run.limits import TIMED_OUT, Reached, beyond, last_word, within_limits
+from toolfleet.orchestrator.run.limits import TIMED_OUT, Reached, beyond, last_word, within_limits, without
 from toolfleet.orchestrator.run.nearly_spent import reminder
 from toolfleet.orchestrator.run.structured import instruction, problem_with
 from toolfleet.orchestrator.run.updates import (
@@ -195,11 +195,15 @@ class Asking:
         if paid.over is not None and replied.message.tool_calls:
             return beyond(run, replied, Reached(paid.over.reason))
         replied, after = within_limits(run, replied, time.time())
-        calls = len(replied.message.tool_calls) - len(replied.withheld)
-        if paid.reserved is None or not calls or replied.over_limit is not None:
-            return replied, after
-        over = await self.spending.judge(run, paid.reserved, replied.usage, calls)
-        return (replied, after) if over is None else beyond(run, replied, over)
+        while paid.reserved is not None and replied.over_limit is None:
+            calls = [call.call_id for call in after.calls_owed if call.call_id not in replied.withheld]
+            against = await self.spending.judge(run, paid.reserved, replied.usage, len(calls)) if calls else None
+            if against is None:
+                break
+            if isinstance(against, Reached):
+                return beyond(run, replied, against)
+            replied, after = without(run, replied, calls[against.left :], against.reason)
+        return replied, after
 
     async def _mask_secrets(
         self, run: Run, offered: Mapping[str, ToolSpec], ids: DistinctIds, message: AssistantMessage, begins: int = 0

@@ -323,6 +323,12 @@ def beyond(run: Run, reply: ModelReplied, over: Reached) -> tuple[ModelReplied, 
     return reply, run.on(reply)
 
 
+def without(run: Run, reply: ModelReplied, calls: Iterable[str], reason: str) -> tuple[ModelReplied, Run]:
+    """The reply as it is to be stored when the run goes on without these of its calls; the run then."""
+    reply = reply.model_copy(update={"withheld": {**reply.withheld, **dict.fromkeys(calls, reason)}})
+    return reply, run.on(reply)
+
+
 def last_word(over: Reached) -> UserMessage:
     """What a model is told that is to answer once more, without tools."""
     return UserMessage(content=f"[You can use no more tools: {over.reason}. Answer now with what you have.]")

@@ -164,3 +164,13 @@ async def test_G6_a_reply_of_which_its_provider_tells_nothing_comes_to_what_was_
     for _ in range(2):
         await ledger.settle(bill(account), NOTHING, token="t", request=ASKED, outcome=Outcome())
     assert await stands(ledger, client, "tenant:acme") == {"held_tokens": 0, "used_tokens": held}
+
+
+async def test_G9_a_tenant_that_is_called_as_anothers_day_has_an_account_of_its_own(budgets, ledger, client):
+    day = Account(name="tenant:acme", period="day", bounds=Bounds(tokens=100))
+    await uses(ledger, 50, day)
+    [kept] = [key.decode() async for key in client.scan_iter(f"{ledger.settings.keys.budget('')}*:day:*")]
+    namesake = kept.removeprefix(ledger.settings.keys.budget("tenant:"))
+    await budgets.set(namesake, "total", Bounds(tokens=100))
+    [standing] = await budgets.of(namesake)
+    assert standing.amounts["tokens"].used == 0

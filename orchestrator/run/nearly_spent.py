@@ -40,7 +40,7 @@ class Left(Record):
     def told(self) -> str:
         """How much it is, rounded down, for people and models: `20k tokens`."""
         if self.unit == "usd":
-            return f"${math.floor(self.left * 1e4) / 1e4:g}"
+            return "$" + f"{math.floor(round(self.left * 1e4, 3)) / 1e4:.4f}".rstrip("0").rstrip(".")
         many = int(self.left)
         said = f"{many // 1000}k" if self.unit == "tokens" and many >= THOUSANDS_FROM else str(many)
         return f"{said} {self.unit.removesuffix('s') if many == 1 else self.unit}"

@@ -105,7 +105,7 @@ async def test_G3_calls_that_are_judged_again_because_the_answer_was_lost_are_he
         assert await ledger.judge(bill(account), 0.0, 5, 8, token="t") is None
     await ledger.reserve(bill(account, run="s"), NOTHING, ASKED, "s")
     assert await ledger.judge(bill(account, run="s"), 0.0, 5, 2, token="s") is None
-    assert await ledger.judge(bill(account, run="s"), 0.0, 5, 3, token="s") == Refused(account, "calls", 10)
+    assert await ledger.judge(bill(account, run="s"), 0.0, 5, 3, token="s") == Refused(account, "calls", 10, left=2)
 
 
 async def test_G6_who_comes_late_to_settle_a_reply_leaves_alone_what_is_held_for_the_next(ledger, client):

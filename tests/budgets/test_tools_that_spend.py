@@ -110,7 +110,9 @@ async def test_G7_what_tools_spend_is_in_the_totals_of_their_run_their_tenant_an
     listed = await asyncio.to_thread(terminal.run, "budget", "tools", "--json")
     assert {each["tool"]: each["spent_usd"] for each in json.loads(listed.out)} == after
     async with api_of(fleet.settings) as api:
-        told = (await api.client.get(f"/v1/runs/{run.run_id}")).json()
+        key, _ = await api.door.keyring.add(tenant=tenant)
+        asked = await api.stranger.get(f"/v1/runs/{run.run_id}", headers={"authorization": f"Bearer {key}"})
+        told = asked.json()
         assert told["spent_by_tools"] == pytest.approx(tools)
         assert (await api.client.get("/v1/spending")).json() == {"usd_by_tool": after}
 

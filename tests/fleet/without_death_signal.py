@@ -1,5 +1,5 @@
 """Imported by a worker: it is on a system whose kernel does not end a process with its parent."""
 
-from toolfleet.workers.celery import pool_child
+from celery import platforms
 
-pool_child._libc = None
+platforms.set_pdeathsig = lambda _name: None

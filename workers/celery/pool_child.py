@@ -1,38 +1,34 @@
-"""A child process of a pool: it ends with its worker, however that ended.
+"""A child process of a pool: it ends with its worker, however that ended and whenever.
 
-Celery's children inherit each other's pipes, so that none of them hears the end of a worker that was killed: they would
-wait for its next call for ever, and one in the midst of a call would go on with it while another worker does the same.
+Where the kernel can (Linux), Celery has it kill a child when its worker dies, but asks for that a moment after the
+fork: a worker that was killed in between left children behind. They inherit each other's pipes, so that none of them
+hears that its own has ended, and waited for a call for ever.
 """
 
 from __future__ import annotations
 
-import ctypes
 import os
-import signal
-import sys
 from collections.abc import Iterable
 from contextlib import suppress
-from typing import Any, Final
+from typing import Any
 
 from celery.concurrency import asynpool
-
-PR_SET_PDEATHSIG: Final = 1
-
-_libc: Final = ctypes.CDLL(None) if sys.platform == "linux" else None  # before a fork: children only call
 
 
 class PoolChild(asynpool.Worker):  # type: ignore[misc]  # celery ships no types
     """What runs in a child. The pool says whose it is and which pipes there are before it forks."""
 
-    worker_pid = 0
+    worker_pid: int | None = None
+    """None for a child that is no fork, and has inherited nothing."""
     pipes: Iterable[tuple[Any, ...]] = ()
     """Those of all children: in and out and, where each call is confirmed, a third."""
 
     def after_fork(self) -> None:
-        """End with the worker from here on."""
-        _die_with(self.worker_pid)
+        """End with the worker from here on, also if it has ended already."""
         self._close_ends_of_others()
-        super().after_fork()
+        super().after_fork()  # which has the kernel kill this process when its worker dies
+        if self.worker_pid not in (None, os.getppid()):
+            os._exit(1)
 
     def _close_ends_of_others(self) -> None:
         """Leave the worker the only one at the other end of each child's pipes: they end when it does."""
@@ -43,15 +39,3 @@ class PoolChild(asynpool.Worker):  # type: ignore[misc]  # celery ships no types
                     end.close()
         if self.synq is not None:
             self.synq._writer.close()
-
-
-def _die_with(worker_pid: int) -> None:
-    """Have the kernel kill this process when the worker is gone, where the kernel can: on Linux.
-
-    Elsewhere its pipes tell an idle child, and one that has a call at its end.
-    """
-    if _libc is not None:
-        # It goes by the thread that forks, which is the worker's first: the worker does not outlive that.
-        _libc.prctl(PR_SET_PDEATHSIG, int(signal.SIGKILL))
-    if os.getppid() != worker_pid:  # it was gone before that was said
-        os._exit(1)

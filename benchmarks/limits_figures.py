@@ -9,14 +9,14 @@ import asyncio
 import statistics
 import tempfile
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import cast
 
 from redis import Redis
 
 from benchmarks.contenders.toolfleet_orchestrator import MessageBatch, Toolfleet
-from benchmarks.fairness import bytes_per_waiting_call, moves_per_s
+from benchmarks.fairness import bytes_per_waiting_call, dispatch_us, moves_per_s
 from benchmarks.figures import Measure, Stage, Values, check
 from benchmarks.scale import Figure, Scale
 from toolfleet.local.embedded_server import EmbeddedServer
@@ -82,28 +82,26 @@ def measured_room(scale: Scale) -> Values:
     with tempfile.TemporaryDirectory(dir="/tmp") as folder, EmbeddedServer(Path(folder)) as server:
         client = Redis.from_url(server.url, protocol=2)
         try:
-            pairs = [
-                (moves_per_s(client, 0, scale.room_calls), moves_per_s(client, scale.room_tenants, scale.room_calls))
+            tenants, waiting = scale.room_tenants, scale.room_calls
+            moves = [moves_per_s(client, number, waiting) for number in (0, tenants)]
+            costs = [
+                (dispatch_us(client, 0, waiting), dispatch_us(client, tenants, waiting))
                 for _ in range(scale.room_pairs)
             ]
-            sizes = [bytes_per_waiting_call(client, tenants, scale.room_tenants) for tenants in (1, scale.room_tenants)]
+            sizes = [bytes_per_waiting_call(client, number, tenants) for number in (1, tenants)]
         finally:
             client.close()
     return Values(
         {
-            "room_moves_per_s": statistics.median(one for one, _ in pairs),
-            "room_moves_per_s_many_tenants": statistics.median(many for _, many in pairs),
-            "room_cost_with_many_tenants": dearer(pairs),
+            "room_moves_per_s": moves[0],
+            "room_moves_per_s_in_turns": moves[1],
+            "room_dispatch_us": statistics.median(one for one, _ in costs),
+            "room_dispatch_with_small_tenants_over_without": statistics.median(many / one for one, many in costs),
             "room_bytes_per_call": sizes[0],
             "room_bytes_per_call_many_tenants": sizes[1],
         },
         {"room": scale.room_calls, "room_tenants": scale.room_tenants},
     )
-
-
-def dearer(pairs: Sequence[tuple[float, float]]) -> float:
-    """How much a move costs among many tenants, over one among one."""
-    return statistics.median(one / many for one, many in pairs)
 
 
 LIMITS_MEASURES: dict[Figure, Measure] = {Figure.LIMITS: limits, Figure.ROOM: room}

@@ -65,8 +65,11 @@ OWN: dict[str, Column] = {
     "limits_burst_over_none": Column("burst, limits that nobody reaches over none", "limits"),
     "limits_p50_over_none": Column("… lone call, p50", "limits_lone"),
     "room_moves_per_s": Column("waiting room, moves per second of Redis's CPU", "room"),
-    "room_moves_per_s_many_tenants": Column("… with 10,000 tenants more", "room_tenants"),
-    "room_cost_with_many_tenants": Column("… CPU per move, over one tenant's", "room"),
+    "room_moves_per_s_in_turns": Column("… while 10,001 tenants take turns", "room_tenants"),
+    "room_dispatch_us": Column("waiting room, Redis's CPU per dispatch of one tenant, µs", "room"),
+    "room_dispatch_with_small_tenants_over_without": Column(
+        "… with 10,000 tenants of one call each, over that", "room"
+    ),
     "room_bytes_per_call": Column("Redis per waiting call beside its message, bytes", "room_tenants"),
     "room_bytes_per_call_many_tenants": Column("… of a tenant each, bytes", "room_tenants"),
 }

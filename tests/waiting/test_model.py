@@ -14,7 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from benchmarks.room_transport import Transport
 from tests.streams.harness import Server
 from toolfleet.limits import Gate
-from toolfleet.waiting.model import LEVELS, Call, Gates, Room, TenantTerms, name_of
+from toolfleet.waiting.model import LEVELS, Call, Gates, Numbers, Room, TenantTerms, name_of
 
 SLOTS, UNKNOWN_SLOTS, WORD_MS = 3, 4, 20_000
 
@@ -49,6 +49,8 @@ class Fleet(RuleBasedStateMachine):
         self.passed: dict[str, bool] = {}
         self.slots_until = 0
         self.sent = 0
+        self.most_places = {"t": 2.0, "u": 1.0}
+        """As many as any number has ever allowed."""
 
     @initialize(terms=st.dictionaries(st.sampled_from(TENANTS), TERMS))
     def people_say(self, terms: dict[str, TenantTerms]) -> None:
@@ -173,9 +175,28 @@ class Fleet(RuleBasedStateMachine):
 
     @rule(tool=st.sampled_from("tu"), ms=st.sampled_from([0, 0, 700, 60_000]))
     def pause(self, tool: str, ms: int) -> None:
-        until = self.transport.now + ms if ms else 0
-        self.gates.said_paused[tool] = until
-        self.transport.say(tool, {"paused_until_ms": until})
+        self.gates.said_paused[tool] = self.transport.now + ms if ms else 0
+        self.tell(tool)
+
+    @rule(
+        tool=st.sampled_from("tu"),
+        said=st.builds(
+            Numbers,
+            rate=st.sampled_from([None, 1.0, 20.0]),
+            burst=st.sampled_from([None, 1, 3]),
+            concurrency=st.sampled_from([None, 1.0, 3.0]),
+        ),
+    )
+    def change(self, tool: str, said: Numbers) -> None:
+        """Other numbers, for what waits already too. Who has a place beyond a lower one keeps it."""
+        self.gates.said[tool] = said
+        self.most_places[tool] = max(self.most_places[tool], said.concurrency or 0)
+        self.tell(tool)
+
+    def tell(self, tool: str) -> None:
+        numbers = self.gates.said.get(tool, Numbers())._asdict()
+        said = {name: value for name, value in numbers.items() if value is not None}
+        self.transport.say(tool, {**said, "paused_until_ms": self.gates.said_paused.get(tool, 0)})
         self.room.hear_of_limits()
 
     @rule(ms=st.sampled_from([1, 100, 250, 999, 5000]))
@@ -197,7 +218,8 @@ class Fleet(RuleBasedStateMachine):
 
     @invariant()
     def no_more_hold_a_place_than_there_are(self) -> None:
-        for name, most in (("concurrency|t|", 2), ("concurrency|u|", 1)):
+        for tool, most in self.most_places.items():
+            name = f"concurrency|{tool}|"
             held = {key.decode() for key in self.transport.client.hkeys(self.transport.keys.holders(name))}
             assert held == self.gates.holders[name]
             assert len(held) <= most

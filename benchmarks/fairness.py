@@ -196,7 +196,7 @@ def moves_per_s(client: Redis, tenants: int, calls: int) -> float:
     backlog(fleet, "many", calls)
     fleet.send([(f"small{number}", "r") for number in range(tenants)])
     before_s, moved = processor_s(client), 0
-    while moved < 10_000:
+    while moved < min(10_000, calls + tenants):
         moved += len(fleet.transport.fetch(100, SLOTS))
     return moved / (processor_s(client) - before_s)
 

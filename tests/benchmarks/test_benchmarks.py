@@ -42,6 +42,9 @@ TINY = replace(
     waiting_calls=200,
     waiting_runs=10,
     idle_s=0.1,
+    room_calls=200,
+    room_tenants=50,
+    room_pairs=1,
 )
 FLOOR = {"floor": registry.PATHS["floor"]}
 FLOORS = FLOOR | {"floor (raw protocol)": registry.PATHS["floor (raw protocol)"]}

@@ -96,5 +96,18 @@ GOALS = (
     Goal(
         "Redis per ended run of one call (bytes)", own("redis_bytes_per_ended_run"), at_most=1_638, counted="ended_runs"
     ),
+    Goal("burst, limits that nobody reaches over none", own("limits_burst_over_none"), at_least=0.9, counted="limits"),
+    Goal(
+        "lone call, p50, limits that nobody reaches over none",
+        own("limits_p50_over_none"),
+        at_most=1.1,
+        counted="limits_lone",
+    ),
+    Goal(
+        "waiting room, CPU per dispatch with 10,000 small tenants over without",
+        own("room_dispatch_with_small_tenants_over_without"),
+        at_most=1.2,
+        counted="room",
+    ),
 )
 """KiB and MiB are binary; 1.2 KB of a call and 1.6 KB of a run as well."""

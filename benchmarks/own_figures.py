@@ -18,6 +18,7 @@ from benchmarks.asking_model import ANSWER, AskingModel
 from benchmarks.canned_provider import TOKEN, provider
 from benchmarks.contenders.toolfleet_orchestrator import ARGUMENTS, Toolfleet
 from benchmarks.figures import Measure, Stage, Values, WrongResults
+from benchmarks.limits_figures import LIMITS_MEASURES
 from benchmarks.parked import Bench, ids, rss_bytes, warm_up
 from benchmarks.scale import Figure
 from toolfleet import Limits, Orchestrator
@@ -255,4 +256,5 @@ OWN_MEASURES: dict[Figure, Measure] = {
     Figure.ENDED_RUNS: ended_runs,
     Figure.WAITING_CALLS: waiting_calls,
     Figure.WAITING_RUNS: waiting_runs,
+    **LIMITS_MEASURES,
 }

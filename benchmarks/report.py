@@ -62,6 +62,16 @@ OWN: dict[str, Column] = {
     "waiting_run_bytes": Column("waiting run, bytes", "waiting_runs"),
     "waiting_runs_idle_cpu_percent": Column("… all of them, idle CPU %", "waiting_runs"),
     "redis_bytes_per_ended_run": Column("Redis per ended run of one call, bytes", "ended_runs"),
+    "limits_burst_over_none": Column("burst, limits that nobody reaches over none", "limits"),
+    "limits_p50_over_none": Column("… lone call, p50", "limits_lone"),
+    "room_moves_per_s": Column("waiting room, moves per second of Redis's CPU", "room"),
+    "room_moves_per_s_in_turns": Column("… while 10,001 tenants take turns", "room_tenants"),
+    "room_dispatch_us": Column("waiting room, Redis's CPU per dispatch of one tenant, µs", "room"),
+    "room_dispatch_with_small_tenants_over_without": Column(
+        "… with 10,000 tenants of one call each, over that", "room"
+    ),
+    "room_bytes_per_call": Column("Redis per waiting call beside its message, bytes", "room_tenants"),
+    "room_bytes_per_call_many_tenants": Column("… of a tenant each, bytes", "room_tenants"),
 }
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import redis
@@ -12,6 +12,7 @@ from toolfleet.keys import Keys
 from toolfleet.limits import Gate
 from toolfleet.scripts import lua
 from toolfleet.streams import GROUP, RETURNED, Priority
+from toolfleet.streams.names import lane_name
 from toolfleet.streams.scripts import CARRY, fetch, publish
 from toolfleet.waiting import scripts as waiting
 from toolfleet.waiting.model import Call
@@ -27,12 +28,17 @@ SETTLE = settling(ROOM)
 
 
 class Transport:
-    """One queue, as orchestrators and one worker see it."""
+    """One queue, as orchestrators and one worker see it, which may read a lane of it too."""
 
-    def __init__(self, client: redis.Redis, queue: str = "io") -> None:
+    def __init__(self, client: redis.Redis, queue: str = "io", *, reads_lane: bool = False) -> None:
         client.execute_command("FLUSHALL", "SYNC")
         self.client, self.keys, self.queue = client, Keys(), queue
-        self.streams = [self.keys.queue(queue, level) for level in Priority]
+        self.lane = lane_name(queue, "0" * 12)
+        self.homes = [self.keys.queue(queue, level) for level in Priority]
+        self.lanes = [self.keys.queue(self.lane, level) for level in Priority]
+        both = [stream for pair in zip(self.lanes, self.homes, strict=True) for stream in pair]
+        self.streams = both if reads_lane else self.homes
+        """As a worker reads them: levels in turn, and in each its lane first."""
         self._scripts = {text: client.register_script(text) for text in (PUBLISH, FETCH, SETTLE, POSTPONE, PURGE_ROOM)}
         self.now = 1_700_000_000_000
         self.advance(0)
@@ -41,13 +47,22 @@ class Transport:
         self.now += ms
         self.client.set("now", self.now)
 
-    def publish(self, calls: Sequence[Call], claim_s: str = "") -> None:
-        """Send calls; with `claim_s` each may be started by one message only, so long by the server's own clock."""
+    def has_reader(self, until_ms: int) -> None:
+        """Let the lane have a reader until then."""
+        self.client.zadd(self.keys.lane(self.lane), {"worker": until_ms})
+
+    def publish(self, calls: Sequence[Call], claim_s: str = "", *, lanes: Collection[str] = ()) -> None:
+        """Send calls, those in `lanes` for the lane.
+
+        With `claim_s` each may be started by one message only, so long by the server's own clock.
+        """
         args: list[Any] = []
         for call in calls:
             gates = json.dumps([list(gate) for gate in call.gates], separators=(",", ":")) if call.gates else ""
             stream = self.keys.queue(self.queue, call.level)
-            args += ["", "", stream, "[]", "{}", "{}", call.call_id, claim_s]
+            of_lane = (self.keys.lane(self.lane), self.keys.queue(self.lane, call.level))
+            args += [*(of_lane if call.call_id in lanes else ("", "")), stream]
+            args += ["[]", "{}", "{}", call.call_id, claim_s]
             args += [call.tenant, call.run_id, gates, int(call.ends_ms)]
         self._scripts[PUBLISH](args=args)
 
@@ -98,7 +113,7 @@ class Transport:
         return sum(iter(self.purge_some, 0))
 
     def purge_some(self) -> int:
-        return int(self._scripts[PURGE_ROOM](keys=self.streams[:1]))
+        return int(self._scripts[PURGE_ROOM](keys=self.homes[:1]))
 
     @property
     def waiting(self) -> set[str]:

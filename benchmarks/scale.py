@@ -22,10 +22,20 @@ class Figure(StrEnum):
     ENDED_RUNS = "ended_runs"
     WAITING_CALLS = "waiting_calls"
     WAITING_RUNS = "waiting_runs"
+    LIMITS = "limits"
+    ROOM = "room"
 
 
-OWN_FIGURES = (Figure.TURNS, Figure.STREAM, Figure.ENDED_RUNS, Figure.WAITING_CALLS, Figure.WAITING_RUNS)
-"""Of what only Toolfleet has the notion: runs, turns, models, handles."""
+OWN_FIGURES = (
+    Figure.TURNS,
+    Figure.STREAM,
+    Figure.ENDED_RUNS,
+    Figure.WAITING_CALLS,
+    Figure.WAITING_RUNS,
+    Figure.LIMITS,
+    Figure.ROOM,
+)
+"""Of what only Toolfleet has the notion: runs, turns, models, handles, limits."""
 
 QUICK_FIGURES = tuple(figure for figure in Figure if figure is not Figure.SLEEPS)
 
@@ -48,6 +58,7 @@ TRIALS = (
     TrialKind((Figure.TURNS, Figure.STREAM, Figure.ENDED_RUNS)),
     TrialKind((Figure.WAITING_CALLS,), every_round=False),
     TrialKind((Figure.WAITING_RUNS,), every_round=False),
+    TrialKind((Figure.LIMITS, Figure.ROOM), every_round=False),
 )
 
 
@@ -84,6 +95,9 @@ class Scale:
     waiting_calls: int = 100_000
     waiting_runs: int = 10_000
     idle_s: float = 10.0
+    room_calls: int = 100_000
+    room_tenants: int = 10_000
+    room_pairs: int = 3
 
     def affordable(self, wanted: int, rate: float) -> int:
         """So many calls as `rate` allows within the limit, at least 100, at most `wanted`."""
@@ -115,6 +129,8 @@ QUICK = Scale(
     waiting_calls=20_000,
     waiting_runs=1_000,
     idle_s=4.0,
+    room_calls=20_000,
+    room_pairs=1,
 )
 LONG = replace(
     FULL,

@@ -63,6 +63,7 @@ from .run.states import (
     State as State,
 )
 from .run.updates import (
+    BudgetRunsLow as BudgetRunsLow,
     CallArgumentsArrived as CallArgumentsArrived,
     CallAwaitsApproval as CallAwaitsApproval,
     CallEnded as CallEnded,

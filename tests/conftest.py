@@ -12,6 +12,7 @@ from hypothesis import HealthCheck, settings as settings_of_hypothesis
 
 from tests.counting import CountedTests
 from tests.longest_first import longest_first
+from tests.orphans import NoOrphans
 from toolfleet.local.embedded_server import EmbeddedServer
 from toolfleet.settings import Settings, new_secret
 
@@ -27,6 +28,7 @@ settings_of_hypothesis.load_profile("busy")
 def pytest_configure(config: pytest.Config) -> None:
     if not hasattr(config, "workerinput"):  # one of xdist's workers, which sees a part
         config.pluginmanager.register(CountedTests(), "counted-tests")
+        config.pluginmanager.register(NoOrphans(), "no-orphans")
 
 
 @pytest.hookimpl(wrapper=True)

@@ -86,6 +86,7 @@ from .orchestrator import (
     AmbiguousId as AmbiguousId,
     AnthropicMessages as AnthropicMessages,
     Approval as Approval,
+    BudgetRunsLow as BudgetRunsLow,
     BudgetSpent as BudgetSpent,
     CallArgumentsArrived as CallArgumentsArrived,
     CallAwaitsApproval as CallAwaitsApproval,

@@ -117,7 +117,7 @@ class Attempt(Record):
 
 
 class Spent(Record):
-    """What a run has used up that answered a call, with all the runs below it."""
+    """What a run has used up that answered a call, with all the runs below it; or what a tool has spent, as a cost."""
 
     input_tokens: Annotated[int, Field(ge=0)] = 0
     output_tokens: Annotated[int, Field(ge=0)] = 0
@@ -133,7 +133,7 @@ class ResultRecord(Record):
     repaired: bool = Field(default=False, exclude_if=lambda repaired: not repaired, repr=False)
     """Whether the arguments were written badly, so that the tool was run with what was recovered of them."""
     spent: Spent | None = Field(default=None, exclude_if=lambda spent: spent is None, repr=False)
-    """What it has cost, where an agent's run has said it. Of any other call it is not looked at."""
+    """What it has cost, where an agent's run or the tool (`ctx.spend`) has said it. Of a tool only the cost counts."""
 
     def __eq__(self, other: object) -> bool:
         """Return whether both say the same."""
@@ -206,6 +206,8 @@ class Submitted(Record):
     external_id: str = ""
     poll_after_s: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 5.0
     message: str = ""
+    spent: Spent | None = Field(default=None, exclude_if=lambda spent: spent is None, repr=False)
+    """What the tool has spent before it went on elsewhere; set from `ctx.spend`."""
 
 
 class JobRecord(Record):
@@ -225,6 +227,8 @@ class JobRecord(Record):
     cancellable: bool
     takes_state: bool = False
     """Whether its callback may set what the run's tools share."""
+    spent: Spent | None = Field(default=None, exclude_if=lambda spent: spent is None)
+    """What the tool had spent when it submitted the job; it counts at the job's end."""
 
 
 class NotDone(Record):

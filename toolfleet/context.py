@@ -6,17 +6,18 @@ Holds values and two functions given by the worker; it must not know Redis, Cele
 from __future__ import annotations
 
 import logging
+import math
 import time
 from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, Literal
 
 from pydantic import ConfigDict, TypeAdapter
 from pydantic_core import PydanticSerializationError, to_json
 
-from toolfleet.calls import Progress, ToolCall
-from toolfleet.errors import BadCheckpoint, MissingFromContext, NoCallback, NoContext
+from toolfleet.calls import Progress, Spent, ToolCall
+from toolfleet.errors import BadCheckpoint, BadSpending, MissingFromContext, NoCallback, NoContext
 from toolfleet.messages import Message
 from toolfleet.misspelt import exact
 
@@ -25,6 +26,9 @@ log = logging.getLogger("toolfleet.context")
 
 MAX_CHECKPOINT_BYTES: Final = 65_536
 """A checkpoint says where to go on; what has been made so far belongs into a store of the tool's own."""
+
+MOST_SPENT_USD: Final = 1_000_000.0
+"""More than this at once is a slip: cents for dollars, or tokens for money."""
 
 
 def _unkept(_context: Context, _checkpoint: bytes) -> None:
@@ -76,6 +80,8 @@ class Context:
     """Whose call it is, as the key says that came with it, or trusted code (`run(tenant=…)`); "" for nobody's."""
     subject: str = ""
     """Who asks, by the same word: a key's subject. Neither the caller nor the model can set the two."""
+    spendings: list[float] | None = field(default=None, repr=False)
+    """What `spend` was told; None where nothing counts it."""
 
     @classmethod
     def of(
@@ -142,6 +148,34 @@ class Context:
             self.report(Progress(fraction=_within_bounds(fraction), message=str(message)))
         except Exception as error:  # noqa: BLE001  # a courtesy to the reader must not cost the tool its work
             log.warning("progress_not_reported: %r", error, extra={"call_id": self.call_id, "run_id": self.run_id})
+
+    @exact()
+    def spend(self, amount: float, unit: Literal["usd"] = "usd") -> None:
+        """Say what the call has cost elsewhere, in US dollars; several sums add up.
+
+        It counts once, with the call's result, against the budgets of its run, its tree of agents and its tenant: also
+        where the tool fails or is cancelled after that, not where its worker or its process is lost. Raises
+        BadSpending.
+        """
+        if unit != "usd":
+            raise BadSpending(f"{self.tool} spends {unit!r}, and only US dollars are counted: spend(0.02, 'usd')")
+        given: object = amount
+        is_number = isinstance(given, int | float) and not isinstance(given, bool)
+        if not is_number or not 0 <= amount <= MOST_SPENT_USD:
+            raise BadSpending(
+                f"{self.tool} spends {amount!r:.100}, which is no sum: give US dollars from 0 to {MOST_SPENT_USD:g}"
+            )
+        if self.spendings is None:
+            raise BadSpending(
+                f"nothing counts what is spent here: call ctx.spend in {self.tool} itself, not in what polls, cancels, "
+                "reconciles or compensates its calls"
+            )
+        self.spendings.append(float(amount))
+
+    @property
+    def spent(self) -> Spent | None:
+        """What the tool has spent so far; None for nothing."""
+        return Spent(cost=math.fsum(self.spendings)) if self.spendings else None
 
     @exact()
     def checkpoint(self, data: Any) -> None:

@@ -110,6 +110,10 @@ class BadCheckpoint(CallerError):
     """A tool's checkpoint has no JSON form, or is larger than `toolfleet.context.MAX_CHECKPOINT_BYTES`."""
 
 
+class BadSpending(CallerError):
+    """`ctx.spend` was given what is no sum of money, or was called where nothing counts what is spent."""
+
+
 class InvalidSettings(CallerError):
     """A setting is missing, unknown, or contradicts another."""
 

@@ -21,6 +21,7 @@ from toolfleet.replies import CLOCK, TELL
 from toolfleet.scripts import lua
 from toolfleet.settings import Settings
 from toolfleet.skipped import skip
+from toolfleet.spendings import add_up, spending_of
 from toolfleet.streams.scripts import ROOM
 from toolfleet.wire import Seal
 
@@ -110,6 +111,8 @@ async def complete(
     job = await status(client, settings, seal, call_id)
     if job is not None and isinstance(result, Returned):
         result = await _taken(client, settings, job.record, result)
+    # What it has cost is the tool's word, not the poster's.
+    result = result.model_copy(update={"spent": None if job is None else job.record.spent})
     sealed = seal.close_result(result, call_id)
     script = client.register_script(COMPLETE)
     tool, reply_to = ("", "") if job is None else (job.record.call.tool, job.record.call.reply_to)
@@ -122,6 +125,8 @@ async def complete(
     )
     if outcome == ALREADY and job is not None:
         outcome = await replace_forged(client, keys, seal, TrueResult(call_id, sealed, reply_to))
+    if outcome == Completion.COMPLETED and job is not None and (spending := spending_of(tool, result)):
+        await add_up(client, keys, [spending])
     return Completion(outcome)
 
 

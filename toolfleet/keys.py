@@ -277,6 +277,10 @@ class Keys:
         """Hash: how much of what a run has used is in the accounts. As long as the run is kept."""
         return f"{self.namespace}:booked:{run_id}"
 
+    def spent_by_tools(self) -> str:
+        """Hash: what tools have spent elsewhere, by name, in billionths of a US dollar; one field a tool, for good."""
+        return f"{self.namespace}:spent-by-tools"
+
     def reply_costs(self, model: str) -> str:
         """Hash: what replies of a model have come to lately. TTL: 30 days after the last one under a budget."""
         return f"{self.namespace}:reply-costs:{model}"

@@ -20,6 +20,12 @@ async def noop_read_only(x: int) -> dict[str, int]:
     return {"x": x}
 
 
+@tool(rate="1000000/s", burst=1_000_000, concurrency=1_000_000)
+async def noop_limited(x: int) -> dict[str, int]:
+    """Return the argument; with limits that nobody reaches."""
+    return {"x": x}
+
+
 @tool
 async def sleep(x: int) -> dict[str, int]:
     """Wait, then return the argument."""

@@ -5,7 +5,6 @@ Every script takes a run's totals, not what was added: to book them again adds n
 
 from __future__ import annotations
 
-import math
 from collections.abc import Awaitable, Sequence
 from typing import Any, Final, NamedTuple, cast
 
@@ -19,6 +18,7 @@ from toolfleet.replies import CLOCK
 from toolfleet.scripts import lua
 from toolfleet.settings import Settings
 from toolfleet.skipped import skip, text_of
+from toolfleet.spendings import nano
 
 RESERVE: Final = lua(__package__, "accounts", "reserve", before=CLOCK)
 SETTLE: Final = lua(__package__, "accounts", "settle", before=CLOCK)
@@ -26,7 +26,6 @@ JUDGE: Final = lua(__package__, "accounts", "judge", before=CLOCK)
 TEND: Final = lua(__package__, "accounts", "tend", before=CLOCK)
 FORGET: Final = lua(__package__, "accounts", "forget", before=CLOCK)
 
-NANO: Final = 1_000_000_000
 REMEMBER_S: Final = 30 * 24 * 3600
 TENDED_AT_ONCE: Final = 100
 UNBOUND: Final = -1
@@ -78,6 +77,16 @@ class Refused(NamedTuple):
     bound: int
     is_only_held: bool = False
     """Whether it would fit, were it not for replies that others still wait for."""
+    left: int = 0
+    """How many of the calls would fit, where there are too many."""
+
+
+class Used(NamedTuple):
+    """What of one account's limit is used, once that is four fifths of it."""
+
+    account: Account
+    unit: str
+    used: int
 
 
 class Held(NamedTuple):
@@ -87,6 +96,8 @@ class Held(NamedTuple):
     """The bound that the reply must have so that no strict account is exceeded; 0 where it needs none."""
     beyond: Refused | None = None
     """The account beyond which it goes all the same."""
+    low: tuple[Used, ...] = ()
+    """What of its accounts is nearly used up."""
 
 
 class Heard(NamedTuple):
@@ -120,11 +131,6 @@ class Outcome(NamedTuple):
 BILL: Final = TypeAdapter(Bill)
 
 UNITS: Final = ("usd", "tokens", "calls")
-
-
-def nano(usd: float) -> int:
-    """Dollars in billionths, rounded up: a sum of them is never less than what was spent."""
-    return math.ceil(round(usd * NANO, 3))
 
 
 class Ledger:
@@ -170,9 +176,13 @@ class Ledger:
             ],
         )
         if int(reply[0]):
-            beyond = reply[2:]
+            _, bound, beyond, low = reply
             at = Refused(bill.accounts[int(beyond[0]) - 1], text_of(beyond[1]), int(beyond[2])) if beyond else None
-            return Held(int(reply[1]), at)
+            used = (
+                Used(bill.accounts[int(place) - 1], text_of(unit), int(amount))
+                for place, unit, amount in zip(low[::3], low[1::3], low[2::3], strict=True)
+            )
+            return Held(int(bound), at, tuple(used))
         _, why, place, unit, bound = reply
         return Refused(bill.accounts[int(place) - 1], text_of(unit), int(bound), is_only_held=text_of(why) == "held")
 
@@ -221,7 +231,8 @@ class Ledger:
         )
         if int(reply[0]):
             return None
-        return Refused(bill.accounts[int(reply[1]) - 1], text_of(reply[2]), int(reply[3]))
+        _, place, unit, bound, left = reply
+        return Refused(bill.accounts[int(place) - 1], text_of(unit), int(bound), left=int(left))
 
     async def tend(self) -> tuple[dict[str, str], list[str]]:
         """Give back what lost orchestrators held. The budgets that are set, and some runs that are to be booked."""
@@ -249,7 +260,7 @@ class Ledger:
         await self._forget(keys=[keys.reserved(self.orchestrator_id), keys.unbooked()], args=[run_id])
 
     def _keys_of(self, accounts: Sequence[Account]) -> list[str]:
-        return [self.settings.keys.budget(account.name) for account in accounts]
+        return [self.settings.keys.budget(account.key) for account in accounts]
 
     async def _eval(self, script: AsyncScript, keys: list[str], args: list[Any]) -> list[Any]:
         return cast("list[Any]", await script(keys=keys, args=args))

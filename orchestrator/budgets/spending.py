@@ -13,12 +13,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol, cast
 
 from toolfleet.errors import StoreUnreachable
 from toolfleet.messages import Message, Usage
 from toolfleet.orchestrator.budgets.ledger import (
-    NANO,
     Bill,
     Heard,
     Held,
@@ -27,7 +26,7 @@ from toolfleet.orchestrator.budgets.ledger import (
     Refused,
     Request,
     Totals,
-    nano,
+    Used,
 )
 from toolfleet.orchestrator.budgets.periods import resets_text, resets_unix_s
 from toolfleet.orchestrator.budgets.price_list import must_be_known, price_of
@@ -35,10 +34,12 @@ from toolfleet.orchestrator.budgets.tenants import TenantBudgets, account_of
 from toolfleet.orchestrator.errors import BudgetSpent, BudgetSpentForNow
 from toolfleet.orchestrator.run.accounts import Account, Bounds, tree_accounts
 from toolfleet.orchestrator.run.limits import Reached, own_usage, too_expensive
+from toolfleet.orchestrator.run.nearly_spent import LONGEST_REMINDER, OWN, Left, Unit, least, left_of, own_left
 from toolfleet.orchestrator.run.terms import RunTerms
 from toolfleet.orchestrator.run.value import Run
 from toolfleet.outages import while_it_may_be_away
 from toolfleet.prices import Price
+from toolfleet.spendings import NANO, nano
 from toolfleet.tool import ToolSpec
 
 FIRST_PAUSE_S: Final = 0.1
@@ -99,6 +100,8 @@ class Reserved:
     """What the hold is called."""
     max_tokens: int | None
     """The bound that the reply must have, so that no strict account is exceeded; None where it needs none."""
+    low: tuple[Left, ...] = ()
+    """What is left of accounts that are nearly used up."""
 
     def bound_of(self, options: Mapping[str, Any]) -> dict[str, int]:
         """The bound, under the name that these options have for it."""
@@ -106,6 +109,14 @@ class Reserved:
             return {}
         name = "max_completion_tokens" if "max_completion_tokens" in options else "max_tokens"
         return {name: self.max_tokens}
+
+
+class Fewer(NamedTuple):
+    """Not all calls of a reply may be made, and its run goes on without the others."""
+
+    reason: str
+    left: int
+    """How many may be made."""
 
 
 class Owed(NamedTuple):
@@ -210,13 +221,15 @@ class Spending:
         if any(account.bounds.usd is not None for account in accounts):
             must_be_known(model, price, f"the budget of {run.terms.tenant or 'this run'}")
         may_go_beyond = is_last or run.terms.limits.at(BUDGET) == "wrap_up"
-        request = _request(model, messages, offered, run.terms.model_options)
+        asked = (*messages, LONGEST_REMINDER) if run.terms.limits.tell_left else messages
+        request = _request(model, asked, offered, run.terms.model_options)
         request = request._replace(turn=run.turn, may_go_beyond=may_go_beyond)
         bill, token = self._bill(run, accounts, price), secrets.token_hex(8)
         await self._settle_owed(run)
         held = await self._hold(bill, _totals(run, price), request, token)
         over = None if held.beyond is None else Reached(_said(held.beyond), wraps_up=True)
-        return Reserved(bill, request, token, held.max_tokens or None), over
+        low = tuple(left for used in held.low for left in _left(used))
+        return Reserved(bill, request, token, held.max_tokens or None, low), over
 
     async def _hold(self, bill: Bill, totals: Totals, request: Request, token: str) -> Held:
         """What is held once it is not only others' replies that stand against this one. Raises BudgetSpent."""
@@ -252,14 +265,19 @@ class Spending:
             if not has_ended:
                 self.owed[run_id] = owed
 
-    async def judge(self, run: Run, reserved: Reserved, usage: Usage, calls: int) -> Reached | None:
+    async def judge(self, run: Run, reserved: Reserved, usage: Usage, calls: int) -> Reached | Fewer | None:
         """What stands against the calls of a reply, None if they may be sent. Raises StoreUnreachable."""
         bill = reserved.bill
         usd, tokens = _cost(bill.price, usage), usage.total_tokens
         refused = await while_it_may_be_away(
             lambda: self.ledger.judge(bill, usd, tokens, calls, token=reserved.token), for_s=AWAY_MAX_S
         )
-        return None if refused is None else Reached(_said(refused), run.terms.limits.at(BUDGET) == "wrap_up")
+        if refused is None:
+            return None
+        # Of the calls of its tree a run says what is done, as of its own.
+        is_of_tree = refused.unit == "calls" and not refused.account.name.startswith("tenant:")
+        then = run.terms.limits.at("calls" if is_of_tree else BUDGET)
+        return Fewer(_said(refused), refused.left) if then == "tell" else Reached(_said(refused), then == "wrap_up")
 
     async def settle(self, run: Run, reserved: Reserved, reply: Reply | None, fate: Fate) -> None:
         """Book what the run has used by now, and give back what is held. A Redis that is away is told later.
@@ -282,6 +300,11 @@ class Spending:
                 outcome=None if reply is None else _outcome(reply),
                 heard=heard,
             )
+
+    def note_end(self, run: Run) -> None:
+        """Have what tools have spent since its last reply booked by whoever tends the budgets."""
+        if run.spent_by_tools and self.accounts_of(run):
+            self.owed.setdefault(run.run_id, Owed(""))
 
     async def book_lost(self, run: Run) -> None:
         """Book what a run has used whose orchestrator was lost. Raises StoreUnreachable."""
@@ -309,7 +332,7 @@ class Spending:
 
 def _totals(run: Run, price: Price | None) -> Totals:
     usage = own_usage(run)
-    return Totals(_cost(price, usage), usage.total_tokens, run.tally.made)
+    return Totals(_cost(price, usage) + sum(run.spent_by_tools.values()), usage.total_tokens, run.tally.made)
 
 
 def _cost(price: Price | None, usage: Usage) -> float:
@@ -334,6 +357,23 @@ def _request(
     bounds = [options.get(name) for name in ("max_tokens", "max_completion_tokens")]
     known = [bound for bound in bounds if isinstance(bound, int)]
     return Request(model, size, size + added + TOKENS_OF_AN_IMAGE * images, min(known, default=None))
+
+
+def what_is_left(run: Run, reserved: Reserved | None) -> tuple[Left, ...]:
+    """What is left of each budget of the run that is nearly used up: its own, its tree's and its tenant's."""
+    return least((*own_left(run), *(reserved.low if reserved else ())))
+
+
+def _left(used: Used) -> tuple[Left, ...]:
+    account, unit = used.account, cast("Unit", used.unit)
+    amount = used.used / NANO if unit == "usd" else used.used
+    return left_of(_owner(account), unit, amount, getattr(account.bounds, unit))
+
+
+def _owner(account: Account) -> str:
+    """Whose an account is, as people and models are told."""
+    is_tenants = account.name.startswith("tenant:")
+    return f"tenant {account.name.removeprefix('tenant:')}{resets_text(account.period)}" if is_tenants else OWN
 
 
 def _spent(refused: Refused) -> BudgetSpent:

@@ -9,13 +9,14 @@ import redis.asyncio
 from pydantic import TypeAdapter, ValidationError
 
 from toolfleet.calls import Record
-from toolfleet.orchestrator.budgets.ledger import NANO, UNITS
+from toolfleet.orchestrator.budgets.ledger import UNITS
 from toolfleet.orchestrator.budgets.periods import resets_unix_s
 from toolfleet.orchestrator.run.accounts import Account, Bounds, Period
 from toolfleet.replies import CLOCK
 from toolfleet.scripts import lua
 from toolfleet.settings import Settings
 from toolfleet.skipped import skip
+from toolfleet.spendings import NANO
 
 PERIODS: Final[tuple[Period, ...]] = tuple(each for each in get_args(Period) if each)
 LOOK: Final = lua(__package__, "accounts", "look", before=CLOCK)
@@ -98,7 +99,7 @@ class TenantBudgets:
         return [await self._standing(tenant, account) for account in read_budgets(found).get(tenant, ())]
 
     async def _standing(self, tenant: str, account: Account) -> Standing:
-        used_and_held = await self._look(keys=[self._keys.budget(account.name)], args=[account.period])
+        used_and_held = await self._look(keys=[self._keys.budget(account.key)], args=[account.period])
         numbers = [int(each or 0) for each in cast("list[bytes | None]", used_and_held)]
         amounts = {}
         for at, unit in enumerate(UNITS):

@@ -6,13 +6,13 @@ import asyncio
 from contextlib import suppress
 from typing import Final
 
-from toolfleet.errors import StoreUnreachable
+from toolfleet.errors import StoreRefuses, StoreUnreachable
 from toolfleet.logs import FactLog
 from toolfleet.orchestrator.budgets.spending import Owed, Spending
 from toolfleet.orchestrator.budgets.tenants import read_budgets
 from toolfleet.orchestrator.errors import NewerVersion, RunNotFound
 from toolfleet.orchestrator.store.run_store import RunStore
-from toolfleet.supervision import Kept, Supervisor
+from toolfleet.supervision import Kept, Supervisor, failed
 
 log = FactLog("toolfleet.orchestrator")
 
@@ -27,6 +27,8 @@ class Tending:
         self._store = store
         self._supervisor = supervisor
         self._task: Kept | None = None
+        self._told: set[str] = set()
+        """The runs of which it was said that they cannot be read."""
 
     async def start(self) -> None:
         """Learn which budgets there are, then look after them. Raises StoreUnreachable."""
@@ -47,9 +49,25 @@ class Tending:
         budgets, unbooked = await spending.ledger.tend()
         spending.tenants = read_budgets(budgets)
         for run_id in unbooked:
-            await self._book(run_id, None)
+            await self._book_or_tell(run_id, None)
         for run_id, owed in list(spending.owed.items()):
+            await self._book_or_tell(run_id, owed)
+
+    async def _book_or_tell(self, run_id: str, owed: Owed | None) -> None:
+        """Book what a run has used. One that cannot be booked is told of, and keeps no other from it."""
+        try:
             await self._book(run_id, owed)
+        except StoreRefuses as error:  # this key, or all: then nothing is known of the run, and it stays to be booked
+            if run_id not in self._told:
+                self._told.add(run_id)
+                log.warning("budget_not_booked", run_id=run_id, error=str(error))
+        except StoreUnreachable:
+            raise
+        except Exception as error:  # noqa: BLE001  # whatever stands in its history, the budgets are for all runs
+            failed("budget", error, run_id=run_id)
+            await self._spending.ledger.forget(run_id)
+            if owed is not None:
+                self._spending.owed.pop(run_id, None)
 
     async def _book(self, run_id: str, owed: Owed | None) -> None:
         """Book what a run has used: of a lost orchestrator, or what is `owed` here."""

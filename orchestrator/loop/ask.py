@@ -18,7 +18,7 @@ from toolfleet.errors import ToolfleetError
 from toolfleet.logs import FactLog
 from toolfleet.masks import has_secrets
 from toolfleet.messages import AssistantMessage, Message, UserMessage
-from toolfleet.orchestrator.budgets.spending import Fate, Reserved, Spending
+from toolfleet.orchestrator.budgets.spending import Fate, Reserved, Spending, what_is_left
 from toolfleet.orchestrator.calls.services import CallServices
 from toolfleet.orchestrator.errors import LostRun, ModelReplyInvalid, Overtaken, RunIsOver
 from toolfleet.orchestrator.loop.at_work import RunAtWork
@@ -37,11 +37,13 @@ from toolfleet.orchestrator.models.protocol import (
     ThoughtDelta,
 )
 from toolfleet.orchestrator.run.call_ids import DistinctIds
-from toolfleet.orchestrator.run.events import ModelReplied
+from toolfleet.orchestrator.run.events import BudgetRanLow, ModelReplied
 from toolfleet.orchestrator.run.incomplete import NO_SECOND_TRY, Incomplete, lacking
-from toolfleet.orchestrator.run.limits import TIMED_OUT, Reached, beyond, last_word, within_limits
+from toolfleet.orchestrator.run.limits import TIMED_OUT, Reached, beyond, last_word, within_limits, without
+from toolfleet.orchestrator.run.nearly_spent import reminder
 from toolfleet.orchestrator.run.structured import instruction, problem_with
 from toolfleet.orchestrator.run.updates import (
+    BudgetRunsLow,
     CallArgumentsArrived,
     CallsRequested,
     ReplyBegan,
@@ -86,6 +88,8 @@ class Paid:
     """The limit because of which it must be the last one, and has no tools."""
     reply: ReplyComplete | None = None
     fate: Fate = Fate.UNSTORED
+    reminder: tuple[UserMessage, ...] = ()
+    """What the model is told of what is left, where it is to know."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +116,7 @@ class Asking:
         offered, choice = await self.offering.for_model(work.run)
         async with self._paid(work, offered, over) as paid:
             offered = {} if paid.over else offered
+            await _tell_what_is_left(work, paid)
             heard = await self._hear_reply(work, offered, paid)
             reached(Point.REPLY_RECEIVED, work.run.run_id)
             run = await self._record_reply(work, heard, offered, choice, paid)
@@ -190,11 +195,15 @@ class Asking:
         if paid.over is not None and replied.message.tool_calls:
             return beyond(run, replied, Reached(paid.over.reason))
         replied, after = within_limits(run, replied, time.time())
-        calls = len(replied.message.tool_calls) - len(replied.withheld)
-        if paid.reserved is None or not calls or replied.over_limit is not None:
-            return replied, after
-        over = await self.spending.judge(run, paid.reserved, replied.usage, calls)
-        return (replied, after) if over is None else beyond(run, replied, over)
+        while paid.reserved is not None and replied.over_limit is None:
+            calls = [call.call_id for call in after.calls_owed if call.call_id not in replied.withheld]
+            against = await self.spending.judge(run, paid.reserved, replied.usage, len(calls)) if calls else None
+            if against is None:
+                break
+            if isinstance(against, Reached):
+                return beyond(run, replied, against)
+            replied, after = without(run, replied, calls[against.left :], against.reason)
+        return replied, after
 
     async def _mask_secrets(
         self, run: Run, offered: Mapping[str, ToolSpec], ids: DistinctIds, message: AssistantMessage, begins: int = 0
@@ -215,7 +224,7 @@ class Asking:
         left_s = None if run.deadline_unix_s is None else run.deadline_unix_s - time.time()
         clock = asyncio.timeout(left_s)
         try:
-            messages = _messages_for_model(run, paid.over)
+            messages = _messages_for_model(run, paid.over, paid.reminder)
             if run.tally.has_media:
                 messages = await self.images.put_back(messages, run.run_id)
             model = self.agents.model_of(run) or self.model
@@ -235,6 +244,19 @@ class Asking:
                 raise RunTimedOut(TIMED_OUT) from None
             raise
         raise ModelReplyInvalid(f"{model.name} ended its reply without completing it")
+
+
+async def _tell_what_is_left(work: RunAtWork, paid: Paid) -> None:
+    """Write down, once of each limit, that it is nearly used up; and remind the model, where it is to know."""
+    left = what_is_left(work.run, paid.reserved)
+    if not left:
+        return
+    if news := tuple(each for each in left if each.name not in work.run.told_low):
+        await work.journal.append(BudgetRanLow(left=news))
+        if work.emit:
+            work.emit(BudgetRunsLow(run_id=work.run.run_id, left=news))
+    if work.run.terms.limits.tell_left and not paid.over:
+        paid.reminder = (reminder(left),)
 
 
 async def _stored(work: RunAtWork, paid: Paid, replied: ModelReplied, after: Run) -> Run:
@@ -293,10 +315,10 @@ def _arguments_arrived(run: Run, delta: CallDelta, offered: Mapping[str, ToolSpe
     )
 
 
-def _messages_for_model(run: Run, over: Reached | None) -> Sequence[Message]:
-    """What the model is told: the conversation, that it must answer now, and in which form."""
+def _messages_for_model(run: Run, over: Reached | None, reminder: tuple[UserMessage, ...] = ()) -> Sequence[Message]:
+    """What the model is told: the conversation, what is left or that it must answer now, and in which form."""
     schema = run.terms.output_schema
-    messages = run.messages if over is None else (*run.messages, last_word(over))
+    messages = (*run.messages, *reminder) if over is None else (*run.messages, last_word(over))
     return messages if schema is None else (*messages, instruction(schema))
 
 

@@ -364,6 +364,8 @@ class Runs:
 
     def _end(self, live: _Live, run: Run) -> None:
         self.gatherer.unwatch(run.run_id, [call.call_id for call in run.calls])
+        if self.loop is not None:
+            self.loop.asking.spending.note_end(run)
         if live.emit:
             live.emit(RunEnded(run=run))
         if live.ended is not None and not live.ended.done():

@@ -107,6 +107,12 @@ def _base64_block(media_type: str, data: str) -> dict[str, Any]:
     return {"type": "image", "source": {"type": "base64", "media_type": media_type, "data": data}}
 
 
+def tools_used(messages: Sequence[Message]) -> list[dict[str, Any]]:
+    """Return the tools that a conversation has used, by their names alone: for a model that may not use them again."""
+    asked = (call.name for message in messages if isinstance(message, AssistantMessage) for call in message.tool_calls)
+    return [{"name": name, "input_schema": {"type": "object"}} for name in dict.fromkeys(map(legal_name, asked))]
+
+
 def encoded_tool(tool: OfferedTool) -> dict[str, Any]:
     """Return one tool on offer."""
     told = {"name": legal_name(tool.name), "description": tool.description, "input_schema": tool.input_schema}

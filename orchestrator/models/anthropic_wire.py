@@ -9,7 +9,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from toolfleet.messages import Message, SystemMessage
-from toolfleet.orchestrator.models.anthropic_messages import encoded, encoded_tool, objection_to_messages
+from toolfleet.orchestrator.models.anthropic_messages import (
+    encoded,
+    encoded_tool,
+    objection_to_messages,
+    tools_used,
+)
 from toolfleet.orchestrator.models.anthropic_options import anthropic_options, objection_to_options
 from toolfleet.orchestrator.models.anthropic_reply import MessageReader
 from toolfleet.orchestrator.models.assembly import ReplyAssembly
@@ -37,6 +42,9 @@ class AnthropicWire:
             body["system"] = system
         if tools:
             body["tools"] = [encoded_tool(tool) for tool in tools]
+        elif used := tools_used(messages):
+            # The API refuses a conversation in which tools were used that are not there any more.
+            body["tools"], body["tool_choice"] = used, {"type": "none"}
         if stream:
             body["stream"] = True
         return body

@@ -26,6 +26,8 @@ from toolfleet.orchestrator.models.retries import with_retries
 
 EVENT_STREAM = "text/event-stream"
 JSON = "application/json"
+BOUNDS = ("max_tokens", "max_completion_tokens")
+"""The two names that callers have for how long a reply may be."""
 # After the last event the body ends at once; waiting for that end keeps the connection usable for the next request.
 DRAIN_S = 1.0
 
@@ -124,7 +126,7 @@ class HttpChatModel:
 
     def objection(self, messages: Sequence[Message], options: Mapping[str, Any]) -> str | None:
         """Return why it must not be asked this; None if nothing is known against it."""
-        return self._format.objection(self._name, messages, {**self._extra_body, **options})
+        return self._format.objection(self._name, messages, self._together(options))
 
     async def stream(
         self,
@@ -134,8 +136,8 @@ class HttpChatModel:
         extra_body: Mapping[str, Any] | None = None,
     ) -> AsyncGenerator[ModelEvent, None]:
         """Ask for one reply; see `ChatModel.stream`."""
-        asked = {**self._extra_body, **(extra_body or {})}
-        if (why := self.objection(messages, asked)) is not None:
+        asked = self._together(extra_body or {})
+        if (why := self._format.objection(self._name, messages, asked)) is not None:
             raise ModelRefused(why)
         provider = self._endpoint.host
         body = self._format.request(self._name, messages, tools, stream=self._stream, provider=provider)
@@ -147,6 +149,15 @@ class HttpChatModel:
             async for events in heard:
                 for event in events:
                     yield event
+
+    def _together(self, asked: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the options of one request: what is asked for takes the place of the model's own.
+
+        So does a bound of the reply, whichever of its two names either has.
+        """
+        left_out = BOUNDS if any(asked.get(name) is not None for name in BOUNDS) else ()
+        own = {name: value for name, value in self._extra_body.items() if name not in left_out}
+        return {**own, **asked}
 
     async def aclose(self) -> None:
         """Close the connections."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, Final, Literal
+from urllib.parse import quote
 
 from pydantic import BeforeValidator, Field, model_validator
 
@@ -58,6 +59,13 @@ class Account(Record):
     name: str
     bounds: Bounds
     period: Period = ""
+
+    @property
+    def key(self) -> str:
+        """What it is kept under; the date of a period is added to that, behind a colon."""
+        kind, _, name = self.name.partition(":")
+        # A tenant may be called what another one's account of a day is.
+        return f"{kind}:{quote(name, safe='')}" if kind == "tenant" else self.name
 
 
 def tree_accounts(run: Run) -> tuple[Account, ...]:

@@ -13,6 +13,7 @@ from toolfleet.calls import Failed, Record, ResultRecord, Spent, Submitted, Tool
 from toolfleet.messages import AssistantMessage, Message, ToolMessage, Usage
 from toolfleet.orchestrator.run.fault import Fault
 from toolfleet.orchestrator.run.incomplete import Incomplete
+from toolfleet.orchestrator.run.nearly_spent import Left
 from toolfleet.orchestrator.run.terms import RunTerms
 
 
@@ -60,9 +61,10 @@ class CallRecord(Record):
 
     @property
     def spent(self) -> Spent | None:
-        """What the run has used up that answered it; None for a call that no run has answered."""
-        known = (self.late_result or self.result) if self.is_agents else None
-        return known.spent if isinstance(known, ResultRecord) else None
+        """What the run has used up that answered it, or its tool has spent; None for nothing."""
+        known = self.late_result or self.result
+        spent = known.spent if isinstance(known, ResultRecord) else None
+        return spent if spent is None or self.is_agents else Spent(cost=spent.cost)
 
     @property
     def kept_as(self) -> str:
@@ -211,6 +213,13 @@ class RunAdopted(Record):
     orchestrator_id: str
 
 
+class BudgetRanLow(Record):
+    """Four fifths of something are used that the run may use up; told once of each limit, before a reply."""
+
+    type: Literal["budget_ran_low"] = "budget_ran_low"
+    left: tuple[Left, ...]
+
+
 class RunResumed(Record):
     """A run that had ended goes on, with these messages added."""
 
@@ -249,6 +258,7 @@ RunEvent = (
     | ApprovalGiven
     | SlowResultDelivered
     | RunAdopted
+    | BudgetRanLow
     | RunResumed
     | CallsHandedOver
     | RunStopped

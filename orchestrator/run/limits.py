@@ -71,6 +71,8 @@ class Limits(Record):
     """Input and output tokens together, as the provider counts them."""
     cost: Annotated[StrictFloat, Field(gt=0, le=MOST_USD)] | None = None
     """In US dollars. The price of the model must be known, from Toolfleet's list or the setting `prices`."""
+    tell_left: bool = Field(default=False, exclude_if=lambda tell: not tell)
+    """Tell the model how much is left with each request, once four fifths of a budget are used."""
     strict: bool = Field(default=False, exclude_if=lambda strict: not strict)
     """Never go beyond tokens and cost: each reply is bounded by what is left. Otherwise the last one may."""
 
@@ -258,7 +260,10 @@ def limits_below(
         if share is not None and share <= 0:
             raise NothingLeft(f"the limit of {getattr(limits, name):g} {name.replace('_', ' ')} leaves nothing for it")
     shared = {name: _narrowest(getattr(own, name), share) for name, share in {**shares, "cost": cost}.items()}
-    kept = {name: getattr(own, name) for name in ("calls_per_reply", "calls_per_conversation", "then", "wrap_up")}
+    kept = {
+        name: getattr(own, name)
+        for name in ("calls_per_reply", "calls_per_conversation", "then", "wrap_up", "tell_left")
+    }
     return Limits.model_validate({**shared, **kept, "strict": own.strict or limits.strict})
 
 
@@ -315,6 +320,12 @@ def within_limits(run: Run, reply: ModelReplied, now_unix_s: float) -> tuple[Mod
 def beyond(run: Run, reply: ModelReplied, over: Reached) -> tuple[ModelReplied, Run]:
     """The reply as it is to be stored when this limit stands against its calls; the run then."""
     reply = reply.model_copy(update={"over_limit": over.reason, "wraps_up": over.wraps_up})
+    return reply, run.on(reply)
+
+
+def without(run: Run, reply: ModelReplied, calls: Iterable[str], reason: str) -> tuple[ModelReplied, Run]:
+    """The reply as it is to be stored when the run goes on without these of its calls; the run then."""
+    reply = reply.model_copy(update={"withheld": {**reply.withheld, **dict.fromkeys(calls, reason)}})
     return reply, run.on(reply)
 
 

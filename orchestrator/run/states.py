@@ -45,6 +45,7 @@ class Change(StrEnum):
     APPROVAL_GIVEN = "approval given"
     SLOW_RESULT_DELIVERED = "slow result delivered"
     ADOPTED = "adopted"
+    BUDGET_RAN_LOW = "budget ran low"
     RESUMED = "resumed"
     FAILED = "failed"
     CANCELLED = "cancelled"
@@ -60,6 +61,7 @@ TRANSITIONS: Final[dict[State, dict[Change, State]]] = {
         Change.CALLS_STREAMED: State.THINKING,
         Change.CALLS_SENT: State.THINKING,
         Change.MODEL_ANSWERED_EARLY: State.WAITING,
+        Change.BUDGET_RAN_LOW: State.THINKING,
         Change.ADOPTED: State.THINKING,
         **_STOPS,
     },

@@ -91,7 +91,7 @@ class Tally(NamedTuple):
     open_slow: frozenset[int] = frozenset()
     """The places of the submitted calls whose results the model has not seen."""
     spent: Spent = Spent()
-    """The tokens and the cost of the runs that have answered calls."""
+    """The tokens and the cost of the runs that have answered calls, and what tools have spent."""
     has_artifacts: bool = False
     """Whether a result was too large to be shown whole."""
     has_media: bool = False
@@ -144,7 +144,7 @@ class Tally(NamedTuple):
         Its arguments must be the same.
         """
         result = call.result
-        if isinstance(result, Returned) and not (result.artifact or call.handle or call.is_agents):
+        if isinstance(result, Returned) and not (result.artifact or result.spent or call.handle or call.is_agents):
             return self  # what nearly every call comes to
         tally = self
         if call.handle or isinstance(result, Submitted):

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Literal
 
 from toolfleet.calls import Record, ToolResult, attempt_of
+from toolfleet.orchestrator.run.nearly_spent import Left
 from toolfleet.orchestrator.run.value import Run
 
 
@@ -53,6 +54,14 @@ class CallArgumentsArrived(Record):
     requested_id: str
     tool: str
     arguments_delta: str
+
+
+class BudgetRunsLow(Record):
+    """Four fifths of something are used that the run may use up: what is left of it. Once for each limit."""
+
+    type: Literal["budget_runs_low"] = "budget_runs_low"
+    run_id: str
+    left: tuple[Left, ...]
 
 
 class CallsRequested(Record):
@@ -141,6 +150,7 @@ RunUpdate = (
     | TextArrived
     | ThoughtArrived
     | CallArgumentsArrived
+    | BudgetRunsLow
     | CallsRequested
     | CallStarted
     | CallAwaitsApproval

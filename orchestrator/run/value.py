@@ -19,6 +19,7 @@ from toolfleet.messages import AssistantMessage, Message, RequestedCall, ToolMes
 from toolfleet.orchestrator.errors import IllegalTransition
 from toolfleet.orchestrator.run.events import (
     ApprovalGiven,
+    BudgetRanLow,
     CallRecord,
     CallsBack,
     CallsHandedOver,
@@ -89,6 +90,8 @@ class Run(Record):
     """Calls of a reply that is still being written."""
     usage: Usage = Usage()
     """What its model has read and written, and those of its agents, once each run of theirs has ended."""
+    spent_by_tools: dict[str, float] = Field(default_factory=dict, exclude_if=lambda spent: not spent)
+    """What its tools have spent (`ctx.spend`), by tool, in US dollars; without those of its agents' runs."""
     awaiting_below: tuple[CallRecord, ...] = ()
     """The calls of its agents' runs that a person has to decide about: known to whoever has asked `get` for the run."""
     answer: str | None = None
@@ -102,6 +105,8 @@ class Run(Record):
     """The limit that its last reply has reached: it ends once the calls that were sent are back."""
     wraps_up: bool = Field(default=False, exclude_if=lambda wraps_up: not wraps_up)
     """Whether its model is asked for an answer before."""
+    told_low: tuple[str, ...] = Field(default=(), exclude_if=lambda told: not told)
+    """The limits of which it has been told that four fifths are used."""
     fault: Fault | None = None
     """What kept its model from answering, where that is why it has failed."""
     service_tier: str = Field(default="", exclude_if=lambda tier: not tier)
@@ -139,6 +144,9 @@ class Run(Record):
                 return self._delivered(event)
             case RunAdopted():
                 return self._to(Change.ADOPTED)
+            case BudgetRanLow():
+                told = (*self.told_low, *(each.name for each in event.left))
+                return self._to(Change.BUDGET_RAN_LOW, told_low=told)
             case RunResumed():
                 return self._resumed(event)
             case CallsHandedOver():
@@ -530,13 +538,17 @@ class Run(Record):
         What runs of agents have used is added when their result comes.
         """
         calls, tally, usage = list(self.calls), self.tally.with_messages(messages), self.usage
+        by_tool = self.spent_by_tools
         for at in self._places(changes):
             before = calls[at]
             call = calls[at] = changed(before, **changes[before.call_id])
             tally = tally.with_change(at, before, call, is_recent=call.turn > self.turns_before)
             if before.spent is None and (spent := call.spent) is not None:
                 usage += Usage(input_tokens=spent.input_tokens, output_tokens=spent.output_tokens)
-        return {"calls": tuple(calls), "tally": tally, "usage": usage, "messages": self.messages + messages}
+                if not call.is_agents:
+                    by_tool = {**by_tool, call.tool: by_tool.get(call.tool, 0.0) + spent.cost}
+        fields = {"calls": tuple(calls), "tally": tally, "usage": usage, "messages": self.messages + messages}
+        return fields if by_tool is self.spent_by_tools else {**fields, "spent_by_tools": by_tool}
 
     def _to(self, change: Change, **fields: Any) -> Run:
         state = TRANSITIONS[self.state].get(change)

@@ -42,6 +42,9 @@ TINY = replace(
     waiting_calls=200,
     waiting_runs=10,
     idle_s=0.1,
+    room_calls=200,
+    room_tenants=50,
+    room_pairs=1,
 )
 FLOOR = {"floor": registry.PATHS["floor"]}
 FLOORS = FLOOR | {"floor (raw protocol)": registry.PATHS["floor (raw protocol)"]}
@@ -117,6 +120,10 @@ def test_toolfleets_own_figures_are_taken_of_toolfleet_and_of_nobody_else():
         "ended_runs": 4,
         "waiting_calls": 200,
         "waiting_runs": 10,
+        "limits": 500,
+        "limits_lone": 10,
+        "room": 200,
+        "room_tenants": 50,
     }
     titles = [table.title for table in as_tables(summarise(record))]
     assert len(titles) == 2

@@ -105,7 +105,7 @@ async def test_G3_calls_that_are_judged_again_because_the_answer_was_lost_are_he
         assert await ledger.judge(bill(account), 0.0, 5, 8, token="t") is None
     await ledger.reserve(bill(account, run="s"), NOTHING, ASKED, "s")
     assert await ledger.judge(bill(account, run="s"), 0.0, 5, 2, token="s") is None
-    assert await ledger.judge(bill(account, run="s"), 0.0, 5, 3, token="s") == Refused(account, "calls", 10)
+    assert await ledger.judge(bill(account, run="s"), 0.0, 5, 3, token="s") == Refused(account, "calls", 10, left=2)
 
 
 async def test_G6_who_comes_late_to_settle_a_reply_leaves_alone_what_is_held_for_the_next(ledger, client):
@@ -164,3 +164,13 @@ async def test_G6_a_reply_of_which_its_provider_tells_nothing_comes_to_what_was_
     for _ in range(2):
         await ledger.settle(bill(account), NOTHING, token="t", request=ASKED, outcome=Outcome())
     assert await stands(ledger, client, "tenant:acme") == {"held_tokens": 0, "used_tokens": held}
+
+
+async def test_G9_a_tenant_that_is_called_as_anothers_day_has_an_account_of_its_own(budgets, ledger, client):
+    day = Account(name="tenant:acme", period="day", bounds=Bounds(tokens=100))
+    await uses(ledger, 50, day)
+    [kept] = [key.decode() async for key in client.scan_iter(f"{ledger.settings.keys.budget('')}*:day:*")]
+    namesake = kept.removeprefix(ledger.settings.keys.budget("tenant:"))
+    await budgets.set(namesake, "total", Bounds(tokens=100))
+    [standing] = await budgets.of(namesake)
+    assert standing.amounts["tokens"].used == 0

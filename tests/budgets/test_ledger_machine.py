@@ -11,10 +11,11 @@ from hypothesis import HealthCheck, settings as hypothesis_settings, strategies 
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 
 from toolfleet.connections import connect_async
-from toolfleet.orchestrator.budgets.ledger import NANO, Bill, Ledger, Outcome, Refused, Request, Totals
+from toolfleet.orchestrator.budgets.ledger import Bill, Ledger, Outcome, Refused, Request, Totals
 from toolfleet.orchestrator.run.accounts import Account, Bounds
 from toolfleet.prices import Price
 from toolfleet.settings import Settings
+from toolfleet.spendings import NANO
 
 PRICE = Price(input=1.0, output=10.0)
 KEEP_S = 3600

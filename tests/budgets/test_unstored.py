@@ -83,3 +83,27 @@ async def test_G5_a_run_does_not_go_on_once_its_budget_or_its_tenants_is_used_up
 async def _stands_at(budgets, **amounts):
     [standing] = await budgets.of("acme")
     return {name: getattr(standing.amounts["usd"], name) for name in amounts} == amounts
+
+
+@pytest.mark.parametrize("junk", ["of another type", "no run"])
+async def test_G6_a_run_that_cannot_be_read_keeps_no_orchestrator_from_its_start_and_no_other_run_from_its_booking(
+    budgets, settings, client, junk
+):
+    await budgets.set("acme", "total", Bounds(usd=1.0))
+    keys = settings.keys
+    async with (
+        paid_provider(one_after_another(Bill(), Bill())) as provider,
+        Orchestrator(provider.model(), settings=settings) as orchestrator,
+    ):
+        run = await orchestrator.run("?", tenant="acme")
+        await client.hset(keys.booked(run.run_id), "usd", 0)  # as if it had not been booked
+        unreadable = [f"unreadable-{n}" for n in range(3)]
+        for run_id in unreadable:
+            if junk == "no run":
+                await client.xadd(keys.run(run_id), {"event": "{", "mac": "none"})
+            else:
+                await client.set(keys.run(run_id), "no stream")
+        await client.sadd(keys.unbooked(), *unreadable, run.run_id)
+        async with Orchestrator(provider.model(), settings=settings) as another:
+            await until(partial(_stands_at, budgets, used=0.1))
+            assert (await another.run("?", tenant="acme")).state is State.DONE

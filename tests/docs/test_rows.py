@@ -10,9 +10,8 @@ TESTS = Path(__file__).parents[1]
 ROW = re.compile(r"^### (\S+)$")
 HELD_BY = re.compile(r"^- \[(\w+)\]\((\S+)\)$")
 TEST = re.compile(r"^\s*(?:async )?def (test_\w+)\(", re.MULTILINE)
-NOT_KEPT = {"F10", "F12", "G4", "G7", "D3", "D4", "D5", "D6"}
-"""Numbers of rows that nothing holds yet: why a call waits, what limits cost that nobody reaches (a figure), a word at
-80 % of a budget, and what tools spend themselves; what autoscalers are told, and which workers they end first."""
+NOT_KEPT = {"F10", "F12", "D3", "D4", "D5", "D6"}
+"""Numbers of rows that nothing holds yet."""
 
 ID = re.compile(r"test_([A-Z]\d+)_")
 

@@ -25,6 +25,7 @@ from toolfleet.settings import Settings, new_secret
 from toolfleet.testing import FaultyServer, MortalFleet
 
 HERE = Path(__file__).parent
+ROOT = HERE.parent.parent
 
 LEASE_S = 2.5
 HEARTBEAT_S = 0.5
@@ -122,7 +123,9 @@ class Arena:
         """A server with a fleet of one worker for each pool that faults need."""
         async with AsyncExitStack() as stack:
             server = FaultyServer(fsync="everysec", small_disk=True) if stand == "small disk" else FaultyServer()
-            fleet = await stack.enter_async_context(mortal_fleet(server, "fault_tools", HERE, ledger, io=1, cpu=1))
+            fleet = await stack.enter_async_context(
+                mortal_fleet(server, "tests.faults.fault_tools", ROOT, ledger, io=1, cpu=1)
+            )
             yield cls(server, fleet, ledger, form, seed)
 
     @property

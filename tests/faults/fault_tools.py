@@ -10,8 +10,11 @@ import ctypes
 import os
 import signal
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
+from tests.faults.limits_ledger import BEGINS, BURST, ENDS, PLACES, PLACES_IN_PROCESSES, RATE_PER_S, note
 from toolfleet import Context, tool
 
 LEDGER = "FAULTS_LEDGER"
@@ -65,6 +68,38 @@ def once_in_process(nonce: str, seconds: float, ctx: Context) -> str:
 def again_in_process(nonce: str, seconds: float, ctx: Context) -> str:
     """The second, in a process."""
     return _block(nonce, seconds, ctx)
+
+
+# --- with limits -----------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def _noted(tool: str, nonce: str) -> Iterator[None]:
+    """Have it stand in the ledger of limits when a tool begins and ends."""
+    note(os.environ[LEDGER], BEGINS, tool, nonce)
+    yield
+    note(os.environ[LEDGER], ENDS, tool, nonce)
+
+
+@tool(idempotent=True, concurrency=PLACES)
+async def narrow(nonce: str, seconds: float, ctx: Context) -> str:
+    """Have one of few places."""
+    with _noted("narrow", nonce):
+        return await _work(nonce, seconds, ctx)
+
+
+@tool(idempotent=True, queue="cpu", concurrency=PLACES_IN_PROCESSES)
+def narrow_in_process(nonce: str, seconds: float, ctx: Context) -> str:
+    """Have the only place, in a process."""
+    with _noted("narrow_in_process", nonce):
+        return _block(nonce, seconds, ctx)
+
+
+@tool(idempotent=True, rate=f"{RATE_PER_S}/s", burst=BURST)
+async def rated(nonce: str, seconds: float, ctx: Context) -> str:
+    """Begin so often and no more."""
+    with _noted("rated", nonce):
+        return await _work(nonce, seconds, ctx)
 
 
 # --- badly behaved ---------------------------------------------------------------------------------------------------

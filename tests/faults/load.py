@@ -22,7 +22,10 @@ IN_PROCESSES = ("once_in_process", "again_in_process")
 MOSTLY_QUICK = (*MIXED, *MIXED, *MIXED, *MIXED, *IN_PROCESSES)
 """Few in processes: there are two of those, and hundreds of places for the others."""
 
-REPEATABLE = frozenset({"again", "again_in_process", "poison", "poison_in_process", "swallow"})
+LIMITED = ("narrow", "narrow_in_process", "rated")
+"""With limits of the fleet, which a ledger of their own judges."""
+
+REPEATABLE = frozenset({"again", "again_in_process", "poison", "poison_in_process", "swallow", *LIMITED})
 
 ONCE_ENDS = frozenset({RETURNED, IN_DOUBT})
 AGAIN_ENDS = frozenset({RETURNED})

@@ -8,11 +8,20 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from tests.faults import of_envelopes, of_losses, of_models, of_orchestrators, of_the_server, of_tools, of_workers
+from tests.faults import (
+    of_envelopes,
+    of_limits,
+    of_losses,
+    of_models,
+    of_orchestrators,
+    of_the_server,
+    of_tools,
+    of_workers,
+)
 from tests.faults.arena import FAULTS, Arena, Fault, Form, Suffered
 from tests.faults.losing import LossArena
 
-KINDS = (of_workers, of_orchestrators, of_the_server, of_tools, of_models, of_envelopes, of_losses)
+KINDS = (of_workers, of_orchestrators, of_the_server, of_limits, of_tools, of_models, of_envelopes, of_losses)
 """In the order of the report. Importing them has entered their faults."""
 
 FAULTS_OF_THE_MATRIX = [name for name, fault in FAULTS.items() if fault.stand == of_losses.STAND]

@@ -4,6 +4,7 @@ import pytest
 
 from tests.faults.cells import Cell, Stage
 from tests.faults.judge import EXPIRED, IN_DOUBT, RETURNED, Ask, done_mark, judge
+from tests.faults.limits_ledger import BEGINS, ENDS, Line, most_at_once, most_in_a_second
 from toolfleet.calls import Effect
 
 NONCE = "n1"
@@ -70,3 +71,21 @@ def test_a_second_effect_of_what_the_server_forgot_is_counted_as_not_promised():
 def test_what_may_be_repeated_and_was_is_clean():
     tally = tally_of(BEGUN_TWICE | DONE, once=False, forgotten=True)
     assert (tally.is_clean, tally.not_promised) == (True, 0)
+
+
+def ledger(*lines):
+    return [Line(what, "narrow", nonce, at_s) for what, nonce, at_s in lines]
+
+
+def test_calls_that_run_at_once_are_counted_and_one_that_begins_again_is_one():
+    a, b = "a", "b"
+    lost_and_again = ledger((BEGINS, a, 0.0), (BEGINS, a, 1.0), (ENDS, a, 2.0), (BEGINS, b, 3.0))
+    assert most_at_once(lost_and_again, "narrow") == 1
+    assert most_at_once(ledger((BEGINS, a, 0.0), (BEGINS, b, 1.0), (ENDS, a, 2.0)), "narrow") == 2
+    assert most_at_once(lost_and_again, "another") == 0
+
+
+def test_starts_within_any_second_are_counted_and_each_call_begins_once():
+    begun = ledger(*((BEGINS, str(n), 0.3 * n) for n in range(10)), (BEGINS, "3", 2.8))
+    assert most_in_a_second(begun, "narrow") == 4
+    assert most_in_a_second(ledger((BEGINS, "a", 0.0), (BEGINS, "b", 1.0)), "narrow") == 1

@@ -320,3 +320,18 @@ async def test_json_that_is_no_message_is_invalid(server, models):
 def test_anthropic_without_a_key_says_which_variable_to_set():
     with pytest.raises(InvalidSettings, match="ANTHROPIC_API_KEY"):
         AnthropicMessages("claude-test")
+
+
+async def test_a_model_that_may_use_no_more_tools_is_told_of_those_that_were_used(server, models):
+    """The API refuses a conversation with tool_use blocks in a request without tools."""
+    call = RequestedCall(id="toolu_1", name="get weather", arguments="{}")
+    asked = AssistantMessage(tool_calls=(call, call.model_copy(update={"id": "toolu_2"})))
+    answers = [ToolMessage(tool_call_id=id_, name=call.name, content="rain") for id_ in ("toolu_1", "toolu_2")]
+    server.answers += [WHOLE, WHOLE]
+    await reply(models(stream=False), [*HELLO, asked, *answers], extra_body={"tool_choice": "auto"})
+    _, body = server.requests[-1]
+    [told] = body["tools"]
+    assert told == {"name": body["messages"][1]["content"][0]["name"], "input_schema": {"type": "object"}}
+    assert body["tool_choice"] == {"type": "none"}
+    await reply(models(stream=False), HELLO)
+    assert "tools" not in server.requests[-1][1]

@@ -74,6 +74,16 @@ async def test_two_names_of_one_bound_are_refused():
         assert provider.requests == []
 
 
+@pytest.mark.parametrize("own", ["max_tokens", "max_completion_tokens"])
+async def test_a_bound_that_is_asked_for_takes_the_place_of_the_models_own_whatever_that_is_called(own):
+    async with StrictProvider() as provider:
+        for model in (provider.openai(extra_body={own: 7, "seed": 1}), provider.anthropic(extra_body={own: 7})):
+            await reply(model, [UserMessage(content="?")], extra_body={"max_tokens": 5})
+            await model.aclose()
+    for request in provider.requests:
+        assert [request[name] for name in ("max_tokens", "max_completion_tokens") if name in request] == [5]
+
+
 async def test_of_several_models_one_that_sees_is_shown_an_image():
     async with StrictProvider() as provider:
         model = FallbackModel([provider.openai(), provider.openai(sees=True)])

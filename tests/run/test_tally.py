@@ -91,6 +91,9 @@ def test_the_tally_that_is_kept_is_that_of_all_calls_and_messages(data):
             run = made(run.on(replied(run.turn + 1, data.draw(CALLS))), data.draw)
         assert run.tally == Tally.of(run.messages, run.calls, run.turns_before)
         spent = [call.spent for call in run.calls if call.spent]
-        assert run.usage.input_tokens == run.tally.spent.input_tokens == 3 * len(spent)
+        by_agents = [each for each in spent if each == SPENT]
+        assert run.usage.input_tokens == run.tally.spent.input_tokens == 3 * len(by_agents)
+        assert run.tally.spent.cost == 0.5 * len(spent)
+        assert sum(run.spent_by_tools.values()) == 0.5 * (len(spent) - len(by_agents))
         assert run.tally.most_asked == max(run.tally.asked.all().values(), default=0)
         assert run.tasks == {call.result.handle: call for call in run.calls if isinstance(call.result, Submitted)}

@@ -10,13 +10,13 @@ import pytest
 
 from tests.budgets.paid_provider import NAME, Bill, paid_provider
 from toolfleet import Agent, Limits, Orchestrator
-from toolfleet.orchestrator.budgets.ledger import NANO
 from toolfleet.orchestrator.budgets.price_list import price_of
 from toolfleet.orchestrator.errors import RunNotFound, UnknownPrice
 from toolfleet.orchestrator.run.limits import cost_of
 from toolfleet.orchestrator.run.states import State
 from toolfleet.orchestrator.run.value import Run
 from toolfleet.prices import Price
+from toolfleet.spendings import NANO
 
 HELPERS = [Agent(f"helper{n}", "Helps.", f"helper {n}", tools=["charge"]) for n in range(5)]
 PRICES = {NAME: Price(input=0.0, output=100.0)}
@@ -176,3 +176,32 @@ def test_G8_a_model_that_stands_for_several_costs_what_the_dearest_of_them_does(
     assert both is not None
     assert (both.input, both.output, both.cached_input) == (2.0, 9.0, 1.0)
     assert price_of("a | nobodys", own) is None
+
+
+async def test_G10_in_a_tree_calls_beyond_what_it_may_make_are_not_made_and_its_run_goes_on_where_it_says_so(
+    fleet, ledger
+):
+    """The helper takes 3 of the tree's 10 calls, itself one; its caller asks for 8 more."""
+    helper = Agent("helper0", "Helps.", "helper 0", tools=["charge"])
+
+    def reply(body: dict[str, Any]) -> Bill:
+        answered = sum(message["role"] == "tool" for message in body["messages"])
+        is_helper = body["messages"][0]["content"].startswith("helper")
+        if answered > (0 if is_helper else 1):
+            return Bill(tokens=10)
+        if not is_helper and not answered:
+            return Bill(tokens=10, calls=[("helper0", {"task": "go"})])
+        keys = [f"h{n}" for n in range(2)] if is_helper else [f"k{n}" for n in range(8)]
+        return Bill(tokens=10, calls=[("charge", json.loads(ledger.asks("charge", key)[2])) for key in keys])
+
+    limits = Limits(tokens=100_000, calls=10, then={"calls": "tell"})
+    settings = fleet.settings.model_copy(update={"prices": PRICES})
+    async with (
+        paid_provider(reply) as provider,
+        Orchestrator(provider.model(), agents=[helper], settings=settings) as orchestrator,
+    ):
+        run = await orchestrator.run("?", limits=limits)
+    assert (run.state, run.reason) == (State.DONE, None)
+    assert set(ledger.effects) == {"h0", "h1", *(f"k{n}" for n in range(7))}
+    [refused] = [call.result.message for call in run.calls if call.result.type == "failed"]
+    assert refused.startswith("charge was not called: the limit of 10 calls is reached")

@@ -14,7 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from benchmarks.room_transport import Transport
 from tests.streams.harness import Server
 from toolfleet.limits import Gate
-from toolfleet.waiting.model import LEVELS, Call, Gates, Room, TenantTerms, name_of
+from toolfleet.waiting.model import LEVELS, Call, Gates, Numbers, Room, TenantTerms, name_of
 
 SLOTS, UNKNOWN_SLOTS, WORD_MS = 3, 4, 20_000
 
@@ -34,21 +34,27 @@ TERMS = st.builds(
 
 
 class Fleet(RuleBasedStateMachine):
-    """One queue with one worker of three slots; what is in a stream is in order of arrival."""
+    """One queue with one worker of three slots, which reads a lane; what is in a stream is in order of arrival."""
 
     server: Server
 
     def __init__(self) -> None:
         super().__init__()
-        self.transport = Transport(self.server.client)
+        self.transport = Transport(self.server.client, reads_lane=True)
         self.terms: dict[str, TenantTerms] = {}
         self.gates = Gates()
         self.room = Room(self.gates, terms=self.terms)
         self.unread: dict[int, list[Call]] = {level: [] for level in LEVELS}
+        self.unread_in_lane: dict[int, list[Call]] = {level: [] for level in LEVELS}
+        self.for_lane: set[str] = set()
+        self.lane_until = 0
+        """Until when anybody is known to read the lane."""
         self.running: dict[str, tuple[Call, Any]] = {}
         self.passed: dict[str, bool] = {}
         self.slots_until = 0
         self.sent = 0
+        self.most_places = {"t": 2.0, "u": 1.0}
+        """As many as any number has ever allowed."""
 
     @initialize(terms=st.dictionaries(st.sampled_from(TENANTS), TERMS))
     def people_say(self, terms: dict[str, TenantTerms]) -> None:
@@ -61,7 +67,8 @@ class Fleet(RuleBasedStateMachine):
     # --- what the model says of the ways in and out -------------------------------------------------------------
 
     def length(self, level: int) -> int:
-        return len(self.unread[level]) + sum(call.level == level for call, _ in self.running.values())
+        at_home = sum(delivery[0] == self.transport.keys.queue("io", level) for _, delivery in self.running.values())
+        return len(self.unread[level]) + at_home
 
     def slots(self) -> int:
         return SLOTS if self.slots_until > self.transport.now else 0
@@ -72,7 +79,9 @@ class Fleet(RuleBasedStateMachine):
     def goes_straight(self, call: Call) -> bool:
         gates = self.room.gates_of(call)
         if not gates:
-            return not self.room.calls and self.length(call.level) < max(UNKNOWN_SLOTS, self.slots())
+            return call.call_id in self.for_lane or (
+                not self.room.calls and self.length(call.level) < max(UNKNOWN_SLOTS, self.slots())
+            )
         if self.room.calls or self.free() < 1 or self.gates.first_shut(gates, self.transport.now, call.call_id):
             return False
         self.gates.let_pass(gates, self.transport.now, call.call_id)
@@ -81,8 +90,13 @@ class Fleet(RuleBasedStateMachine):
     def let_in(self, most: int, *, looks: bool = True) -> None:
         admit = self.room.look_and_admit if looks else self.room.admit
         for call, passed in admit(most, self.transport.now):
-            self.passed[call.call_id] = passed
-            self.unread[call.level].append(call)
+            self.arrive(call, passed=passed)
+
+    def arrive(self, call: Call, *, passed: bool) -> None:
+        """It goes into its lane while anybody reads that, else into the queue."""
+        self.passed[call.call_id] = passed
+        in_lane = call.call_id in self.for_lane and self.lane_until >= self.transport.now
+        (self.unread_in_lane if in_lane else self.unread)[call.level].append(call)
 
     # --- what happens -------------------------------------------------------------------------------------------
 
@@ -94,23 +108,25 @@ class Fleet(RuleBasedStateMachine):
                 st.sampled_from("xy"),
                 st.sampled_from(PLACES),
                 st.sampled_from([0, 0, 0, 700]),
+                st.sampled_from([False, False, True]),
             ),
             min_size=1,
             max_size=6,
         )
     )
-    def publish(self, made: list[tuple[int, str, str, tuple[Gate, ...], int]]) -> None:
+    def publish(self, made: list[tuple[int, str, str, tuple[Gate, ...], int, bool]]) -> None:
         calls = []
-        for level, tenant, run, gates, lasts_ms in made:
+        for level, tenant, run, gates, lasts_ms, is_for_lane in made:
             ends_ms = self.transport.now + lasts_ms if lasts_ms else 0
             calls.append(Call(f"{run}.{self.sent:04}", level, tenant, run, gates, ends_ms))
             self.sent += 1
-        self.transport.publish(calls)
+            if is_for_lane:
+                self.for_lane.add(calls[-1].call_id)
+        self.transport.publish(calls, lanes=self.for_lane)
         waits = False
         for call in calls:
             if self.goes_straight(call):
-                self.passed[call.call_id] = True
-                self.unread[call.level].append(call)
+                self.arrive(call, passed=True)
             else:
                 self.room.let_wait(call, self.transport.now)
                 waits = True
@@ -134,9 +150,10 @@ class Fleet(RuleBasedStateMachine):
     def take(self, most: int) -> list[Call]:
         taken: list[Call] = []
         for level in LEVELS:
-            wanted = most - len(taken)
-            taken += self.unread[level][:wanted]
-            del self.unread[level][:wanted]
+            for unread in (self.unread_in_lane[level], self.unread[level]):
+                wanted = most - len(taken)
+                taken += unread[:wanted]
+                del unread[:wanted]
         return taken
 
     @rule(which=st.integers(0, 10))
@@ -151,7 +168,11 @@ class Fleet(RuleBasedStateMachine):
 
     @rule(which=st.integers(0, 10), ms=st.sampled_from([100, 1500]))
     def postpone(self, which: int, ms: int) -> None:
-        limited = sorted(call_id for call_id, (call, _) in self.running.items() if call.gates and self.passed[call_id])
+        limited = sorted(
+            call_id
+            for call_id, (call, _) in self.running.items()
+            if call.gates and self.passed[call_id] and call_id not in self.for_lane
+        )
         if not limited:
             return
         call, delivery = self.running.pop(limited[which % len(limited)])
@@ -173,10 +194,34 @@ class Fleet(RuleBasedStateMachine):
 
     @rule(tool=st.sampled_from("tu"), ms=st.sampled_from([0, 0, 700, 60_000]))
     def pause(self, tool: str, ms: int) -> None:
-        until = self.transport.now + ms if ms else 0
-        self.gates.said_paused[tool] = until
-        self.transport.say(tool, {"paused_until_ms": until})
+        self.gates.said_paused[tool] = self.transport.now + ms if ms else 0
+        self.tell(tool)
+
+    @rule(
+        tool=st.sampled_from("tu"),
+        said=st.builds(
+            Numbers,
+            rate=st.sampled_from([None, 1.0, 20.0]),
+            burst=st.sampled_from([None, 1, 3]),
+            concurrency=st.sampled_from([None, 1.0, 3.0]),
+        ),
+    )
+    def change(self, tool: str, said: Numbers) -> None:
+        """Other numbers, for what waits already too. Who has a place beyond a lower one keeps it."""
+        self.gates.said[tool] = said
+        self.most_places[tool] = max(self.most_places[tool], said.concurrency or 0)
+        self.tell(tool)
+
+    def tell(self, tool: str) -> None:
+        numbers = self.gates.said.get(tool, Numbers())._asdict()
+        said = {name: value for name, value in numbers.items() if value is not None}
+        self.transport.say(tool, {**said, "paused_until_ms": self.gates.said_paused.get(tool, 0)})
         self.room.hear_of_limits()
+
+    @rule(ms=st.sampled_from([0, 500, 10_000]))
+    def somebody_reads_the_lane(self, ms: int) -> None:
+        self.lane_until = self.transport.now + ms
+        self.transport.has_reader(self.lane_until)
 
     @rule(ms=st.sampled_from([1, 100, 250, 999, 5000]))
     def time_passes(self, ms: int) -> None:
@@ -197,7 +242,8 @@ class Fleet(RuleBasedStateMachine):
 
     @invariant()
     def no_more_hold_a_place_than_there_are(self) -> None:
-        for name, most in (("concurrency|t|", 2), ("concurrency|u|", 1)):
+        for tool, most in self.most_places.items():
+            name = f"concurrency|{tool}|"
             held = {key.decode() for key in self.transport.client.hkeys(self.transport.keys.holders(name))}
             assert held == self.gates.holders[name]
             assert len(held) <= most

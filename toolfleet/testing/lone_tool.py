@@ -66,6 +66,7 @@ def context(
         tenant=tenant,
         subject=subject,
     )
+    made.spendings = []
     made.report = made.progressed.append
     made.is_cancelled = made.cancel_requested.is_set
     made.keep = lambda _context, text: made.checkpoints.append(from_json(text))

@@ -42,6 +42,14 @@ class Flow(NamedTuple):
     gates: tuple[Gate, ...]
 
 
+class Numbers(NamedTuple):
+    """What people have said of a tool's limits; None: what is declared."""
+
+    rate: float | None = None
+    burst: int | None = None
+    concurrency: float | None = None
+
+
 class TenantTerms(NamedTuple):
     """What people have said of a tenant."""
 
@@ -66,13 +74,18 @@ class Gates:
     paused: dict[str, float] = field(default_factory=dict)
     said_paused: dict[str, float] = field(default_factory=dict)
     """Until when people have paused a tool."""
+    said: dict[str, Numbers] = field(default_factory=dict)
+    """The numbers that people have said of a tool."""
     opened: defaultdict[str, int] = field(default_factory=lambda: defaultdict(int))
     """How many flows each gate has let go on while several levels waited there."""
     _checked: dict[str, float] = field(default_factory=dict)
 
     def room_at(self, gate: Gate, now: float, call_id: str = "") -> tuple[float, float]:
         """Return how many may pass now, and when to look again."""
+        gate = self.as_said(gate)
         latest, paused = now + LOOK_AGAIN_LATE_MS, self._paused_until(gate)
+        if gate.kind == "rate":
+            self._heed_a_raised_rate(gate, now)
         if paused > now:
             return 0, min(paused, latest)
         if gate.kind == "concurrency":
@@ -84,6 +97,18 @@ class Gates:
             return 0, min(ceil(opens), latest)
         places = floor((now - opens) / each) + 1
         return places, min(ceil(opens + places * each), latest)
+
+    def as_said(self, gate: Gate) -> Gate:
+        """Return a gate with the numbers that hold for it now."""
+        said = self.said.get(gate.tool, Numbers())
+        if gate.kind == "concurrency":
+            return gate._replace(amount=said.concurrency or gate.amount)
+        return gate._replace(amount=said.rate or gate.amount, burst=said.burst or gate.burst)
+
+    def _heed_a_raised_rate(self, gate: Gate, now: float) -> None:
+        known, latest = self.arrivals.get(name_of(gate)), now + gate.burst * 1000 / gate.amount
+        if known is not None and known > latest:
+            self.arrivals[name_of(gate)] = round(latest, 6)
 
     def held_at(self, gate: Gate, most: float, now: float) -> int:
         """Return how many have a place. Where they are as many as may, lost ones are looked for, once in a while."""
@@ -112,7 +137,8 @@ class Gates:
         """Take a start of each rate, and a place of each concurrency."""
         for gate in gates:
             if gate.kind == "rate":
-                self.arrivals[name_of(gate)] = round(self._arrival(gate, now) + 1000 / gate.amount, 6)
+                bound = self.as_said(gate)
+                self.arrivals[name_of(gate)] = round(self._arrival(bound, now) + 1000 / bound.amount, 6)
             else:
                 self.holders[name_of(gate)].add(call_id)
 

@@ -3,8 +3,8 @@
 Celery's own forgets such calls when the connection to the broker is lost, for the broker to deliver them again, though
 they are in a child's pipe and will run there: a call with an effect would have it twice. The other pools have no pipe.
 
-Two smaller things are otherwise too: the timers of calls that have ended are dropped, and a tool may start processes of
-its own with `multiprocessing`.
+Three smaller things are otherwise too: children end with their worker (`pool_child.py`), the timers of calls that have
+ended are dropped, and a tool may start processes of its own with `multiprocessing`.
 """
 
 from __future__ import annotations
@@ -19,6 +19,8 @@ from celery.concurrency.asynpool import AsynPool
 from celery.concurrency.prefork import TaskPool
 from celery.signals import worker_process_init
 
+from toolfleet.workers.celery.pool_child import PoolChild
+
 DROPPED_AT_ONCE: Final = 500
 """So many timers of ended calls are dropped together, or half of all there are, so that each costs the same."""
 
@@ -28,6 +30,13 @@ _MAIN: Final = multiprocessing_process.current_process()
 
 class KeepingPool(AsynPool):  # type: ignore[misc]  # celery ships no types
     """A pool that drops only what no child can have read a byte of."""
+
+    Worker = PoolChild
+
+    def WorkerProcess(self, worker: PoolChild) -> Any:  # noqa: N802  # its name is Celery's
+        """Make a process of what is to run in a child, and tell that whose it is."""
+        worker.worker_pid, worker.pipes = os.getpid(), list(self._queues)
+        return super().WorkerProcess(worker)
 
     def flush(self) -> None:
         """Drop the calls that were not written to a child yet; called when the connection is lost."""

@@ -25,6 +25,7 @@ from toolfleet.logs import FactLog
 from toolfleet.outages import until_redis_is_back, until_redis_is_back_blocking
 from toolfleet.replies import REPLACE_RESULT, TELL
 from toolfleet.scripts import lua, when_called
+from toolfleet.spendings import Spending, add_up, add_up_blocking, spending_of
 from toolfleet.streams import GROUP, RETURNED
 from toolfleet.streams.scripts import ROOM
 from toolfleet.wire import Seal
@@ -70,6 +71,7 @@ class Settlement(NamedTuple):
     reply_to: str
     sealed: bytes
     gates: str = ""
+    spending: Spending | None = None
 
     @property
     def result(self) -> TrueResult:
@@ -88,6 +90,7 @@ class Settlement(NamedTuple):
             reply_to=call.reply_to,
             sealed=seal.close_result(result, call.call_id, attempt),
             gates=delivery.gates,
+            spending=spending_of(call.tool, result),
         )
 
 
@@ -108,6 +111,8 @@ def settle_now(client: redis.Redis, keys: Keys, settlement: Settlement, seal: Se
     """Settle one call, and return once Redis has answered, however long that takes. For processes without a loop."""
     script, replace = client.register_script(SETTLE), client.register_script(REPLACE_RESULT)
     outcomes: list[int] = until_redis_is_back_blocking(lambda: script(args=_arguments(keys, [settlement])))
+    if outcomes[0] == Outcome.SETTLED and settlement.spending:
+        add_up_blocking(client, keys, [settlement.spending])
     if outcomes[0] != Outcome.ALREADY:
         return Outcome(outcomes[0])
     key = keys.result(settlement.call_id)
@@ -150,6 +155,9 @@ class Settler:
             for at, outcome in enumerate(outcomes):
                 if outcome is Outcome.ALREADY:
                     outcomes[at] = await self._unless_forged(settlements[at])
+        settled = zip(settlements, outcomes, strict=True)
+        if spendings := [each.spending for each, outcome in settled if each.spending and outcome is Outcome.SETTLED]:
+            await add_up(self._client, self._keys, spendings)
         if Outcome.LATE in outcomes:
             for settlement, outcome in zip(settlements, outcomes, strict=True):
                 if outcome is Outcome.LATE:

@@ -99,6 +99,7 @@ def job_of(delivery: Delivery, call: ToolCall, tool: Tool[..., Any], submitted: 
         polled=polled,
         cancellable=cancellable,
         takes_state=tool.takes_state,
+        spent=submitted.spent,
     )
 
 

@@ -27,6 +27,7 @@ from toolfleet.replies import CLOCK, TELL
 from toolfleet.scripts import lua
 from toolfleet.settings import Settings
 from toolfleet.skipped import skip, text_of
+from toolfleet.spendings import add_up, spending_of
 from toolfleet.streams import GROUP, RETURNED
 from toolfleet.streams.scripts import ROOM
 from toolfleet.wire import Seal
@@ -166,8 +167,12 @@ class Schedule:
         """Say what follows for a job; LATE if it was claimed again or has ended since."""
         call = job.record.call
         if isinstance(verdict, End):
-            result = verdict.result.model_copy(update={"attempt": _attempt(job.record, time.time())})
-            return await self._end(job, self._seal.close_result(result, call.call_id))
+            fleets_own = {"attempt": _attempt(job.record, time.time()), "spent": job.record.spent}
+            result = verdict.result.model_copy(update=fleets_own)
+            outcome = await self._end(job, self._seal.close_result(result, call.call_id))
+            if outcome is Outcome.SETTLED and (spending := spending_of(call.tool, result)):
+                await add_up(self._client, self._keys, [spending])
+            return outcome
         what = "wait" if verdict.heeds_cancel else "retry"
         return await self._tell(job, what, verdict.delay_s, verdict.state.model_dump_json())
 

@@ -73,7 +73,7 @@ class SharedAnswers:
             return known
         found = await run()
         if isinstance(found, Returned) and _may_be_kept(found) and tool.spec.cache_s is not None:
-            await self._keep(question, found.model_copy(update={"repaired": False}), tool.spec.cache_s)
+            await self._keep(question, found.model_copy(update={"repaired": False, "spent": None}), tool.spec.cache_s)
         return found
 
     async def end(self, question: str, delivery: Delivery, call: ToolCall, outcome: Outcome) -> None:

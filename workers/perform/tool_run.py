@@ -118,7 +118,7 @@ class ToolRuns:
             if isinstance(ended, Ending):
                 self._checkpoints.leave(call.call_id)
                 return ended
-            result = ended
+            result = ended.model_copy(update={"spent": context.spent})
         reached(Point.EFFECT_DONE, call.call_id)
         return result
 
@@ -137,7 +137,7 @@ class ToolRuns:
         is_cancelled: Callable[[], bool] = (
             _never if self._threads else partial(cancel_requests.is_cancel_requested, call.call_id)
         )
-        return Context.of(
+        context = Context.of(
             call,
             attempt=delivery.deliveries,
             report=self._progress.of(call),
@@ -146,6 +146,9 @@ class ToolRuns:
             last_checkpoint=checkpoint,
             address_of=self._address_of,
         )
+        if call.undoes is None:
+            context.spendings = []
+        return context
 
     async def _call(
         self, call: ToolCall, tool: Tool[..., Any], context: Context, clock: asyncio.Timeout | None

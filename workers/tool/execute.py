@@ -58,6 +58,8 @@ async def execute(
     except BaseException as error:  # noqa: BLE001  # a validator of the tool's author may raise anything
         return _report_broken(call, error)
     result = await _run(call, tool, arguments, context, threads=threads, interceptors=interceptors, clock=clock)
+    if context.spendings:
+        result = result.model_copy(update={"spent": context.spent})
     if arguments.repaired and not isinstance(result, Submitted):
         return result.model_copy(update={"repaired": True})
     return result

@@ -4,7 +4,7 @@
 -- KEYS  what this orchestrator holds, who holds anything, then the run's accounts
 -- ARGV  orchestrator, run, how long to keep an account (s), usd and tokens of the reply, how many calls, what the hold
 --       is called, then the accounts as in reserve.lua
--- Reply {1}, or {0, account's number, unit, its bound}
+-- Reply {1}, or {0, account's number, unit, its bound, how many of the calls would fit}
 
 local reserved, reserving = unpack(KEYS, 1, 2)
 local orchestrator, run, keep_s = unpack(ARGV, 1, 3)
@@ -37,7 +37,8 @@ for i, account in ipairs(accounts) do
         local others = unit == 'calls' and its.held or 0
         if its.bound and its.used + others + reply[n] > its.bound then
             note()
-            return {0, i, unit, string.format('%.0f', its.bound)}
+            local left = unit == 'calls' and math.max(0, its.bound - its.used - others) or 0
+            return {0, i, unit, string.format('%.0f', its.bound), string.format('%.0f', left)}
         end
     end
 end

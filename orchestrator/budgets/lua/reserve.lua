@@ -8,8 +8,9 @@
 --       output token, the bound of the reply asked for (0: none), what the hold is called, whether the reply may go beyond
 --       accounts that are not strict (1 or 0), the run's turn, whoever pays what as it is kept for others, then for each
 --       account: period, bounds of usd, tokens and calls, whether it is strict
--- Reply {1, the bound that the reply must have, 0: none of ours}, and after that account's number, unit and bound where the
---       reply goes beyond one; or {0, 'spent' or 'held', account's number, unit, its bound}
+-- Reply {1, the bound that the reply must have, 0: none of ours, account's number, unit and bound where the reply goes beyond one,
+--       and of each limit of which four fifths are used: account's number, unit, what is used}; or {0, 'spent' or 'held',
+--       account's number, unit, its bound}
 
 local reserved, reserving, booked, costs = unpack(KEYS, 1, 4)
 local orchestrator, run, leases, reserved_prefix, unbooked, keep_s = unpack(ARGV, 1, 6)
@@ -88,6 +89,21 @@ local function strict_refusal(account)
     return account.usd.bound and 'usd' or 'tokens', 'spent'
 end
 
+-- What of the accounts is nearly used up.
+local NEARLY = 0.8
+local function low_of(accounts)
+    local low = {}
+    for i, account in ipairs(accounts) do
+        for _, unit in ipairs(UNITS) do
+            local of = account[unit]
+            if of.bound and of.used >= NEARLY * of.bound then
+                low[#low + 1], low[#low + 2], low[#low + 3] = i, unit, string.format('%.0f', of.used)
+            end
+        end
+    end
+    return low
+end
+
 -- Of each account a run may go beyond once; the same reply again is no second time.
 local function is_first_beyond(account)
     local before = redis.call('HGET', booked, 'beyond:' .. account.key)
@@ -118,10 +134,8 @@ local function try()
     end
     -- Held also of what is spent: whoever finds the run without its orchestrator knows by it that something is to be booked.
     hold(reserved, reserving, orchestrator, run, token, accounts, amounts, keep_s)
-    local reply = {1, is_strict and string.format('%.0f', bound) or '0'}
-    if not beyond then return reply end
-    redis.call('HSET', booked, 'beyond:' .. beyond.account.key, turn)
-    return {reply[1], reply[2], unpack(beyond)}
+    if beyond then redis.call('HSET', booked, 'beyond:' .. beyond.account.key, turn) end
+    return {1, is_strict and string.format('%.0f', bound) or '0', beyond and {unpack(beyond)} or {}, low_of(accounts)}
 end
 
 -- An earlier try may have been heard here and its answer nowhere.

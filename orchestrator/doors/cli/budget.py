@@ -24,6 +24,7 @@ from toolfleet.orchestrator.doors.cli.wording import moment, one_line, plural
 from toolfleet.orchestrator.errors import InvalidOption
 from toolfleet.orchestrator.run.accounts import Bounds
 from toolfleet.settings import Settings
+from toolfleet.spendings import spent_by_tools
 
 app = typer.Typer(
     help="What tenants may use up: set a budget, look at one, take one away.",
@@ -109,6 +110,27 @@ def remove(tenant: Tenant, *, per: Lasting = Per.TOTAL) -> None:
     if not on_fleet(take_away):
         raise BudgetNotFound(f"tenant {tenant} has no budget per {per.value}: toolfleet budget show {tenant}")
     typer.echo(one_line(f"Tenant {tenant} has no budget per {per.value} any more."))
+
+
+@app.command(epilog="Example: toolfleet budget tools")
+def tools(*, as_json: AsJson = False) -> None:
+    """Show what each tool has spent elsewhere so far, as it has said with `ctx.spend`.
+
+    On a terminal as a table; into a pipe one line for each tool, with a tab between its US dollars and its name.
+    """
+
+    async def read(settings: Settings) -> dict[str, float]:
+        async with aclosing(connect_async(settings)) as client:
+            return await spent_by_tools(client, settings.keys)
+
+    spent = on_fleet(read)
+    if as_json:
+        print_json([{"tool": tool, "spent_usd": usd} for tool, usd in spent.items()])
+        return
+    listing = Listing("usd", elastic="tool")
+    for tool, usd in spent.items():
+        listing.add(f"{usd:.4f}", tool)
+    listing.print(Console(), f"{plural(len(spent), 'tool')} spent something")
 
 
 @asynccontextmanager

@@ -10,6 +10,7 @@ from toolfleet.messages import UserMessage, described
 from toolfleet.orchestrator.doors.cli.wording import one_line, shortened
 from toolfleet.orchestrator.run.events import (
     ApprovalGiven,
+    BudgetRanLow,
     CallsBack,
     CallsHandedOver,
     CallsParked,
@@ -36,7 +37,7 @@ def narrated(event: RunStarted | RunEvent) -> str:
     return harmless(f"{name}: {told}" if told else name)
 
 
-def _told(event: RunStarted | RunEvent) -> str:  # noqa: PLR0911, C901  # one line for each kind of event
+def _told(event: RunStarted | RunEvent) -> str:  # noqa: PLR0911, PLR0912, C901  # one line for each kind of event
     match event:
         case RunStarted():
             asked = [described(message) for message in event.messages if isinstance(message, UserMessage)]
@@ -63,6 +64,8 @@ def _told(event: RunStarted | RunEvent) -> str:  # noqa: PLR0911, C901  # one li
             return _results(event.results)
         case RunAdopted():
             return event.orchestrator_id
+        case BudgetRanLow():
+            return ", ".join(f"{each.told} left of the {each.of}'s {each.limit:g}" for each in event.left)
         case RunResumed():
             return _line(" ".join(described(message) for message in event.messages))
         case CallsHandedOver():

@@ -18,7 +18,7 @@ from toolfleet.calls import Failed
 from toolfleet.messages import AssistantMessage, Message, ToolMessage, described
 from toolfleet.orchestrator.doors.cli.tables import Column, Listing
 from toolfleet.orchestrator.doors.cli.telling import WAITS_FOR_APPROVAL, deadline, how_far, outcome, state_of, took
-from toolfleet.orchestrator.doors.cli.wording import moment, one_line, plural, shortened, span
+from toolfleet.orchestrator.doors.cli.wording import dollars, moment, one_line, plural, shortened, span
 from toolfleet.orchestrator.status.call_state import CallState
 from toolfleet.orchestrator.status.overview import CallStanding, RunOverview
 from toolfleet.terminal import harmless
@@ -87,6 +87,9 @@ def _described(seen: RunOverview) -> list[tuple[str, str]]:
         ("began (UTC)", moment(run.started_unix_s)),
         ("so far", f"{plural(run.turn, 'turn')}, {plural(len(run.calls), 'call')}, {tokens}"),
     ]
+    if run.spent_by_tools:
+        each = ", ".join(f"{one_line(tool)} {dollars(usd)}" for tool, usd in run.spent_by_tools.items())
+        described.append(("spent by tools", f"{dollars(sum(run.spent_by_tools.values()))} ({each})"))
     if run.state.is_terminal:
         described.append(("took", span(max(0.0, seen.changed_unix_s - run.started_unix_s))))
     else:

@@ -34,6 +34,11 @@ def shortened(text: str, characters: int = SHOWN_CHARACTERS) -> str:
     return text if len(text) <= characters else f"{text[:characters]}…"
 
 
+def dollars(usd: float) -> str:
+    """A sum of money, with as many digits as tools' prices need."""
+    return f"${usd:.4f}"
+
+
 def moment(unix_s: float) -> str:
     """Return a time for people, in UTC."""
     return f"{datetime.fromtimestamp(unix_s, UTC):%Y-%m-%d %H:%M:%S}"

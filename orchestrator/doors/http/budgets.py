@@ -10,6 +10,7 @@ from toolfleet.orchestrator.budgets.tenants import Amounts, Standing, TenantBudg
 from toolfleet.orchestrator.doors.http.access import Admin, Reader
 from toolfleet.orchestrator.doors.http.runs import Through
 from toolfleet.settings import Settings
+from toolfleet.spendings import spent_by_tools
 
 router = APIRouter(tags=["budgets"])
 
@@ -60,6 +61,18 @@ async def own_budget(grant: Reader, door: Through) -> BudgetList:
 async def budget_of(tenant: str, _grant: Admin, door: Through) -> BudgetList:
     """Show what is left of the budgets of a tenant."""
     return await _shown(door.client, door.settings, tenant)
+
+
+class SpendingView(BaseModel):
+    """What tools have spent elsewhere so far, as they have said with `ctx.spend`."""
+
+    usd_by_tool: dict[str, float] = Field(description="US dollars by the tool's name; those that have spent something.")
+
+
+@router.get("/v1/spending")
+async def spending(_grant: Admin, door: Through) -> SpendingView:
+    """Show what the fleet's tools have spent elsewhere, added up by tool since it began."""
+    return SpendingView(usd_by_tool=await spent_by_tools(door.client, door.settings.keys))
 
 
 async def _shown(client: redis.asyncio.Redis, settings: Settings, tenant: str) -> BudgetList:

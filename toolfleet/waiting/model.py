@@ -101,9 +101,18 @@ class Gates:
 
     def _own_pause(self, gate: Gate, now: float) -> float:
         """Until when; no longer than it was to last, where the clock was set back."""
-        until, lasts = self.paused.get(name_of(gate), (0, 0))
-        self.paused[name_of(gate)] = min(until, now + lasts), lasts
-        return min(until, now + lasts)
+        self._bear_a_clock_set_back(gate, now)
+        until, _ = self.paused.get(name_of(gate), (0, 0))
+        return until
+
+    def _bear_a_clock_set_back(self, gate: Gate, now: float) -> None:
+        """Keep nothing that lies further ahead than it can: whoever looks at a gate sees to that."""
+        name = name_of(gate)
+        if name in self.paused:
+            until, lasts = self.paused[name]
+            self.paused[name] = min(until, now + lasts), lasts
+        if name in self.arrivals:  # a rate may have been raised as well
+            self.arrivals[name] = min(self.arrivals[name], round(now + gate.burst * 1000 / gate.amount, 6))
 
     def paused_until(self, gate: Gate, now: float) -> float:
         """Return until when nobody passes a gate."""
@@ -130,8 +139,6 @@ class Gates:
         known = self.arrivals.get(name_of(gate))
         if known is None:
             return now + (gate.burst - 1) * each
-        # Never further ahead than a burst lasts: a rate may have been raised, or the clock set back.
-        known = self.arrivals[name_of(gate)] = min(known, round(now + gate.burst * each, 6))
         return max(now, known)
 
 

@@ -26,7 +26,8 @@ local function put_back(stream, group, id, fields, deliveries, claim_prefix)
     local kept = carried(id, fields, deliveries)
     for _, word in ipairs({'held_as', '@' .. id, 'late', '1'}) do kept[#kept + 1] = word end
     let_wait(room, level, in_room_again(room, level, kept, declared))
-    move_claim(claim_prefix, kept, id, '@' .. id, '')
+    -- Its claim alone: of its places there is nothing to move, as they are given up.
+    move_claim(claim_prefix, without_gates(kept), id, '@' .. id, '')
     redis.call('XACK', stream, group, id)
     redis.call('XDEL', stream, id)
     safely(room, free, gates, call, stream .. ' ' .. id)

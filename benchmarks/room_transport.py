@@ -89,6 +89,12 @@ class Transport:
         gates = [Gate(*gate) for gate in json.loads(fields.get(b"gates", b"[]"))]
         return self.streams[position - 1], entry.decode(), fields.get(b"id", b"unreadable").decode(), gates
 
+    def fields(self, delivery: tuple[str, str, str, list[Gate]]) -> dict[bytes, bytes]:
+        """The entry of a delivery."""
+        stream, entry, _, _ = delivery
+        [(_, fields)] = self.client.xrange(stream, entry, entry)
+        return fields
+
     def settle(self, delivery: tuple[str, str, str, list[Gate]], consumer: str = "worker") -> None:
         stream, entry, call_id, gates = delivery
         text = json.dumps([list(gate) for gate in gates]) if gates else ""

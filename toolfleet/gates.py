@@ -46,11 +46,11 @@ def _value(key: KeyFrom, call: ToolCall, spec: ToolSpec) -> str:
         case "fleet":
             return ""
         case "tenant":
-            return f"tenant={_shortened(call.tenant)}"
+            return f"tenant={shortened(call.tenant)}"
         case "context":
-            return f"context.{key.name}={_shortened(_text_of(call.context.get(key.name)))}"
+            return f"context.{key.name}={shortened(_text_of(call.context.get(key.name)))}"
         case "argument":
-            return f"argument.{key.name}={_shortened(_text_of(_argument(key.name, call, spec)))}"
+            return f"argument.{key.name}={shortened(_text_of(_argument(key.name, call, spec)))}"
 
 
 def _argument(name: str, call: ToolCall, spec: ToolSpec) -> Any:
@@ -58,13 +58,36 @@ def _argument(name: str, call: ToolCall, spec: ToolSpec) -> Any:
     properties = spec.input_schema.get("properties")
     declared = properties.get(name) if isinstance(properties, Mapping) else None
     default = declared.get("default") if isinstance(declared, Mapping) else None
-    return _arguments(call).get(name, default)
+    value = _arguments(call).get(name, default)
+    if isinstance(value, str) and value.lstrip().startswith(("{", "[")) and not _takes_text(declared):
+        return _structure(value)
+    return value
+
+
+def _takes_text(declared: object) -> bool:
+    """Whether a parameter may be a text. What a worker finds to be none it reads again as JSON."""
+    if not isinstance(declared, Mapping):
+        return True
+    if isinstance(choices := declared.get("anyOf") or declared.get("oneOf"), list):
+        return any(_takes_text(choice) for choice in choices)
+    kind = declared.get("type")
+    return "string" in kind if isinstance(kind, list) else kind == "string" or (kind is None and "$ref" not in declared)
+
+
+def _structure(text: str) -> Any:
+    """Return the list or object that was sent as a text, as a worker reads it; else the text."""
+    from toolfleet.arguments.parsing import DEFAULT_LIMITS, structure_in  # noqa: PLC0415  # as below
+
+    structure = structure_in(text, DEFAULT_LIMITS)
+    return text if structure is None else structure
 
 
 def _arguments(call: ToolCall) -> Mapping[str, Any]:
     try:
         read = orjson.loads(call.arguments or "{}")
     except orjson.JSONDecodeError:
+        read = None
+    if not isinstance(read, dict):
         read = _recovered(call)
     return read if isinstance(read, dict) else {}
 
@@ -91,7 +114,8 @@ def _text_of(value: Any) -> str:
         return repr(value)
 
 
-def _shortened(text: str) -> str:
+def shortened(text: str) -> str:
+    """Return a value as it stands in a key: whole, or its beginning and a digest."""
     if len(text) <= VALUE_CHARS:
         return text
     digest = hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()[:DIGEST_CHARS]

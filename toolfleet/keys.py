@@ -364,7 +364,10 @@ class Keys:
         return f"{self.namespace}:room-told:{queue}"
 
     def gate(self, gate: str) -> str:
-        """Hash: what a gate remembers of its rate and its pause. Ends a day after that means nothing any more."""
+        """Hash: what a gate remembers of its rate and its pause. Ends a day after that means nothing, or a minute.
+
+        With `passed|` and a call, a string: where the message is that has passed a rate. Ends after a minute.
+        """
         return f"{self.namespace}:gate:{gate}"
 
     def holders(self, gate: str) -> str:

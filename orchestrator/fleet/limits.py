@@ -16,6 +16,7 @@ from toolfleet.calls import Record
 from toolfleet.declaration import MAX_NAME_CHARS
 from toolfleet.declared_limits import MAX_AT_ONCE, MAX_PER_S, count, per_s
 from toolfleet.errors import InvalidTool
+from toolfleet.gates import shortened
 from toolfleet.keys import LIMITS_AUDIT_MAX, Keys
 from toolfleet.limits import KeyFrom, ToolLimits
 from toolfleet.misspelt import exact
@@ -256,7 +257,8 @@ def _field(tool: str, key: str) -> str:
     for what, name in (("tool", tool), ("key", key or "-")):
         if not 1 <= len(name) <= MAX_NAME_CHARS or not name.isprintable():
             raise InvalidLimit(f"{name[:80]!r} is no {what}: 1 to {MAX_NAME_CHARS} printable characters are")
-    return f"{tool}|{key}" if key else tool
+    source, is_, value = key.partition("=")
+    return f"{tool}|{source}{is_}{shortened(value)}" if key else tool
 
 
 def _prefix(key: KeyFrom) -> str:

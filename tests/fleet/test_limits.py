@@ -12,9 +12,12 @@ import httpx
 import orjson
 import pytest
 from fleets import HERE
+from limited_tools import search
 from processes import WAIT_S
 
+from toolfleet.calls import ToolCall
 from toolfleet.connections import connect_async
+from toolfleet.gates import gates_of
 from toolfleet.local.fleet import LocalFleet
 from toolfleet.orchestrator import Orchestrator
 from toolfleet.orchestrator.doors.http.app import create_app
@@ -48,6 +51,17 @@ async def said_of(client, fleet, field):
     """What stands where the transport reads it."""
     text = await client.hget(fleet.settings.keys.limits(), field)
     return None if text is None else orjson.loads(text)
+
+
+async def test_what_is_said_of_a_long_key_stands_where_calls_with_it_look(client, fleet, limits):
+    tenant = "t" * 120
+    await limits.set("search", key=f"tenant={tenant}", burst=2, by="ada")
+    [field] = [name.decode() for name in await client.hkeys(fleet.settings.keys.limits())]
+    call = ToolCall(
+        call_id="r.1.0", run_id="r", tool="search", arguments="{}", deadline_unix_s=2e9, reply_to="o", tenant=tenant
+    )
+    [_, rate] = gates_of(call, search.spec)
+    assert field == f"search|{rate.value}"
 
 
 async def test_F11_what_is_said_stands_beside_what_is_declared_where_the_transport_reads_it(client, fleet, limits):

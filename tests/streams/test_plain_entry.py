@@ -64,6 +64,8 @@ OTHERS = {
     "one that another worker had": entry(returned=True),
     "a cancelled call": entry(cancelled=True),
     "one that was carried": entry(claim=(b"claim", b"900", b"first", b"4-0", b"earlier", b"1")),
+    "a call that nobody wanted any more": entry(claim=(b"over", b"cancelled")),
+    "a call that has passed limits": entry(claim=(b"gates", b"[]")),
     "a large body": entry(body=[["x" * 20_000, "mac"], {}, {}]),
     "an unknown header": entry(headers=HEADERS | {"eta": None}),
     "headers of another call": entry(call_id=b"r.1.1"),
@@ -74,6 +76,12 @@ OTHERS = {
     "a claim that is no number": entry(claim=(b"claim", b"soon")),
     "no JSON": entry(headers=b"{"),
 }
+
+
+@pytest.mark.parametrize(("why", "says"), [(b"cancelled", (True, False)), (b"expired", (False, True))])
+def test_what_left_a_room_as_nobody_wanted_it_tells_its_worker_why(why, says):
+    delivery = delivery_of(entry(claim=(b"over", why)))
+    assert (delivery.cancelled, delivery.expired) == says
 
 
 @pytest.mark.parametrize("read", OTHERS.values(), ids=OTHERS)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 from pydantic import SecretStr
 
@@ -148,3 +150,27 @@ def test_a_key_of_100_kB_is_kept_short_and_told_from_one_that_begins_alike():
     assert one == again != other
     assert one.startswith("context.key=kkkkkkkk")
     assert len(one) < 100
+
+
+OSLO = '{"city": "Oslo"}'
+
+
+@pytest.mark.parametrize("arguments", [json.dumps(OSLO), json.dumps(json.dumps(OSLO)), f" {OSLO} "])
+def test_json_within_json_has_the_key_that_its_worker_reads(arguments):
+    limited = spec(concurrency=1, concurrency_key=FromArgument("city"))
+    assert gates_of(call(arguments), limited)[0].value == "argument.city=Oslo"
+
+
+def test_a_list_that_is_sent_as_a_text_has_the_key_of_the_list():
+    @tool(concurrency=1, concurrency_key=FromArgument("cities"))
+    def forecast(cities: list[str]) -> str:
+        """Tell the weather."""
+        return ""
+
+    keys = {gates_of(call(text), forecast.spec)[0].value for text in ('{"cities": ["a"]}', '{"cities": "[ \\"a\\" ]"}')}
+    assert keys == {'argument.cities=["a"]'}
+
+
+def test_a_text_that_looks_like_json_is_its_own_key():
+    limited = spec(concurrency=1, concurrency_key=FromArgument("city"))
+    assert gates_of(call('{"city": "[1, 2]"}'), limited)[0].value == "argument.city=[1, 2]"

@@ -101,6 +101,47 @@ def test_who_waits_for_a_place_again_takes_no_second_start_of_a_rate(transport):
     assert transport.client.hget(transport.keys.gate("rate|t|"), "arrival") == before
 
 
+def a_text_at_the_finder(transport):
+    transport.client.set(transport.keys.finder(QUESTION), "not ours")
+
+
+def a_list_that_is_kept(transport):
+    transport.client.rpush(transport.keys.cached(QUESTION), "not ours")
+
+
+def a_finder_without_a_message(transport):
+    transport.client.hset(transport.keys.finder(QUESTION), "call", "b.1.1")
+
+
+def a_finder_whose_message_is_none(transport):
+    transport.client.set("text", "not ours")
+    found = {"call": "b.1.1", "stream": "text", "entry": "not an id"}
+    transport.client.hset(transport.keys.finder(QUESTION), mapping=found)
+
+
+def a_text_at_those_who_wait(transport):
+    transport.client.set(transport.keys.waiting_for_answer(QUESTION), "not ours")
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        *(a_text_at_the_finder, a_list_that_is_kept, a_finder_without_a_message, a_finder_whose_message_is_none),
+        a_text_at_those_who_wait,
+    ],
+)
+def test_whatever_stands_where_an_answer_is_looked_for_one_call_finds_it_and_the_others_wait(transport, spoil):
+    transport.publish([Call(f"a.1.{number}") for number in range(3)])
+    deliveries = transport.fetch(10, 0)
+    spoil(transport)
+    assert [board(transport, delivery) for delivery in deliveries] == ["finds", "waits", "waits"]
+    transport.settle(deliveries[0])
+    a_text_at_the_finder(transport)
+    assert land(transport, deliveries[0][2], is_kept=False) == 0
+    transport.advance(1)
+    assert len(transport.fetch(10, 0)) == 1  # who tries next
+
+
 def test_many_who_wait_are_woken_in_parts(transport):
     for at in range(0, 500, 100):
         transport.publish([Call(f"a.1.{n + at:03}") for n in range(100)])

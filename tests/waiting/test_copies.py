@@ -27,6 +27,7 @@ def test_a_call_that_is_postponed_while_its_copy_waits_is_delivered_again(transp
     transport.publish([call], claim_s="600")
     [first] = transport.fetch(4, 4)
     transport.client.hset(transport.keys.limits(), "t", json.dumps({"paused_until_ms": transport.now + 1000}))
+    transport.client.delete(transport.keys.gate(f"passed|{call.call_id}"))  # by which a copy is told for a minute
     transport.publish([call], claim_s="600")
     assert transport.waiting == {call.call_id}
     transport.postpone(first, 1000)
@@ -49,6 +50,33 @@ def test_a_copy_of_a_call_that_has_a_place_is_dropped(transport):
     assert names(transport.fetch(4, 4)) == [call.call_id]
     assert transport.fetch(4, 4) == []
     assert duplicates(transport) == 1
+
+
+def test_a_copy_of_a_call_that_has_only_a_rate_takes_no_second_start(transport):
+    transport.fetch(4, 4)
+    call = Call("a.1.1", gates=(HUNDRED_A_SECOND._replace(burst=9),))
+    transport.publish([call])
+    before = transport.client.hget(transport.keys.gate("rate|t|"), "arrival")
+    transport.publish([call])
+    [first] = transport.fetch(4, 4)
+    transport.publish([call])
+    transport.settle(first)
+    transport.publish([call])
+    assert (transport.fetch(4, 4), transport.waiting) == ([], set())
+    assert duplicates(transport) == 3
+    assert transport.client.hget(transport.keys.gate("rate|t|"), "arrival") == before
+
+
+def test_a_call_with_only_a_rate_whose_message_is_lost_may_be_sent_again(transport):
+    transport.fetch(4, 4)
+    call = Call("a.1.1", gates=(HUNDRED_A_SECOND,))
+    transport.publish([call])
+    [first] = transport.fetch(4, 4)
+    transport.client.xack(first[0], "workers", first[1])
+    transport.client.xdel(first[0], first[1])
+    transport.advance(1000)
+    transport.publish([call])
+    assert names(transport.fetch(4, 4)) == [call.call_id]
 
 
 def test_a_copy_that_waits_while_its_call_starts_is_dropped_and_takes_no_start(transport):

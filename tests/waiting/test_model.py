@@ -14,9 +14,13 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from benchmarks.room_transport import Transport
 from tests.streams.harness import Server
 from toolfleet.limits import Gate
+from toolfleet.streams import RETURNED
 from toolfleet.waiting.model import LEVELS, Call, Gates, Numbers, Room, TenantTerms, name_of
 
-SLOTS, UNKNOWN_SLOTS, WORD_MS = 3, 4, 20_000
+SLOTS, UNKNOWN_SLOTS, WORD_MS, LATE_MS = 3, 4, 20_000, 250
+
+STREAMS = [(level, in_lane) for level in LEVELS for in_lane in (True, False)]
+"""As a worker reads them: a level's lane before its queue."""
 
 TENANTS = ["a", "b", "c"]
 PLACES = [
@@ -44,13 +48,18 @@ class Fleet(RuleBasedStateMachine):
         self.terms: dict[str, TenantTerms] = {}
         self.gates = Gates()
         self.room = Room(self.gates, terms=self.terms)
-        self.unread: dict[int, list[Call]] = {level: [] for level in LEVELS}
-        self.unread_in_lane: dict[int, list[Call]] = {level: [] for level in LEVELS}
+        self.unread: dict[tuple[int, bool], list[Call]] = {stream: [] for stream in STREAMS}
         self.for_lane: set[str] = set()
         self.lane_until = 0
         """Until when anybody is known to read the lane."""
         self.running: dict[str, tuple[Call, Any]] = {}
-        self.passed: dict[str, bool] = {}
+        self.passed: dict[str, float] = {}
+        """When each call that is in a stream, or was, passed its gates; not one that nobody wanted."""
+        self.entered: dict[str, int] = {}
+        """Which entry of all each is."""
+        self.returned: dict[tuple[int, bool], list[Call]] = {stream: [] for stream in STREAMS}
+        self.was_returned: set[str] = set()
+        self.was_put_back: set[str] = set()
         self.slots_until = 0
         self.sent = 0
         self.most_places = {"t": 2.0, "u": 1.0}
@@ -67,8 +76,9 @@ class Fleet(RuleBasedStateMachine):
     # --- what the model says of the ways in and out -------------------------------------------------------------
 
     def length(self, level: int) -> int:
-        at_home = sum(delivery[0] == self.transport.keys.queue("io", level) for _, delivery in self.running.values())
-        return len(self.unread[level]) + at_home
+        home = self.transport.keys.queue("io", level)
+        at_home = sum(delivery[0] == home for _, delivery in self.running.values())
+        return len(self.unread[level, False]) + len(self.returned[level, False]) + at_home
 
     def slots(self) -> int:
         return SLOTS if self.slots_until > self.transport.now else 0
@@ -82,6 +92,9 @@ class Fleet(RuleBasedStateMachine):
             return call.call_id in self.for_lane or (
                 not self.room.calls and self.length(call.level) < max(UNKNOWN_SLOTS, self.slots())
             )
+        for gate in gates:  # what each holds of this call is looked up, and what a clock set back has left
+            if gate.kind == "concurrency":
+                self.gates.paused_until(gate, self.transport.now)
         if self.room.calls or self.free() < 1 or self.gates.first_shut(gates, self.transport.now, call.call_id):
             return False
         self.gates.let_pass(gates, self.transport.now, call.call_id)
@@ -90,13 +103,34 @@ class Fleet(RuleBasedStateMachine):
     def let_in(self, most: int, *, looks: bool = True) -> None:
         admit = self.room.look_and_admit if looks else self.room.admit
         for call, passed in admit(most, self.transport.now):
-            self.arrive(call, passed=passed)
+            self.enter(call, passed=passed)
 
-    def arrive(self, call: Call, *, passed: bool) -> None:
+    def enter(self, call: Call, *, passed: bool = True) -> None:
         """It goes into its lane while anybody reads that, else into the queue."""
-        self.passed[call.call_id] = passed
+        self.entered[call.call_id] = len(self.entered) + self.sent
+        self.passed.pop(call.call_id, None)
+        if passed:
+            self.passed[call.call_id] = self.transport.now
         in_lane = call.call_id in self.for_lane and self.lane_until >= self.transport.now
-        (self.unread_in_lane if in_lane else self.unread)[call.level].append(call)
+        self.unread[call.level, in_lane].append(call)
+
+    def starts_by_its_rates(self, call: Call, *, again: bool) -> bool:
+        """Whether a call may start that was read late, or had been with a worker before."""
+        rates = [gate for gate in call.gates if gate.kind == "rate"]
+        passed = self.passed.get(call.call_id)
+        is_late = self.transport.now - (passed or 0) > LATE_MS and call.call_id not in self.was_put_back
+        if passed is None or not rates or not (again or is_late):
+            return True
+        if self.gates.first_shut(rates, self.transport.now, call.call_id):
+            return False
+        self.gates.let_pass(rates, self.transport.now, call.call_id)
+        return True
+
+    def put_back(self, call: Call) -> None:
+        self.was_put_back.add(call.call_id)
+        self.was_returned.discard(call.call_id)
+        self.room.let_wait(call, self.transport.now, is_first=True)
+        self.room.free(call, self.transport.now)
 
     # --- what happens -------------------------------------------------------------------------------------------
 
@@ -126,7 +160,7 @@ class Fleet(RuleBasedStateMachine):
         waits = False
         for call in calls:
             if self.goes_straight(call):
-                self.arrive(call, passed=True)
+                self.enter(call)
             else:
                 self.room.let_wait(call, self.transport.now)
                 waits = True
@@ -137,23 +171,43 @@ class Fleet(RuleBasedStateMachine):
     def fetch(self, budget: int) -> None:
         found = self.transport.fetch(budget, SLOTS)
         self.slots_until = self.transport.now + WORD_MS
-        taken = self.take(budget)
+        taken = self.take_all(budget)
         if len(taken) < budget:
             self.let_in(budget - len(taken))
             taken += self.take(budget - len(taken))
         assert [delivery[2] for delivery in found] == [call.call_id for call in taken]
         for call, delivery in zip(taken, found, strict=True):
-            expected = self.room.gates_of(call) if self.passed[call.call_id] else ()
+            passed = call.call_id in self.passed
+            expected = self.room.gates_of(call) if passed else ()
             assert [name_of(gate) for gate in delivery[3]] == [name_of(gate) for gate in expected]
+            # What has not passed because nobody wants it says so, and nothing else does.
+            assert (b"over" in self.transport.fields(delivery)) is not passed
             self.running[call.call_id] = call, delivery
+
+    def take_all(self, budget: int) -> list[Call]:
+        taken: list[Call] = []
+        waits: list[Call] = []
+        for stream in STREAMS:
+            back = sorted(self.returned[stream], key=lambda call: self.entered[call.call_id])[: budget - len(taken)]
+            for call in back:
+                self.returned[stream].remove(call)
+                (taken if self.starts_by_its_rates(call, again=True) else waits).append(call)
+            waited = -1
+            while waited < len(waits) and len(taken) < budget:
+                waited, wanted = len(waits), budget - len(taken)
+                new, self.unread[stream] = self.unread[stream][:wanted], self.unread[stream][wanted:]
+                for call in new:
+                    (taken if self.starts_by_its_rates(call, again=False) else waits).append(call)
+        for call in reversed(waits):
+            self.put_back(call)
+        return taken
 
     def take(self, most: int) -> list[Call]:
         taken: list[Call] = []
-        for level in LEVELS:
-            for unread in (self.unread_in_lane[level], self.unread[level]):
-                wanted = most - len(taken)
-                taken += unread[:wanted]
-                del unread[:wanted]
+        for stream in STREAMS:
+            wanted = most - len(taken)
+            taken += self.unread[stream][:wanted]
+            del self.unread[stream][:wanted]
         return taken
 
     @rule(which=st.integers(0, 10))
@@ -162,26 +216,40 @@ class Fleet(RuleBasedStateMachine):
             return
         call, delivery = self.running.pop(sorted(self.running)[which % len(self.running)])
         self.transport.settle(delivery)
-        if self.passed[call.call_id] and self.room.gates_of(call):
+        if call.call_id in self.passed and self.room.gates_of(call):
             self.room.free(call, self.transport.now)
-            self.let_in(1, looks=False)
+            self.let_in(min(1, max(0, self.free())), looks=False)
 
     @rule(which=st.integers(0, 10), ms=st.sampled_from([100, 1500]))
     def postpone(self, which: int, ms: int) -> None:
         limited = sorted(
             call_id
             for call_id, (call, _) in self.running.items()
-            if call.gates and self.passed[call_id] and call_id not in self.for_lane
+            if call.gates and call_id in self.passed and call_id not in self.for_lane
         )
         if not limited:
             return
         call, delivery = self.running.pop(limited[which % len(limited)])
         self.transport.postpone(delivery, ms, call)
         for gate in call.gates:
-            self.gates.pause(gate, self.transport.now + ms)
+            self.gates.pause(gate, self.transport.now + ms, self.transport.now)
+        self.was_returned.discard(call.call_id)
+        self.was_put_back.discard(call.call_id)
         self.room.free(call, self.transport.now)
         self.room.let_wait(call, self.transport.now, is_first=True)
-        self.let_in(1, looks=False)
+        self.let_in(min(1, max(0, self.free())), looks=False)
+
+    @rule(which=st.integers(0, 10))
+    def lose_worker(self, which: int) -> None:
+        """Somebody sweeps a call that runs: it is for another worker. Once, as twice may be the call's own fault."""
+        known = sorted(call_id for call_id in self.running if call_id not in self.was_returned)
+        if not known:
+            return
+        call, delivery = self.running.pop(known[which % len(known)])
+        self.was_returned.add(call.call_id)
+        self.transport.client.xclaim(delivery[0], "workers", RETURNED, 0, [delivery[1]], justid=True)
+        in_lane = delivery[0] != self.transport.keys.queue("io", call.level)
+        self.returned[call.level, in_lane].append(call)
 
     @rule(which=st.integers(0, 10))
     def lose(self, which: int) -> None:
@@ -226,6 +294,10 @@ class Fleet(RuleBasedStateMachine):
     @rule(ms=st.sampled_from([1, 100, 250, 999, 5000]))
     def time_passes(self, ms: int) -> None:
         self.transport.advance(ms)
+
+    @rule(ms=st.sampled_from([400, 60_000, 3_600_000]))
+    def the_clock_is_set_back(self, ms: int) -> None:
+        self.transport.advance(-ms)
 
     @rule(which=st.integers(0, 100))
     def cancel(self, which: int) -> None:

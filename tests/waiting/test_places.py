@@ -7,7 +7,6 @@ import json
 import pytest
 
 from benchmarks.room_transport import CLOCK, ROOM, Transport
-from toolfleet.jobs import COMPLETE
 from toolfleet.limits import Gate
 from toolfleet.replies import TELL
 from toolfleet.scripts import lua
@@ -16,6 +15,7 @@ from toolfleet.waiting import scripts as waiting
 from toolfleet.waiting.model import Call
 from toolfleet.workers.jobs.schedule import SUBMIT
 
+COMPLETE = lua("toolfleet", "complete_job", before=f"{TELL}\n{ROOM}")
 REPORT = lua("toolfleet.workers.jobs", "report", before=f"{TELL}\n{ROOM}")
 BURY = lua("toolfleet.streams", "bury", before=ROOM)
 FORWARD = lua("toolfleet.streams", "carry", "forward", before=waiting.gates(GROUP, CLOCK))

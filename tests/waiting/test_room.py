@@ -176,6 +176,33 @@ def test_F8_expired_and_cancelled_calls_take_no_start_of_a_rate(transport):
     assert {delivery[2] for delivery in came if delivery[3]} == {"wanted"}
 
 
+def over(transport, deliveries):
+    return {delivery[2]: transport.fields(delivery).get(b"over") for delivery in deliveries}
+
+
+def test_F8_what_nobody_wants_any_more_leaves_with_the_word_that_its_worker_ends_it_by(transport):
+    transport.fetch(4, 4)
+    [taken, *others] = calls(4, gates=(ONE_AT_ONCE,))
+    transport.publish([taken, others[0], others[1]._replace(ends_ms=transport.now + 1000), others[2]])
+    [held] = transport.fetch(4, 4)
+    transport.client.set(transport.keys.cancelled(others[0].call_id), "1")
+    transport.advance(1000)
+    transport.settle(held)  # by which no worker looks at deadlines
+    found = over(transport, transport.fetch(4, 4))
+    assert found == {others[0].call_id: b"cancelled", others[1].call_id: b"expired", others[2].call_id: None}
+
+
+def test_F8_what_waits_without_limits_and_was_cancelled_says_so_too(transport):
+    transport.fetch(1, 1)
+    transport.publish(calls(30))
+    gone = sorted(transport.waiting)[5]
+    transport.client.set(transport.keys.cancelled(gone), "1")
+    found = over(transport, transport.fetch(30, 30))
+    assert len(found) == 30
+    assert {call_id for call_id, word in found.items() if word} == {gone}
+    assert found[gone] == b"cancelled"
+
+
 def test_F9_a_postponed_call_pauses_its_limit_for_everybody_and_goes_first_when_that_is_over(transport):
     transport.fetch(4, 4)
     tight = Gate("concurrency", "t", "tenant=a", 2.0, 0)

@@ -10,7 +10,7 @@ import pytest
 from post import NOTHING, Post
 from processes import WAIT_S, kill, replenish
 
-from toolfleet.calls import Returned
+from toolfleet.calls import FailureKind, Returned
 from toolfleet.limits import Gate
 from toolfleet.local.fleet import LocalFleet
 from toolfleet.orchestrator.fleet.limits import SAY
@@ -122,6 +122,22 @@ async def test_F6_a_place_and_a_rate_on_one_tool_go_on_past_a_killed_worker(flee
     replenish(fleet, io=2)
     await names_back(post, 6)
     assert most_at_once(tmp_path / "l") == 1
+
+
+async def test_F8_what_was_cancelled_while_it_waited_runs_on_no_worker_that_came_since(fleet, post, tmp_path):
+    gates = [(Gate("concurrency", "hold", f"late{n}", 1.0, 0),) for n in range(6)]
+    first = [m for n, own in enumerate(gates) for m in limited(post, tmp_path / "l", [f"first{n}"], own, 4 + n / 4)]
+    await send(post, first)
+    until_lines(tmp_path / "l", 6)
+    second = [m for n, own in enumerate(gates) for m in limited(post, tmp_path / "l", [f"second{n}"], own)]
+    await send(post, second)
+    for message in second:  # as a cancel leaves it for workers that are not there yet
+        await post.client.set(post.keys.cancelled(message.headers["id"]), "1", ex=60)
+    replenish(fleet, io=4)
+    results = [(await post.result())[1] for _ in range(12)]
+    assert sorted(result.type for result in results) == ["failed"] * 6 + ["returned"] * 6
+    assert {result.kind for result in results if result.type == "failed"} == {FailureKind.CANCELLED}
+    assert not [line for line in lines(tmp_path / "l") if line[1].startswith("second")]
 
 
 async def test_nothing_is_left_of_limits_once_their_calls_are_done(post, tmp_path):

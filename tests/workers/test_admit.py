@@ -78,6 +78,12 @@ def test_a_repeatable_call_is_admitted_as_often_as_allowed(deliveries):
     assert isinstance(decide(delivered(deliveries=deliveries)), Admitted)
 
 
+def test_what_expired_while_it_waited_does_not_start_whatever_the_worker_takes_the_time_for():
+    decision = decide(delivered(expired=True), now=DEADLINE - 5)
+    assert isinstance(decision, Ended)
+    assert decision.result.kind is FailureKind.EXPIRED
+
+
 def test_it_is_admitted_until_the_last_moment():
     assert isinstance(decide(delivered(), now=DEADLINE - 0.001), Admitted)
 

@@ -103,7 +103,7 @@ def _read_unwrapped(text: str, reader: ArgumentReader, refused: BadArguments, li
     """Try again with JSON that was sent as a string where an object or a list is wanted; else raise `refused`."""
     arguments = decoded(text)
     unwrapped = {
-        name: value for name in refused.parameters if (value := _structure_in(arguments.get(name), limits)) is not None
+        name: value for name in refused.parameters if (value := structure_in(arguments.get(name), limits)) is not None
     }
     if not unwrapped:
         raise refused
@@ -115,7 +115,8 @@ def _read_unwrapped(text: str, reader: ArgumentReader, refused: BadArguments, li
         raise refused from None
 
 
-def _structure_in(value: Any, limits: ArgumentLimits) -> dict[str, Any] | list[Any] | None:
+def structure_in(value: Any, limits: ArgumentLimits) -> dict[str, Any] | list[Any] | None:
+    """Return the object or the list that a text is the JSON of, None for what is no such text."""
     if not isinstance(value, str) or not value.lstrip().startswith(("{", "[")):
         return None
     try:

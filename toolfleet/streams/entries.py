@@ -4,7 +4,9 @@ What comes back from Redis is read by `unbelieved.py` alone: a malformed entry r
 so that no entry can end a worker, and kombu decodes nothing. The keys of an entry: `b` body, `h` headers, `p`
 properties; for a task its `id`, and for a call that must be claimed `claim` (seconds): the fetch script reads them
 without parsing JSON. A message that was carried from one stream to another has `first`, the id of its first entry, and
-`earlier`, how many of its deliveries before that count.
+`earlier`, how many of its deliveries before that count. What waited in a room until nobody wanted it has `over`, why:
+it has passed no limits and is only to be ended. Like a cancel mark that is not signed: who writes to Redis can call a
+call off.
 """
 
 from __future__ import annotations
@@ -72,7 +74,9 @@ class StreamMessage(virtual.Message):  # type: ignore[misc]  # kombu ships no ty
         deliveries = delivery.deliveries + earlier
         headers["deliveries"] = deliveries
         headers["claimed_s"] = _claimed_s(delivery, fields, headers)
-        headers["cancelled"] = delivery.cancelled
+        over = fields.get(b"over")
+        headers["cancelled"] = delivery.cancelled or over == b"cancelled"
+        headers["expired"] = over == b"expired"
         headers["returned"] = delivery.returned
 
         message = cls.__new__(cls)

@@ -26,6 +26,9 @@ FETCH_EVERY_S: Final = 1.0
 """Returned and scheduled messages wait at most this long for a worker that is busy with new ones."""
 
 
+LOOK_AT_ONCE: Final = -2
+"""What a FETCH says that has not got through what must not be read without looking."""
+
 SAY_SLOTS_EVERY_S: Final = 5.0
 """How often a reader says how many messages it takes at once; what it says lasts for 20 seconds."""
 
@@ -110,7 +113,7 @@ class Reader:
         """Return what a reply of the fetch script delivers."""
         self._next_due_ms, entries = reply
         self._said = self._saying  # not before: the script may have been refused
-        self._fetch = len(entries) >= read.budget
+        self._fetch = len(entries) >= read.budget or self._next_due_ms == LOOK_AT_ONCE
         return [
             DeliveredEntry(
                 read.streams[position - 1],

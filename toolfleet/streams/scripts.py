@@ -23,7 +23,8 @@ def publish(room: str = ROOM, clock: str = CLOCK) -> str:
 def fetch(room: str = ROOM, clock: str = CLOCK) -> str:
     """Return the script that fetches. A test gives it a room with a clock of its own."""
     used = ("room_for", "safely", "note_worker", "move_places", "look_and_admit", "LOOK_AGAIN_LATE_MS")
-    before = f"{clock}\n{when_called('waiting_room', room, *used)}"
+    again = ("passes_rates", "put_back", "waits_for_tenant")
+    before = f"{clock}\n{when_called('waiting_room', lua(__package__, 'carry', 'again', before=room), *used, *again)}"
     return lua(__package__, "fetch", before=before, GROUP=GROUP, **waiting.way_in())
 
 
@@ -39,8 +40,8 @@ PARK: Final = lua(__package__, "park")
 BURY: Final = lua(__package__, "bury", before=ROOM)
 PURGE: Final = lua(__package__, "purge")
 PURGE_ROOM: Final = lua(__package__, "purge_room", before=ROOM)
-SWEEP: Final = lua(__package__, "release", "sweep")
-LEAVE: Final = lua(__package__, "release", "leave")
+SWEEP: Final = lua(__package__, "release", "sweep", before=waiting.words())
+LEAVE: Final = lua(__package__, "release", "leave", before=waiting.words())
 
 FETCH_SHA: Final = hashlib.sha1(FETCH.encode(), usedforsecurity=False).hexdigest()
 """How Redis names the script; the evented connection calls it by this."""

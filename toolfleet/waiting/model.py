@@ -71,7 +71,8 @@ class Gates:
     holders: defaultdict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
     lost: set[str] = field(default_factory=set)
     """Holders whose messages are gone."""
-    paused: dict[str, float] = field(default_factory=dict)
+    paused: dict[str, tuple[float, float]] = field(default_factory=dict)
+    """Until when nobody passes, and for how long that was said to be."""
     said_paused: dict[str, float] = field(default_factory=dict)
     """Until when people have paused a tool."""
     said: dict[str, Numbers] = field(default_factory=dict)
@@ -83,7 +84,7 @@ class Gates:
     def room_at(self, gate: Gate, now: float, call_id: str = "") -> tuple[float, float]:
         """Return how many may pass now, and when to look again."""
         gate = self.as_said(gate)
-        latest, paused = now + LOOK_AGAIN_LATE_MS, self._paused_until(gate)
+        latest, paused = now + LOOK_AGAIN_LATE_MS, self.paused_until(gate, now)
         if gate.kind == "rate":
             self._heed_a_raised_rate(gate, now)
         if paused > now:
@@ -118,12 +119,29 @@ class Gates:
             self.holders[name] -= self.lost
         return len(self.holders[name])
 
-    def pause(self, gate: Gate, until: float) -> None:
+    def pause(self, gate: Gate, until: float, now: float) -> None:
         """Let nobody pass a gate for a while."""
-        self.paused[name_of(gate)] = max(self.paused.get(name_of(gate), 0), until)
+        until = max(self._own_pause(gate, now), until)
+        self.paused[name_of(gate)] = until, until - now
 
-    def _paused_until(self, gate: Gate) -> float:
-        return max(self.paused.get(name_of(gate), 0), self.said_paused.get(gate.tool, 0))
+    def _own_pause(self, gate: Gate, now: float) -> float:
+        """Until when; no longer than it was to last, where the clock was set back."""
+        self._bear_a_clock_set_back(gate, now)
+        until, _ = self.paused.get(name_of(gate), (0, 0))
+        return until
+
+    def _bear_a_clock_set_back(self, gate: Gate, now: float) -> None:
+        """Keep nothing that lies further ahead than it can: whoever looks at a gate sees to that."""
+        name = name_of(gate)
+        if name in self.paused:
+            until, lasts = self.paused[name]
+            self.paused[name] = min(until, now + lasts), lasts
+        if name in self.arrivals:  # a rate may have been raised as well
+            self.arrivals[name] = min(self.arrivals[name], round(now + gate.burst * 1000 / gate.amount, 6))
+
+    def paused_until(self, gate: Gate, now: float) -> float:
+        """Return until when nobody passes a gate."""
+        return max(self._own_pause(gate, now), self.said_paused.get(gate.tool, 0))
 
     def first_shut(self, gates: Sequence[Gate], now: float, call_id: str) -> tuple[Gate, float] | None:
         """Return the first gate that the call may not pass, and when to look again. Places come before rates."""
@@ -145,7 +163,9 @@ class Gates:
     def _arrival(self, gate: Gate, now: float) -> float:
         each = 1000 / gate.amount
         known = self.arrivals.get(name_of(gate))
-        return max(now, now + (gate.burst - 1) * each if known is None else min(known, now + gate.burst * each))
+        if known is None:
+            return now + (gate.burst - 1) * each
+        return max(now, known)
 
 
 class Room:
@@ -200,7 +220,7 @@ class Room:
         """Do what `admit` does, behind what time and people have changed."""
         if not self.calls:
             return []
-        if self._is_said:
+        if self._is_said or self._has_lost_time(now):
             self._openings, self._is_said = dict.fromkeys(self._openings, 0.0), False
         gone = [
             self._send_off(call_id)
@@ -211,6 +231,11 @@ class Room:
         gone += self.admit(most - len(gone), now)
         self._forget_what_lies_behind()
         return gone
+
+    def _has_lost_time(self, now: float) -> bool:
+        """Whether a gate is to be looked at later than any is: then the clock was set back since."""
+        latest = now + LOOK_AGAIN_LATE_MS + LOOK_AGAIN_MS + len(self._openings) * LOOK_EACH_MS
+        return max(self._openings.values(), default=0.0) > latest
 
     def admit(self, most: int, now: float) -> list[tuple[Call, bool]]:
         """Return up to `most` calls that go now, each with whether it passed its gates: what nobody wants does not."""

@@ -22,6 +22,7 @@ def gates(group: str, clock: str = CLOCK) -> str:
         HOLDERS=_IN_ANY_NAMESPACE.holders(""),
         GATE=_IN_ANY_NAMESPACE.gate(""),
         JOB=_IN_ANY_NAMESPACE.job(""),
+        RESULT=_IN_ANY_NAMESPACE.result(""),
     )
 
 
@@ -42,12 +43,18 @@ def slots(clock: str = CLOCK) -> str:
     return lua(__package__, "slots", before=clock)
 
 
+def words(clock: str = CLOCK) -> str:
+    """Return what scripts begin with that end a worker's word on how many calls it takes."""
+    room_workers = _IN_ANY_NAMESPACE.room_workers("")
+    return lua(__package__, "words", before=clock, ROOM_WORKERS=room_workers, **way_in())
+
+
 def room(group: str, clock: str = CLOCK) -> str:
     """Return what scripts begin with that let messages wait or go on. A test gives them a `clock` of its own."""
     keys = _IN_ANY_NAMESPACE
     return lua(
         __package__,
-        *("slots", "room", "turns", "lines", "aside", "moving", "freeing"),
+        *("slots", "words", "room", "turns", "lines", "aside", "moving", "mending", "freeing"),
         before=gates(group, clock),
         **way_in(),
         CANCELLED=keys.cancelled(""),

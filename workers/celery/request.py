@@ -26,7 +26,10 @@ from toolfleet.workers.tool import child_processes as family
 
 logger = get_logger(__name__)
 
-FACTS: Final = ("id", "task", "deliveries", "claimed_s", "cancelled", "returned", "claim", "contract", "passed_unix_s")
+FACTS: Final = (
+    *("id", "task", "deliveries", "claimed_s", "cancelled", "expired", "returned"),
+    *("claim", "contract", "passed_unix_s"),
+)
 """What is used of a message's headers."""
 
 HIDDEN: Final = "(hidden)"

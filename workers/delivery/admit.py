@@ -93,6 +93,6 @@ def can_be_reconciled(delivery: Delivery) -> bool:
 def _must_not_start(call: ToolCall, delivery: Delivery, now_unix_s: float, max_deliveries: int) -> Failed | None:
     if delivery.deliveries > max_deliveries:
         return crashed(call.tool, delivery.deliveries - 1)
-    if now_unix_s >= call.deadline_unix_s:
+    if delivery.expired or now_unix_s >= call.deadline_unix_s:
         return expired(call.tool)
     return None

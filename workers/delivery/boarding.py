@@ -5,6 +5,7 @@ Knows messages and what is kept. Which calls ask the same is decided in `perform
 
 from __future__ import annotations
 
+import time
 from enum import StrEnum
 from functools import partial
 from typing import Final, NamedTuple
@@ -13,7 +14,8 @@ import redis.asyncio
 
 from toolfleet.calls import ToolCall
 from toolfleet.keys import Keys
-from toolfleet.outages import until_redis_is_back
+from toolfleet.outages import until_redis_is_back, while_it_may_be_away
+from toolfleet.redis_clients import COMMAND_FAILED
 from toolfleet.replies import CLOCK
 from toolfleet.scripts import lua
 from toolfleet.streams import GROUP, home_of
@@ -48,7 +50,7 @@ class Seat(NamedTuple):
 
 
 class Boarding:
-    """Who finds what, for the calls of one event loop. Waits for Redis however long it is away."""
+    """Who finds what, for the calls of one event loop. Waits for a Redis that is away."""
 
     def __init__(self, client: redis.asyncio.Redis, keys: Keys) -> None:
         self._keys = keys
@@ -59,6 +61,7 @@ class Boarding:
         """Find out what a delivered call is to do; WAITS takes its message away. Only for our own streams.
 
         `is_alone`: it is to run whatever is kept and whoever else asks, once it has the places that its limits want.
+        Raises what Redis refuses it with until the call's deadline.
         """
         keys, (queue, priority) = self._keys, self._place(delivery)
         places = [keys.cached(digest), keys.finder(digest), keys.waiting_for_answer(digest), delivery.stream]
@@ -74,7 +77,8 @@ class Boarding:
             reply: list[bytes] = await self._board(keys=[*places, keys.scheduled(queue)], args=arguments)
             return reply
 
-        boarded, *answer = await until_redis_is_back(board)
+        left_s = max(0.1, call.deadline_unix_s - time.time())
+        boarded, *answer = await while_it_may_be_away(board, for_s=left_s, on=COMMAND_FAILED)
         return Seat(Boarded(boarded.decode()), *answer)
 
     async def land(self, delivery: Delivery, call: ToolCall, digest: str, *, is_kept: bool) -> None:

@@ -19,9 +19,9 @@ class Delivery(NamedTuple):
     `stream`, `entry_id` and `consumer` locate the pending entry on Redis Streams; they are empty on other brokers.
     `claimed_s` says for how many seconds the transport has claimed the call for this very delivery. `first_id` is the
     entry in which the call was sent, if it was carried to another stream since. `cancelled` says that the call was
-    cancelled while it waited, `returned` that another worker had it before, whether or not that delivery counts.
-    `sent_once` says that the call was sent as one with an effect that must not happen twice; `contract` is that of the
-    spec that it was sent with.
+    cancelled while it waited, `expired` that its deadline came meanwhile by the server's clock, `returned` that another
+    worker had it before, whether or not that delivery counts. `sent_once` says that the call was sent as one with an
+    effect that must not happen twice; `contract` is that of the spec that it was sent with.
     """
 
     task_id: str
@@ -34,6 +34,7 @@ class Delivery(NamedTuple):
     deliveries: int = 1
     claimed_s: float = 0.0
     cancelled: bool = False
+    expired: bool = False
     returned: bool = False
     worker: str = ""
     came_unix_s: float = 0.0
@@ -63,6 +64,7 @@ class Delivery(NamedTuple):
             deliveries=deliveries,
             claimed_s=_number(headers.get("claimed_s")) if delivery_info.get("stream") else 0.0,
             cancelled=bool(headers.get("cancelled")),
+            expired=bool(headers.get("expired")),
             returned=bool(headers.get("returned")),
             worker=worker,
             came_unix_s=time.time(),
@@ -81,7 +83,8 @@ class Delivery(NamedTuple):
     def is_new(self) -> bool:
         """Whether no worker can have had it before. Only Redis Streams can tell.
 
-        Such a message was looked at for a cancel as it was read, or came the moment it was sent.
+        Such a message was looked at for a cancel as it was read, or came the moment it was sent or let go on, when the
+        waiting room had looked.
         """
         return bool(self.stream) and self.deliveries == 1 and not (self.returned or self.first_id)
 

@@ -39,7 +39,7 @@ MAX_BATCH: Final = 500
 
 def settling(room: str = ROOM) -> str:
     """Return the script that settles. A test gives it a room with a clock of its own."""
-    used = when_called("waiting_room", room, "room_of", "safely", "free", "admit")
+    used = when_called("waiting_room", room, "room_of", "safely", "free", "admit_free")
     return lua(__package__, "settle", before=f"{TELL}\n{used}", GROUP=GROUP, RETURNED=RETURNED)
 
 

@@ -11,7 +11,6 @@ from typing import Any, Final
 
 import orjson
 import redis.asyncio
-from pydantic_core import to_jsonable_python
 
 from toolfleet.arguments.parsing import ArgumentLimits
 from toolfleet.calls import Failed, Returned, Submitted, ToolCall
@@ -19,12 +18,15 @@ from toolfleet.context import FromContext
 from toolfleet.errors import OperatorError
 from toolfleet.kept_results import KeptResults
 from toolfleet.logs import FactLog
+from toolfleet.redis_clients import COMMAND_FAILED
 from toolfleet.settings import Settings
 from toolfleet.tool import Tool
 from toolfleet.wire import Seal
 from toolfleet.workers.delivery.boarding import Boarded, Boarding
 from toolfleet.workers.delivery.message import Delivery
 from toolfleet.workers.perform.endings import Ending
+from toolfleet.workers.perform.told_apart import told_apart
+from toolfleet.workers.tool.failures import expired
 
 log = FactLog("toolfleet.workers")
 
@@ -52,9 +54,9 @@ class SharedAnswers:
         if tool.spec.cache_s is None or call.undoes is not None or delivery.cancelled or delivery.sent_once:
             return ""
         try:
-            arguments = tool.bind(call.arguments, self._limits).values
-            asked = [tool.spec.name, tool.spec.contract, arguments, call.tenant, self._seen(call, tool)]
-            text = orjson.dumps(to_jsonable_python(asked), option=orjson.OPT_SORT_KEYS)
+            arguments = told_apart(tool.bind(call.arguments, self._limits).values)
+            asked = [tool.spec.name, tool.spec.contract, arguments, call.tenant, told_apart(self._seen(call, tool))]
+            text = orjson.dumps(asked, option=orjson.OPT_SORT_KEYS)
         except Exception:  # noqa: BLE001  # a validator of the tool's author may raise anything; the run will tell of it
             return ""
         return hashlib.sha256(text).hexdigest()
@@ -81,8 +83,15 @@ class SharedAnswers:
         if delivery.stream:
             await self._boarding.land(delivery, call, question, is_kept=_may_be_kept(outcome))
 
-    async def _known(self, question: str, delivery: Delivery, call: ToolCall) -> Returned | Ending | None:
+    async def _known(self, question: str, delivery: Delivery, call: ToolCall) -> Returned | Failed | Ending | None:
         """Return what there is instead of a run, None if this call is to run."""
+        try:
+            return await self._found(question, delivery, call)
+        except COMMAND_FAILED as error:  # nobody has said until its deadline what it is to do
+            log.warning("answer_not_looked_for", call_id=call.call_id, error=str(error))
+            return expired(call.tool)
+
+    async def _found(self, question: str, delivery: Delivery, call: ToolCall) -> Returned | Ending | None:
         if not delivery.stream:  # another broker: nobody waits there, each that finds nothing asks for itself
             return _again(await self._read(question))
         seat = await self._boarding.board(delivery, call, question)
@@ -111,7 +120,8 @@ class SharedAnswers:
         injections = [injection for _, injection in tool.injections]
         if self._is_surrounded or tool.interceptors or any(not isinstance(each, FromContext) for each in injections):
             return [call.context, call.subject, call.state]
-        return {each.key: call.context.get(each.key) for each in injections if isinstance(each, FromContext)}
+        keys = [each.key for each in injections if isinstance(each, FromContext)]
+        return {key: call.context[key] for key in keys if key in call.context}  # null is not what is not there
 
 
 def _may_be_kept(outcome: Outcome) -> bool:

@@ -1,4 +1,5 @@
--- Moves messages to the dead letters, in one step with their acknowledgement, and frees the places that they had.
+-- Moves messages to the dead letters, in one step with their acknowledgement, and frees the places that they had for those
+-- that wait.
 -- Begins with clock.lua, gates.lua and room.lua.
 --
 -- KEYS  one stream, the dead letters, the counters
@@ -6,6 +7,7 @@
 
 local stream, dead, counters = KEYS[1], KEYS[2], KEYS[3]
 local group, kept, queue, field_bytes = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4])
+local freed = {}
 for i = 5, #ARGV, 2 do
     local id, reason = ARGV[i], ARGV[i + 1]
     local entry = redis.call('XRANGE', stream, id, id)[1]
@@ -19,8 +21,12 @@ for i = 5, #ARGV, 2 do
         redis.call('HINCRBY', counters, 'dead_letters', 1)
         local gates, call = field_of(entry[2], 'gates'), field_of(entry[2], 'id')
         local room = room_of(stream)
-        if room and gates and call then safely(room, free, gates, call, stream .. ' ' .. id) end
+        if room and gates and call then
+            safely(room, free, gates, call, stream .. ' ' .. id)
+            freed[room] = (freed[room] or 0) + 1
+        end
     end
     redis.call('XACK', stream, group, id)
     redis.call('XDEL', stream, id)
 end
+for room, count in pairs(freed) do safely(room, admit_free, count) end

@@ -8,8 +8,8 @@ local function carried(id, fields, deliveries)
             first = value
         elseif name == 'earlier' then
             deliveries = deliveries + (tonumber(value) or 0)
-        elseif name == 'held_as' then
-            -- how its claim called it while it waited: over
+        elseif name == 'held_as' or name == 'late' then
+            -- how its claim called it while it waited, and that it was put back once: over
         elseif name == 'unserved' then
             unserved_ms = tonumber(value)
         else
@@ -24,10 +24,11 @@ local function carried(id, fields, deliveries)
 end
 
 -- The same for a message that passes its limits anew.
+local OF_GATES = {gates = true, tenant = true, run = true, ends = true, passed = true}
 local function without_gates(fields)
     local kept = {}
     for i = 1, #fields, 2 do
-        if fields[i] ~= 'gates' then
+        if not OF_GATES[fields[i]] then
             kept[#kept + 1] = fields[i]
             kept[#kept + 1] = fields[i + 1]
         end

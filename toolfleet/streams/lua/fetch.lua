@@ -7,7 +7,7 @@
 -- KEYS  the streams, first to last
 -- ARGV  group, consumer, returned, budget, claim prefix, prefix of the cancel marks, prefix of results, counters, how
 --       many calls the consumer takes at once (0: as it last said), then each queue's scheduled set
--- Reply {milliseconds until a scheduled message is due or a gate may open, or -1,
+-- Reply {milliseconds until a scheduled message is due or a gate may open, -1, or -2 to fetch again at once,
 --        {{stream's position, id, deliveries, claimed, cancelled, returned, fields}…}}; flags are 0 or 1
 --
 -- Nothing may fail once a message has been delivered: the reply would be lost with it. Hence every `pcall`.
@@ -19,10 +19,14 @@ local delivered = {}
 
 -- Most runs need nothing of a waiting room, so it is only made where one does.
 local room_for, safely, note_worker, move_places, look_and_admit, LOOK_AGAIN_LATE_MS
+local passes_rates, put_back, waits_for_tenant
+local function make_room()
+    if room_for then return end
+    room_for, safely, note_worker, move_places, look_and_admit, LOOK_AGAIN_LATE_MS, passes_rates, put_back,
+        waits_for_tenant = waiting_room()
+end
 local function room_of_home(home)
-    if not room_for then
-        room_for, safely, note_worker, move_places, look_and_admit, LOOK_AGAIN_LATE_MS = waiting_room()
-    end
+    make_room()
     return room_for(home.namespace, home.queue)
 end
 
@@ -62,6 +66,17 @@ local function take_over_claim(entry, id)
     if redis.pcall('GET', key) == held_as then redis.pcall('SET', key, id, 'XX', 'KEEPTTL') end
 end
 
+-- Puts a message that is due into its stream, or into the room if its tenant has a limit that it does not hold a place of.
+local function make_one_due(entry, home)
+    room_of_home(home)
+    local is_done, waits = pcall(waits_for_tenant, entry[1], {unpack(entry, 2)})
+    if is_done and waits then return end
+    local id = redis.pcall('XADD', entry[1], '*', unpack(entry, 2))
+    if failed(id) then return id end
+    take_over_claim(entry, id)
+    pcall(move_places, home.namespace, {unpack(entry, 2)}, entry[1] .. ' ' .. id)
+end
+
 local function make_due(scheduled, home)
     local now = now_ms()
     local due = redis.pcall('ZRANGEBYSCORE', scheduled, '-inf', now, 'LIMIT', 0, 200)
@@ -71,11 +86,7 @@ local function make_due(scheduled, home)
         if not readable or not is_message(entry) then
             entry = {KEYS[1], 'raw', member}  -- its reader will find it malformed and bury it
         end
-        local id = redis.pcall('XADD', entry[1], '*', unpack(entry, 2))
-        if failed(id) then break end
-        take_over_claim(entry, id)
-        room_of_home(home)
-        pcall(move_places, home.namespace, {unpack(entry, 2)}, entry[1] .. ' ' .. id)
+        if failed(make_one_due(entry, home)) then break end
         redis.call('ZREM', scheduled, member)
     end
     local first = redis.call('ZRANGE', scheduled, 0, 0, 'WITHSCORES')
@@ -105,15 +116,55 @@ local function claim(id, task, ttl_s)
     return redis.pcall('EXISTS', result_prefix .. task) == 0 and 1 or 0
 end
 
-local function deliver(position, id, fields, deliveries, given_back)
-    local task, ttl_s
-    for i = 1, #fields, 2 do
-        if fields[i] == 'id' then
-            task = fields[i + 1]
-        elseif fields[i] == 'claim' then
-            ttl_s = tonumber(fields[i + 1])
+-- A call with a rate took its start as it went into the stream. One that somebody had before, or that has lain there, takes
+-- another one now, or waits for it in the room: many would start at once else. What has lain there twice goes on, lest a
+-- fleet that is always late starts nothing; and so does what may have killed its workers, of which few go at once anyway.
+local LATE_MS, PUT_BACK_MAX = 250, 1000
+local put_back_later, looks_at_once = {}, false
+local function is_late(passed_ms)
+    began_ms = began_ms or now_ms()
+    return passed_ms and began_ms - passed_ms > LATE_MS
+end
+
+local function has_to_wait(position, id, fields, deliveries, given_back, gates, passed_ms)
+    local starts_again = given_back == 1 and deliveries <= SUSPECT_AFTER
+    if not string.find(gates, '"rate"', 1, true) or not (starts_again or is_late(passed_ms)) then return false end
+    make_room()
+    local is_done, passes = pcall(passes_rates, KEYS[position], id, fields)
+    if not is_done or passes then return false end
+    put_back_later[#put_back_later + 1] = {KEYS[position], group, id, fields, deliveries - 1, claim_prefix}
+    return true
+end
+
+-- The last one first, as each becomes the first of its own. What cannot be put back comes to somebody again.
+local function put_all_back()
+    for i = #put_back_later, 1, -1 do
+        local stream, _, id = unpack(put_back_later[i])
+        if not pcall(put_back, unpack(put_back_later[i])) then
+            redis.pcall('XCLAIM', stream, group, returned, 0, id, 'JUSTID')
+            redis.pcall('HINCRBY', counters, 'waiting_room_failures', 1)
         end
     end
+end
+
+local function deliver(position, id, fields, deliveries, given_back)
+    local task, ttl_s, gates, passed_ms, is_put_back
+    for i = 1, #fields, 2 do
+        local name = fields[i]
+        if name == 'id' then
+            task = fields[i + 1]
+        elseif name == 'claim' then
+            ttl_s = tonumber(fields[i + 1])
+        elseif name == 'gates' then
+            gates = fields[i + 1]
+        elseif name == 'passed' then
+            passed_ms = tonumber(fields[i + 1])
+        elseif name == 'late' then
+            is_put_back = true
+        end
+    end
+    if is_put_back then passed_ms = nil end
+    if gates and has_to_wait(position, id, fields, deliveries, given_back, gates, passed_ms) then return end
     local claimed = claim(id, task, ttl_s)
     if claimed then
         local cancelled = task and redis.pcall('EXISTS', cancel_prefix .. task) == 1 and 1 or 0
@@ -158,9 +209,11 @@ local function take_returned(position)
     if #ids == 0 then return end
     local entries = redis.pcall('XCLAIM', stream, group, consumer, 0, unpack(ids))
     if failed(entries) then return end
+    local waits = #put_back_later
     for _, entry in ipairs(entries) do
         if entry and entry[2] then deliver(position, entry[1], entry[2], deliveries[entry[1]] + 1, 1) end
     end
+    looks_at_once = looks_at_once or #put_back_later > waits
 end
 
 local function read(position)
@@ -168,7 +221,8 @@ local function read(position)
         'XREADGROUP', 'GROUP', group, consumer, 'COUNT', budget - #delivered, 'STREAMS', KEYS[position], '>')
 end
 
-local function take_new(position)
+local take_new
+function take_new(position)
     local reply = read(position)
     if failed(reply) and string.find(reply.err, 'NOGROUP', 1, true) then
         redis.pcall('XGROUP', 'CREATE', KEYS[position], group, '0', 'MKSTREAM')
@@ -176,11 +230,17 @@ local function take_new(position)
     end
     if failed(reply) then return reply end
     if not reply then return end
+    local waits = #put_back_later
     for _, entry in ipairs(reply[1][2]) do
         deliver(position, entry[1], entry[2], 1, 0)
     end
+    -- Behind what has lain there may be more of that, which a read that waits would not find out.
+    if #put_back_later == waits or #delivered >= budget then return end
+    if #put_back_later < PUT_BACK_MAX then return take_new(position) end
+    looks_at_once = true
 end
 
+local LOOKS_AT_ONCE = -2
 local slots = tonumber(ARGV[9])
 local next_due_ms = -1
 local function comes_back_in(due_ms)
@@ -238,6 +298,7 @@ for position = 1, #KEYS do
     if #delivered < budget then take_returned(position) end
     if #delivered < budget then refusal = take_new(position) or refusal end
 end
+put_all_back()
 for _, home in ipairs(homes) do
     local waits = #delivered < budget and redis.pcall('HLEN', home.namespace .. ROOM_CALLS .. home.queue) or 0
     if not failed(waits) and waits > 0 then
@@ -246,4 +307,4 @@ for _, home in ipairs(homes) do
     end
 end
 if refusal and #delivered == 0 then return refusal end
-return {next_due_ms, delivered}
+return {looks_at_once and LOOKS_AT_ONCE or next_due_ms, delivered}

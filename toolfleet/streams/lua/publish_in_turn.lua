@@ -37,17 +37,31 @@ local function publish(message)
     how(room, level, message)
 end
 
+-- Once more where the room was not what it should be. What half a try has left of the call goes first.
+local function publish_whatever_is_there(message)
+    local is_done, failure = pcall(publish, message)
+    if is_done then return end
+    local room, level = room_of(message.stream)
+    count_failure(room)
+    local flow = flow_named(level, message.tenant, message.gates)
+    redis.pcall('HDEL', room.calls, message.call)
+    redis.pcall('ZREM', line_of(room, flow), message.call)
+    local looked, may_again = pcall(mend, room, level, message.tenant, message.gates)
+    if not (looked and may_again) then error(failure, 0) end
+    publish(message)
+end
+
 for i = 1, #ARGV, 12 do
     local fields = {'b', ARGV[i + 3], 'h', ARGV[i + 4], 'p', ARGV[i + 5], 'id', ARGV[i + 6]}
     if ARGV[i + 7] ~= '' then
         fields[9], fields[10] = 'claim', ARGV[i + 7]
     end
-    publish({
+    publish_whatever_is_there({
         readers = ARGV[i], lane = ARGV[i + 1], stream = ARGV[i + 2], fields = fields, call = ARGV[i + 6],
         tenant = ARGV[i + 8], run = ARGV[i + 9], gates = ARGV[i + 10], ends_ms = tonumber(ARGV[i + 11]),
     })
 end
 for room in pairs(crowded) do
-    if free_slots(room) > 0 then look_and_admit(room, math.min(free_slots(room), ADMITTED_MAX)) end
+    safely(room, look_and_admit_free, ADMITTED_MAX)
 end
 return #ARGV / 12

@@ -1,4 +1,5 @@
--- Returns what dead consumers hold, and tells which consumers have no lease.
+-- Returns what dead consumers hold, forgets how many calls they take, and tells which consumers have no lease. Begins with
+-- words.lua.
 -- A consumer marked `gone` is swept at once, one without a lease only when the observer has condemned it.
 -- One observer at a time works: whoever holds the post.
 --
@@ -26,6 +27,7 @@ for _, stream in ipairs(KEYS) do
         local lease = redis.call('GET', lease_prefix .. name)
         if name ~= returned and name ~= observer and lease ~= 'alive' then
             if lease == 'gone' or condemned[name] then
+                forget_word(stream, name)
                 release(stream, group, returned, name)
             elseif not seen[name] then
                 seen[name] = true

@@ -21,7 +21,8 @@ end
 local function take_in_turn(room, name, aside, most)
     local state, flows = room.namespace .. GATE .. name, {}
     while #flows < most and redis.call('EXISTS', aside) == 1 do
-        local flow = first_aside(aside, levels_at(redis.call('HINCRBY', state, 'opened', 1) - 1))
+        local opened = redis.pcall('HINCRBY', state, 'opened', 1)
+        local flow = first_aside(aside, levels_at(type(opened) == 'number' and opened - 1 or 0))
         if not flow then break end  -- somebody has written to the set
         redis.call('ZREM', aside, flow)
         flows[#flows + 1] = flow
@@ -38,6 +39,15 @@ local function take_aside(room, name, aside, most)
     return flows
 end
 
+-- The first flow that waits aside. Whatever else stands there is removed.
+local function first_flow_aside(aside)
+    for _ = 1, LOOKS_MAX do
+        local flow = redis.call('ZRANGE', aside, 0, 0)[1]
+        if not flow or flow_parts(flow) then return flow end
+        redis.call('ZREM', aside, flow)
+    end
+end
+
 -- When to look at a gate again. Where lost holders are looked for this is later the more gates there are.
 local function looks_again_ms(room, name, again_ms)
     if string.sub(name, 1, 5) == 'rate|' then return again_ms end
@@ -47,7 +57,7 @@ end
 -- Brings as many flows back from a gate as may pass it now.
 local function reopen(room, name)
     local aside = aside_at(room, name)
-    local first = redis.call('ZRANGE', aside, 0, 0)[1]
+    local first = first_flow_aside(aside)
     local places, again_ms = 0, nil
     if first then
         local _, tenant, text = flow_parts(first)
@@ -59,28 +69,39 @@ local function reopen(room, name)
     end
     if places >= 1 then
         for _, flow in ipairs(take_aside(room, name, aside, math.min(math.floor(places), LOOKS_MAX))) do
-            activate(room, flow, OWED)
+            if flow_parts(flow) then activate(room, flow, OWED) end
         end
     end
     if redis.call('EXISTS', aside) == 0 then
         redis.call('ZREM', room.openings, name)
     else
-        again_ms = looks_again_ms(room, name, again_ms)
+        again_ms = looks_again_ms(room, name, again_ms or now_ms() + 1)
         redis.call('ZADD', room.openings, string.format('%.0f', math.max(again_ms, now_ms() + 1)), name)
     end
 end
 
+-- Looks at all gates again, whatever they were said to open at.
+local function open_anew(room) redis.call('ZUNIONSTORE', room.openings, 1, room.openings, 'WEIGHTS', 0) end
+
+-- No gate is looked at again later than this; one that is has been put down before the clock was set back.
+local function has_lost_time(room)
+    local last_ms = tonumber(redis.call('ZRANGE', room.openings, -1, -1, 'WITHSCORES')[2])
+    local latest_ms = now_ms() + LOOK_AGAIN_LATE_MS + LOOK_AGAIN_MS
+    return last_ms and last_ms > latest_ms and last_ms > latest_ms + redis.call('ZCARD', room.openings) * LOOK_EACH_MS
+end
+
 local function reopen_due(room)
+    if has_lost_time(room) then open_anew(room) end
     local due = redis.call('ZRANGEBYSCORE', room.openings, '-inf', now_ms(), 'LIMIT', 0, OPENINGS_MAX)
     for _, name in ipairs(due) do reopen(room, name) end
 end
 
 -- Looks at all gates again when people have said something of limits since.
 local function hear_of_limits(room)
-    local said = redis.call('GET', room.namespace .. LIMITS_SAID)
-    if not said or said == redis.call('HGET', room.state, 'limits_said') then return end
+    local said = redis.pcall('GET', room.namespace .. LIMITS_SAID)
+    if type(said) ~= 'string' or said == redis.call('HGET', room.state, 'limits_said') then return end
     redis.call('HSET', room.state, 'limits_said', said)
-    redis.call('ZUNIONSTORE', room.openings, 1, room.openings, 'WEIGHTS', 0)
+    open_anew(room)
 end
 
 -- Puts a flow aside until a gate opens. The place that it found free at another one is for who waits there.
@@ -100,6 +121,7 @@ end
 -- Forgets a flow in which nobody waits, wherever it is.
 local function forget_flow(room, flow)
     local level, tenant, text = flow_parts(flow)
+    if not level then return end
     deactivate(room, level, tenant, flow)
     for _, gate in ipairs((gates_of(room, tenant, text))) do
         local name = gate_name(gate)

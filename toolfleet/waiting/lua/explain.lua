@@ -10,10 +10,8 @@ local room, level = room_of(KEYS[1])
 local call = ARGV[1]
 local packed = room and redis.call('HGET', room.calls, call)
 if not packed then return nil end
-local readable, parts = pcall(cmsgpack.unpack, packed)
-if not readable or type(parts) ~= 'table' or type(parts[1]) ~= 'string' then return nil end
-
-local flow = parts[1]
+local flow = unpacked(packed)
+if not flow then return nil end
 local _, tenant, text = flow_parts(flow)
 local before = redis.call('ZRANK', line_of(room, flow), call) or 0
 local pending = redis.pcall('XPENDING', KEYS[1], GROUP)

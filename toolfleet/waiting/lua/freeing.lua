@@ -1,4 +1,4 @@
--- How calls give up their places, and who comes back for them. Begins other scripts, behind moving.lua.
+-- How calls give up their places, and who comes back for them. Begins other scripts, behind mending.lua.
 
 local function give_up(room, gate, call, place)
     local holders = room.namespace .. HOLDERS .. gate_name(gate)
@@ -14,6 +14,12 @@ local function bring_back(room, gate)
     end
 end
 
+-- The same, behind what time has changed.
+local function look_and_admit_free(room, most)
+    most = math.min(most, free_slots(room))
+    if most > 0 then look_and_admit(room, most) end
+end
+
 -- Frees the places that a call has for its message at `place`, and brings back who waits for them. What another message
 -- of the call has is left to that.
 local function free(room, text, call, place)
@@ -25,11 +31,11 @@ local function free(room, text, call, place)
     for _, gate in ipairs(waiting_in(room) > 0 and freed or {}) do bring_back(room, gate) end
 end
 
--- Does something with a room where a failure must not keep the script from what else it does. It is counted.
-local function safely(room, work, ...)
-    if not pcall(work, room, ...) then
-        redis.pcall('HINCRBY', room.namespace .. COUNTERS, 'waiting_room_failures', 1)
-    end
+-- Lets in up to `most`, and no more than workers can start now: what goes into a stream has used up its rate.
+local function admit_free(room, most)
+    if waiting_in(room) == 0 then return end
+    most = math.min(most, free_slots(room))
+    if most > 0 then admit(room, most) end
 end
 
 -- Frees the places of a call that has gone on as a job, and lets in who waits for them. What stands in the job's hash may
@@ -41,5 +47,5 @@ local function free_places_of_job(job, call)
     local room = text and place and room_of(string.match(place, '^(.*) %S*$') or '')
     if not room then return end
     safely(room, free, text, call, place)
-    safely(room, admit, 1)
+    safely(room, admit_free, 1)
 end

@@ -7,6 +7,7 @@ local LOOK_AGAIN_MS, LOOK_AGAIN_LATE_MS = 1000, 30000
 -- How long what a gate remembers outlives its need. A rate that nothing is known of begins with one start, not with a
 -- burst, so that losing it errs on the side of the limit.
 local REMEMBERED_MS = 24 * 3600 * 1000
+local ARRIVAL_KEPT_MS = 60000
 -- Holders that one script looks after, and how many at one gate are many.
 local HOLDERS_AT_ONCE, MANY_HOLDERS = 100, 1000
 
@@ -15,6 +16,12 @@ local function gate_name(gate) return gate[1] .. '|' .. gate[2] .. '|' .. gate[3
 local function decoded(text)
     local readable, value = pcall(cjson.decode, text)
     return readable and type(value) == 'table' and value or {}
+end
+
+-- A number as Redis keeps it; nil for what is none, or none to count with.
+local function number(text)
+    local value = tonumber(text)
+    return value and math.abs(value) < 2 ^ 53 and value or nil
 end
 
 local function positive(value)
@@ -27,7 +34,7 @@ local function terms_of(namespace, gate)
     local name = gate_name(gate)
     local terms = terms_by_name[name]
     if terms then return terms end
-    local tool, key = unpack(redis.call('HMGET', namespace .. LIMITS, gate[2], gate[2] .. '|' .. gate[3]))
+    local tool, key = unpack(redis.pcall('HMGET', namespace .. LIMITS, gate[2], gate[2] .. '|' .. gate[3]))
     tool, key = tool and decoded(tool) or {}, key and decoded(key) or {}
     local function said(what) return positive(key[what]) or positive(tool[what]) end
     -- Whoever pauses a tool means all its keys, too.
@@ -44,15 +51,21 @@ local function terms_of(namespace, gate)
         terms.at_once = said('concurrency') or gate[4]
     end
     -- What the gate remembers is read once in a script, which alone changes it meanwhile.
-    local arrival, paused = unpack(redis.call('HMGET', terms.state, 'arrival', 'paused'))
-    terms.arrival_ms = tonumber(arrival)
+    local arrival, paused, pause_ms = unpack(redis.call('HMGET', terms.state, 'arrival', 'paused', 'pause_ms'))
+    terms.arrival_ms = number(arrival)
     local latest_ms = terms.each_ms and now_ms() + terms.burst * terms.each_ms
     if terms.arrival_ms and latest_ms and terms.arrival_ms > latest_ms then
         -- The rate has been raised since: nobody waits longer than its own burst takes.
         terms.arrival_ms = latest_ms
         redis.call('HSET', terms.state, 'arrival', string.format('%.6f', latest_ms))
     end
-    terms.own_pause_ms = tonumber(paused) or 0
+    terms.own_pause_ms = number(paused) or 0
+    local pause_ends_ms = terms.own_pause_ms > 0 and now_ms() + (number(pause_ms) or 0)
+    if pause_ends_ms and terms.own_pause_ms > pause_ends_ms then
+        -- The clock was set back meanwhile: it ends after its own time at the latest.
+        terms.own_pause_ms = pause_ends_ms
+        redis.call('HSET', terms.state, 'paused', string.format('%.0f', pause_ends_ms))
+    end
     terms.paused_ms = math.max(terms.paused_ms, terms.own_pause_ms)
     terms_by_name[name] = terms
     return terms
@@ -81,8 +94,9 @@ end
 local holders_left = HOLDERS_AT_ONCE
 local function heal(namespace, terms, now)
     local checked_ms, cursor = unpack(redis.call('HMGET', terms.state, 'checked', 'cursor'))
-    if holders_left <= 0 or math.abs(now - (tonumber(checked_ms) or 0)) < LOOK_AGAIN_MS / 2 then return end
-    local next_cursor, held = unpack(redis.call('HSCAN', terms.holders, tonumber(cursor) or 0, 'COUNT', HOLDERS_AT_ONCE))
+    if holders_left <= 0 or math.abs(now - (number(checked_ms) or 0)) < LOOK_AGAIN_MS / 2 then return end
+    cursor = string.match(cursor or '', '^%d+$') or '0'
+    local next_cursor, held = unpack(redis.call('HSCAN', terms.holders, cursor, 'COUNT', HOLDERS_AT_ONCE))
     redis.call('HSET', terms.state, 'checked', string.format('%.0f', now), 'cursor', next_cursor)
     redis.call('PEXPIRE', terms.state, REMEMBERED_MS)
     for i = 1, #held, 2 do
@@ -145,17 +159,30 @@ local function keep_holders(terms, now, ends_ms)
     if redis.call('PEXPIRE', terms.holders, text, 'GT') == 0 then redis.call('PEXPIRE', terms.holders, text, 'NX') end
 end
 
--- Whether a message is a second one of a call whose first one has places and goes on.
+-- What a call leaves that holds no place: a second message of it, sent as the reply to the first was lost, comes soon.
+local PASSED_MS = 60000
+local function mark_of_passed(namespace, call) return namespace .. GATE .. 'passed|' .. call end
+
+local function has_passed(namespace, call)
+    local place = redis.pcall('GET', mark_of_passed(namespace, call))
+    if type(place) ~= 'string' then return false end
+    return is_under_way(namespace, call, place) or redis.call('EXISTS', namespace .. RESULT .. call) == 1
+end
+
+-- Whether a message is a second one of a call whose first one has passed its gates and goes on.
 local function is_copy(namespace, gates, call)
+    local has_places = false
     for _, gate in ipairs(gates) do
         local place = gate[1] == 'concurrency' and redis.call('HGET', terms_of(namespace, gate).holders, call)
         if place and is_under_way(namespace, call, place) then return true end
+        has_places = has_places or gate[1] == 'concurrency'
     end
-    return false
+    return #gates > 0 and not has_places and has_passed(namespace, call)
 end
 
 -- Takes a start from every rate and a place of every concurrency, for the message at `place` whose call ends at `ends_ms`.
 local function pass(namespace, gates, now, call, place, ends_ms)
+    local has_places = false
     for _, gate in ipairs(gates) do
         local terms = terms_of(namespace, gate)
         if gate[1] == 'rate' then
@@ -164,10 +191,13 @@ local function pass(namespace, gates, now, call, place, ends_ms)
             terms.arrival_ms = tonumber(text)
             redis.call('HSET', terms.state, 'arrival', text)
             if not terms.is_kept then
-                redis.call('PEXPIRE', terms.state, string.format('%.0f', terms.arrival_ms - now + REMEMBERED_MS))
+                -- Without a burst it means nothing any more once it is over, and a key may have a value for each call.
+                local kept_ms = terms.burst > 1 and REMEMBERED_MS or ARRIVAL_KEPT_MS
+                redis.call('PEXPIRE', terms.state, string.format('%.0f', terms.arrival_ms - now + kept_ms))
                 terms.is_kept = true
             end
         else
+            has_places = true
             -- The first message of the call may wait to be made due: then the place stays with that one.
             if redis.call('HSETNX', terms.holders, call, place) == 0
                 and not still_holds(namespace, call, redis.call('HGET', terms.holders, call), now) then
@@ -176,6 +206,7 @@ local function pass(namespace, gates, now, call, place, ends_ms)
             keep_holders(terms, now, ends_ms)
         end
     end
+    if not has_places then redis.call('SET', mark_of_passed(namespace, call), place, 'PX', PASSED_MS) end
 end
 
 -- The gates in the text that a message carries; none where it is not such a text.

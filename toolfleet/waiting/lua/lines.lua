@@ -1,19 +1,31 @@
 -- The lines of a room, one for each flow: the messages that wait, in turn by their runs. Begins other scripts, behind
 -- turns.lua.
 
--- Sends a message on into its stream, or into the lane that it is for while anybody reads that. The id it has there.
-local function send(room, message, gates)
-    local stream = message.stream
-    if message.readers ~= '' and redis.call('ZCOUNT', message.readers, now_ms(), '+inf') > 0 then
-        stream = message.lane
-    end
+local function is_read(readers)
+    local count = readers ~= '' and redis.pcall('ZCOUNT', readers, now_ms(), '+inf')
+    return type(count) == 'number' and count > 0
+end
+
+-- Sends a message on into its stream, or into the lane that it is for while anybody reads that. Where it is there. With
+-- `over` it goes to be ended only: a word that tells its worker why.
+local function send(room, message, gates, over)
+    local stream = is_read(message.readers) and message.lane or message.stream
     local fields = message.fields
-    if gates ~= '' then
-        fields[#fields + 1] = 'gates'
-        fields[#fields + 1] = gates
+    local function add(name, value)
+        fields[#fields + 1] = name
+        fields[#fields + 1] = value
     end
+    if gates ~= '' then
+        add('gates', gates)
+        -- Whoever lets it wait again asks this: the call itself is for those to read who can believe it.
+        add('tenant', message.tenant)
+        add('run', message.run)
+        add('ends', string.format('%.0f', message.ends_ms))
+        add('passed', string.format('%.0f', now_ms()))
+    end
+    if over then add('over', over) end
     local id = redis.call('XADD', stream, '*', unpack(fields))
-    if message.held_as then
+    if message.held_as and field_of(fields, 'id') then
         -- It was with a worker before, and its claim was kept under this name.
         local claim = room.namespace .. CLAIM .. field_of(fields, 'id')
         if redis.pcall('GET', claim) == message.held_as then redis.call('SET', claim, id, 'XX', 'KEEPTTL') end
@@ -36,19 +48,35 @@ local function finish_of(room, field)
     return room.finishes[field]
 end
 
-local function count_copy(room) redis.call('HINCRBY', room.namespace .. COUNTERS, 'duplicate_messages', 1) end
+local function count_copy(room) redis.pcall('HINCRBY', room.namespace .. COUNTERS, 'duplicate_messages', 1) end
 
 local function packed_message(flow, message)
-    return cmsgpack.pack({
-        flow, message.run, message.ends_ms, message.readers, message.lane, message.stream, message.fields})
+    return cmsgpack.pack({flow, message.run, message.ends_ms, message.readers, message.lane, message.fields})
+end
+
+-- The flow, the run, the deadline, the lane's readers, the lane and the fields of a message that waits; nil where anybody
+-- else has written there.
+local FIELDS_MAX = 100
+local function unpacked(packed)
+    local readable, parts = pcall(cmsgpack.unpack, packed or '')
+    if not readable or type(parts) ~= 'table' then return nil end
+    local fields = parts[6]
+    for i = 1, 5 do
+        if type(parts[i]) ~= (i == 3 and 'number' or 'string') then return nil end
+    end
+    if not flow_parts(parts[1]) or not number(parts[3]) or type(fields) ~= 'table' then return nil end
+    if #fields < 2 or #fields > FIELDS_MAX or #fields % 2 == 1 then return nil end
+    for _, part in ipairs(fields) do
+        if type(part) ~= 'string' then return nil end
+    end
+    return parts[1], parts[2], parts[3], parts[4], parts[5], fields
 end
 
 -- Of two messages of a call that waits the one is kept that a worker has had, in the place of the other: it knows of its
 -- attempts, and the call's claim names it.
 local function replace_copy(room, flow, message)
-    local readable, parts = pcall(cmsgpack.unpack, redis.call('HGET', room.calls, message.call))
-    local known = readable and type(parts) == 'table' and type(parts[1]) == 'string'
-    redis.call('HSET', room.calls, message.call, packed_message(known and parts[1] or flow, message))
+    local known = unpacked(redis.call('HGET', room.calls, message.call))
+    redis.call('HSET', room.calls, message.call, packed_message(known or flow, message))
 end
 
 -- Lets a message wait. A second one of a call that waits is a copy, and dropped.
@@ -89,26 +117,38 @@ local function forget(room, flow, run, call, tag)
     forget_run(room, flow .. ' ' .. run, tag)
 end
 
--- The message of a call that waits. What cannot be read goes to a worker, which will bury it.
-local function message_in(room, level, packed)
-    packed = packed or ''
-    local readable, parts = pcall(cmsgpack.unpack, packed)
-    local fields = readable and type(parts) == 'table' and parts[7]
-    if type(fields) == 'table' then
-        return {
-            run = parts[2], ends_ms = parts[3], readers = parts[4], lane = parts[5], stream = parts[6], fields = fields,
-            held_as = field_of(fields, 'held_as'), flow = parts[1],
-        }
-    end
-    local stream = room.namespace .. QUEUE .. room.queue .. ':' .. level
-    return {run = '', ends_ms = 0, readers = '', stream = stream, fields = {'raw', packed}}
+local function stream_of(room, level) return room.namespace .. QUEUE .. room.queue .. ':' .. level end
+
+-- Whether a stream is a lane of this room's queue, at this level.
+local function is_lane_of(room, level, lane)
+    local home, its_level = room_of(lane)
+    return home == room and its_level == level
 end
 
--- The call of a tenant that is next: its flow, its id and its tag. Forgets a flow that has none.
+-- The message of a call that waits. What cannot be read goes to a worker, which will bury it. Wherever it says that it is
+-- for, it goes to a stream of this queue.
+local function message_in(room, level, packed)
+    local flow, run, ends_ms, readers, lane, fields = unpacked(packed)
+    if not flow then
+        return {
+            run = '', tenant = '', ends_ms = 0, readers = '', stream = stream_of(room, level),
+            fields = {'raw', packed or ''}}
+    end
+    local own_level, tenant = flow_parts(flow)
+    return {
+        run = run, tenant = tenant, ends_ms = ends_ms, readers = is_lane_of(room, own_level, lane) and readers or '',
+        lane = lane, stream = stream_of(room, own_level), fields = fields, held_as = field_of(fields, 'held_as'),
+        flow = flow,
+    }
+end
+
+-- The call of a tenant that is next: its flow, its id and its tag. Forgets a flow that has none, or is none of the tenant's.
 local function head_of(room, level, tenant)
     local flow = redis.call('ZRANGE', flows_of(room, level, tenant), 0, 0)[1]
     if not flow then return nil end
-    local head = redis.call('ZRANGE', line_of(room, flow), 0, 0, 'WITHSCORES')
+    local its_level, its_tenant = flow_parts(flow)
+    local is_own = its_level == level and its_tenant == tenant
+    local head = is_own and redis.call('ZRANGE', line_of(room, flow), 0, 0, 'WITHSCORES') or {}
     if head[1] then return flow, head[1], tonumber(head[2]) end
     redis.call('ZREM', flows_of(room, level, tenant), flow)
 end

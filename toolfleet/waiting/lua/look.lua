@@ -8,6 +8,6 @@ local cursor, page = unpack(redis.call('HSCAN', KEYS[1], ARGV[1], 'COUNT', ARGV[
 local messages = {}
 for i = 2, #page, 2 do
     local readable, parts = pcall(cmsgpack.unpack, page[i])
-    if readable and type(parts) == 'table' and type(parts[7]) == 'table' then messages[#messages + 1] = parts[7] end
+    if readable and type(parts) == 'table' and type(parts[6]) == 'table' then messages[#messages + 1] = parts[6] end
 end
 return {cursor, messages}

@@ -1,10 +1,13 @@
 -- How messages leave a room: those that may, in their turn, and those that nobody wants any more. Begins other scripts,
 -- behind aside.lua.
 
--- Whether nobody wants a call any more. Its worker says so; it need not pass any gate for that.
-local function is_over(room, call, ends_ms)
-    return (ends_ms > 0 and ends_ms <= now_ms()) or redis.call('EXISTS', room.namespace .. CANCELLED .. call) == 1
+-- Why nobody wants a call any more, if so. Its worker ends it by this word; it need not pass any gate for that.
+local EXPIRED, WAS_CANCELLED = 'expired', 'cancelled'
+local function has_expired(ends_ms) return ends_ms > 0 and ends_ms <= now_ms() and EXPIRED or nil end
+local function is_cancelled(room, call)
+    return redis.call('EXISTS', room.namespace .. CANCELLED .. call) == 1 and WAS_CANCELLED or nil
 end
+local function over(room, call, ends_ms) return has_expired(ends_ms) or is_cancelled(room, call) end
 
 -- Forgets a copy that waited.
 local function drop(room, level, tenant, flow, run, call, tag)
@@ -22,8 +25,9 @@ local function move_one(room, level, tenant, start)
         return 0
     end
     local message = message_in(room, level, redis.call('HGET', room.calls, call))
-    if is_over(room, call, message.ends_ms) then
-        send(room, message, '')
+    local why = over(room, call, message.ends_ms)
+    if why then
+        send(room, message, '', why)
     else
         local _, _, text = flow_parts(flow)
         local gates, all = gates_of(room, tenant, text)
@@ -55,6 +59,13 @@ local function lone_flow(room, level, tenant)
     return text == '' and flow or nil
 end
 
+-- Whether any of these calls was cancelled, seldom as that is: asked once for all of them.
+local function is_any_cancelled(room, calls)
+    local marks = {}
+    for i, call in ipairs(calls) do marks[i] = room.namespace .. CANCELLED .. call end
+    return redis.call('EXISTS', unpack(marks)) > 0
+end
+
 -- Moves many calls of a flow that waits alone: the same as to move one after the other, with a fraction of the commands.
 -- How many.
 local MANY_MAX = 500
@@ -68,10 +79,11 @@ local function move_many(room, level, tenant, flow, start, most)
     end
     if #calls == 0 then return 0 end
     local packed = redis.call('HMGET', room.calls, unpack(calls))
+    local may_be_cancelled = is_any_cancelled(room, calls)
     local last_tags = {}
     for i, call in ipairs(calls) do
         local message = message_in(room, level, packed[i])
-        send(room, message, '')
+        send(room, message, '', has_expired(message.ends_ms) or (may_be_cancelled and is_cancelled(room, call)) or nil)
         last_tags[flow .. ' ' .. message.run] = tags[i]
     end
     redis.call('HDEL', room.calls, unpack(calls))
@@ -95,7 +107,7 @@ local function send_off(room, call)
         redis.call('ZREM', room.ends, call)
         return 0
     end
-    send(room, message, '')
+    send(room, message, '', EXPIRED)
     forget(room, flow, message.run, call, tonumber(tag))
     if redis.call('EXISTS', line_of(room, flow)) == 0 then forget_flow(room, flow) end
     room.moved = true

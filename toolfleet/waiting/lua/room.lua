@@ -1,15 +1,13 @@
 -- The waiting room of a queue: messages that may not go into their streams yet, and the order in which they will.
 -- Start-time fair queueing over tenants (Goyal, Vin, Cheng 1996), in turn over the flows of a tenant, and start-time
 -- fair again over the runs in a flow. A flow has one level, one tenant and the same gates; at a shut gate it waits
--- aside and holds up nobody. Begins other scripts, behind slots.lua and gates.lua, with turns.lua (whose turn it is),
--- lines.lua (who waits in a flow), aside.lua (who waits at a shut gate), moving.lua (who goes on) and freeing.lua (places
--- given up).
+-- aside and holds up nobody. Begins other scripts, behind slots.lua, words.lua and gates.lua, with turns.lua (whose turn it
+-- is), lines.lua (who waits in a flow), aside.lua (who waits at a shut gate), moving.lua (who goes on), mending.lua (what
+-- anybody has written over) and freeing.lua (places given up).
 --
 -- This file: what a room is, and how many calls its workers take.
 
 local LEVELS = {'0', '3', '6'}
--- A worker tells every few seconds how many calls it takes; its word lasts for so long.
-local WORD_MS = 20000
 
 local rooms = {}
 local function room_for(namespace, queue)
@@ -49,8 +47,10 @@ local function flows_of(room, level, tenant)
 end
 
 local function flow_named(level, tenant, gates) return level .. ':' .. #tenant .. ':' .. tenant .. gates end
+-- Its level, its tenant and the text of its gates; nil for what is no flow: anybody may have written into the sets.
 local function flow_parts(flow)
-    local level, size, rest = string.match(flow, '^(%d+):(%d+):(.*)$')
+    local level, size, rest = string.match(flow or '', '^([036]):(%d+):(.*)$')
+    if not level or tonumber(size) > #rest then return nil end
     return level, string.sub(rest, 1, tonumber(size)), string.sub(rest, tonumber(size) + 1)
 end
 
@@ -66,7 +66,7 @@ local function times_of(room)
         for _, level in ipairs(LEVELS) do fields[#fields + 1] = level end
         local found = redis.call('HMGET', room.state, unpack(fields))
         room.times = {}
-        for i, field in ipairs(fields) do room.times[field] = tonumber(found[i]) or 0 end
+        for i, field in ipairs(fields) do room.times[field] = number(found[i]) or 0 end
     end
     return room.times
 end
@@ -99,20 +99,10 @@ local function slots_of(room)
 end
 
 local function note_worker(room, consumer, slots)
-    local now, sum = now_ms(), 0
     local workers = room.namespace .. ROOM_WORKERS .. room.queue
-    redis.call('HSET', workers, consumer, slots .. ' ' .. string.format('%.0f', now + WORD_MS))
+    redis.call('HSET', workers, consumer, slots .. ' ' .. string.format('%.0f', now_ms() + WORD_MS))
     redis.call('PEXPIRE', workers, WORD_MS)
-    local told = redis.call('HGETALL', workers)
-    for i = 1, #told, 2 do
-        local takes, until_ms = string.match(told[i + 1], '^(%d+) (%d+)$')
-        if not takes or tonumber(until_ms) <= now then
-            redis.call('HDEL', workers, told[i])
-        else
-            sum = sum + tonumber(takes)
-        end
-    end
-    redis.call('HSET', room.state, 'slots', sum, 'slots_until', string.format('%.0f', now + WORD_MS))
+    count_slots(room.namespace, room.queue)
 end
 
 local function length_of(room, stream)

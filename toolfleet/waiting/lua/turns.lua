@@ -16,8 +16,8 @@ local tenants = {}
 local function terms_of_tenant(room, tenant)
     local terms = tenants[tenant]
     if not terms then
-        local text = tenant ~= '' and redis.call('HGET', room.namespace .. TENANTS, tenant)
-        local said = text and decoded(text) or {}
+        local text = tenant ~= '' and redis.pcall('HGET', room.namespace .. TENANTS, tenant)
+        local said = type(text) == 'string' and decoded(text) or {}
         terms = {
             weight = positive(said.weight) or 1,
             guaranteed = positive(said.guaranteed) or 0,

@@ -17,6 +17,11 @@ local FORGOTTEN_AFTER_MS = 3600000
 
 local room, level = room_of(stream)
 
+-- Anybody may have written here: what is of another type is of no use, and is removed.
+for key, kind in pairs({[kept] = 'string', [finder] = 'hash', [waiting] = 'set', [scheduled] = 'zset'}) do
+    cleared(key, kind)
+end
+
 -- What the message becomes elsewhere; nil if it is not the consumer's any more.
 local function fields_elsewhere()
     local held = redis.pcall('XPENDING', stream, group, id, id, 1, consumer)[1]
@@ -38,7 +43,7 @@ local function wait_for_answer()
     redis.call('SADD', waiting, message)
     redis.call('PEXPIREAT', waiting, string.format('%.0f', deadline_ms + FORGOTTEN_AFTER_MS))
     let_go()
-    if room and gates ~= '' then safely(room, admit, 1) end
+    if room and gates ~= '' then safely(room, admit_free, 1) end
     return {'waits'}
 end
 
@@ -51,7 +56,7 @@ local function wait_for_places()
     let_wait(room, level, {
         call = call, tenant = tenant, run = run, gates = places, ends_ms = deadline_ms,
         readers = '', lane = '', stream = home, fields = without_gates(fields), is_first = true})
-    safely(room, admit, 1)
+    safely(room, admit_free, 1)
     return {'waits'}
 end
 
@@ -73,16 +78,24 @@ local function has_places()
 end
 
 local function is_being_found()
-    local found = redis.call('HMGET', finder, 'call', 'stream', 'entry')
+    local its_call, its_stream, entry = unpack(redis.call('HMGET', finder, 'call', 'stream', 'entry'))
+    if not its_call or its_call == call then return false end
     -- Its message is there from when it is sent until it is settled, buried or purged, and comes to another worker when
     -- its own is lost: as long as it is there the call goes on, whoever has it.
-    return found[1] and found[1] ~= call and #redis.call('XRANGE', found[2], found[3], found[3]) > 0
+    local found = its_stream and entry and redis.pcall('XRANGE', its_stream, entry, entry)
+    return found and not found.err and #found > 0
 end
 
 local answer = not is_alone and redis.call('GET', kept)
 if answer then return {'kept', answer} end
 if not is_alone and is_being_found() then return wait_for_answer() end
-if not has_places() then return wait_for_places() end
+local is_done, has = pcall(has_places)
+if not is_done then
+    count_failure(room)
+    mend(room, level, tenant, gates)
+    has = has_places()
+end
+if not has then return wait_for_places() end
 if not is_alone then
     redis.call('HSET', finder, 'call', call, 'stream', stream, 'entry', id)
     redis.call('PEXPIREAT', finder, string.format('%.0f', deadline_ms + FORGOTTEN_AFTER_MS))

@@ -10,14 +10,17 @@ local call, is_kept, goes_on = ARGV[1], ARGV[2] == '1', ARGV[3] == '1'
 local AT_ONCE = 200
 
 if not goes_on then
-    if redis.call('HGET', finder, 'call') ~= call then return 0 end
+    local found = redis.pcall('HGET', finder, 'call')
+    if found ~= call and type(found) ~= 'table' then return 0 end
     redis.call('DEL', finder)
 end
+-- Anybody may have written here.
+if redis.call('TYPE', waiting).ok ~= 'set' then redis.call('DEL', waiting) end
 local now = now_ms()
 for _ = 1, AT_ONCE do
     local message = redis.call('SPOP', waiting)
     if not message then return 0 end
     -- One that came up by itself meanwhile is no longer there, and is not brought back.
-    if redis.call('ZADD', scheduled, 'XX', 'CH', now, message) == 1 and not is_kept then return 0 end
+    if redis.pcall('ZADD', scheduled, 'XX', 'CH', now, message) == 1 and not is_kept then return 0 end
 end
 return redis.call('EXISTS', waiting)

@@ -26,8 +26,10 @@ local function pause(gate)
     -- Not what people have said: they may take it back before that time.
     terms.own_pause_ms = math.max(terms.own_pause_ms, until_ms)
     terms.paused_ms = math.max(terms.paused_ms, until_ms)
-    redis.call('HSET', terms.state, 'paused', string.format('%.0f', terms.own_pause_ms))
-    redis.call('PEXPIRE', terms.state, string.format('%.0f', terms.own_pause_ms - now_ms() + REMEMBERED_MS))
+    local lasts_ms = terms.own_pause_ms - now_ms()
+    redis.call('HSET', terms.state, 'paused', string.format('%.0f', terms.own_pause_ms),
+        'pause_ms', string.format('%.0f', lasts_ms))
+    redis.call('PEXPIRE', terms.state, string.format('%.0f', lasts_ms + REMEMBERED_MS))
 end
 
 kept[#kept + 1] = 'held_as'
@@ -44,7 +46,11 @@ if #own > 0 then
         call = call, tenant = tenant, run = run, gates = said, ends_ms = ends_ms,
         readers = '', lane = '', stream = home, fields = kept, is_first = true})
 else
+    -- It may have to pass a limit of its tenant again when it is due.
+    for _, word in ipairs({'tenant', tenant, 'run', run, 'ends', string.format('%.0f', ends_ms)}) do
+        kept[#kept + 1] = word
+    end
     redis.call('ZADD', scheduled, string.format('%.0f', until_ms), cjson.encode({home, unpack(kept)}))
 end
-safely(room, admit, 1)
+safely(room, admit_free, 1)
 return 1

@@ -35,12 +35,12 @@ while i <= #ARGV do
         redis.call('XDEL', stream, unpack(done))
     end
     if #freed > 0 then
-        local room_of, safely, free, admit = waiting_room()
+        local room_of, safely, free, admit_free = waiting_room()
         local room = room_of(stream)
         for _, at in ipairs(freed) do
             safely(room, free, ARGV[at + 3], ARGV[at + 1], stream .. ' ' .. ARGV[at])
         end
-        safely(room, admit, #freed)
+        safely(room, admit_free, #freed)
     end
     i = last + 4
 end

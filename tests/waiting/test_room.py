@@ -133,6 +133,20 @@ def test_F6_a_rate_goes_on_when_the_server_has_lost_what_it_knew_of_it(transport
     assert len(transport.fetch(4, 4)) == 1
 
 
+def test_of_runs_with_one_call_each_the_one_goes_first_that_came_first(transport):
+    transport.fetch(1, 1)
+    ids = ["d", "b", "c", "a", "f", "e"]
+    names = [f"{each}.1.0" for each in (*"uvwx", *ids)]  # as many as a stream takes go straight
+    for name in names:
+        transport.publish([Call(name, 3, "", name)])
+    began = []
+    while len(began) < len(names):
+        for delivery in transport.fetch(1, 1):
+            began.append(delivery[2])
+            transport.settle(delivery)
+    assert began == names
+
+
 def test_a_call_with_two_places_gives_up_both_before_anybody_looks_who_has_one(transport):
     transport.client.hset(transport.keys.tenants(), "z", '{"guaranteed": 1}')
     transport.fetch(1, 1)

@@ -326,7 +326,7 @@ class Room:
             self._take_next_turn(level, tenant, now)
             return []
         _, _, flow = min((score, _text(flow), flow) for flow, score in self._flows[level, tenant].items())
-        tag, call_id = min((tag, call_id) for call_id, tag in self._lines[flow].items())
+        call_id, tag = min(self._lines[flow].items(), key=lambda waiting: waiting[1])  # the first of those that came
         call = self.calls[call_id]
         is_over = 0 < call.ends_ms <= now or call_id in self.cancelled
         gates = self.gates_of(call)

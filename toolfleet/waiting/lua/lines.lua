@@ -34,11 +34,29 @@ local function send(room, message, gates, over)
     return stream .. ' ' .. id
 end
 
+-- Of calls with one tag the one goes first that came first: in a line's scores the tag stands before the point, and the
+-- arrival behind it.
+local ARRIVALS_AT_ONCE, ARRIVALS_MAX = 100, 2 ^ 32
+local function tag_of(score) return score and math.floor(tonumber(score)) end
+
+local function arrival_in(room)
+    if not room.arrival or room.arrival == room.last_arrival then
+        local last = redis.pcall('HINCRBY', room.state, 'arrivals', ARRIVALS_AT_ONCE)
+        if type(last) ~= 'number' then  -- somebody has written there
+            redis.call('HDEL', room.state, 'arrivals')
+            last = redis.call('HINCRBY', room.state, 'arrivals', ARRIVALS_AT_ONCE)
+        end
+        room.arrival, room.last_arrival = last - ARRIVALS_AT_ONCE, last
+    end
+    room.arrival = room.arrival + 1
+    return room.arrival % ARRIVALS_MAX / ARRIVALS_MAX
+end
+
 -- The tag of the first in a line, nil if nobody waits there, and that from which a run's next call counts. Both are
 -- remembered while a script only lets messages wait: many of a batch have the same.
 local function head_tag(room, flow)
     if not room.heads[flow] then
-        room.heads[flow] = tonumber(redis.call('ZRANGE', line_of(room, flow), 0, 0, 'WITHSCORES')[2])
+        room.heads[flow] = tag_of(redis.call('ZRANGE', line_of(room, flow), 0, 0, 'WITHSCORES')[2])
     end
     return room.heads[flow]
 end
@@ -97,7 +115,7 @@ local function let_wait(room, level, message)
         room.finishes[flow .. ' ' .. message.run] = tag + 1
         redis.call('HSET', room.runs, flow .. ' ' .. message.run, tag + 1)
     end
-    redis.call('ZADD', line, tag, message.call)
+    redis.call('ZADD', line, string.format('%.17g', tag + arrival_in(room)), message.call)
     if message.ends_ms > 0 then redis.call('ZADD', room.ends, string.format('%.0f', message.ends_ms), message.call) end
     room.heads[flow] = math.min(head or tag, tag)
     room.waiting = waiting_in(room) + 1
@@ -149,6 +167,6 @@ local function head_of(room, level, tenant)
     local its_level, its_tenant = flow_parts(flow)
     local is_own = its_level == level and its_tenant == tenant
     local head = is_own and redis.call('ZRANGE', line_of(room, flow), 0, 0, 'WITHSCORES') or {}
-    if head[1] then return flow, head[1], tonumber(head[2]) end
+    if head[1] then return flow, head[1], tag_of(head[2]) end
     redis.call('ZREM', flows_of(room, level, tenant), flow)
 end

@@ -75,7 +75,7 @@ local function move_many(room, level, tenant, flow, start, most)
     local calls, tags = {}, {}
     for i = 1, #heads, 2 do
         calls[#calls + 1] = heads[i]
-        tags[#tags + 1] = tonumber(heads[i + 1])
+        tags[#tags + 1] = tag_of(heads[i + 1])
     end
     if #calls == 0 then return 0 end
     local packed = redis.call('HMGET', room.calls, unpack(calls))
@@ -102,13 +102,13 @@ end
 local function send_off(room, call)
     local message = message_in(room, LEVELS[1], redis.call('HGET', room.calls, call))
     local flow = message.flow
-    local tag = flow and redis.call('ZSCORE', line_of(room, flow), call)
+    local tag = flow and tag_of(redis.call('ZSCORE', line_of(room, flow), call))
     if not tag then
         redis.call('ZREM', room.ends, call)
         return 0
     end
     send(room, message, '', EXPIRED)
-    forget(room, flow, message.run, call, tonumber(tag))
+    forget(room, flow, message.run, call, tag)
     if redis.call('EXISTS', line_of(room, flow)) == 0 then forget_flow(room, flow) end
     room.moved = true
     return 1

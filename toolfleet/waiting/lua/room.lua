@@ -86,7 +86,7 @@ local function keep(room)
     if redis.call('HLEN', room.calls) == 0 then
         for _, level in ipairs(LEVELS) do redis.call('DEL', shares_of(room, level)) end
         redis.call('DEL', room.told)
-        redis.call('HDEL', room.state, unpack(LEVELS))
+        redis.call('HDEL', room.state, 'arrivals', unpack(LEVELS))
         room.times = nil
     end
     room.moved = false

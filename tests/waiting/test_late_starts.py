@@ -154,7 +154,7 @@ def settled_together(transport, deliveries):
     keys = transport.keys
     args = [keys.job(""), stream, "worker", keys.result(""), keys.replies("o"), len(deliveries)]
     for _, entry, call_id, gates in deliveries:
-        args += [entry, call_id, "sealed", json.dumps([list(gate) for gate in gates]), ""]
+        args += [entry, call_id, "sealed", json.dumps([list(gate) for gate in gates])]
     return transport.client.register_script(SETTLE)(args=args)
 
 

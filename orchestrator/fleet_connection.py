@@ -17,6 +17,7 @@ from toolfleet.connections import address
 from toolfleet.orchestrator.errors import NotOpen
 from toolfleet.orchestrator.fleet.catalog import Catalog
 from toolfleet.orchestrator.fleet.limits import FleetLimits
+from toolfleet.orchestrator.fleet.queues import Queues
 from toolfleet.orchestrator.store.conversations import Conversations
 from toolfleet.orchestrator.wiring import Config, Services, find_redis, open_services
 from toolfleet.settings import Settings
@@ -91,6 +92,11 @@ class FleetConnection:
     def limits(self) -> FleetLimits:
         """What its tools may not exceed, and what people say of that while it runs. Raises NotOpen."""
         return self._services.limits
+
+    @property
+    def queues(self) -> Queues:
+        """How the queues of its fleet stand. Raises NotOpen."""
+        return self._services.queues
 
     @property
     def conversations(self) -> Conversations:

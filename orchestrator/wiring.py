@@ -36,6 +36,7 @@ from toolfleet.orchestrator.fleet.dispatch import Dispatcher
 from toolfleet.orchestrator.fleet.gather import Gatherer
 from toolfleet.orchestrator.fleet.limits import FleetLimits
 from toolfleet.orchestrator.fleet.publishers import publisher_for
+from toolfleet.orchestrator.fleet.queues import Queues
 from toolfleet.orchestrator.fleet.replies import ReplyReader
 from toolfleet.orchestrator.loop.ask import Asking
 from toolfleet.orchestrator.loop.call import Calling
@@ -106,6 +107,7 @@ class Services:
     direct_cancel: DirectCancel
     artifacts: Artifacts
     limits: FleetLimits
+    queues: Queues
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,6 +197,7 @@ async def open_services(
         direct_cancel=DirectCancel(settings, overview, parts.canceller, parts.store),
         artifacts=parts.artifacts,
         limits=FleetLimits(base.shared, settings.keys, base.catalog),
+        queues=Queues(base.shared, settings),
     )
 
 

@@ -93,7 +93,9 @@ _SENTINELS_OWN_CLIENT: Final = re.compile(r"<redis\..* - ")
 
 def raise_in_our_words(error: RedisError | OSError, address: str) -> NoReturn:
     """Raise StoreUnreachable for what waiting or an operator can mend, and any other error as it is."""
-    said = _SENTINELS_OWN_CLIENT.sub("", str(error).rpartition(_PIPELINE_SAYS)[2])
+    # Pipelines on a loop show a tuple there.
+    behind = str(error).rpartition(_PIPELINE_SAYS)[2].removeprefix("('").removesuffix("',)")
+    said = _SENTINELS_OWN_CLIENT.sub("", behind)
     code = _CODE.search(said)
     of_its_kind = next((text for kind, text in _BY_KIND if isinstance(error, kind)), None)
     # What the server has said itself comes first: redis-py makes lost connections of some refusals.

@@ -1,8 +1,8 @@
 """Files whose times say that a process still works: for a probe that costs a look at a folder, and no start of Python.
 
 Each part that could stand still by itself has a file of its own: `lease` (a worker's companion, or an orchestrator,
-renews its lease) and `loop` (the event loop of a worker's tools turns). While the server cannot be reached the lease is
-not what fails: to restart a process would bring nothing back, and would put calls in doubt.
+renews its lease) and `loop` (the event loop of a worker's tools turns). While the server cannot be reached, or refuses,
+the lease is not what fails: to restart a process would bring nothing back, and would put calls in doubt.
 """
 
 from __future__ import annotations
@@ -28,6 +28,8 @@ class SignOfLife:
     def __init__(self, folder: str, part: str) -> None:
         self._path = Path(folder, part) if folder else None
         self._shown_s = -EVERY_S
+        self._is_told = False
+        """Whether it is told that the file cannot be written."""
 
     @property
     def path(self) -> str:
@@ -43,5 +45,6 @@ class SignOfLife:
             self._path.parent.mkdir(parents=True, exist_ok=True)
             self._path.touch()
         except OSError as error:
-            log.warning("sign_of_life_not_written", path=str(self._path), error=str(error))
-            self._path = None
+            if not self._is_told:
+                log.warning("sign_of_life_not_written", path=str(self._path), error=str(error))
+            self._is_told = True

@@ -15,7 +15,6 @@ import orjson
 import redis
 import redis.asyncio
 
-from toolfleet.errors import StoreRefuses, StoreUnreachable
 from toolfleet.keys import BEAT_TTL_S
 from toolfleet.logs import FactLog
 from toolfleet.orchestrator.store.epoch import StoreEpoch, Suspicion
@@ -151,8 +150,7 @@ class Leases:
                     await self._adopt_all()
             except COMMAND_FAILED as error:
                 log.warning("lease_not_renewed", orchestrator_id=self._id, error=str(error))
-                if isinstance(error, StoreUnreachable) and not isinstance(error, StoreRefuses):
-                    self._sign.show()  # the server is away, which is no fault of this process
+                self._sign.show()  # the server is away, or refuses, which is no fault of this process
             await asyncio.sleep(every_s)
 
     async def _renew(self) -> list[str]:

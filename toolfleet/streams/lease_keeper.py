@@ -143,9 +143,8 @@ class LeaseKeeper:
         """Try to do it, and return whether it was done. While Redis is away the pauses grow to a second."""
         try:
             action()
-        except (redis.RedisError, OSError) as error:
-            if isinstance(error, redis.ConnectionError | redis.TimeoutError | OSError):
-                self._show_life()  # the server is away, which is no fault of the worker
+        except (redis.RedisError, OSError):
+            self._show_life()  # the server is away, or refuses, which is no fault of the worker
             self._failures += 1
             self._retry_at = time.monotonic() + min(1.0, 0.1 * 2 ** min(self._failures, 6))
             return False

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import asyncio
 from http import HTTPStatus
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Path
 from starlette.responses import Response
 
 from toolfleet.orchestrator.doors.http.access import Admin, Reader
 from toolfleet.orchestrator.doors.http.door import Door
 from toolfleet.orchestrator.doors.http.metrics import CONTENT_TYPE, exposition
 from toolfleet.orchestrator.doors.http.problems import Problem, ProblemDetails
-from toolfleet.orchestrator.doors.http.records import Health, WorkerList, WorkerView
+from toolfleet.orchestrator.doors.http.records import Health, QueueList, WorkerList, WorkerView
 from toolfleet.orchestrator.doors.http.runs import Through
+from toolfleet.orchestrator.fleet.queues import QueueStanding
 
 router = APIRouter(tags=["fleet"])
 
@@ -37,6 +38,24 @@ async def workers(grant: Reader, door: Through) -> WorkerList:
             view.model_copy(update={"tools": [tool for tool in view.tools if grant.may_call(tool)]}) for view in views
         ]
     )
+
+
+@router.get("/v1/queues")
+async def queues(_grant: Admin, door: Through) -> QueueList:
+    """Tell how the queues stand that live workers serve: what waits, runs, and how many there is room for."""
+    orchestrator = door.orchestrator
+    return QueueList(queues=await orchestrator.queues.standing(await orchestrator.catalog.workers()))
+
+
+@router.get("/v1/queues/{queue}")
+async def queue(
+    queue: Annotated[str, Path(min_length=1, max_length=200)], _grant: Admin, door: Through
+) -> QueueStanding:
+    """Tell how one queue stands; one that nobody has ever used stands at zero."""
+    orchestrator = door.orchestrator
+    workers = [worker for worker in await orchestrator.catalog.workers() if queue in worker.queues]
+    found = await orchestrator.queues.standing(workers, named=[queue])
+    return next(each for each in found if each.queue == queue)
 
 
 @router.get("/healthz", responses={503: {"model": ProblemDetails, "description": "A listener of this process is down"}})

@@ -13,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, StrictBool
 from toolfleet.calls import Effect, Failed, Returned, Submitted
 from toolfleet.catalog import Announcement
 from toolfleet.messages import Message
+from toolfleet.orchestrator.fleet.queues import QueueStanding
 from toolfleet.orchestrator.run.states import State
 from toolfleet.orchestrator.run.terms import LONGEST_S, AskedTerms, Patience
 from toolfleet.orchestrator.store.run_store import Head
@@ -235,6 +236,12 @@ class WorkerList(BaseModel):
     """The live workers, by name."""
 
     workers: list[WorkerView]
+
+
+class QueueList(BaseModel):
+    """The queues, by name."""
+
+    queues: list[QueueStanding]
 
 
 class Health(BaseModel):

@@ -44,7 +44,7 @@ app.kubernetes.io/component: {{ .component | quote }}
 {{- fail (printf "pools.%s.autoscaling asks the API how many calls wait: set serve.enabled" $name) -}}
 {{- end -}}
 {{- if not $.Values.autoscaling.keySecret -}}
-{{- fail (printf "pools.%s.autoscaling asks the API with a key: set autoscaling.keySecret to a Secret that has one under `key` (toolfleet keys add --scope read)" $name) -}}
+{{- fail (printf "pools.%s.autoscaling asks the API with a key: set autoscaling.keySecret to a Secret that has one under `key` (toolfleet keys add --scope admin)" $name) -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}
@@ -83,6 +83,11 @@ imagePullPolicy: {{ .Values.image.pullPolicy }}
   valueFrom: {secretKeyRef: {name: {{ include "toolfleet.secretName" . | quote }}, key: TOOLFLEET_REDIS_URL}}
 - name: TOOLFLEET_ALIVE_DIR
   value: /tmp/alive
+{{- if not (hasKey .Values.settings "TOOLFLEET_BLOCKED_LOOP_S") }}
+# A worker whose event loop a tool blocks ends itself before the probe finds out, so that its log names what blocks it.
+- name: TOOLFLEET_BLOCKED_LOOP_S
+  value: "20"
+{{- end }}
 - name: HOME
   value: /tmp
 {{- range $name, $value := .Values.settings }}

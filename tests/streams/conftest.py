@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterator
-from pathlib import Path
 
 import orjson
 import pytest
 from kombu import Connection
 
-from tests.streams.harness import OPTIONS, Inbox, Server
+from tests.streams.harness import OPTIONS, Inbox, Server, temporary_server
 from toolfleet.keys import Keys
 
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[Server]:
-    with tempfile.TemporaryDirectory(dir="/tmp") as folder:  # elsewhere a socket's path may be too long
-        server = Server(Path(folder))
+    with temporary_server() as server:
         yield server
-        server.stop()
 
 
 @pytest.fixture

@@ -7,9 +7,10 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,17 @@ import toolfleet.streams  # noqa: F401  # makes the URL schemes known
 
 LEASE_S = 3.0
 OPTIONS = {"lease_s": LEASE_S, "heartbeat_s": 0.5}
+
+
+@contextlib.contextmanager
+def temporary_server() -> Iterator[Server]:
+    """A server of one's own, which is gone afterwards."""
+    with tempfile.TemporaryDirectory(dir="/tmp") as folder:  # elsewhere a socket's path may be too long
+        server = Server(Path(folder))
+        try:
+            yield server
+        finally:
+            server.stop()
 
 
 class Server:

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from benchmarks.room_transport import Transport
-from tests.streams.harness import Server
+from tests.streams.harness import Server, temporary_server
 
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[Server]:
-    with tempfile.TemporaryDirectory(dir="/tmp") as folder:  # elsewhere a socket's path may be too long
-        server = Server(Path(folder))
+    with temporary_server() as server:
         yield server
-        server.stop()
 
 
 @pytest.fixture

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import tempfile
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,7 +10,7 @@ from hypothesis import given, settings as how, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
 from benchmarks.room_transport import Transport
-from tests.streams.harness import Server
+from tests.streams.harness import Server, temporary_server
 from toolfleet.limits import Gate
 from toolfleet.streams import RETURNED
 from toolfleet.waiting.model import LEVELS, Call, Gates, Numbers, Room, TenantTerms, name_of
@@ -362,9 +360,5 @@ def test_what_waits_alone_goes_in_the_order_of_one_by_one(
 
 @pytest.mark.timeout(600)
 def test_the_scripts_do_what_the_model_says():
-    with tempfile.TemporaryDirectory(dir="/tmp") as folder:  # elsewhere a socket's path may be too long
-        Fleet.server = Server(Path(folder))
-        try:
-            run_state_machine_as_test(Fleet, settings=how(max_examples=80, stateful_step_count=40, deadline=None))
-        finally:
-            Fleet.server.stop()
+    with temporary_server() as Fleet.server:
+        run_state_machine_as_test(Fleet, settings=how(max_examples=80, stateful_step_count=40, deadline=None))

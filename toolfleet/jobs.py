@@ -18,7 +18,7 @@ from toolfleet.fitting import Fitting
 from toolfleet.forged import ALREADY, TrueResult, replace_forged
 from toolfleet.keys import RESULT_TTL_S
 from toolfleet.replies import CLOCK, TELL
-from toolfleet.scripts import lua
+from toolfleet.scripts import lua, when_called
 from toolfleet.settings import Settings
 from toolfleet.skipped import skip
 from toolfleet.spendings import add_up, spending_of
@@ -33,7 +33,18 @@ from toolfleet.wire import Seal
 #   gates, place  limits that its call has a place of, and for which message; absent without
 #   tool    whose schedule the call stands in, for where nobody can read the record
 
-COMPLETE: Final = lua("toolfleet", "complete_job", before=f"{TELL}\n{ROOM}")
+
+def freeing(room: str = ROOM) -> str:
+    """Return the function by which scripts that end jobs free a call's places, made where it is called."""
+    return when_called("waiting_room", room, "free_places_of_job")
+
+
+def completing(room: str = ROOM) -> str:
+    """Return the script that ends a job from outside. A test gives it a room with a clock of its own."""
+    return lua("toolfleet", "complete_job", before=f"{TELL}\n{freeing(room)}")
+
+
+COMPLETE: Final = completing()
 
 REQUEST_CANCEL: Final = lua("toolfleet", "request_cancel", before=CLOCK)
 

@@ -7,16 +7,16 @@ import json
 import pytest
 
 from benchmarks.room_transport import CLOCK, ROOM, Transport
+from toolfleet.jobs import completing
 from toolfleet.limits import Gate
-from toolfleet.replies import TELL
 from toolfleet.scripts import lua
 from toolfleet.streams import GROUP
 from toolfleet.waiting import scripts as waiting
 from toolfleet.waiting.model import Call
-from toolfleet.workers.jobs.schedule import SUBMIT
+from toolfleet.workers.jobs.schedule import SUBMIT, reporting
 
-COMPLETE = lua("toolfleet", "complete_job", before=f"{TELL}\n{ROOM}")
-REPORT = lua("toolfleet.workers.jobs", "report", before=f"{TELL}\n{ROOM}")
+COMPLETE = completing(ROOM)
+REPORT = reporting(ROOM, CLOCK)
 BURY = lua("toolfleet.streams", "bury", before=ROOM)
 FORWARD = lua("toolfleet.streams", "carry", "forward", before=waiting.gates(GROUP, CLOCK))
 DAY_MS = 24 * 3600 * 1000

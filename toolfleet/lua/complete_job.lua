@@ -1,5 +1,5 @@
--- Ends a job with a result from outside, whoever asks about it meanwhile. Begins with tell.lua
--- and room.lua.
+-- Ends a job with a result from outside, whoever asks about it meanwhile. Begins with tell.lua and the function
+-- `waiting_room`, which has what is in room.lua.
 --
 -- KEYS  its hash, the result of its call, the mark of the call's job that has ended
 -- ARGV  prefix of results, its schedule, the reply stream, call, sealed result, which job of the call it is (empty: the
@@ -15,7 +15,7 @@ if redis.pcall('GET', ended) == name then return 2 end
 local outcome = settle(results, call, sealed, replies)
 redis.call('EXPIRE', replies, REPLIES_TTL_S)
 redis.call('SET', ended, name, 'PXAT', ends_ms)
-free_places_of_job(job, call)
+waiting_room()(job, call)
 redis.call('DEL', job)
 redis.call('ZREM', schedule, call)
 return outcome

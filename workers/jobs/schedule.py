@@ -19,7 +19,7 @@ from toolfleet.batcher import Batcher
 from toolfleet.calls import Attempt, JobRecord, Submitted
 from toolfleet.errors import Refused, StoreRefuses
 from toolfleet.forged import TrueResult, is_forged, replace_forged
-from toolfleet.jobs import ends_unix_ms, name_of, state_of
+from toolfleet.jobs import ends_unix_ms, freeing, name_of, state_of
 from toolfleet.keys import DEAD_LETTERS_MAX
 from toolfleet.logs import FactLog
 from toolfleet.outages import until_redis_is_back
@@ -42,7 +42,14 @@ MAX_BATCH: Final = 200
 
 SUBMIT: Final = lua(__package__, "submit", before=f"{TELL}\n{CLOCK}", GROUP=GROUP, RETURNED=RETURNED)
 CLAIM: Final = lua(__package__, "claim", before=CLOCK)
-REPORT: Final = lua(__package__, "report", before=f"{TELL}\n{ROOM}")
+
+
+def reporting(room: str = ROOM, clock: str = CLOCK) -> str:
+    """Return the script that hears of jobs. A test gives it a room with a clock of its own."""
+    return lua(__package__, "report", before=f"{TELL}\n{clock}\n{freeing(room)}")
+
+
+REPORT: Final = reporting()
 
 
 class Due(NamedTuple):

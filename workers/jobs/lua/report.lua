@@ -1,4 +1,5 @@
--- Takes what claimants say of their jobs; only the newest claim of a job counts. Begins with tell.lua and room.lua.
+-- Takes what claimants say of their jobs; only the newest claim of a job counts. Begins with tell.lua, clock.lua and
+-- the function `waiting_room`, which has what is in room.lua.
 --
 -- ARGV  JSON with the prefixes `jobs`, `schedules`, `results`, `marks`, `ended` and `replies`, then for each job JSON and
 --       a text. The JSON has `call`, `fence`, `wait_ms`, `what` and, unless nobody could read the job, `tool`, `reply_to`,
@@ -12,6 +13,7 @@
 
 local prefix = cjson.decode(ARGV[1])
 local now = now_ms()
+local free_places  -- made with the first job that ends: most are only asked about
 
 -- The job's end: stored and told if `sealed` is there, forgotten either way, but for the mark that it has ended.
 local function finish(job, schedule, word, sealed)
@@ -22,7 +24,8 @@ local function finish(job, schedule, word, sealed)
         redis.call('EXPIRE', replies, REPLIES_TTL_S)
     end
     if word.name then redis.call('SET', prefix.ended .. word.call, word.name, 'PXAT', word.ends_ms) end
-    free_places_of_job(job, word.call)
+    free_places = free_places or waiting_room()
+    free_places(job, word.call)
     redis.call('DEL', job)
     if schedule then redis.call('ZREM', schedule, word.call) end
     return outcome

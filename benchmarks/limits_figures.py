@@ -18,7 +18,7 @@ from redis import Redis
 from benchmarks.contenders.toolfleet_orchestrator import MessageBatch, Toolfleet
 from benchmarks.fairness import bytes_per_waiting_call, dispatch_us, moves_per_s
 from benchmarks.figures import Measure, Stage, Values, check
-from benchmarks.scale import Figure, Scale
+from benchmarks.sizes import Figure, Scale
 from toolfleet.local.embedded_server import EmbeddedServer
 
 LIMITED = "noop_limited"

@@ -20,7 +20,7 @@ from benchmarks.contenders.toolfleet_orchestrator import ARGUMENTS, Toolfleet
 from benchmarks.figures import Measure, Stage, Values, WrongResults
 from benchmarks.limits_figures import LIMITS_MEASURES
 from benchmarks.parked import Bench, ids, rss_bytes, warm_up
-from benchmarks.scale import Figure
+from benchmarks.sizes import Figure
 from toolfleet import Limits, Orchestrator
 from toolfleet.connections import connect_async
 from toolfleet.messages import AssistantMessage, RequestedCall, UserMessage

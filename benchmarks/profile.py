@@ -36,7 +36,7 @@ from benchmarks.contenders.toolfleet_orchestrator import Toolfleet
 from benchmarks.figures import Stage as Stands
 from benchmarks.launch import pid_of_server, server
 from benchmarks.processes import ProcessTree, running
-from benchmarks.scale import FULL
+from benchmarks.sizes import FULL
 from benchmarks.stages import Stage, read_stacks, stages
 
 BURST = 2_000

@@ -10,7 +10,7 @@ from rich.table import Table
 
 from benchmarks.goals import GOALS, OURS, Goal
 from benchmarks.registry import BASELINE
-from benchmarks.scale import FULL
+from benchmarks.sizes import FULL
 from benchmarks.summary import Summary
 
 

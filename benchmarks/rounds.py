@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from benchmarks.launch import Outcome, run_trial
 from benchmarks.registry import WITH_RUNS
-from benchmarks.scale import OWN_FIGURES, TRIALS, Figure, Scale, TrialKind
+from benchmarks.sizes import OWN_FIGURES, TRIALS, Figure, Scale, TrialKind
 from benchmarks.trial import Finding
 
 

@@ -20,7 +20,7 @@ from benchmarks.contender import Task, Workload
 from benchmarks.figures import MEASURES, Measure, Stage, Values
 from benchmarks.processes import ProcessTree, running
 from benchmarks.registry import load
-from benchmarks.scale import Figure, Scale
+from benchmarks.sizes import Figure, Scale
 
 REDIS_URL = "BENCH_REDIS_URL"
 """Where tasks that are built at import time find their server, in orchestrator and worker alike."""

@@ -14,7 +14,7 @@ from benchmarks.cli import app
 from benchmarks.figures import WrongResults, check
 from benchmarks.report import OWN, as_json, as_tables, reached
 from benchmarks.rounds import Failure, Record, measure, trials
-from benchmarks.scale import FULL, OWN_FIGURES, Figure
+from benchmarks.sizes import FULL, OWN_FIGURES, Figure
 from benchmarks.summary import summarise
 from benchmarks.trial import Finding
 

@@ -14,7 +14,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from benchmarks import registry, scale
+from benchmarks import registry, sizes
 from benchmarks.about import about
 from benchmarks.plot import draw
 from benchmarks.report import as_json, as_tables
@@ -50,8 +50,8 @@ def main(
     if quick and long:
         raise typer.BadParameter("--quick and --long contradict each other: leave one of them out")
     contenders = chosen(only, quick=quick)
-    size = sized(scale.QUICK if quick else scale.LONG if long else scale.FULL, rounds=rounds, limit_s=limit_s)
-    wanted = figures or (list(scale.QUICK_FIGURES) if quick else list(Figure))
+    size = sized(sizes.QUICK if quick else sizes.LONG if long else sizes.FULL, rounds=rounds, limit_s=limit_s)
+    wanted = figures or (list(sizes.QUICK_FIGURES) if quick else list(Figure))
     with terminating():
         summary = summarise(measure(contenders, wanted, size))
     is_whole = not (quick or long or only or figures)

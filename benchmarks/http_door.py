@@ -172,7 +172,7 @@ def main(*, as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")]
         ):
             finding = asyncio.run(measured(fleet.settings, url, bare_url))
     if as_json:
-        print(json.dumps({"about": about(), **asdict(finding)}, default=str))
+        print(json.dumps({"about": about(quick=False), **asdict(finding)}, default=str))
         return
     table = Table("figure", "value", title="The HTTP door")
     for name, value in asdict(finding).items():

@@ -1,0 +1,83 @@
+"""What a fleet of any size does, from what a call costs each kind of process: an arithmetic that can be checked.
+
+An orchestrator, a worker and a server each use at most one core, as each has one event loop. So a fleet is as quick as
+whichever of these is used up first: the loops of its orchestrators, of its workers or of its servers, the cores of its
+machines, or the slots of its workers.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from benchmarks.scale.points import Point
+
+TOOL_S: Final = {"nothing": 0.0, "wait_10ms": 0.01, "wait_100ms": 0.1}
+
+
+@dataclass(frozen=True)
+class Costs:
+    """Microseconds of processor time that a call takes of each kind of process."""
+
+    orchestrator_us: float
+    worker_us: float
+    redis_us: float
+
+    @classmethod
+    def of(cls, point: Point) -> Costs:
+        """What was measured at a point."""
+        return cls(point.orchestrator_us, point.worker_us, point.redis_us)
+
+    @property
+    def us(self) -> float:
+        """All together."""
+        return self.orchestrator_us + self.worker_us + self.redis_us
+
+
+@dataclass(frozen=True)
+class Fleet:
+    """How many of each there are. `cores` are those of all machines."""
+
+    orchestrators: int
+    workers: int
+    shards: int
+    cores: int
+    slots: int
+
+
+def bounds(costs: Costs, fleet: Fleet, tool_s: float) -> dict[str, float]:
+    """Calls per second at which each part of a fleet is used up."""
+    found = {
+        "orchestrators": fleet.orchestrators * 1e6 / costs.orchestrator_us,
+        "workers": fleet.workers * 1e6 / costs.worker_us,
+        "servers": fleet.shards * 1e6 / costs.redis_us,
+        "cores": fleet.cores * 1e6 / costs.us,
+    }
+    return found | ({"slots": fleet.workers * fleet.slots / tool_s} if tool_s else {})
+
+
+def predicted(costs: Costs, fleet: Fleet, tool_s: float) -> tuple[float, str]:
+    """Calls per second of a fleet, and what bounds them."""
+    found = bounds(costs, fleet, tool_s)
+    first = min(found, key=lambda name: found[name])
+    return found[first], first
+
+
+def needed(costs: Costs, calls_per_s: float, tool_s: float, slots: int) -> dict[str, float]:
+    """How many of each a number of calls per second keeps wholly busy; fractions, so that nobody rounds twice."""
+    return {
+        "orchestrators": calls_per_s * costs.orchestrator_us / 1e6,
+        "workers": max(calls_per_s * costs.worker_us / 1e6, calls_per_s * tool_s / slots),
+        "servers": calls_per_s * costs.redis_us / 1e6,
+        "cores": calls_per_s * costs.us / 1e6,
+    }
+
+
+def checked(points: list[Point], cores: int, slots: int) -> list[tuple[Point, float, str]]:
+    """Each measured point beside what the model says of it, from the costs of the first point alone."""
+    costs = Costs.of(points[0])
+    return [
+        (point, *predicted(costs, Fleet(point.orchestrators, point.workers, 1, cores, slots), TOOL_S[point.tool]))
+        for point in points
+        if point.axis != "waiting"
+    ]

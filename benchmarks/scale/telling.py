@@ -1,0 +1,97 @@
+"""The findings of the scale bench: tables, and a picture."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import matplotlib as mpl
+from rich.table import Table
+
+from benchmarks.scale.model import Costs, Fleet, checked, needed, predicted
+from benchmarks.scale.points import Point
+
+mpl.use("svg")
+mpl.rcParams.update({"svg.fonttype": "none", "svg.hashsalt": "toolfleet", "font.size": 9})
+
+from matplotlib import pyplot as plt  # noqa: E402  # the backend is chosen above
+
+ACCENT, QUIET = "#0d9488", "#94a3b8"
+RATES = (1_000, 10_000, 100_000)
+MODELLED = (
+    Fleet(orchestrators=1, workers=2, shards=1, cores=4, slots=1000),
+    Fleet(orchestrators=2, workers=4, shards=1, cores=8, slots=1000),
+    Fleet(orchestrators=8, workers=16, shards=4, cores=32, slots=1000),
+    Fleet(orchestrators=16, workers=32, shards=8, cores=64, slots=1000),
+)
+
+
+def table_of(points: Sequence[Point], title: str) -> Table:
+    """Points of one axis, a line each."""
+    table = Table(title=title, title_justify="left")
+    for column in ("tool", "of these", "calls", "calls/s", "µs a call", "orchestrator", "worker", "Redis", "commands"):
+        table.add_column(column, justify="left" if column == "tool" else "right")
+    table.add_column("Redis, bytes a waiting call", justify="right")
+    for point in points:
+        cost = (point.cpu_us, point.orchestrator_us, point.worker_us, point.redis_us)
+        waiting = point.redis_bytes_per_waiting_call
+        table.add_row(
+            point.tool,
+            f"{point.at:,}",
+            f"{point.calls:,}",
+            f"{point.calls_per_s:,.0f}",
+            *(f"{us:.0f}" for us in cost),
+            f"{point.commands:.1f}",
+            f"{waiting:,.0f}" if waiting is not None else "",
+        )
+    return table
+
+
+def table_of_model(points: Sequence[Point], cores: int, slots: int) -> Table:
+    """What the model says of each point, and how far off it is."""
+    table = Table(title="The model beside what was measured", title_justify="left")
+    for column in ("axis", "tool", "of these", "measured/s", "model/s", "measured over model", "bounded by"):
+        table.add_column(column, justify="left" if column in ("axis", "tool", "bounded by") else "right")
+    for point, rate, bound in checked(list(points), cores, slots):
+        ratio = point.calls_per_s / rate
+        numbers = (f"{point.at:,}", f"{point.calls_per_s:,.0f}", f"{rate:,.0f}", f"{ratio:.2f}")
+        table.add_row(point.axis, point.tool, *numbers, bound)
+    return table
+
+
+def tables_of_larger(costs: Costs) -> list[Table]:
+    """What larger fleets do by the model, and what a number of calls needs."""
+    fleets = Table(title="Larger fleets, by the model (tools of 100 ms)", title_justify="left")
+    for column in ("orchestrators", "workers", "servers", "cores", "calls/s", "bounded by"):
+        fleets.add_column(column, justify="right")
+    for fleet in MODELLED:
+        rate, bound = predicted(costs, fleet, 0.1)
+        counts = (fleet.orchestrators, fleet.workers, fleet.shards, fleet.cores)
+        fleets.add_row(*(str(count) for count in counts), f"{rate:,.0f}", bound)
+    need = Table(title="What a number of calls keeps wholly busy (tools of 100 ms)", title_justify="left")
+    for column in ("calls/s", "orchestrators", "workers", "servers", "cores"):
+        need.add_column(column, justify="right")
+    for calls_per_s in RATES:
+        found = needed(costs, calls_per_s, 0.1, 1000)
+        need.add_row(f"{calls_per_s:,}", *(f"{each:.1f}" for each in found.values()))
+    return [fleets, need]
+
+
+def draw(points: Sequence[Point], path: Path) -> None:
+    """Write the picture: a panel for each axis."""
+    axes_found = {axis: [point for point in points if point.axis == axis] for axis in ("workers", "orchestrators")}
+    waiting = [point for point in points if point.axis == "waiting"]
+    canvas, (left, middle, right) = plt.subplots(1, 3, figsize=(10, 3.2), layout="constrained")
+    for panel, (axis, found) in zip((left, middle), axes_found.items(), strict=True):
+        for tool in dict.fromkeys(point.tool for point in found):
+            line = [point for point in found if point.tool == tool]
+            panel.plot([point.at for point in line], [point.calls_per_s for point in line], marker="o", label=tool)
+        panel.set(title=f"calls/s by {axis}", xlabel=axis)
+        panel.set_ylim(bottom=0)
+        panel.legend(frameon=False)
+    if waiting:
+        right.plot([point.at for point in waiting], [point.cpu_us for point in waiting], marker="o", color=ACCENT)
+        right.set(title="µs of processor a call, by calls that wait", xscale="log", xlabel="waiting")
+        right.set_ylim(bottom=0)
+    canvas.savefig(path, metadata={"Date": None})
+    plt.close(canvas)

@@ -1,0 +1,79 @@
+"""The scale bench: real processes at small sizes, and the arithmetic of its model."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from benchmarks.scale.model import Costs, Fleet, needed, predicted
+
+ROOT = Path(__file__).parents[2]
+COSTS = Costs(orchestrator_us=50, worker_us=100, redis_us=50)
+
+
+def test_a_waiting_call_takes_at_most_one_and_a_half_kibibytes_of_redis(tmp_path):
+    points = points_of(tmp_path, "--only", "waiting", "--most", "10000")
+
+    assert [(point["at"], point["calls"]) for point in points] == [(1_000, 11_000), (10_000, 10_100)]
+    assert all(100 < point["redis_bytes_per_waiting_call"] <= 1536 for point in points)
+    # What each costs the server in commands does not grow with how many wait; processor time is told, not tested.
+    few, many = (point["commands"] for point in points)
+    assert many <= 1.25 * few
+
+
+def test_every_call_of_every_worker_and_orchestrator_is_counted(tmp_path):
+    points = points_of(tmp_path, "--only", "workers", "--only", "orchestrators", "--quick")
+
+    assert [(point["axis"], point["tool"], point["workers"], point["orchestrators"]) for point in points] == [
+        ("workers", "wait_10ms", 1, 1),
+        ("workers", "wait_10ms", 2, 1),
+        ("workers", "wait_100ms", 1, 1),
+        ("workers", "wait_100ms", 2, 1),
+        ("orchestrators", "nothing", 2, 1),
+        ("orchestrators", "nothing", 2, 2),
+    ]
+    for point in points:
+        assert min(point["orchestrator_us"], point["worker_us"], point["redis_us"], point["commands"]) > 1
+
+
+@pytest.mark.parametrize(
+    ("fleet", "tool_s", "rate", "bound"),
+    [
+        (Fleet(orchestrators=1, workers=1, shards=1, cores=100, slots=1000), 0.0, 10_000, "workers"),
+        (Fleet(orchestrators=1, workers=9, shards=9, cores=100, slots=1000), 0.0, 20_000, "orchestrators"),
+        (Fleet(orchestrators=9, workers=9, shards=1, cores=100, slots=1000), 0.0, 20_000, "servers"),
+        (Fleet(orchestrators=9, workers=9, shards=9, cores=2, slots=1000), 0.0, 10_000, "cores"),
+        (Fleet(orchestrators=9, workers=2, shards=9, cores=99, slots=100), 0.1, 2_000, "slots"),
+    ],
+)
+def test_a_fleet_is_as_quick_as_what_is_used_up_first(fleet, tool_s, rate, bound):
+    assert predicted(COSTS, fleet, tool_s) == (rate, bound)
+
+
+def test_what_a_number_of_calls_needs_is_what_keeps_that_fleet_busy():
+    assert needed(COSTS, 10_000, 0.1, 100) == {"orchestrators": 0.5, "workers": 10.0, "servers": 0.5, "cores": 2.0}
+
+
+def test_an_axis_that_there_is_not_is_named():
+    ran = subprocess.run(
+        (sys.executable, "-m", "benchmarks.scale", "--only", "sharks"),
+        capture_output=True,
+        check=False,
+        text=True,
+        cwd=ROOT,
+    )
+
+    assert ran.returncode == 2
+    assert "'sharks' is none of" in ran.stderr
+
+
+def points_of(folder: Path, *options: str) -> list[dict]:
+    """What a run of the bench has written."""
+    file, picture = folder / "points.json", folder / "points.svg"
+    command = (sys.executable, "-m", "benchmarks.scale", *options, "--json", str(file), "--picture", str(picture))
+    ran = subprocess.run(command, capture_output=True, check=False, text=True, cwd=ROOT)
+    assert ran.returncode == 0, ran.stderr
+    assert "<svg" in picture.read_text()
+    return json.loads(file.read_text())["points"]

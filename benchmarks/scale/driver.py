@@ -16,6 +16,7 @@ import uvloop
 from pydantic import BaseModel
 
 from benchmarks.processes import cpu_s
+from toolfleet.garbage import collect_rarely
 from toolfleet.messages import AssistantMessage, RequestedCall, ToolMessage
 from toolfleet.orchestrator import Orchestrator
 from toolfleet.settings import Settings
@@ -106,4 +107,5 @@ async def serve(redis_url: str) -> None:
 
 
 if __name__ == "__main__":
+    collect_rarely()  # as every service of Toolfleet does
     uvloop.run(serve(sys.argv[1]))

@@ -14,6 +14,7 @@ from typing import Any
 import uvloop
 
 from benchmarks.soak.ledger import ANSWER, DOUBT, WRONG, is_once, note
+from toolfleet.garbage import collect_rarely
 from toolfleet.messages import AssistantMessage, Message, RequestedCall, ToolMessage, Usage
 from toolfleet.orchestrator import Orchestrator
 from toolfleet.orchestrator.models import ReplyComplete
@@ -77,4 +78,5 @@ async def serve() -> None:
 
 
 if __name__ == "__main__":
+    collect_rarely()  # as every service of Toolfleet does
     uvloop.run(serve())

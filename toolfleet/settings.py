@@ -67,7 +67,8 @@ class Settings(BaseSettings):
     """How often a worker renews its lease."""
 
     shutdown_grace_s: Annotated[float, Field(ge=0)] = 30.0
-    """How long a worker that was asked to stop lets running calls end; then it gives them back."""
+    """How long a worker that was asked to stop lets running calls end; then, or at a second signal, it gives them back.
+    Ten seconds later it has gone."""
 
     blocked_loop_s: Seconds = 120.0
     """A worker whose event loop a tool blocks for this long is ended; its log has the stack of what blocks it.

@@ -145,6 +145,10 @@ class StoreRefuses(StoreUnreachable):
     """Redis is there, and refuses: the password, a right, or for now all writes or all commands."""
 
 
+class TooFewReplicas(StoreUnreachable):
+    """Redis has a write that its replicas were to have first (TOOLFLEET_WAIT_REPLICAS), and they have not."""
+
+
 class BrokerUnreachable(OperatorError):
     """The Celery broker does not take messages."""
 

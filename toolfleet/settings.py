@@ -67,7 +67,15 @@ class Settings(BaseSettings):
     """How often a worker renews its lease."""
 
     shutdown_grace_s: Annotated[float, Field(ge=0)] = 30.0
-    """How long a worker that was asked to stop lets running calls end; then it gives them back."""
+    """How long a worker that was asked to stop lets running calls end; then, or at a second signal, it gives them back.
+    Ten seconds later it has gone."""
+
+    wait_replicas: Annotated[int, Field(ge=0)] = 0
+    """How many replicas of Redis must have a claim, a result or an entry of a run before anything follows from it, so
+    that a failover loses none of them. While fewer have it nothing goes on."""
+
+    wait_replicas_s: Annotated[float, Field(gt=0, le=4)] = 1.0
+    """How long they may take, before it is tried again."""
 
     blocked_loop_s: Seconds = 120.0
     """A worker whose event loop a tool blocks for this long is ended; its log has the stack of what blocks it.

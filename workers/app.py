@@ -22,12 +22,12 @@ from toolfleet.tool import Tool
 from toolfleet.toolbox import load_tools
 from toolfleet.wire import Seal
 from toolfleet.workers.celery.announce import AnnounceTools
-from toolfleet.workers.celery.drain import LetCallsEnd
 from toolfleet.workers.celery.intake import TakeIn, UnknownToolTask
 from toolfleet.workers.celery.lost_children import NoticeLostChildren
 from toolfleet.workers.celery.poll_jobs import PollJobs
 from toolfleet.workers.celery.reading_lanes import ReadLanes
 from toolfleet.workers.celery.reconnecting import PatientConnection
+from toolfleet.workers.celery.stopping import LetCallsEnd
 from toolfleet.workers.celery.task import tool_task
 from toolfleet.workers.celery.task_events import BatchingDispatcher
 from toolfleet.workers.pool_presets import PREFORK

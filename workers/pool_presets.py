@@ -11,8 +11,9 @@ from toolfleet.errors import InvalidSettings
 
 ASYNCIO: Final = "toolfleet.workers.celery.pool:AsyncioPool"
 PREFORK: Final = "toolfleet.workers.celery.processes:ProcessPool"
+THREADS: Final = "toolfleet.workers.celery.thread_pool:ThreadPool"
 
-KINDS: Final = {"asyncio": ASYNCIO, "prefork": PREFORK, "threads": "threads", "solo": "solo"}
+KINDS: Final = {"asyncio": ASYNCIO, "prefork": PREFORK, "threads": THREADS, "solo": "solo"}
 
 
 @dataclass(frozen=True, slots=True)

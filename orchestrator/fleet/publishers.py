@@ -15,6 +15,7 @@ from kombu.exceptions import KombuError
 from toolfleet.broker import tool_queue
 from toolfleet.connections import address
 from toolfleet.errors import BrokerUnreachable, StoreUnreachable
+from toolfleet.replicas import Replicas
 from toolfleet.settings import Settings
 from toolfleet.streams.direct import DirectPublisher, TaskMessage
 
@@ -43,7 +44,7 @@ class StreamPublisher:
     """Publishes to our own streams, on the connection that everything else uses."""
 
     def __init__(self, settings: Settings, client: redis.asyncio.Redis) -> None:
-        self._direct = DirectPublisher(client, settings.keys)
+        self._direct = DirectPublisher(client, settings.keys, replicas=Replicas.of(settings))
         self._address = address(settings.redis_url)
 
     async def publish(self, messages: Sequence[TaskMessage]) -> None:

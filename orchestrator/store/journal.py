@@ -48,7 +48,9 @@ class Journal:
         while (link := await self._try_to_append(run, event)) is None:
             newer = await self._catch_up()
             if self._is_in_doubt and newer and newer[0].event == event:
-                return self.run  # an attempt of ours had succeeded unheard
+                # An attempt of ours had succeeded unheard; whether replicas have it, nobody has heard either.
+                await while_it_may_be_away(self._store.confirm, for_s=AWAY_MAX_S)
+                return self.run
             if self.run.state.is_terminal:
                 raise RunIsOver(f"run {self.run.run_id} is {self.run.state}: {self.run.reason}")
             try:

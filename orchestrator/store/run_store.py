@@ -36,6 +36,7 @@ from toolfleet.orchestrator.store.news import News
 from toolfleet.orchestrator.store.packed import StreamEntry, unpacked
 from toolfleet.orchestrator.store.packing import Packing, unpack
 from toolfleet.orchestrator.store.recent import RecentWrites, Write
+from toolfleet.replicas import Replicas, confirm, script_on_replicas
 from toolfleet.replies import CLOCK, TELL
 from toolfleet.scripts import lua
 from toolfleet.settings import Settings
@@ -116,7 +117,8 @@ class RunStore:
         self._packing = packing
         self._artifacts = Artifacts(client, settings)
         self._news = News(client, settings.keys)
-        self._append = client.register_script(APPEND)
+        self._replicas = Replicas.of(settings)
+        self._append = script_on_replicas(client, APPEND, self._replicas)
         # Made once: whoever remembers commands holds what is the same in all of them once, too.
         keys = settings.keys
         self._runs, self._runs_ending = keys.runs(), keys.runs_ending()
@@ -149,6 +151,10 @@ class RunStore:
         follows from it may be done.
         """
         return await self._write(run, event, follows, owner=owner, may_be_adopted=isinstance(event, RunResumed))
+
+    async def confirm(self) -> None:
+        """Return when the replicas that are waited for have all that is stored now. Raises StoreUnreachable."""
+        await confirm(self._client, self._replicas)
 
     async def entries(self, run_id: str) -> list[Entry]:
         """Return the events of a run, as far as they are believed. Raises NewerVersion, StoreUnreachable."""

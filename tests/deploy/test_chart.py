@@ -10,7 +10,7 @@ import pytest
 
 from tests.deploy.chart import NEEDED, helm, of_kind, pods, refusal, rendered
 from tests.deploy.compose import Service
-from toolfleet.local.fleet import SHARED_GRACE_MARGIN_S
+from toolfleet.workers.celery.stopping import GOES_WITHIN_S
 
 KUBERNETES = ("1.29", "1.35")
 
@@ -112,7 +112,7 @@ def test_D7_every_stop_leaves_the_worker_its_own_grace_and_a_margin_to_hand_back
             found[f"compose: {name}"] = (grace_s, float(period.removesuffix("s")))
     assert len(found) == 6
     for where, (grace_s, given_s) in found.items():
-        assert given_s >= grace_s + 2 * SHARED_GRACE_MARGIN_S, where
+        assert given_s > grace_s + GOES_WITHIN_S, where
 
 
 def test_D8_the_chart_asks_what_docker_compose_asks(services: dict[str, Service]) -> None:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import AsyncExitStack
 from typing import Any
 
 import pytest
@@ -61,3 +62,14 @@ def ask(orchestrator: Orchestrator) -> Callable[..., Any]:
         return [message.content for message in await orchestrator.execute(asking(*calls), **options)]
 
     return performed
+
+
+@pytest.fixture
+async def orchestrators_of() -> AsyncIterator[Callable[[LocalFleet], Awaitable[Orchestrator]]]:
+    """Orchestrators of fleets of a test's own; they are left at its end."""
+    async with AsyncExitStack() as left_at_the_end:
+
+        async def orchestrator_of(fleet: LocalFleet) -> Orchestrator:
+            return await left_at_the_end.enter_async_context(Orchestrator(settings=fleet.settings))
+
+        yield orchestrator_of

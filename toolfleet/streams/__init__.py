@@ -104,6 +104,8 @@ def transport_options(settings: Settings) -> dict[str, Any]:
         "heartbeat_s": settings.heartbeat_s,
         "alive_file": SignOfLife(settings.alive_dir, LEASE).path,
         "max_deliveries": settings.max_deliveries,
+        "wait_replicas": settings.wait_replicas,
+        "wait_replicas_s": settings.wait_replicas_s,
         "max_message_bytes": settings.max_message_bytes,
         # A server that froze or vanished without closing is noticed in seconds, not when TCP gives up.
         "socket_timeout": 5.0,

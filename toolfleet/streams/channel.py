@@ -8,7 +8,7 @@ BRPOP in them are kombu's, and kept.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import cached_property
 from queue import Empty
 from time import monotonic
@@ -18,6 +18,7 @@ import redis
 from kombu.log import get_logger
 from kombu.transport.redis import SentinelChannel
 
+from toolfleet.replicas import Replicas
 from toolfleet.streams import scripts
 from toolfleet.streams.addresses import address_of, sentinel_pool
 from toolfleet.streams.claiming import claim
@@ -52,10 +53,12 @@ class StreamChannel(StreamQueues):
     heartbeat_s = 5.0
     max_deliveries = 5
     alive_file = ""
+    wait_replicas = 0
+    wait_replicas_s = 1.0
 
     from_transport_options = (
         *StreamQueues.from_transport_options,
-        *("lease_s", "heartbeat_s", "max_deliveries", "alive_file"),
+        *("lease_s", "heartbeat_s", "max_deliveries", "alive_file", "wait_replicas", "wait_replicas_s"),
     )
 
     def __init__(self, connection: Any, **kwargs: Any) -> None:
@@ -191,7 +194,7 @@ class StreamChannel(StreamQueues):
             self._flush_brpop_reauth()
         if read is None:
             return []
-        deliveries = self._claim(self._reader.deliveries(read, reply))
+        deliveries = self._on_replicas(self._claim(self._reader.deliveries(read, reply)), connection)
         if deliveries and monotonic() - read.sent_s > self.brpop_timeout + LATE_REPLY_S:
             return self._still_ours(deliveries)
         return deliveries
@@ -201,6 +204,34 @@ class StreamChannel(StreamQueues):
         if copies:
             self.drop_copies(copies)
         return kept
+
+    @cached_property
+    def replicas(self) -> Replicas:
+        """How many replicas are to know that this process has a call before it starts."""
+        return Replicas(self.wait_replicas, self.wait_replicas_s, self.keys.counters())
+
+    def _on_replicas(self, deliveries: list[DeliveredEntry], connection: Any) -> list[DeliveredEntry]:
+        """Return what may start: all, or nothing where too few replicas know of what this connection has read.
+
+        A connection that is lost raises; what it had read was then in a lost reply.
+        """
+        if not deliveries or not self.replicas.wanted:
+            return deliveries
+        commands = self.replicas.commands()
+        for command in commands:
+            connection.send_command(*command)
+        _, reached = (connection.read_response() for _ in commands)
+        if reached >= self.replicas.wanted:
+            return deliveries
+        self.go_back_unreplicated(deliveries, reached)
+        self._paused_until_s = monotonic() + PAUSE_AFTER_REFUSAL_S
+        return []
+
+    def go_back_unreplicated(self, deliveries: Sequence[DeliveredEntry], reached: int) -> None:
+        """Hand back what too few replicas know of. May be called on any thread."""
+        wanted = self.replicas.wanted
+        logger.warning("%d calls are handed back, as %d of %d replicas know of them", len(deliveries), reached, wanted)
+        self.hand_back(deliveries)
 
     def _count_copies(self) -> None:
         count = 0

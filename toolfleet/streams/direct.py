@@ -14,6 +14,7 @@ import redis.asyncio
 
 from toolfleet.keys import Keys
 from toolfleet.limits import Gate
+from toolfleet.replicas import Replicas, script_on_replicas
 from toolfleet.streams import scripts
 from toolfleet.streams.names import Priority
 
@@ -42,8 +43,9 @@ _NO_LANE: Final = ("", "")
 class DirectPublisher:
     """Adds task messages to their streams, or to the waiting rooms of their queues."""
 
-    def __init__(self, client: redis.asyncio.Redis, keys: Keys) -> None:
-        self._publish = client.register_script(scripts.PUBLISH)
+    def __init__(self, client: redis.asyncio.Redis, keys: Keys, *, replicas: Replicas | None = None) -> None:
+        """`replicas` are to have the messages before they count as published."""
+        self._publish = script_on_replicas(client, scripts.PUBLISH, replicas)
         self._keys = keys
         self._places: dict[tuple[str, Priority], tuple[str, bytes]] = {}
 

@@ -172,7 +172,9 @@ class LoopReader:
         if isinstance(reply, redis.ResponseError):
             await self._heal(reply)
             return
+        connected = self._connection.times_connected
         deliveries = await self._claimed(self._reader.deliveries(read, reply))
+        deliveries = await self._on_replicas(deliveries, connected)
         if deliveries and monotonic() - read.sent_s > channel.brpop_timeout + LATE_REPLY_S:
             deliveries = await self._still_ours(deliveries)
         self._take(deliveries)
@@ -225,6 +227,26 @@ class LoopReader:
         if copies:
             self._channel.drop_copies(copies)
         return kept
+
+    async def _on_replicas(self, deliveries: list[DeliveredEntry], connected: int) -> list[DeliveredEntry]:
+        """Return what may start: all, or nothing where too few replicas know of what was read.
+
+        `connected`: how often the connection had been made when it was read. Another one may be another server's.
+        """
+        replicas = self._channel.replicas
+        if not deliveries or not replicas.wanted:
+            return deliveries
+        try:
+            _, reached = await self._connection.request(*replicas.commands())
+        except AWAY as error:
+            reached = error
+        has_it = isinstance(reached, int) and self._connection.times_connected == connected
+        if has_it and reached >= replicas.wanted:
+            return deliveries
+        self._channel.go_back_unreplicated(deliveries, reached if has_it else 0)
+        self._channel.settle_soon()
+        await self._rest(PAUSE_AFTER_REFUSAL_S)
+        return []
 
     async def _still_ours(self, deliveries: Sequence[DeliveredEntry]) -> list[DeliveredEntry]:
         """Return those that are still pending with this process: during a stall others may have taken them over."""

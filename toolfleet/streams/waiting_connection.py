@@ -26,6 +26,8 @@ class WaitingConnection:
         self._replies: ReplyStream | None = None
         self._id = 0
         self._is_waiting = False
+        self.times_connected = 0
+        """Whether two requests went to one connection, this number tells."""
 
     async def request(self, *commands: Sequence[Any]) -> list[Any]:
         """Send commands together, and return the reply to each, which may be an error.
@@ -56,5 +58,6 @@ class WaitingConnection:
     async def _connected(self) -> ReplyStream:
         connection = self._client.connection_pool.make_connection()
         self._replies = replies = await connected(connection, silent_s=self._silent_s)
+        self.times_connected += 1
         [self._id] = await replies.request(packed(("CLIENT", "ID")), 1)
         return replies

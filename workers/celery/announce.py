@@ -149,7 +149,7 @@ class AnnounceTools(bootsteps.StartStopStep):  # type: ignore[misc]  # celery sh
     # Stopped in reverse: withdrawn first, so that nobody asks for tools of a worker that only ends what it has.
     requires = (
         "celery.worker.consumer.tasks:Tasks",
-        "toolfleet.workers.celery.drain:LetCallsEnd",
+        "toolfleet.workers.celery.stopping:LetCallsEnd",
         "toolfleet.workers.celery.reading_lanes:ReadLanes",
     )
 

@@ -29,7 +29,7 @@ class PollJobs(bootsteps.StartStopStep):  # type: ignore[misc]  # celery ships n
     """Polls while the worker lives; a lost connection to the broker changes nothing."""
 
     # Stopped in reverse: before the pool, on whose loop it may run.
-    requires = ("celery.worker.consumer.tasks:Tasks", "toolfleet.workers.celery.drain:LetCallsEnd")
+    requires = ("celery.worker.consumer.tasks:Tasks", "toolfleet.workers.celery.stopping:LetCallsEnd")
 
     def __init__(self, consumer: Any, **options: Any) -> None:
         super().__init__(consumer, **options)

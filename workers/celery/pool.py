@@ -70,6 +70,7 @@ class AsyncioPool(BasePool):  # type: ignore[misc]  # celery ships no types
         self._settings = self.app.toolfleet.settings
         self._loop = new_event_loop()
         self._stops = False
+        self._grace_is_over: asyncio.Future[None] = self._loop.create_future()
         self.reports = Reports(self._loop)
         self._reader: LoopReader | None = None
         sign = SignOfLife(self._settings.alive_dir, LOOP)
@@ -135,6 +136,11 @@ class AsyncioPool(BasePool):  # type: ignore[misc]  # celery ships no types
         self._thread.join()
         self._threads.shutdown(wait=False, cancel_futures=True)
         self.reports.tell()
+
+    def end_grace(self) -> None:
+        """Let running calls have no more time, while `on_stop` waits for them. May be called on any thread."""
+        with suppress(RuntimeError):  # the loop is closed: all have ended
+            self._loop.call_soon_threadsafe(self._end_grace)
 
     def on_terminate(self) -> None:
         """End running calls at once, without a grace period."""
@@ -239,7 +245,8 @@ class AsyncioPool(BasePool):  # type: ignore[misc]  # celery ships no types
         self._start_arrived()
         await asyncio.sleep(0)  # as above
         if self._tasks and grace_s:
-            await asyncio.wait(self._tasks.values(), timeout=grace_s)
+            all_end: asyncio.Future[Any] = asyncio.gather(*self._tasks.values(), return_exceptions=True)
+            await asyncio.wait([all_end, self._grace_is_over], timeout=grace_s, return_when=asyncio.FIRST_COMPLETED)
         for task in self._tasks.values():
             task.cancel(Interruption.SHUTDOWN)
         with suppress(TimeoutError):
@@ -247,6 +254,10 @@ class AsyncioPool(BasePool):  # type: ignore[misc]  # celery ships no types
                 if self._tasks:
                     await asyncio.wait(self._tasks.values())
                 await self._performer.drain()
+
+    def _end_grace(self) -> None:
+        if not self._grace_is_over.done():
+            self._grace_is_over.set_result(None)
 
     # --- on other threads ---------------------------------------------------------------------------------------
 

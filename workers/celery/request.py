@@ -370,16 +370,23 @@ class ToolRequest(Request):  # type: ignore[misc]  # celery ships no types
             self.on_timeout(soft=False, timeout=0)
             return
         logger.warning("tool process lost: %s %s: %r", self.name, self.id, exc_info.exception)
+        self.give_up(in_order=self._consumer.blueprint.state == CLOSE)  # killed because the worker stops
+
+    def give_up(self, *, in_order: bool) -> None:
+        """Deal with a call that this worker cannot end: repeat it if harmless, else reconcile it or end it in doubt.
+
+        `in_order`: because the worker stops, so this delivery does not count.
+        """
         effect = self.delivery.effect(self.task.effect)
         if effect is Effect.ONCE and self.task.reconciles and can_be_reconciled(self.delivery):
-            self._leave_open(in_order=self._consumer.blueprint.state == CLOSE)
+            self._leave_open(in_order=in_order)
         elif effect is Effect.ONCE:
             self.task.end_from_outside(self, FailureKind.IN_DOUBT)
             self.acknowledge()
             self.send_event("task-failed", exception=FAILED)
             return
-        elif self._consumer.blueprint.state == CLOSE:
-            self._hand_back()  # it was killed because the worker stops
+        elif in_order:
+            self._hand_back()
         else:
             self.reject(requeue=True)
         self.send_event("task-rejected", requeued=True)

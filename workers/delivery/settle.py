@@ -23,6 +23,7 @@ from toolfleet.forged import COUNTED_AS, TrueResult, is_forged, replace_forged, 
 from toolfleet.keys import Keys
 from toolfleet.logs import FactLog
 from toolfleet.outages import until_redis_is_back, until_redis_is_back_blocking
+from toolfleet.replicas import Replicas, script_on_replicas
 from toolfleet.replies import REPLACE_RESULT, TELL
 from toolfleet.scripts import lua, when_called
 from toolfleet.spendings import Spending, add_up, add_up_blocking, spending_of
@@ -129,11 +130,14 @@ def settle_now(client: redis.Redis, keys: Keys, settlement: Settlement, seal: Se
 class Settler:
     """Settles calls of one event loop in batches."""
 
-    def __init__(self, client: redis.asyncio.Redis, keys: Keys, seal: Seal) -> None:
+    def __init__(
+        self, client: redis.asyncio.Redis, keys: Keys, seal: Seal, *, replicas: Replicas | None = None
+    ) -> None:
+        """`replicas` are to have a result before its call counts as settled."""
         self._client = client
         self._keys = keys
         self._seal = seal
-        self._script = client.register_script(SETTLE)
+        self._script = script_on_replicas(client, SETTLE, replicas)
         self._replace = client.register_script(REPLACE_RESULT)
         self._batcher = Batcher(self.settle_all, max_batch=MAX_BATCH)
 

@@ -17,6 +17,7 @@ from toolfleet.calls import Failed, FailureKind, JobRecord, Returned, Submitted,
 from toolfleet.fitting import Fitting
 from toolfleet.logs import FactLog
 from toolfleet.points import Point, reached
+from toolfleet.replicas import Replicas
 from toolfleet.settings import Settings
 from toolfleet.tool import Tool
 from toolfleet.wire import Seal
@@ -57,7 +58,7 @@ class Conclusion:
         self._seal = seal
         self._checkpoints = checkpoints
         self._fitting = Fitting(client, settings)
-        self._settler = Settler(client, settings.keys, seal)
+        self._settler = Settler(client, settings.keys, seal, replicas=Replicas.of(settings))
         self._soon: Batcher[Concluding, None] = Batcher(self._conclude_all, max_batch=MAX_BATCH)
 
     async def conclude(self, delivery: Delivery, call: ToolCall, result: Returned | Failed | Submitted) -> Ending:

@@ -16,6 +16,7 @@ from toolfleet.messages import Message
 from toolfleet.orchestrator.fleet.queues import QueueStanding
 from toolfleet.orchestrator.run.states import State
 from toolfleet.orchestrator.run.terms import LONGEST_S, AskedTerms, Patience
+from toolfleet.orchestrator.store.run_pages import CURSOR
 from toolfleet.orchestrator.store.run_store import Head
 from toolfleet.tool import ToolSpec
 
@@ -90,6 +91,18 @@ class RunSummary(BaseModel):
     def of(cls, head: Head) -> RunSummary:
         """Make it of a run's head, without who works on the run."""
         return cls(**{name: getattr(head, name) for name in cls.model_fields})
+
+
+class RunsWanted(RunBody):
+    """Which runs to list."""
+
+    state: list[State] = Field(default=[], description="Only runs in one of these states.")
+    limit: Annotated[int, Field(ge=1, le=500)] = 50
+    before: Annotated[str, Field(max_length=400)] = Field(
+        default="",
+        description="`before` of the page that you have.",
+        json_schema_extra={"pattern": f"^({CURSOR.pattern})?$", "examples": [""]},
+    )
 
 
 class RunList(BaseModel):

@@ -29,6 +29,7 @@ from toolfleet.orchestrator.doors.http.records import (
     RunList,
     RunRequest,
     RunSummary,
+    RunsWanted,
 )
 from toolfleet.orchestrator.doors.http.sse import EventStream
 from toolfleet.orchestrator.doors.http.tail import ENTRY_ID, EventListener, Frame, event_bytes
@@ -40,7 +41,6 @@ from toolfleet.orchestrator.run.updates import CallAwaitsApproval, CallProgresse
 from toolfleet.orchestrator.run.value import Run
 from toolfleet.orchestrator.status.overview import CallStanding
 from toolfleet.orchestrator.store.chain import FIRST
-from toolfleet.orchestrator.store.run_pages import CURSOR
 
 UNKNOWN: Final[dict[int | str, dict[str, Any]]] = {404: {"model": ProblemDetails, "description": "No such run"}}
 NOT_NOW: Final[dict[int | str, dict[str, Any]]] = {
@@ -60,8 +60,6 @@ STREAM: Final[dict[int | str, dict[str, Any]]] = {
 }
 
 AN_EVENTS_ID: Final[dict[str, Any]] = {"pattern": f"^({ENTRY_ID.pattern})?$", "examples": [FIRST]}
-
-A_CURSOR: Final[dict[str, Any]] = {"pattern": f"^({CURSOR.pattern})?$", "examples": [""]}
 
 LIVE: Final = (TextArrived, CallProgressed, CallAwaitsApproval)
 """Events that are not stored; they are told to whoever listens while they happen.
@@ -110,15 +108,12 @@ async def begin(asked: RunRequest, grant: Runner, door: Through, request: Reques
 async def list_runs(
     grant: Reader,
     door: Through,
-    *,
-    state: Annotated[list[State] | None, Query(description="Only runs in one of these states.")] = None,
-    limit: Annotated[int, Query(ge=1, le=500)] = 50,
-    before: Annotated[
-        str, Query(max_length=400, description="`before` of the page that you have.", json_schema_extra=A_CURSOR)
-    ] = "",
+    wanted: Annotated[RunsWanted, Query()],
 ) -> RunList:
     """List runs, the newest first, page by page. What begins meanwhile moves nothing."""
-    page = await door.looking.pages.page(before=before, limit=limit, states=state or (), tenant=grant.tenant)
+    page = await door.looking.pages.page(
+        before=wanted.before, limit=wanted.limit, states=wanted.state, tenant=grant.tenant
+    )
     return RunList(runs=[RunSummary.of(head) for head in page.heads], before=page.before or None)
 
 

@@ -16,6 +16,7 @@ from toolfleet.messages import Message
 from toolfleet.orchestrator.fleet.queues import QueueStanding
 from toolfleet.orchestrator.run.states import State
 from toolfleet.orchestrator.run.terms import LONGEST_S, AskedTerms, Patience
+from toolfleet.orchestrator.store.run_pages import CURSOR
 from toolfleet.orchestrator.store.run_store import Head
 from toolfleet.tool import ToolSpec
 
@@ -81,6 +82,8 @@ class RunSummary(BaseModel):
     title: str
     turn: int
     calls: int
+    awaiting_approval: int
+    """How many of its calls a person has to decide about."""
     started_unix_s: float
     updated_unix_s: float
 
@@ -90,10 +93,26 @@ class RunSummary(BaseModel):
         return cls(**{name: getattr(head, name) for name in cls.model_fields})
 
 
+class RunsWanted(RunBody):
+    """Which runs to list."""
+
+    state: list[State] = Field(default=[], description="Only runs in one of these states.")
+    limit: Annotated[int, Field(ge=1, le=500)] = 50
+    before: Annotated[str, Field(max_length=400)] = Field(
+        default="",
+        description="`before` of the page that you have.",
+        json_schema_extra={"pattern": f"^({CURSOR.pattern})?$", "examples": [""]},
+    )
+
+
 class RunList(BaseModel):
     """A page of runs, the newest first."""
 
     runs: list[RunSummary]
+    before: str | None = Field(
+        description="What the next page is asked for with; null behind the last run. Where only some states are asked "
+        "for, a page may have fewer runs than `limit` and still not be the last."
+    )
 
 
 class CancelBody(RunBody):

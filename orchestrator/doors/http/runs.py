@@ -29,6 +29,7 @@ from toolfleet.orchestrator.doors.http.records import (
     RunList,
     RunRequest,
     RunSummary,
+    RunsWanted,
 )
 from toolfleet.orchestrator.doors.http.sse import EventStream
 from toolfleet.orchestrator.doors.http.tail import ENTRY_ID, EventListener, Frame, event_bytes
@@ -107,14 +108,13 @@ async def begin(asked: RunRequest, grant: Runner, door: Through, request: Reques
 async def list_runs(
     grant: Reader,
     door: Through,
-    *,
-    state: Annotated[list[State] | None, Query(description="Only runs in one of these states.")] = None,
-    limit: Annotated[int, Query(ge=1, le=500)] = 50,
-    offset: Annotated[int, Query(ge=0, le=1_000_000)] = 0,
+    wanted: Annotated[RunsWanted, Query()],
 ) -> RunList:
-    """List runs, the newest first."""
-    heads = await door.orchestrator.runs(limit=limit, offset=offset, states=state or (), tenant=grant.tenant)
-    return RunList(runs=[RunSummary.of(head) for head in heads])
+    """List runs, the newest first, page by page. What begins meanwhile moves nothing."""
+    page = await door.looking.pages.page(
+        before=wanted.before, limit=wanted.limit, states=wanted.state, tenant=grant.tenant
+    )
+    return RunList(runs=[RunSummary.of(head) for head in page.heads], before=page.before or None)
 
 
 @router.get("/{run_id}", response_model=Run, responses=UNKNOWN)

@@ -1,0 +1,152 @@
+"""The list of runs, and one run: its conversation, and beside it its timeline, as they come."""
+
+from __future__ import annotations
+
+import asyncio
+from http import HTTPStatus
+from typing import Annotated, Any, Final
+
+from fastapi import APIRouter, Depends, Query, Request
+from starlette.responses import RedirectResponse, Response
+
+from toolfleet.orchestrator.doors.http.access import Reader
+from toolfleet.orchestrator.doors.http.door import must_be_theirs
+from toolfleet.orchestrator.doors.http.key_store import Grant
+from toolfleet.orchestrator.doors.http.runs import Through, hold_listener
+from toolfleet.orchestrator.doors.http.sse import EventStream
+from toolfleet.orchestrator.doors.page.live import Pieces, told
+from toolfleet.orchestrator.doors.page.rendering import fragment, page
+from toolfleet.orchestrator.doors.page.run_sight import MESSAGES, ROWS, CallFilter, RunSight
+from toolfleet.orchestrator.doors.page.state import PageState, page_of, shows_payloads
+from toolfleet.orchestrator.doors.page.wording import segment
+from toolfleet.orchestrator.run.states import State
+from toolfleet.orchestrator.status.call_state import CallState
+
+router = APIRouter(include_in_schema=False)
+Shared = Annotated[PageState, Depends(page_of)]
+Place = Annotated[int, Query(ge=0, le=1_000_000)]
+Word = Annotated[str, Query(max_length=200)]
+
+RUNS: Final = 50
+
+
+@router.get("/runs")
+async def runs(request: Request, grant: Reader, door: Through, *, state: Word = "", offset: Place = 0) -> Response:
+    """List runs, the newest first."""
+    wanted = State(state) if state in set(State) else None
+    heads = await door.orchestrator.runs(
+        limit=RUNS + 1, offset=offset, states=[wanted] if wanted else (), tenant=grant.tenant
+    )
+    following = f"/runs?state={wanted or ''}&offset={offset + RUNS}" if len(heads) > RUNS else ""
+    return await page(
+        request, "runs.html", heads=heads[:RUNS], states=list(State), state=wanted, following=following, offset=offset
+    )
+
+
+@router.get("/runs/{run_id}")
+async def run(
+    request: Request,
+    run_id: str,
+    grant: Reader,
+    shared: Shared,
+    *,
+    tool: Word = "",
+    state: Word = "",
+    text: Word = "",
+) -> Response:
+    """Show a run."""
+    sight = await _seen(run_id, grant, shared)
+    wanted = CallFilter(tool, CallState(state) if state in set(CallState) else None, text)
+    return await page(request, "run.html", **await asyncio.to_thread(_values, sight, grant, wanted))
+
+
+@router.get("/runs/{run_id}/timeline")
+async def timeline(
+    request: Request,
+    run_id: str,
+    grant: Reader,
+    shared: Shared,
+    *,
+    first: Place = 0,
+    tool: Word = "",
+    state: Word = "",
+    text: Word = "",
+) -> Response:
+    """Show the next rows of a timeline."""
+    sight = await _seen(run_id, grant, shared)
+    wanted = CallFilter(tool, CallState(state) if state in set(CallState) else None, text)
+    return await page(request, "run_timeline.html", **await asyncio.to_thread(_values, sight, grant, wanted, first))
+
+
+@router.get("/runs/{run_id}/conversation")
+async def conversation(request: Request, run_id: str, grant: Reader, shared: Shared, *, first: Place = 0) -> Response:
+    """Show the next messages of a conversation."""
+    sight = await _seen(run_id, grant, shared)
+    values = await asyncio.to_thread(_values, sight, grant, CallFilter(), 0, first)
+    return await page(request, "run_conversation.html", **values)
+
+
+@router.get("/runs/{run_id}/live")
+async def live(request: Request, run_id: str, grant: Reader, door: Through, shared: Shared) -> Response:
+    """Tell what changes of a run."""
+    await door.must_see(run_id, grant)
+    hold_listener(door, grant, request)
+    with_payloads = shows_payloads(grant)
+
+    async def render() -> tuple[Pieces, bool]:
+        sight = await shared.sights.of(run_id)
+        pieces = await asyncio.to_thread(_pieces, sight, grant)
+        return pieces, not sight.is_live
+
+    pieces = shared.live_runs.follow(run_id, with_payloads=with_payloads, render=render)
+    return EventStream(door, told(request, door, pieces))
+
+
+async def _seen(run_id: str, grant: Grant, shared: PageState) -> RunSight:
+    sight = await shared.sights.of(run_id)
+    must_be_theirs(run_id, sight.run.terms.tenant, grant)
+    return sight
+
+
+def _values(sight: RunSight, grant: Grant, wanted: CallFilter, row: int = 0, message: int = 0) -> dict[str, Any]:
+    rows = sight.wanted(wanted)
+    return {
+        "sight": sight,
+        "run": sight.run,
+        "wanted": wanted,
+        "call_states": list(CallState),
+        "with_payloads": shows_payloads(grant),
+        "rows": sight.drawn(rows[row : row + ROWS]),
+        "more_rows": row + ROWS if len(rows) > row + ROWS else 0,
+        "found": sum(each.call is not None for each in rows),
+        "messages": sight.messages(message),
+        "first_message": message,
+        "more_messages": message + MESSAGES if len(sight.run.messages) > message + MESSAGES else 0,
+    }
+
+
+def _pieces(sight: RunSight, grant: Grant) -> Pieces:
+    """Render what may change of a run: its head, its axis, its first rows and those of calls that are under way."""
+    values = _values(sight, grant, CallFilter())
+    names = ["run-head", "run-axis"]
+    if not values["more_messages"]:
+        names.append("messages")
+    pieces = {name: fragment(f"pieces/{name}.html", **values) for name in names}
+    shown = {row.key for row in sight.rows[:ROWS]}
+    for row in sight.drawn([row for row in sight.rows if row.key in shown or _changes(row.call)]):
+        pieces[f"row-{row.key}"] = fragment("pieces/row.html", row=row, sight=sight, run=sight.run)
+    return pieces
+
+
+def _changes(call: Any) -> bool:
+    return call is not None and not call.is_over
+
+
+@router.get("/find")
+async def find(_grant: Reader, shared: Shared, *, q: Word = "") -> Response:
+    """Lead to what an id means."""
+    named = q.strip()
+    if not named:
+        return RedirectResponse("/runs", status_code=HTTPStatus.SEE_OTHER)
+    run_id = await shared.sights.store.named(named)
+    return RedirectResponse(f"/runs/{segment(run_id)}", status_code=HTTPStatus.SEE_OTHER)

@@ -149,7 +149,7 @@ async def test_another_tenant_finds_nothing_and_needs_a_key_for_that(api, key_of
     asked, acme = {"arguments": {"lines": 60_000}}, await key_of("acme")
     result = (await api.client.post("/v1/tools/logged/call", json=asked, headers=acme)).json()
     url = f"/v1/artifacts/{result['artifact']}"
-    whole = await api.client.get(url, headers=await key_of("acme", Scope.READ))
+    whole = await api.client.get(url, headers=await key_of("acme", Scope.PAYLOADS))
     assert (whole.status_code, whole.headers["content-type"]) == (200, "text/plain; charset=utf-8")
     assert whole.text == "\n".join(f"line {n}" for n in range(60_000))
     for headers in (await key_of("other"), await key_of("acm"), {}):

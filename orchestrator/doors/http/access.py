@@ -25,6 +25,7 @@ from toolfleet.errors import ToolfleetError
 from toolfleet.local.local_key import PREFIX
 from toolfleet.orchestrator.doors.http.door import Door
 from toolfleet.orchestrator.doors.http.key_store import ApiKey, Grant, Keyring, Scope
+from toolfleet.orchestrator.doors.http.payload_wall import behind_wall
 from toolfleet.orchestrator.doors.http.problems import Problem, answer, path_of, problem_of
 from toolfleet.orchestrator.doors.http.quotas import Limit, Quotas
 from toolfleet.orchestrator.doors.http.sessions import (
@@ -93,14 +94,15 @@ class Access:
         """Answer the request within what its key and its tenant may use. Raises Problem before it has begun."""
         quotas: Quotas = scope["app"].state.door.quotas
         quotas.count(grant)
+        shown = behind_wall(grant, path_of(scope), in_pieces(send))
         with ExitStack() as held:
             held.enter_context(quotas.held(grant, Limit.REQUESTS))
             scope["state"]["held"] = held
             if scope["method"] == "GET" and not WAITING.fullmatch(path_of(scope)):
                 async with quotas.turns(grant):
-                    await self._app(scope, receive, in_pieces(send))
+                    await self._app(scope, receive, shown)
             else:
-                await self._app(scope, receive, in_pieces(send))
+                await self._app(scope, receive, shown)
 
 
 def in_pieces(send: Send) -> Send:
@@ -291,6 +293,7 @@ class needs:  # noqa: N801  # reads as a word in a route's signature: Depends(ne
 
 
 Reader = Annotated[Grant, Depends(needs(Scope.READ))]
+PayloadReader = Annotated[Grant, Depends(needs(Scope.PAYLOADS))]
 Runner = Annotated[Grant, Depends(needs(Scope.RUN))]
 Admin = Annotated[Grant, Depends(needs(Scope.ADMIN))]
 

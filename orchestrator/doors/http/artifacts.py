@@ -20,7 +20,7 @@ from toolfleet.artifacts import Artifact
 from toolfleet.errors import ToolfleetError
 from toolfleet.logs import FactLog
 from toolfleet.media import sendable_type
-from toolfleet.orchestrator.doors.http.access import Reader
+from toolfleet.orchestrator.doors.http.access import PayloadReader
 from toolfleet.orchestrator.doors.http.problems import Problem, ProblemDetails
 from toolfleet.orchestrator.doors.http.ranges import Unsatisfiable, Wanted, wanted
 from toolfleet.orchestrator.doors.http.runs import Through
@@ -56,7 +56,7 @@ ABOUT: Final[dict[int | str, dict[str, Any]]] = {
 
 
 @router.get("/{artifact}", response_class=Response, responses=READ)
-async def read(artifact: str, grant: Reader, door: Through, request: Request) -> Response:
+async def read(artifact: str, grant: PayloadReader, door: Through, request: Request) -> Response:
     """Read what was too large for a result, by the id that `artifact` of the result or of its media names."""
     found = await door.orchestrator.artifact(artifact, tenant=grant.tenant)
     headers = _headers(found)
@@ -71,7 +71,7 @@ async def read(artifact: str, grant: Reader, door: Through, request: Request) ->
 
 
 @router.head("/{artifact}", response_class=Response, responses=ABOUT)
-async def about(artifact: str, grant: Reader, door: Through, request: Request) -> Response:
+async def about(artifact: str, grant: PayloadReader, door: Through, request: Request) -> Response:
     """Tell what an artifact is, and how large."""
     found = await door.orchestrator.artifact(artifact, tenant=grant.tenant)
     if _wanted(request, found) is Wanted.NOT_MODIFIED:

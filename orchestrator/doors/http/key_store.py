@@ -45,10 +45,12 @@ TAKE: Final = lua(__package__, "take_token")
 
 
 class Scope(StrEnum):
-    """What a key is good for. `run` and `approve` include `read`, and `admin` all."""
+    """What a key is good for. `payloads` includes `read`, `run` and `approve` include both, and `admin` all."""
 
     READ = "read"
-    """Look at the tenant's runs, handles and events, and at the fleet's tools and workers."""
+    """Look at the tenant's runs, handles and events, and at the fleet's tools and workers: not at what they hold."""
+    PAYLOADS = "payloads"
+    """Read arguments, results, messages, logs and artifacts."""
     RUN = "run"
     """Begin, stop and resume runs, call tools."""
     APPROVE = "approve"
@@ -58,7 +60,13 @@ class Scope(StrEnum):
 
     def covers(self, wanted: Scope) -> bool:
         """Return whether whoever has this one may do what needs the other."""
-        return self in {wanted, Scope.ADMIN} or wanted is Scope.READ
+        match wanted:
+            case Scope.READ:
+                return True
+            case Scope.PAYLOADS:
+                return self is not Scope.READ
+            case _:
+                return self in {wanted, Scope.ADMIN}
 
 
 class Grant(Record):

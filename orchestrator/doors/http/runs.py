@@ -40,6 +40,7 @@ from toolfleet.orchestrator.run.updates import CallAwaitsApproval, CallProgresse
 from toolfleet.orchestrator.run.value import Run
 from toolfleet.orchestrator.status.overview import CallStanding
 from toolfleet.orchestrator.store.chain import FIRST
+from toolfleet.orchestrator.store.run_pages import CURSOR
 
 UNKNOWN: Final[dict[int | str, dict[str, Any]]] = {404: {"model": ProblemDetails, "description": "No such run"}}
 NOT_NOW: Final[dict[int | str, dict[str, Any]]] = {
@@ -59,6 +60,8 @@ STREAM: Final[dict[int | str, dict[str, Any]]] = {
 }
 
 AN_EVENTS_ID: Final[dict[str, Any]] = {"pattern": f"^({ENTRY_ID.pattern})?$", "examples": [FIRST]}
+
+A_CURSOR: Final[dict[str, Any]] = {"pattern": f"^({CURSOR.pattern})?$", "examples": [""]}
 
 LIVE: Final = (TextArrived, CallProgressed, CallAwaitsApproval)
 """Events that are not stored; they are told to whoever listens while they happen.
@@ -110,11 +113,13 @@ async def list_runs(
     *,
     state: Annotated[list[State] | None, Query(description="Only runs in one of these states.")] = None,
     limit: Annotated[int, Query(ge=1, le=500)] = 50,
-    offset: Annotated[int, Query(ge=0, le=1_000_000)] = 0,
+    before: Annotated[
+        str, Query(max_length=400, description="`before` of the page that you have.", json_schema_extra=A_CURSOR)
+    ] = "",
 ) -> RunList:
-    """List runs, the newest first."""
-    heads = await door.orchestrator.runs(limit=limit, offset=offset, states=state or (), tenant=grant.tenant)
-    return RunList(runs=[RunSummary.of(head) for head in heads])
+    """List runs, the newest first, page by page. What begins meanwhile moves nothing."""
+    page = await door.looking.pages.page(before=before, limit=limit, states=state or (), tenant=grant.tenant)
+    return RunList(runs=[RunSummary.of(head) for head in page.heads], before=page.before or None)
 
 
 @router.get("/{run_id}", response_model=Run, responses=UNKNOWN)

@@ -13,7 +13,7 @@ import orjson
 from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
 
-from toolfleet.orchestrator.doors.http.access import Reader, Runner
+from toolfleet.orchestrator.doors.http.access import PayloadReader, Runner
 from toolfleet.orchestrator.doors.http.bodies import JsonRoute
 from toolfleet.orchestrator.doors.http.door import Door
 from toolfleet.orchestrator.doors.http.key_store import Grant
@@ -107,7 +107,7 @@ async def _options(door: Door, grant: Grant, asked: ResponseRequest) -> RunOptio
 @router.get("/{response_id}", response_class=Response, responses=FOLLOWED)
 async def show(
     response_id: str,
-    grant: Reader,
+    grant: PayloadReader,
     door: Through,
     request: Request,
     *,
@@ -136,7 +136,7 @@ async def show(
 @router.get("/{response_id}/input_items", response_class=Response, responses=LISTED)
 async def list_input_items(
     response_id: str,
-    grant: Reader,
+    grant: PayloadReader,
     door: Through,
     *,
     limit: Annotated[int, Query(ge=1, le=MAX_PAGE)] = 20,

@@ -19,7 +19,9 @@ from toolfleet.orchestrator.doors.page import sparkline
 from toolfleet.orchestrator.doors.page.live import Pieces, told
 from toolfleet.orchestrator.doors.page.looks import REMEMBERED, Look
 from toolfleet.orchestrator.doors.page.rendering import fragment, page
+from toolfleet.orchestrator.doors.page.run_sight import shows_payloads
 from toolfleet.orchestrator.doors.page.state import PageState, page_of
+from toolfleet.orchestrator.doors.page.veiling import veiled_head
 
 router = APIRouter(include_in_schema=False)
 Shared = Annotated[PageState, Depends(page_of)]
@@ -52,7 +54,8 @@ async def _pieces(shared: PageState, grant: Grant, door: Door) -> AsyncGenerator
 
 
 async def _values(look: Look, grant: Grant, door: Door) -> dict[str, Any]:
-    heads = await door.orchestrator.runs(limit=NEWEST_RUNS, tenant=grant.tenant)
+    found = await door.looking.pages.page(limit=NEWEST_RUNS, tenant=grant.tenant)
+    heads = found.heads if shows_payloads(grant) else [veiled_head(head) for head in found.heads]
     return {
         "look": look,
         "lines": {queue: _lines(look, queue) for queue in look.history},

@@ -20,7 +20,7 @@ from starlette.responses import HTMLResponse
 from toolfleet.orchestrator.doors.http.key_store import Grant, Scope
 from toolfleet.orchestrator.doors.page import wording
 from toolfleet.orchestrator.doors.page.static_files import FINGERPRINT
-from toolfleet.terminal import harmless
+from toolfleet.terminal import harmless, harmless_json
 
 HEADERS: Final = {
     "content-security-policy": (
@@ -56,6 +56,7 @@ ENVIRONMENT.filters.update(
     ago=_ago,
     dollars=wording.dollars,
     indented=wording.indented,
+    json_text=harmless_json,
     moment=wording.moment,
     segment=wording.segment,
     short=wording.shortened,

@@ -11,16 +11,18 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Final
 
+from toolfleet.calls import run_of
 from toolfleet.messages import Message, UserMessage, described
-from toolfleet.orchestrator.doors.http.door import Door
+from toolfleet.orchestrator.doors.http.door import Door, must_be_theirs
+from toolfleet.orchestrator.doors.http.key_store import Grant, Scope
 from toolfleet.orchestrator.doors.page.time_axis import Axis
 from toolfleet.orchestrator.doors.page.timeline import WORDS, Row, axis_of, drawn, rows_of
+from toolfleet.orchestrator.doors.page.veiling import veiled_call, veiled_overview
 from toolfleet.orchestrator.run.states import State
 from toolfleet.orchestrator.run.value import Run
 from toolfleet.orchestrator.status.call_state import CallState
 from toolfleet.orchestrator.status.overview import CallStanding, Overview, RunOverview, unix_s
 from toolfleet.orchestrator.store.history import Entry
-from toolfleet.orchestrator.store.run_store import RunStore
 
 FAILURES: Final = frozenset({CallState.FAILED, CallState.EXPIRED, CallState.IN_DOUBT})
 
@@ -139,17 +141,31 @@ class RunSight:
         return self.run.messages[since : since + MESSAGES]
 
 
+def shows_payloads(grant: Grant) -> bool:
+    """Return whether whoever asks may see arguments, results and messages."""
+    return grant.may(Scope.PAYLOADS)
+
+
 class RunSights:
     """Reads runs for the page. Raises StoreUnreachable."""
 
     def __init__(self, door: Door) -> None:
-        self.store = RunStore(door.client, door.settings, door.seal)
+        self.store = door.looking.store
         self.overview = Overview(door.client, door.settings, door.seal)
 
-    async def of(self, run_id: str) -> RunSight:
-        """Return a run as it stands. Raises RunNotFound."""
+    async def of(self, run_id: str, grant: Grant) -> RunSight:
+        """Return a run as it stands, as far as a key shows it. Raises RunNotFound, also for another tenant's."""
         seen = await self.overview.run(run_id)
+        must_be_theirs(run_id, seen.run.terms.tenant, grant)
+        if not shows_payloads(grant):
+            seen = veiled_overview(seen)
         return RunSight(seen, await self.store.entries(run_id), time.time())
+
+    async def call(self, call_id: str, grant: Grant) -> CallStanding:
+        """Return a call as it stands, likewise."""
+        must_be_theirs(run_of(call_id), await self.store.tenant(run_of(call_id)), grant)
+        call = await self.overview.call(call_id)
+        return call if shows_payloads(grant) else veiled_call(call)
 
 
 def told_of(call: CallStanding) -> str:

@@ -5,19 +5,20 @@ from __future__ import annotations
 import asyncio
 from http import HTTPStatus
 from typing import Annotated, Any, Final
+from urllib.parse import urlencode
 
 from fastapi import APIRouter, Depends, Query, Request
 from starlette.responses import RedirectResponse, Response
 
 from toolfleet.orchestrator.doors.http.access import Reader
-from toolfleet.orchestrator.doors.http.door import must_be_theirs
 from toolfleet.orchestrator.doors.http.key_store import Grant
 from toolfleet.orchestrator.doors.http.runs import Through, hold_listener
 from toolfleet.orchestrator.doors.http.sse import EventStream
 from toolfleet.orchestrator.doors.page.live import Pieces, told
 from toolfleet.orchestrator.doors.page.rendering import fragment, page
-from toolfleet.orchestrator.doors.page.run_sight import MESSAGES, ROWS, CallFilter, RunSight
-from toolfleet.orchestrator.doors.page.state import PageState, page_of, shows_payloads
+from toolfleet.orchestrator.doors.page.run_sight import MESSAGES, ROWS, CallFilter, RunSight, shows_payloads
+from toolfleet.orchestrator.doors.page.state import PageState, page_of
+from toolfleet.orchestrator.doors.page.veiling import veiled_head
 from toolfleet.orchestrator.doors.page.wording import segment
 from toolfleet.orchestrator.run.states import State
 from toolfleet.orchestrator.status.call_state import CallState
@@ -31,15 +32,27 @@ RUNS: Final = 50
 
 
 @router.get("/runs")
-async def runs(request: Request, grant: Reader, door: Through, *, state: Word = "", offset: Place = 0) -> Response:
+async def runs(
+    request: Request,
+    grant: Reader,
+    door: Through,
+    *,
+    state: Word = "",
+    before: Annotated[str, Query(max_length=400)] = "",
+) -> Response:
     """List runs, the newest first."""
     wanted = State(state) if state in set(State) else None
-    heads = await door.orchestrator.runs(
-        limit=RUNS + 1, offset=offset, states=[wanted] if wanted else (), tenant=grant.tenant
+    found = await door.looking.pages.page(
+        before=before, limit=RUNS, states=[wanted] if wanted else (), tenant=grant.tenant
     )
-    following = f"/runs?state={wanted or ''}&offset={offset + RUNS}" if len(heads) > RUNS else ""
+    query = urlencode({"state": wanted or "", "before": found.before})
     return await page(
-        request, "runs.html", heads=heads[:RUNS], states=list(State), state=wanted, following=following, offset=offset
+        request,
+        "runs.html",
+        heads=found.heads if shows_payloads(grant) else [veiled_head(head) for head in found.heads],
+        states=list(State),
+        state=wanted,
+        following=f"/runs?{query}" if found.before else "",
     )
 
 
@@ -55,7 +68,7 @@ async def run(
     text: Word = "",
 ) -> Response:
     """Show a run."""
-    sight = await _seen(run_id, grant, shared)
+    sight = await shared.sights.of(run_id, grant)
     wanted = CallFilter(tool, CallState(state) if state in set(CallState) else None, text)
     return await page(request, "run.html", **await asyncio.to_thread(_values, sight, grant, wanted))
 
@@ -73,7 +86,7 @@ async def timeline(
     text: Word = "",
 ) -> Response:
     """Show the next rows of a timeline."""
-    sight = await _seen(run_id, grant, shared)
+    sight = await shared.sights.of(run_id, grant)
     wanted = CallFilter(tool, CallState(state) if state in set(CallState) else None, text)
     return await page(request, "run_timeline.html", **await asyncio.to_thread(_values, sight, grant, wanted, first))
 
@@ -81,7 +94,7 @@ async def timeline(
 @router.get("/runs/{run_id}/conversation")
 async def conversation(request: Request, run_id: str, grant: Reader, shared: Shared, *, first: Place = 0) -> Response:
     """Show the next messages of a conversation."""
-    sight = await _seen(run_id, grant, shared)
+    sight = await shared.sights.of(run_id, grant)
     values = await asyncio.to_thread(_values, sight, grant, CallFilter(), 0, first)
     return await page(request, "run_conversation.html", **values)
 
@@ -91,21 +104,14 @@ async def live(request: Request, run_id: str, grant: Reader, door: Through, shar
     """Tell what changes of a run."""
     await door.must_see(run_id, grant)
     hold_listener(door, grant, request)
-    with_payloads = shows_payloads(grant)
 
     async def render() -> tuple[Pieces, bool]:
-        sight = await shared.sights.of(run_id)
+        sight = await shared.sights.of(run_id, grant)
         pieces = await asyncio.to_thread(_pieces, sight, grant)
         return pieces, not sight.is_live
 
-    pieces = shared.live_runs.follow(run_id, with_payloads=with_payloads, render=render)
+    pieces = shared.live_runs.follow(run_id, with_payloads=shows_payloads(grant), render=render)
     return EventStream(door, told(request, door, pieces))
-
-
-async def _seen(run_id: str, grant: Grant, shared: PageState) -> RunSight:
-    sight = await shared.sights.of(run_id)
-    must_be_theirs(run_id, sight.run.terms.tenant, grant)
-    return sight
 
 
 def _values(sight: RunSight, grant: Grant, wanted: CallFilter, row: int = 0, message: int = 0) -> dict[str, Any]:

@@ -7,13 +7,16 @@ from typing import Final
 from fastapi import APIRouter, FastAPI
 
 from toolfleet.orchestrator.doors.http.door import Door
-from toolfleet.orchestrator.doors.page import call, overview, runs, signing_in, static_files
+from toolfleet.orchestrator.doors.page import actions, call, jobs, overview, runs, signing_in, static_files, tools
 from toolfleet.orchestrator.doors.page.state import PageState
 
 ROUTERS: Final[tuple[APIRouter, ...]] = (
     overview.router,
     runs.router,
     call.router,
+    actions.router,
+    tools.router,
+    jobs.router,
     signing_in.router,
     static_files.router,
 )

@@ -6,13 +6,13 @@ import time
 from collections import OrderedDict
 from http import HTTPStatus
 from typing import Annotated, Final
-from urllib.parse import parse_qsl
 
 from fastapi import APIRouter, Query, Request
 from starlette.responses import RedirectResponse, Response
 
 from toolfleet.orchestrator.doors.http.runs import Through
 from toolfleet.orchestrator.doors.http.sessions import SESSION_S, cookie_name, cookie_of, session_for
+from toolfleet.orchestrator.doors.page.forms import form_of, own_path
 from toolfleet.orchestrator.doors.page.rendering import page
 
 router = APIRouter(include_in_schema=False)
@@ -24,8 +24,6 @@ AGAIN_AFTER_S: Final = 6.0
 """How long until it may give one more."""
 
 MAX_ADDRESSES: Final = 10_000
-
-MAX_FIELDS: Final = 400
 
 
 class Attempts:
@@ -51,23 +49,17 @@ class Attempts:
         return min(ATTEMPTS, left + (time.monotonic() - at_s) / AGAIN_AFTER_S)
 
 
-def form_of(request: Request) -> dict[str, str]:
-    """Return the fields of a form; of those with one name the last. Raises ValueError for too many."""
-    body: bytes = request.state.body
-    return dict(parse_qsl(body.decode("utf-8", "replace"), keep_blank_values=True, max_num_fields=MAX_FIELDS))
-
-
 @router.get("/sign-in")
 async def ask(request: Request, asked: Annotated[str, Query(alias="next", max_length=2000)] = "/") -> Response:
     """Ask for a key."""
-    return await page(request, "sign_in.html", next=_own(asked), wrong="")
+    return await page(request, "sign_in.html", next=own_path(asked), wrong="")
 
 
 @router.post("/sign-in")
 async def sign_in(request: Request, door: Through) -> Response:
     """Give whoever has a key a session."""
     form = form_of(request)
-    following = _own(form.get("next", "/"))
+    following = own_path(form.get("next", "/"))
     attempts: Attempts = request.app.state.page.attempts
     address = request.client.host if request.client else ""
     wait_s = attempts.wait_s(address)
@@ -99,9 +91,3 @@ async def sign_out(request: Request) -> Response:
     response = RedirectResponse("/sign-in", status_code=HTTPStatus.SEE_OTHER)
     response.delete_cookie(cookie_name(request.scope), httponly=True, samesite="strict")
     return response
-
-
-def _own(path: str) -> str:
-    """Return a path of this page; "/" for anything that could lead elsewhere."""
-    is_own = path.startswith("/") and not path.startswith("//") and "\\" not in path and path.isprintable()
-    return path if is_own else "/"

@@ -7,7 +7,6 @@ from typing import cast
 from fastapi import Request
 
 from toolfleet.orchestrator.doors.http.door import Door
-from toolfleet.orchestrator.doors.http.key_store import Grant
 from toolfleet.orchestrator.doors.page.live import LiveRuns
 from toolfleet.orchestrator.doors.page.looks import Looks
 from toolfleet.orchestrator.doors.page.run_sight import RunSights
@@ -27,8 +26,3 @@ class PageState:
 def page_of(request: Request) -> PageState:
     """Return what the page's routes share. For FastAPI's dependencies."""
     return cast("PageState", request.app.state.page)
-
-
-def shows_payloads(grant: Grant) -> bool:
-    """Return whether whoever asks may see arguments and results."""
-    return bool(grant.scopes)

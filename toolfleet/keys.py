@@ -183,6 +183,14 @@ class Keys:
         """Sorted set: the same runs with their tenants, scored by when their record ends (ms); removed then."""
         return f"{self.namespace}:runs-ending"
 
+    def run_names(self) -> str:
+        """Sorted set: the same runs with their tenants, in the order of their ids; removed likewise."""
+        return f"{self.namespace}:run-names"
+
+    def requested(self, digest: str) -> str:
+        """String: the call that a model has asked for by an id of its own, for as long as what is done is kept."""
+        return f"{self.namespace}:requested:{digest}"
+
     def conversation(self, digest: str) -> str:
         """String: which run is about the newest of an assistant's conversation. Outlives what it names."""
         return f"{self.namespace}:conversation:{digest}"

@@ -161,7 +161,8 @@ class Leases:
         lapsed, found, server = await self._renew_script(
             keys=[
                 *(keys.orchestrators(), keys.orchestrator(self._id), keys.owned(self._id)),
-                *(keys.runs(), keys.runs_ending(), keys.orchestrator_proofs(self._id), keys.beat(self._id)),
+                *(keys.runs(), keys.runs_ending(), keys.run_names()),
+                *(keys.orchestrator_proofs(self._id), keys.beat(self._id)),
             ],
             args=[
                 *(self._id, int(self._settings.lease_s * 1000), self._ttl_ms),

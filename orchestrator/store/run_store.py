@@ -10,9 +10,8 @@ and is never asked what a run is, nor whose: what lists go by, its tenant, is se
 from __future__ import annotations
 
 import asyncio
-import re
 import sys
-from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Final, NamedTuple, cast
 
@@ -32,6 +31,7 @@ from toolfleet.orchestrator.run.states import State
 from toolfleet.orchestrator.run.value import Run
 from toolfleet.orchestrator.store.chain import FIRST, Link, RawEntry, Vouched, beginning
 from toolfleet.orchestrator.store.history import Entry, Read, Stored, after, read, stored
+from toolfleet.orchestrator.store.names import NOBODY, RunNames, calls_named, noted
 from toolfleet.orchestrator.store.news import News
 from toolfleet.orchestrator.store.packed import StreamEntry, unpacked
 from toolfleet.orchestrator.store.packing import Packing, unpack
@@ -57,8 +57,6 @@ TITLE_CHARS: Final = 100
 
 PAGE: Final = 500
 """How many heads are read at once where only some are wanted."""
-
-SCAN_COUNT: Final = 5000
 
 AT_ONCE: Final = 200
 """How many entries are cut off, or written again, with one command."""
@@ -119,7 +117,8 @@ class RunStore:
         self._append = client.register_script(APPEND)
         # Made once: whoever remembers commands holds what is the same in all of them once, too.
         keys = settings.keys
-        self._runs, self._runs_ending = keys.runs(), keys.runs_ending()
+        self._runs, self._runs_ending, self._run_names = keys.runs(), keys.runs_ending(), keys.run_names()
+        self._names = RunNames(client, keys)
         self._prefixes = keys.result(""), keys.replies(""), keys.owned(""), keys.head(""), keys.runs_of("")
         self._vouch = client.register_script(VOUCH)
         self._set_aside = client.register_script(SET_ASIDE)
@@ -361,14 +360,11 @@ class RunStore:
         """Return the id of the one run whose id is this or begins like this. Raises RunNotFound, AmbiguousId."""
         if await self._client.exists(self._keys.head(beginning)):
             return beginning
-        pattern = re.sub(r"([*?\[\]\\])", r"\\\1", beginning) + "*"
-        scan = self._client.zscan_iter(self._keys.runs(), match=pattern, count=SCAN_COUNT)
-        found = sorted({text_of(cast("bytes", run_id)) async for run_id, _ in scan}) if beginning else []
+        found = await self._names.beginning_with(beginning) if beginning else []
         if not found:
             raise RunNotFound(not_stored(beginning))
         first, *others = found
-        # Runs below a run have its id and more.
-        if not all(other.startswith(f"{first}.") for other in others):
+        if others:
             raise AmbiguousId(f"{len(found)} runs have ids that begin with {beginning}, for example {first}")
         return first
 
@@ -447,7 +443,9 @@ class RunStore:
         """
         owner = await self.owner(run_id)
         with suppress(RunNotFound, NewerVersion):  # then it leaves the list when that is read
-            await self._client.zrem(self._listed(await self.tenant(run_id)), run_id)
+            tenant = await self.tenant(run_id)
+            await self._client.zrem(self._listed(tenant), run_id)
+            await self._client.zrem(self._run_names, noted(run_id, tenant))
         pipeline = self._client.pipeline(transaction=True)
         pipeline.unlink(self._keys.run(run_id))
         pipeline.unlink(self._keys.head(run_id))
@@ -543,7 +541,10 @@ class RunStore:
         text = event.__pydantic_serializer__.to_json(event)
         position, digest = follows.position + 1, follows.digest_with(text)
         seal = self._seal.sign_entry(run.run_id, position, digest).encode()
-        keys, args = self._command(run, text, follows, seal, owner=owner, may_be_adopted=may_be_adopted, head=head)
+        named = calls_named(self._keys, run, event)
+        keys, args = self._command(
+            run, text, follows, seal, owner=owner, may_be_adopted=may_be_adopted, head=head, named=named
+        )
         reply: list[Any] | None = await self._append(keys=keys, args=args)
         if reply is None:
             return None
@@ -565,6 +566,7 @@ class RunStore:
         owner: str = "",
         may_be_adopted: bool = False,
         head: dict[str, Any] | None = None,
+        named: Mapping[str, str] = NOBODY,
     ) -> tuple[list[str], list[Any]]:
         """The keys and arguments of the script that stores an event."""
         keys, has_ended = self._keys, run.state.is_terminal
@@ -580,9 +582,10 @@ class RunStore:
             _awaiting(run),
         ]
         if not (has_ended or owner or may_be_adopted or head):
-            return where, what  # as for most: the run only goes on
+            # As for most: the run only goes on.
+            return [*where, *named], [*what, "", int(self._done_ttl_s(run) * 1000), *named.values()] if named else what
         parent = run.parent_call_id or ""
-        return [*where, keys.unowned(run.model), self._runs_ending], [
+        return [*where, keys.unowned(run.model), self._runs_ending, self._run_names], [
             *what,
             int(has_ended),
             run.run_id,
@@ -601,11 +604,14 @@ class RunStore:
         result = TrueResult(parent, self._seal.close_result(result_for_parent(run), parent), "nobody")
         await replace_forged(self._client, self._keys, self._seal, result)
 
+    def _done_ttl_s(self, run: Run) -> float:
+        return run.terms.keep_s or self._settings.keep_done_s
+
     def _ttl_s(self, run: Run) -> float:
         settings = self._settings
         match run.state:
             case State.DONE:
-                return run.terms.keep_s or settings.keep_done_s
+                return self._done_ttl_s(run)
             case State.FAILED:
                 return run.terms.keep_s or settings.keep_failed_s
             case State.CANCELLED:

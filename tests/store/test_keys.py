@@ -41,6 +41,7 @@ TTL = {
     "run": 30 * 24 * 3600,
     "packing": 30 * 24 * 3600,
     "head": 30 * 24 * 3600,
+    "requested": 7 * 24 * 3600,
     "runs_of": 30 * 24 * 3600,
     "conversation": 30 * 24 * 3600,
     "rate": 3600,
@@ -80,7 +81,7 @@ EMPTIED = {
 }
 """Hold what is not done yet: entries go as calls are acknowledged."""
 
-TRIMMED = {"dead_letters", "limits_audit", "runs", "runs_ending", "lanes"}
+TRIMMED = {"dead_letters", "limits_audit", "runs", "runs_ending", "run_names", "lanes"}
 
 BOUNDED = {
     *("orchestrators", "counters", "api_keys", "binding", "permanent_binding", "binding_deadlines"),

@@ -55,9 +55,9 @@ def add(
         list[Scope] | None,
         typer.Option(
             "--scope",
-            help="read: look at where things stand; payloads: at arguments and results, too; run: begin and call, too (the "
-            "default); approve: look at all, and decide about calls that wait for a person; admin: everything, metrics "
-            "too. May be given again.",
+            help="read: look at where things stand; payloads: at arguments and results, too; run: begin and call, too "
+            "(the default); approve: look at all, and decide about calls that wait for a person; admin: everything, "
+            "metrics too. May be given again.",
         ),
     ] = None,
     tools: Annotated[

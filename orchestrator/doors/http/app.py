@@ -24,6 +24,7 @@ from toolfleet.orchestrator.doors.http import (
     artifacts,
     budgets,
     docs_page,
+    find,
     fleet_state as fleet,
     handles,
     limits,
@@ -163,6 +164,7 @@ def create_app(
     )
     for router in (
         runs.router,
+        find.router,
         tools.router,
         handles.router,
         artifacts.router,

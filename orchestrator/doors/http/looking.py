@@ -7,6 +7,7 @@ from typing import Self
 
 import redis.asyncio
 
+from toolfleet.orchestrator.status.finding import Finder
 from toolfleet.orchestrator.store.run_pages import RunPages
 from toolfleet.orchestrator.store.run_store import RunStore
 from toolfleet.settings import Settings
@@ -19,9 +20,14 @@ class Looking:
 
     store: RunStore
     pages: RunPages
+    finder: Finder
 
     @classmethod
     def through(cls, client: redis.asyncio.Redis, settings: Settings, seal: Seal) -> Self:
         """Make them all for one connection."""
         store = RunStore(client, settings, seal)
-        return cls(store=store, pages=RunPages(client, settings.keys, store))
+        return cls(
+            store=store,
+            pages=RunPages(client, settings.keys, store),
+            finder=Finder(client, settings, seal, store),
+        )

@@ -4,19 +4,23 @@
 -- clock.lua and trim_runs.lua.
 --
 -- KEYS  the run's stream, its head, the list of all runs, the runs of its tenant (the list of all runs without one), and
---       for an entry that begins or ends the run or passes it on: the unowned runs of its model, the ends of runs
+--       for an entry that begins or ends the run or passes it on: the unowned runs of its model, the ends of runs, their
+--       names; for a reply with calls: the names that the model has given these
 -- ARGV  seal of the entry it follows (empty for the first), event, its seal, state, how long to keep it (ms), turn, how
 --       many calls, how many of them wait for a person; and for an entry that begins or ends the run or passes it on:
 --       whether it has ended (1 or 0), run id, owner (empty: as it is), whether anybody may take it over (1 or 0), the
 --       call whose result this run is (empty for none), its sealed result, prefix of results, prefix of reply streams,
---       prefix of owned runs, prefix of heads, prefix of tenants' lists, its tenant, then fields and values for the head
+--       prefix of owned runs, prefix of heads, prefix of tenants' lists, its tenant, then fields and values for the head; for a reply with calls: empty, how
+--       long their names are kept (ms), then the calls
 -- Reply the new entry's id and, if this run is the result of a call, what came of that (1: it counts, 2: there was one);
 --       or false
 
-local stream, head, runs, listed, unowned, ending = unpack(KEYS)
+local stream, head, runs, listed, unowned, ending, names = unpack(KEYS, 1, 7)
 local follows, event, seal, state, ttl_ms, turn, calls, awaiting = unpack(ARGV, 1, 8)
-local has_ended, run, owner, may_be_adopted, parent, sealed = unpack(ARGV, 9, 14)
-local results, reply_streams, owned, heads, runs_of, tenant = unpack(ARGV, 15, 20)
+local names_calls = ARGV[9] == ''
+local last_argument = names_calls and 8 or #ARGV
+local has_ended, run, owner, may_be_adopted, parent, sealed = unpack(ARGV, 9, math.min(14, last_argument))
+local results, reply_streams, owned, heads, runs_of, tenant = unpack(ARGV, 15, math.min(20, last_argument))
 local first_field = 21
 
 local newest = redis.call('XREVRANGE', stream, '+', '-', 'COUNT', 1)[1]
@@ -28,7 +32,7 @@ if not stands then return false end
 local id = redis.call('XADD', stream, '*', 'e', event, 's', seal)
 local now = now_ms()
 redis.call('HSET', head, 'state', state, 'updated_ms', now, 'turn', turn, 'calls', calls, 'awaiting', awaiting,
-    unpack(ARGV, first_field))
+    unpack(ARGV, first_field, last_argument))
 redis.call('PEXPIRE', stream, ttl_ms)
 redis.call('PEXPIRE', head, ttl_ms)
 if not newest then
@@ -37,7 +41,8 @@ if not newest then
     local begun_us = time[1] * 1000000 + time[2]
     redis.call('ZADD', runs, begun_us, run)
     redis.call('ZADD', listed, begun_us, run)
-    trim_runs(ending, runs, runs_of, heads, now, 2)
+    redis.call('ZADD', names, 0, noted(run, tenant))
+    trim_runs(ending, runs, names, runs_of, heads, now, 2)
 end
 -- Other events only put the end off, which whoever trims the lists finds out.
 if not newest or has_ended == '1' then redis.call('ZADD', ending, now + ttl_ms, noted(run, tenant)) end
@@ -50,6 +55,9 @@ if owner and owner ~= '' then
     redis.call('SREM', unowned, run)
     redis.call('SADD', owned .. owner, run)
     redis.call('PEXPIRE', owned .. owner, ttl_ms)
+end
+for i = 11, names_calls and #ARGV or 0 do
+    redis.call('SET', KEYS[i - 6], ARGV[i], 'PX', ARGV[10])
 end
 local outcome = 0
 if has_ended == '1' then

@@ -10,7 +10,7 @@ end
 
 -- Takes runs off the lists whose record has ended, some at a time. One that was written to since it was noted lives on, and
 -- is noted for its new end; one that somebody has given no end is looked at again in an hour.
-local function trim_runs(ending, runs, runs_of, heads, now, at_most)
+local function trim_runs(ending, runs, names, runs_of, heads, now, at_most)
     for _, each in ipairs(redis.call('ZRANGE', ending, '-inf', now, 'BYSCORE', 'LIMIT', 0, at_most)) do
         local cut = string.find(each, '\0', 1, true)
         local run = cut and string.sub(each, 1, cut - 1) or each
@@ -18,6 +18,7 @@ local function trim_runs(ending, runs, runs_of, heads, now, at_most)
         if left_ms == -2 then
             redis.call('ZREM', ending, each)
             redis.call('ZREM', runs, run)
+            redis.call('ZREM', names, each)
             if cut then redis.call('ZREM', runs_of .. string.sub(each, cut + 1), run) end
         else
             redis.call('ZADD', ending, now + (left_ms < 0 and AN_HOUR_MS or left_ms), each)

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from http import HTTPStatus
 from typing import Annotated, Any, Final
 from urllib.parse import urlencode
 
 from fastapi import APIRouter, Depends, Query, Request
-from starlette.responses import RedirectResponse, Response
+from starlette.responses import Response
 
 from toolfleet.orchestrator.doors.http.access import Reader
 from toolfleet.orchestrator.doors.http.key_store import Grant
@@ -19,7 +18,6 @@ from toolfleet.orchestrator.doors.page.rendering import fragment, page
 from toolfleet.orchestrator.doors.page.run_sight import MESSAGES, ROWS, CallFilter, RunSight, shows_payloads
 from toolfleet.orchestrator.doors.page.state import PageState, page_of
 from toolfleet.orchestrator.doors.page.veiling import veiled_head
-from toolfleet.orchestrator.doors.page.wording import segment
 from toolfleet.orchestrator.run.states import State
 from toolfleet.orchestrator.status.call_state import CallState
 
@@ -146,13 +144,3 @@ def _pieces(sight: RunSight, grant: Grant) -> Pieces:
 
 def _changes(call: Any) -> bool:
     return call is not None and not call.is_over
-
-
-@router.get("/find")
-async def find(_grant: Reader, shared: Shared, *, q: Word = "") -> Response:
-    """Lead to what an id means."""
-    named = q.strip()
-    if not named:
-        return RedirectResponse("/runs", status_code=HTTPStatus.SEE_OTHER)
-    run_id = await shared.sights.store.named(named)
-    return RedirectResponse(f"/runs/{segment(run_id)}", status_code=HTTPStatus.SEE_OTHER)

@@ -7,7 +7,17 @@ from typing import Final
 from fastapi import APIRouter, FastAPI
 
 from toolfleet.orchestrator.doors.http.door import Door
-from toolfleet.orchestrator.doors.page import actions, call, jobs, overview, runs, signing_in, static_files, tools
+from toolfleet.orchestrator.doors.page import (
+    actions,
+    call,
+    finding,
+    jobs,
+    overview,
+    runs,
+    signing_in,
+    static_files,
+    tools,
+)
 from toolfleet.orchestrator.doors.page.state import PageState
 
 ROUTERS: Final[tuple[APIRouter, ...]] = (
@@ -17,6 +27,7 @@ ROUTERS: Final[tuple[APIRouter, ...]] = (
     actions.router,
     tools.router,
     jobs.router,
+    finding.router,
     signing_in.router,
     static_files.router,
 )

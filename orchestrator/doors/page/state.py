@@ -9,6 +9,7 @@ from fastapi import Request
 from toolfleet.orchestrator.doors.http.door import Door
 from toolfleet.orchestrator.doors.page.live import LiveRuns
 from toolfleet.orchestrator.doors.page.looks import Looks
+from toolfleet.orchestrator.doors.page.overviews import Overviews
 from toolfleet.orchestrator.doors.page.run_sight import RunSights
 from toolfleet.orchestrator.doors.page.signing_in import Attempts
 
@@ -19,6 +20,7 @@ class PageState:
     def __init__(self, door: Door) -> None:
         self.attempts = Attempts()
         self.looks = Looks(door)
+        self.overviews = Overviews(door, self.looks)
         self.live_runs = LiveRuns(door)
         self.sights = RunSights(door)
 

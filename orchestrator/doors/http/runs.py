@@ -194,11 +194,16 @@ async def decide(run_id: str, asked: ApprovalRequest, grant: Approver, door: Thr
     await door.must_see(run_id, grant)
     if not asked.call_id.startswith(f"{run_id}."):  # a call of its own, or of a run of one of its agents
         raise RunNotFound(f"run {run_id} has no call {asked.call_id}")
-    await door.must_see(run_of(asked.call_id), grant)
-    await _must_be_theirs_to_decide(asked.call_id, grant, door)
     arguments = None if asked.arguments is None else orjson.dumps(asked.arguments).decode()
     approval = Approval(granted=asked.granted, arguments=arguments, reason=asked.reason)
-    return json_of(await door.orchestrator.approve(asked.call_id, approval))
+    return json_of(await decided(asked.call_id, approval, grant, door))
+
+
+async def decided(call_id: str, approval: Approval, grant: Grant, door: Door) -> Run:
+    """Write down a person's decision about a call, if it is theirs to decide about. Raises Problem."""
+    await door.must_see(run_of(call_id), grant)
+    await _must_be_theirs_to_decide(call_id, grant, door)
+    return await door.orchestrator.approve(call_id, approval)
 
 
 async def _must_be_theirs_to_decide(call_id: str, grant: Grant, door: Door) -> None:

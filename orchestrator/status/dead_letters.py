@@ -118,8 +118,13 @@ class DeadLetters:
             before = f"({letters[-1].letter_id}"
         return found[:limit]
 
-    async def _page(self, last: str, first: str = "-") -> list[tuple[bytes, dict[bytes, bytes]]]:
-        page = await self._client.xrevrange(self._stream, max=last, min=first, count=_PAGE)
+    async def latest(self, at_most: int) -> list[DeadLetter]:
+        """The newest letters, in one command that reads no more of them."""
+        page = await self._page("+", "-", at_most)
+        return [DeadLetter.read(letter_id.decode(), fields) for letter_id, fields in page]
+
+    async def _page(self, last: str, first: str = "-", at_most: int = _PAGE) -> list[tuple[bytes, dict[bytes, bytes]]]:
+        page = await self._client.xrevrange(self._stream, max=last, min=first, count=at_most)
         return cast("list[tuple[bytes, dict[bytes, bytes]]]", page)
 
     async def named(self, ids: Sequence[str]) -> list[DeadLetter]:

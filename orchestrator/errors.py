@@ -34,6 +34,10 @@ class AmbiguousId(CallerError):
     """Several runs have ids that begin like this."""
 
 
+class BadCursor(CallerError):
+    """What a page was asked for with is no cursor that a page before has named."""
+
+
 class HandleNotFound(CallerError):
     """No handle with this id belongs to this run."""
 

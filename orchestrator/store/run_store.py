@@ -440,10 +440,13 @@ class RunStore:
         found: list[dict[bytes, bytes]] = await pipeline.execute() if ids else []
         if gone := [run_id for run_id, head in zip(ids, found, strict=True) if not head]:
             await self._client.zrem(listed, *gone)
-        heads = (_head(text_of(run_id), head) for run_id, head in zip(ids, found, strict=True) if head)
-        told = zip(heads, (head.get(b"tenant", b"") for head in found if head), strict=True)
-        page = [head._replace(tenant=await self._head_tenant(head.run_id, sealed)) for head, sealed in told if head]
-        return bool(ids), len(ids) - len(gone), page
+        told = [await self.head_of(text_of(run_id), head) for run_id, head in zip(ids, found, strict=True) if head]
+        return bool(ids), len(ids) - len(gone), [head for head in told if head]
+
+    async def head_of(self, run_id: str, fields: dict[bytes, bytes]) -> Head | None:
+        """Return what a stored head tells, and whose run it is; None for one that nobody of ours has written."""
+        head = _head(run_id, fields)
+        return head and head._replace(tenant=await self._head_tenant(run_id, fields.get(b"tenant", b"")))
 
     async def _head_tenant(self, run_id: str, sealed: bytes) -> str | None:
         """Return whose run it is by its head where that is sealed, else by its history; None where neither says so."""

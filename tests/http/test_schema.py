@@ -149,7 +149,7 @@ def test_an_odd_number_is_taken_or_refused_wherever_one_may_stand(url, number):
         answers = [client.post("/v1/runs", content=f"{body}", headers=JSON) for body in bodies]
         asked = {"content": f'{{"arguments": {{"value": {number}}}, "patience_s": 10}}', "headers": JSON}
         answers.append(client.post("/v1/tools/nested/call", **asked))
-        answers += [client.get("/v1/runs", params={field: number}) for field in ("limit", "offset")]
+        answers += [client.get("/v1/runs", params={field: number}) for field in ("limit", "before")]
         answers.append(client.get("/v1/handles/none", params={"wait": number}))
     assert {answer.status_code for answer in answers} <= {200, 202, 400, 404, 422}, [
         (each.status_code, each.request.url, each.request.content[:200], each.text[:200]) for each in answers

@@ -36,6 +36,7 @@ from toolfleet.orchestrator.doors.http.door import Door
 from toolfleet.orchestrator.doors.http.following import Followings
 from toolfleet.orchestrator.doors.http.idempotency import Idempotency
 from toolfleet.orchestrator.doors.http.key_store import Keyring
+from toolfleet.orchestrator.doors.http.looking import Looking
 from toolfleet.orchestrator.doors.http.mounted_mcp import serve_mcp
 from toolfleet.orchestrator.doors.http.openapi_document import corrected
 from toolfleet.orchestrator.doors.http.options import ApiOptions
@@ -127,6 +128,7 @@ def create_app(
                 quotas,
                 usage,
                 followings,
+                Looking.through(client, found, seal),
                 model=name,
             )
             app.state.door = door

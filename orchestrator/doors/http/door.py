@@ -14,6 +14,7 @@ from toolfleet.orchestrator.api import Orchestrator
 from toolfleet.orchestrator.doors.http.following import Followings
 from toolfleet.orchestrator.doors.http.key_store import Grant, Keyring
 from toolfleet.orchestrator.doors.http.live_replies import LiveReplies
+from toolfleet.orchestrator.doors.http.looking import Looking
 from toolfleet.orchestrator.doors.http.options import ApiOptions
 from toolfleet.orchestrator.doors.http.quotas import Quotas
 from toolfleet.orchestrator.doors.http.tail import Tail
@@ -39,6 +40,7 @@ class Door:
     quotas: Quotas
     usage: Usage
     followings: Followings
+    looking: Looking
     model: str = ""
     """The name of the orchestrator's model; empty without one."""
     streams: set[asyncio.Task[None]] = field(default_factory=set)

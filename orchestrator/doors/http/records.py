@@ -81,6 +81,8 @@ class RunSummary(BaseModel):
     title: str
     turn: int
     calls: int
+    awaiting_approval: int
+    """How many of its calls a person has to decide about."""
     started_unix_s: float
     updated_unix_s: float
 
@@ -94,6 +96,10 @@ class RunList(BaseModel):
     """A page of runs, the newest first."""
 
     runs: list[RunSummary]
+    before: str | None = Field(
+        description="What the next page is asked for with; null behind the last run. Where only some states are asked "
+        "for, a page may have fewer runs than `limit` and still not be the last."
+    )
 
 
 class CancelBody(RunBody):

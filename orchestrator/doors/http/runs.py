@@ -110,11 +110,11 @@ async def list_runs(
     *,
     state: Annotated[list[State] | None, Query(description="Only runs in one of these states.")] = None,
     limit: Annotated[int, Query(ge=1, le=500)] = 50,
-    offset: Annotated[int, Query(ge=0, le=1_000_000)] = 0,
+    before: Annotated[str, Query(max_length=400, description="`before` of the page that you have.")] = "",
 ) -> RunList:
-    """List runs, the newest first."""
-    heads = await door.orchestrator.runs(limit=limit, offset=offset, states=state or (), tenant=grant.tenant)
-    return RunList(runs=[RunSummary.of(head) for head in heads])
+    """List runs, the newest first, page by page. What begins meanwhile moves nothing."""
+    page = await door.looking.pages.page(before=before, limit=limit, states=state or (), tenant=grant.tenant)
+    return RunList(runs=[RunSummary.of(head) for head in page.heads], before=page.before or None)
 
 
 @router.get("/{run_id}", response_model=Run, responses=UNKNOWN)

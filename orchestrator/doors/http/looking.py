@@ -1,0 +1,27 @@
+"""Those who read, for all routes of one API process: made once, since each has its scripts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Self
+
+import redis.asyncio
+
+from toolfleet.orchestrator.store.run_pages import RunPages
+from toolfleet.orchestrator.store.run_store import RunStore
+from toolfleet.settings import Settings
+from toolfleet.wire import Seal
+
+
+@dataclass(frozen=True, slots=True)
+class Looking:
+    """What looks at runs, calls and queues, and changes nothing."""
+
+    store: RunStore
+    pages: RunPages
+
+    @classmethod
+    def through(cls, client: redis.asyncio.Redis, settings: Settings, seal: Seal) -> Self:
+        """Make them all for one connection."""
+        store = RunStore(client, settings, seal)
+        return cls(store=store, pages=RunPages(client, settings.keys, store))

@@ -32,6 +32,9 @@ from toolfleet.wire import Seal
 _PAGE: Final = 100
 """Entries in one read; each may hold a text of 64 KiB."""
 
+_COUNT: Final = re.compile(r"[0-9]{1,9}")
+"""What can be read as a number of deliveries, whoever wrote it."""
+
 _LETTER_ID: Final = re.compile(r"\d+-\d+")
 
 
@@ -64,7 +67,7 @@ class DeadLetter:
             reason=named.get("reason", ""),
             tool=named.get("task") or str(headers.get("task") or ""),
             call_id=named.get("id") or str(headers.get("id") or ""),
-            deliveries=int(named["deliveries"]) if named.get("deliveries", "").isdigit() else None,
+            deliveries=int(named["deliveries"]) if _COUNT.fullmatch(named.get("deliveries", "")) else None,
             queue=named.get("queue", ""),
             text=text,
             mac=mac,

@@ -7,6 +7,7 @@ walked, and of all that has no end only the newest is read.
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Awaitable, Mapping, Sequence
 from typing import Final, cast
 
@@ -22,10 +23,13 @@ from toolfleet.orchestrator.fleet.queues import Queues, QueueStanding
 from toolfleet.orchestrator.run.states import State
 from toolfleet.orchestrator.status.dead_letters import DeadLetter, DeadLetters
 from toolfleet.orchestrator.store.leases import living
+from toolfleet.orchestrator.store.run_pages import RunPages
 from toolfleet.orchestrator.store.run_store import Head, RunStore
 from toolfleet.settings import Settings
 from toolfleet.skipped import text_of
 from toolfleet.wire import Seal
+
+COUNT: Final = re.compile(rb"\d{1,18}")
 
 LATEST_RUNS: Final = 12
 TALLIED_RUNS: Final = 200
@@ -150,6 +154,7 @@ class FleetView:
         self._catalog = Catalog(client, settings)
         self._queues = Queues(client, settings)
         self._store = RunStore(client, settings, self._seal)
+        self._pages = RunPages(client, settings.keys, self._store)
         self._limits = FleetLimits(client, settings.keys, self._catalog)
         self._budgets = TenantBudgets(client, settings)
         self._letters = DeadLetters(client, settings)
@@ -180,7 +185,7 @@ class FleetView:
     async def _runs(self) -> RunsStanding:
         stored = await self._client.zcard(self._settings.keys.runs())
         tally = await self._store.tally(TALLIED_RUNS)
-        latest = await self._store.heads(limit=LATEST_RUNS)
+        latest = (await self._pages.page(limit=LATEST_RUNS)).heads
         return RunsStanding(
             stored=stored,
             tallied=min(stored, TALLIED_RUNS),
@@ -208,7 +213,7 @@ class FleetView:
         return Failing(
             dead_letters=dead,
             newest_dead=tuple(map(DeadLine.of, newest)),
-            rare={text_of(what): int(count) for what, count in sorted(counted.items()) if count.isdigit()},
+            rare={text_of(what): int(count) for what, count in sorted(counted.items()) if COUNT.fullmatch(count)},
             strangers=tuple(strangers(live.proofs, self._seal)),
         )
 

@@ -6,24 +6,25 @@ Prints and waits for keys; what is told, `status/fleet_standing.py` gathers, and
 from __future__ import annotations
 
 import asyncio
+import sys
 import time
-from collections.abc import AsyncIterator
-from contextlib import aclosing, asynccontextmanager, suppress
-from typing import Annotated, Final
+from collections.abc import Callable, Coroutine
+from contextlib import aclosing
+from typing import Annotated, Any, Final
 
 import typer
 from rich.console import Console
 
 from toolfleet.connections import address, connect_async
 from toolfleet.errors import StoreUnreachable
+from toolfleet.local.finding import running_redis
 from toolfleet.orchestrator.doors.cli.full_screen import FullScreen, Room
-from toolfleet.orchestrator.doors.cli.on_fleet import on_fleet
 from toolfleet.orchestrator.doors.cli.telling import print_json
 from toolfleet.orchestrator.doors.cli.watch_screen import Seen, frame
 from toolfleet.orchestrator.doors.cli.wording import one_line
 from toolfleet.orchestrator.status.fleet_standing import FleetView
 from toolfleet.redis_clients import COMMAND_FAILED
-from toolfleet.settings import Settings
+from toolfleet.settings import Settings, read_settings
 
 EVERY_S: Final = 1.0
 
@@ -49,59 +50,59 @@ def watch(
     """
     every_s = interval_s or EVERY_S
     if as_json and (once or interval_s is None):
-        on_fleet(_document)
+        _on_running_fleet(_document)
     elif as_json:
-        on_fleet(lambda settings: _lines(settings, every_s))
-    elif once or not Console().is_terminal:
-        on_fleet(_print_once)
+        _on_running_fleet(lambda view, _: _lines(view, every_s))
+    elif once or not sys.stdout.isatty() or Console().is_dumb_terminal:
+        _on_running_fleet(_print_once)
     else:
-        on_fleet(lambda settings: _live(settings, every_s))
+        _on_running_fleet(lambda view, name: _live(view, name, every_s))
 
 
-@asynccontextmanager
-async def _view(settings: Settings) -> AsyncIterator[FleetView]:
-    async with aclosing(connect_async(settings)) as client:
-        yield FleetView(client, settings)
+def _on_running_fleet(work: Callable[[FleetView, str], Coroutine[Any, Any, None]]) -> None:
+    """Look at the fleet that runs, and start nothing."""
+
+    async def look(settings: Settings) -> None:
+        async with aclosing(connect_async(settings)) as client:
+            await work(FleetView(client, settings), f"{address(settings.redis_url)} {settings.namespace}")
+
+    with running_redis(read_settings()) as settings:
+        asyncio.run(look(settings))
 
 
-async def _document(settings: Settings) -> None:
-    async with _view(settings) as view:
-        print_json((await view.standing()).model_dump(mode="json"))
+async def _document(view: FleetView, _: str) -> None:
+    print_json((await view.standing()).model_dump(mode="json"))
 
 
-async def _lines(settings: Settings, every_s: float) -> None:
-    async with _view(settings) as view:
-        while True:
-            try:
-                async with asyncio.timeout(ANSWERS_WITHIN_S):
-                    told = (await view.standing()).model_dump(mode="json")
-            except (TimeoutError, *COMMAND_FAILED) as error:
-                told = {"at_unix_s": time.time(), "error": _why(error)}
-            print_json(told)
-            await asyncio.sleep(every_s)
+async def _lines(view: FleetView, every_s: float) -> None:
+    while True:
+        try:
+            async with asyncio.timeout(ANSWERS_WITHIN_S):
+                told = (await view.standing()).model_dump(mode="json")
+        except (TimeoutError, *COMMAND_FAILED) as error:
+            told = {"at_unix_s": time.time(), "error": _why(error)}
+        print_json(told)
+        await asyncio.sleep(every_s)
 
 
-async def _print_once(settings: Settings) -> None:
-    async with _view(settings) as view:
-        seen = Seen(_named(settings))
-        seen.note(await view.standing())
+async def _print_once(view: FleetView, name: str) -> None:
+    seen = Seen(name)
+    seen.note(await view.standing())
     console = Console()
     console.print(frame(seen, Room.of(console)), soft_wrap=True)
 
 
-async def _live(settings: Settings, every_s: float) -> None:
+async def _live(view: FleetView, name: str, every_s: float) -> None:
     """Draw until somebody types q, again whenever there is news and whenever the terminal has another size."""
-    seen = Seen(_named(settings))
-    async with _view(settings) as view:
-        with FullScreen() as screen:
-            async with asyncio.TaskGroup() as tasks:
-                looking = tasks.create_task(_look(view, seen, screen.news, every_s))
-                while not (screen.keys & QUIT):
-                    screen.news.clear()
-                    screen.show(frame(seen, screen.room))
-                    with suppress(TimeoutError):  # what is shown of time goes on
-                        await asyncio.wait_for(screen.news.wait(), every_s)
-                looking.cancel()
+    seen = Seen(name)
+    with FullScreen() as screen:
+        async with asyncio.TaskGroup() as tasks:
+            looking = tasks.create_task(_look(view, seen, screen.news, every_s))
+            while not (screen.keys & QUIT):
+                screen.news.clear()
+                screen.show(frame(seen, screen.room))
+                await screen.news.wait()
+            looking.cancel()
 
 
 async def _look(view: FleetView, seen: Seen, news: asyncio.Event, every_s: float) -> None:
@@ -118,7 +119,3 @@ async def _look(view: FleetView, seen: Seen, news: asyncio.Event, every_s: float
 def _why(error: Exception) -> str:
     said = str(error) if isinstance(error, StoreUnreachable) else type(error).__name__
     return f"Redis has not answered for {ANSWERS_WITHIN_S:g} s" if isinstance(error, TimeoutError) else one_line(said)
-
-
-def _named(settings: Settings) -> str:
-    return f"{address(settings.redis_url)} {settings.namespace}"

@@ -105,7 +105,7 @@ def frame(seen: Seen, room: Room) -> Text:
 
 def _top(seen: Seen) -> Iterator[Text]:
     now = seen.standing
-    yield Text(f"{one_line(seen.name)}  {moment(now.at_unix_s) if now else ''} UTC", "bold")
+    yield Text(f"{one_line(seen.name)}  {f'{moment(now.at_unix_s)} UTC' if now else 'asked'}", "bold")
     if seen.lost:
         shown = "what is shown is from before" if now else "nothing is known yet"
         yield Text(f"no answer for {span(seen.lost_for_s)} ({shown}): {one_line(seen.lost)}", "bold red")

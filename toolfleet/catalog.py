@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Final, Literal, NamedTuple, cast
 
 import redis.asyncio
@@ -58,6 +59,8 @@ class Live(NamedTuple):
     """Those whose announcement is sealed with it, by name."""
     others: Mapping[str, tuple[str, ...]]
     """What others show of theirs, see `Seal.proofs`. Nothing else that they say is believed."""
+    said_ms: Mapping[str, int] = MappingProxyType({})
+    """When each of ours has last announced itself, by the server's clock."""
 
     @property
     def proofs(self) -> dict[str, tuple[str, ...]]:
@@ -99,7 +102,7 @@ class Believer:
                 ours.append(said.announcement)
             elif isinstance(sealed, bytes):
                 others |= _shown(worker, sealed)
-        return Live(ours, others)
+        return Live(ours, others, {each.worker: self._said[each.worker].at_ms for each in ours})
 
     def _newest(self, worker: str, sealed: object, now_s: int) -> _Said | None:
         """Return what is found if it is to be believed, else what was believed before, as long as that holds."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Mapping
 from typing import Any, Final, cast, get_args
 
@@ -15,11 +16,14 @@ from toolfleet.orchestrator.run.accounts import Account, Bounds, Period
 from toolfleet.replies import CLOCK
 from toolfleet.scripts import lua
 from toolfleet.settings import Settings
-from toolfleet.skipped import skip
+from toolfleet.skipped import skip, text_of
 from toolfleet.spendings import NANO
 
 PERIODS: Final[tuple[Period, ...]] = tuple(each for each in get_args(Period) if each)
 LOOK: Final = lua(__package__, "accounts", "look", before=CLOCK)
+FEW: Final = 1000
+"""So many budgets are read to show some of them."""
+
 _BOUNDS: Final = TypeAdapter(Bounds)
 
 
@@ -97,6 +101,19 @@ class TenantBudgets:
         texts = await cast("Awaitable[list[bytes | None]]", self._client.hmget(self._keys.budgets(), fields))
         found = {name: text.decode() for name, text in zip(fields, texts, strict=True) if text is not None}
         return [await self._standing(tenant, account) for account in read_budgets(found).get(tenant, ())]
+
+    async def some(self, at_most: int) -> tuple[int, list[Standing]]:
+        """Return how many budgets there are, and how the first of them by their tenants' names stand.
+
+        Where there are more than FEW, none is read: to find the first of very many, all would have to be.
+        """
+        stored = await cast("Awaitable[int]", self._client.hlen(self._keys.budgets()))
+        if not 0 < stored <= FEW:
+            return stored, []
+        texts = await cast("Awaitable[dict[bytes, bytes]]", self._client.hgetall(self._keys.budgets()))
+        found = read_budgets({text_of(name): text_of(text) for name, text in texts.items()})
+        accounts = [(tenant, account) for tenant in sorted(found) for account in found[tenant]]
+        return stored, await asyncio.gather(*(self._standing(*each) for each in accounts[:at_most]))
 
     async def _standing(self, tenant: str, account: Account) -> Standing:
         used_and_held = await self._look(keys=[self._keys.budget(account.key)], args=[account.period])

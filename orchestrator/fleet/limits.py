@@ -25,6 +25,7 @@ from toolfleet.orchestrator.fleet.catalog import Catalog
 from toolfleet.replies import CLOCK
 from toolfleet.scripts import lua
 from toolfleet.skipped import skip, text_of
+from toolfleet.tool import ToolSpec
 
 SAY: Final = lua(__package__, "say_limit", before=CLOCK)
 
@@ -111,7 +112,10 @@ class FleetLimits:
 
     async def list(self) -> LimitsStanding:
         """Return every limit that a live worker declares or somebody has set, and the tenants' shares."""
-        offered = await self._catalog.offered()
+        return await self.beside(await self._catalog.offered())
+
+    async def beside(self, offered: Mapping[str, ToolSpec]) -> LimitsStanding:
+        """Return the same for who has just looked which tools are offered."""
         said = await self._read()
         seconds, microseconds = await self._client.time()
         declared = {name: spec.limits for name, spec in offered.items() if spec.limits is not None}

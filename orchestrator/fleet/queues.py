@@ -6,8 +6,9 @@ settled, so what waits and what runs add up, in whatever order calls end.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Final, cast
+from typing import Any, Final, NamedTuple, cast
 
 import redis.asyncio
 
@@ -45,6 +46,24 @@ class QueueStanding(Record):
     waiting_by_priority: Mapping[str, int] = {}
 
 
+class Measured(NamedTuple):
+    """What the script tells of one stream."""
+
+    free: int
+    held: int
+    oldest_ms: int
+    holders: Sequence[tuple[bytes, int]]
+    """Each process that holds some, by its name as a consumer, with how many."""
+
+
+class QueuesNow(NamedTuple):
+    """How queues stand at one moment, and who holds what of them."""
+
+    queues: list[QueueStanding]
+    held: Mapping[str, int]
+    """How many calls each process holds, by its name as a consumer."""
+
+
 class Queues:
     """Tells how queues stand, where calls go over streams of ours; of another broker it knows the workers only."""
 
@@ -59,18 +78,25 @@ class Queues:
 
         A queue that nobody has ever used stands at zero.
         """
+        return (await self.now(workers, named=named)).queues
+
+    async def now(self, workers: Iterable[Announcement], *, named: Iterable[str] = ()) -> QueuesNow:
+        """Return the same, and how many calls each process holds. Raises StoreUnreachable."""
         served = list(workers)
         queues = sorted({*named, *(queue for worker in served for queue in worker.queues)})
         if not self._has_streams:
-            return [_served(queue, served) for queue in queues]
+            return QueuesNow([_served(queue, served) for queue in queues], {})
         beside = await self._beside(queues)
         parts = {queue: [queue, *lanes] for queue, (_, _, lanes) in beside.items()}
         streams = [(queue, part, level) for queue in queues for part in parts[queue] for level in Priority]
         measured = await self._measured([self._keys.queue(part, level) for _, part, level in streams])
-        by_queue: dict[str, list[tuple[Priority, Sequence[int]]]] = {queue: [] for queue in queues}
-        for (queue, _, level), numbers in zip(streams, measured, strict=True):
-            by_queue[queue].append((level, numbers))
-        return [_standing(_served(queue, served), by_queue[queue], *beside[queue][:2]) for queue in queues]
+        by_queue: dict[str, list[tuple[Priority, Measured]]] = {queue: [] for queue in queues}
+        held: Counter[str] = Counter()
+        for (queue, _, level), stream in zip(streams, measured, strict=True):
+            by_queue[queue].append((level, stream))
+            held.update({text_of(name): number for name, number in stream.holders})
+        standing = [_standing(_served(queue, served), by_queue[queue], *beside[queue][:2]) for queue in queues]
+        return QueuesNow(standing, held)
 
     async def _beside(self, queues: Sequence[str]) -> dict[str, tuple[int, int, list[str]]]:
         """Return what stands beside each queue's streams: how much is held back and scheduled, and its lanes."""
@@ -85,10 +111,11 @@ class Queues:
             for n, queue in enumerate(queues)
         }
 
-    async def _measured(self, streams: Sequence[str]) -> list[Sequence[int]]:
+    async def _measured(self, streams: Sequence[str]) -> list[Measured]:
         if not streams:
             return []
-        return cast("list[Sequence[int]]", await self._measure(keys=list(streams), args=[GROUP, RETURNED]))
+        found = cast("list[Sequence[Any]]", await self._measure(keys=list(streams), args=[GROUP, RETURNED]))
+        return [Measured(*each) for each in found]
 
 
 def _served(queue: str, workers: Sequence[Announcement]) -> QueueStanding:
@@ -97,14 +124,14 @@ def _served(queue: str, workers: Sequence[Announcement]) -> QueueStanding:
 
 
 def _standing(
-    served: QueueStanding, measured: Iterable[tuple[Priority, Sequence[int]]], held_back: int, scheduled: int
+    served: QueueStanding, measured: Iterable[tuple[Priority, Measured]], held_back: int, scheduled: int
 ) -> QueueStanding:
     waiting = dict.fromkeys(Priority, 0)
     running, oldest = 0, []
-    for level, (free, held, oldest_ms) in measured:
-        waiting[level] += free
-        running += held
-        oldest += [oldest_ms] if oldest_ms else []
+    for level, stream in measured:
+        waiting[level] += stream.free
+        running += stream.held
+        oldest += [stream.oldest_ms] if stream.oldest_ms else []
     return served.model_copy(
         update={
             "waiting": sum(waiting.values()),

@@ -32,6 +32,9 @@ from toolfleet.wire import Seal
 _PAGE: Final = 100
 """Entries in one read; each may hold a text of 64 KiB."""
 
+_COUNT: Final = re.compile(r"[0-9]{1,9}")
+"""What can be read as a number of deliveries, whoever wrote it."""
+
 _LETTER_ID: Final = re.compile(r"\d+-\d+")
 
 
@@ -64,7 +67,7 @@ class DeadLetter:
             reason=named.get("reason", ""),
             tool=named.get("task") or str(headers.get("task") or ""),
             call_id=named.get("id") or str(headers.get("id") or ""),
-            deliveries=int(named["deliveries"]) if named.get("deliveries", "").isdigit() else None,
+            deliveries=int(named["deliveries"]) if _COUNT.fullmatch(named.get("deliveries", "")) else None,
             queue=named.get("queue", ""),
             text=text,
             mac=mac,
@@ -118,8 +121,13 @@ class DeadLetters:
             before = f"({letters[-1].letter_id}"
         return found[:limit]
 
-    async def _page(self, last: str, first: str = "-") -> list[tuple[bytes, dict[bytes, bytes]]]:
-        page = await self._client.xrevrange(self._stream, max=last, min=first, count=_PAGE)
+    async def latest(self, at_most: int) -> list[DeadLetter]:
+        """The newest letters, in one command that reads no more of them."""
+        page = await self._page("+", "-", at_most)
+        return [DeadLetter.read(letter_id.decode(), fields) for letter_id, fields in page]
+
+    async def _page(self, last: str, first: str = "-", at_most: int = _PAGE) -> list[tuple[bytes, dict[bytes, bytes]]]:
+        page = await self._client.xrevrange(self._stream, max=last, min=first, count=at_most)
         return cast("list[tuple[bytes, dict[bytes, bytes]]]", page)
 
     async def named(self, ids: Sequence[str]) -> list[DeadLetter]:

@@ -70,6 +70,7 @@ ASIDE_MAX: Final = 1000
 
 APPEND: Final = lua(__package__, "trim_runs", "append", before=f"{TELL}\n{CLOCK}")
 SET_ASIDE: Final = lua(__package__, "set_aside")
+TALLY: Final = lua(__package__, "tally_runs")
 VOUCH: Final = lua(__package__, "vouch")
 
 
@@ -89,6 +90,14 @@ class Head(NamedTuple):
     """Whose it is, "" for nobody's; None where nothing that is believed says so."""
     awaiting_approval: int = 0
     """How many of its calls a person has to decide about."""
+
+
+class Tally(NamedTuple):
+    """What the newest runs come to, as their heads say."""
+
+    by_state: dict[State, int]
+    awaiting_approval: int
+    """How many of them wait for a person."""
 
 
 class RunStore:
@@ -123,6 +132,7 @@ class RunStore:
         self._names = RunNames(client, keys)
         self._prefixes = keys.result(""), keys.replies(""), keys.owned(""), keys.head(""), keys.runs_of("")
         self._vouch = client.register_script(VOUCH)
+        self._tally = client.register_script(TALLY)
         self._set_aside = client.register_script(SET_ASIDE)
 
     async def begin(self, started: RunStarted, *, owner: str = "") -> Stored | None:
@@ -356,6 +366,13 @@ class RunStore:
             position += listed_still
             found += (head for head in page if is_wanted(head))
         return found[skipped : skipped + wanted]
+
+    async def tally(self, newest: int) -> Tally:
+        """Count the newest runs by their states, in one command. Raises StoreUnreachable."""
+        states, awaiting = await self._tally(keys=[self._runs], args=[self._keys.head(""), newest])
+        known = set(State)
+        counts = {text_of(state): int(count) for state, count in zip(states[::2], states[1::2], strict=True)}
+        return Tally({State(name): count for name, count in counts.items() if name in known}, awaiting)
 
     async def run_ids(self) -> list[str]:
         """The ids of all stored runs. Raises StoreUnreachable."""

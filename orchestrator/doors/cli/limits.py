@@ -15,20 +15,18 @@ import typer
 from rich.console import Console
 
 from toolfleet.connections import connect_async
-from toolfleet.limits import KeyFrom, ToolLimits
+from toolfleet.orchestrator.doors.cli.limit_words import declared, in_words, share_in_words
 from toolfleet.orchestrator.doors.cli.on_fleet import on_fleet
 from toolfleet.orchestrator.doors.cli.tables import Column, Listing
 from toolfleet.orchestrator.doors.cli.telling import print_json
-from toolfleet.orchestrator.doors.cli.wording import moment, one_line, plural, span
+from toolfleet.orchestrator.doors.cli.wording import moment, one_line, plural
 from toolfleet.orchestrator.fleet.catalog import Catalog
 from toolfleet.orchestrator.fleet.limits import (
     MAX_PAUSE_S,
-    NEVER_MS,
     FleetLimits,
     LimitsStanding,
     Override,
     Share,
-    ToolStanding,
 )
 from toolfleet.settings import Settings
 
@@ -144,7 +142,7 @@ def tenant(
     if as_json:
         print_json(said.model_dump(mode="json"))
     else:
-        typer.echo(one_line(f"Tenant {name}: {_share(said)}"))
+        typer.echo(one_line(f"Tenant {name}: {share_in_words(said)}"))
 
 
 @app.command(epilog="Example: toolfleet limits audit --limit 10")
@@ -193,7 +191,7 @@ def _tell(tool: str, key: str, said: Override, *, as_json: bool) -> None:
     if as_json:
         print_json(said.model_dump(mode="json"))
     else:
-        typer.echo(one_line(f"{tool}{f' for {key}' if key else ''}: {_override(said) or 'as it is declared'}"))
+        typer.echo(one_line(f"{tool}{f' for {key}' if key else ''}: {in_words(said) or 'as it is declared'}"))
 
 
 def _listed(standing: LimitsStanding) -> Listing:
@@ -202,56 +200,12 @@ def _listed(standing: LimitsStanding) -> Listing:
     )
     for each in standing.tools:
         for key, said in [("", each.override or Override()), *each.keys.items()]:
-            declared = _declared(each) if not key else ""
-            listing.add(each.tool, key, declared, _override(said, standing.now_ms), said.by, _when(said))
+            listing.add(
+                each.tool, key, "" if key else declared(each), in_words(said, standing.now_ms), said.by, _when(said)
+            )
     for name, share in standing.tenants.items():
-        listing.add(f"tenant {name}", "", "", _share(share), share.by, _when(share))
+        listing.add(f"tenant {name}", "", "", share_in_words(share), share.by, _when(share))
     return listing
-
-
-def _declared(standing: ToolStanding) -> str:
-    if standing.declared is None:
-        return "(no live worker serves it with a limit)"
-    return _in_words(standing.declared)
-
-
-def _in_words(limits: ToolLimits) -> str:
-    said = []
-    if limits.rate is not None:
-        said.append(f"{_rate(limits.rate.per_s)}, {limits.rate.burst} at once{_each(limits.rate.key)}")
-    if limits.concurrency is not None:
-        said.append(f"concurrency {limits.concurrency.at_once}{_each(limits.concurrency.key)}")
-    return "; ".join(said)
-
-
-def _each(key: KeyFrom) -> str:
-    return "" if key.source == "fleet" else f" for each {key.source} {key.name}".rstrip()
-
-
-def _override(said: Override, now_ms: int = 0) -> str:
-    words = [] if said.rate is None else [_rate(said.rate)]
-    words += [] if said.burst is None else [f"{said.burst} at once"]
-    words += [] if said.concurrency is None else [f"concurrency {said.concurrency}"]
-    if said.paused_until_ms == NEVER_MS:
-        words.append("paused")
-    elif said.paused_until_ms is not None and said.paused_until_ms > now_ms:
-        left = span((said.paused_until_ms - now_ms) / 1000) if now_ms else ""
-        words.append(f"paused for {left} more" if left else f"paused until {moment(said.paused_until_ms / 1000)} UTC")
-    return "; ".join(words)
-
-
-def _share(share: Share) -> str:
-    words = [] if share.weight is None else [f"weight {share.weight:g}"]
-    words += [] if share.guaranteed is None else [f"guaranteed {share.guaranteed}"]
-    words += [] if share.ceiling is None else [f"ceiling {share.ceiling}"]
-    return "; ".join(words)
-
-
-def _rate(per_s: float) -> str:
-    for unit, seconds in (("s", 1), ("min", 60), ("h", 3600)):
-        if per_s * seconds >= 1:
-            return f"{per_s * seconds:.6g}/{unit}"
-    return f"{per_s * 86400:.6g}/day"
 
 
 def _when(said: Override | Share) -> str:

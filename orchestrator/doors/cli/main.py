@@ -53,6 +53,10 @@ COMMANDS: Final = {
     "tools": Listed(
         "Show the tools that live workers announce, and who serves them.", "Example: toolfleet tools --json"
     ),
+    "watch": Listed(
+        "Show how the fleet stands, live: queues, workers, runs, limits, budgets, and what fails. q or Ctrl-C leaves.",
+        "Examples: toolfleet watch   ·   toolfleet watch --once   ·   toolfleet watch --json --interval 1",
+    ),
     "runs": Listed(
         "Stored runs: list them, look at one, follow it, cancel, resume or delete it, decide about its calls."
     ),

@@ -28,6 +28,7 @@ from toolfleet.scripts import lua, when_called
 from toolfleet.spendings import Spending, add_up, add_up_blocking, spending_of
 from toolfleet.streams import GROUP, RETURNED
 from toolfleet.streams.scripts import ROOM
+from toolfleet.waiting.scripts import freeing
 from toolfleet.wire import Seal
 from toolfleet.workers.delivery.message import Delivery
 
@@ -39,8 +40,9 @@ MAX_BATCH: Final = 500
 
 def settling(room: str = ROOM) -> str:
     """Return the script that settles. A test gives it a room with a clock of its own."""
-    used = when_called("waiting_room", room, "room_of", "safely", "free", "admit_free")
-    return lua(__package__, "settle", before=f"{TELL}\n{used}", GROUP=GROUP, RETURNED=RETURNED)
+    freed = when_called("freeing", freeing(), "free_together")
+    used = when_called("waiting_room", room, "room_of", "safely", "free", "bring_all_back", "admit_free")
+    return lua(__package__, "settle", before="\n".join((TELL, freed, used)), GROUP=GROUP, RETURNED=RETURNED)
 
 
 SETTLE: Final = settling()

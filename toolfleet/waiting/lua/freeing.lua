@@ -14,6 +14,10 @@ local function bring_back(room, gate)
     end
 end
 
+local function bring_all_back(room, gates)
+    for _, gate in ipairs(waiting_in(room) > 0 and gates or {}) do bring_back(room, gate) end
+end
+
 -- The same, behind what time has changed.
 local function look_and_admit_free(room, most)
     most = math.min(most, free_slots(room))
@@ -28,7 +32,7 @@ local function free(room, text, call, place)
         if gate[1] == 'concurrency' and give_up(room, gate, call, place) then freed[#freed + 1] = gate end
     end
     -- Behind all of them: who looks at a gate for lost holders would else find this one, and nobody would be brought back.
-    for _, gate in ipairs(waiting_in(room) > 0 and freed or {}) do bring_back(room, gate) end
+    bring_all_back(room, freed)
 end
 
 -- Lets in up to `most`, and no more than workers can start now: what goes into a stream has used up its rate.

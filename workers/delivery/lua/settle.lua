@@ -1,12 +1,32 @@
 -- Settles calls: stores each result, tells of it, and acknowledges and deletes its message, unless the call is another
--- worker's by now; then lets in from the waiting room who waited for the places of these. Begins behind tell.lua and the
--- function `waiting_room`, which has what is in room.lua.
+-- worker's by now; then frees the places of these, and lets in from the waiting room who waited for them. Begins behind
+-- tell.lua and the functions `freeing` and `waiting_room`, which have what is in free_together.lua and in room.lua.
 --
 -- ARGV  prefix of jobs, then for each origin: stream, consumer, prefix of results, reply stream, number of its
 --       settlements, and for each of those: entry, call, sealed result, its gates
 -- Reply for each settlement 0 if it came too late, 1 if it counted, 2 if the call had a result or goes on as a job
 
 local jobs = ARGV[1]
+
+-- Frees the places of those settlements that are at these positions. Most often nobody waits in the room, and it is not
+-- made; where it cannot be read, it mends itself.
+local function free_all(stream, freed)
+    local texts, calls, places = {}, {}, {}
+    for i, at in ipairs(freed) do
+        texts[i], calls[i], places[i] = ARGV[at + 3], ARGV[at + 1], stream .. ' ' .. ARGV[at]
+    end
+    local is_done, gates, are_waited_for = pcall(freeing(), stream, texts, calls, places)
+    if is_done and not are_waited_for then return end
+    local room_of, safely, free, bring_all_back, admit_free = waiting_room()
+    local room = room_of(stream)
+    if is_done then
+        safely(room, bring_all_back, gates)
+    else
+        for i, text in ipairs(texts) do safely(room, free, text, calls[i], places[i]) end
+    end
+    safely(room, admit_free, #freed)
+end
+
 local outcomes = {}
 local i = 2
 while i <= #ARGV do
@@ -34,14 +54,7 @@ while i <= #ARGV do
         redis.call('XACK', stream, GROUP, unpack(done))
         redis.call('XDEL', stream, unpack(done))
     end
-    if #freed > 0 then
-        local room_of, safely, free, admit_free = waiting_room()
-        local room = room_of(stream)
-        for _, at in ipairs(freed) do
-            safely(room, free, ARGV[at + 3], ARGV[at + 1], stream .. ' ' .. ARGV[at])
-        end
-        safely(room, admit_free, #freed)
-    end
+    if #freed > 0 then free_all(stream, freed) end
     i = last + 4
 end
 return outcomes

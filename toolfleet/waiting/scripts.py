@@ -34,11 +34,11 @@ def gates(group: str, clock: str = CLOCK) -> str:
     )
 
 
-def freeing() -> str:
-    """Return what scripts begin with that free the places of many calls that have ended."""
+def places() -> str:
+    """Return what scripts begin with that free places themselves, and look whether anybody waits before they ask a room."""
     keys = _IN_ANY_NAMESPACE
     constants = {"HOLDERS": keys.holders(""), "ROOM_CALLS": keys.room_calls(""), "QUEUE": way_in()["QUEUE"]}
-    return lua(__package__, "home", "texts", "free_together", **constants)
+    return lua(__package__, "home", **constants)
 
 
 def way_in() -> dict[str, str]:

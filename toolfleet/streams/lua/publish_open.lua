@@ -7,26 +7,21 @@
 local now = now_ms()
 local groups, group_of = {}, {}
 
-local function group_for(stream, text)
-    local namespace = string.match(stream, '^(.-)' .. QUEUE)
-    local name = namespace .. ' ' .. text
-    if not groups[name] then
-        groups[name] = {namespace = namespace, gates = gates_in(text), calls = {}, placed = {}, ends_ms = 0}
-        groups[#groups + 1] = groups[name]
-    end
-    return groups[name]
-end
-
 -- Puts the calls together that have the same gates. False where two messages are of one call, or a text tells of no gate.
 local function are_grouped()
     local seen = {}
     for i = 1, #ARGV, 12 do
-        local call, text = ARGV[i + 6], ARGV[i + 10]
+        local stream, call, text = ARGV[i + 2], ARGV[i + 6], ARGV[i + 10]
         if text ~= '' then
-            local group = group_for(ARGV[i + 2], text)
+            local namespace = string.match(stream, '^(.-)' .. QUEUE)
+            local name = namespace .. ' ' .. text
+            local group = groups[name]
+            if not group then
+                group = {namespace = namespace, gates = gates_in(text), calls = {}, placed = {}, ends_ms = 0}
+                groups[name], groups[#groups + 1] = group, group
+            end
             if seen[call] or #group.gates == 0 then return false end
-            seen[call] = true
-            group_of[i] = group
+            seen[call], group_of[i] = true, group
             group.calls[#group.calls + 1] = call
             group.ends_ms = math.max(group.ends_ms, tonumber(ARGV[i + 11]))
         end
@@ -34,21 +29,19 @@ local function are_grouped()
     return true
 end
 
--- Whether holders that are gone are to be looked for first, as these are very many.
-local function is_to_be_looked_through(terms)
-    if terms.held < MANY_HOLDERS then return false end
-    local checked_ms = number(redis.call('HGET', terms.state, 'checked')) or 0
-    return math.abs(now - checked_ms) >= LOOK_AGAIN_MS / 2
-end
-
--- Whether so many more may pass a gate now, beside those of other groups.
+-- Whether so many more may pass a gate now, beside those of other groups. Where holders are very many it is time again to
+-- look for some that are gone, which is not done here.
 local function has_places(namespace, gate, calls)
     local terms = terms_of(namespace, gate)
     if terms.paused_ms > now then return false end
     terms.wanted = (terms.wanted or 0) + calls
     if gate[1] == 'rate' then return starts_at(terms, now) >= terms.wanted end
     terms.held = terms.held or redis.call('HLEN', terms.holders)
-    return terms.held + terms.wanted <= terms.at_once and not is_to_be_looked_through(terms)
+    if terms.held >= MANY_HOLDERS then
+        local checked_ms = number(redis.call('HGET', terms.state, 'checked')) or 0
+        if math.abs(now - checked_ms) >= LOOK_AGAIN_MS / 2 then return false end
+    end
+    return terms.held + terms.wanted <= terms.at_once
 end
 
 local function may_all_pass()
@@ -64,30 +57,26 @@ local function may_all_pass()
     return true
 end
 
-local function send(i, group)
-    local fields = {'b', ARGV[i + 3], 'h', ARGV[i + 4], 'p', ARGV[i + 5], 'id', ARGV[i + 6]}
-    local function add(name, value)
-        fields[#fields + 1], fields[#fields + 2] = name, value
-    end
-    if ARGV[i + 7] ~= '' then add('claim', ARGV[i + 7]) end
-    if group then
-        -- As lines.lua has it.
-        add('gates', ARGV[i + 10])
-        add('tenant', ARGV[i + 8])
-        add('run', ARGV[i + 9])
-        add('ends', ARGV[i + 11])
-        add('passed', string.format('%.0f', now))
-    end
-    local id = redis.call('XADD', ARGV[i + 2], '*', unpack(fields))
-    if group then
-        local placed = group.placed
-        placed[#placed + 1], placed[#placed + 2] = ARGV[i + 6], ARGV[i + 2] .. ' ' .. id
-    end
-end
-
 local is_readable, may_pass = pcall(may_all_pass)
 if not (is_readable and may_pass) then return false end
-for i = 1, #ARGV, 12 do send(i, group_of[i]) end
+local passed = string.format('%.0f', now)
+for i = 1, #ARGV, 12 do
+    local group, id = group_of[i], nil
+    local fields = {'b', ARGV[i + 3], 'h', ARGV[i + 4], 'p', ARGV[i + 5], 'id', ARGV[i + 6]}
+    if ARGV[i + 7] ~= '' then
+        fields[9], fields[10] = 'claim', ARGV[i + 7]
+    end
+    if group then
+        -- As lines.lua has it.
+        local of_gates = {'gates', ARGV[i + 10], 'tenant', ARGV[i + 8], 'run', ARGV[i + 9], 'ends', ARGV[i + 11], 'passed', passed}
+        for _, word in ipairs(of_gates) do fields[#fields + 1] = word end
+        local placed = group.placed
+        placed[#placed + 1] = ARGV[i + 6]
+        placed[#placed + 1] = ARGV[i + 2] .. ' ' .. redis.call('XADD', ARGV[i + 2], '*', unpack(fields))
+    else
+        redis.call('XADD', ARGV[i + 2], '*', unpack(fields))
+    end
+end
 for _, group in ipairs(groups) do
     pass_together(group.namespace, group.gates, now, group.placed, group.ends_ms)
 end

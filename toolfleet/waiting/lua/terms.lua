@@ -66,16 +66,10 @@ local function terms_of(namespace, gate)
     return terms
 end
 
--- The moment from which one more start conforms to a rate (generic cell rate algorithm: ITU-T I.371).
-local function conforms_ms(terms, arrival, now)
-    local ahead_ms = (terms.burst - 1) * terms.each_ms
-    arrival = arrival or now + ahead_ms
-    return math.max(arrival, now) - ahead_ms, math.max(arrival, now)
-end
-
--- How many starts conform to a rate now, and when one more does.
+-- How many starts conform to a rate now, and when one more does (generic cell rate algorithm: ITU-T I.371).
 local function starts_at(terms, now)
-    local opens_ms = conforms_ms(terms, terms.arrival_ms, now)
+    local ahead_ms = (terms.burst - 1) * terms.each_ms
+    local opens_ms = math.max(terms.arrival_ms or now + ahead_ms, now) - ahead_ms
     if opens_ms > now then return 0, math.ceil(opens_ms) end
     local starts = math.floor((now - opens_ms) / terms.each_ms) + 1
     return starts, math.ceil(opens_ms + starts * terms.each_ms)
@@ -83,15 +77,17 @@ end
 
 -- Takes so many starts from a rate.
 local function take_starts(terms, now, starts)
-    local _, arrival_ms = conforms_ms(terms, terms.arrival_ms, now)
+    local known_ms = terms.arrival_ms
+    local arrival_ms = math.max(known_ms or now + (terms.burst - 1) * terms.each_ms, now)
     local text = string.format('%.6f', arrival_ms + starts * terms.each_ms)
     terms.arrival_ms = tonumber(text)
     redis.call('HSET', terms.state, 'arrival', text)
-    if terms.is_kept then return end
-    -- Without a burst it means nothing any more once it is over, and a key may have a value for each call.
+    -- Without a burst it means nothing any more once it is over, and a key may have a value for each call. This is put off
+    -- ten times while it lasts, not with each start.
     local kept_ms = terms.burst > 1 and REMEMBERED_MS or ARRIVAL_KEPT_MS
+    local tenth_ms = kept_ms / 10
+    if known_ms and math.floor(known_ms / tenth_ms) == math.floor(terms.arrival_ms / tenth_ms) then return end
     redis.call('PEXPIRE', terms.state, string.format('%.0f', terms.arrival_ms - now + kept_ms))
-    terms.is_kept = true
 end
 
 -- Holders are remembered for longer than any of their calls lasts, and not for ever.
@@ -100,7 +96,11 @@ local function keep_holders(terms, now, ends_ms)
     if lasts_ms <= (terms.holders_last_ms or 0) then return end
     terms.holders_last_ms = lasts_ms
     local text = string.format('%.0f', lasts_ms)
-    if redis.call('PEXPIRE', terms.holders, text, 'GT') == 0 then redis.call('PEXPIRE', terms.holders, text, 'NX') end
+    if terms.held == 0 then
+        redis.call('PEXPIRE', terms.holders, text)
+    elseif redis.call('PEXPIRE', terms.holders, text, 'GT') == 0 then
+        redis.call('PEXPIRE', terms.holders, text, 'NX')
+    end
 end
 
 -- What a call leaves that holds no place: a second message of it, sent as the reply to the first was lost, comes soon.
@@ -115,8 +115,9 @@ local function are_new(namespace, gates, calls)
     local has_places, found = false, {}
     for _, gate in ipairs(gates) do
         if gate[1] == 'concurrency' then
+            local terms = terms_of(namespace, gate)
             has_places = true
-            found[#found + 1] = redis.call('HMGET', terms_of(namespace, gate).holders, unpack(calls))
+            if terms.held ~= 0 then found[#found + 1] = redis.call('HMGET', terms.holders, unpack(calls)) end
         end
     end
     if not has_places then

@@ -15,7 +15,7 @@ from toolfleet.streams import GROUP, RETURNED, Priority
 from toolfleet.streams.names import lane_name
 from toolfleet.streams.scripts import CARRY, fetch, publish
 from toolfleet.waiting import scripts as waiting
-from toolfleet.waiting.model import Call
+from toolfleet.waiting.model import Call, name_of
 from toolfleet.workers.delivery.settle import settling
 
 CLOCK = "local function now_ms() return tonumber(redis.call('GET', 'now')) end"
@@ -97,9 +97,9 @@ class Transport:
 
     def settle(self, delivery: tuple[str, str, str, list[Gate]], consumer: str = "worker") -> None:
         stream, entry, call_id, gates = delivery
-        text = json.dumps([list(gate) for gate in gates]) if gates else ""
+        places = [name_of(gate) for gate in gates if gate.kind == "concurrency"]
         args = [self.keys.job(""), stream, consumer, self.keys.result(""), self.keys.replies("o"), 1]
-        self._scripts[SETTLE](args=[*args, entry, call_id, "sealed", text])
+        self._scripts[SETTLE](args=[*args, entry, call_id, "sealed", len(places), *places])
 
     def postpone(
         self, delivery: tuple[str, str, str, list[Gate]], ms: int, call: Call | None = None, consumer: str = "worker"

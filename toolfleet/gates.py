@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any, Final
 
 import orjson
@@ -38,6 +39,24 @@ def gates_of(call: ToolCall, spec: ToolSpec) -> tuple[Gate, ...]:
     if (rate := limits.rate) is not None:
         gates.append(Gate("rate", call.tool, _value(rate.key, call, spec), rate.per_s, rate.burst))
     return tuple(gates)
+
+
+@lru_cache(maxsize=256)  # all calls of a tool and a key have the same text
+def places_of(text: str) -> tuple[str, ...]:
+    """Return the names of the gates at which a call has a place that has passed these, by the text of its message.
+
+    Anybody may have written that: what tells of no gate is none.
+    """
+    try:
+        gates = orjson.loads(text)
+    except orjson.JSONDecodeError:
+        return ()
+    names = []
+    for gate in gates if isinstance(gates, list) else ():
+        match gate:
+            case ["concurrency", str() as tool, str() as value, *_]:
+                names.append(f"concurrency|{tool}|{value}")
+    return tuple(names)
 
 
 def _value(key: KeyFrom, call: ToolCall, spec: ToolSpec) -> str:

@@ -40,6 +40,7 @@ def agree(plain, delivery):
     said = (plain.call_id, plain.tool, plain.contract, plain.sent_once, plain.claimed_s, plain.text, plain.mac)
     told = (delivery.task_id, delivery.task, delivery.contract, delivery.sent_once, delivery.claimed_s)
     assert said == (*told, delivery.text, delivery.mac)
+    assert plain.gates == delivery.gates
     assert delivery.is_new
     assert (delivery.cancelled, delivery.passed_unix_s) == (False, 0.0)
 
@@ -57,6 +58,29 @@ def test_what_an_orchestrator_sends_is_plain():
     assert plain is not None
     assert Seal(Settings()).open_call(plain.text, plain.mac) == call
     agree(plain, delivery_of(read))
+
+
+GATES = b'[["concurrency","spend","",2.0,0]]'
+
+
+def of_gates(text):
+    return (b"gates", text, b"tenant", b"", b"run", b"r", b"ends", b"9", b"passed", b"7")
+
+
+@pytest.mark.parametrize("claim", [(), (b"claim", b"900")], ids=["unclaimed", "claimed"])
+def test_what_has_passed_limits_is_plain_and_says_which(claim):
+    read = entry(claim=(*claim, *of_gates(GATES)), claimed=bool(claim))
+    plain = plain_entry(read, MAX_BYTES)
+    assert plain is not None
+    assert plain.gates == GATES.decode()
+    agree(plain, delivery_of(read))
+
+
+@pytest.mark.parametrize("text", [b"\xff", b"[" * 70_000], ids=["no text", "very long"])
+def test_limits_that_no_fleet_writes_are_not_plain(text):
+    read = entry(claim=(b"claim", b"900", *of_gates(text)))
+    assert plain_entry(read, MAX_BYTES) is None
+    assert len(delivery_of(read).gates) < 2
 
 
 OTHERS = {
@@ -104,7 +128,10 @@ RAW = st.binary(max_size=8)
     headers=RAW | st.dictionaries(NAMES, ANY, max_size=3).map(lambda odd: HEADERS | odd),
     body=RAW | ANY | st.tuples(st.lists(ANY, max_size=3), ANY, ANY) | st.just(BODY),
     place=RAW | ANY | st.dictionaries(st.sampled_from([*PLACE, "reply_to"]), ANY).map(lambda odd: PLACE | odd),
-    claim=st.just(()) | st.tuples(st.just(b"claim"), RAW | st.just(b"900")),
+    claim=st.just(())
+    | st.tuples(st.just(b"claim"), RAW | st.just(b"900"))
+    | RAW.map(of_gates)
+    | RAW.map(lambda text: (b"claim", b"900", *of_gates(text))),
     claimed=st.booleans(),
 )
 @example(headers=HEADERS, body=BODY, place=PLACE, claim=(b"claim", b"900"), claimed=True)

@@ -12,7 +12,7 @@ from toolfleet.limits import Gate
 from toolfleet.scripts import lua
 from toolfleet.streams import GROUP, RETURNED
 from toolfleet.waiting import scripts as waiting
-from toolfleet.waiting.model import Call
+from toolfleet.waiting.model import Call, name_of
 
 TEN_A_SECOND = Gate("rate", "t", "", 10.0, 1)
 MANY_AT_ONCE = Gate("concurrency", "t", "", 100.0, 0)
@@ -154,7 +154,7 @@ def settled_together(transport, deliveries):
     keys = transport.keys
     args = [keys.job(""), stream, "worker", keys.result(""), keys.replies("o"), len(deliveries)]
     for _, entry, call_id, gates in deliveries:
-        args += [entry, call_id, "sealed", json.dumps([list(gate) for gate in gates])]
+        args += [entry, call_id, "sealed", len(gates), *map(name_of, gates)]
     return transport.client.register_script(SETTLE)(args=args)
 
 

@@ -10,11 +10,15 @@ from typing import Any, Final, NamedTuple
 
 import orjson
 
-from toolfleet.streams.entries import DeliveredEntry, known_properties
+from toolfleet.streams.entries import MAX_GATES_BYTES, DeliveredEntry, Fields, known_properties
 from toolfleet.streams.unbelieved import MAX_HEAD_BYTES, MAX_PARSED_BYTES
 
-_KINDS: Final = ([b"b", b"h", b"p", b"id", b"claim"], [b"b", b"h", b"p", b"id"])
+_UNCLAIMED: Final = [b"b", b"h", b"p", b"id"]
+_CLAIMED: Final = [*_UNCLAIMED, b"claim"]
+_OF_GATES: Final = [b"gates", b"tenant", b"run", b"ends", b"passed"]
+_KINDS: Final = (_CLAIMED, _UNCLAIMED, [*_CLAIMED, *_OF_GATES], [*_UNCLAIMED, *_OF_GATES])
 _HEADERS: Final = frozenset({"lang", "task", "id", "contract", "claim"})
+_FIELDS_WITHOUT_GATES: Final = 2 * len(_CLAIMED)
 
 
 class PlainEntry(NamedTuple):
@@ -27,6 +31,7 @@ class PlainEntry(NamedTuple):
     claimed_s: float
     text: str
     mac: str
+    gates: str
 
 
 def plain_entry(entry: DeliveredEntry, max_bytes: int) -> PlainEntry | None:
@@ -41,13 +46,24 @@ def plain_entry(entry: DeliveredEntry, max_bytes: int) -> PlainEntry | None:
         headers, decoded = orjson.loads(head), orjson.loads(body)
         known_properties(properties)
         claimed_s = float(fields[9]) if entry.claimed else 0.0
+        gates = _gates(fields)
     except (ValueError, IndexError):  # malformed, as its reader will say
         return None
     envelope = _envelope(decoded)
     if envelope is None or not _is_plain(headers, call_id=fields[7]):
         return None
     sent_once = bool(headers.get("claim"))
-    return PlainEntry(headers["id"], headers["task"], headers["contract"], sent_once, claimed_s, *envelope)
+    return PlainEntry(headers["id"], headers["task"], headers["contract"], sent_once, claimed_s, *envelope, gates)
+
+
+def _gates(fields: Fields) -> str:
+    """Return the limits that a message has passed, as it tells them. Raises ValueError for what is no such text."""
+    if len(fields) <= _FIELDS_WITHOUT_GATES:
+        return ""
+    gates = fields[-2 * len(_OF_GATES) + 1]
+    if len(gates) >= MAX_GATES_BYTES:
+        raise ValueError("longer than the limits of any tool of ours")
+    return gates.decode()
 
 
 def _is_plain(headers: Any, *, call_id: bytes) -> bool:

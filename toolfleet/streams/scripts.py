@@ -17,7 +17,10 @@ ROOM: Final = waiting.room(GROUP)
 def publish(room: str = ROOM, clock: str = CLOCK) -> str:
     """Return the script that publishes. A test gives it a room with a clock of its own."""
     in_turn = when_called("publish_in_turn", lua(__package__, "publish_in_turn", before=room))
-    return lua(__package__, "publish", before=f"{waiting.slots(clock)}\n{in_turn}", **waiting.way_in())
+    queue = waiting.way_in()["QUEUE"]
+    bound = when_called("publish_open", lua(__package__, "publish_open", before=waiting.terms(), QUEUE=queue))
+    before = "\n".join((waiting.slots(clock), in_turn, bound))
+    return lua(__package__, "publish", before=before, **waiting.way_in())
 
 
 def fetch(room: str = ROOM, clock: str = CLOCK) -> str:

@@ -11,19 +11,34 @@ from toolfleet.scripts import lua
 _IN_ANY_NAMESPACE: Final = Keys("")
 
 
+def terms() -> str:
+    """Return what scripts begin with, behind a clock, that let calls pass gates of which they know that all are open."""
+    return lua(
+        __package__,
+        *("texts", "terms"),
+        LIMITS=_IN_ANY_NAMESPACE.limits(),
+        HOLDERS=_IN_ANY_NAMESPACE.holders(""),
+        GATE=_IN_ANY_NAMESPACE.gate(""),
+    )
+
+
 def gates(group: str, clock: str = CLOCK) -> str:
     """Return what scripts begin with that ask gates or move what has passed them. `group` reads every stream."""
     return lua(
         __package__,
         "gates",
-        before=clock,
+        before=f"{clock}\n{terms()}",
         GROUP=group,
-        LIMITS=_IN_ANY_NAMESPACE.limits(),
-        HOLDERS=_IN_ANY_NAMESPACE.holders(""),
-        GATE=_IN_ANY_NAMESPACE.gate(""),
         JOB=_IN_ANY_NAMESPACE.job(""),
         RESULT=_IN_ANY_NAMESPACE.result(""),
     )
+
+
+def places() -> str:
+    """Return what scripts begin with that free places themselves, and look whether anybody waits before they ask a room."""
+    keys = _IN_ANY_NAMESPACE
+    constants = {"HOLDERS": keys.holders(""), "ROOM_CALLS": keys.room_calls(""), "QUEUE": way_in()["QUEUE"]}
+    return lua(__package__, "home", **constants)
 
 
 def way_in() -> dict[str, str]:
@@ -54,7 +69,7 @@ def room(group: str, clock: str = CLOCK) -> str:
     keys = _IN_ANY_NAMESPACE
     return lua(
         __package__,
-        *("slots", "words", "room", "turns", "lines", "aside", "moving", "mending", "freeing"),
+        *("home", "slots", "words", "room", "turns", "lines", "aside", "alone", "moving", "mending", "freeing"),
         before=gates(group, clock),
         **way_in(),
         CANCELLED=keys.cancelled(""),

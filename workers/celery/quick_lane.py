@@ -130,6 +130,7 @@ class QuickLane:
             came_unix_s=time.time(),
             sent_once=plain.sent_once,
             contract=plain.contract,
+            gates=plain.gates,
         )
 
     @property

@@ -20,6 +20,7 @@ import redis.asyncio
 from toolfleet.batcher import Batcher
 from toolfleet.calls import Failed, Returned, Submitted, ToolCall
 from toolfleet.forged import COUNTED_AS, TrueResult, is_forged, replace_forged, replacing
+from toolfleet.gates import places_of
 from toolfleet.keys import Keys
 from toolfleet.logs import FactLog
 from toolfleet.outages import until_redis_is_back, until_redis_is_back_blocking
@@ -29,6 +30,7 @@ from toolfleet.scripts import lua, when_called
 from toolfleet.spendings import Spending, add_up, add_up_blocking, spending_of
 from toolfleet.streams import GROUP, RETURNED
 from toolfleet.streams.scripts import ROOM
+from toolfleet.waiting.scripts import places
 from toolfleet.wire import Seal
 from toolfleet.workers.delivery.message import Delivery
 
@@ -40,8 +42,10 @@ MAX_BATCH: Final = 500
 
 def settling(room: str = ROOM) -> str:
     """Return the script that settles. A test gives it a room with a clock of its own."""
-    used = when_called("waiting_room", room, "room_of", "safely", "free", "admit_free")
-    return lua(__package__, "settle", before=f"{TELL}\n{used}", GROUP=GROUP, RETURNED=RETURNED)
+    freed = when_called("freeing", lua(__package__, "free_together", before=places()), "free_together")
+    again = lua(__package__, "free_again", before=room)
+    used = when_called("waiting_room", again, "room_of", "safely", "free_again", "bring_all_back", "admit_free")
+    return lua(__package__, "settle", before="\n".join((TELL, freed, used)), GROUP=GROUP, RETURNED=RETURNED)
 
 
 SETTLE: Final = settling()
@@ -183,7 +187,8 @@ def _arguments(keys: Keys, settlements: Sequence[Settlement]) -> list[str | byte
         members = list(group)
         arguments += (stream, consumer, keys.result(""), keys.replies(reply_to), len(members))
         for item in members:
-            arguments += (item.entry_id, item.call_id, item.sealed, item.gates)
+            held = places_of(item.gates) if item.gates else ()
+            arguments += (item.entry_id, item.call_id, item.sealed, len(held), *held)
     return arguments
 
 

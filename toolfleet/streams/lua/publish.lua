@@ -6,8 +6,9 @@
 --       its run, its gates (JSON, or empty), and when nobody wants it any more (ms, 0: never)
 -- Reply how many messages
 --
--- Here is what nearly every message needs. Where one has a lane, a limit or somebody before it, all of them go by
--- publish_in_turn.lua, which is the function `publish_in_turn`. Begins behind that, and behind slots.lua.
+-- Here is what nearly every message needs. Where one has a lane, or somebody before it, all of them go by
+-- publish_in_turn.lua, which is the function `publish_in_turn`; where one has a limit, by publish_open.lua if they may, which
+-- is the function `publish_open`. Begins behind both, and behind slots.lua.
 
 -- Whether a tenant's calls pass a limit of its own.
 local function has_terms(namespace, tenant)
@@ -21,26 +22,41 @@ local function takes(namespace, queue, stream, messages)
     return length <= UNKNOWN_SLOTS or length <= slots_told(namespace .. ROOM .. queue)
 end
 
+-- The same where some of them have limits: these go no further than there are slots, whatever their level.
+local function takes_bound(namespace, queue, messages)
+    if redis.call('HLEN', namespace .. ROOM_CALLS .. queue) > 0 then return false end
+    local free = slots_told(namespace .. ROOM .. queue)
+    for _, level in ipairs({'0', '3', '6'}) do
+        local stream = namespace .. QUEUE .. queue .. ':' .. level
+        free = free - redis.call('XLEN', stream) - (messages[stream] or 0)
+    end
+    return free >= 0
+end
+
+-- Whether nobody waits before any of them, and whether some have limits.
 local function may_all_go()
-    local messages, tenants = {}, {}
+    local messages, tenants, are_bound = {}, {}, false
     for i = 1, #ARGV, 12 do
-        if ARGV[i] ~= '' or ARGV[i + 10] ~= '' then return false end
+        if ARGV[i] ~= '' then return false end
         messages[ARGV[i + 2]] = (messages[ARGV[i + 2]] or 0) + 1
         tenants[ARGV[i + 8]] = true
+        are_bound = are_bound or ARGV[i + 10] ~= ''
     end
     for stream, count in pairs(messages) do
         local namespace, queue = string.match(stream, '^(.-)' .. QUEUE .. '(.+):%d+$')
-        if not takes(namespace, queue, stream, count) then return false end
+        if are_bound and not takes_bound(namespace, queue, messages) then return false end
+        if not are_bound and not takes(namespace, queue, stream, count) then return false end
         for tenant in pairs(tenants) do
             if has_terms(namespace, tenant) then return false end
         end
     end
-    return true
+    return true, are_bound
 end
 
 -- Where the room cannot be read, the other way mends it.
-local is_readable, may_go = pcall(may_all_go)
+local is_readable, may_go, are_bound = pcall(may_all_go)
 if not (is_readable and may_go) then return publish_in_turn() end
+if are_bound then return publish_open() and #ARGV / 12 or publish_in_turn() end
 for i = 1, #ARGV, 12 do
     if ARGV[i + 7] ~= '' then
         redis.call('XADD', ARGV[i + 2], '*', 'b', ARGV[i + 3], 'h', ARGV[i + 4], 'p', ARGV[i + 5], 'id', ARGV[i + 6],

@@ -5,6 +5,36 @@
 local ADMITTED_MAX = 100
 local crowded = {}
 
+-- The calls with limits that hold no place yet, by their texts of gates: asked for all of a batch at once. Of the others,
+-- and of a second message of one, it is looked at by itself whether it is a copy.
+local news = {}
+local function look_for_copies()
+    local calls, seen = {}, {}
+    for i = 1, #ARGV, 12 do
+        local call, text = ARGV[i + 6], ARGV[i + 10]
+        if text ~= '' then
+            local namespace = home_of(ARGV[i + 2])
+            calls[namespace] = calls[namespace] or {}
+            local those = calls[namespace][text] or {}
+            calls[namespace][text] = those
+            if not seen[call] then those[#those + 1] = call end
+            seen[call] = true
+        end
+    end
+    for namespace, by_text in pairs(calls) do
+        for text, those in pairs(by_text) do
+            local are = #those > 0 and #gates_in(text) > 0 and are_new(namespace, gates_in(text), those) or {}
+            for i, call in ipairs(those) do news[call] = are[i] and text or nil end
+        end
+    end
+end
+
+local function may_be_copy(message)
+    local is_new = news[message.call] == message.gates
+    news[message.call] = nil
+    return not is_new
+end
+
 local function let_wait_in_turn(room, level, message)
     let_wait(room, level, message)
     crowded[room] = true
@@ -20,7 +50,7 @@ end
 
 local function publish_bound(room, level, message)
     local gates, text = gates_of(room, message.tenant, message.gates)
-    if is_copy(room.namespace, gates, message.call) then
+    if may_be_copy(message) and is_copy(room.namespace, gates, message.call) then
         count_copy(room)
     elseif waiting_in(room) > 0 or free_slots(room) < 1
         or first_shut(room.namespace, gates, now_ms(), message.call) then
@@ -51,6 +81,7 @@ local function publish_whatever_is_there(message)
     publish(message)
 end
 
+pcall(look_for_copies)  -- what cannot be read is mended with the message that needs it
 for i = 1, #ARGV, 12 do
     local fields = {'b', ARGV[i + 3], 'h', ARGV[i + 4], 'p', ARGV[i + 5], 'id', ARGV[i + 6]}
     if ARGV[i + 7] ~= '' then

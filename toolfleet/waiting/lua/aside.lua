@@ -9,34 +9,37 @@ local LOOK_EACH_MS = 5
 local LEVEL_SCORE = 2 ^ 40
 local function score_aside(level, start) return level * LEVEL_SCORE + math.min(start + 1, LEVEL_SCORE) end
 
-local function first_aside(aside, levels)
-    for _, level in ipairs(levels) do
-        local least, most = level * LEVEL_SCORE, (level + 1) * LEVEL_SCORE
-        local flow = redis.call('ZRANGEBYSCORE', aside, least, most, 'LIMIT', 0, 1)[1]
-        if flow then return flow end
+local take_aside
+do
+    local function first_aside(aside, levels)
+        for _, level in ipairs(levels) do
+            local least, most = level * LEVEL_SCORE, (level + 1) * LEVEL_SCORE
+            local flow = redis.call('ZRANGEBYSCORE', aside, least, most, 'LIMIT', 0, 1)[1]
+            if flow then return flow end
+        end
     end
-end
 
--- Takes flows out of those aside while several levels wait there: as with moves, one of so many times lower levels first.
-local function take_in_turn(room, name, aside, most)
-    local state, flows = room.namespace .. GATE .. name, {}
-    while #flows < most and redis.call('EXISTS', aside) == 1 do
-        local opened = redis.pcall('HINCRBY', state, 'opened', 1)
-        local flow = first_aside(aside, levels_at(type(opened) == 'number' and opened - 1 or 0))
-        if not flow then break end  -- somebody has written to the set
-        redis.call('ZREM', aside, flow)
-        flows[#flows + 1] = flow
+    -- Takes flows out of those aside while several levels wait there: as with moves, one of so many times lower levels first.
+    local function take_in_turn(room, name, aside, most)
+        local state, flows = room.namespace .. GATE .. name, {}
+        while #flows < most and redis.call('EXISTS', aside) == 1 do
+            local opened = redis.pcall('HINCRBY', state, 'opened', 1)
+            local flow = first_aside(aside, levels_at(type(opened) == 'number' and opened - 1 or 0))
+            if not flow then break end  -- somebody has written to the set
+            redis.call('ZREM', aside, flow)
+            flows[#flows + 1] = flow
+        end
+        redis.call('PEXPIRE', state, REMEMBERED_MS)
+        return flows
     end
-    redis.call('PEXPIRE', state, REMEMBERED_MS)
-    return flows
-end
 
-local function take_aside(room, name, aside, most)
-    local first, last = redis.call('ZRANGE', aside, 0, 0)[1], redis.call('ZRANGE', aside, -1, -1)[1]
-    if flow_parts(first) ~= flow_parts(last) then return take_in_turn(room, name, aside, most) end
-    local flows, popped = {}, redis.call('ZPOPMIN', aside, most)
-    for i = 1, #popped, 2 do flows[#flows + 1] = popped[i] end
-    return flows
+    function take_aside(room, name, aside, most)
+        local first, last = redis.call('ZRANGE', aside, 0, 0)[1], redis.call('ZRANGE', aside, -1, -1)[1]
+        if flow_parts(first) ~= flow_parts(last) then return take_in_turn(room, name, aside, most) end
+        local flows, popped = {}, redis.call('ZPOPMIN', aside, most)
+        for i = 1, #popped, 2 do flows[#flows + 1] = popped[i] end
+        return flows
+    end
 end
 
 -- The first flow that waits aside. Whatever else stands there is removed.

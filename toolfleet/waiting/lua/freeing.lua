@@ -1,17 +1,22 @@
 -- How calls give up their places, and who comes back for them. Begins other scripts, behind mending.lua.
 
-local function give_up(room, gate, call, place)
-    local holders = room.namespace .. HOLDERS .. gate_name(gate)
+local function give_up(room, name, call, place)
+    local holders = room.namespace .. HOLDERS .. name
     return redis.call('HGET', holders, call) == place and redis.call('HDEL', holders, call) == 1
 end
 
--- Brings back who waits for a place at a gate that has one now.
-local function bring_back(room, gate)
-    if redis.call('EXISTS', aside_at(room, gate_name(gate))) == 1 then reopen(room, gate_name(gate)) end
-    local tenant = gate[2] == '@' .. room.queue and string.match(gate[3], '^tenant=(.*)$')
+-- Brings back who waits for a place at a gate that has one now. A tenant's own has the queue for its tool.
+local function bring_back(room, name)
+    if redis.call('EXISTS', aside_at(room, name)) == 1 then reopen(room, name) end
+    local its_own = 'concurrency|@' .. room.queue .. '|tenant='
+    local tenant = string.sub(name, 1, #its_own) == its_own and string.sub(name, #its_own + 1)
     for _, level in ipairs(tenant and LEVELS or {}) do
         if redis.call('ZSCORE', turns_of(room, level), tenant) then take_next_turn(room, level, tenant) end
     end
+end
+
+local function bring_all_back(room, names)
+    for _, name in ipairs(waiting_in(room) > 0 and names or {}) do bring_back(room, name) end
 end
 
 -- The same, behind what time has changed.
@@ -25,10 +30,11 @@ end
 local function free(room, text, call, place)
     local freed = {}
     for _, gate in ipairs(gates_in(text)) do
-        if gate[1] == 'concurrency' and give_up(room, gate, call, place) then freed[#freed + 1] = gate end
+        local name = gate_name(gate)
+        if gate[1] == 'concurrency' and give_up(room, name, call, place) then freed[#freed + 1] = name end
     end
     -- Behind all of them: who looks at a gate for lost holders would else find this one, and nobody would be brought back.
-    for _, gate in ipairs(waiting_in(room) > 0 and freed or {}) do bring_back(room, gate) end
+    bring_all_back(room, freed)
 end
 
 -- Lets in up to `most`, and no more than workers can start now: what goes into a stream has used up its rate.

@@ -36,20 +36,23 @@ end
 
 -- Of calls with one tag the one goes first that came first: in a line's scores the tag stands before the point, and the
 -- arrival behind it.
-local ARRIVALS_AT_ONCE, ARRIVALS_MAX = 100, 2 ^ 32
 local function tag_of(score) return score and math.floor(tonumber(score)) end
 
-local function arrival_in(room)
-    if not room.arrival or room.arrival == room.last_arrival then
-        local last = redis.pcall('HINCRBY', room.state, 'arrivals', ARRIVALS_AT_ONCE)
-        if type(last) ~= 'number' then  -- somebody has written there
-            redis.call('HDEL', room.state, 'arrivals')
-            last = redis.call('HINCRBY', room.state, 'arrivals', ARRIVALS_AT_ONCE)
+local arrival_in
+do
+    local ARRIVALS_AT_ONCE, ARRIVALS_MAX = 100, 2 ^ 32
+    function arrival_in(room)
+        if not room.arrival or room.arrival == room.last_arrival then
+            local last = redis.pcall('HINCRBY', room.state, 'arrivals', ARRIVALS_AT_ONCE)
+            if type(last) ~= 'number' then  -- somebody has written there
+                redis.call('HDEL', room.state, 'arrivals')
+                last = redis.call('HINCRBY', room.state, 'arrivals', ARRIVALS_AT_ONCE)
+            end
+            room.arrival, room.last_arrival = last - ARRIVALS_AT_ONCE, last
         end
-        room.arrival, room.last_arrival = last - ARRIVALS_AT_ONCE, last
+        room.arrival = room.arrival + 1
+        return room.arrival % ARRIVALS_MAX / ARRIVALS_MAX
     end
-    room.arrival = room.arrival + 1
-    return room.arrival % ARRIVALS_MAX / ARRIVALS_MAX
 end
 
 -- The tag of the first in a line, nil if nobody waits there, and that from which a run's next call counts. Both are

@@ -1,13 +1,5 @@
 -- How messages leave a room: those that may, in their turn, and those that nobody wants any more. Begins other scripts,
--- behind aside.lua.
-
--- Why nobody wants a call any more, if so. Its worker ends it by this word; it need not pass any gate for that.
-local EXPIRED, WAS_CANCELLED = 'expired', 'cancelled'
-local function has_expired(ends_ms) return ends_ms > 0 and ends_ms <= now_ms() and EXPIRED or nil end
-local function is_cancelled(room, call)
-    return redis.call('EXISTS', room.namespace .. CANCELLED .. call) == 1 and WAS_CANCELLED or nil
-end
-local function over(room, call, ends_ms) return has_expired(ends_ms) or is_cancelled(room, call) end
+-- behind alone.lua.
 
 -- Forgets a copy that waited.
 local function drop(room, level, tenant, flow, run, call, tag)
@@ -48,57 +40,6 @@ local function move_one(room, level, tenant, start)
     return 1
 end
 
--- The flow that waits alone, at no gate: the only one of the only tenant. What waits in it goes in the order of its line.
-local function lone_flow(room, level, tenant)
-    for _, other in ipairs(LEVELS) do
-        if redis.call('ZCARD', turns_of(room, other)) ~= (other == level and 1 or 0) then return nil end
-    end
-    if gate_of_tenant(room, tenant) or redis.call('ZCARD', flows_of(room, level, tenant)) ~= 1 then return nil end
-    local flow = redis.call('ZRANGE', flows_of(room, level, tenant), 0, 0)[1]
-    local _, _, text = flow_parts(flow)
-    return text == '' and flow or nil
-end
-
--- Whether any of these calls was cancelled, seldom as that is: asked once for all of them.
-local function is_any_cancelled(room, calls)
-    local marks = {}
-    for i, call in ipairs(calls) do marks[i] = room.namespace .. CANCELLED .. call end
-    return redis.call('EXISTS', unpack(marks)) > 0
-end
-
--- Moves many calls of a flow that waits alone: the same as to move one after the other, with a fraction of the commands.
--- How many.
-local MANY_MAX = 500
-local function move_many(room, level, tenant, flow, start, most)
-    local line = line_of(room, flow)
-    local heads = redis.call('ZRANGE', line, 0, math.min(most, MANY_MAX) - 1, 'WITHSCORES')
-    local calls, tags = {}, {}
-    for i = 1, #heads, 2 do
-        calls[#calls + 1] = heads[i]
-        tags[#tags + 1] = tag_of(heads[i + 1])
-    end
-    if #calls == 0 then return 0 end
-    local packed = redis.call('HMGET', room.calls, unpack(calls))
-    local may_be_cancelled = is_any_cancelled(room, calls)
-    local last_tags = {}
-    for i, call in ipairs(calls) do
-        local message = message_in(room, level, packed[i])
-        send(room, message, '', has_expired(message.ends_ms) or (may_be_cancelled and is_cancelled(room, call)) or nil)
-        last_tags[flow .. ' ' .. message.run] = tags[i]
-    end
-    redis.call('HDEL', room.calls, unpack(calls))
-    redis.call('ZREM', room.ends, unpack(calls))
-    redis.call('ZREMRANGEBYRANK', line, 0, #calls - 1)
-    room.waiting = waiting_in(room) - #calls
-    for field, tag in pairs(last_tags) do forget_run(room, field, tag) end
-    local weight = terms_of_tenant(room, tenant).weight
-    for _ = 2, #calls do start = start + 1 / weight end
-    times_of(room).moves = times_of(room).moves + #calls - 1
-    charge(room, level, tenant, flow, start)
-    take_next_turn(room, level, tenant)
-    return #calls
-end
-
 local function send_off(room, call)
     local message = message_in(room, LEVELS[1], redis.call('HGET', room.calls, call))
     local flow = message.flow
@@ -134,11 +75,8 @@ local function admit(room, most)
         room.moved = true
         local flow = is_alone and start ~= OWED and lone_flow(room, level, tenant)
         is_alone = flow
-        if flow then
-            moved = moved + move_many(room, level, tenant, flow, start, most - moved)
-        else
-            moved = moved + move_one(room, level, tenant, start)
-        end
+        local together = flow and move_many(room, level, tenant, flow, start, most - moved) or 0
+        moved = moved + (together > 0 and together or move_one(room, level, tenant, start))
         looks = looks + 1
     end
     keep(room)

@@ -1,9 +1,9 @@
 -- The waiting room of a queue: messages that may not go into their streams yet, and the order in which they will.
 -- Start-time fair queueing over tenants (Goyal, Vin, Cheng 1996), in turn over the flows of a tenant, and start-time
 -- fair again over the runs in a flow. A flow has one level, one tenant and the same gates; at a shut gate it waits
--- aside and holds up nobody. Begins other scripts, behind slots.lua, words.lua and gates.lua, with turns.lua (whose turn it
--- is), lines.lua (who waits in a flow), aside.lua (who waits at a shut gate), moving.lua (who goes on), mending.lua (what
--- anybody has written over) and freeing.lua (places given up).
+-- aside and holds up nobody. Begins other scripts, behind home.lua, slots.lua, words.lua and gates.lua, with turns.lua
+-- (whose turn it is), lines.lua (who waits in a flow), aside.lua (who waits at a shut gate), alone.lua (who waits beside
+-- nobody), moving.lua (who goes on), mending.lua (what anybody has written over) and freeing.lua (places given up).
 --
 -- This file: what a room is, and how many calls its workers take.
 
@@ -32,10 +32,9 @@ local function room_for(namespace, queue)
 end
 
 -- The room of a stream and its level; nil for what is no queue's. A lane has that of its queue.
-local LANE_ENDING = '^(.+)%.lane%-' .. string.rep('[0-9a-f]', 12) .. '$'
 local function room_of(stream)
-    local namespace, queue, level = string.match(stream, '^(.-)' .. QUEUE .. '(.+):(%d+)$')
-    if queue then return room_for(namespace, string.match(queue, LANE_ENDING) or queue), level end
+    local namespace, queue, level = home_of(stream)
+    if queue then return room_for(namespace, queue), level end
 end
 
 local function turns_of(room, level) return room.namespace .. ROOM_TURNS .. room.queue .. ':' .. level end

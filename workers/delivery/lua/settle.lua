@@ -1,20 +1,31 @@
 -- Settles calls: stores each result, tells of it, and acknowledges and deletes its message, unless the call is another
--- worker's by now; then lets in from the waiting room who waited for the places of these. Begins behind tell.lua and the
--- function `waiting_room`, which has what is in room.lua.
+-- worker's by now; then frees the places of these, and lets in from the waiting room who waited for them. Begins behind
+-- tell.lua and the functions `freeing` and `waiting_room`, which have what is in free_together.lua and in room.lua.
 --
 -- ARGV  prefix of jobs, then for each origin: stream, consumer, prefix of results, reply stream, number of its
---       settlements, and for each of those: entry, call, sealed result, its gates
+--       settlements, and for each of those: entry, call, sealed result, at how many gates it has a place, and their names
 -- Reply for each settlement 0 if it came too late, 1 if it counted, 2 if the call had a result or goes on as a job
 
 local jobs = ARGV[1]
+
+-- Frees the places of those settlements that begin at these positions. Most often nobody waits in the room, and it is not
+-- made; where it cannot be read, it mends itself.
+local function free_all(stream, settled)
+    local is_done, freed, are_waited_for = pcall(freeing(), stream, settled)
+    if is_done and not are_waited_for then return end
+    local room_of, safely, free_again, bring_all_back, admit_free = waiting_room()
+    local room = room_of(stream)
+    if is_done then safely(room, bring_all_back, freed) else safely(room, free_again, stream, settled) end
+    safely(room, admit_free, #settled)
+end
+
 local outcomes = {}
 local i = 2
 while i <= #ARGV do
     local stream, consumer, results, replies = ARGV[i], ARGV[i + 1], ARGV[i + 2], ARGV[i + 3]
-    local last = i + 5 + 4 * (ARGV[i + 4] - 1)
-    local done, freed = {}, {}
-    for at = i + 5, last, 4 do
-        local entry, call, sealed = ARGV[at], ARGV[at + 1], ARGV[at + 2]
+    local at, done, freed = i + 5, {}, {}
+    for _ = 1, ARGV[i + 4] do
+        local entry, call, sealed, places = ARGV[at], ARGV[at + 1], ARGV[at + 2], ARGV[at + 3]
         local outcome = 1
         if stream ~= '' then
             -- The pending entry is the fence: once it is another worker's, a new attempt has begun and this one is too
@@ -24,24 +35,18 @@ while i <= #ARGV do
             if owner and owner ~= consumer and owner ~= RETURNED then outcome = 0 else done[#done + 1] = entry end
             -- What submitted a job is done, whatever is said of its process since: the job ends the call.
             if not owner and redis.call('EXISTS', jobs .. call) == 1 then outcome = 2 end
-            if ARGV[at + 3] ~= '' and outcome == 1 then freed[#freed + 1] = at end
+            if places ~= '0' and outcome == 1 then freed[#freed + 1] = at end
         end
         if outcome == 1 then outcome = settle(results, call, sealed, replies) end
         outcomes[#outcomes + 1] = outcome
+        at = at + 4 + places
     end
     redis.call('EXPIRE', replies, REPLIES_TTL_S)
     if #done > 0 then
         redis.call('XACK', stream, GROUP, unpack(done))
         redis.call('XDEL', stream, unpack(done))
     end
-    if #freed > 0 then
-        local room_of, safely, free, admit_free = waiting_room()
-        local room = room_of(stream)
-        for _, at in ipairs(freed) do
-            safely(room, free, ARGV[at + 3], ARGV[at + 1], stream .. ' ' .. ARGV[at])
-        end
-        safely(room, admit_free, #freed)
-    end
-    i = last + 4
+    if #freed > 0 then free_all(stream, freed) end
+    i = at
 end
 return outcomes

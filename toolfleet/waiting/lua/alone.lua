@@ -1,0 +1,103 @@
+-- What goes on from a flow that waits alone, many at once. Begins other scripts, behind aside.lua.
+
+-- Why nobody wants a call any more, if so. Its worker ends it by this word; it need not pass any gate for that.
+local EXPIRED, WAS_CANCELLED = 'expired', 'cancelled'
+local function has_expired(ends_ms) return ends_ms > 0 and ends_ms <= now_ms() and EXPIRED or nil end
+local function is_cancelled(room, call)
+    return redis.call('EXISTS', room.namespace .. CANCELLED .. call) == 1 and WAS_CANCELLED or nil
+end
+local function over(room, call, ends_ms) return has_expired(ends_ms) or is_cancelled(room, call) end
+
+local lone_flow, move_many
+do  -- a script has no more than 200 local names at once
+    -- The flow that waits alone: the only one of the only tenant, which has no limit of its own. What waits in it goes in the
+    -- order of its line.
+    function lone_flow(room, level, tenant)
+        for _, other in ipairs(LEVELS) do
+            if redis.call('ZCARD', turns_of(room, other)) ~= (other == level and 1 or 0) then return nil end
+        end
+        if gate_of_tenant(room, tenant) or redis.call('ZCARD', flows_of(room, level, tenant)) ~= 1 then return nil end
+        local flow = redis.call('ZRANGE', flows_of(room, level, tenant), 0, 0)[1]
+        return flow_parts(flow) and flow or nil
+    end
+
+    -- As many as may pass these gates together, and no more than `most`; 0 where one is shut.
+    local function places_at(room, gates, most)
+        for _, gate in ipairs(gates) do
+            most = math.min(most, math.floor((room_at(room.namespace, gate, now_ms()))))
+            if most < 1 then return 0 end
+        end
+        return most
+    end
+
+    -- The first `most` calls of a line, with their tags.
+    local function heads_of(line, most)
+        local heads, calls, tags = redis.call('ZRANGE', line, 0, most - 1, 'WITHSCORES'), {}, {}
+        for i = 1, #heads, 2 do
+            calls[#calls + 1], tags[#tags + 1] = heads[i], tag_of(heads[i + 1])
+        end
+        return calls, tags
+    end
+
+    -- Leaves out all from the first call on that may be a copy: whether it is one, is looked at by itself.
+    local function leave_what_is_known(room, gates, calls)
+        local news = #gates > 0 and #calls > 0 and are_new(room.namespace, gates, calls) or {}
+        for i = #calls, 1, -1 do
+            if news[i] == false then
+                for later = #calls, i, -1 do calls[later] = nil end
+            end
+        end
+    end
+
+    -- Whether any of these calls was cancelled, seldom as that is: asked once for all of them.
+    local function is_any_cancelled(room, calls)
+        local marks = {}
+        for i, call in ipairs(calls) do marks[i] = room.namespace .. CANCELLED .. call end
+        return redis.call('EXISTS', unpack(marks)) > 0
+    end
+
+    -- Sends these calls on, and has those pass the flow's gates that anybody still wants. The last tag of each run.
+    local function send_together(room, level, flow, gates, text, calls, tags)
+        local packed = redis.call('HMGET', room.calls, unpack(calls))
+        local may_be_cancelled = is_any_cancelled(room, calls)
+        local last_tags, placed, ends_ms = {}, {}, 0
+        for i, call in ipairs(calls) do
+            local message = message_in(room, level, packed[i])
+            local why = has_expired(message.ends_ms) or (may_be_cancelled and is_cancelled(room, call)) or nil
+            local place = send(room, message, why and '' or text, why)
+            if not why then
+                placed[#placed + 1], placed[#placed + 2] = call, place
+                ends_ms = math.max(ends_ms, message.ends_ms)
+            end
+            last_tags[flow .. ' ' .. message.run] = tags[i]
+        end
+        if #gates > 0 and #placed > 0 then pass_together(room.namespace, gates, now_ms(), placed, ends_ms) end
+        return last_tags
+    end
+
+    -- Moves many calls of a flow that waits alone: the same as to move one after the other, with a fraction of the commands.
+    -- How many; 0 where the next one is to be looked at by itself.
+    local MANY_MAX = 500
+    function move_many(room, level, tenant, flow, start, most)
+        local _, _, text = flow_parts(flow)
+        local line, gates = line_of(room, flow), gates_in(text)
+        if text ~= '' and #gates == 0 then return 0 end
+        most = places_at(room, gates, math.min(most, MANY_MAX))
+        if most < 1 then return 0 end
+        local calls, tags = heads_of(line, most)
+        leave_what_is_known(room, gates, calls)
+        if #calls == 0 then return 0 end
+        local last_tags = send_together(room, level, flow, gates, text, calls, tags)
+        redis.call('HDEL', room.calls, unpack(calls))
+        redis.call('ZREM', room.ends, unpack(calls))
+        redis.call('ZREMRANGEBYRANK', line, 0, #calls - 1)
+        room.waiting = waiting_in(room) - #calls
+        for field, tag in pairs(last_tags) do forget_run(room, field, tag) end
+        local weight = terms_of_tenant(room, tenant).weight
+        for _ = 2, #calls do start = start + 1 / weight end
+        times_of(room).moves = times_of(room).moves + #calls - 1
+        charge(room, level, tenant, flow, start)
+        take_next_turn(room, level, tenant)
+        return #calls
+    end
+end

@@ -1,0 +1,151 @@
+-- What holds for a gate now, and how calls pass it that may. Begins other scripts, behind clock.lua and texts.lua; needs the
+-- constants of `toolfleet.waiting`.
+
+-- How soon a gate with places is looked at again at the latest: a holder may be lost. How many of them are many.
+local LOOK_AGAIN_MS, MANY_HOLDERS = 1000, 1000
+-- How long what a gate remembers outlives its need. A rate that nothing is known of begins with one start, not with a
+-- burst, so that losing it errs on the side of the limit.
+local REMEMBERED_MS = 24 * 3600 * 1000
+local ARRIVAL_KEPT_MS = 60000
+
+-- A number as Redis keeps it; nil for what is none, or none to count with.
+local function number(text)
+    local value = tonumber(text)
+    return value and math.abs(value) < 2 ^ 53 and value or nil
+end
+
+-- What people have said of a tool, and of its key: of all gates with this value it is read once.
+local said_by_value = {}
+local function said_of(namespace, tool, value)
+    local name = tool .. '|' .. value
+    if not said_by_value[name] then
+        local of_tool, of_key = unpack(redis.pcall('HMGET', namespace .. LIMITS, tool, name))
+        said_by_value[name] = {of_tool and decoded(of_tool) or {}, of_key and decoded(of_key) or {}}
+    end
+    return unpack(said_by_value[name])
+end
+
+-- What holds for a gate now: as declared, unless people have said otherwise of the tool or, more exactly, of the key.
+local terms_by_name = {}
+local function terms_of(namespace, gate)
+    local name = gate_name(gate)
+    local terms = terms_by_name[name]
+    if terms then return terms end
+    local tool, key = said_of(namespace, gate[2], gate[3])
+    -- Whoever pauses a tool means all its keys, too.
+    local said_pause_ms = math.max(positive(key.paused_until_ms) or 0, positive(tool.paused_until_ms) or 0)
+    terms = {
+        holders = namespace .. HOLDERS .. name,
+        state = namespace .. GATE .. name,
+        paused_ms = said_pause_ms,
+    }
+    if gate[1] == 'rate' then
+        terms.each_ms = 1000 / (positive(key.rate) or positive(tool.rate) or gate[4])
+        terms.burst = math.max(1, positive(key.burst) or positive(tool.burst) or gate[5])
+    else
+        terms.at_once = positive(key.concurrency) or positive(tool.concurrency) or gate[4]
+    end
+    -- What the gate remembers is read once in a script, which alone changes it meanwhile.
+    local arrival, paused, pause_ms = unpack(redis.call('HMGET', terms.state, 'arrival', 'paused', 'pause_ms'))
+    terms.arrival_ms = number(arrival)
+    local latest_ms = terms.each_ms and now_ms() + terms.burst * terms.each_ms
+    if terms.arrival_ms and latest_ms and terms.arrival_ms > latest_ms then
+        -- The rate has been raised since: nobody waits longer than its own burst takes.
+        terms.arrival_ms = latest_ms
+        redis.call('HSET', terms.state, 'arrival', string.format('%.6f', latest_ms))
+    end
+    terms.own_pause_ms = number(paused) or 0
+    local pause_ends_ms = terms.own_pause_ms > 0 and now_ms() + (number(pause_ms) or 0)
+    if pause_ends_ms and terms.own_pause_ms > pause_ends_ms then
+        -- The clock was set back meanwhile: it ends after its own time at the latest.
+        terms.own_pause_ms = pause_ends_ms
+        redis.call('HSET', terms.state, 'paused', string.format('%.0f', pause_ends_ms))
+    end
+    terms.paused_ms = math.max(terms.paused_ms, terms.own_pause_ms)
+    terms_by_name[name] = terms
+    return terms
+end
+
+-- How many starts conform to a rate now, and when one more does (generic cell rate algorithm: ITU-T I.371).
+local function starts_at(terms, now)
+    local ahead_ms = (terms.burst - 1) * terms.each_ms
+    local opens_ms = math.max(terms.arrival_ms or now + ahead_ms, now) - ahead_ms
+    if opens_ms > now then return 0, math.ceil(opens_ms) end
+    local starts = math.floor((now - opens_ms) / terms.each_ms) + 1
+    return starts, math.ceil(opens_ms + starts * terms.each_ms)
+end
+
+-- Takes so many starts from a rate.
+local function take_starts(terms, now, starts)
+    local known_ms = terms.arrival_ms
+    local arrival_ms = math.max(known_ms or now + (terms.burst - 1) * terms.each_ms, now)
+    local text = string.format('%.6f', arrival_ms + starts * terms.each_ms)
+    terms.arrival_ms = tonumber(text)
+    redis.call('HSET', terms.state, 'arrival', text)
+    -- Without a burst it means nothing any more once it is over, and a key may have a value for each call. This is put off
+    -- ten times while it lasts, not with each start.
+    local kept_ms = terms.burst > 1 and REMEMBERED_MS or ARRIVAL_KEPT_MS
+    local tenth_ms = kept_ms / 10
+    if known_ms and math.floor(known_ms / tenth_ms) == math.floor(terms.arrival_ms / tenth_ms) then return end
+    redis.call('PEXPIRE', terms.state, string.format('%.0f', terms.arrival_ms - now + kept_ms))
+end
+
+-- Holders are remembered for longer than any of their calls lasts, and not for ever.
+local function keep_holders(terms, now, ends_ms)
+    local lasts_ms = math.max(ends_ms - now, 0) + REMEMBERED_MS
+    if lasts_ms <= (terms.holders_last_ms or 0) then return end
+    terms.holders_last_ms = lasts_ms
+    local text = string.format('%.0f', lasts_ms)
+    if terms.held == 0 then
+        redis.call('PEXPIRE', terms.holders, text)
+    elseif redis.call('PEXPIRE', terms.holders, text, 'GT') == 0 then
+        redis.call('PEXPIRE', terms.holders, text, 'NX')
+    end
+end
+
+-- What a call leaves that holds no place: a second message of it, sent as the reply to the first was lost, comes soon.
+local PASSED_MS = 60000
+local function mark_of_passed(namespace, call) return namespace .. GATE .. 'passed|' .. call end
+local function leave_mark(namespace, call, place)
+    redis.call('SET', mark_of_passed(namespace, call), place, 'PX', PASSED_MS)
+end
+
+-- Whether each of these calls is the first of its name that comes to these gates, as far as they remember.
+local function are_new(namespace, gates, calls)
+    local has_places, found = false, {}
+    for _, gate in ipairs(gates) do
+        if gate[1] == 'concurrency' then
+            local terms = terms_of(namespace, gate)
+            has_places = true
+            if terms.held ~= 0 then found[#found + 1] = redis.call('HMGET', terms.holders, unpack(calls)) end
+        end
+    end
+    if not has_places then
+        local marks = {}
+        for i, call in ipairs(calls) do marks[i] = mark_of_passed(namespace, call) end
+        found[1] = redis.call('MGET', unpack(marks))
+    end
+    local news = {}
+    for i = 1, #calls do
+        news[i] = true
+        for _, places in ipairs(found) do news[i] = news[i] and not places[i] end
+    end
+    return news
+end
+
+-- What `pass` does, for many new calls at once that may all pass: `placed` is each call and where its message is, in turn.
+local function pass_together(namespace, gates, now, placed, ends_ms)
+    local has_places = false
+    for _, gate in ipairs(gates) do
+        local terms = terms_of(namespace, gate)
+        if gate[1] == 'rate' then
+            take_starts(terms, now, #placed / 2)
+        else
+            has_places = true
+            redis.call('HSET', terms.holders, unpack(placed))
+            keep_holders(terms, now, ends_ms)
+        end
+    end
+    if has_places then return end
+    for i = 1, #placed, 2 do leave_mark(namespace, placed[i], placed[i + 1]) end
+end

@@ -118,7 +118,7 @@ class Asking:
         async with self._paid(work, offered, over) as paid:
             offered = {} if paid.over else offered
             await _tell_what_is_left(work, paid)
-            figures = RUNS.by_model.of((self.agents.model_of(work.run) or self.model).name)
+            figures = RUNS.by_model[(self.agents.model_of(work.run) or self.model).name]
             with figures.timed():
                 heard = await self._hear_reply(work, offered, paid)
             figures.add_reply(heard.reply.usage.input_tokens, heard.reply.usage.output_tokens)

@@ -40,7 +40,7 @@ def process_families(ailing: Mapping[str, str]) -> list[Metric]:
 
 def call_families(figures: CallFigures = CALLS) -> list[Metric]:
     """What a worker tells of calls, in our names and in those of celery-exporter."""
-    tools = list(figures.by_tool)
+    tools = figures.by_tool.told()
     ended = CounterMetricFamily(
         "toolfleet_deliveries_ended", "Deliveries that ended on this worker.", labels=["tool", "ending"]
     )
@@ -66,7 +66,7 @@ def call_families(figures: CallFigures = CALLS) -> list[Metric]:
 
 def _as_celery_exporter(figures: CallFigures) -> list[Metric]:
     host = figures.worker.rpartition("@")[2]
-    tasks = [((tool, host, each.queue), each) for tool, each in figures.by_tool]
+    tasks = [((tool, host, each.queue), each) for tool, each in figures.by_tool.told()]
     found = [
         tasks_counted("received", {labels: each.received for labels, each in tasks}),
         tasks_counted("started", {labels: each.started for labels, each in tasks}),
@@ -94,7 +94,7 @@ def _failed(counts: Mapping[tuple[str, str, str], int]) -> Metric:
 
 def run_families(host: str, *, working: int, adopted: int, dispatched: int, figures: RunFigures = RUNS) -> list[Metric]:
     """What a process tells that works on runs."""
-    models = list(figures.by_model)
+    models = figures.by_model.told()
     replies = CounterMetricFamily("toolfleet_model_replies", "Replies of models.", labels=["model", "outcome"])
     tokens = CounterMetricFamily("toolfleet_model_tokens", "Tokens, as models count them.", labels=["model", "type"])
     for model, each in models:
@@ -103,7 +103,7 @@ def run_families(host: str, *, working: int, adopted: int, dispatched: int, figu
         tokens.add_metric([model, "input"], each.input_tokens)
         tokens.add_metric([model, "output"], each.output_tokens)
     took = [((model,), each.took) for model, each in models]
-    sent = {(tool, host, each.queue): each.calls for tool, each in figures.sent}
+    sent = {(tool, host, each.queue): each.calls for tool, each in figures.sent.told()}
     turn = "From the moment that a model is asked until its calls are back, or it has answered."
     refused = "Replies that a budget did not allow, or allowed as the last ones."
     return [

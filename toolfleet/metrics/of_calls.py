@@ -43,7 +43,7 @@ class CallFigures:
 
     def begun(self, tool: str, entry_id: str, came_unix_s: float, *, is_new: bool) -> None:
         """Count a call that starts at once where it came in."""
-        figures = self.by_tool.of(tool)
+        figures = self.by_tool[tool]
         figures.received += 1
         figures.started += 1
         if is_new:
@@ -51,7 +51,7 @@ class CallFigures:
 
     def received(self, tool: str, entry_id: str, came_unix_s: float, *, is_new: bool) -> None:
         """Count a call that came in, and is to start when a process is free."""
-        self.by_tool.of(tool).received += 1
+        self.by_tool[tool].received += 1
         if is_new:
             self._waited(entry_id, came_unix_s)
 
@@ -61,24 +61,24 @@ class CallFigures:
 
     def started(self, tool: str) -> None:
         """Count a call that was received before and starts now."""
-        self.by_tool.of(tool).started += 1
+        self.by_tool[tool].started += 1
 
     def ended(self, tool: str, ending: str) -> None:
         """Count the end of a delivery on this worker."""
-        self.by_tool.of(tool).endings[ending] += 1
+        self.by_tool[tool].endings[ending] += 1
 
     def ran(self, tool: str, seconds: float) -> None:
         """Count how long a tool has run for one call."""
-        self.by_tool.of(tool).ran.observe(seconds)
+        self.by_tool[tool].ran.observe(seconds)
 
     def took_s(self, tool: str) -> tuple[float, float]:
         """Return how long its calls have run in all, and how long it took to settle calls: only ever more."""
-        return self.by_tool.of(tool).ran.sum, self.settled.sum
+        return self.by_tool[tool].ran.sum, self.settled.sum
 
     def add_elsewhere(self, tool: str, ran_s: float, settled_s: float) -> None:
         """Count what a child process has measured of one call; zero for what did not come to pass."""
         if ran_s:
-            self.by_tool.of(tool).ran.observe(ran_s)
+            self.by_tool[tool].ran.observe(ran_s)
         if settled_s:
             self.settled.observe(settled_s)
 

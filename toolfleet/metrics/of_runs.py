@@ -87,7 +87,7 @@ class RunFigures:
 
     def add_sent(self, tool: str, queue: str) -> None:
         """Count a call that was put into its queue."""
-        sent = self.sent.of(tool)
+        sent = self.sent[tool]
         sent.calls += 1
         sent.queue = queue
 

@@ -7,8 +7,8 @@ calls and loops, and never within one of these additions.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterator
-from typing import Final, Generic, TypeVar
+from collections.abc import Callable
+from typing import Final, TypeVar
 
 SECONDS: Final = (
     *(0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5),
@@ -50,28 +50,25 @@ class Histogram:
         return found
 
 
-class ByName(Generic[T]):
-    """Figures by the name of a tool or a model, of which there is a bounded number."""
+class ByName(dict[str, T]):
+    """Figures by the name of a tool or a model, made when a name is first asked for.
 
-    __slots__ = ("_found", "_make")
+    Of names beyond MAX_NAMES all have the same ones. A dictionary itself, as it is looked into for each call.
+    """
 
     def __init__(self, make: Callable[[], T]) -> None:
+        super().__init__()
         self._make = make
-        self._found: dict[str, T] = {}
 
-    def of(self, name: str) -> T:
-        """Return the figures of a name, or those that all names beyond MAX_NAMES share."""
-        found = self._found.get(name)
-        return self._begun(name) if found is None else found
-
-    def _begun(self, name: str) -> T:
-        if len(self._found) >= MAX_NAMES:
+    def __missing__(self, name: str) -> T:
+        """Return the figures of a name that has none yet."""
+        if len(self) >= MAX_NAMES:
             name = OTHERS
-        return self._found.setdefault(name, self._make())
+        return self.setdefault(name, self._make())
 
-    def __iter__(self) -> Iterator[tuple[str, T]]:
-        """All of them, in the order in which they came, by a name that Prometheus can be told."""
-        return iter([(shown(name), figures) for name, figures in tuple(self._found.items())])
+    def told(self) -> list[tuple[str, T]]:
+        """Return all of them, by names that Prometheus can be told."""
+        return [(shown(name), figures) for name, figures in tuple(self.items())]
 
 
 def shown(name: str) -> str:

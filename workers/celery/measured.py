@@ -30,7 +30,7 @@ class ServeMetrics(bootsteps.StartStopStep):  # type: ignore[misc]  # celery shi
         CALLS.ailing = lambda: fleet.supervisor.ailing
         CALLS.active = (lambda: pool.running) if isinstance(pool, AsyncioPool) else (lambda: len(state.active_requests))
         for name, tool in fleet.tools.items():
-            CALLS.by_tool.of(name).queue = tool.spec.queue
+            CALLS.by_tool[name].queue = tool.spec.queue
         serve_metrics(fleet.settings, _collect)
 
 

@@ -71,7 +71,7 @@ async def exposition(door: Door) -> bytes:
 
 def _queues_of(workers: Iterable[Announcement]) -> list[str]:
     named = (queue for worker in workers for queue in (*worker.queues, *worker.not_served.values()))
-    for queue in (*named, *(sent.queue for _, sent in RUNS.sent)):
+    for queue in (*named, *(sent.queue for sent in tuple(RUNS.sent.values()))):
         if len(_seen) < MAX_NAMES:
             _seen[queue] = None
     return list(_seen)

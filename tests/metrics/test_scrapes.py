@@ -55,7 +55,7 @@ def test_T9_each_process_tells_its_own_figures(scraped: Scraped) -> None:
     assert all(each.sum("process_cpu_seconds_total") > 0 for each in (io, cpu, orchestrator, api))
 
 
-def test_T6_no_argument_result_or_message_is_in_any_figure(scraped: Scraped) -> None:
+def test_T9_no_argument_result_or_message_is_in_any_figure(scraped: Scraped) -> None:
     call(scraped, "greet", whom=SECRET_WORDS[0])
     call(scraped, "refuse", word=SECRET_WORDS[1])
     scrape_until(scraped.io, "toolfleet_deliveries_ended_total", 1, tool="refuse")

@@ -86,7 +86,11 @@ async def _stored(door: Door) -> _Stored:
     pipeline.hgetall(keys.counters())
     pipeline.hgetall(keys.calls_settled())
     pipeline.info("memory")
-    return _Stored(*await pipeline.execute())
+    # A key of another type was not written by the fleet; the other figures are told all the same.
+    found = await pipeline.execute(raise_on_error=False)
+    runs, dead, orchestrators = (each if isinstance(each, int) else 0 for each in found[:3])
+    counters, settled, memory = (each if isinstance(each, dict) else {} for each in found[3:])
+    return _Stored(runs, dead, orchestrators, counters, settled, memory)
 
 
 def _of_fleet(stored: _Stored, workers: Sequence[Announcement]) -> list[Metric]:

@@ -85,7 +85,7 @@ TRIMMED = {"dead_letters", "limits_audit", "runs", "runs_ending", "run_names", "
 
 BOUNDED = {
     *("orchestrators", "counters", "api_keys", "binding", "permanent_binding", "binding_deadlines"),
-    *("room", "limits", "limits_said", "tenants", "budgets", "spent_by_tools"),
+    *("room", "limits", "limits_said", "tenants", "budgets", "spent_by_tools", "calls_settled"),
 }
 """Do not grow with traffic."""
 

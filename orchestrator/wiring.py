@@ -11,6 +11,7 @@ import asyncio
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import redis.asyncio
 
@@ -49,6 +50,7 @@ from toolfleet.orchestrator.loop.rest import Resting
 from toolfleet.orchestrator.loop.scopes import Scopes
 from toolfleet.orchestrator.loop.turn import TurnLoop
 from toolfleet.orchestrator.models.protocol import ChatModel
+from toolfleet.orchestrator.spans.runs import RunSpans
 from toolfleet.orchestrator.status.handles import Handles
 from toolfleet.orchestrator.status.overview import Overview
 from toolfleet.orchestrator.store.conversations import Conversations
@@ -66,7 +68,11 @@ from toolfleet.orchestrator.tools.offer import Offering, ToolProvider
 from toolfleet.orchestrator.tools.tool_search import ToolSearch
 from toolfleet.settings import Settings
 from toolfleet.supervision import Supervisor
+from toolfleet.tracing import find_tracing
 from toolfleet.wire import Seal
+
+if TYPE_CHECKING:  # it imports OpenTelemetry
+    from toolfleet.tracing.spans import Tracing
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +129,7 @@ class _Connected:
     shared: redis.asyncio.Redis
     """For everything else: a long answer on its connection holds up no call."""
     catalog: Catalog
+    tracing: Tracing | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,6 +148,7 @@ class _Parts:
     ending: Ending
     images: KeptImages
     spending: Spending
+    spans: RunSpans | None
 
 
 async def find_redis(stack: AsyncExitStack, settings: Settings) -> Settings:
@@ -162,7 +170,7 @@ async def open_services(
     base = await _connect(stack, settings, seal, orchestrator_id, config)
     parts = _build_parts(stack, base)
     supervisor = Supervisor()
-    runs = Runs(parts.store, parts.calls.gatherer, orchestrator_id, _build_loop(stack, base, parts))
+    runs = Runs(parts.store, parts.calls.gatherer, orchestrator_id, _build_loop(stack, base, parts), parts.spans)
     await _begin_to_work(stack, base, parts, runs, supervisor)
     overview = Overview(base.shared, settings, seal)
     return Services(
@@ -181,6 +189,7 @@ async def open_services(
             vault=parts.calls.vault,
             images=parts.images,
             spending=parts.spending,
+            spans=parts.spans,
         ),
         store=parts.store,
         overview=overview,
@@ -211,7 +220,7 @@ async def _connect(
     catalog = Catalog(client, settings)
     # Before it takes a lease: with another secret it would adopt runs and fail them.
     await catalog.check_secret()
-    return _Connected(settings, seal, orchestrator_id, config, client, shared, catalog)
+    return _Connected(settings, seal, orchestrator_id, config, client, shared, catalog, find_tracing())
 
 
 def _build_parts(stack: AsyncExitStack, base: _Connected) -> _Parts:
@@ -219,7 +228,7 @@ def _build_parts(stack: AsyncExitStack, base: _Connected) -> _Parts:
     app = celery_app(settings)
     gatherer = Gatherer(base.client, settings, seal, base.orchestrator_id)
     stack.push_async_callback(gatherer.aclose)
-    dispatcher = Dispatcher(publisher_for(settings, base.client, app), seal, gatherer, base.catalog)
+    dispatcher = Dispatcher(publisher_for(settings, base.client, app), seal, gatherer, base.catalog, base.tracing)
     stack.push_async_callback(dispatcher.aclose)
     handles, artifacts = Handles(shared, settings, seal, gatherer), Artifacts(shared, settings)
     canceller = Canceller(shared, settings, seal, app)
@@ -231,6 +240,7 @@ def _build_parts(stack: AsyncExitStack, base: _Connected) -> _Parts:
         dispatcher=dispatcher,
         gatherer=gatherer,
         vault=Vault(shared, settings, seal),
+        tracing=base.tracing,
     )
     offering = Offering(
         base.catalog,
@@ -244,12 +254,25 @@ def _build_parts(stack: AsyncExitStack, base: _Connected) -> _Parts:
     packing = Packing(shared, settings.keys)
     store = RunStore(shared, settings, seal, recent=RecentWrites(), packing=packing)
     scopes = Scopes(offering, config.interceptors)
-    ending = Ending(scopes, store, canceller, settings.argument_limits)
+    spans = None if base.tracing is None else RunSpans(base.tracing, base.orchestrator_id)
+    ending = Ending(scopes, store, canceller, settings.argument_limits, spans)
     images = KeptImages(artifacts, max_inline_bytes=settings.max_inline_media_bytes)
     ledger = Ledger(shared, settings, base.orchestrator_id)
     spending = Spending(ledger, settings.prices, config.agents, TenantBudgets(shared, settings))
     return _Parts(
-        calls, offering, store, packing, handles, built_in, canceller, artifacts, scopes, ending, images, spending
+        calls,
+        offering,
+        store,
+        packing,
+        handles,
+        built_in,
+        canceller,
+        artifacts,
+        scopes,
+        ending,
+        images,
+        spending,
+        spans,
     )
 
 
@@ -263,8 +286,8 @@ def _build_loop(stack: AsyncExitStack, base: _Connected, parts: _Parts) -> TurnL
         return None
     stack.push_async_callback(model.aclose)
     return TurnLoop(
-        Asking(model, agents, parts.offering, parts.scopes, parts.calls, parts.images, parts.spending),
-        Calling(parts.scopes, parts.calls, parts.handles),
+        Asking(model, agents, parts.offering, parts.scopes, parts.calls, parts.images, parts.spending, parts.spans),
+        Calling(parts.scopes, parts.calls, parts.handles, parts.spans),
         Resting(parts.scopes, parts.calls, parts.handles, parts.store),
         parts.ending,
     )

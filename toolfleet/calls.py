@@ -178,6 +178,10 @@ class ToolCall(Record):
     state: dict[str, Any] = Field(default_factory=dict, repr=False)
     """What the tools of the run share, as it was when the call was sent."""
     traceparent: str | None = None
+    """The span that it stands below, where its orchestrator is traced: believed because it is signed with the rest."""
+    tracestate: str = Field(default="", exclude_if=lambda tracestate: not tracestate)
+    baggage: str = Field(default="", exclude_if=lambda baggage: not baggage, repr=False)
+    """What its caller has OpenTelemetry carry along; hidden from the model."""
     tenant: str = Field(default="", exclude_if=lambda tenant: not tenant)
     """Whose call it is. Said by whoever let the caller in, never by the caller."""
     subject: str = Field(default="", exclude_if=lambda subject: not subject)

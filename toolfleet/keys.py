@@ -96,6 +96,10 @@ class Keys:
         """String: where a call goes on whose worker is lost. Ends with the call, or soon after its deadline."""
         return f"{self.namespace}:checkpoint:{call_id}"
 
+    def attempt(self, call_id: str) -> str:
+        """String: where in its trace an attempt at a call is that goes on. Ends soon after the call's deadline."""
+        return f"{self.namespace}:attempt:{call_id}"
+
     def handle(self, handle: str) -> str:
         """String: which call a handle stands for, and who may ask."""
         return f"{self.namespace}:handle:{handle}"

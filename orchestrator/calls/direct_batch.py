@@ -14,6 +14,7 @@ from toolfleet.calls import Failed, Returned, Submitted, ToolResult, call_id
 from toolfleet.messages import AssistantMessage, Message, ToolMessage
 from toolfleet.orchestrator.calls.group import CallGroup
 from toolfleet.orchestrator.calls.interception import intercept_each
+from toolfleet.orchestrator.calls.outcome import NOTHING_YET
 from toolfleet.orchestrator.calls.rollback import roll_back
 from toolfleet.orchestrator.calls.scope import CallScope
 from toolfleet.orchestrator.calls.services import CallServices
@@ -26,6 +27,7 @@ from toolfleet.orchestrator.tools.chain import Chain, Interceptors
 from toolfleet.orchestrator.tools.offer import offered_to_caller
 from toolfleet.streams import Priority
 from toolfleet.tool import ToolSpec
+from toolfleet.tracing import Trace
 from toolfleet.trusted import trusted
 
 _own_record = trusted(CallRecord)
@@ -69,10 +71,16 @@ class DirectBatches:
         """Make the calls of a message that history does not answer; their records, and their results by call id."""
         run_id = secrets.token_hex(8)
         records = _records(run_id, message, answered_ids(message, history), options.get("approved", ()))
-        scope = await self._scope(run_id, message, history, options)
-        with CallGroup(self.services, records, scope, patient=True) as group:
-            await group.send()
-            outcome = await group.wait()
+        spans = self.services.direct_spans()
+        scope = await self._scope(run_id, message, history, options, None if spans is None else spans.trace)
+        outcome = NOTHING_YET
+        try:
+            with CallGroup(self.services, records, scope, patient=True) as group:
+                await group.send()
+                outcome = await group.wait()
+        finally:
+            if spans is not None:
+                spans.end(records, outcome.results, scope.offered)
         if options.get("compensate"):
             outcome = await roll_back(self.services, records, outcome, scope)
         self.services.forget(outcome.results)
@@ -87,7 +95,12 @@ class DirectBatches:
         return records, {**outcome.results, **told}
 
     async def _scope(
-        self, run_id: str, message: AssistantMessage, history: Sequence[Message], options: BatchOptions
+        self,
+        run_id: str,
+        message: AssistantMessage,
+        history: Sequence[Message],
+        options: BatchOptions,
+        trace: Trace | None,
     ) -> CallScope:
         timeout_s = options.get("timeout_s")
         chain = self.interceptors.chosen(())
@@ -103,6 +116,7 @@ class DirectBatches:
             priority=options.get("priority", Priority.NORMAL),
             tenant=options.get("tenant", ""),
             subject=options.get("subject", ""),
+            trace=trace,
         )
 
     async def _offered(self, chain: Chain, names: Sequence[str] | None) -> Mapping[str, ToolSpec]:

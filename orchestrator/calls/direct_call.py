@@ -15,6 +15,7 @@ from toolfleet.calls import Failed, Returned, Submitted, call_id, run_of
 from toolfleet.masks import mask_arguments
 from toolfleet.orchestrator.calls.group import CallGroup
 from toolfleet.orchestrator.calls.late_results import LateResults
+from toolfleet.orchestrator.calls.outcome import NOTHING_YET
 from toolfleet.orchestrator.calls.scope import CallScope, Emit
 from toolfleet.orchestrator.calls.services import CallServices
 from toolfleet.orchestrator.errors import HandleNotFound
@@ -58,6 +59,7 @@ class DirectCalls:
             RunTerms.of({"patience_s": patience_s, "timeout_s": timeout_s})
         record = _record(tool, arguments)
         chain = self.interceptors.chosen(())
+        spans = self.services.direct_spans()
         scope = CallScope(
             run_id=run_of(record.call_id),
             offered=await offered_to_caller(self.catalog, chain, [tool]),
@@ -68,10 +70,16 @@ class DirectCalls:
             interceptors=chain,
             tenant=tenant,
             subject=subject,
+            trace=None if spans is None else spans.trace,
         )
-        with CallGroup(self.services, [record], scope) as group:
-            await group.send()
-            outcome = await group.wait()
+        outcome = NOTHING_YET
+        try:
+            with CallGroup(self.services, [record], scope) as group:
+                await group.send()
+                outcome = await group.wait()
+        finally:
+            if spans is not None:
+                spans.end([record], outcome.results, scope.offered, goes_on=outcome.slow)
         self.services.forget(outcome.results)
         if outcome.raised is not None:
             raise outcome.raised

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
+from typing import Final
 
 from toolfleet.calls import Submitted, ToolResult
 from toolfleet.orchestrator.run.events import CallRecord, CallsBack, CallsParked, CallsSent
@@ -30,6 +31,10 @@ class GroupOutcome:
     """The calls that go on by themselves."""
     raised: Exception | None = None
     """What a handler or an interceptor raised at one of the calls: to be raised once the rest is written down."""
+
+
+NOTHING_YET: Final = GroupOutcome({}, {}, frozenset())
+"""Of a group that was not waited for."""
 
 
 def what_was_sent(

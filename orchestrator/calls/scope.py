@@ -19,6 +19,7 @@ from toolfleet.orchestrator.status.handles import Tasks
 from toolfleet.orchestrator.tools.chain import NO_CHAIN, Chain
 from toolfleet.streams import Priority
 from toolfleet.tool import ToolSpec
+from toolfleet.tracing import Trace
 from toolfleet.trusted import trusted
 
 _call_started, _call_ended = trusted(CallStarted), trusted(CallEnded)
@@ -59,6 +60,8 @@ class CallScope:
     subject: str = ""
     """Who asks for them."""
     priority: Priority = Priority.NORMAL
+    trace: Trace | None = None
+    """The span below which they are made; None where nobody traces them."""
     tasks: Tasks = field(default_factory=dict)
     """The run's earlier calls that became tasks, for the built-in tools."""
 

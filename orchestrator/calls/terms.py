@@ -36,6 +36,7 @@ class CallTerms:
         """The call as its worker gets it. Without a spec only what was sent before can be waited for."""
         # What a caller has given with the call, or an interceptor has made of its arguments, is not our own.
         says_nothing = scope.tenant == scope.subject == "" and not (scope.context or scope.values)
+        trace = scope.trace
         return (_own_call if says_nothing and arguments is record.arguments else ToolCall)(
             call_id=record.call_id,
             run_id=scope.run_id,
@@ -46,6 +47,9 @@ class CallTerms:
             reply_to=self.orchestrator_id,
             context=_context(spec, scope),
             state=dict(scope.values),
+            traceparent=None if trace is None else trace.of_call(record.call_id),
+            tracestate="" if trace is None else trace.tracestate,
+            baggage="" if trace is None else trace.baggage,
             tenant=scope.tenant,
             subject=scope.subject,
         )

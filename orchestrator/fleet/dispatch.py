@@ -11,7 +11,7 @@ import time
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from toolfleet.batcher import Batcher
 from toolfleet.calls import Failed, FailureKind, ToolCall
@@ -26,7 +26,21 @@ from toolfleet.outages import while_it_may_be_away
 from toolfleet.streams import Priority
 from toolfleet.streams.direct import TaskMessage
 from toolfleet.tool import ToolSpec
+from toolfleet.tracing.conventions import (
+    CALL,
+    DESTINATION,
+    MESSAGE_ID,
+    MESSAGING,
+    MESSAGING_OPERATION,
+    MESSAGING_TYPE,
+    SYSTEM,
+)
+from toolfleet.tracing.ended import Ended
+from toolfleet.tracing.trace import is_sampled, span_of_sending
 from toolfleet.wire import Seal
+
+if TYPE_CHECKING:  # it imports OpenTelemetry
+    from toolfleet.tracing.spans import Tracing
 
 log = FactLog("toolfleet.orchestrator")
 
@@ -52,11 +66,14 @@ class Outgoing:
 class Dispatcher:
     """Sends calls that the gatherer expects, and tells it of those that could not be sent. For one event loop."""
 
-    def __init__(self, publisher: Publisher, seal: Seal, gatherer: Gatherer, catalog: Catalog) -> None:
+    def __init__(
+        self, publisher: Publisher, seal: Seal, gatherer: Gatherer, catalog: Catalog, tracing: Tracing | None = None
+    ) -> None:
         self._publisher = publisher
         self._catalog = catalog
         self._seal = seal
         self._gatherer = gatherer
+        self._tracing = tracing
         self._batcher = Batcher(self._send_batch, max_batch=MAX_BATCH)
         self._recent: deque[tuple[float, Outgoing]] = deque(maxlen=REMEMBERED)
         self.dispatched = 0
@@ -94,12 +111,15 @@ class Dispatcher:
         await self._publisher.aclose()
 
     async def _send_batch(self, batch: Sequence[Outgoing]) -> list[bool]:
+        began_unix_s = time.time() if self._tracing else 0.0
         messages = [message for item in batch if (message := self._seal_or_end(item))]
         try:
             await self._publish(messages)
         except BrokerUnreachable as error:
             self._gatherer.fail([item.call.call_id for item in batch], error)
             return [False] * len(batch)
+        if self._tracing is not None:
+            _record_sending(self._tracing, batch, began_unix_s)
         self.dispatched += len(batch)
         for item in batch:
             RUNS.add_sent(item.spec.name, item.spec.queue)
@@ -124,3 +144,31 @@ class Dispatcher:
         else:
             return
         await while_it_may_be_away(lambda: self._publisher.publish(messages), for_s=RETRY_FOR_S, on=BrokerUnreachable)
+
+
+def _record_sending(tracing: Tracing, batch: Sequence[Outgoing], began_unix_s: float) -> None:
+    """Record that calls are in their queues: the producer's half, to which the worker's is linked."""
+    now = time.time()
+    for item in batch:
+        call, queue = item.call, item.spec.queue
+        if call.traceparent and is_sampled(call.traceparent):
+            attributes = {
+                MESSAGING: SYSTEM,
+                MESSAGING_OPERATION: "send",
+                MESSAGING_TYPE: "send",
+                DESTINATION: queue,
+                MESSAGE_ID: call.call_id,
+                CALL: call.call_id,
+            }
+            tracing.record(
+                Ended(
+                    f"send {queue}",
+                    call.traceparent,
+                    attributes,
+                    began_unix_s,
+                    now,
+                    kind="producer",
+                    span_id=span_of_sending(call.call_id),
+                    tracestate=call.tracestate,
+                )
+            )

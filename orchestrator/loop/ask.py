@@ -36,6 +36,7 @@ from toolfleet.orchestrator.models.protocol import (
     Restarted,
     TextDelta,
     ThoughtDelta,
+    provider_of,
 )
 from toolfleet.orchestrator.run.call_ids import DistinctIds
 from toolfleet.orchestrator.run.events import BudgetRanLow, ModelReplied
@@ -52,6 +53,7 @@ from toolfleet.orchestrator.run.updates import (
     ThoughtArrived,
 )
 from toolfleet.orchestrator.run.value import Run
+from toolfleet.orchestrator.spans.runs import RunSpans
 from toolfleet.orchestrator.tools.agents import Agents
 from toolfleet.orchestrator.tools.offer import Offering
 from toolfleet.points import Point, reached
@@ -104,6 +106,7 @@ class Asking:
     services: CallServices
     images: KeptImages
     spending: Spending
+    spans: RunSpans | None = None
 
     async def ask(self, work: RunAtWork, over: Reached | None = None) -> None:
         """Store one reply of the model; its last, without tools, where the run is over a limit.
@@ -159,7 +162,7 @@ class Asking:
         if paid.reserved or paid.over:
             early.forbid()
         try:
-            heard = await self._listen(work, offered, early, paid)
+            heard = await self._listen_traced(work, offered, early, paid)
             paid.reply = heard.reply
             return heard
         finally:
@@ -220,6 +223,17 @@ class Asking:
         if not message.tool_calls:
             return message, ()
         return await self.services.vault.keep(message, run.run_id, run.turn + 1, offered, begins=begins)
+
+    async def _listen_traced(
+        self, work: RunAtWork, offered: Mapping[str, ToolSpec], early: EarlyCalls, paid: Paid
+    ) -> HeardReply:
+        if self.spans is None:
+            return await self._listen(work, offered, early, paid)
+        model = self.agents.model_of(work.run) or self.model
+        with self.spans.chat(work.run, provider_of(model), model.name, offered) as chat:
+            heard = await self._listen(work, offered, early, paid)
+            chat.heard(heard.reply)
+        return heard
 
     async def _listen(
         self, work: RunAtWork, offered: Mapping[str, ToolSpec], early: EarlyCalls, paid: Paid

@@ -24,6 +24,7 @@ from toolfleet.orchestrator.calls.services import CallServices
 from toolfleet.orchestrator.loop.at_work import RunAtWork
 from toolfleet.orchestrator.loop.scopes import Scopes
 from toolfleet.orchestrator.run.updates import CallSubmitted
+from toolfleet.orchestrator.spans.runs import RunSpans
 from toolfleet.orchestrator.status.handles import Handles
 from toolfleet.points import Point, reached
 
@@ -35,6 +36,7 @@ class Calling:
     scopes: Scopes
     services: CallServices
     handles: Handles
+    spans: RunSpans | None = None
 
     async def call(self, work: RunAtWork) -> None:
         """Make the calls of the last reply, and wait for them as long as their patience lasts.
@@ -44,6 +46,8 @@ class Calling:
         """
         scope = await self.scopes.for_calls(work)
         owed = [call for call in work.run.calls_owed if not work.run.is_callers(call)]
+        if self.spans is not None:
+            self.spans.note_sending(work.run, [call.call_id for call in owed if call.deadline_unix_s is None])
         with CallGroup(self.services, owed, scope, patient=work.run.terms.compensate) as group:
             await group.send()
             await self._record_sent(work, group, scope)

@@ -27,6 +27,7 @@ from toolfleet.orchestrator.run.events import Approval, ApprovalGiven, RunResume
 from toolfleet.orchestrator.run.terms import RunTerms
 from toolfleet.orchestrator.run.updates import RunBegan, RunEnded, RunUpdate
 from toolfleet.orchestrator.run.value import Run
+from toolfleet.orchestrator.spans.runs import RunSpans
 from toolfleet.orchestrator.store.journal import write_from_outside
 from toolfleet.orchestrator.store.run_store import RunStore
 from toolfleet.orchestrator.store.secret_arguments import Vault
@@ -50,6 +51,7 @@ class RunControl:
     vault: Vault
     images: KeptImages
     spending: Spending
+    spans: RunSpans | None = None
 
     # --- begin --------------------------------------------------------------------------------------------------
 
@@ -137,7 +139,12 @@ class RunControl:
             added = await self.images.kept(added, run_id, tenant=await self.store.tenant(run_id))
             if _name_kept(added):
                 await self._must_be_taken(run_id, added)
-        return await write_from_outside(self.store, run_id, RunResumed(messages=added, subject=subject))
+
+        async def resumed(run: Run) -> RunResumed:
+            trace = self.spans.resumed(run) if self.spans is not None and run.state.is_terminal else None
+            return RunResumed(messages=added, subject=subject, trace=trace)
+
+        return await write_from_outside(self.store, run_id, resumed)
 
     async def approve(self, call_id: str, approval: Approval) -> Run:
         """Decide about a call.
@@ -216,7 +223,7 @@ class RunControl:
         # Of interceptors elsewhere nothing is known here: a run that names one which is not there fails, and says so.
         # Now, and not at the first turn: whoever asks for a tool that nobody serves should hear of it at once.
         await self.offering.must_be_clear(started.terms.tools, () if is_elsewhere else started.terms.interceptors)
-        return started
+        return started if self.spans is None else self.spans.begun(started)
 
     async def _payable(self, terms: RunTerms, model: str) -> RunTerms:
         """The terms with the price of the model, where anything limits its cost. Raises UnknownPrice, BudgetSpent."""

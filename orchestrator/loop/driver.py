@@ -27,6 +27,7 @@ from toolfleet.orchestrator.loop.turn import TurnLoop
 from toolfleet.orchestrator.run.events import RunStarted
 from toolfleet.orchestrator.run.updates import CallAwaitsApproval, CallEnded, CallProgressed, RunEnded, RunUpdate
 from toolfleet.orchestrator.run.value import Run
+from toolfleet.orchestrator.spans.runs import RunSpans
 from toolfleet.orchestrator.store.history import Stored
 from toolfleet.orchestrator.store.journal import Journal, adopt
 from toolfleet.orchestrator.store.run_store import RunStore
@@ -106,6 +107,7 @@ class Runs:
     gatherer: Gatherer
     orchestrator_id: str
     loop: TurnLoop | None
+    spans: RunSpans | None = None
     adopted_so_far: int = 0
     _live: dict[str, _Live] = field(default_factory=dict)
     _errands: Errands = field(default_factory=lambda: Errands("run_news"))
@@ -115,12 +117,15 @@ class Runs:
     async def begin(self, started: RunStarted, emit: Emit | None = None) -> bool:
         """Store a run and work on it. Whether it is new: an id that is stored already is left as it is."""
         started = started.model_copy(update={"orchestrator_id": self.orchestrator_id})
+        if started.parent_call_id is not None and started.trace is not None:
+            below = None if self.spans is None else self.spans.begun_below(started, started.trace)
+            started = started.model_copy(update={"trace": below})
         stored = await self.store.begin(started, owner=self.orchestrator_id)
         if stored is None:
             await self._work_on_unheard(started.run_id)
             return False
         live = self._live[started.run_id] = _Live(started.run_id, emit=emit)
-        live.fresh = Journal(self.store, stored, self.orchestrator_id)
+        live.fresh = self._journal(stored)
         self._work_on(live)
         return True
 
@@ -261,6 +266,8 @@ class Runs:
     async def _work(self, live: _Live) -> None:
         """Drive a run until it rests, ends or is lost."""
         pause_s = READ_AGAIN_S
+        if self.spans is not None:
+            self.spans.tracing.leave()  # this task was begun by whoever brought the news
         try:
             while True:
                 live.is_asked_again = False
@@ -321,7 +328,10 @@ class Runs:
             return journal
         async with self._reading:
             stored = await self._stored_for_us(live)
-        return Journal(self.store, stored, self.orchestrator_id)
+        return self._journal(stored)
+
+    def _journal(self, stored: Stored) -> Journal:
+        return Journal(self.store, stored, self.orchestrator_id, self.spans.tell if self.spans else None)
 
     async def _stored_for_us(self, live: _Live) -> Stored:
         """The run as it is stored, in which it stands that it is ours. Raises LostRun, RunNotFound, NewerVersion."""
@@ -329,6 +339,8 @@ class Runs:
         if not stored.run.state.is_terminal and stored.owner != self.orchestrator_id:
             await self._must_be_given(live, stored)
             stored = await adopt(self.store, live.run_id, self.orchestrator_id)
+            if self.spans is not None:
+                self.spans.adopted(stored.run)
         live.is_to_adopt = False
         return stored
 

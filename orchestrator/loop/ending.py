@@ -25,6 +25,7 @@ from toolfleet.orchestrator.loop.scopes import Scopes
 from toolfleet.orchestrator.run.events import CallRecord, RunStopped
 from toolfleet.orchestrator.run.fault import Fault
 from toolfleet.orchestrator.run.value import Run
+from toolfleet.orchestrator.spans.runs import RunSpans
 from toolfleet.orchestrator.status.call_reader import handle_of
 from toolfleet.orchestrator.status.call_state import result_state
 from toolfleet.orchestrator.status.handles import Status
@@ -45,18 +46,23 @@ class Ending:
     store: RunStore
     canceller: Canceller
     limits: ArgumentLimits
+    spans: RunSpans | None = None
 
     async def cancel(self, run_id: str, reason: str) -> Run:
         """End a run from outside, and the runs below it. Raises RunNotOpen, RunNotFound, StoreUnreachable."""
         under_way: tuple[CallRecord, ...] = ()
+        written: RunStopped | None = None
 
         async def end(run: Run) -> RunStopped:
-            nonlocal under_way
+            nonlocal under_way, written
             under_way = run.calls_that_may_have_begun
-            return await self.of(run, "cancelled", reason)
+            written = await self.of(run, "cancelled", reason)
+            return written
 
         # Written first: a run that heard of a cancelled call before would go on with that as a result.
         run = await write_from_outside(self.store, run_id, end)
+        if self.spans is not None and written is not None:
+            self.spans.tell(run, written)
         await self.call_off(under_way, reason)
         return run
 

@@ -57,6 +57,7 @@ class Scopes:
             tenant=run.terms.tenant,
             subject=run.terms.subject,
             priority=run.terms.priority,
+            trace=run.trace,
         )
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 from toolfleet.errors import InvalidSettings
 from toolfleet.misspelt import exact
@@ -32,6 +32,8 @@ class AnthropicMessages(HttpChatModel):
 
     Raises InvalidSettings if Anthropic itself is to be asked and there is no key.
     """
+
+    provider: Final = "anthropic"
 
     def __init__(
         self,

@@ -38,6 +38,8 @@ class OpenAIChat(HttpChatModel):
     Raises InvalidSettings if OpenAI itself is to be asked and there is no key.
     """
 
+    provider: Final = "openai"
+
     def __init__(
         self,
         model: str,

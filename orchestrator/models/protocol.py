@@ -152,6 +152,11 @@ class ChatModel(Protocol):
         ...
 
 
+def provider_of(model: ChatModel) -> str:
+    """Return whose format a model speaks (`openai`, `anthropic`), where it says so: `provider` is no part of it."""
+    return str(getattr(model, "provider", "") or "_OTHER")
+
+
 async def reply(
     model: ChatModel,
     messages: Sequence[Message],

@@ -15,6 +15,7 @@ from toolfleet.orchestrator.run.fault import Fault
 from toolfleet.orchestrator.run.incomplete import Incomplete
 from toolfleet.orchestrator.run.nearly_spent import Left
 from toolfleet.orchestrator.run.terms import RunTerms
+from toolfleet.tracing.trace import Trace
 
 
 class Approval(Record):
@@ -115,6 +116,8 @@ class RunStarted(Record):
     """Who works on it first; empty: whoever adopts it."""
     asked_as: dict[str, JsonValue] = Field(default_factory=dict, repr=False, exclude_if=lambda asked: not asked)
     """What the door was asked with that began it, in that door's words, for it to show again. Nobody else reads it."""
+    trace: Trace | None = Field(default=None, repr=False, exclude_if=lambda trace: trace is None)
+    """Its span; None where it was begun untraced."""
 
 
 class ModelReplied(Record):
@@ -227,6 +230,8 @@ class RunResumed(Record):
     messages: tuple[Message, ...] = ()
     subject: str | None = Field(default=None, exclude_if=lambda subject: subject is None)
     """Who asks from here on; None: whoever did before."""
+    trace: Trace | None = Field(default=None, repr=False, exclude_if=lambda trace: trace is None)
+    """The span that it has from here on, in the same trace."""
 
 
 class CallsHandedOver(Record):

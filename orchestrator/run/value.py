@@ -45,6 +45,7 @@ from toolfleet.orchestrator.run.structured import parsed
 from toolfleet.orchestrator.run.tally import Tally
 from toolfleet.orchestrator.run.terms import RunTerms
 from toolfleet.orchestrator.run.transcript import tool_messages
+from toolfleet.tracing.trace import Trace
 from toolfleet.trusted import changed
 
 T = TypeVar("T")
@@ -76,6 +77,8 @@ class Run(Record):
     started_unix_s: float = 0.0
     asked_as: dict[str, JsonValue] = Field(default_factory=dict, repr=False, exclude_if=lambda asked: not asked)
     """What the door was asked with that began it, in that door's words."""
+    trace: Trace | None = Field(default=None, repr=False, exclude_if=lambda trace: trace is None)
+    """The span that it has now."""
     began_with: int = 0
     """How many of its messages it was begun with."""
     turn: int = 0
@@ -458,6 +461,7 @@ class Run(Record):
             over_limit=None,
             wraps_up=False,
             fault=None,
+            trace=event.trace or self.trace,
         )
 
     def _handed_over(self) -> Run:

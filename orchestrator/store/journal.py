@@ -28,8 +28,16 @@ AWAY_MAX_S = 60.0
 class Journal:
     """A run as its owner works on it, and the entry that its next event follows."""
 
-    def __init__(self, store: RunStore, stored: Stored, orchestrator_id: str) -> None:
+    def __init__(
+        self,
+        store: RunStore,
+        stored: Stored,
+        orchestrator_id: str,
+        tell: Callable[[Run, RunEvent], None] | None = None,
+    ) -> None:
+        """`tell` is called with each event of ours once it is stored, and with what it led to. It raises nothing."""
         self.run = stored.run
+        self._tell = tell
         self._store = store
         self.link = stored.link
         """The entry that our next event follows."""
@@ -50,7 +58,7 @@ class Journal:
             if self._is_in_doubt and newer and newer[0].event == event:
                 # An attempt of ours had succeeded unheard; whether replicas have it, nobody has heard either.
                 await while_it_may_be_away(self._store.confirm, for_s=AWAY_MAX_S)
-                return self.run
+                return self._written(event)
             if self.run.state.is_terminal:
                 raise RunIsOver(f"run {self.run.run_id} is {self.run.state}: {self.run.reason}")
             try:
@@ -58,7 +66,12 @@ class Journal:
             except IllegalTransition as error:
                 raise Overtaken(str(error)) from error
         self.run, self.link = run, link
-        return run
+        return self._written(event)
+
+    def _written(self, event: RunEvent) -> Run:
+        if self._tell is not None:
+            self._tell(self.run, event)
+        return self.run
 
     async def _try_to_append(self, run: Run, event: RunEvent) -> Link | None:
         self._is_in_doubt = False

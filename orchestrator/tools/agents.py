@@ -29,6 +29,7 @@ from toolfleet.orchestrator.run.terms import RunTerms
 from toolfleet.orchestrator.run.value import Run
 from toolfleet.prices import Price
 from toolfleet.tool import ToolSpec
+from toolfleet.tracing import Trace
 
 ANY_TOOL: Final = "*"
 """Stands for the tools of the fleet that a run has not called yet."""
@@ -208,6 +209,7 @@ class Agents:
                 depth=parent.depth + 1,
                 agent="" if agent.model is None else agent.name,
                 started_unix_s=time.time(),
+                trace=_trace_of(call, agent.name),
             )
         )
         return None
@@ -252,3 +254,10 @@ class Agents:
                 "price": self._price(agent, parent, limits),
             }
         )
+
+
+def _trace_of(call: ToolCall, agent: str) -> Trace | None:
+    """Return the span of a call, below which whoever begins its run makes that a span of its own."""
+    if call.traceparent is None:
+        return None
+    return Trace(traceparent=call.traceparent, tracestate=call.tracestate, baggage=call.baggage, agent=agent)

@@ -19,9 +19,11 @@ from toolfleet.errors import Refused
 from toolfleet.logs import FactLog
 from toolfleet.metrics.of_calls import CALLS
 from toolfleet.tool import Tool
+from toolfleet.tracing import find_tracing
 from toolfleet.workers.celery.request import FACTS, KILL_MARGIN_S, ToolRequest
 from toolfleet.workers.delivery.message import Delivery
 from toolfleet.workers.delivery.settle import Settlement, settle_now
+from toolfleet.workers.perform.attempts import Killed, record_killed
 from toolfleet.workers.perform.performer import Performer
 from toolfleet.workers.tool.failures import doubt, in_doubt
 
@@ -74,6 +76,9 @@ class ToolTask(Task):  # type: ignore[misc]  # celery ships no types
         except Refused:
             return  # nobody waits for it
         with connect(settings) as client:
+            if call.traceparent is not None and (tracing := find_tracing()) is not None:
+                spec = self.app.toolfleet.tools[self.tool_name].spec
+                record_killed(tracing, client, settings.keys, seal, Killed(call, spec, failure))
             settle_now(client, settings.keys, Settlement.of(delivery, call, failure, seal), seal)
 
 

@@ -18,6 +18,7 @@ from toolfleet.interceptors import ToolInterceptor
 from toolfleet.points import Point, reached
 from toolfleet.settings import Settings
 from toolfleet.tool import Tool
+from toolfleet.tracing import find_tracing
 from toolfleet.wire import Seal
 from toolfleet.workers.delivery.admit import Admitted, Decision, Ended, Unbelievable, Unresolved, admit
 from toolfleet.workers.delivery.checkpoints import Checkpoints
@@ -27,6 +28,7 @@ from toolfleet.workers.delivery.forward import UNSERVED_FOR_S, Forwarder, Passed
 from toolfleet.workers.delivery.message import Delivery
 from toolfleet.workers.delivery.newest import SendingLoop, SideLoop
 from toolfleet.workers.delivery.progress import ProgressReporter
+from toolfleet.workers.perform.attempts import Attempts
 from toolfleet.workers.perform.conclusion import Conclusion
 from toolfleet.workers.perform.endings import Ending
 from toolfleet.workers.perform.quick_calls import QuickCalls
@@ -55,6 +57,8 @@ class Performer:
         loop: SendingLoop = asyncio.get_running_loop() if threads else SideLoop("reports")
         client = self._client if threads else connect_async(settings)
         self._checkpoints = Checkpoints(loop, client, settings.keys, self._seal)
+        tracing = find_tracing()
+        self._attempts = None if tracing is None else Attempts(tracing, loop, client, settings.keys, self._seal)
         self._runs = ToolRuns(
             self._client,
             settings,
@@ -63,6 +67,7 @@ class Performer:
             self._checkpoints,
             threads=threads,
             interceptors=interceptors,
+            attempts=self._attempts,
         )
         self._shared = SharedAnswers(self._client, settings, self._seal, is_surrounded=bool(interceptors))
         self._conclusion = Conclusion(self._client, settings, tools, self._seal, self._checkpoints)
@@ -78,7 +83,7 @@ class Performer:
                 return passed_on
         decision = self._admit(delivery, tool)
         if tool is None or isinstance(decision, Ended | Unbelievable):
-            return await self._end(delivery, decision)
+            return await self._end(delivery, decision, tool)
         if decision.must_claim and not await self._claimer.claim(delivery, decision.call):
             return Ending.BURIED
         if tool.spec.cache_s is not None and (question := self._shared.question(delivery, decision.call, tool)):
@@ -137,13 +142,15 @@ class Performer:
             case _:
                 return Ending.PASSED_ON
 
-    async def _end(self, delivery: Delivery, decision: Decision) -> Ending:
+    async def _end(self, delivery: Delivery, decision: Decision, tool: Tool[..., Any] | None) -> Ending:
         """End a delivery whose call must not start here: it cannot be believed, it is too late, or nobody serves it."""
         match decision:
             case Unbelievable(reason=reason):
                 await self._bury(delivery, reason)
                 return Ending.BURIED
             case Ended(call=call, result=result, dead_letter=dead_letter):
+                if self._attempts is not None and tool is not None:
+                    await self._attempts.earlier(delivery, call, tool.spec)
                 if dead_letter:
                     await self._bury(delivery, result.kind)
                 return await self._conclusion.conclude(delivery, call, result)

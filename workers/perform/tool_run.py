@@ -33,6 +33,7 @@ from toolfleet.workers.delivery.claims import is_still_ours
 from toolfleet.workers.delivery.message import Delivery
 from toolfleet.workers.delivery.postpone import postpone
 from toolfleet.workers.delivery.progress import ProgressReporter
+from toolfleet.workers.perform.attempts import Attempts
 from toolfleet.workers.perform.endings import Ending, Interruption
 from toolfleet.workers.tool.execute import compensate, execute, reconcile
 from toolfleet.workers.tool.failures import cancelled_unstarted, doubt, in_doubt, limited
@@ -54,8 +55,11 @@ class ToolRuns:
         *,
         threads: Executor | None,
         interceptors: tuple[ToolInterceptor, ...],
+        attempts: Attempts | None = None,
     ) -> None:
+        """`attempts` trace what is run; None: nobody does."""
         self._client = client
+        self._attempts = attempts
         self._keys = settings.keys
         self._limits = settings.argument_limits
         self._seal = seal
@@ -111,7 +115,14 @@ class ToolRuns:
         if tool.spec.long_running:
             context.progress(0.0)  # whoever asks with its handle learns that it runs
         try:
-            result = await self._call(call, tool, context, clock)
+            if self._attempts is None or call.traceparent is None:
+                result = await self._call(call, tool, context, clock)
+            else:
+                attempt = await self._attempts.at(delivery, call, tool.spec, call.traceparent)
+                with attempt:
+                    context.report = attempt.reporting(context.report)
+                    result = await self._call(call, tool, context, clock)
+                    attempt.ended(result)
         except RetryAfter as error:
             return await self._later(delivery, call, error)
         except asyncio.CancelledError as interruption:

@@ -20,7 +20,7 @@ import redis
 from pydantic import SecretStr
 
 from toolfleet.catalog import Believer, read_live_workers
-from toolfleet.connections import connect
+from toolfleet.connections import connect, must_be_one_redis
 from toolfleet.errors import InvalidSettings, NoToolsFound, WorkerNotReady
 from toolfleet.local.embedded_server import EmbeddedServer
 from toolfleet.local.lifeline import lifeline
@@ -209,6 +209,7 @@ def redis_or_embedded(**overrides: object) -> Iterator[Settings]:
     Raises InvalidSettings, StoreUnreachable, ServerNotStarted.
     """
     settings = read_settings(**overrides)
+    must_be_one_redis(settings)
     if settings.names_redis:
         with connect(_check(settings)) as client:
             client.ping()

@@ -9,7 +9,7 @@ import asyncio
 from typing import Final
 
 from toolfleet.connections import address, connect_async
-from toolfleet.errors import OperatorError, StoreUnreachable
+from toolfleet.errors import StoreUnreachable, ToolfleetError
 from toolfleet.logs import FactLog
 from toolfleet.orchestrator.api import Orchestrator
 from toolfleet.redis_clients import COMMAND_FAILED
@@ -71,7 +71,7 @@ class Member:
         except TimeoutError:
             self.why_away = "it does not answer in time"
             raise self.away() from None
-        except (OperatorError, *COMMAND_FAILED) as error:
+        except (ToolfleetError, *COMMAND_FAILED) as error:
             self.why_away = str(error)
             raise
         self.why_away = ""
@@ -95,7 +95,7 @@ class Member:
                 await self.look()
                 if before:
                     log.warning("shard_back", shard=self.name)
-            except (OperatorError, *COMMAND_FAILED) as error:
+            except (ToolfleetError, *COMMAND_FAILED) as error:
                 if not before:
                     log.warning("shard_away", shard=self.name, error=str(error))
             await asyncio.sleep(LOOK_EVERY_S)

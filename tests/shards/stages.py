@@ -39,7 +39,15 @@ class Shards:
         for name in names:
             self.servers[name] = self._exit.enter_context(FaultyServer(fsync="everysec"))
         for name in names if workers else ():
-            self.fleets[name] = self._exit.enter_context(self.fleet(name))
+            self.staff(name)
+
+    def staff(self, name: str) -> None:
+        self.fleets[name] = self._exit.enter_context(self.fleet(name))
+
+    @property
+    def tools(self) -> Path:
+        """The folder of their module."""
+        return Path(__file__).parent
 
     def fleet(self, name: str) -> LocalFleet:
         settings = self.settings(name)

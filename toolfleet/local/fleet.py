@@ -219,6 +219,17 @@ def redis_or_embedded(**overrides: object) -> Iterator[Settings]:
         yield _check(read_settings(redis_url=server.url, **overrides))
 
 
+@contextmanager
+def redis_or_shards() -> Iterator[Settings]:
+    """Do as `redis_or_embedded`, for those who may be for all shards: then no Redis is asked whether it is there."""
+    settings = read_settings()
+    if settings.is_for_all_shards:
+        yield settings
+        return
+    with redis_or_embedded() as settings:
+        yield settings
+
+
 _OPTION_NAMES: Final = Settings.model_fields.keys() | keywords(LocalFleet.__init__)
 
 

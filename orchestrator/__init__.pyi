@@ -22,6 +22,7 @@ from .errors import (
     ModelRefused as ModelRefused,
     ModelReplyInvalid as ModelReplyInvalid,
     ModelUnreachable as ModelUnreachable,
+    NoSuchShard as NoSuchShard,
     NotOpen as NotOpen,
     OrchestratorClosed as OrchestratorClosed,
     RunExists as RunExists,
@@ -80,6 +81,9 @@ from .run.updates import (
 )
 from .run.value import (
     Run as Run,
+)
+from .shards.sharded import (
+    ShardedOrchestrator as ShardedOrchestrator,
 )
 from .tools.agents import (
     Agent as Agent,

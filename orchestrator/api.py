@@ -40,8 +40,9 @@ class Orchestrator(FleetConnection):
     """Runs conversations whose tool calls are performed by a fleet of workers.
 
     Use it as an async context manager; any number of runs may go on at once. Every run is stored as it goes: when an
-    orchestrator is lost, another one with the same model goes on with its runs. `model` is closed with it; with
-    `adopts=False` it works on nothing but what was begun here.
+    orchestrator is lost, another one with the same model goes on with its runs. `model` is closed with it, and so
+    are its agents' own, unless others use them (`closes_models=False`). With `adopts=False` it works on nothing but
+    what was begun here.
 
     Its fleet is the one at `redis_url`, at TOOLFLEET_REDIS_URL, that of `toolfleet up` on this machine, or the one at
     redis://127.0.0.1:6379/0: the first of these that is named or runs, found on entry (`address` says which). Raises
@@ -64,6 +65,7 @@ class Orchestrator(FleetConnection):
         redis_url: str | None = None,
         settings: Settings | None = None,
         adopts: bool = True,
+        closes_models: bool = True,
     ) -> None:
         """`interceptors` see every call, `named_interceptors` those of runs that ask for them by name.
 
@@ -95,6 +97,7 @@ class Orchestrator(FleetConnection):
             needs_approval=needs_approval,
             tool_search=tool_search,
             adopts=adopts,
+            closes_models=closes_models,
         )
         super().__init__(asked, config)
 

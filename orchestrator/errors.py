@@ -22,6 +22,14 @@ class RunNotBelieved(RunNotFound):
     """What is stored under this id was not written by this fleet: its first entry is not sealed with our secret."""
 
 
+class NoSuchShard(RunNotFound):
+    """The id names a shard that this fleet does not have."""
+
+
+class OtherShard(CallerError):
+    """A run is to be begun on one shard under an id that belongs to another."""
+
+
 class RunExists(CallerError):
     """A run with this id is stored already."""
 

@@ -5,7 +5,6 @@ What each may be is said by `run.terms`.
 
 from __future__ import annotations
 
-import secrets
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Final, TypedDict, cast
@@ -127,12 +126,12 @@ def options_given(asked: AskedTerms) -> RunOptions:
 
 
 def run_started(
-    messages: tuple[Message, ...], options: RunOptions, *, model: str, default_max_turns: int
+    messages: tuple[Message, ...], options: RunOptions, *, run_id: str, model: str, default_max_turns: int
 ) -> RunStarted:
     """The first event of a run with these options. Raises InvalidOption."""
     terms, now = terms_of(options), time.time()
     return RunStarted(
-        run_id=options.get("run_id") or secrets.token_hex(8),
+        run_id=run_id,
         messages=repaired(messages),
         model=model,
         terms=terms if terms.max_turns is not None else terms.model_copy(update={"max_turns": default_max_turns}),

@@ -17,7 +17,7 @@ import redis.asyncio
 
 from toolfleet.artifacts import Artifacts
 from toolfleet.broker import celery_app
-from toolfleet.connections import connect_async
+from toolfleet.connections import connect_async, must_be_one_redis
 from toolfleet.local.finding import running_redis
 from toolfleet.orchestrator.budgets.ledger import Ledger
 from toolfleet.orchestrator.budgets.spending import Spending
@@ -67,6 +67,7 @@ from toolfleet.orchestrator.tools.interceptors import RequestedToolCall
 from toolfleet.orchestrator.tools.offer import Offering, ToolProvider
 from toolfleet.orchestrator.tools.tool_search import ToolSearch
 from toolfleet.settings import Settings
+from toolfleet.shard_record import must_be_its_shard_async
 from toolfleet.supervision import Supervisor
 from toolfleet.tracing import find_tracing
 from toolfleet.wire import Seal
@@ -88,6 +89,7 @@ class Config:
     needs_approval: Callable[[RequestedToolCall], bool] | None
     tool_search: ToolSearch
     adopts: bool
+    closes_models: bool = True
 
     @property
     def model_name(self) -> str | None:
@@ -153,6 +155,7 @@ class _Parts:
 
 async def find_redis(stack: AsyncExitStack, settings: Settings) -> Settings:
     """Name the Redis that is found, unless the settings name one; `stack` lets it go. Raises StoreUnreachable."""
+    must_be_one_redis(settings)
     if settings.names_redis:
         return settings
     finding = running_redis(settings)
@@ -218,6 +221,7 @@ async def _connect(
     shared = connect_async(settings)
     stack.push_async_callback(shared.aclose)
     catalog = Catalog(client, settings)
+    await must_be_its_shard_async(client, settings)
     # Before it takes a lease: with another secret it would adopt runs and fail them.
     await catalog.check_secret()
     return _Connected(settings, seal, orchestrator_id, config, client, shared, catalog, find_tracing())
@@ -279,12 +283,14 @@ def _build_parts(stack: AsyncExitStack, base: _Connected) -> _Parts:
 def _build_loop(stack: AsyncExitStack, base: _Connected, parts: _Parts) -> TurnLoop | None:
     """What takes turns; None without a model."""
     model, agents = base.config.model, base.config.agents
-    for own in agents.models:
+    closes = base.config.closes_models
+    for own in agents.models if closes else ():
         if own is not model:
             stack.push_async_callback(own.aclose)
     if model is None:
         return None
-    stack.push_async_callback(model.aclose)
+    if closes:
+        stack.push_async_callback(model.aclose)
     return TurnLoop(
         Asking(model, agents, parts.offering, parts.scopes, parts.calls, parts.images, parts.spending, parts.spans),
         Calling(parts.scopes, parts.calls, parts.handles, parts.spans),

@@ -13,6 +13,7 @@ import redis.asyncio
 import redis.asyncio.sentinel
 import redis.sentinel
 
+from toolfleet.errors import InvalidSettings
 from toolfleet.redis_clients import AsyncClient, Client
 from toolfleet.settings import Settings
 
@@ -39,8 +40,16 @@ def _options(url: str, *, socket_timeout_s: float | None) -> dict[str, Any]:
     return options
 
 
+def must_be_one_redis(settings: Settings) -> None:
+    """Raise InvalidSettings where there are several shards and none of them is meant."""
+    if settings.is_for_all_shards:
+        names = ", ".join(settings.all_shards.names)
+        raise InvalidSettings(f"this is done on one shard: say on which with TOOLFLEET_SHARD, which may be {names}")
+
+
 def connect(settings: Settings) -> redis.Redis:
     """A blocking client; connects at the first command. Its commands raise StoreUnreachable."""
+    must_be_one_redis(settings)
     return Client(_pool(settings.redis_url), address(settings.redis_url))
 
 
@@ -50,6 +59,7 @@ def connect_async(settings: Settings) -> redis.asyncio.Redis:
     Any number of tasks may use it: their commands share one connection, and what waits on the server has one of its
     own. Without a timeout per reply: that is a timer for each, and whoever waits here has a deadline of their own.
     """
+    must_be_one_redis(settings)
     return AsyncClient(_async_pool(settings.redis_url), address(settings.redis_url))
 
 

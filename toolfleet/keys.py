@@ -172,6 +172,10 @@ class Keys:
         """String: that a run was deleted, and not lost by the store. TTL: DELETED_TTL_S."""
         return f"{self.namespace}:deleted:{run_id}"
 
+    def shard(self) -> str:
+        """Hash: which shard this Redis is, and whether it is drained. One; kept."""
+        return f"{self.namespace}:shard"
+
     def runs(self) -> str:
         """Sorted set: every stored run, scored by when it began; those whose record has ended are removed."""
         return f"{self.namespace}:runs"

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import secrets as stdlib_secrets
-from functools import cached_property
+from functools import cached_property, lru_cache
 from ipaddress import ip_address
 from typing import Annotated, Any, Self
 from urllib.parse import urlsplit
@@ -21,6 +21,7 @@ from toolfleet.errors import InvalidSettings
 from toolfleet.keys import Keys
 from toolfleet.misspelt import check_options
 from toolfleet.prices import Price
+from toolfleet.shards import SEPARATOR, Shards, key_of
 from toolfleet.stream_urls import stream_url
 from toolfleet.strict_json import MAX_DEPTH
 from toolfleet.variables import misspelt
@@ -46,6 +47,13 @@ class Settings(BaseSettings):
 
     Unless it is set, the embedded server of this user is looked for first.
     """
+
+    shards: str = ""
+    """More than one Redis, by name: `a=redis://one:6379/0 b=redis://two:6379/0`, in place of `redis_url`. Each run is
+    on one of them; ids without a shard's name are on the first. With `b*2=…` a shard gets twice as many new runs."""
+
+    shard: str = ""
+    """The one shard that this process is for. Without it, workers and orchestrators are for all of them."""
 
     broker_url: str | None = None
     """Celery's broker. None: Redis Streams on `redis_url`. Any Celery URL works, with that broker's own guarantees."""
@@ -228,7 +236,7 @@ class Settings(BaseSettings):
         check_options("Settings", values, cls.model_fields.keys())
         if complaints := misspelt(os.environ, cls.model_fields):
             raise ValueError("; ".join(complaints))
-        return values
+        return values | _redis_of_shard(values)
 
     @model_validator(mode="after")
     def _heartbeats_fit_the_lease(self) -> Self:
@@ -246,6 +254,12 @@ class Settings(BaseSettings):
                 f"poll_lease_s ({self.poll_lease_s:g}) must exceed poll_timeout_s ({self.poll_timeout_s:g}), "
                 "or two workers could ask about one job at the same time"
             )
+        return self
+
+    @model_validator(mode="after")
+    def _shards_are_streams(self) -> Self:
+        if self.shards and self.broker_url:
+            raise ValueError("shards carry their own queues: leave out TOOLFLEET_BROKER_URL, or the shards")
         return self
 
     @model_validator(mode="after")
@@ -277,12 +291,45 @@ class Settings(BaseSettings):
 
     @property
     def redis_is_local(self) -> bool:
-        """Whether only this machine can reach Redis: a Unix socket or a loopback address."""
-        url = urlsplit(self.redis_url)
-        if url.scheme == "unix":
-            return True
-        hosts = [part.rpartition("@")[2] for part in url.netloc.split(",")] or [""]
-        return all(_is_loopback(host) for host in hosts)
+        """Whether only this machine can reach Redis, each shard of it: a Unix socket or a loopback address."""
+        return all(map(_is_local, [shard.url for shard in self.all_shards] or [self.redis_url]))
+
+    @property
+    def all_shards(self) -> Shards:
+        """The shards of the fleet; none where it has one Redis."""
+        return _shards(self.shards)
+
+    @property
+    def is_for_all_shards(self) -> bool:
+        """Whether there are shards, and this process is told none: then no one Redis is meant."""
+        return bool(self.shards) and not self.shard
+
+    def of_shard(self, name: str) -> Settings:
+        """The same settings for one shard. Raises InvalidSettings for a name that is none."""
+        if (shard := self.all_shards.get(name)) is None:
+            raise InvalidSettings(f"no shard is called {name!r}: there are {', '.join(self.all_shards.names)}")
+        return self.model_copy(update={"shard": name, "redis_url": shard.url})
+
+    def new_run_id(self) -> str:
+        """Return a new id for a run, or for calls without one, with the name of this process's shard if it has one."""
+        return self.id_prefix + stdlib_secrets.token_hex(8)
+
+    @property
+    def id_prefix(self) -> str:
+        """How the ids begin that are made here: with the shard's name; "" without shards."""
+        return f"{self.shard}{SEPARATOR}" if self.shard else ""
+
+    def owns(self, id_: str) -> bool:
+        """Whether an id may stand on this process's Redis: each shard has its own, and without shards all do."""
+        return not self.shard or self.all_shards.named_by(id_) == self.shard
+
+    @property
+    def signing_secrets(self) -> list[str]:
+        """What is signed with, then what is accepted besides. Each shard but the first has secrets of its own."""
+        given = [self.secret.get_secret_value(), self.previous_secret.get_secret_value()]
+        secrets = [given[0], *filter(None, given[1:])]
+        has_own = self.shard and self.shard != self.all_shards.first
+        return [key_of(self.shard, each) for each in secrets] if has_own else secrets
 
     @cached_property
     def keys(self) -> Keys:
@@ -321,6 +368,29 @@ def new_secret() -> str:
     return stdlib_secrets.token_hex(32)
 
 
+_shards = lru_cache(maxsize=16)(Shards.read)
+"""Asked for with each new run."""
+
+
+def _redis_of_shard(values: dict[str, Any]) -> dict[str, str]:
+    """What the shards say of `redis_url`: that of the one that is named, none for all of them. Raises ValueError."""
+    shards, name, url = (values.get(field) or "" for field in ("shards", "shard", "redis_url"))
+    if not (isinstance(shards, str) and isinstance(name, str)):
+        return {}  # which is refused for its type
+    known = Shards.read(shards)
+    if not known:
+        if name:
+            raise ValueError(f"TOOLFLEET_SHARD is {name!r}, and TOOLFLEET_SHARDS names no shard")
+        return {}
+    if name and known.get(name) is None:
+        raise ValueError(f"TOOLFLEET_SHARD is {name!r}: there are {', '.join(known.names)}")
+    meant = known.get(name)
+    wanted = meant.url if meant else ""
+    if url not in ("", wanted):
+        raise ValueError("TOOLFLEET_REDIS_URL and TOOLFLEET_SHARDS both say where Redis is: leave out the first")
+    return {"redis_url": wanted}
+
+
 def _as_text(value: object) -> str:
     if isinstance(value, SecretStr):
         return value.get_secret_value()
@@ -330,6 +400,14 @@ def _as_text(value: object) -> str:
 def _one_line(location: tuple[int | str, ...], message: str) -> str:
     where = f"TOOLFLEET_{str(location[0]).upper()}: " if location else ""
     return where + message.removeprefix("Value error, ")
+
+
+def _is_local(redis_url: str) -> bool:
+    url = urlsplit(redis_url)
+    if url.scheme == "unix":
+        return True
+    hosts = [part.rpartition("@")[2] for part in url.netloc.split(",")] or [""]
+    return all(_is_loopback(host) for host in hosts)
 
 
 def _is_loopback(netloc: str) -> bool:

@@ -84,10 +84,7 @@ class Seal:
     """
 
     def __init__(self, settings: Settings) -> None:
-        keys = [settings.secret.get_secret_value()]
-        if previous := settings.previous_secret.get_secret_value():
-            keys.append(previous)
-        self._macs = [Mac(key.encode()) for key in keys]
+        self._macs = [Mac(key.encode()) for key in settings.signing_secrets]
         self._max_bytes = settings.max_message_bytes
 
     def close_call(self, call: ToolCall) -> tuple[str, str]:

@@ -27,12 +27,13 @@ from toolfleet.local.fleet import redis_or_embedded
 from toolfleet.local.lifeline import stop_with
 from toolfleet.local.worker_process import CLEAR_LINE
 from toolfleet.logs import FactLog, configure_logs
-from toolfleet.settings import Settings
+from toolfleet.settings import Settings, read_settings
 from toolfleet.terminal import harmless
 from toolfleet.tool import Tool
 from toolfleet.workers.app import modules_from_environment, worker_app
 from toolfleet.workers.celery.joining import join
 from toolfleet.workers.celery.node_name import generated_name, hold_name
+from toolfleet.workers.each_shard import serve_each_shard
 from toolfleet.workers.modules import not_served, tools_of
 from toolfleet.workers.pool_presets import POOLS, PREFORK, Pool, pool_for
 from toolfleet.workers.tool.interceptors import interceptors_of
@@ -104,7 +105,8 @@ def worker(
     """Serve tools until SIGTERM or Ctrl-C; running calls may end first, a second signal stops at once.
 
     The queues are in the Redis at TOOLFLEET_REDIS_URL. Without it, this user's embedded server is used, which is
-    that of `toolfleet up`; it is started if it does not run.
+    that of `toolfleet up`; it is started if it does not run. With TOOLFLEET_SHARDS each shard has a process
+    with its share of the calls at a time.
     """
     configure_logs(log_level)
     for instrument in instruments or ():
@@ -117,6 +119,8 @@ def worker(
     own = {name: tool for name, tool in tools.items() if tool.spec.queue in served}
     in_processes = [name for name, tool in own.items() if tool.blocking == "process"]
     chosen = pool_for(pool, kind=kind, concurrency=concurrency, in_processes=in_processes)
+    if (fleet := read_settings()).is_for_all_shards:
+        raise typer.Exit(serve_each_shard(fleet, sys.argv[1:], chosen.concurrency))
     _warn_of_threads(own, chosen)
     for line in not_served(tools.values(), served, imported):
         typer.echo(harmless(line), err=True)

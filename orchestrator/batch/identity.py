@@ -31,18 +31,18 @@ class Identity:
     prefix: str
 
     @classmethod
-    def given(cls, batch_id: str, *, model: str) -> Self:
-        """A batch under a name of the user's. Raises InvalidBatchId."""
+    def given(cls, batch_id: str, *, model: str, id_prefix: str = "") -> Self:
+        """A batch under a name of the user's; `id_prefix` names its shard. Raises InvalidBatchId."""
         if not LEGAL.fullmatch(batch_id):
             raise InvalidBatchId(f"the batch id {batch_id!r} must be 1 to 64 letters, digits, - and _")
         # Another model's runs are other runs: nobody who asks this one could go on with them.
-        return cls(batch_id, f"{batch_id}-{_digest(model.encode())[:MODEL_CHARS]}-")
+        return cls(batch_id, f"{id_prefix}{batch_id}-{_digest(model.encode())[:MODEL_CHARS]}-")
 
     @classmethod
-    def derived(cls, content_sha256: str, options: Mapping[str, Any], *, model: str) -> Self:
+    def derived(cls, content_sha256: str, options: Mapping[str, Any], *, model: str, id_prefix: str = "") -> Self:
         """The batch of this input, run in this manner."""
         described = orjson.dumps([content_sha256, dict(options)], option=orjson.OPT_SORT_KEYS)
-        return cls.given(f"batch-{_digest(described)[:DERIVED_CHARS]}", model=model)
+        return cls.given(f"batch-{_digest(described)[:DERIVED_CHARS]}", model=model, id_prefix=id_prefix)
 
     def run_id(self, line_id: str | int) -> str:
         """The run of a line; 1 and "1" are one id."""

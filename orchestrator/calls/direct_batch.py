@@ -5,7 +5,6 @@ Knows no run: what it sends is stored nowhere but in its results.
 
 from __future__ import annotations
 
-import secrets
 import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -69,7 +68,7 @@ class DirectBatches:
         self, message: AssistantMessage, history: Sequence[Message], options: BatchOptions
     ) -> tuple[list[CallRecord], dict[str, ToolResult]]:
         """Make the calls of a message that history does not answer; their records, and their results by call id."""
-        run_id = secrets.token_hex(8)
+        run_id = self.services.terms.settings.new_run_id()
         records = _records(run_id, message, answered_ids(message, history), options.get("approved", ()))
         spans = self.services.direct_spans()
         scope = await self._scope(run_id, message, history, options, None if spans is None else spans.trace)

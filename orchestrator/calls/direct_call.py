@@ -5,7 +5,6 @@ Each call is the only one of a run of its own that is not stored; whoever has it
 
 from __future__ import annotations
 
-import secrets
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -57,7 +56,7 @@ class DirectCalls:
         """The call's result or, once its patience is used up, its handle. See Orchestrator.call."""
         if patience_s is not None or timeout_s is not None:
             RunTerms.of({"patience_s": patience_s, "timeout_s": timeout_s})
-        record = _record(tool, arguments)
+        record = _record(self.services.terms.settings.new_run_id(), tool, arguments)
         chain = self.interceptors.chosen(())
         spans = self.services.direct_spans()
         scope = CallScope(
@@ -121,9 +120,9 @@ def _asked(record: CallRecord, spec: ToolSpec, scope: CallScope) -> SingleCall:
     return SingleCall(arguments=mask_arguments(record.arguments, spec.input_schema), context=dict(scope.context))
 
 
-def _record(tool: str, arguments: Mapping[str, Any] | str) -> CallRecord:
+def _record(run_id: str, tool: str, arguments: Mapping[str, Any] | str) -> CallRecord:
     return CallRecord(
-        call_id=call_id(secrets.token_hex(8), 1, 0),
+        call_id=call_id(run_id, 1, 0),
         turn=1,
         requested_id="",
         tool=tool,

@@ -218,7 +218,8 @@ class RunControl:
         if options.get("tools") is None:
             chosen = await self.offering.chosen_at_start(messages, options.get("context") or {})
             options = {**options, "tools": chosen}
-        started = run_started(messages, options, model=model, default_max_turns=self.default_max_turns)
+        run_id = options.get("run_id") or self.store.new_id()
+        started = run_started(messages, options, run_id=run_id, model=model, default_max_turns=self.default_max_turns)
         started = started.model_copy(update={"terms": await self._payable(started.terms, model)})
         # Of interceptors elsewhere nothing is known here: a run that names one which is not there fails, and says so.
         # Now, and not at the first turn: whoever asks for a tool that nobody serves should hear of it at once.

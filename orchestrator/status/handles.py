@@ -124,7 +124,7 @@ class Handles:
 
         `asked` is what interceptors will be shown of it, where no run remembers that.
         """
-        handle = call.handle or secrets.token_urlsafe(16)
+        handle = call.handle or self._settings.id_prefix + secrets.token_urlsafe(16)
         if not call.handle:
             deadline_unix_s = call.deadline_unix_s or time.time()
             record = HandleRecord(

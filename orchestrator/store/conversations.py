@@ -8,7 +8,6 @@ no tools.
 from __future__ import annotations
 
 import hashlib
-import secrets
 from dataclasses import dataclass, replace
 from typing import cast
 
@@ -58,7 +57,7 @@ class Conversations:
         """
         digest = hashlib.sha256(orjson.dumps([tenant, name, conversation_id])).hexdigest()
         key = self._settings.keys.conversation(digest)
-        fresh = Place(key, secrets.token_hex(8), 0)
+        fresh = Place(key, self._settings.new_run_id(), 0)
         await self._client.set(key, self._sealed(fresh), nx=True, px=self._ttl_ms)
         stored = cast("bytes | None", await self._client.get(key))
         try:

@@ -24,7 +24,14 @@ from toolfleet.forged import ALREADY, TrueResult, replace_forged
 from toolfleet.keys import ASIDE_TTL_S, DELETED_TTL_S
 from toolfleet.logs import FactLog
 from toolfleet.messages import Message, UserMessage, described
-from toolfleet.orchestrator.errors import AmbiguousId, IllegalTransition, NewerVersion, RunNotBelieved, RunNotFound
+from toolfleet.orchestrator.errors import (
+    AmbiguousId,
+    IllegalTransition,
+    NewerVersion,
+    OtherShard,
+    RunNotBelieved,
+    RunNotFound,
+)
 from toolfleet.orchestrator.run.events import RunEvent, RunResumed, RunStarted
 from toolfleet.orchestrator.run.outcome import result_for_parent
 from toolfleet.orchestrator.run.states import State
@@ -135,11 +142,17 @@ class RunStore:
         self._tally = client.register_script(TALLY)
         self._set_aside = client.register_script(SET_ASIDE)
 
+    def new_id(self) -> str:
+        """Return an id for a run that is to be stored here."""
+        return self._settings.new_run_id()
+
     async def begin(self, started: RunStarted, *, owner: str = "") -> Stored | None:
         """Store a run's first event. Returns the run, or None when one with this id is stored already.
 
-        A run without an owner waits for any orchestrator with its model. Raises StoreUnreachable.
+        A run without an owner waits for any orchestrator with its model. Raises StoreUnreachable, and OtherShard for an
+        id that nobody would look for here.
         """
+        self._must_belong_here(started.run_id)
         run = Run.start(started)
         head = {
             "model": started.model,
@@ -164,6 +177,13 @@ class RunStore:
     async def confirm(self) -> None:
         """Return when the replicas that are waited for have all that is stored now. Raises StoreUnreachable."""
         await confirm(self._client, self._replicas)
+
+    def _must_belong_here(self, run_id: str) -> None:
+        if not self._settings.owns(run_id):
+            raise OtherShard(
+                f"run {run_id[:100]} does not belong to the shard {self._settings.shard}, on which it was to be begun: "
+                f"an id of your own begins with the name of its shard there, {self._settings.id_prefix}…"
+            )
 
     async def entries(self, run_id: str) -> list[Entry]:
         """Return the events of a run, as far as they are believed. Raises NewerVersion, StoreUnreachable."""

@@ -20,7 +20,7 @@ import redis
 from pydantic import SecretStr
 
 from toolfleet.catalog import Believer, read_live_workers
-from toolfleet.connections import connect
+from toolfleet.connections import connect, must_be_one_redis
 from toolfleet.errors import InvalidSettings, NoToolsFound, WorkerNotReady
 from toolfleet.local.embedded_server import EmbeddedServer
 from toolfleet.local.lifeline import lifeline
@@ -209,6 +209,7 @@ def redis_or_embedded(**overrides: object) -> Iterator[Settings]:
     Raises InvalidSettings, StoreUnreachable, ServerNotStarted.
     """
     settings = read_settings(**overrides)
+    must_be_one_redis(settings)
     if settings.names_redis:
         with connect(_check(settings)) as client:
             client.ping()
@@ -216,6 +217,17 @@ def redis_or_embedded(**overrides: object) -> Iterator[Settings]:
         return
     with EmbeddedServer() as server:
         yield _check(read_settings(redis_url=server.url, **overrides))
+
+
+@contextmanager
+def redis_or_shards(**overrides: object) -> Iterator[Settings]:
+    """Do as `redis_or_embedded`, for those who may be for all shards: then no Redis is asked whether it is there."""
+    settings = read_settings(**overrides)
+    if settings.is_for_all_shards:
+        yield settings
+        return
+    with redis_or_embedded(**overrides) as settings:
+        yield settings
 
 
 _OPTION_NAMES: Final = Settings.model_fields.keys() | keywords(LocalFleet.__init__)

@@ -1,4 +1,4 @@
-"""Before a worker takes calls: whether those who are there already have its secret. Reads Redis, changes nothing."""
+"""Before a worker takes calls: whether those who are there already have its secret, and the server is its shard."""
 
 from __future__ import annotations
 
@@ -10,14 +10,16 @@ from toolfleet.catalog import Believer, read_live_workers
 from toolfleet.connections import connect
 from toolfleet.membership import Proofs, must_be_welcome, proofs_by_name
 from toolfleet.settings import Settings
+from toolfleet.shard_record import must_be_its_shard
 from toolfleet.skipped import text_of
 from toolfleet.wire import Seal
 
 
 def join(settings: Settings) -> None:
-    """Return when a worker with these settings may take calls. Raises OtherSecret, StoreUnreachable."""
+    """Return when a worker with these settings may take calls. Raises OtherSecret, OtherShard, StoreUnreachable."""
     seal = Seal(settings)
     with connect(settings) as client:
+        must_be_its_shard(client, settings)
         workers = read_live_workers(client, settings.keys, Believer(seal)).proofs
         members = {**workers, **_orchestrators(client, settings)}
     must_be_welcome(members, seal)

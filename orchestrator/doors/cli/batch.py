@@ -159,7 +159,7 @@ class _BatchStart:
     async def run(self, settings: Settings) -> Summary:
         """Run the batch to its end."""
         async with chosen_model(self._console, self._model) as model:
-            identity = self._identity(model)
+            identity = self._identity(model, settings.id_prefix)
             self._console.print(f"[dim]batch: {identity.batch_id}[/]", soft_wrap=True, highlight=False)
             with Output(self._target, identity, again=self._manner.again) as output:
                 before = Predecessor.at(settings, identity, output)
@@ -205,11 +205,11 @@ class _BatchStart:
             soft_wrap=True,
         )
 
-    def _identity(self, model: ChatModel) -> Identity:
+    def _identity(self, model: ChatModel, id_prefix: str) -> Identity:
         if self._batch_id is not None:
-            return Identity.given(self._batch_id, model=model.name)
+            return Identity.given(self._batch_id, model=model.name, id_prefix=id_prefix)
         described = terms_of(self._manner.options).model_dump(mode="json", exclude_unset=True)
-        return Identity.derived(self._lines.sha256, described, model=model.name)
+        return Identity.derived(self._lines.sha256, described, model=model.name, id_prefix=id_prefix)
 
 
 def _fleet(modules: list[str], settings: Settings) -> LocalFleet:

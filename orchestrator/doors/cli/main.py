@@ -73,6 +73,10 @@ COMMANDS: Final = {
         "What tenants may use up: set a budget, look at one, take one away.",
         "Example: toolfleet budget set acme --usd 20 --per day",
     ),
+    "shards": Listed(
+        "The Redis servers of a fleet that has several: how each stands; keep new runs away from one.",
+        "Example: toolfleet shards drain b --wait",
+    ),
     "secret": Listed(
         "Show where each process stands in a change of the secret: accept, sign, drop.",
         "Example: toolfleet secret",

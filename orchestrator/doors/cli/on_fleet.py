@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+import sys
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, TypeVar
 
 from toolfleet.local.fleet import redis_or_embedded
-from toolfleet.settings import Settings
+from toolfleet.settings import Settings, read_settings
+from toolfleet.shards import SEPARATOR
 
 T = TypeVar("T")
 
@@ -17,5 +19,15 @@ def on_fleet(work: Callable[[Settings], Coroutine[Any, Any, T]]) -> T:
 
     Raises what `redis_or_embedded` raises, and what `work` raises.
     """
-    with redis_or_embedded() as settings:
+    with redis_or_embedded(**_shard_named_by(sys.argv[1:])) as settings:
         return asyncio.run(work(settings))
+
+
+def _shard_named_by(words: Sequence[str]) -> dict[str, str]:
+    """Return the shard as a setting that the ids on the command line are on, where the settings leave it open."""
+    settings = read_settings()
+    if not settings.is_for_all_shards:
+        return {}
+    named = {word.partition(SEPARATOR)[0] for word in words if SEPARATOR in word}
+    meant = named.intersection(settings.all_shards.names)
+    return {"shard": meant.pop()} if len(meant) == 1 else {}

@@ -21,13 +21,15 @@ from toolfleet.connections import address
 from toolfleet.errors import OperatorError
 from toolfleet.event_loop import run_service
 from toolfleet.garbage import collect_rarely
-from toolfleet.local.fleet import redis_or_embedded
+from toolfleet.local.fleet import redis_or_shards
 from toolfleet.local.lifeline import stop_with
 from toolfleet.metrics.exposition import serve_metrics
 from toolfleet.orchestrator.api import Orchestrator
 from toolfleet.orchestrator.doors.cli.choosing_model import chosen_model
 from toolfleet.orchestrator.doors.cli.model_option import ModelOption
 from toolfleet.orchestrator.doors.cli.sessions import open_session
+from toolfleet.orchestrator.models.protocol import ChatModel
+from toolfleet.orchestrator.shards.sharded import ShardedOrchestrator
 from toolfleet.orchestrator.store.leases import Living, living
 from toolfleet.settings import Settings
 
@@ -73,7 +75,7 @@ def orchestrator(
     """
     if lifeline is not None:
         stop_with(lifeline, kill_after_s=KILL_AFTER_S)
-    with redis_or_embedded(**({} if metrics_port is None else {"metrics_port": metrics_port})) as settings:
+    with redis_or_shards(**({} if metrics_port is None else {"metrics_port": metrics_port})) as settings:
         if check:
             typer.echo(asyncio.run(_describe_living(settings)))
         else:
@@ -84,17 +86,23 @@ async def _work(settings: Settings, console: Console, named: str | None) -> None
     stop = _listen_for_stop()
     async with (
         chosen_model(console, named) as model,
-        Orchestrator(model, settings=settings) as orchestrator,
+        _orchestrator_of(model, settings) as orchestrator,
     ):
         collect_rarely()
         serve_metrics(settings, partial(_collect, orchestrator))
-        console.print(f"Redis:         {address(settings.redis_url)}", markup=False)
+        console.print(f"Redis:         {orchestrator.address}", markup=False)
         console.print(f"orchestrator:  {orchestrator.orchestrator_id}", markup=False)
         console.print("Ready. Ctrl-C hands its runs over and stops.")
         await _report_until(stop, orchestrator, console)
         if orchestrator.working:
             console.print(f"Stopping; {orchestrator.working} runs under way are handed over.")
     console.print("Stopped; every run is stored and goes on elsewhere.")
+
+
+def _orchestrator_of(model: ChatModel, settings: Settings) -> Orchestrator | ShardedOrchestrator:
+    if settings.is_for_all_shards:
+        return ShardedOrchestrator(model, settings=settings)
+    return Orchestrator(model, settings=settings)
 
 
 def _listen_for_stop() -> asyncio.Event:
@@ -116,7 +124,9 @@ def _listen_for_stop() -> asyncio.Event:
 _STOPS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
-async def _report_until(stop: asyncio.Event, orchestrator: Orchestrator, console: Console) -> None:
+async def _report_until(
+    stop: asyncio.Event, orchestrator: Orchestrator | ShardedOrchestrator, console: Console
+) -> None:
     """Print a line when there is news, but not more often than LINE_EVERY_S."""
     said = (0, 0, 0)
     said_at = -LINE_EVERY_S
@@ -129,7 +139,7 @@ async def _report_until(stop: asyncio.Event, orchestrator: Orchestrator, console
             await asyncio.wait_for(stop.wait(), LOOK_EVERY_S)
 
 
-def _collect(orchestrator: Orchestrator) -> list[Metric]:
+def _collect(orchestrator: Orchestrator | ShardedOrchestrator) -> list[Metric]:
     from toolfleet.metrics.families import process_families, run_families  # noqa: PLC0415  # an extra
 
     return [
@@ -144,13 +154,19 @@ def _collect(orchestrator: Orchestrator) -> list[Metric]:
 
 
 async def _describe_living(settings: Settings) -> str:
-    async with open_session(settings) as session:
-        here = [each for each in await living(session.client, settings) if _is_here(each)]
+    shards = (
+        [settings.of_shard(name) for name in settings.all_shards.names] if settings.is_for_all_shards else [settings]
+    )
+    here = [each for shard in shards for each in await _living_here(shard)]
     if not here:
-        raise NoOrchestrator(
-            f"no orchestrator on {socket.gethostname()} holds a lease in Redis at {address(settings.redis_url)}"
-        )
+        where = ", ".join(address(shard.redis_url) for shard in shards)
+        raise NoOrchestrator(f"no orchestrator on {socket.gethostname()} holds a lease in Redis at {where}")
     return "\n".join(f"{each.orchestrator_id}: {each.model}" for each in here)
+
+
+async def _living_here(settings: Settings) -> list[Living]:
+    async with open_session(settings) as session:
+        return [each for each in await living(session.client, settings) if _is_here(each)]
 
 
 def _is_here(each: Living) -> bool:

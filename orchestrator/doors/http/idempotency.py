@@ -136,7 +136,7 @@ class FirstRequest:
         self.digest = digest_of(*whose, self._fingerprint.encode())
         """Of the request, of its key and of who asks."""
         # A run that was begun before its server was lost is found again under the same id.
-        state["derived_id"] = self.digest.hex()[:32]
+        state["derived_id"] = self._door.settings.id_prefix + self.digest.hex()[:32]
 
     @classmethod
     def of(cls, scope: Scope) -> FirstRequest | None:

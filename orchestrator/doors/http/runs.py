@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import ExitStack, aclosing, suppress
 from http import HTTPStatus
@@ -262,7 +261,7 @@ def hold_listener(door: Door, grant: Grant, request: Request) -> None:
 
 async def admit(door: Door, grant: Grant, request: Request, options: RunOptions) -> None:
     """Count a run that is to be begun, which has an id from here on. Raises Problem."""
-    options["run_id"] = run_id = options.get("run_id") or secrets.token_hex(8)
+    options["run_id"] = run_id = options.get("run_id") or door.settings.new_run_id()
     await door.usage.admit_run(grant, run_id, len(request.state.body))
 
 

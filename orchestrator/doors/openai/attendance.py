@@ -29,7 +29,7 @@ BEGINNING_CHARS: Final = 16
 ID_CHARS: Final = 26
 """With what is written around it, the id of a call has at most the forty characters that OpenAI takes."""
 
-RUN_ID: Final = re.compile(r"[a-z2-7]{26}")
+RUN_ID: Final = re.compile(r"[a-z2-7]{17,26}")
 
 
 class Taken(NamedTuple):
@@ -98,12 +98,19 @@ class Attendance:
 
     def _id(self, *which: str) -> str:
         rest = digest_of(self.digest, *(part.encode() for part in which))
-        return _words(self.digest)[:BEGINNING_CHARS] + _words(rest)[: ID_CHARS - BEGINNING_CHARS]
+        return self._beginning + _words(rest)[: ID_CHARS - BEGINNING_CHARS]
+
+    @property
+    def _beginning(self) -> str:
+        """How the ids of all its runs begin: with their shard's name, in the place of as much of the digest."""
+        prefix = self.door.settings.id_prefix
+        return prefix + _words(self.digest)[: BEGINNING_CHARS - len(prefix)]
 
     async def _attended(self, *words: str | int) -> Taken:
         run_id, is_stored = cast("list[bytes]", await self._do(*words))
         found = text_of(run_id)
-        if not RUN_ID.fullmatch(found) or not found.startswith(_words(self.digest)[:BEGINNING_CHARS]):
+        unprefixed = found.removeprefix(self.door.settings.id_prefix)
+        if not RUN_ID.fullmatch(unprefixed) or not found.startswith(self._beginning):
             return Taken(self._new_id(), is_known_to_be_stored=False)  # somebody else has written this
         return Taken(found, is_known_to_be_stored=is_stored == b"1")
 

@@ -12,7 +12,6 @@ Whoever may come back is given a moment to do so before a run that nobody listen
 from __future__ import annotations
 
 import asyncio
-import secrets
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import ExitStack, aclosing, suppress
 from dataclasses import dataclass
@@ -157,7 +156,7 @@ class _Asking:
             path, body = path_of(self.request.scope), self.request.state.body
             attendance = Attendance.of_like(self.door, self.grant, path, body)
         else:
-            return await self._begin(secrets.token_hex(8), None)
+            return await self._begin(self.door.settings.new_run_id(), None)
         taken = await attendance.take(is_repeat=bool(count))
         if first is None and not count:
             return await self._begin(taken.run_id, attendance)

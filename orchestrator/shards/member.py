@@ -1,0 +1,115 @@
+"""One shard as an orchestrator of all has it: opened when its Redis is there, looked at once a second.
+
+Knows whether the shard may be given new runs. What a run is, its own orchestrator knows.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final
+
+from toolfleet.connections import address, connect_async
+from toolfleet.errors import StoreUnreachable, ToolfleetError
+from toolfleet.logs import FactLog
+from toolfleet.orchestrator.api import Orchestrator
+from toolfleet.redis_clients import COMMAND_FAILED
+from toolfleet.settings import Settings
+from toolfleet.shard_record import is_draining
+from toolfleet.shards import Shard
+
+log = FactLog("toolfleet.orchestrator")
+
+LOOK_EVERY_S: Final = 1.0
+
+ANSWERS_WITHIN_S: Final = 2.0
+"""A server that says nothing for so long is given no new runs until it does."""
+
+OPENS_WITHIN_S: Final = 10.0
+
+CLOSED: Final = "it is not open"
+
+
+class Member:
+    """One shard. `why_away` says why it cannot be asked now, "" while it can."""
+
+    def __init__(self, shard: Shard, settings: Settings, orchestrator: Orchestrator) -> None:
+        self.name = shard.name
+        self.weight = shard.weight
+        self.orchestrator = orchestrator
+        self.why_away = CLOSED
+        self.is_draining = False
+        self.has_workers = False
+        self._settings = settings
+        self._entering = asyncio.Lock()
+        self._client = connect_async(settings)
+
+    def opened(self) -> Orchestrator:
+        """Return its orchestrator. Raises StoreUnreachable while the shard has not been reached."""
+        if not self.orchestrator.is_open:
+            raise self.away()
+        return self.orchestrator
+
+    def away(self) -> StoreUnreachable:
+        """Return the error that says that the shard cannot be asked now."""
+        where = address(self._settings.redis_url)
+        return StoreUnreachable(
+            f"the shard {self.name} at {where} cannot be asked ({self.why_away}): its runs go on once it can, those on "
+            "other shards meanwhile"
+        )
+
+    async def look(self) -> None:
+        """See whether the shard answers, open its orchestrator once it does, and hear whether it gets new runs.
+
+        Raises what entering an Orchestrator raises, and StoreUnreachable; `why_away` says the same.
+        """
+        try:
+            async with asyncio.timeout(ANSWERS_WITHIN_S):
+                self.is_draining = await is_draining(self._client, self._settings)
+            await self._open()
+            async with asyncio.timeout(ANSWERS_WITHIN_S):
+                self.has_workers = bool(await self.orchestrator.catalog.workers())
+        except TimeoutError:
+            self.why_away = "it does not answer in time"
+            raise self.away() from None
+        except (ToolfleetError, *COMMAND_FAILED) as error:
+            self.why_away = str(error)
+            raise
+        self.why_away = ""
+
+    async def answers(self) -> bool:
+        """Whether the shard answers at this moment, in one round trip."""
+        try:
+            async with asyncio.timeout(ANSWERS_WITHIN_S):
+                await self._client.ping()
+        except TimeoutError:
+            self.why_away = "it does not answer in time"
+        except COMMAND_FAILED as error:
+            self.why_away = str(error)
+        return not self.why_away
+
+    async def keep(self) -> None:
+        """Look at the shard for ever, and say when it goes away and comes back."""
+        while True:
+            before = self.why_away
+            try:
+                await self.look()
+                if before:
+                    log.warning("shard_back", shard=self.name)
+            except (ToolfleetError, *COMMAND_FAILED) as error:
+                if not before:
+                    log.warning("shard_away", shard=self.name, error=str(error))
+            await asyncio.sleep(LOOK_EVERY_S)
+
+    async def _open(self) -> None:
+        async with self._entering:
+            if not self.orchestrator.is_open:
+                async with asyncio.timeout(OPENS_WITHIN_S):
+                    await self.orchestrator.__aenter__()
+
+    async def aclose(self) -> None:
+        """Hand over what is going on there, and disconnect."""
+        async with self._entering:
+            self.why_away = CLOSED
+            if self.orchestrator.is_open:
+                await self.orchestrator.__aexit__(None, None, None)
+        await self._client.aclose()

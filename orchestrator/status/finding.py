@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from contextlib import suppress
-from typing import Final, Literal
+from typing import Final, Literal, cast
 
 import redis.asyncio
 
@@ -72,7 +72,7 @@ class Finder:
 
     async def _handle(self, handle: str, tenant: str) -> Found | None:
         key = self._keys.handle(handle)
-        record = HandleRecord.opened(self._seal, await self._client.get(key), key)
+        record = HandleRecord.opened(self._seal, cast("bytes | None", await self._client.get(key)), key)
         if record is None or record.principal != tenant:
             return None
         return Found(

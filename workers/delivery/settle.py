@@ -45,7 +45,7 @@ def settling(room: str = ROOM) -> str:
     freed = when_called("freeing", lua(__package__, "free_together", before=places()), "free_together")
     again = lua(__package__, "free_again", before=room)
     used = when_called("waiting_room", again, "room_of", "safely", "free_again", "bring_all_back", "admit_free")
-    return lua(__package__, "settle", before="\n".join((TELL, freed, used)), GROUP=GROUP, RETURNED=RETURNED)
+    return lua(__package__, "settle", before=f"{TELL}\n{freed}\n{used}", GROUP=GROUP, RETURNED=RETURNED)
 
 
 SETTLE: Final = settling()

@@ -1,4 +1,4 @@
-"""What a scrape asks of Redis: one announcement for each worker, a bounded number for each queue, in few round trips."""
+"""What a scrape asks of Redis: one command for each worker, a few for each queue, in a few round trips."""
 
 from __future__ import annotations
 

@@ -26,6 +26,7 @@ class Scraped:
     io: int
     cpu: int
     orchestrator: int
+    api: int
     served: Served
 
     def of_api(self) -> Scrape:
@@ -41,7 +42,7 @@ class Scraped:
 
 @pytest.fixture(scope="module")
 def scraped(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scraped]:
-    io, cpu, orchestrator = free_ports(3)
+    io, cpu, orchestrator, api = free_ports(4)
     fleet = LocalFleet(["measured_tools"], pools={}, environment=HERE)
     with fleet as running:
         running.start_worker("io", "--metrics-port", str(io))
@@ -52,7 +53,7 @@ def scraped(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scraped]:
         words = ("orchestrator", "--model", "rehearsal", "--metrics-port", str(orchestrator))
         with terminal.start(*words) as process:
             read_until(process, "Ready")
-            with serving(running.settings, tmp_path_factory.mktemp("serve")) as served:
-                yield Scraped(running.settings, io, cpu, orchestrator, served)
+            with serving(running.settings, tmp_path_factory.mktemp("serve"), TOOLFLEET_METRICS_PORT=str(api)) as served:
+                yield Scraped(running.settings, io, cpu, orchestrator, api, served)
             interrupted(process)
         terminal.until_nothing_is_left()

@@ -100,6 +100,11 @@ async def test_T9_a_message_for_a_tool_that_nobody_has_adds_no_series(scraped: S
     assert len(after.values.keys() - before) <= 60  # one name more at most: that of all tools that are not here
 
 
+def test_T9_the_api_tells_at_its_own_port_too_without_a_key(scraped: Scraped) -> None:
+    assert httpx.get(f"{scraped.served.url}/metrics").status_code == 401
+    assert scrape(scraped.api).names == scraped.of_api().names
+
+
 def test_T10_the_names_that_dashboards_for_celery_ask_for_are_there(scraped: Scraped) -> None:
     for number in range(2):
         call(scraped, "greet", whom="you")

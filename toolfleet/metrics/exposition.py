@@ -13,7 +13,7 @@ from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Final
 
-from toolfleet.errors import ExtraMissing
+from toolfleet.errors import ExtraMissing, ToolfleetError
 from toolfleet.logs import FactLog
 from toolfleet.settings import Settings
 from toolfleet.supervision import start_thread
@@ -97,7 +97,11 @@ class _Answering(BaseHTTPRequestHandler):
             return
         from prometheus_client.exposition import CONTENT_TYPE_LATEST  # noqa: PLC0415  # an extra
 
-        text = exposition(self._collect())
+        try:
+            text = exposition(self._collect())
+        except (ToolfleetError, TimeoutError) as error:
+            self.send_error(HTTPStatus.SERVICE_UNAVAILABLE, explain=type(error).__name__)
+            return
         self.send_response(HTTPStatus.OK)
         self.send_header("Content-Type", CONTENT_TYPE_LATEST)
         self.send_header("Content-Length", str(len(text)))

@@ -5,10 +5,11 @@ What is read from Redis is the whole fleet's, and the same from each API process
 
 from __future__ import annotations
 
+import asyncio
 import os
 import time
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from prometheus_client.core import Metric
@@ -26,8 +27,13 @@ from toolfleet.skipped import text_of
 
 CONTENT_TYPE: Final = CONTENT_TYPE_LATEST
 
+COLLECTED_WITHIN_S: Final = 10.0
+
 OUTCOMES: Final = ("returned", *FailureKind)
 """As which a call may be settled: what else stands in Redis, nobody of the fleet has counted."""
+
+EVENTS: Final = ("dead_letters", "duplicate_messages", "entries_set_aside", "forged_results", "waiting_room_failures")
+"""Told as zero before they happen: of what was not there Prometheus sees no growth."""
 
 _seen: dict[str, None] = {}
 """The queues that workers were seen to serve, or to have tools of. Kept when their last worker is gone: then it matters
@@ -47,6 +53,11 @@ class _Stored(NamedTuple):
 
 async def exposition(door: Door) -> bytes:
     """Return the figures as text. Raises StoreUnreachable."""
+    return as_text(await families(door))
+
+
+async def families(door: Door) -> list[Metric]:
+    """Return the figures. Raises StoreUnreachable."""
     orchestrator = door.orchestrator
     workers = await orchestrator.catalog.workers()
     standing = await orchestrator.queues.standing(workers, named=_queues_of(workers))
@@ -58,15 +69,18 @@ async def exposition(door: Door) -> bytes:
         dispatched=orchestrator.dispatched,
     )
     streams = gauge("toolfleet_event_streams", "Clients that events are streamed to.", len(door.streams))
-    return as_text(
-        [
-            *process_families(orchestrator.ailing),
-            *own,
-            streams,
-            *_of_fleet(stored, workers),
-            *_of_queues(standing, time.time()),
-        ]
-    )
+    return [
+        *process_families(orchestrator.ailing),
+        *own,
+        streams,
+        *_of_fleet(stored, workers),
+        *_of_queues(standing, time.time()),
+    ]
+
+
+def metrics_of(door: Door, loop: asyncio.AbstractEventLoop) -> Callable[[], list[Metric]]:
+    """Return a function that has them collected on this loop, for threads. Raises StoreUnreachable, TimeoutError."""
+    return lambda: asyncio.run_coroutine_threadsafe(families(door), loop).result(COLLECTED_WITHIN_S)
 
 
 def _queues_of(workers: Iterable[Announcement]) -> list[str]:
@@ -96,7 +110,7 @@ async def _stored(door: Door) -> _Stored:
 def _of_fleet(stored: _Stored, workers: Sequence[Announcement]) -> list[Metric]:
     settled = {text_of(what): int(count) for what, count in stored.settled.items() if count.isdigit()}
     # HINCRBY writes nothing else than whole numbers.
-    events = {shown(text_of(what)): int(count) for what, count in stored.counters.items() if count.isdigit()}
+    happened = {shown(text_of(what)): int(count) for what, count in stored.counters.items() if count.isdigit()}
     return [
         counted(
             "toolfleet_calls_settled",
@@ -107,7 +121,9 @@ def _of_fleet(stored: _Stored, workers: Sequence[Announcement]) -> list[Metric]:
         gauge("toolfleet_runs_stored", "Runs whose record is kept.", stored.runs),
         gauge("toolfleet_dead_letters", "Messages that no worker could handle.", stored.dead),
         gauge("toolfleet_orchestrators", "Processes with a lease on runs.", stored.orchestrators),
-        counted("toolfleet_events", "Rare things that happened in the fleet.", "what", events),
+        counted(
+            "toolfleet_events", "Rare things that happened in the fleet.", "what", dict.fromkeys(EVENTS, 0) | happened
+        ),
         by("toolfleet_workers", "Live workers.", "pool", Counter(worker.pool for worker in workers)),
         gauge("toolfleet_redis_memory_bytes", "Memory that Redis uses.", _bytes(stored.memory, "used_memory")),
         gauge("toolfleet_redis_memory_max_bytes", "What it may use; 0: no limit.", _bytes(stored.memory, "maxmemory")),

@@ -30,6 +30,9 @@ TOOLS = "benchmarks.contenders.toolfleet_tools"
 AT_ONCE = 100
 WARM_UP = 50
 MANY_CALLS = 11
+CALLS_THAT_WAIT = 50
+"""Of each of the runs whose calls wait."""
+
 PACKED_WITHIN_S = 2.0
 """Histories are packed half a second after their run has ended."""
 
@@ -114,16 +117,17 @@ class Bench:
     async def waiting(self, calls: int) -> float:
         """Return the bytes that each of so many calls holds that wait for a worker with one slot."""
         before = await self.held()
-        run_id = await self._orchestrator.start(f"sleep {calls}")
+        question = f"sleep {CALLS_THAT_WAIT}"
+        run_ids = [await self._orchestrator.start(question) for _ in range(calls // CALLS_THAT_WAIT)]
 
         async def are_on_their_way() -> bool:
-            return (await self._orchestrator.get(run_id)).state is State.CALLING
+            return {(await self._orchestrator.get(run_id)).state for run_id in run_ids} == {State.CALLING}
 
         await until(are_on_their_way)
         await asyncio.sleep(PACKED_WITHIN_S)
         held = await self.held()
-        await self._orchestrator.cancel(run_id)
-        return (held.bytes - before.bytes) / calls
+        await asyncio.gather(*(self._orchestrator.cancel(run_id) for run_id in run_ids))
+        return (held.bytes - before.bytes) / (len(run_ids) * CALLS_THAT_WAIT)
 
 
 async def until(is_so: Callable[[], Awaitable[bool]]) -> None:
@@ -177,7 +181,7 @@ def as_table(finding: Finding) -> Table:
 
 def main(
     *,
-    runs: Annotated[int, typer.Option(min=10, help="Runs that end, each time.")] = 2_000,
+    runs: Annotated[int, typer.Option(min=CALLS_THAT_WAIT, help="Runs that end, each time.")] = 2_000,
     keep_s: Annotated[float, typer.Option(min=1, help="How long the record of one is kept.")] = 30.0,
     json_: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
 ) -> None:

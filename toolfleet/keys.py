@@ -293,6 +293,10 @@ class Keys:
         """Hash: how often each rare thing happened (refused envelopes, dropped results, …)."""
         return f"{self.namespace}:counters"
 
+    def calls_settled(self) -> str:
+        """Hash: how many calls have ended, by outcome; one field for each kind of end, for good."""
+        return f"{self.namespace}:calls-settled"
+
     # --- owned by the transport (toolfleet.streams) -------------------------------------------------------------
 
     def queue(self, queue: str, priority: int) -> str:

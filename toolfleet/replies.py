@@ -18,11 +18,13 @@ TELL: Final = lua(
     REPLIES=_IN_ANY_NAMESPACE.replies(""),
     ORCHESTRATOR=_IN_ANY_NAMESPACE.orchestrator(""),
     HEAD=_IN_ANY_NAMESPACE.head(""),
+    RESULTS=_IN_ANY_NAMESPACE.result(""),
+    SETTLED=_IN_ANY_NAMESPACE.calls_settled(),
     REPLIES_MAX=REPLIES_MAX,
     REPLIES_TTL_S=REPLIES_TTL_S,
     RESULT_TTL_MS=RESULT_TTL_S * 1000,
 )
-"""Lua: `settle` and `tell`, and the constants that say how long what they write is kept."""
+"""Lua: `settle`, its parts and `tell`, and the constants that say how long what they write is kept."""
 
 CLOCK: Final = lua("toolfleet", "clock")
 """Lua: `now_ms`, by the server's clock, the only one that schedules and leases are kept by."""

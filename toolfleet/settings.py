@@ -87,6 +87,13 @@ class Settings(BaseSettings):
     """A folder in which workers and orchestrators write files that say, by their times, that they still work. A probe
     that finds one older than 30 seconds should have the process restarted; deploy/README.md has such a probe."""
 
+    metrics_port: Annotated[int, Field(ge=0, le=65535)] = 0
+    """Where a worker, an orchestrator or the API answers `GET /metrics` for Prometheus, without a key; 0: nowhere.
+    Where several processes share a machine, each needs a port of its own."""
+
+    metrics_host: str = "127.0.0.1"
+    """The address that this port is opened on. Whoever reaches it reads names of tools, models and queues."""
+
     max_deliveries: Annotated[int, Field(ge=1)] = 5
     """A call that lost this many workers ends as crashed: it probably kills them."""
 

@@ -16,6 +16,7 @@ from celery import Celery
 from toolfleet.broker import celery_app, tool_queue
 from toolfleet.errors import InvalidSettings
 from toolfleet.interceptors import ToolInterceptor
+from toolfleet.metrics.exposition import must_be_served
 from toolfleet.settings import Settings, read_settings
 from toolfleet.supervision import Supervisor
 from toolfleet.tool import Tool
@@ -24,6 +25,7 @@ from toolfleet.wire import Seal
 from toolfleet.workers.celery.announce import AnnounceTools
 from toolfleet.workers.celery.intake import TakeIn, UnknownToolTask
 from toolfleet.workers.celery.lost_children import NoticeLostChildren
+from toolfleet.workers.celery.measured import ServeMetrics
 from toolfleet.workers.celery.poll_jobs import PollJobs
 from toolfleet.workers.celery.reading_lanes import ReadLanes
 from toolfleet.workers.celery.reconnecting import PatientConnection
@@ -53,6 +55,7 @@ def worker_app(
 ) -> Celery:
     """Return a Celery app that serves these tools, each call through these interceptors first."""
     _must_be_kept(settings, tools)
+    must_be_served(settings)
     # At debug level Celery's pools log the whole message of each call, and so a tool's secrets.
     logging.getLogger("celery.pool").setLevel(logging.INFO)
     app = celery_app(settings)
@@ -65,6 +68,7 @@ def worker_app(
         app.amqp.queues.add(tool_queue(tool.spec.queue))
     app.register_task(UnknownToolTask())
     app.steps["consumer"].update({AnnounceTools, LetCallsEnd, NoticeLostChildren, PollJobs, ReadLanes, TakeIn})
+    app.steps["worker"].add(ServeMetrics)
     return app
 
 

@@ -97,6 +97,9 @@ def worker(
         int | None, typer.Option(hidden=True, min=0, help="A file descriptor; the worker stops when it is closed.")
     ] = None,
     events: Annotated[bool, typer.Option(help="Send Celery's task events, which Flower shows.")] = False,
+    metrics_port: Annotated[
+        int | None, typer.Option(min=1, max=65535, help="Answer Prometheus here: GET /metrics, without a key.")
+    ] = None,
 ) -> None:
     """Serve tools until SIGTERM or Ctrl-C; running calls may end first, a second signal stops at once.
 
@@ -117,7 +120,7 @@ def worker(
     _warn_of_threads(own, chosen)
     for line in not_served(tools.values(), served, imported):
         typer.echo(harmless(line), err=True)
-    with redis_or_embedded() as settings:
+    with redis_or_embedded(**({} if metrics_port is None else {"metrics_port": metrics_port})) as settings:
         join(settings)
         around = interceptors_of([*settings.interceptor_names, *(interceptors or ())])
         celery = worker_app(settings, tools, around)

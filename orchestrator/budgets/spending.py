@@ -17,6 +17,7 @@ from typing import Any, Final, NamedTuple, Protocol, cast
 
 from toolfleet.errors import StoreUnreachable
 from toolfleet.messages import Message, Usage
+from toolfleet.metrics.of_runs import RUNS
 from toolfleet.orchestrator.budgets.ledger import (
     Bill,
     Heard,
@@ -227,7 +228,10 @@ class Spending:
         bill, token = self._bill(run, accounts, price), secrets.token_hex(8)
         await self._settle_owed(run)
         held = await self._hold(bill, _totals(run, price), request, token)
-        over = None if held.beyond is None else Reached(_said(held.beyond), wraps_up=True)
+        over = None
+        if held.beyond is not None:
+            RUNS.budget_refusals += 1
+            over = Reached(_said(held.beyond), wraps_up=True)
         low = tuple(left for used in held.low for left in _left(used))
         return Reserved(bill, request, token, held.max_tokens or None, low), over
 
@@ -377,6 +381,7 @@ def _owner(account: Account) -> str:
 
 
 def _spent(refused: Refused) -> BudgetSpent:
+    RUNS.budget_refusals += 1
     resets = resets_unix_s(refused.account.period)
     return BudgetSpent(_said(refused)) if resets is None else BudgetSpentForNow(_said(refused), resets)
 

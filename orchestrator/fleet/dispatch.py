@@ -17,6 +17,7 @@ from toolfleet.batcher import Batcher
 from toolfleet.calls import Failed, FailureKind, ToolCall
 from toolfleet.errors import BrokerUnreachable, Refused
 from toolfleet.logs import FactLog
+from toolfleet.metrics.of_runs import RUNS
 from toolfleet.orchestrator.fleet.catalog import Catalog
 from toolfleet.orchestrator.fleet.envelopes import task_message
 from toolfleet.orchestrator.fleet.gather import Gatherer
@@ -100,6 +101,8 @@ class Dispatcher:
             self._gatherer.fail([item.call.call_id for item in batch], error)
             return [False] * len(batch)
         self.dispatched += len(batch)
+        for item in batch:
+            RUNS.add_sent(item.spec.name, item.spec.queue)
         now = time.monotonic()
         self._recent.extend((now, item) for item in batch if item.spec.effect.repeatable)
         return [True] * len(batch)

@@ -18,6 +18,7 @@ from toolfleet.errors import ToolfleetError
 from toolfleet.logs import FactLog
 from toolfleet.masks import has_secrets
 from toolfleet.messages import AssistantMessage, Message, UserMessage
+from toolfleet.metrics.of_runs import RUNS
 from toolfleet.orchestrator.budgets.spending import Fate, Reserved, Spending, what_is_left
 from toolfleet.orchestrator.calls.services import CallServices
 from toolfleet.orchestrator.errors import LostRun, ModelReplyInvalid, Overtaken, RunIsOver
@@ -117,7 +118,10 @@ class Asking:
         async with self._paid(work, offered, over) as paid:
             offered = {} if paid.over else offered
             await _tell_what_is_left(work, paid)
-            heard = await self._hear_reply(work, offered, paid)
+            figures = RUNS.by_model[(self.agents.model_of(work.run) or self.model).name]
+            with figures.timed():
+                heard = await self._hear_reply(work, offered, paid)
+            figures.add_reply(heard.reply.usage.input_tokens, heard.reply.usage.output_tokens)
             reached(Point.REPLY_RECEIVED, work.run.run_id)
             run = await self._record_reply(work, heard, offered, choice, paid)
             reached(Point.REPLY_STORED, run.run_id)

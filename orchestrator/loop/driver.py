@@ -18,6 +18,7 @@ from typing import Any, Final, NamedTuple
 from toolfleet.calls import Progress, ToolResult
 from toolfleet.errors import BrokerUnreachable, StoreUnreachable
 from toolfleet.logs import FactLog
+from toolfleet.metrics.of_runs import RUNS
 from toolfleet.orchestrator.calls.scope import BeginRun, Emit
 from toolfleet.orchestrator.errors import LostRun, NewerVersion, RunIsOver, RunNotBelieved, RunNotFound
 from toolfleet.orchestrator.fleet.gather import Gatherer
@@ -294,6 +295,7 @@ class Runs:
             journal = live.journal = await self._open_journal(live)
             if self.loop is not None and not journal.run.state.is_terminal:
                 await self.loop.drive(RunAtWork(journal, live.emit, self._beginning_below(live.emit)))
+                RUNS.left(journal.run.state, has_ended=journal.run.state.is_terminal)
         except RunIsOver:
             pass
         except NewerVersion as newer:

@@ -21,6 +21,7 @@ from dataclasses import dataclass, field
 
 from toolfleet.errors import BrokerUnreachable, StoreUnreachable, ToolfleetError
 from toolfleet.logs import FactLog
+from toolfleet.metrics.of_runs import TurnClock
 from toolfleet.orchestrator.errors import LostRun, NewerVersion, Overtaken, RunIsOver
 from toolfleet.orchestrator.loop.ask import Asking
 from toolfleet.orchestrator.loop.at_work import RunAtWork
@@ -55,9 +56,15 @@ class TurnLoop:
         Raises LostRun, RunIsOver and NewerVersion when the run is not ours to go on with, StoreUnreachable and
         BrokerUnreachable when it has to be read again later.
         """
+        turn = TurnClock()
         try:
             while not work.run.state.is_terminal and not self._is_draining:
-                if not await self._step_or_look_again(work):
+                if work.run.state is State.THINKING:
+                    turn.begin()
+                may_go_on = await self._step_or_look_again(work)
+                if work.run.state is not State.CALLING:
+                    turn.end()
+                if not may_go_on:
                     return
         except (LostRun, RunIsOver, NewerVersion, StoreUnreachable, BrokerUnreachable):
             raise

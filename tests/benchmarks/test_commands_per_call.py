@@ -32,6 +32,8 @@ LONE_CALL = Counted(
         "set": 2,
         "exists": 2,
         "expire": 1,
+        # That it has ended, and how: of a batch once for each kind of end, and not by a process that may be killed.
+        "hincrby": 1,
         # Whether anything waits in the queue's room, and whether the stream is short enough to go straight there:
         "hlen": 1,
         "xlen": 1,
@@ -57,6 +59,7 @@ RUN_OF_ONE_TURN = Counted(
         "time": 6,
         "hset": 6,
         "hget": 1,
+        "hincrby": 1,
         "hdel": 1,
         "sadd": 1,
         "srem": 2,

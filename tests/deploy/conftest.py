@@ -58,12 +58,14 @@ def services(
             | spec.get("environment", {})
             | {
                 "TOOLFLEET_REDIS_URL": fleet_redis.url,
+                "TOOLFLEET_METRICS_PORT": "0",  # one for all would be taken by the first
                 "TOOLFLEET_ALIVE_DIR": str(tmp_path_factory.mktemp(f"alive-{name}")),
             },
             health=spec["healthcheck"]["test"],
             spec=spec,
         )
         for name, spec in read_compose(variables)["services"].items()
+        if "metrics" not in spec.get("profiles", [])  # not ours: Prometheus and Grafana
     }
 
 

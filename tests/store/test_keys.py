@@ -84,7 +84,7 @@ TRIMMED = {"dead_letters", "limits_audit", "runs", "runs_ending", "lanes"}
 
 BOUNDED = {
     *("orchestrators", "counters", "api_keys", "binding", "permanent_binding", "binding_deadlines"),
-    *("room", "limits", "limits_said", "tenants", "budgets", "spent_by_tools"),
+    *("room", "limits", "limits_said", "tenants", "budgets", "spent_by_tools", "calls_settled"),
 }
 """Do not grow with traffic."""
 

@@ -24,8 +24,33 @@ local function tell(replies, call, field, sealed)
 end
 
 -- Stores the result of a call and tells of it. 1, or 2 when it had a result: the first one counts.
-local function settle(results, call, sealed, replies)
+local function store(results, call, sealed, replies)
     if not redis.call('SET', results .. call, sealed, 'NX', 'PX', RESULT_TTL_MS) then return 2 end
     tell(replies, call, 'r', sealed)
     return 1
+end
+
+-- What a sealed result says of itself: `returned`, or the kind of its failure. Ours begin with it; a worker in another
+-- language may write its fields in another order.
+local function outcome_of(sealed)
+    if string.find(sealed, '^%x+{"type":"returned"') then return 'returned' end
+    local kind = string.match(sealed, '^%x+{"type":"failed","kind":"([a-z_]+)"')
+    if kind then return kind end
+    local is_read, record = pcall(cjson.decode, string.match(sealed, '{.*') or '')
+    if not is_read or type(record) ~= 'table' then return 'unreadable' end
+    return tostring(record.type == 'failed' and record.kind or record.type)
+end
+
+-- Adds calls that have ended to the fleet's figures, by outcome. Here and nowhere else: a worker that counted for itself
+-- would take what it knows with it.
+local function count(results, outcomes)
+    local settled = string.sub(results, 1, -1 - #RESULTS) .. SETTLED
+    for outcome, calls in pairs(outcomes) do redis.pcall('HINCRBY', settled, outcome, calls) end
+end
+
+-- As `store`, and counts a call that has ended so.
+local function settle(results, call, sealed, replies)
+    local stored = store(results, call, sealed, replies)
+    if stored == 1 then count(results, {[outcome_of(sealed)] = 1}) end
+    return stored
 end

@@ -16,6 +16,7 @@ from celery.worker import state
 
 from toolfleet.calls import Effect
 from toolfleet.logs import FactLog
+from toolfleet.metrics.of_calls import CALLS
 from toolfleet.workers.celery.pool import AsyncioPool
 from toolfleet.workers.celery.request import ToolRequest
 from toolfleet.workers.celery.task import ToolTask
@@ -107,6 +108,8 @@ def receiver(task: ToolTask, consumer: Any) -> Callable[[Any], None]:
         if starts_at_once:
             pool.perform(request)
         else:
+            delivery = request.delivery
+            CALLS.received(task.name, delivery.entry_id, delivery.came_unix_s, is_new=delivery.is_new)
             request.announce_received()
             state.task_reserved(request)
             consumer.on_task_request(request)

@@ -26,6 +26,7 @@ from toolfleet.connections import connect_async
 from toolfleet.event_loop import new_event_loop
 from toolfleet.exit_status import ExitStatus
 from toolfleet.logs import FactLog
+from toolfleet.metrics.of_calls import CALLS
 from toolfleet.signs_of_life import LOOP, SignOfLife
 from toolfleet.streams.channel import StreamChannel
 from toolfleet.streams.loop_reader import LoopReader
@@ -158,6 +159,11 @@ class AsyncioPool(BasePool):  # type: ignore[misc]  # celery ships no types
         return int(self.limit)
 
     @property
+    def running(self) -> int:
+        """Calls at the moment."""
+        return len(self._tasks)
+
+    @property
     def loop(self) -> asyncio.AbstractEventLoop:
         """The loop that tools run on, for other work of theirs."""
         return self._loop
@@ -209,16 +215,20 @@ class AsyncioPool(BasePool):  # type: ignore[misc]  # celery ships no types
         self._started.set()
 
     def _start(self, request: ToolRequest) -> None:
+        delivery = request.delivery
+        CALLS.begun(request.task.name, delivery.entry_id, delivery.came_unix_s, is_new=delivery.is_new)
         # watched: it lets nothing pass, and gives its slot back
         self._tasks[request] = self._loop.create_task(self._perform(request))
 
     def _start_quick(self, quick: QuickRequest) -> None:
         self.reports.add_quick_start(quick)
+        CALLS.begun(quick.name, quick.delivery.entry_id, quick.delivery.came_unix_s, is_new=True)
         # watched: it lets nothing pass; its slot is given back when its result is settled, after the task has ended
         self._tasks[quick] = self._loop.create_task(self._performer.quick.perform(quick, self._end_quick))
 
     def _end_quick(self, quick: QuickRequest, ending: Ending) -> None:
         del self._tasks[quick]
+        CALLS.ended(quick.name, ending)
         self.reports.add_quick_end(quick, ending)
 
     async def _perform(self, request: ToolRequest) -> None:
@@ -233,6 +243,7 @@ class AsyncioPool(BasePool):  # type: ignore[misc]  # celery ships no types
             log.exception("call_not_performed", call_id=request.id, tool=request.name)
         finally:
             del self._tasks[request]
+            CALLS.ended(request.task.name, ending)
             self.reports.add_end(request, ending, time.perf_counter() - started)
 
     def _cancel(self, call_id: str) -> None:

@@ -17,6 +17,7 @@ from celery.worker.request import Request
 
 from toolfleet.calls import Effect, FailureKind
 from toolfleet.errors import Refused
+from toolfleet.metrics.of_calls import CALLS
 from toolfleet.streams.unbelieved import CONTENT_ENCODING, CONTENT_TYPE
 from toolfleet.workers.delivery import cancel_requests
 from toolfleet.workers.delivery.admit import can_be_reconciled
@@ -150,6 +151,11 @@ class ToolRequest(Request):  # type: ignore[misc]  # celery ships no types
         job = self._apply_result and self._apply_result()
         if job is not None and not job.ready():
             pool.terminate_job(self.worker_pid, SIGKILL)
+
+    def on_accepted(self, pid: int, time_accepted: float) -> None:
+        """Note that a child process or a thread has begun with the call."""
+        CALLS.started(self.task.name)
+        super().on_accepted(pid, time_accepted)
 
     def on_started(self, worker_pid: int) -> None:
         """Note that the call runs, and tell Celery."""
@@ -357,9 +363,13 @@ class ToolRequest(Request):  # type: ignore[misc]  # celery ships no types
         failed, ending, runtime_s = failed__retval__runtime
         if failed:
             self.on_failure(ending)
-        else:
-            # Celery's tracer hands over the repr of what the task returned.
-            self.on_ended(Ending(ending.strip("'")), runtime_s)
+            return
+        # Celery's tracer hands over the repr of what the task returned.
+        word, *took_s = ending.strip("'").split()
+        if took_s:
+            CALLS.add_elsewhere(self.task.name, *map(float, took_s))
+        CALLS.ended(self.task.name, word)
+        self.on_ended(Ending(word), runtime_s)
 
     def on_failure(self, exc_info: Any, send_failed_event: bool = True, return_ok: bool = False) -> None:  # noqa: ARG002, FBT001  # Celery's signature
         """Deal with a call whose process is gone: repeat it if harmless, else reconcile it or end it in doubt."""
@@ -382,6 +392,7 @@ class ToolRequest(Request):  # type: ignore[misc]  # celery ships no types
             self._leave_open(in_order=in_order)
         elif effect is Effect.ONCE:
             self.task.end_from_outside(self, FailureKind.IN_DOUBT)
+            CALLS.ended(self.task.name, Ending.FAILED)
             self.acknowledge()
             self.send_event("task-failed", exception=FAILED)
             return
@@ -389,6 +400,7 @@ class ToolRequest(Request):  # type: ignore[misc]  # celery ships no types
             self._hand_back()
         else:
             self.reject(requeue=True)
+        CALLS.ended(self.task.name, Ending.HANDED_BACK)
         self.send_event("task-rejected", requeued=True)
 
     def on_timeout(self, soft: bool, timeout: float) -> None:  # noqa: ARG002, FBT001  # Celery's signature
@@ -400,11 +412,13 @@ class ToolRequest(Request):  # type: ignore[misc]  # celery ships no types
         started_by_tool = family.descendants(self.worker_pid)
         self._consumer.timer.call_after(KILL_AFTER_S, family.kill, (started_by_tool,))
         self.task.end_from_outside(self, FailureKind.TIMED_OUT)
+        CALLS.ended(self.task.name, Ending.FAILED)
         self.acknowledge()
         self.send_event("task-failed", exception="TimeLimitExceeded()")
 
     def _announce_revoked(self, reason: str, terminated: bool, signum: Any, expired: bool) -> None:  # noqa: FBT001  # Celery's signature
         self.task.end_from_outside(self, FailureKind.CANCELLED)
+        CALLS.ended(self.task.name, Ending.CANCELLED)
         super()._announce_revoked(reason, terminated, signum, expired)
 
 

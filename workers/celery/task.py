@@ -9,6 +9,7 @@ import asyncio
 import threading
 from typing import Any
 
+from billiard import current_process
 from celery import Task
 from celery.signals import worker_process_init
 
@@ -16,6 +17,7 @@ from toolfleet.calls import Effect, Failed, FailureKind
 from toolfleet.connections import connect
 from toolfleet.errors import Refused
 from toolfleet.logs import FactLog
+from toolfleet.metrics.of_calls import CALLS
 from toolfleet.tool import Tool
 from toolfleet.workers.celery.request import FACTS, KILL_MARGIN_S, ToolRequest
 from toolfleet.workers.delivery.message import Delivery
@@ -44,12 +46,20 @@ class ToolTask(Task):  # type: ignore[misc]  # celery ships no types
     reconciles: bool = False
 
     def run(self, *args: Any, **_: Any) -> str:
-        """Perform the delivered call; the result goes to Redis, the return value only says how it ended."""
+        """Perform the delivered call; the result goes to Redis, the return value only says how it ended.
+
+        In a child process also how long the tool ran and how long settling took: its parent counts.
+        """
         request = self.request
         # The signature does not cover what Celery would send when this ends.
         request.callbacks = request.errbacks = request.chain = request.chord = None
         delivery = Delivery.of(_headers(request), request.delivery_info or {}, args, worker=request.hostname or "")
-        return _runner().run(_performer(self.app).perform(delivery)).value
+        before_s = CALLS.took_s(self.name) if _is_child() else None
+        ending = _runner().run(_performer(self.app).perform(delivery)).value
+        if before_s is None:
+            return ending
+        took_s = (after - before for after, before in zip(CALLS.took_s(self.name), before_s, strict=True))
+        return " ".join((ending, *(f"{seconds:.6f}" for seconds in took_s)))
 
     def end_from_outside(self, request: ToolRequest, kind: FailureKind) -> None:
         """Settle a call whose tool cannot: it was revoked, or the process that ran it is gone. Blocks briefly."""
@@ -101,6 +111,11 @@ def _runner() -> asyncio.Runner:
     if not hasattr(_local, "runner"):
         _local.runner = asyncio.Runner()
     return _local.runner  # type: ignore[no-any-return]  # attributes of a threading.local are Any
+
+
+def _is_child() -> bool:
+    """Whether this is a process of a pool, whose figures nobody asks for."""
+    return bool(current_process().name != "MainProcess")
 
 
 def _performer(app: Any) -> Performer:

@@ -6,6 +6,7 @@ Knows results and what stores them, and nothing of how a result came about.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple, TypeGuard, TypeVar
@@ -16,6 +17,7 @@ from toolfleet.batcher import Batcher
 from toolfleet.calls import Failed, FailureKind, JobRecord, Returned, Submitted, ToolCall
 from toolfleet.fitting import Fitting
 from toolfleet.logs import FactLog
+from toolfleet.metrics.of_calls import CALLS
 from toolfleet.points import Point, reached
 from toolfleet.replicas import Replicas
 from toolfleet.settings import Settings
@@ -39,6 +41,7 @@ class Concluding(NamedTuple):
     settlement: Settlement
     ending: Ending
     tell: Callable[[Ending], None]
+    since_s: float
 
 
 class Conclusion:
@@ -68,7 +71,9 @@ class Conclusion:
         """
         if self._fitting.is_needed(result):
             result = await _finish(asyncio.ensure_future(self._fitting.fit(result, call)))  # watched: awaited here
+        since_s = time.perf_counter()
         outcome, result = await self._settle(delivery, call, result)
+        CALLS.settled.observe(time.perf_counter() - since_s)
         return self._ended(call.call_id, outcome, _ending_of(result))
 
     def is_plain(self, result: Returned | Failed | Submitted) -> TypeGuard[Returned | Failed]:
@@ -80,7 +85,7 @@ class Conclusion:
     ) -> None:
         """Have a call settled with a plain result, and `tell` what `conclude` would return. Nothing can stop it."""
         settlement = Settlement.of(delivery, call, result, self._seal)
-        self._soon.put(Concluding(settlement, _ending_of(result), tell))
+        self._soon.put(Concluding(settlement, _ending_of(result), tell, time.perf_counter()))
 
     async def drain(self) -> None:
         """Return when all that was to be settled soon is settled."""
@@ -94,7 +99,9 @@ class Conclusion:
             for each in concluding:
                 _tell(each, Ending.NOT_PERFORMED)
         else:
+            now_s = time.perf_counter()
             for each, outcome in zip(concluding, outcomes, strict=True):
+                CALLS.settled.observe(now_s - each.since_s)
                 _tell(each, self._ended(each.settlement.call_id, outcome, each.ending))
         return [None] * len(concluding)
 

@@ -20,6 +20,7 @@ from toolfleet.calls import Failed, FailureKind, NotDone, Returned, Submitted, T
 from toolfleet.context import Context
 from toolfleet.errors import RetryAfter
 from toolfleet.interceptors import ToolInterceptor
+from toolfleet.metrics.of_calls import CALLS
 from toolfleet.outages import until_redis_is_back
 from toolfleet.points import Point, reached
 from toolfleet.settings import Settings
@@ -153,17 +154,21 @@ class ToolRuns:
     async def _call(
         self, call: ToolCall, tool: Tool[..., Any], context: Context, clock: asyncio.Timeout | None
     ) -> Returned | Failed | Submitted:
-        if call.undoes is not None:
-            return await compensate(call, tool, context, threads=self._threads)
-        return await execute(
-            call,
-            tool,
-            context,
-            threads=self._threads,
-            limits=self._limits,
-            interceptors=self._interceptors,
-            clock=clock,
-        )
+        began_s = time.perf_counter()
+        try:
+            if call.undoes is not None:
+                return await compensate(call, tool, context, threads=self._threads)
+            return await execute(
+                call,
+                tool,
+                context,
+                threads=self._threads,
+                limits=self._limits,
+                interceptors=self._interceptors,
+                clock=clock,
+            )
+        finally:
+            CALLS.ran(tool.spec.name, time.perf_counter() - began_s)
 
     async def _read_leftovers(self, call: ToolCall) -> tuple[bool, Any]:
         """Return whether the call was cancelled before it came here, and the checkpoint of an earlier attempt.

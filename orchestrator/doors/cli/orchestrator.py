@@ -11,7 +11,8 @@ import signal
 import socket
 import time
 from contextlib import suppress
-from typing import Annotated, Final
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 from rich.console import Console
@@ -22,12 +23,16 @@ from toolfleet.event_loop import run_service
 from toolfleet.garbage import collect_rarely
 from toolfleet.local.fleet import redis_or_embedded
 from toolfleet.local.lifeline import stop_with
+from toolfleet.metrics.exposition import serve_metrics
 from toolfleet.orchestrator.api import Orchestrator
 from toolfleet.orchestrator.doors.cli.choosing_model import chosen_model
 from toolfleet.orchestrator.doors.cli.model_option import ModelOption
 from toolfleet.orchestrator.doors.cli.sessions import open_session
 from toolfleet.orchestrator.store.leases import Living, living
 from toolfleet.settings import Settings
+
+if TYPE_CHECKING:
+    from prometheus_client.core import Metric
 
 LINE_EVERY_S: Final = 10.0
 """How often a busy orchestrator says what it has done."""
@@ -50,6 +55,9 @@ def orchestrator(
     ] = False,
     model: ModelOption = None,
     quiet: Annotated[bool, typer.Option("--quiet", help="Print nothing but errors.")] = False,
+    metrics_port: Annotated[
+        int | None, typer.Option(min=1, max=65535, help="Answer Prometheus here: GET /metrics, without a key.")
+    ] = None,
     lifeline: Annotated[
         int | None, typer.Option(hidden=True, min=0, help="A file descriptor; it stops when that is closed.")
     ] = None,
@@ -65,7 +73,7 @@ def orchestrator(
     """
     if lifeline is not None:
         stop_with(lifeline, kill_after_s=KILL_AFTER_S)
-    with redis_or_embedded() as settings:
+    with redis_or_embedded(**({} if metrics_port is None else {"metrics_port": metrics_port})) as settings:
         if check:
             typer.echo(asyncio.run(_describe_living(settings)))
         else:
@@ -79,6 +87,7 @@ async def _work(settings: Settings, console: Console, named: str | None) -> None
         Orchestrator(model, settings=settings) as orchestrator,
     ):
         collect_rarely()
+        serve_metrics(settings, partial(_collect, orchestrator))
         console.print(f"Redis:         {address(settings.redis_url)}", markup=False)
         console.print(f"orchestrator:  {orchestrator.orchestrator_id}", markup=False)
         console.print("Ready. Ctrl-C hands its runs over and stops.")
@@ -118,6 +127,20 @@ async def _report_until(stop: asyncio.Event, orchestrator: Orchestrator, console
             console.print("{} runs adopted so far, {} worked on now, {} calls dispatched".format(*news))
         with suppress(TimeoutError):
             await asyncio.wait_for(stop.wait(), LOOK_EVERY_S)
+
+
+def _collect(orchestrator: Orchestrator) -> list[Metric]:
+    from toolfleet.metrics.families import process_families, run_families  # noqa: PLC0415  # an extra
+
+    return [
+        *process_families(orchestrator.ailing),
+        *run_families(
+            os.uname().nodename,
+            working=orchestrator.working,
+            adopted=orchestrator.adopted,
+            dispatched=orchestrator.dispatched,
+        ),
+    ]
 
 
 async def _describe_living(settings: Settings) -> str:

@@ -20,6 +20,7 @@ from toolfleet.garbage import collect_rarely
 from toolfleet.local.fleet import redis_or_embedded
 from toolfleet.local.lifeline import stop_with
 from toolfleet.local.local_key import LocalKey
+from toolfleet.metrics.exposition import serve_metrics
 from toolfleet.orchestrator.doors.cli.choosing_model import chosen_model
 from toolfleet.orchestrator.doors.cli.model_option import ModelOption
 from toolfleet.orchestrator.doors.http.options import ApiOptions
@@ -92,6 +93,7 @@ async def _serve(
     from toolfleet.orchestrator.doors.http.access import is_loopback  # noqa: PLC0415  # an extra
     from toolfleet.orchestrator.doors.http.app import create_app  # noqa: PLC0415  # an extra
     from toolfleet.orchestrator.doors.http.listening import listening_socket, server_for  # noqa: PLC0415  # an extra
+    from toolfleet.orchestrator.doors.http.metrics import metrics_of  # noqa: PLC0415  # an extra
 
     async with aclosing(connect_async(settings)) as client:
         await Catalog(client, settings).check_secret()
@@ -121,6 +123,7 @@ async def _serve(
             await asyncio.sleep(0.01)
         collect_rarely()
         if server.started:
+            serve_metrics(settings, metrics_of(app.state.door, asyncio.get_running_loop()))
             console.print("Ready. Ctrl-C stops it.")
         await serving
         if not server.started:

@@ -1,111 +1,158 @@
-"""Figures for Prometheus, read from Redis and this process at the moment of asking."""
+"""Figures for Prometheus: what this process has counted, and what stands in Redis at the moment of asking.
+
+What is read from Redis is the whole fleet's, and the same from each API process.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Iterable, Mapping
-from typing import Final, cast
+import asyncio
+import os
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Final, NamedTuple
 
-from prometheus_client import CollectorRegistry, generate_latest
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.core import Metric
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
+from toolfleet.calls import FailureKind
+from toolfleet.catalog import Announcement
+from toolfleet.metrics.exposition import exposition as as_text
+from toolfleet.metrics.families import by, counted, gauge, process_families, run_families
+from toolfleet.metrics.of_runs import RUNS
+from toolfleet.metrics.tallies import MAX_NAMES, shown
 from toolfleet.orchestrator.doors.http.door import Door
-from toolfleet.skipped import skipped, text_of
-from toolfleet.streams import Priority
-from toolfleet.supervision import failures
+from toolfleet.orchestrator.fleet.queues import QueueStanding
+from toolfleet.skipped import text_of
 
 CONTENT_TYPE: Final = CONTENT_TYPE_LATEST
 
+COLLECTED_WITHIN_S: Final = 10.0
 
-class _Snapshot:
-    """Metrics that are known already, as prometheus-client wants to collect them."""
+OUTCOMES: Final = ("returned", *FailureKind)
+"""As which a call may be settled: what else stands in Redis, nobody of the fleet has counted."""
 
-    def __init__(self, metrics: Iterable[Metric]) -> None:
-        self._metrics = list(metrics)
+EVENTS: Final = ("dead_letters", "duplicate_messages", "entries_set_aside", "forged_results", "waiting_room_failures")
+"""Told as zero before they happen: of what was not there Prometheus sees no growth."""
 
-    def collect(self) -> Iterable[Metric]:
-        """Return all metrics."""
-        return self._metrics
+_seen: dict[str, None] = {}
+"""The queues that workers were seen to serve, or to have tools of. Kept when their last worker is gone: then it matters
+most how they stand."""
+
+
+class _Stored(NamedTuple):
+    """What one pipeline reads."""
+
+    runs: int
+    dead: int
+    orchestrators: int
+    counters: Mapping[bytes, bytes]
+    settled: Mapping[bytes, bytes]
+    memory: Mapping[str, Any]
 
 
 async def exposition(door: Door) -> bytes:
     """Return the figures as text. Raises StoreUnreachable."""
-    workers = await door.orchestrator.catalog.workers()
-    pools: dict[str, int] = {}
-    for worker in workers:
-        pools[worker.pool] = pools.get(worker.pool, 0) + 1
-    queues = sorted({queue for worker in workers for queue in worker.queues})
-    runs, dead, lengths, counters = await _stored(door, queues)
-    registry = CollectorRegistry(auto_describe=False)
+    return as_text(await families(door))
+
+
+async def families(door: Door) -> list[Metric]:
+    """Return the figures. Raises StoreUnreachable."""
     orchestrator = door.orchestrator
-    registry.register(
-        _Snapshot(
-            [
-                GaugeMetricFamily("toolfleet_runs_stored", "Runs whose record is kept.", value=runs),
-                GaugeMetricFamily("toolfleet_runs_working", "Runs that this process works on.", orchestrator.working),
-                CounterMetricFamily("toolfleet_runs_adopted", "Runs taken over from others.", orchestrator.adopted),
-                CounterMetricFamily(
-                    "toolfleet_calls_dispatched", "Calls that this process put into queues.", orchestrator.dispatched
-                ),
-                GaugeMetricFamily("toolfleet_event_streams", "Clients that events are streamed to.", len(door.streams)),
-                GaugeMetricFamily("toolfleet_dead_letters", "Messages that no worker could handle.", dead),
-                _by("toolfleet_workers", "Live workers.", "pool", pools),
-                _by(
-                    "toolfleet_queue_length",
-                    "Calls in a queue, its lanes and its waiting room, waiting and running.",
-                    "queue",
-                    lengths,
-                ),
-                _events(counters),
-                _counted("toolfleet_records_skipped", "Records in Redis that this process could not read.", skipped()),
-                _counted("toolfleet_task_failures", "Failures of this process's own tasks and threads.", failures()),
-            ]
-        )
+    workers = await orchestrator.catalog.workers()
+    standing = await orchestrator.queues.standing(workers, named=_queues_of(workers))
+    stored = await _stored(door)
+    own = run_families(
+        os.uname().nodename,
+        working=orchestrator.working,
+        adopted=orchestrator.adopted,
+        dispatched=orchestrator.dispatched,
     )
-    return generate_latest(registry)
+    streams = gauge("toolfleet_event_streams", "Clients that events are streamed to.", len(door.streams))
+    return [
+        *process_families(orchestrator.ailing),
+        *own,
+        streams,
+        *_of_fleet(stored, workers),
+        *_of_queues(standing, time.time()),
+    ]
 
 
-async def _stored(door: Door, queues: list[str]) -> tuple[int, int, dict[str, int], Mapping[bytes, bytes]]:
+def metrics_of(door: Door, loop: asyncio.AbstractEventLoop) -> Callable[[], list[Metric]]:
+    """Return a function that has them collected on this loop, for threads. Raises StoreUnreachable, TimeoutError."""
+    return lambda: asyncio.run_coroutine_threadsafe(families(door), loop).result(COLLECTED_WITHIN_S)
+
+
+def _queues_of(workers: Iterable[Announcement]) -> list[str]:
+    named = (queue for worker in workers for queue in (*worker.queues, *worker.not_served.values()))
+    for queue in (*named, *(sent.queue for sent in tuple(RUNS.sent.values()))):
+        if len(_seen) < MAX_NAMES:
+            _seen[queue] = None
+    return list(_seen)
+
+
+async def _stored(door: Door) -> _Stored:
     keys = door.settings.keys
     pipeline = door.client.pipeline(transaction=False)
     pipeline.zcard(keys.runs())
     pipeline.xlen(keys.dead_letters())
-    for queue in queues:
-        for priority in Priority:
-            pipeline.xlen(keys.queue(queue, priority))
-        pipeline.hlen(keys.room_calls(queue))
-        pipeline.smembers(keys.lanes(queue))
-    runs, dead, *found = await pipeline.execute()
-    size = len(Priority) + 2
-    by_queue = {queue: found[size * n : size * (n + 1)] for n, queue in enumerate(queues)}
-    lengths = {queue: sum(counts) + await _in_lanes(door, lanes) for queue, (*counts, lanes) in by_queue.items()}
-    counters = await cast("Awaitable[Mapping[bytes, bytes]]", door.client.hgetall(keys.counters()))
-    return runs, dead, lengths, counters
+    pipeline.zcount(keys.orchestrators(), time.time() * 1000, "+inf")
+    pipeline.hgetall(keys.counters())
+    pipeline.hgetall(keys.calls_settled())
+    pipeline.info("memory")
+    # A key of another type was not written by the fleet; the other figures are told all the same.
+    found = await pipeline.execute(raise_on_error=False)
+    runs, dead, orchestrators = (each if isinstance(each, int) else 0 for each in found[:3])
+    counters, settled, memory = (each if isinstance(each, dict) else {} for each in found[3:])
+    return _Stored(runs, dead, orchestrators, counters, settled, memory)
 
 
-async def _in_lanes(door: Door, lanes: Iterable[bytes]) -> int:
-    pipeline = door.client.pipeline(transaction=False)
-    for lane in lanes:
-        for priority in Priority:
-            pipeline.xlen(door.settings.keys.queue(text_of(lane), priority))
-    return sum(await pipeline.execute())
-
-
-def _by(name: str, documentation: str, label: str, values: Mapping[str, int]) -> Metric:
-    metric = GaugeMetricFamily(name, documentation, labels=[label])
-    for value, count in values.items():
-        metric.add_metric([value], count)
-    return metric
-
-
-def _events(counters: Mapping[bytes, bytes]) -> Metric:
+def _of_fleet(stored: _Stored, workers: Sequence[Announcement]) -> list[Metric]:
+    settled = {text_of(what): int(count) for what, count in stored.settled.items() if count.isdigit()}
     # HINCRBY writes nothing else than whole numbers.
-    counts = {text_of(what): int(count) for what, count in counters.items() if count.isdigit()}
-    return _counted("toolfleet_events", "Rare things that happened in the fleet.", counts)
+    happened = {shown(text_of(what)): int(count) for what, count in stored.counters.items() if count.isdigit()}
+    return [
+        counted(
+            "toolfleet_calls_settled",
+            "Calls that ended in the whole fleet, since it began.",
+            "outcome",
+            {outcome: settled.get(outcome, 0) for outcome in OUTCOMES},
+        ),
+        gauge("toolfleet_runs_stored", "Runs whose record is kept.", stored.runs),
+        gauge("toolfleet_dead_letters", "Messages that no worker could handle.", stored.dead),
+        gauge("toolfleet_orchestrators", "Processes with a lease on runs.", stored.orchestrators),
+        counted(
+            "toolfleet_events", "Rare things that happened in the fleet.", "what", dict.fromkeys(EVENTS, 0) | happened
+        ),
+        by("toolfleet_workers", "Live workers.", "pool", Counter(worker.pool for worker in workers)),
+        gauge("toolfleet_redis_memory_bytes", "Memory that Redis uses.", _bytes(stored.memory, "used_memory")),
+        gauge("toolfleet_redis_memory_max_bytes", "What it may use; 0: no limit.", _bytes(stored.memory, "maxmemory")),
+    ]
 
 
-def _counted(name: str, documentation: str, counts: Mapping[str, int]) -> Metric:
-    metric = CounterMetricFamily(name, documentation, labels=["what"])
-    for what, count in sorted(counts.items()):
-        metric.add_metric([what], float(count))
-    return metric
+def _of_queues(standing: Sequence[QueueStanding], now_unix_s: float) -> list[Metric]:
+    def each(name: str, documentation: str, values: Iterable[float]) -> Metric:
+        label = "queue" if name.startswith("toolfleet") else "queue_name"
+        return by(name, documentation, label, {shown(q.queue): v for q, v in zip(standing, values, strict=True)})
+
+    ages = (0.0 if q.oldest_unix_s is None else max(0.0, now_unix_s - q.oldest_unix_s) for q in standing)
+    everything = "Calls in a queue, its lanes and its waiting room, waiting and running."
+    return [
+        each("toolfleet_queue_length", everything, (q.unsettled for q in standing)),
+        each("toolfleet_queue_waiting", "Calls that a worker could take now.", (q.waiting for q in standing)),
+        each("toolfleet_queue_held_back", "Calls that wait for a limit or a turn.", (q.held_back for q in standing)),
+        each("toolfleet_queue_running", "Calls with workers.", (q.running for q in standing)),
+        each("toolfleet_queue_scheduled", "Calls that are to begin later.", (q.scheduled for q in standing)),
+        each("toolfleet_queue_oldest_seconds", "How long the oldest waits that a worker could take.", ages),
+        each("toolfleet_queue_slots", "Calls that live workers take at once.", (q.slots for q in standing)),
+        each("toolfleet_queue_workers", "Live workers of a queue.", (q.workers for q in standing)),
+        each("celery_queue_length", "Messages that wait in a queue.", (q.waiting + q.held_back for q in standing)),
+        each("celery_active_consumer_count", "Consumers of a queue.", (q.workers for q in standing)),
+        each("celery_active_worker_count", "Workers of a queue.", (q.workers for q in standing)),
+        each("celery_active_process_count", "Calls that its workers take at once.", (q.slots for q in standing)),
+    ]
+
+
+def _bytes(memory: Mapping[str, Any], name: str) -> int:
+    number = memory.get(name, 0)
+    return number if isinstance(number, int) else 0

@@ -12,24 +12,31 @@ local i = 2
 while i <= #ARGV do
     local stream, consumer, results, replies = ARGV[i], ARGV[i + 1], ARGV[i + 2], ARGV[i + 3]
     local last = i + 5 + 4 * (ARGV[i + 4] - 1)
-    local done, freed = {}, {}
+    local done, freed, ended = {}, {}, {}
     for at = i + 5, last, 4 do
         local entry, call, sealed = ARGV[at], ARGV[at + 1], ARGV[at + 2]
-        local outcome = 1
+        local outcome, is_first = 1, true
         if stream ~= '' then
             -- The pending entry is the fence: once it is another worker's, a new attempt has begun and this one is too
             -- late. An entry that was taken from us but given to nobody yet is still ours to finish.
             local pending = redis.pcall('XPENDING', stream, GROUP, entry, entry, 1)
             local owner = pending[1] and pending[1][2]
             if owner and owner ~= consumer and owner ~= RETURNED then outcome = 0 else done[#done + 1] = entry end
+            -- Settled before, and its result fetched since: it is stored again, and counts once.
+            is_first = owner ~= nil
             -- What submitted a job is done, whatever is said of its process since: the job ends the call.
             if not owner and redis.call('EXISTS', jobs .. call) == 1 then outcome = 2 end
             if ARGV[at + 3] ~= '' and outcome == 1 then freed[#freed + 1] = at end
         end
-        if outcome == 1 then outcome = settle(results, call, sealed, replies) end
+        if outcome == 1 then outcome = store(results, call, sealed, replies) end
+        if outcome == 1 and is_first then
+            local as = outcome_of(sealed)
+            ended[as] = (ended[as] or 0) + 1
+        end
         outcomes[#outcomes + 1] = outcome
     end
     redis.call('EXPIRE', replies, REPLIES_TTL_S)
+    count(results, ended)
     if #done > 0 then
         redis.call('XACK', stream, GROUP, unpack(done))
         redis.call('XDEL', stream, unpack(done))

@@ -88,6 +88,12 @@ imagePullPolicy: {{ .Values.image.pullPolicy }}
 - name: TOOLFLEET_BLOCKED_LOOP_S
   value: "20"
 {{- end }}
+{{- if .Values.metrics.enabled }}
+- name: TOOLFLEET_METRICS_PORT
+  value: {{ .Values.metrics.port | toString | quote }}
+- name: TOOLFLEET_METRICS_HOST
+  value: "0.0.0.0"
+{{- end }}
 - name: HOME
   value: /tmp
 {{- range $name, $value := .Values.settings }}
@@ -148,6 +154,11 @@ labels:
 annotations:
   # New pods when a Secret of this chart changes; one of yours is changed in steps, by hand.
   checksum/secret: {{ include (print .top.Template.BasePath "/secret.yaml") .top | sha256sum | quote }}
+  {{- if and .top.Values.metrics.enabled (ne .component "flower") }}
+  prometheus.io/scrape: "true"
+  prometheus.io/port: {{ .top.Values.metrics.port | toString | quote }}
+  prometheus.io/path: /metrics
+  {{- end }}
   {{- with .top.Values.podAnnotations }}
   {{- toYaml . | nindent 2 }}
   {{- end }}

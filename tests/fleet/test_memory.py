@@ -4,9 +4,11 @@ import asyncio
 import gc
 import json
 import time
+from collections import Counter
 
 from conversations import WrittenModel, requesting
-from fleets import asking
+from fleets import asking, fleet_of
+from processes import alive, kill, replenish
 
 from toolfleet.connections import connect_async
 from toolfleet.messages import AssistantMessage, ToolMessage
@@ -125,3 +127,52 @@ async def test_a_run_at_rest_is_not_held_though_somebody_waits_for_it_and_looks_
     assert {(event.call_id, event.tool) for event in told} == {(submitted.call_id, "play_long")}
     assert isinstance(told[-1], CallEnded)
     assert run.state is State.DONE
+
+
+def objects_held() -> Counter[str]:
+    gc.collect()
+    return Counter(type(each).__name__ for each in gc.get_objects())
+
+
+async def until_packed():
+    """The histories of ended runs are, soon after."""
+    async with asyncio.timeout(WAIT_S):
+        while objects_held()["_Ended"]:
+            await asyncio.sleep(0.2)
+
+
+class Forgetful(OneCall):
+    """The same, and what it has heard is not kept for a test to look at."""
+
+    async def stream(self, messages, tools, **options):
+        self.heard.clear()
+        async for event in super().stream(messages, tools, **options):
+            yield event
+
+
+async def test_an_orchestrator_holds_no_more_after_many_runs_than_what_it_remembers_of_the_last_ones():
+    """Workers are killed meanwhile: the calls that they had come back by other ways than most."""
+    at_once, kills = 50, [True, True, False, False, False, False]
+    with fleet_of(pools={"io": 2}) as fleet:
+        async with Orchestrator(model=Forgetful(), settings=fleet.settings) as orchestrator:
+
+            async def some_end(*, is_killed):
+                runs = [asyncio.create_task(orchestrator.run("What is one and two?")) for _ in range(at_once)]
+                if is_killed:
+                    await asyncio.wait(runs, return_when=asyncio.FIRST_COMPLETED)
+                    kill(alive(fleet, "io")[0])
+                    await asyncio.to_thread(replenish, fleet, io=2)
+                await asyncio.gather(*runs)
+
+            await some_end(is_killed=True)
+            await until_packed()
+            before = objects_held()
+            for is_killed in kills:
+                await some_end(is_killed=is_killed)
+            await until_packed()
+            grown = objects_held() - before
+            # Each write that can be given again is itself and two lists; there are as many as 32 MB hold.
+            writes = grown.pop("Write")
+            assert writes >= len(kills) * at_once
+            grown["list"] -= 2 * writes
+            assert max(grown.values()) < len(kills) * at_once / 2, grown.most_common(5)

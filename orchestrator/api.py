@@ -22,8 +22,8 @@ from toolfleet.orchestrator.run.states import State
 from toolfleet.orchestrator.run.updates import RunUpdate
 from toolfleet.orchestrator.run.value import Run
 from toolfleet.orchestrator.status.below import with_approvals_below
+from toolfleet.orchestrator.status.call_standing import CallStanding
 from toolfleet.orchestrator.status.handles import Status
-from toolfleet.orchestrator.status.overview import CallStanding
 from toolfleet.orchestrator.store.run_store import Head
 from toolfleet.orchestrator.sync import run_sync
 from toolfleet.orchestrator.tools.agents import Agent, Agents

@@ -16,6 +16,7 @@ from toolfleet.messages import Message
 from toolfleet.orchestrator.fleet.queues import QueueStanding
 from toolfleet.orchestrator.run.states import State
 from toolfleet.orchestrator.run.terms import LONGEST_S, AskedTerms, Patience
+from toolfleet.orchestrator.status.call_state import CallState
 from toolfleet.orchestrator.store.run_pages import CURSOR
 from toolfleet.orchestrator.store.run_store import Head
 from toolfleet.tool import ToolSpec
@@ -113,6 +114,18 @@ class RunList(BaseModel):
         description="What the next page is asked for with; null behind the last run. Where only some states are asked "
         "for, a page may have fewer runs than `limit` and still not be the last."
     )
+
+
+class CallsAsked(RunBody):
+    """Which calls of a run to tell of."""
+
+    tool: list[str] = Field(default=[], description="Only calls of one of these tools.")
+    state: list[CallState] = Field(default=[], description="Only calls in one of these states.")
+    error: Annotated[str, Field(max_length=1000)] = Field(
+        default="", description="Only calls that have failed with a text that contains this."
+    )
+    after: Annotated[str, Field(max_length=400)] = Field(default="", description="`after` of the page that you have.")
+    limit: Annotated[int, Field(ge=1, le=500)] = 100
 
 
 class CancelBody(RunBody):

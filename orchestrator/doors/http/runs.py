@@ -18,11 +18,13 @@ from toolfleet.messages import Message
 from toolfleet.orchestrator.doors.http.access import Approver, Reader, Runner, must_be_callable
 from toolfleet.orchestrator.doors.http.bodies import JsonRoute
 from toolfleet.orchestrator.doors.http.door import Door, door_of, must_be_theirs
-from toolfleet.orchestrator.doors.http.key_store import Grant
+from toolfleet.orchestrator.doors.http.key_store import Grant, Scope
+from toolfleet.orchestrator.doors.http.payload_wall import payloads_needed
 from toolfleet.orchestrator.doors.http.problems import Problem, ProblemDetails
 from toolfleet.orchestrator.doors.http.quotas import Limit
 from toolfleet.orchestrator.doors.http.records import (
     ApprovalRequest,
+    CallsAsked,
     CancelBody,
     GoOnRequest,
     RunAccepted,
@@ -39,7 +41,8 @@ from toolfleet.orchestrator.run.events import Approval
 from toolfleet.orchestrator.run.states import State
 from toolfleet.orchestrator.run.updates import CallAwaitsApproval, CallProgressed, RunUpdate, TextArrived
 from toolfleet.orchestrator.run.value import Run
-from toolfleet.orchestrator.status.overview import CallStanding
+from toolfleet.orchestrator.status.call_pages import CallPage, CallsWanted
+from toolfleet.orchestrator.status.call_standing import CallStanding
 from toolfleet.orchestrator.store.chain import FIRST
 
 UNKNOWN: Final[dict[int | str, dict[str, Any]]] = {404: {"model": ProblemDetails, "description": "No such run"}}
@@ -133,10 +136,25 @@ async def delete(run_id: str, grant: Runner, door: Through) -> None:
 
 
 @router.get("/{run_id}/calls", responses=UNKNOWN)
-async def calls(run_id: str, grant: Reader, door: Through) -> list[CallStanding]:
-    """Tell how each call of a run stands, in the order of asking."""
+async def calls(run_id: str, wanted: Annotated[CallsAsked, Query()], grant: Reader, door: Through) -> CallPage:
+    """Tell how the calls of a run stand, in the order of asking, page by page; which failed first, which took longest.
+
+    Their arguments and results are those of each by itself.
+    """
     await door.must_see(run_id, grant)
-    return list(await door.orchestrator.calls(run_id))
+    if wanted.error and not grant.may(Scope.PAYLOADS):
+        raise payloads_needed()  # whoever may ask what a text contains, can read it
+    asked = CallsWanted(wanted.limit, wanted.after, tools=wanted.tool, states=wanted.state, error=wanted.error)
+    return await door.looking.overview.page(run_id, asked)
+
+
+@router.get("/{run_id}/calls/{call_id}", responses=UNKNOWN)
+async def call(run_id: str, call_id: str, grant: Reader, door: Through) -> CallStanding:
+    """Tell all of a call: arguments, result, who has it, what it waits for, when its worker has last shown life."""
+    await door.must_see(run_id, grant)
+    if run_of(call_id) != run_id:
+        raise RunNotFound(f"run {run_id} has no call {call_id}")
+    return await door.looking.overview.call(call_id)
 
 
 @router.get("/{run_id}/events", response_class=Response, responses={**UNKNOWN, **STREAM})

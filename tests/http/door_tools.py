@@ -65,3 +65,9 @@ async def one_by_one(stage: str) -> str:
 async def now_and_then() -> str:
     """Once a minute."""
     return "now"
+
+
+@tool(requires_approval=True)
+async def confirmed(value: Any) -> Any:
+    """Give back what came, once a person has allowed it."""
+    return value

@@ -151,6 +151,19 @@ class GoOnRequest(RunBody):
     messages: list[Message] | None = None
 
 
+class ForkRequest(RunBody):
+    """Where a run is begun anew, and with what."""
+
+    model_config = ConfigDict(
+        extra="forbid", json_schema_extra={"examples": [{"turn": 1, "question": "And in metres?"}, {"turn": 0}]}
+    )
+
+    turn: Annotated[int, Field(ge=0, le=100_000, strict=True)] = Field(
+        description="The last turn whose reply, and the results of whose calls, the new run begins with; 0: none."
+    )
+    question: Annotated[str, Field(min_length=1)] | None = None
+
+
 class ApprovalRequest(RunBody):
     """A person's decision about one call."""
 
@@ -161,7 +174,10 @@ class ApprovalRequest(RunBody):
 
     call_id: str
     granted: StrictBool
-    arguments: Json | None = Field(default=None, description="Other arguments to run it with.")
+    arguments: Json | Annotated[str, Field(min_length=2)] | None = Field(
+        default=None,
+        description="Other arguments to run it with: an object or, to be taken to the digit as it stands, one as text.",
+    )
     reason: Annotated[str, Field(max_length=1000)] = ""
 
 

@@ -14,7 +14,7 @@ from pydantic import BaseModel
 from starlette.responses import Response
 
 from toolfleet.calls import run_of
-from toolfleet.messages import Message
+from toolfleet.messages import Message, UserMessage
 from toolfleet.orchestrator.doors.http.access import Approver, Reader, Runner, must_be_callable
 from toolfleet.orchestrator.doors.http.bodies import JsonRoute
 from toolfleet.orchestrator.doors.http.door import Door, door_of, must_be_theirs
@@ -26,6 +26,7 @@ from toolfleet.orchestrator.doors.http.records import (
     ApprovalRequest,
     CallsAsked,
     CancelBody,
+    ForkRequest,
     GoOnRequest,
     RunAccepted,
     RunList,
@@ -44,6 +45,7 @@ from toolfleet.orchestrator.run.value import Run
 from toolfleet.orchestrator.status.call_pages import CallPage, CallsWanted
 from toolfleet.orchestrator.status.call_standing import CallStanding
 from toolfleet.orchestrator.store.chain import FIRST
+from toolfleet.orchestrator.store.forking import after_turn
 
 UNKNOWN: Final[dict[int | str, dict[str, Any]]] = {404: {"model": ProblemDetails, "description": "No such run"}}
 NOT_NOW: Final[dict[int | str, dict[str, Any]]] = {
@@ -101,10 +103,7 @@ async def begin(asked: RunRequest, grant: Runner, door: Through, request: Reques
     headers = {"location": f"/v1/runs/{run_id}"}
     if asked.stream:
         return EventStream(door, _events(door, run_id, FIRST, listener), headers=headers)
-    accepted = RunAccepted(
-        run_id=run_id, state=State.THINKING, url=f"/v1/runs/{run_id}", events_url=f"/v1/runs/{run_id}/events"
-    )
-    return json_of(accepted, HTTPStatus.ACCEPTED, headers)
+    return json_of(_accepted(run_id), HTTPStatus.ACCEPTED, headers)
 
 
 @router.get("")
@@ -131,7 +130,7 @@ async def delete(run_id: str, grant: Runner, door: Through) -> None:
     """Delete a run. One that has not ended is cancelled first."""
     await door.must_see(run_id, grant)
     with suppress(RunNotOpen):  # then it has ended
-        await door.orchestrator.cancel(run_id, "deleted")
+        await door.orchestrator.cancel(run_id, "deleted", by=grant.who)
     await door.orchestrator.delete(run_id)
 
 
@@ -186,7 +185,7 @@ async def cancel(
 ) -> Response:
     """End a run now, and its open calls on the workers."""
     await door.must_see(run_id, grant)
-    return json_of(await door.orchestrator.cancel(run_id, (asked or CancelBody()).reason))
+    return json_of(await door.orchestrator.cancel(run_id, (asked or CancelBody()).reason, by=grant.who))
 
 
 @router.post("/{run_id}/messages", status_code=HTTPStatus.ACCEPTED, response_model=Run, responses=NOT_NOW)
@@ -203,7 +202,28 @@ async def go_on(run_id: str, asked: GoOnRequest, grant: Runner, door: Through, r
         raise Problem(HTTPStatus.UNPROCESSABLE_ENTITY, "give a question or messages, not both")
     if run.state.is_terminal:  # else it is refused
         await door.usage.admit_run(grant, run_id, len(request.state.body))
-    return json_of(await door.orchestrator.resume(run_id, messages, subject=grant.subject), HTTPStatus.ACCEPTED)
+    gone_on = await door.orchestrator.resume(run_id, messages, subject=grant.subject, by=grant.who)
+    return json_of(gone_on, HTTPStatus.ACCEPTED)
+
+
+@router.post("/{run_id}/fork", status_code=HTTPStatus.ACCEPTED, response_model=RunAccepted, responses=NOT_NOW)
+async def fork(run_id: str, asked: ForkRequest, grant: Runner, door: Through, request: Request) -> Response:
+    """Begin a new run from what another one had come to after one of its turns. That one stays as it is."""
+    await door.must_see(run_id, grant)
+    source, entries = await door.looking.store.history(run_id)
+    messages = after_turn(entries, asked.turn)
+    messages = (*messages, UserMessage(content=asked.question)) if asked.question else messages
+    options = options_given(source.run.terms)
+    options["tools"] = await tools_for(grant, source.run.terms.tools, door)
+    options["tenant"], options["subject"] = grant.tenant, grant.subject
+    options["run_id"] = getattr(request.state, "derived_id", None)
+    options["asked_as"] = {"forked_from": run_id, "turn": asked.turn, "by": grant.who}
+    await admit(door, grant, request, options)
+    if source.run.model == door.model:
+        begun = await door.orchestrator.start(messages, **options)
+    else:
+        begun = await door.orchestrator.submit(messages, model=source.run.model, **options)
+    return json_of(_accepted(begun), HTTPStatus.ACCEPTED, {"location": f"/v1/runs/{begun}"})
 
 
 @router.post("/{run_id}/approvals", response_model=Run, responses=NOT_NOW)
@@ -214,8 +234,8 @@ async def decide(run_id: str, asked: ApprovalRequest, grant: Approver, door: Thr
         raise RunNotFound(f"run {run_id} has no call {asked.call_id}")
     await door.must_see(run_of(asked.call_id), grant)
     await _must_be_theirs_to_decide(asked.call_id, grant, door)
-    arguments = None if asked.arguments is None else orjson.dumps(asked.arguments).decode()
-    approval = Approval(granted=asked.granted, arguments=arguments, reason=asked.reason)
+    arguments = orjson.dumps(asked.arguments).decode() if isinstance(asked.arguments, dict) else asked.arguments
+    approval = Approval(granted=asked.granted, arguments=arguments, reason=asked.reason, by=grant.who)
     return json_of(await door.orchestrator.approve(asked.call_id, approval))
 
 
@@ -251,6 +271,11 @@ async def _events(
     async with aclosing(door.tail.listen(run_id, after=after, listener=listener)) as frames:
         async for frame in frames:
             yield frame.data
+
+
+def _accepted(run_id: str) -> RunAccepted:
+    url = f"/v1/runs/{run_id}"
+    return RunAccepted(run_id=run_id, state=State.THINKING, url=url, events_url=f"{url}/events")
 
 
 def _question(asked: RunRequest) -> str | Sequence[Message]:

@@ -122,11 +122,11 @@ class RunControl:
 
     # --- change -------------------------------------------------------------------------------------------------
 
-    async def cancel(self, run_id: str, reason: str) -> Run:
+    async def cancel(self, run_id: str, reason: str, by: str = "") -> Run:
         """End a run now, and cancel what is under way for it. Raises RunNotOpen, RunNotFound."""
-        return await self.ending.cancel(run_id, reason)
+        return await self.ending.cancel(run_id, reason, by)
 
-    async def resume(self, run_id: str, messages: str | Sequence[Message], subject: str | None) -> Run:
+    async def resume(self, run_id: str, messages: str | Sequence[Message], subject: str | None, by: str = "") -> Run:
         """Let a run that has ended go on. Raises RunNotOpen, RunNotFound, BudgetSpent."""
         run = (await self.store.load(run_id)).run
         if run.state.is_terminal:  # else it is refused for that
@@ -137,7 +137,7 @@ class RunControl:
             added = await self.images.kept(added, run_id, tenant=await self.store.tenant(run_id))
             if _name_kept(added):
                 await self._must_be_taken(run_id, added)
-        return await write_from_outside(self.store, run_id, RunResumed(messages=added, subject=subject))
+        return await write_from_outside(self.store, run_id, RunResumed(messages=added, subject=subject, by=by))
 
     async def approve(self, call_id: str, approval: Approval) -> Run:
         """Decide about a call.

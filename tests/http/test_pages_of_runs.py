@@ -119,6 +119,10 @@ async def test_what_is_no_cursor_is_refused(api, before):
     assert (answer.status_code, answer.json()["type"]) == (400, "urn:toolfleet:problem:bad-cursor")
 
 
+async def test_a_page_is_no_longer_asked_for_by_a_number(api):
+    assert (await api.client.get("/v1/runs", params={"offset": 50})).status_code == 422
+
+
 async def test_a_head_of_garbage_is_left_out(api, client, settings):
     ids = await stored(client, settings, 3)
     await client.hset(settings.keys.head(ids[1]), "state", secrets.token_bytes(20))

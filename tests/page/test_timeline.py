@@ -9,8 +9,8 @@ from toolfleet.messages import AssistantMessage, RequestedCall, UserMessage
 from toolfleet.orchestrator.doors.page.time_axis import MAX_FOLDS, WIDTH, Axis
 from toolfleet.orchestrator.doors.page.timeline import MIN_BAR, WORDS, axis_of, drawn, rows_of
 from toolfleet.orchestrator.run.events import Approval, ApprovalGiven, CallsSent, ModelReplied, RunStarted
+from toolfleet.orchestrator.status.call_standing import CallStanding
 from toolfleet.orchestrator.status.call_state import CallState
-from toolfleet.orchestrator.status.overview import CallStanding
 from toolfleet.orchestrator.store.chain import Link
 from toolfleet.orchestrator.store.history import Entry
 

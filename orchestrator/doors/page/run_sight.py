@@ -20,8 +20,9 @@ from toolfleet.orchestrator.doors.page.timeline import WORDS, Row, axis_of, draw
 from toolfleet.orchestrator.doors.page.veiling import veiled_call, veiled_overview
 from toolfleet.orchestrator.run.states import State
 from toolfleet.orchestrator.run.value import Run
+from toolfleet.orchestrator.status.call_standing import CallStanding
 from toolfleet.orchestrator.status.call_state import CallState
-from toolfleet.orchestrator.status.overview import CallStanding, Overview, RunOverview, unix_s
+from toolfleet.orchestrator.status.overview import RunOverview, unix_s
 from toolfleet.orchestrator.store.history import Entry
 
 FAILURES: Final = frozenset({CallState.FAILED, CallState.EXPIRED, CallState.IN_DOUBT})
@@ -151,7 +152,7 @@ class RunSights:
 
     def __init__(self, door: Door) -> None:
         self.store = door.looking.store
-        self.overview = Overview(door.client, door.settings, door.seal)
+        self.overview = door.looking.overview
 
     async def of(self, run_id: str, grant: Grant) -> RunSight:
         """Return a run as it stands, as far as a key shows it. Raises RunNotFound, also for another tenant's."""

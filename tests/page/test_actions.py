@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 
 import pytest
 
@@ -12,6 +13,9 @@ from tests.page.visitors import SAME, key_with, visitor
 from toolfleet.orchestrator.doors.http.key_store import Scope
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+
+DEEDS = ("approval_given", "run_resumed", "run_stopped")
 
 
 async def waiting(served: Api, amount: str = "120") -> str:
@@ -33,6 +37,45 @@ async def test_W16_a_call_is_approved(tab: Window, served: Api):
     await tab.page.click("text=1 call to decide about")
     await tab.page.click("button:text-is('Approve')")
     assert "paid 120" in (await served.ended(run_id))["answer"]
+
+
+async def test_W16_a_call_is_approved_from_the_list_of_those_that_wait(tab: Window, served: Api):
+    run_id = await waiting(served)
+    await tab.go("/approvals")
+    await tab.page.click(f"[aria-label='Approve pay of {run_id}.1.0']")
+    await tab.page.wait_for_url("**/approvals")
+    assert "paid 120" in (await served.ended(run_id))["answer"]
+    assert run_id not in await tab.page.content()
+
+
+async def test_W16_who_decided_and_who_ended_a_run_stands_in_its_history(served: Api):
+    run_id = await waiting(served)
+    key, _ = await key_with(served, Scope.APPROVE, Scope.RUN, subject="ada")
+    async with visitor(served, key) as ada:
+        await ada.post(f"/calls/{run_id}.1.0/decide", data={"decision": "approve"}, headers=SAME)
+        await served.ended(run_id)
+        await ada.post(f"/runs/{run_id}/resume", data={"message": 'call pay {"amount": 5}'}, headers=SAME)
+        await ada.post(f"/runs/{run_id}/cancel", data={"reason": "enough"}, headers=SAME)
+        shown = (await ada.get(f"/runs/{run_id}")).text
+    history = [entry.event for entry in await served.door.looking.store.entries(run_id)]
+    by = {event.type: getattr(event, "approval", event).by for event in history if event.type in DEEDS}
+    assert all("ada" in by[kind] for kind in DEEDS), by
+    assert len(re.findall(r"<strong>[^<]*ada[^<]*</strong>", shown)) == 3
+
+
+async def test_W16_a_run_is_forked_and_the_original_stays(tab: Window, served: Api):
+    run_id = await served.begin('call give_back {"value": "before"}')
+    before = await served.ended(run_id)
+    await tab.go(f"/runs/{run_id}")
+    await tab.page.click("summary:text-is('Fork it')")
+    await tab.page.fill("#fork-turn", "1")
+    await tab.page.fill("#fork-question", 'call give_back {"value": "after"}')
+    await tab.page.click("text=Begin a new run")
+    await tab.page.wait_for_selector("text=Forked from")
+    forked = tab.page.url.rpartition("/")[2]
+    assert forked != run_id
+    assert "after" in (await served.ended(forked))["answer"]
+    assert await run_of(served, run_id) == before
 
 
 async def test_W16_a_call_is_denied_with_a_reason_that_the_model_reads(tab: Window, served: Api):

@@ -18,6 +18,7 @@ from toolfleet.orchestrator.doors.http.key_store import Grant, Scope
 from toolfleet.orchestrator.doors.page.time_axis import Axis
 from toolfleet.orchestrator.doors.page.timeline import WORDS, Row, axis_of, drawn, rows_of
 from toolfleet.orchestrator.doors.page.veiling import veiled_call, veiled_overview
+from toolfleet.orchestrator.run.events import ApprovalGiven, RunResumed, RunStopped
 from toolfleet.orchestrator.run.states import State
 from toolfleet.orchestrator.run.value import Run
 from toolfleet.orchestrator.status.call_standing import CallStanding
@@ -120,6 +121,27 @@ class RunSight:
         """The call that failed first, by when it ended."""
         failed = [call for call in self.calls if call.state in FAILURES]
         return min(failed, key=lambda call: call.ended_unix_s or 0.0, default=None)
+
+    @cached_property
+    def deeds(self) -> list[tuple[float, str, str]]:
+        """What people have done about it: when, who, and what."""
+        found = []
+        for entry in self.entries:
+            match entry.event:
+                case ApprovalGiven(call_id=call_id, approval=approval):
+                    verb = (
+                        "denied"
+                        if not approval.granted
+                        else "edited and approved"
+                        if approval.arguments
+                        else "approved"
+                    )
+                    found.append((unix_s(entry), approval.by, f"{verb} {call_id}"))
+                case RunStopped(by=by) if by:
+                    found.append((unix_s(entry), by, "ended the run"))
+                case RunResumed(by=by):
+                    found.append((unix_s(entry), by, "let the run go on"))
+        return found
 
     @cached_property
     def slowest(self) -> CallStanding | None:

@@ -1,7 +1,7 @@
 """A run and the runs of its agents as one tree, with what each branch has come to. Every sum is that of its leaves.
 
-What a branch says of itself is counted from its own history, and never from what it was told of those below it: so it is
-the same whether these have ended or not.
+What a branch says of itself is counted from its own history, and never from what it was told of those below it: so it
+is the same whether these have ended or not.
 """
 
 from __future__ import annotations

@@ -50,7 +50,7 @@ async def test_an_overview_tells_how_runs_workers_and_queues_stand(api):
     told = (await api.client.get("/v1/overview")).json()
     assert told["runs"]["by_state"]["done"] >= 1
     assert told["runs"]["stored"] >= sum(told["runs"]["by_state"].values()) == told["runs"]["looked_at"]
-    assert [worker["pool"] for worker in told["workers"]] == ["asyncio"]
+    assert told["workers"] == (await api.client.get("/v1/workers")).json()["workers"] != []
     assert {queue["queue"] for queue in told["queues"]} >= {"io"}
     key, _ = await api.door.keyring.add(scopes=(Scope.READ,), tenant="nobody-else", tools=("add",))
     told = (await api.client.get("/v1/overview", headers={"authorization": f"Bearer {key}"})).json()

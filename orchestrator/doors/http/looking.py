@@ -9,6 +9,7 @@ import redis.asyncio
 
 from toolfleet.orchestrator.status.finding import Finder
 from toolfleet.orchestrator.status.overview import Overview
+from toolfleet.orchestrator.status.trees import Trees
 from toolfleet.orchestrator.store.run_pages import RunPages
 from toolfleet.orchestrator.store.run_store import RunStore
 from toolfleet.settings import Settings
@@ -23,6 +24,7 @@ class Looking:
     pages: RunPages
     finder: Finder
     overview: Overview
+    trees: Trees
 
     @classmethod
     def through(cls, client: redis.asyncio.Redis, settings: Settings, seal: Seal) -> Self:
@@ -33,4 +35,5 @@ class Looking:
             pages=RunPages(client, settings.keys, store),
             finder=Finder(client, settings, seal, store),
             overview=Overview(client, settings, seal),
+            trees=Trees(store),
         )

@@ -44,6 +44,7 @@ from toolfleet.orchestrator.run.updates import CallAwaitsApproval, CallProgresse
 from toolfleet.orchestrator.run.value import Run
 from toolfleet.orchestrator.status.call_pages import CallPage, CallsWanted
 from toolfleet.orchestrator.status.call_standing import CallStanding
+from toolfleet.orchestrator.status.trees import Branch
 from toolfleet.orchestrator.store.chain import FIRST
 from toolfleet.orchestrator.store.forking import after_turn
 
@@ -154,6 +155,13 @@ async def call(run_id: str, call_id: str, grant: Reader, door: Through) -> CallS
     if run_of(call_id) != run_id:
         raise RunNotFound(f"run {run_id} has no call {call_id}")
     return await door.looking.overview.call(call_id)
+
+
+@router.get("/{run_id}/tree", responses=UNKNOWN)
+async def tree(run_id: str, grant: Reader, door: Through) -> Branch:
+    """Tell what a run and the runs of its agents have used up: tokens, cost, calls, failures, branch by branch."""
+    await door.must_see(run_id, grant)
+    return await door.looking.trees.of(run_id)
 
 
 @router.get("/{run_id}/events", response_class=Response, responses={**UNKNOWN, **STREAM})

@@ -22,8 +22,8 @@ from toolfleet.orchestrator.run.states import State
 from toolfleet.orchestrator.run.updates import RunUpdate
 from toolfleet.orchestrator.run.value import Run
 from toolfleet.orchestrator.status.below import with_approvals_below
+from toolfleet.orchestrator.status.call_standing import CallStanding
 from toolfleet.orchestrator.status.handles import Status
-from toolfleet.orchestrator.status.overview import CallStanding
 from toolfleet.orchestrator.store.run_store import Head
 from toolfleet.orchestrator.sync import run_sync
 from toolfleet.orchestrator.tools.agents import Agent, Agents
@@ -174,20 +174,23 @@ class Orchestrator(FleetConnection):
         """Return whose run it is by its history, "" for nobody's. Raises RunNotFound, StoreUnreachable."""
         return await self._services.store.tenant(run_id)
 
-    async def cancel(self, run_id: str, reason: str = "cancelled by request") -> Run:
+    async def cancel(self, run_id: str, reason: str = "cancelled by request", *, by: str = "") -> Run:
         """End a run now: its model is not asked again, its open calls are cancelled on the workers.
 
-        Raises RunNotOpen for a run that has ended, RunNotFound.
+        `by` whom is written into its history. Raises RunNotOpen for a run that has ended, RunNotFound.
         """
-        return await self._services.control.cancel(run_id, reason)
+        return await self._services.control.cancel(run_id, reason, by)
 
-    async def resume(self, run_id: str, messages: str | Sequence[Message] = (), *, subject: str | None = None) -> Run:
+    async def resume(
+        self, run_id: str, messages: str | Sequence[Message] = (), *, subject: str | None = None, by: str = ""
+    ) -> Run:
         """Let a run that has ended go on, with more messages if there are any; `wait` for it as for any other.
 
-        From here on `subject` is who asks, if it is given. Raises RunNotOpen for a run that has not ended, RunNotFound,
+        From here on `subject` is who asks, if it is given; `by` whom is written into its history. Raises
+        RunNotOpen for a run that has not ended, RunNotFound,
         BudgetSpent where its tokens or cost, or its tenant's budget, leave nothing.
         """
-        return await self._services.control.resume(run_id, messages, subject)
+        return await self._services.control.resume(run_id, messages, subject, by)
 
     async def approve(self, call_id_: str, approval: Approval) -> Run:
         """Decide about a call that waits for approval.

@@ -305,6 +305,10 @@ class Keys:
         """Stream: messages that could not be handled, with the reason."""
         return f"{self.namespace}:dead"
 
+    def handling_dead(self) -> str:
+        """String: that somebody puts dead letters back or drops them, over HTTP. TTL: two minutes."""
+        return f"{self.namespace}:handling-dead"
+
     def counters(self) -> str:
         """Hash: how often each rare thing happened (refused envelopes, dropped results, …)."""
         return f"{self.namespace}:counters"

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from toolfleet.calls import run_of
 from toolfleet.orchestrator.errors import RunNotOpen
 from toolfleet.orchestrator.fleet.cancel import Canceller, CancelRequest
+from toolfleet.orchestrator.status.call_standing import CallStanding
 from toolfleet.orchestrator.status.call_state import CallState
-from toolfleet.orchestrator.status.overview import CallStanding, Overview
+from toolfleet.orchestrator.status.overview import Overview
 from toolfleet.orchestrator.store.run_store import RunStore
 from toolfleet.orchestrator.tools.builtin import CANCEL_WAIT_S
 from toolfleet.settings import Settings

@@ -17,7 +17,7 @@ from toolfleet.scripts import lua
 from toolfleet.settings import Settings
 from toolfleet.skipped import text_of
 from toolfleet.streams import GROUP, RETURNED
-from toolfleet.waiting.explain import why
+from toolfleet.waiting.explain import Waiting, why
 
 PAGE: Final = 200
 """Entries in one script call: a millisecond of the server's time."""
@@ -45,6 +45,12 @@ class QueuePosition(NamedTuple):
     before: int | None = None
     is_at_least: bool = False
     """There are more before it than were counted."""
+    consumer: str = ""
+    """Who has it: a worker's name on the queue, by which its lease is known."""
+    held_s: float | None = None
+    """For how long, by the clock of Redis."""
+    waiting: Waiting | None = None
+    """Why it waits, where that is a limit or its turn."""
 
 
 class QueuePositions:
@@ -67,7 +73,7 @@ class QueuePositions:
             return position
         if waiting := await why(self._client, self._settings.keys, call_id, queue, priority):
             before, is_at_least = waiting.before, waiting.others_between
-            return QueuePosition(is_with_worker=False, before=before, is_at_least=is_at_least)
+            return QueuePosition(is_with_worker=False, before=before, is_at_least=is_at_least, waiting=waiting)
         at_least = None
         for name in (queue, *await self._lanes(queue)):
             position = await self._search(self._settings.keys.queue(name, priority), call_id)
@@ -121,8 +127,9 @@ class QueuePositions:
         if not pending:
             return None
         attempt = pending[0]["times_delivered"]
-        if text_of(pending[0]["consumer"]) != RETURNED:
-            return QueuePosition(is_with_worker=True, attempt=attempt)
+        if (consumer := text_of(pending[0]["consumer"])) != RETURNED:
+            held_s = pending[0]["time_since_delivered"] / 1000
+            return QueuePosition(is_with_worker=True, attempt=attempt, consumer=consumer, held_s=held_s)
         # Handed back, or taken from a lost worker: those are taken first, in their old order.
         earlier = await self._pending(stream, "-", f"({entry_id}", PAGE, RETURNED)
         is_at_least = len(earlier) == PAGE

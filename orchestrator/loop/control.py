@@ -124,11 +124,11 @@ class RunControl:
 
     # --- change -------------------------------------------------------------------------------------------------
 
-    async def cancel(self, run_id: str, reason: str) -> Run:
+    async def cancel(self, run_id: str, reason: str, by: str = "") -> Run:
         """End a run now, and cancel what is under way for it. Raises RunNotOpen, RunNotFound."""
-        return await self.ending.cancel(run_id, reason)
+        return await self.ending.cancel(run_id, reason, by)
 
-    async def resume(self, run_id: str, messages: str | Sequence[Message], subject: str | None) -> Run:
+    async def resume(self, run_id: str, messages: str | Sequence[Message], subject: str | None, by: str = "") -> Run:
         """Let a run that has ended go on. Raises RunNotOpen, RunNotFound, BudgetSpent."""
         run = (await self.store.load(run_id)).run
         if run.state.is_terminal:  # else it is refused for that
@@ -142,7 +142,7 @@ class RunControl:
 
         async def resumed(run: Run) -> RunResumed:
             trace = self.spans.resumed(run) if self.spans is not None and run.state.is_terminal else None
-            return RunResumed(messages=added, subject=subject, trace=trace)
+            return RunResumed(messages=added, subject=subject, trace=trace, by=by)
 
         return await write_from_outside(self.store, run_id, resumed)
 

@@ -48,22 +48,25 @@ class Ending:
     limits: ArgumentLimits
     spans: RunSpans | None = None
 
-    async def cancel(self, run_id: str, reason: str) -> Run:
-        """End a run from outside, and the runs below it. Raises RunNotOpen, RunNotFound, StoreUnreachable."""
+    async def cancel(self, run_id: str, reason: str, by: str = "") -> Run:
+        """End a run from outside, and the runs below it; `by` whom is written down.
+
+        Raises RunNotOpen, RunNotFound, StoreUnreachable.
+        """
         under_way: tuple[CallRecord, ...] = ()
         written: RunStopped | None = None
 
         async def end(run: Run) -> RunStopped:
             nonlocal under_way, written
             under_way = run.calls_that_may_have_begun
-            written = await self.of(run, "cancelled", reason)
+            written = (await self.of(run, "cancelled", reason)).model_copy(update={"by": by})
             return written
 
         # Written first: a run that heard of a cancelled call before would go on with that as a result.
         run = await write_from_outside(self.store, run_id, end)
         if self.spans is not None and written is not None:
             self.spans.tell(run, written)
-        await self.call_off(under_way, reason)
+        await self.call_off(under_way, reason, by)
         return run
 
     async def of(
@@ -74,7 +77,7 @@ class Ending:
         late = _late(run.open_slow_calls, results)
         return RunStopped(state=state, reason=reason, fault=fault, results=results, messages=late)
 
-    async def call_off(self, calls: Sequence[CallRecord], reason: str) -> None:
+    async def call_off(self, calls: Sequence[CallRecord], reason: str, by: str = "") -> None:
         """Cancel what is still under way for a run that has ended. Waits for Redis, then raises StoreUnreachable.
 
         The run's end is stored, so nobody comes this way again for it.
@@ -85,7 +88,7 @@ class Ending:
         ids = [call.call_id for call in calls]  # an agent's run has its call's id
         for child in await while_it_may_be_away(lambda: self.store.runs_among(ids), for_s=AWAY_MAX_S):
             with suppress(RunNotFound, RunNotOpen):
-                await while_it_may_be_away(partial(self.cancel, child, reason), for_s=AWAY_MAX_S)
+                await while_it_may_be_away(partial(self.cancel, child, reason, by), for_s=AWAY_MAX_S)
 
     async def _results(self, run: Run, calls: Sequence[CallRecord]) -> dict[str, ToolResult]:
         ids = [call.call_id for call in calls]

@@ -24,6 +24,8 @@ class Approval(Record):
     granted: bool
     arguments: str | None = None
     reason: str = ""
+    by: str = Field(default="", exclude_if=lambda by: not by)
+    """Who has said so, as the door knows them; "" where nobody is known."""
 
 
 class CallRecord(Record):
@@ -232,6 +234,8 @@ class RunResumed(Record):
     """Who asks from here on; None: whoever did before."""
     trace: Trace | None = Field(default=None, repr=False, exclude_if=lambda trace: trace is None)
     """The span that it has from here on, in the same trace."""
+    by: str = Field(default="", exclude_if=lambda by: not by)
+    """Who has let it go on, as the door knows them; "" where nobody is known."""
 
 
 class CallsHandedOver(Record):
@@ -246,6 +250,8 @@ class RunStopped(Record):
     type: Literal["run_stopped"] = "run_stopped"
     state: Literal["failed", "cancelled"]
     reason: str
+    by: str = Field(default="", exclude_if=lambda by: not by)
+    """Who has ended it, where that was a person, as the door knows them; "" where nobody is known."""
     fault: Fault | None = Field(default=None, exclude_if=lambda fault: fault is None)
     """What kept its model from answering, where that is why."""
     results: dict[str, ToolResult] = Field(default_factory=dict)

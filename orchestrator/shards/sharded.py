@@ -27,8 +27,8 @@ from toolfleet.orchestrator.run.value import Run
 from toolfleet.orchestrator.shards.listing import HeadsOfShards, merged
 from toolfleet.orchestrator.shards.member import Member
 from toolfleet.orchestrator.shards.members import Members
+from toolfleet.orchestrator.status.call_standing import CallStanding
 from toolfleet.orchestrator.status.handles import Status
-from toolfleet.orchestrator.status.overview import CallStanding
 from toolfleet.orchestrator.sync import run_sync
 from toolfleet.settings import Settings, read_settings
 
@@ -226,13 +226,15 @@ class ShardedOrchestrator:
         """Return whose run it is, "" for nobody's. Raises RunNotFound, StoreUnreachable."""
         return await self._shards.of(run_id).tenant_of(run_id)
 
-    async def cancel(self, run_id: str, reason: str = "cancelled by request") -> Run:
+    async def cancel(self, run_id: str, reason: str = "cancelled by request", *, by: str = "") -> Run:
         """End a run now. Raises RunNotOpen for a run that has ended, RunNotFound, StoreUnreachable."""
-        return await self._shards.of(run_id).cancel(run_id, reason)
+        return await self._shards.of(run_id).cancel(run_id, reason, by=by)
 
-    async def resume(self, run_id: str, messages: str | Sequence[Message] = (), *, subject: str | None = None) -> Run:
+    async def resume(
+        self, run_id: str, messages: str | Sequence[Message] = (), *, subject: str | None = None, by: str = ""
+    ) -> Run:
         """Let a run that has ended go on, on its shard: see `Orchestrator.resume`."""
-        return await self._shards.of(run_id).resume(run_id, messages, subject=subject)
+        return await self._shards.of(run_id).resume(run_id, messages, subject=subject, by=by)
 
     async def approve(self, call_id_: str, approval: Approval) -> Run:
         """Decide about a call that waits for approval: see `Orchestrator.approve`."""

@@ -32,6 +32,7 @@ from toolfleet.orchestrator.status.call_reader import (
     recorded_result,
 )
 from toolfleet.orchestrator.status.call_state import CallState, result_state
+from toolfleet.orchestrator.status.holding import WaitsFor, waits_for
 from toolfleet.orchestrator.store.run_store import RunStore
 from toolfleet.settings import Settings
 from toolfleet.streams import Priority
@@ -69,6 +70,8 @@ class Status(Record):
     """How often a worker was given the call; for a job elsewhere, how often it was asked about."""
     queue_position: int | None = None
     """How many calls are taken before it."""
+    waits_for: WaitsFor | None = None
+    """Why it waits in its queue; None for one that does not, and for models, which cannot help it."""
     progress: Progress | None = None
     result: Returned | Failed | None = None
     message: str = ""
@@ -85,7 +88,7 @@ class Status(Record):
 
     def shown(self) -> dict[str, Any]:
         """What a model reads, with the state as its `status`; a finished task's result is its tool's own content."""
-        shown = self.model_dump(mode="json", exclude={"state", "result", "call_id"}, exclude_defaults=True)
+        shown = self.model_dump(mode="json", exclude={"state", "result", "call_id", "waits_for"}, exclude_defaults=True)
         shown = {"status": self.state.value, **shown}
         if isinstance(self.result, Returned):
             shown["result"] = _as_value(self.result.content)
@@ -256,7 +259,7 @@ def _status(handle: str, asked: AskedCall, found: FoundCall) -> Status:
 
 
 def _told_of(position: QueuePosition) -> dict[str, Any]:
-    told: dict[str, Any] = {"attempt": position.attempt}
+    told: dict[str, Any] = {"attempt": position.attempt, "waits_for": waits_for(position)}
     if position.before is not None:
         told["queue_position"] = position.before
     if position.is_at_least:

@@ -7,17 +7,17 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 import redis.asyncio
 
-from toolfleet.calls import Failed, Progress, Record, Returned, Submitted, run_of
+from toolfleet.calls import run_of
 from toolfleet.jobs import JobStatus
-from toolfleet.masks import MASK, mask_arguments
 from toolfleet.orchestrator.errors import RunNotFound
 from toolfleet.orchestrator.fleet.catalog import Catalog
+from toolfleet.orchestrator.fleet.queue_position import QueuePosition
 from toolfleet.orchestrator.run.events import (
     CallRecord,
     CallsBack,
@@ -27,66 +27,16 @@ from toolfleet.orchestrator.run.events import (
 )
 from toolfleet.orchestrator.run.value import Run
 from toolfleet.orchestrator.status.below import with_approvals_below
+from toolfleet.orchestrator.status.call_pages import CallPage, CallsWanted
 from toolfleet.orchestrator.status.call_reader import AskedCall, CallReader, FoundCall, handle_of
-from toolfleet.orchestrator.status.call_state import CallState
+from toolfleet.orchestrator.status.call_standing import CallStanding, JobStanding
+from toolfleet.orchestrator.status.holding import HeldBy, Holders, waits_for
 from toolfleet.orchestrator.store.history import Entry
 from toolfleet.orchestrator.store.run_store import RunStore
 from toolfleet.settings import Settings
-from toolfleet.tool import ToolSpec
 from toolfleet.wire import Seal
 
 LOOK_EVERY_S: Final = 0.1
-
-
-class JobStanding(Record):
-    """A job in another system that a call waits for."""
-
-    external_id: str
-    polls: int
-    errors: int
-    """Polls that failed in a row."""
-    next_poll_s: float | None
-    """None where nobody polls: only its completion from outside can end it in time."""
-
-
-class CallStanding(Record):
-    """How one call stands now. `age_s` counts from when it was sent, and is None for one that was not."""
-
-    call_id: str
-    run_id: str
-    turn: int = 0
-    tool: str = ""
-    arguments: str = ""
-    """With secrets masked; all of it where no live worker says which parameters hold secrets."""
-    state: CallState
-    age_s: float | None = None
-    deadline_unix_s: float | None = None
-    handle: str = ""
-    attempt: int | None = None
-    """How often a worker was given it; None where its queue was not looked at, or does not tell."""
-    worker: str = ""
-    """Who has ended it, "" where no worker has."""
-    began_unix_s: float | None = None
-    """When that worker had it; None where no worker has ended it."""
-    ended_unix_s: float | None = None
-    """When it ended or, where no worker has ended it, when its run took note of that."""
-    took_s: float | None = None
-    """From its beginning to its end; with the time in the queue where its beginning is not known."""
-    queue_position: int | None = None
-    """How many calls are taken before it."""
-    progress: Progress | None = None
-    job: JobStanding | None = None
-    result: Returned | Failed | Submitted | None = None
-
-    @property
-    def is_over(self) -> bool:
-        """Whether it has ended."""
-        return self.state.is_terminal
-
-    def masked(self, spec: ToolSpec | None) -> CallStanding:
-        """The same for whoever only looks."""
-        shown = mask_arguments(self.arguments, spec.input_schema) if spec else self.arguments and MASK
-        return self.model_copy(update={"arguments": shown})
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,18 +59,15 @@ class Overview:
         self._store = RunStore(client, settings, seal)
         self._catalog = Catalog(client, settings)
         self._calls = CallReader(client, settings, seal)
+        self._holders = Holders(client, settings)
 
     async def run(self, run_id: str) -> RunOverview:
         """A run and its calls. Raises RunNotFound, StoreUnreachable."""
         run, times, tail = await self._read(run_id)
         run = await with_approvals_below(self._store, run)
-        found = await self._calls.read([AskedCall.of(call, priority=run.terms.priority) for call in run.calls])
-        tools = await self._catalog.offered()
         return RunOverview(
             run=run,
-            calls=tuple(
-                _standing(run, call, times, found[call.call_id]).masked(tools.get(call.tool)) for call in run.calls
-            ),
+            calls=await self._standings(run, run.calls, times),
             owner=await self._store.owner(run_id),
             changed_unix_s=times.changed_unix_s,
             set_aside=tail + await self._store.kept_aside(run_id),
@@ -130,13 +77,38 @@ class Overview:
         """One call. Raises RunNotFound for one of a stored run that did not ask for it, StoreUnreachable."""
         run_id = run_of(call_id)
         try:
-            of_run = await self.run(run_id)
+            run, times, _ = await self._read(run_id)
         except RunNotFound:
             return await self._bare(call_id)
-        for call in of_run.calls:
-            if call.call_id == call_id:
-                return call
-        raise RunNotFound(f"run {run_id} has no call {call_id}; it has {len(of_run.calls)}")
+        asked = [call for call in run.calls if call.call_id == call_id]
+        if not asked:
+            raise RunNotFound(f"run {run_id} has no call {call_id}; it has {len(run.calls)}")
+        [standing] = await self._standings(run, asked, times)
+        return standing
+
+    async def page(self, run_id: str, wanted: CallsWanted) -> CallPage:
+        """Some calls of a run in the order of asking. Raises RunNotFound, BadCursor, StoreUnreachable.
+
+        Only those are looked for in Redis that may be among them.
+        """
+        run, times, _ = await self._read(run_id)
+        asked = wanted.candidates(run.calls)
+        rows: list[CallStanding] = []
+        looked_at = 0
+        while asked[looked_at:] and len(rows) <= wanted.limit:
+            some = asked[looked_at : looked_at + wanted.limit + 1]
+            looked_at += len(some)
+            rows += [row for row in await self._standings(run, some, times) if wanted.includes(row)]
+        return CallPage.of(run.calls, rows, wanted.limit)
+
+    async def _standings(self, run: Run, calls: Sequence[CallRecord], times: _Times) -> tuple[CallStanding, ...]:
+        found = await self._calls.read([AskedCall.of(call, priority=run.terms.priority) for call in calls])
+        tools = await self._catalog.offered()
+        positions = [each.queue_position for each in found.values()]
+        holders = await self._holders.of(positions, await self._catalog.workers() if any(positions) else ())
+        return tuple(
+            _standing(run, call, times, found[call.call_id], holders).masked(tools.get(call.tool)) for call in calls
+        )
 
     async def until_over(self, call_id: str, *, within_s: float) -> CallStanding:
         """The call once it has ended, or as it stands when the time is up."""
@@ -189,6 +161,11 @@ def _times(entries: Sequence[Entry]) -> _Times:
     return times
 
 
+def _held_by(position: QueuePosition | None, holders: Mapping[str, HeldBy]) -> HeldBy | None:
+    holder = holders.get(position.consumer) if position else None
+    return holder and holder.model_copy(update={"since_s": position.held_s if position else None})
+
+
 def _job_standing(job: JobStatus | None) -> JobStanding | None:
     if job is None:
         return None
@@ -210,7 +187,9 @@ def unix_s(entry: Entry) -> float:
     return int(entry.id.partition("-")[0]) / 1000
 
 
-def _standing(run: Run, call: CallRecord, times: _Times, found: FoundCall) -> CallStanding:
+def _standing(
+    run: Run, call: CallRecord, times: _Times, found: FoundCall, holders: Mapping[str, HeldBy]
+) -> CallStanding:
     sent_unix_s = times.sent_unix_s.get(call.call_id)
     attempt = found.result.attempt if found.result else None
     began_unix_s = attempt.began_unix_s if attempt else None
@@ -233,6 +212,8 @@ def _standing(run: Run, call: CallRecord, times: _Times, found: FoundCall) -> Ca
         ended_unix_s=ended_unix_s,
         took_s=_took_s(began_unix_s or sent_unix_s, ended_unix_s),
         queue_position=position.before if position else None,
+        waits_for=waits_for(position),
+        held_by=_held_by(position, holders),
         progress=found.progress,
         job=_job_standing(found.job),
         result=found.result or (None if call.is_left_open else call.result),

@@ -40,6 +40,7 @@ class RunPages:
     """Reads the list of runs. Raises StoreUnreachable."""
 
     def __init__(self, client: redis.asyncio.Redis, keys: Keys, store: RunStore) -> None:
+        self._client = client
         self._keys = keys
         self._store = store
         self._read = client.register_script(PAGE_OF_RUNS)
@@ -63,6 +64,10 @@ class RunPages:
             # Others' runs are in the list of all, and only their seals tell them apart.
             if not run or len(heads) >= limit or states or looked_at >= LOOKED_AT_MAX:
                 return RunPage(heads, "_".join(begins) if run else "")
+
+    async def count(self, *, tenant: str = "") -> int:
+        """Return how many runs a tenant has, or all have."""
+        return await self._client.zcard(self._keys.runs_of(tenant) if tenant else self._keys.runs())
 
     async def _head(self, row: list[Any]) -> Head | None:
         _, run_id, flat = row

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 from typing import Any
 
-from toolfleet import Context, Media, Submitted, tool
+from toolfleet import Context, FromTenant, Media, Submitted, tool
 
 
 @tool(requires_approval=True)
@@ -48,3 +49,25 @@ async def nested(value: Any) -> Any:
 async def who_asks(ctx: Context) -> dict[str, Any]:
     """Tell who asks, and who the caller claims to be."""
     return {"tenant": ctx.tenant, "subject": ctx.subject, "claimed": ctx.context.get("tenant")}
+
+
+@tool(read_only=True, concurrency=1, concurrency_key=FromTenant())
+async def one_by_one(stage: str) -> str:
+    """Go on when the test says so; one at a time for each tenant."""
+    reader, writer = await asyncio.open_unix_connection(stage)
+    writer.write(b'{"pid": 0}\n')
+    await reader.readline()
+    writer.close()
+    return "went"
+
+
+@tool(read_only=True, rate="1/min")
+async def now_and_then() -> str:
+    """Once a minute."""
+    return "now"
+
+
+@tool(requires_approval=True)
+async def confirmed(value: Any) -> Any:
+    """Give back what came, once a person has allowed it."""
+    return value

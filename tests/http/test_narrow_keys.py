@@ -58,7 +58,7 @@ async def waiting_call(ask, key):
     run_id = (await ask.post("/v1/runs", json={"question": PAY}, headers=key)).json()["run_id"]
     async with asyncio.timeout(30):
         while True:
-            calls = (await ask.get(f"/v1/runs/{run_id}/calls", headers=key)).json()
+            calls = (await ask.get(f"/v1/runs/{run_id}/calls", headers=key)).json()["calls"]
             if calls and calls[0]["state"] == "awaiting_approval":
                 return run_id, calls[0]["call_id"]
             await asyncio.sleep(0.05)
@@ -82,7 +82,7 @@ async def test_a_narrow_key_approves_nothing_that_it_does_not_include(ask, keys,
     decided = {"call_id": call_id, "granted": True, "arguments": arguments}
     answer = await ask.post(f"/v1/runs/{run_id}/approvals", json=decided, headers=attacker)
     assert (answer.status_code, answer.json()["type"]) == (403, f"urn:toolfleet:problem:{code}")
-    [call] = (await ask.get(f"/v1/runs/{run_id}/calls", headers=owner)).json()
+    [call] = (await ask.get(f"/v1/runs/{run_id}/calls", headers=owner)).json()["calls"]
     assert call["state"] == "awaiting_approval"
 
 

@@ -64,7 +64,7 @@ async def test_W11_nothing_that_can_be_read_at_all_tells_such_a_key_what_passed_
     assert {path for path, text in whole.items() if SECRET in text} >= {
         "/v1/runs",
         "/v1/runs/{run_id}",
-        "/v1/runs/{run_id}/calls",
+        "/v1/runs/{run_id}/calls/{call_id}",
         "/v1/runs/{run_id}/events",
         "/v1/handles/{handle}",
     }

@@ -26,7 +26,7 @@ async def test_a_run_is_begun_followed_and_looked_at(api):
     assert (run["state"], run["answer"].splitlines()[-1]) == ("done", "add: 5")
     listed = (await api.client.get("/v1/runs", params={"limit": 5, "state": "done"})).json()["runs"]
     assert run_id in [each["run_id"] for each in listed]
-    [call] = (await api.client.get(f"/v1/runs/{run_id}/calls")).json()
+    [call] = (await api.client.get(f"/v1/runs/{run_id}/calls")).json()["calls"]
     assert (call["tool"], call["state"]) == ("add", "succeeded")
 
 

@@ -11,9 +11,9 @@ from typing import Any
 
 from playwright.async_api import Browser, BrowserContext, Page, async_playwright
 
-CHROMIUM = next(
-    (found for name in ("chromium", "chromium-browser", "google-chrome") if (found := shutil.which(name))), "chromium"
-)
+NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+
+CHROMIUM = next((found for name in NAMES if (found := shutil.which(name))), "chromium")
 
 FLAGS = [
     "--headless",

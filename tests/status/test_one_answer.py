@@ -48,7 +48,7 @@ async def told_by_everybody(api, orchestrator, settings, call):
         "handle": (await orchestrator.task(handle)).state,
         "overview": (await orchestrator.calls(run_id))[0].state,
         "handle over HTTP": (await api.client.get(f"/v1/handles/{handle}")).json()["state"],
-        "run over HTTP": (await api.client.get(f"/v1/runs/{run_id}/calls")).json()[0]["state"],
+        "run over HTTP": (await api.client.get(f"/v1/runs/{run_id}/calls")).json()["calls"][0]["state"],
         "command line": await asyncio.to_thread(told_on_the_command_line, settings, call.call_id),
     }
     assert len(set(told.values())) == 1, told

@@ -41,6 +41,7 @@ TTL = {
     "run": 30 * 24 * 3600,
     "packing": 30 * 24 * 3600,
     "head": 30 * 24 * 3600,
+    "handling_dead": 120,
     "requested": 7 * 24 * 3600,
     "runs_of": 30 * 24 * 3600,
     "conversation": 30 * 24 * 3600,

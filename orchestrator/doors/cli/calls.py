@@ -34,8 +34,8 @@ from toolfleet.orchestrator.doors.cli.telling import (
 from toolfleet.orchestrator.doors.cli.wording import SHOWN_CHARACTERS, moment, one_line, plural, shortened
 from toolfleet.orchestrator.errors import RunNotFound, RunNotOpen
 from toolfleet.orchestrator.run.states import State
+from toolfleet.orchestrator.status.call_standing import CallStanding
 from toolfleet.orchestrator.status.call_state import CallState
-from toolfleet.orchestrator.status.overview import CallStanding
 from toolfleet.terminal import harmless
 from toolfleet.wire import Seal
 

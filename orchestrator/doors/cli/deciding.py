@@ -14,6 +14,7 @@ import typer
 from toolfleet.calls import run_of
 from toolfleet.orchestrator.api import Orchestrator
 from toolfleet.orchestrator.doors.cli.sessions import Session, act
+from toolfleet.orchestrator.doors.cli.who import who
 from toolfleet.orchestrator.doors.cli.wording import one_line, plural
 from toolfleet.orchestrator.errors import AmbiguousId, RunNotFound, RunNotOpen
 from toolfleet.orchestrator.run.events import Approval, CallRecord
@@ -69,7 +70,7 @@ async def _decide(
     session: Session, orchestrator: Orchestrator, named: str, approval: Approval, *, everything: bool
 ) -> None:
     for call_id in await _find_meant(session, named, everything=everything):
-        run = await orchestrator.approve(call_id, approval)
+        run = await orchestrator.approve(call_id, approval.model_copy(update={"by": who()}))
         typer.echo(f"call {call_id} {'approved' if approval.granted else 'denied'}; run {run.run_id} goes on")
     await session.warn_unless_somebody_goes_on(run.model)
 

@@ -5,8 +5,6 @@ Prints; what may be said, `fleet/limits.py` decides.
 
 from __future__ import annotations
 
-import getpass
-import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import aclosing, asynccontextmanager
 from typing import Annotated, TypeVar
@@ -19,6 +17,7 @@ from toolfleet.orchestrator.doors.cli.limit_words import declared, in_words, sha
 from toolfleet.orchestrator.doors.cli.on_fleet import on_fleet
 from toolfleet.orchestrator.doors.cli.tables import Column, Listing
 from toolfleet.orchestrator.doors.cli.telling import print_json
+from toolfleet.orchestrator.doors.cli.who import who
 from toolfleet.orchestrator.doors.cli.wording import moment, one_line, plural
 from toolfleet.orchestrator.fleet.catalog import Catalog
 from toolfleet.orchestrator.fleet.limits import (
@@ -79,7 +78,7 @@ def set_limit(
 ) -> None:
     """Let other numbers hold than a tool declares. What is not named stays as it is."""
     said = _on_limits(
-        lambda limits: limits.set(tool, key=key, rate=rate, burst=burst, concurrency=concurrency, by=_who())
+        lambda limits: limits.set(tool, key=key, rate=rate, burst=burst, concurrency=concurrency, by=who())
     )
     _tell(tool, key, said, as_json=as_json)
 
@@ -97,14 +96,14 @@ def pause(
     as_json: AsJson = False,
 ) -> None:
     """Let no call of a tool start. What runs goes on, what waits keeps its place and its deadline."""
-    said = _on_limits(lambda limits: limits.pause(tool, key=key, for_s=for_s, by=_who()))
+    said = _on_limits(lambda limits: limits.pause(tool, key=key, for_s=for_s, by=who()))
     _tell(tool, key, said, as_json=as_json)
 
 
 @app.command(epilog="Example: toolfleet limits resume search")
 def resume(tool: Tool, *, key: Key = "", as_json: AsJson = False) -> None:
     """Let calls of a paused tool start again."""
-    said = _on_limits(lambda limits: limits.resume(tool, key=key, by=_who()))
+    said = _on_limits(lambda limits: limits.resume(tool, key=key, by=who()))
     _tell(tool, key, said, as_json=as_json)
 
 
@@ -119,10 +118,10 @@ def reset(
     if bool(tool) == bool(tenant) or (key and tenant):
         raise typer.BadParameter("name a tool, perhaps with --key, or --tenant: one of the two")
     if tenant:
-        _on_limits(lambda limits: limits.reset_tenant(tenant, by=_who()))
+        _on_limits(lambda limits: limits.reset_tenant(tenant, by=who()))
         typer.echo(one_line(f"Tenant {tenant} has the share that everybody has."))
     else:
-        _on_limits(lambda limits: limits.reset(tool, key=key, by=_who()))
+        _on_limits(lambda limits: limits.reset(tool, key=key, by=who()))
         typer.echo(one_line(f"{tool}{f' for {key}' if key else ''}: what is declared holds again."))
 
 
@@ -137,7 +136,7 @@ def tenant(
 ) -> None:
     """Say what a tenant's share of the queues is. What is not named stays as it is."""
     said = _on_limits(
-        lambda limits: limits.set_tenant(name, weight=weight, guaranteed=guaranteed, ceiling=ceiling, by=_who())
+        lambda limits: limits.set_tenant(name, weight=weight, guaranteed=guaranteed, ceiling=ceiling, by=who())
     )
     if as_json:
         print_json(said.model_dump(mode="json"))
@@ -177,14 +176,6 @@ def _on_limits(work: Callable[[FleetLimits], Awaitable[T]]) -> T:
 async def _limits(settings: Settings) -> AsyncIterator[FleetLimits]:
     async with aclosing(connect_async(settings)) as client:
         yield FleetLimits(client, settings.keys, Catalog(client, settings))
-
-
-def _who() -> str:
-    try:
-        user = getpass.getuser()
-    except (KeyError, OSError):  # a container's user may have no name
-        user = "somebody"
-    return f"{user}@{socket.gethostname()}"
 
 
 def _tell(tool: str, key: str, said: Override, *, as_json: bool) -> None:

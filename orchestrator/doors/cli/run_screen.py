@@ -19,8 +19,9 @@ from toolfleet.messages import AssistantMessage, Message, ToolMessage, described
 from toolfleet.orchestrator.doors.cli.tables import Column, Listing
 from toolfleet.orchestrator.doors.cli.telling import WAITS_FOR_APPROVAL, deadline, how_far, outcome, state_of, took
 from toolfleet.orchestrator.doors.cli.wording import dollars, moment, one_line, plural, shortened, span
+from toolfleet.orchestrator.status.call_standing import CallStanding
 from toolfleet.orchestrator.status.call_state import CallState
-from toolfleet.orchestrator.status.overview import CallStanding, RunOverview
+from toolfleet.orchestrator.status.overview import RunOverview
 from toolfleet.terminal import harmless
 
 FIRST_MESSAGES: Final = 2

@@ -27,6 +27,7 @@ from toolfleet.orchestrator.doors.cli.telling import (
     print_json,
     warn,
 )
+from toolfleet.orchestrator.doors.cli.who import who
 from toolfleet.orchestrator.doors.cli.wording import moment, plural, span
 from toolfleet.orchestrator.errors import RunNotFound, RunNotOpen
 from toolfleet.orchestrator.run.states import State
@@ -252,13 +253,13 @@ async def _cancel(session: Session, orchestrator: Orchestrator, beginnings: Sequ
     # All are found before one is ended: a mistyped id must not leave half of it done.
     for run_id in [await session.store.named(beginning) for beginning in beginnings]:
         under_way = len((await orchestrator.get(run_id)).calls_under_way)
-        await orchestrator.cancel(run_id, reason)
+        await orchestrator.cancel(run_id, reason, by=who())
         typer.echo(f"run {run_id} cancelled, and {plural(under_way, 'call')} with it")
 
 
 async def _resume(session: Session, orchestrator: Orchestrator, beginning: str, message: str) -> None:
     run_id = await session.store.named(beginning)
-    run = await orchestrator.resume(run_id, message)
+    run = await orchestrator.resume(run_id, message, by=who())
     await session.warn_unless_somebody_goes_on(run.model)
     typer.echo(f"run {run_id} goes on: toolfleet runs show {run_id} --wait")
 
@@ -277,6 +278,6 @@ async def _delete(
         typer.confirm(f"Delete {plural(len(runs), 'run')} for good?", abort=True)
     for run in open_runs:
         with suppress(RunNotOpen, RunNotFound):  # it has ended by itself meanwhile
-            await orchestrator.cancel(run.run_id, "deleted by request")
+            await orchestrator.cancel(run.run_id, "deleted by request", by=who())
     deleted = [await orchestrator.delete(run.run_id) for run in runs]
     typer.echo(f"{sum(deleted)} deleted")

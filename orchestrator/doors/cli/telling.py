@@ -16,8 +16,9 @@ import typer
 
 from toolfleet.calls import Failed, Returned
 from toolfleet.orchestrator.doors.cli.wording import DAY_S, HOUR_S, MINUTE_S, plural, span
+from toolfleet.orchestrator.status.call_standing import CallStanding
 from toolfleet.orchestrator.status.call_state import CallState
-from toolfleet.orchestrator.status.overview import CallStanding
+from toolfleet.orchestrator.status.holding import HeldBy, WaitsFor
 from toolfleet.terminal import harmless, harmless_json
 
 HANDLE_CHARACTERS: Final = 8
@@ -79,13 +80,31 @@ def how_far(call: CallStanding) -> str:
     known = []
     if call.progress is not None:
         known.append(f"{call.progress.fraction:.0%} {call.progress.message}".rstrip())
-    if call.queue_position is not None:
-        known.append(f"{call.queue_position} before it")
+    if call.waits_for is not None:
+        known += waiting(call.waits_for)
+    if call.held_by is not None:
+        known.append(holding(call.held_by))
     if call.attempt is not None and call.attempt > 1:
         known.append(f"attempt {call.attempt}")
     if call.job is not None:
         known.append(f"job {call.job.external_id}, asked {plural(call.job.polls, 'time')}")
     return "; ".join(known)
+
+
+def waiting(call: WaitsFor) -> list[str]:
+    """Return what a call waits for, in words."""
+    known = [f"waits for {call.reason}"]
+    if call.ahead is not None:
+        known.append(f"{'at least ' if call.is_at_least else ''}{call.ahead} before it")
+    if call.estimate_s is not None:
+        known.append(f"about {span(call.estimate_s)} to go")
+    return known
+
+
+def holding(held: HeldBy) -> str:
+    """Return which worker has a call, and when it has last shown that it lives."""
+    seen = "not seen" if held.sign_of_life_s is None else f"seen {span(held.sign_of_life_s)} ago"
+    return f"with {held.worker} for {span(held.since_s)}, {seen}"
 
 
 def outcome(call: CallStanding) -> str:

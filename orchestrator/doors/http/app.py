@@ -23,12 +23,14 @@ from toolfleet.orchestrator.api import Orchestrator
 from toolfleet.orchestrator.doors.http import (
     artifacts,
     budgets,
+    dead,
     docs_page,
     find,
     fleet_state as fleet,
     handles,
     limits,
     runs,
+    standing,
     tools,
 )
 from toolfleet.orchestrator.doors.http.access import Access
@@ -165,6 +167,8 @@ def create_app(
     for router in (
         runs.router,
         find.router,
+        standing.router,
+        dead.router,
         tools.router,
         handles.router,
         artifacts.router,

@@ -97,6 +97,11 @@ class Grant(Record):
         """Whom sessions and quotas belong to: one key, this machine's user, or everybody at an open server."""
         return self.subject or "anybody"
 
+    @property
+    def who(self) -> str:
+        """Who acts with it, for histories that people read."""
+        return self.subject or "anybody"
+
     def includes(self, other: Grant) -> bool:
         """Return whether it allows all that the other one does; in doubt about patterns it does not."""
         return all(self.may(scope) for scope in other.scopes) and all(
@@ -121,6 +126,11 @@ class ApiKey(Grant):
     def owner(self) -> str:
         """The key, by its id: another one of the same subject is another owner."""
         return f"key {self.key_id}"
+
+    @property
+    def who(self) -> str:
+        """The key's name and whom it stands for; its id tells apart those that have the same."""
+        return f"{self.name or 'key'} {self.key_id} ({self.subject})"
 
     @property
     def is_expired(self) -> bool:

@@ -8,6 +8,8 @@ from typing import Self
 import redis.asyncio
 
 from toolfleet.orchestrator.status.finding import Finder
+from toolfleet.orchestrator.status.overview import Overview
+from toolfleet.orchestrator.status.trees import Trees
 from toolfleet.orchestrator.store.run_pages import RunPages
 from toolfleet.orchestrator.store.run_store import RunStore
 from toolfleet.settings import Settings
@@ -21,6 +23,8 @@ class Looking:
     store: RunStore
     pages: RunPages
     finder: Finder
+    overview: Overview
+    trees: Trees
 
     @classmethod
     def through(cls, client: redis.asyncio.Redis, settings: Settings, seal: Seal) -> Self:
@@ -30,4 +34,6 @@ class Looking:
             store=store,
             pages=RunPages(client, settings.keys, store),
             finder=Finder(client, settings, seal, store),
+            overview=Overview(client, settings, seal),
+            trees=Trees(store),
         )

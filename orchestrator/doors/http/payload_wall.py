@@ -27,6 +27,7 @@ OF_THE_FLEET: Final = (
     "/v1/limits",
     "/v1/budget",
     "/v1/spending",
+    "/v1/overview",
 )
 """What is said there is of the fleet, and of no call."""
 

@@ -16,6 +16,7 @@ from toolfleet.messages import Message
 from toolfleet.orchestrator.fleet.queues import QueueStanding
 from toolfleet.orchestrator.run.states import State
 from toolfleet.orchestrator.run.terms import LONGEST_S, AskedTerms, Patience
+from toolfleet.orchestrator.status.call_state import CallState
 from toolfleet.orchestrator.store.run_pages import CURSOR
 from toolfleet.orchestrator.store.run_store import Head
 from toolfleet.tool import ToolSpec
@@ -115,6 +116,18 @@ class RunList(BaseModel):
     )
 
 
+class CallsAsked(RunBody):
+    """Which calls of a run to tell of."""
+
+    tool: list[str] = Field(default=[], description="Only calls of one of these tools.")
+    state: list[CallState] = Field(default=[], description="Only calls in one of these states.")
+    error: Annotated[str, Field(max_length=1000)] = Field(
+        default="", description="Only calls that have failed with a text that contains this."
+    )
+    after: Annotated[str, Field(max_length=400)] = Field(default="", description="`after` of the page that you have.")
+    limit: Annotated[int, Field(ge=1, le=500)] = 100
+
+
 class CancelBody(RunBody):
     """Why something is not wanted any more."""
 
@@ -138,6 +151,19 @@ class GoOnRequest(RunBody):
     messages: list[Message] | None = None
 
 
+class ForkRequest(RunBody):
+    """Where a run is begun anew, and with what."""
+
+    model_config = ConfigDict(
+        extra="forbid", json_schema_extra={"examples": [{"turn": 1, "question": "And in metres?"}, {"turn": 0}]}
+    )
+
+    turn: Annotated[int, Field(ge=0, le=100_000, strict=True)] = Field(
+        description="The last turn whose reply, and the results of whose calls, the new run begins with; 0: none."
+    )
+    question: Annotated[str, Field(min_length=1)] | None = None
+
+
 class ApprovalRequest(RunBody):
     """A person's decision about one call."""
 
@@ -148,7 +174,10 @@ class ApprovalRequest(RunBody):
 
     call_id: str
     granted: StrictBool
-    arguments: Json | None = Field(default=None, description="Other arguments to run it with.")
+    arguments: Json | Annotated[str, Field(min_length=2)] | None = Field(
+        default=None,
+        description="Other arguments to run it with: an object or, to be taken to the digit as it stands, one as text.",
+    )
     reason: Annotated[str, Field(max_length=1000)] = ""
 
 

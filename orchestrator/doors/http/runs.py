@@ -13,16 +13,19 @@ from pydantic import BaseModel
 from starlette.responses import Response
 
 from toolfleet.calls import run_of
-from toolfleet.messages import Message
+from toolfleet.messages import Message, UserMessage
 from toolfleet.orchestrator.doors.http.access import Approver, Reader, Runner, must_be_callable
 from toolfleet.orchestrator.doors.http.bodies import JsonRoute
 from toolfleet.orchestrator.doors.http.door import Door, door_of, must_be_theirs
-from toolfleet.orchestrator.doors.http.key_store import Grant
+from toolfleet.orchestrator.doors.http.key_store import Grant, Scope
+from toolfleet.orchestrator.doors.http.payload_wall import payloads_needed
 from toolfleet.orchestrator.doors.http.problems import Problem, ProblemDetails
 from toolfleet.orchestrator.doors.http.quotas import Limit
 from toolfleet.orchestrator.doors.http.records import (
     ApprovalRequest,
+    CallsAsked,
     CancelBody,
+    ForkRequest,
     GoOnRequest,
     RunAccepted,
     RunList,
@@ -38,8 +41,11 @@ from toolfleet.orchestrator.run.events import Approval
 from toolfleet.orchestrator.run.states import State
 from toolfleet.orchestrator.run.updates import CallAwaitsApproval, CallProgressed, RunUpdate, TextArrived
 from toolfleet.orchestrator.run.value import Run
-from toolfleet.orchestrator.status.overview import CallStanding
+from toolfleet.orchestrator.status.call_pages import CallPage, CallsWanted
+from toolfleet.orchestrator.status.call_standing import CallStanding
+from toolfleet.orchestrator.status.trees import Branch
 from toolfleet.orchestrator.store.chain import FIRST
+from toolfleet.orchestrator.store.forking import after_turn
 
 UNKNOWN: Final[dict[int | str, dict[str, Any]]] = {404: {"model": ProblemDetails, "description": "No such run"}}
 NOT_NOW: Final[dict[int | str, dict[str, Any]]] = {
@@ -97,10 +103,7 @@ async def begin(asked: RunRequest, grant: Runner, door: Through, request: Reques
     headers = {"location": f"/v1/runs/{run_id}"}
     if asked.stream:
         return EventStream(door, _events(door, run_id, FIRST, listener), headers=headers)
-    accepted = RunAccepted(
-        run_id=run_id, state=State.THINKING, url=f"/v1/runs/{run_id}", events_url=f"/v1/runs/{run_id}/events"
-    )
-    return json_of(accepted, HTTPStatus.ACCEPTED, headers)
+    return json_of(_accepted(run_id), HTTPStatus.ACCEPTED, headers)
 
 
 @router.get("")
@@ -127,15 +130,37 @@ async def delete(run_id: str, grant: Runner, door: Through) -> None:
     """Delete a run. One that has not ended is cancelled first."""
     await door.must_see(run_id, grant)
     with suppress(RunNotOpen):  # then it has ended
-        await door.orchestrator.cancel(run_id, "deleted")
+        await door.orchestrator.cancel(run_id, "deleted", by=grant.who)
     await door.orchestrator.delete(run_id)
 
 
 @router.get("/{run_id}/calls", responses=UNKNOWN)
-async def calls(run_id: str, grant: Reader, door: Through) -> list[CallStanding]:
-    """Tell how each call of a run stands, in the order of asking."""
+async def calls(run_id: str, wanted: Annotated[CallsAsked, Query()], grant: Reader, door: Through) -> CallPage:
+    """Tell how the calls of a run stand, in the order of asking, page by page; which failed first, which took longest.
+
+    Their arguments and results are those of each by itself.
+    """
     await door.must_see(run_id, grant)
-    return list(await door.orchestrator.calls(run_id))
+    if wanted.error and not grant.may(Scope.PAYLOADS):
+        raise payloads_needed()  # whoever may ask what a text contains, can read it
+    asked = CallsWanted(wanted.limit, wanted.after, tools=wanted.tool, states=wanted.state, error=wanted.error)
+    return await door.looking.overview.page(run_id, asked)
+
+
+@router.get("/{run_id}/calls/{call_id}", responses=UNKNOWN)
+async def call(run_id: str, call_id: str, grant: Reader, door: Through) -> CallStanding:
+    """Tell all of a call: arguments, result, who has it, what it waits for, when its worker has last shown life."""
+    await door.must_see(run_id, grant)
+    if run_of(call_id) != run_id:
+        raise RunNotFound(f"run {run_id} has no call {call_id}")
+    return await door.looking.overview.call(call_id)
+
+
+@router.get("/{run_id}/tree", responses=UNKNOWN)
+async def tree(run_id: str, grant: Reader, door: Through) -> Branch:
+    """Tell what a run and the runs of its agents have used up: tokens, cost, calls, failures, branch by branch."""
+    await door.must_see(run_id, grant)
+    return await door.looking.trees.of(run_id)
 
 
 @router.get("/{run_id}/events", response_class=Response, responses={**UNKNOWN, **STREAM})
@@ -167,7 +192,7 @@ async def cancel(
 ) -> Response:
     """End a run now, and its open calls on the workers."""
     await door.must_see(run_id, grant)
-    return json_of(await door.orchestrator.cancel(run_id, (asked or CancelBody()).reason))
+    return json_of(await door.orchestrator.cancel(run_id, (asked or CancelBody()).reason, by=grant.who))
 
 
 @router.post("/{run_id}/messages", status_code=HTTPStatus.ACCEPTED, response_model=Run, responses=NOT_NOW)
@@ -184,7 +209,28 @@ async def go_on(run_id: str, asked: GoOnRequest, grant: Runner, door: Through, r
         raise Problem(HTTPStatus.UNPROCESSABLE_ENTITY, "give a question or messages, not both")
     if run.state.is_terminal:  # else it is refused
         await door.usage.admit_run(grant, run_id, len(request.state.body))
-    return json_of(await door.orchestrator.resume(run_id, messages, subject=grant.subject), HTTPStatus.ACCEPTED)
+    gone_on = await door.orchestrator.resume(run_id, messages, subject=grant.subject, by=grant.who)
+    return json_of(gone_on, HTTPStatus.ACCEPTED)
+
+
+@router.post("/{run_id}/fork", status_code=HTTPStatus.ACCEPTED, response_model=RunAccepted, responses=NOT_NOW)
+async def fork(run_id: str, asked: ForkRequest, grant: Runner, door: Through, request: Request) -> Response:
+    """Begin a new run from what another one had come to after one of its turns. That one stays as it is."""
+    await door.must_see(run_id, grant)
+    source, entries = await door.looking.store.history(run_id)
+    messages = after_turn(entries, asked.turn)
+    messages = (*messages, UserMessage(content=asked.question)) if asked.question else messages
+    options = options_given(source.run.terms)
+    options["tools"] = await tools_for(grant, source.run.terms.tools, door)
+    options["tenant"], options["subject"] = grant.tenant, grant.subject
+    options["run_id"] = getattr(request.state, "derived_id", None)
+    options["asked_as"] = {"forked_from": run_id, "turn": asked.turn, "by": grant.who}
+    await admit(door, grant, request, options)
+    if source.run.model == door.model:
+        begun = await door.orchestrator.start(messages, **options)
+    else:
+        begun = await door.orchestrator.submit(messages, model=source.run.model, **options)
+    return json_of(_accepted(begun), HTTPStatus.ACCEPTED, {"location": f"/v1/runs/{begun}"})
 
 
 @router.post("/{run_id}/approvals", response_model=Run, responses=NOT_NOW)
@@ -193,16 +239,11 @@ async def decide(run_id: str, asked: ApprovalRequest, grant: Approver, door: Thr
     await door.must_see(run_id, grant)
     if not asked.call_id.startswith(f"{run_id}."):  # a call of its own, or of a run of one of its agents
         raise RunNotFound(f"run {run_id} has no call {asked.call_id}")
-    arguments = None if asked.arguments is None else orjson.dumps(asked.arguments).decode()
-    approval = Approval(granted=asked.granted, arguments=arguments, reason=asked.reason)
-    return json_of(await decided(asked.call_id, approval, grant, door))
-
-
-async def decided(call_id: str, approval: Approval, grant: Grant, door: Door) -> Run:
-    """Write down a person's decision about a call, if it is theirs to decide about. Raises Problem."""
-    await door.must_see(run_of(call_id), grant)
-    await _must_be_theirs_to_decide(call_id, grant, door)
-    return await door.orchestrator.approve(call_id, approval)
+    await door.must_see(run_of(asked.call_id), grant)
+    await _must_be_theirs_to_decide(asked.call_id, grant, door)
+    arguments = orjson.dumps(asked.arguments).decode() if isinstance(asked.arguments, dict) else asked.arguments
+    approval = Approval(granted=asked.granted, arguments=arguments, reason=asked.reason, by=grant.who)
+    return json_of(await door.orchestrator.approve(asked.call_id, approval))
 
 
 async def _must_be_theirs_to_decide(call_id: str, grant: Grant, door: Door) -> None:
@@ -237,6 +278,11 @@ async def _events(
     async with aclosing(door.tail.listen(run_id, after=after, listener=listener)) as frames:
         async for frame in frames:
             yield frame.data
+
+
+def _accepted(run_id: str) -> RunAccepted:
+    url = f"/v1/runs/{run_id}"
+    return RunAccepted(run_id=run_id, state=State.THINKING, url=url, events_url=f"{url}/events")
 
 
 def _question(asked: RunRequest) -> str | Sequence[Message]:

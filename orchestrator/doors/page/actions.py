@@ -17,15 +17,15 @@ from toolfleet.calls import run_of
 from toolfleet.orchestrator.doors.http import runs as http_runs
 from toolfleet.orchestrator.doors.http.access import Approver, Runner
 from toolfleet.orchestrator.doors.http.problems import Problem
-from toolfleet.orchestrator.doors.http.records import CancelBody, GoOnRequest
+from toolfleet.orchestrator.doors.http.records import ApprovalRequest, CancelBody, ForkRequest, GoOnRequest
 from toolfleet.orchestrator.doors.http.runs import Through
 from toolfleet.orchestrator.doors.page.forms import form_of, own_path
 from toolfleet.orchestrator.doors.page.wording import segment
-from toolfleet.orchestrator.run.events import Approval
 
 router = APIRouter(include_in_schema=False)
 
 MAX_REASON: Final = 1000
+MAX_DIGITS: Final = 6
 
 
 @router.post("/runs/{run_id}/cancel")
@@ -43,6 +43,19 @@ async def resume(request: Request, run_id: str, grant: Runner, door: Through) ->
     asked = GoOnRequest(question=said) if said else GoOnRequest(messages=[])
     await http_runs.go_on(run_id, asked, grant, door, request)
     return _back(request, f"/runs/{segment(run_id)}")
+
+
+@router.post("/runs/{run_id}/fork")
+async def fork(request: Request, run_id: str, grant: Runner, door: Through) -> Response:
+    """Begin a new run from what another had come to after one of its turns, and lead there."""
+    form = form_of(request)
+    turn, question = form.get("turn", ""), form.get("question", "").strip()
+    if not (turn.isascii() and turn.isdigit() and len(turn) <= MAX_DIGITS):
+        raise Problem(HTTPStatus.UNPROCESSABLE_ENTITY, "say after which turn the new run begins")
+    asked = ForkRequest(turn=int(turn), question=question or None)
+    begun = await http_runs.fork(run_id, asked, grant, door, request)
+    new_id = begun.headers["location"].rpartition("/")[2]
+    return RedirectResponse(f"/runs/{segment(new_id)}", status_code=HTTPStatus.SEE_OTHER)
 
 
 @router.post("/calls/{call_id}/cancel")
@@ -65,8 +78,9 @@ async def decide(request: Request, call_id: str, grant: Approver, door: Through)
     arguments = edited if granted and edited != form.get("as_asked", "").replace("\r\n", "\n") else None
     if arguments is not None and not _is_object(arguments):
         raise Problem(HTTPStatus.UNPROCESSABLE_ENTITY, "the arguments are no JSON object: go back, and mend them")
-    approval = Approval(granted=granted, arguments=arguments, reason=form.get("reason", "").strip()[:MAX_REASON])
-    await http_runs.decided(call_id, approval, grant, door)
+    reason = form.get("reason", "").strip()[:MAX_REASON]
+    asked = ApprovalRequest(call_id=call_id, granted=granted, arguments=arguments, reason=reason)
+    await http_runs.decide(run_of(call_id), asked, grant, door)
     return _back(request, f"/calls/{segment(call_id)}")
 
 

@@ -18,10 +18,12 @@ from toolfleet.orchestrator.doors.http.key_store import Grant, Scope
 from toolfleet.orchestrator.doors.page.time_axis import Axis
 from toolfleet.orchestrator.doors.page.timeline import WORDS, Row, axis_of, drawn, rows_of
 from toolfleet.orchestrator.doors.page.veiling import veiled_call, veiled_overview
+from toolfleet.orchestrator.run.events import ApprovalGiven, RunResumed, RunStopped
 from toolfleet.orchestrator.run.states import State
 from toolfleet.orchestrator.run.value import Run
+from toolfleet.orchestrator.status.call_standing import CallStanding
 from toolfleet.orchestrator.status.call_state import CallState
-from toolfleet.orchestrator.status.overview import CallStanding, Overview, RunOverview, unix_s
+from toolfleet.orchestrator.status.overview import RunOverview, unix_s
 from toolfleet.orchestrator.store.history import Entry
 
 FAILURES: Final = frozenset({CallState.FAILED, CallState.EXPIRED, CallState.IN_DOUBT})
@@ -121,6 +123,27 @@ class RunSight:
         return min(failed, key=lambda call: call.ended_unix_s or 0.0, default=None)
 
     @cached_property
+    def deeds(self) -> list[tuple[float, str, str]]:
+        """What people have done about it: when, who, and what."""
+        found = []
+        for entry in self.entries:
+            match entry.event:
+                case ApprovalGiven(call_id=call_id, approval=approval):
+                    verb = (
+                        "denied"
+                        if not approval.granted
+                        else "edited and approved"
+                        if approval.arguments
+                        else "approved"
+                    )
+                    found.append((unix_s(entry), approval.by, f"{verb} {call_id}"))
+                case RunStopped(by=by) if by:
+                    found.append((unix_s(entry), by, "ended the run"))
+                case RunResumed(by=by):
+                    found.append((unix_s(entry), by, "let the run go on"))
+        return found
+
+    @cached_property
     def slowest(self) -> CallStanding | None:
         """The call that took longest, of those that have ended."""
         ended = [call for call in self.calls if call.took_s is not None]
@@ -151,7 +174,7 @@ class RunSights:
 
     def __init__(self, door: Door) -> None:
         self.store = door.looking.store
-        self.overview = Overview(door.client, door.settings, door.seal)
+        self.overview = door.looking.overview
 
     async def of(self, run_id: str, grant: Grant) -> RunSight:
         """Return a run as it stands, as far as a key shows it. Raises RunNotFound, also for another tenant's."""

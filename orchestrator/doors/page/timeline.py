@@ -20,8 +20,9 @@ from toolfleet.orchestrator.run.events import (
     RunStopped,
     SlowResultDelivered,
 )
+from toolfleet.orchestrator.status.call_standing import CallStanding
 from toolfleet.orchestrator.status.call_state import CallState
-from toolfleet.orchestrator.status.overview import CallStanding, unix_s
+from toolfleet.orchestrator.status.overview import unix_s
 from toolfleet.orchestrator.store.history import Entry
 
 MIN_BAR: Final = 4.0
@@ -136,10 +137,7 @@ def _stretches(call: CallStanding, moments: _Moments, now_s: float) -> Iterable[
     if sent_s is None:
         return
     parked_s = moments.parked_s.get(call.call_id) if call.job is not None or _was_elsewhere(call) else None
-    began_s = call.began_unix_s
-    if began_s is None:
-        has_begun = call.state in {CallState.RUNNING, CallState.SUBMITTED} or call.is_over
-        began_s = sent_s if has_begun else ends_s
+    began_s = _began_s(call, sent_s, now_s, ends_s)
     began_s = max(began_s, sent_s)
     if began_s > sent_s:
         yield Stretch("queued", sent_s, min(began_s, ends_s))
@@ -148,6 +146,16 @@ def _stretches(call: CallStanding, moments: _Moments, now_s: float) -> Iterable[
         yield Stretch("elsewhere", max(began_s, parked_s), ends_s)
     elif ends_s >= began_s and call.state is not CallState.QUEUED:
         yield Stretch("running", began_s, ends_s)
+
+
+def _began_s(call: CallStanding, sent_s: float, now_s: float, ends_s: float) -> float:
+    """Return when a worker began with a call, or when it was sent where nobody knows more."""
+    if call.began_unix_s is not None:
+        return call.began_unix_s
+    if call.held_by is not None:
+        return now_s - call.held_by.since_s
+    has_begun = call.state in {CallState.RUNNING, CallState.SUBMITTED} or call.is_over
+    return sent_s if has_begun else ends_s
 
 
 def _was_elsewhere(call: CallStanding) -> bool:

@@ -25,7 +25,7 @@ from toolfleet.tool import ToolSpec
 
 router = APIRouter(include_in_schema=False)
 
-PATIENCE_S: Final = 10.0
+PATIENCE_S: Final = 3.0
 """How long a form waits for a result; what takes longer has a page of its own by then."""
 
 

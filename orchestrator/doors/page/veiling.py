@@ -9,7 +9,8 @@ from toolfleet.calls import Failed, Progress, Returned, Submitted
 from toolfleet.messages import AssistantMessage, Message
 from toolfleet.orchestrator.doors.http.hiding import veiled
 from toolfleet.orchestrator.run.value import Run
-from toolfleet.orchestrator.status.overview import CallStanding, RunOverview
+from toolfleet.orchestrator.status.call_standing import CallStanding
+from toolfleet.orchestrator.status.overview import RunOverview
 from toolfleet.orchestrator.store.run_store import Head
 
 

@@ -1,0 +1,189 @@
+"""Dead letters over HTTP: what no worker could handle, counted, listed, put back or dropped, by tool and reason."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from http import HTTPStatus
+from typing import Annotated, Any, Final, Literal
+
+from fastapi import APIRouter, Query
+from pydantic import BaseModel, ConfigDict, Field, StrictBool
+
+from toolfleet.broker import celery_app
+from toolfleet.orchestrator.doors.http.access import Admin
+from toolfleet.orchestrator.doors.http.bodies import JsonRoute
+from toolfleet.orchestrator.doors.http.door import Door
+from toolfleet.orchestrator.doors.http.problems import Problem, ProblemDetails
+from toolfleet.orchestrator.doors.http.records import RunBody
+from toolfleet.orchestrator.doors.http.runs import Through
+from toolfleet.orchestrator.fleet.publishers import publisher_for
+from toolfleet.orchestrator.status.dead_letters import DeadLetter, DeadLetters, NotReplayed, Replay
+
+router = APIRouter(prefix="/v1/dead", tags=["dead letters"], route_class=JsonRoute)
+
+AT_ONCE: Final = 100
+"""Letters in one batch."""
+
+LOCKED_FOR_S: Final = 120
+"""How long nobody else puts letters back or drops them, if the process that does so is lost."""
+
+REASONS_TOLD: Final = 20
+
+CHANGED: Final[dict[int | str, dict[str, Any]]] = {
+    409: {"model": ProblemDetails, "description": "There are not as many as was said, or somebody else is at it"}
+}
+
+
+class Chosen(RunBody):
+    """Which letters are meant."""
+
+    tool: Annotated[str, Field(max_length=1000)] = Field(
+        default="", description="Only letters about calls of this tool."
+    )
+    reason: Annotated[str, Field(max_length=1000)] = Field(
+        default="", description="Only letters whose reason contains this, in capitals or not."
+    )
+
+    def includes(self, letter: DeadLetter) -> bool:
+        """Return whether a letter is meant."""
+        return self.tool in {"", letter.tool} and self.reason.casefold() in letter.reason.casefold()
+
+
+class LettersAsked(Chosen):
+    """Which letters to list."""
+
+    limit: Annotated[int, Field(ge=1, le=500)] = 50
+
+
+class Handled(Chosen):
+    """Letters to put back or to drop: all that are meant, so their number is said, too."""
+
+    model_config = ConfigDict(extra="forbid", json_schema_extra={"examples": [{"tool": "echo", "expected": 3}]})
+
+    expected: Annotated[int, Field(ge=0, strict=True)] = Field(
+        description="How many there are, as `GET /v1/dead` counts them: if there are others, nothing is done."
+    )
+
+
+class ToReplay(Handled):
+    """Letters to put back."""
+
+    model_config = ConfigDict(extra="forbid", json_schema_extra={"examples": [{"reason": "crashed", "expected": 3}]})
+
+    force: StrictBool = Field(
+        default=False, description="Also calls whose effect may happen twice, and those that have a result by now."
+    )
+
+
+class LetterView(BaseModel):
+    """A dead letter."""
+
+    letter_id: str
+    tool: str
+    call_id: str
+    queue: str
+    reason: str
+    deliveries: int | None
+    buried_unix_s: float
+
+    @classmethod
+    def of(cls, letter: DeadLetter) -> LetterView:
+        """Make it of a letter, without what stands in it."""
+        own = {name: getattr(letter, name) for name in cls.model_fields if name != "buried_unix_s"}
+        return cls(**own, buried_unix_s=letter.buried_at.timestamp())
+
+
+class LetterList(BaseModel):
+    """Dead letters, the newest first."""
+
+    count: int
+    """How many are meant, listed here or not."""
+    by_tool: dict[str, int]
+    by_reason: dict[str, int]
+    """The most frequent reasons."""
+    letters: list[LetterView]
+
+
+class Outcome(BaseModel):
+    """What became of the letters that were meant."""
+
+    done: int
+    """How many were put back, or dropped."""
+    refused: int = 0
+    """How many still lie there."""
+    why: dict[str, int] = {}
+    """Why, and how often; the most frequent reasons."""
+
+
+@router.get("")
+async def list_letters(wanted: Annotated[LettersAsked, Query()], _grant: Admin, door: Through) -> LetterList:
+    """Count the dead letters of a tool, or with some reason, and list the newest of them."""
+    letters = await _meant(door, wanted)
+    return LetterList(
+        count=len(letters),
+        by_tool=dict(Counter(letter.tool for letter in letters).most_common(REASONS_TOLD)),
+        by_reason=dict(Counter(letter.reason for letter in letters).most_common(REASONS_TOLD)),
+        letters=[LetterView.of(letter) for letter in letters[: wanted.limit]],
+    )
+
+
+@router.post("/replay", responses=CHANGED)
+async def replay(asked: ToReplay, _grant: Admin, door: Through) -> Outcome:
+    """Put all letters that are meant back into their queues, each once. What was not signed here never is."""
+    async with _alone(door, "replay"):
+        letters = await _expected(door, asked)
+        app = celery_app(door.settings)
+        publisher = publisher_for(door.settings, door.client, app)
+        try:
+            replaying = Replay(door.client, door.settings, publisher)
+            outcomes = [
+                outcome
+                for start in range(0, len(letters), AT_ONCE)
+                for outcome in await replaying.replay(letters[start : start + AT_ONCE], force=asked.force)
+            ]
+        finally:
+            await publisher.aclose()
+            app.close()
+    refused = Counter(outcome.why for outcome in outcomes if isinstance(outcome, NotReplayed))
+    return Outcome(
+        done=len(outcomes) - refused.total(), refused=refused.total(), why=dict(refused.most_common(REASONS_TOLD))
+    )
+
+
+@router.post("/drop", responses=CHANGED)
+async def drop(asked: Handled, _grant: Admin, door: Through) -> Outcome:
+    """Delete all letters that are meant, for good."""
+    async with _alone(door, "drop"):
+        letters = await _expected(door, asked)
+        dead = DeadLetters(door.client, door.settings)
+        dropped = [await dead.drop(letters[start : start + AT_ONCE]) for start in range(0, len(letters), AT_ONCE)]
+    return Outcome(done=sum(dropped))
+
+
+async def _meant(door: Door, chosen: Chosen) -> list[DeadLetter]:
+    letters = await DeadLetters(door.client, door.settings).newest()
+    return [letter for letter in letters if chosen.includes(letter)]
+
+
+async def _expected(door: Door, asked: Handled) -> list[DeadLetter]:
+    """Return the letters that are meant. Raises Problem where there are not as many as was said."""
+    letters = await _meant(door, asked)
+    if len(letters) != asked.expected:
+        detail = f"there are {len(letters)} such letters now, not {asked.expected}: look again"
+        raise Problem(HTTPStatus.CONFLICT, detail, code="count-changed", count=len(letters))
+    return letters
+
+
+@asynccontextmanager
+async def _alone(door: Door, what: Literal["replay", "drop"]) -> AsyncIterator[None]:
+    """Do it while nobody else does: a letter that two put back at once would be two calls. Raises Problem."""
+    lock = door.client.lock(door.settings.keys.handling_dead(), timeout=LOCKED_FOR_S, blocking=False)
+    if not await lock.acquire():
+        detail = f"somebody is putting dead letters back, or dropping them, at this moment: {what} them afterwards"
+        raise Problem(HTTPStatus.CONFLICT, detail, code="at-it-already")
+    try:
+        yield
+    finally:
+        await lock.release()

@@ -1,0 +1,63 @@
+"""How all stands, in one answer: queues, workers, runs. What a page begins with."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from fastapi import APIRouter
+from pydantic import BaseModel
+
+from toolfleet.orchestrator.doors.http.access import Reader
+from toolfleet.orchestrator.doors.http.bodies import JsonRoute
+from toolfleet.orchestrator.doors.http.key_store import Scope
+from toolfleet.orchestrator.doors.http.records import WorkerView
+from toolfleet.orchestrator.doors.http.runs import Through
+from toolfleet.orchestrator.fleet.queues import QueueStanding
+
+router = APIRouter(prefix="/v1/overview", tags=["fleet"], route_class=JsonRoute)
+
+NEWEST: Final = 500
+
+
+class RunsStanding(BaseModel):
+    """How the runs of a tenant stand."""
+
+    stored: int
+    """How many are stored; of the key's tenant, or all where it has none."""
+    looked_at: int
+    """How many of the newest of these the numbers by state are of."""
+    by_state: dict[str, int]
+    awaiting_approval: int
+    """How many calls of these wait for a person."""
+
+
+class Standing(BaseModel):
+    """How all stands."""
+
+    runs: RunsStanding
+    workers: list[WorkerView]
+    queues: list[QueueStanding] | None
+    """None for a key without the scope `admin`: they are everybody's."""
+
+
+@router.get("")
+async def overview(grant: Reader, door: Through) -> Standing:
+    """Tell how runs, workers and queues stand: a few commands, whatever is stored."""
+    page = await door.looking.pages.page(limit=NEWEST, tenant=grant.tenant)
+    by_state: dict[str, int] = {}
+    for head in page.heads:
+        by_state[head.state] = by_state.get(head.state, 0) + 1
+    workers = await door.orchestrator.catalog.workers()
+    shown = [WorkerView.of(announced) for announced in workers]
+    return Standing(
+        runs=RunsStanding(
+            stored=await door.looking.pages.count(tenant=grant.tenant),
+            looked_at=len(page.heads),
+            by_state=by_state,
+            awaiting_approval=sum(head.awaiting_approval for head in page.heads),
+        ),
+        workers=[
+            each.model_copy(update={"tools": [tool for tool in each.tools if grant.may_call(tool)]}) for each in shown
+        ],
+        queues=await door.orchestrator.queues.standing(workers) if grant.may(Scope.ADMIN) else None,
+    )

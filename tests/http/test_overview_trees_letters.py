@@ -1,0 +1,108 @@
+"""How all stands, trees of agents, and dead letters in bulk, over HTTP."""
+
+import asyncio
+import json
+import time
+
+import pytest
+
+from tests.http.fleet_of_doors import WAIT_S
+from toolfleet.calls import ToolCall
+from toolfleet.orchestrator import Agent, Orchestrator
+from toolfleet.orchestrator.doors.http.key_store import Scope
+
+LEAVES = ("runs", "input_tokens", "output_tokens", "cost", "calls", "failed")
+
+
+def leaves(branch):
+    """Every branch of a tree, by itself."""
+    return [branch["own"], *(leaf for child in branch["children"] for leaf in leaves(child))]
+
+
+async def test_W7_a_tree_of_agents_tells_each_branchs_sums_and_they_are_those_of_its_leaves(api, http_fleet, model):
+    helper = Agent("helper", "Does one thing.", "You help.", tools=["echo", "fail"])
+    child = "call echo {} then call fail {}".format('{"value": 1}', '{"kind": "value"}')
+    asked = " and ".join(f"call helper {json.dumps({'task': child})}" for _ in range(5))
+    async with Orchestrator(model, agents=[helper], settings=http_fleet.settings) as orchestrator:
+        run = await orchestrator.run(f"{asked} then call echo {json.dumps({'value': 2})}")
+    told = (await api.client.get(f"/v1/runs/{run.run_id}/tree")).json()
+    assert [branch["agent"] for branch in told["children"]] == ["helper"] * 5
+    assert told["own"]["calls"] == 6
+    assert [branch["total"]["failed"] for branch in told["children"]] == [1] * 5
+    for name in LEAVES:
+        assert told["total"][name] == pytest.approx(sum(leaf[name] for leaf in leaves(told)))
+    assert told["total"]["runs"] == 6
+    assert told["total"]["input_tokens"] == run.usage.input_tokens > told["own"]["input_tokens"]
+
+
+async def test_a_branch_that_is_gone_keeps_no_other_from_being_told(api, http_fleet, model):
+    helper = Agent("helper", "Does one thing.", "You help.", tools=["echo"])
+    asked = " and ".join(f"call helper {json.dumps({'task': 'hello'})}" for _ in range(2))
+    async with Orchestrator(model, agents=[helper], settings=http_fleet.settings) as orchestrator:
+        run = await orchestrator.run(asked)
+    await api.client.delete(f"/v1/runs/{run.run_id}.1.0")
+    told = (await api.client.get(f"/v1/runs/{run.run_id}/tree")).json()
+    assert [branch["state"] for branch in told["children"]] == [None, "done"]
+
+
+async def test_an_overview_tells_how_runs_workers_and_queues_stand(api):
+    await api.ended(await api.begin("hello"))
+    told = (await api.client.get("/v1/overview")).json()
+    assert told["runs"]["by_state"]["done"] >= 1
+    assert told["runs"]["stored"] >= sum(told["runs"]["by_state"].values()) == told["runs"]["looked_at"]
+    assert told["workers"] == (await api.client.get("/v1/workers")).json()["workers"] != []
+    assert {queue["queue"] for queue in told["queues"]} >= {"io"}
+    key, _ = await api.door.keyring.add(scopes=(Scope.READ,), tenant="nobody-else", tools=("add",))
+    told = (await api.client.get("/v1/overview", headers={"authorization": f"Bearer {key}"})).json()
+    assert (told["runs"]["stored"], told["queues"], told["workers"][0]["tools"]) == (0, None, ["add"])
+
+
+@pytest.fixture
+async def letters(api):
+    """250 letters about calls of `echo` that crashed, three of another tool, and one that nobody signed."""
+    stream, run_id = api.door.settings.keys.dead_letters(), f"dead{time.monotonic_ns():x}"
+    pipeline = api.door.client.pipeline(transaction=False)
+    for n in range(254):
+        tool = "echo" if n < 251 else "add"
+        arguments = json.dumps({"value": n} if tool == "echo" else {"a": n, "b": 1})
+        call = ToolCall(
+            call_id=f"{run_id}.1.{n}", run_id=run_id, tool=tool, arguments=arguments, deadline_unix_s=0, reply_to="x"
+        )
+        text, mac = api.door.seal.close_call(call)
+        reason = "not signed" if n == 250 else "crashed <b>"
+        said = {"reason": reason, "task": tool, "id": call.call_id, "text": text, "mac": "0" if n == 250 else mac}
+        pipeline.xadd(stream, said)
+    await pipeline.execute()
+    yield run_id
+    await api.door.client.delete(stream)
+
+
+async def test_W10_letters_are_counted_then_replayed_on_the_server_each_once(api, letters):
+    counted = (await api.client.get("/v1/dead", params={"tool": "echo", "reason": "CRASHED", "limit": 10})).json()
+    assert (counted["count"], len(counted["letters"]), counted["by_tool"]) == (250, 10, {"echo": 250})
+    wrong = await api.client.post("/v1/dead/replay", json={"tool": "echo", "reason": "crashed", "expected": 249})
+    assert (wrong.status_code, wrong.json()["count"]) == (409, 250)
+    asked = {"tool": "echo", "reason": "crashed", "expected": 250}
+    both = await asyncio.gather(*(api.client.post("/v1/dead/replay", json=asked) for _ in range(4)))
+    done = [answer.json()["done"] for answer in both if answer.status_code == 200]
+    assert done == [250]
+    assert {answer.status_code for answer in both} == {200, 409}
+    redis, keys = api.door.client, api.door.settings.keys
+    async with asyncio.timeout(WAIT_S):
+        while None in await redis.mget([keys.result(f"{letters}.1.{n}") for n in range(250)]):
+            await asyncio.sleep(0.05)
+    rest = (await api.client.get("/v1/dead")).json()
+    assert (rest["count"], rest["by_tool"]) == (4, {"add": 3, "echo": 1})
+
+
+async def test_W10_what_nobody_signed_is_not_replayed_and_what_is_dropped_is_gone(api, letters):
+    told = (await api.client.post("/v1/dead/replay", json={"reason": "not signed", "expected": 1})).json()
+    assert (told["done"], told["refused"]) == (0, 1)
+    assert "only what this fleet has signed" in next(iter(told["why"]))
+    assert (await api.client.post("/v1/dead/drop", json={"tool": "echo", "expected": 251})).json()["done"] == 251
+    assert (await api.client.get("/v1/dead")).json()["count"] == 3
+    key, _ = await api.door.keyring.add(scopes=(Scope.RUN, Scope.APPROVE))
+    headers = {"authorization": f"Bearer {key}"}
+    for method, path in (("GET", "/v1/dead"), ("POST", "/v1/dead/drop"), ("POST", "/v1/dead/replay")):
+        body = {"json": {"expected": 3}} if method == "POST" else {}
+        assert (await api.client.request(method, path, headers=headers, **body)).status_code == 403

@@ -107,7 +107,7 @@ class TenantBudgets:
 
         Where there are more than FEW, none is read: to find the first of very many, all would have to be.
         """
-        stored = await cast("Awaitable[int]", self._client.hlen(self._keys.budgets()))
+        stored = await self._client.hlen(self._keys.budgets())
         if not 0 < stored <= FEW:
             return stored, []
         texts = await cast("Awaitable[dict[bytes, bytes]]", self._client.hgetall(self._keys.budgets()))

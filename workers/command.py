@@ -116,7 +116,10 @@ def worker(
     chosen = pool_for(pool, kind=kind, concurrency=concurrency, in_processes=in_processes)
     _warn_of_threads(own, chosen)
     for line in not_served(tools.values(), served, imported):
-        typer.echo(harmless(line), err=True)
+        if sys.stderr.isatty():
+            typer.echo(harmless(line), err=True)
+        else:
+            log.warning("tools_not_served", told=line)
     with redis_or_embedded() as settings:
         join(settings)
         around = interceptors_of([*settings.interceptor_names, *(interceptors or ())])

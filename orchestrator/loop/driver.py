@@ -17,6 +17,7 @@ from typing import Any, Final, NamedTuple
 
 from toolfleet.calls import Progress, ToolResult
 from toolfleet.errors import BrokerUnreachable, StoreUnreachable
+from toolfleet.log_subject import log_about_run
 from toolfleet.logs import FactLog
 from toolfleet.orchestrator.calls.scope import BeginRun, Emit
 from toolfleet.orchestrator.errors import LostRun, NewerVersion, RunIsOver, RunNotBelieved, RunNotFound
@@ -260,6 +261,7 @@ class Runs:
     async def _work(self, live: _Live) -> None:
         """Drive a run until it rests, ends or is lost."""
         pause_s = READ_AGAIN_S
+        log_about_run(live.run_id)
         try:
             while True:
                 live.is_asked_again = False

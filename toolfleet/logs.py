@@ -6,17 +6,16 @@ Commands call `configure_logs`. No traceback shows what a function held: that ma
 
 from __future__ import annotations
 
-import json
 import logging
+import os
 import sys
-from datetime import UTC, datetime
-from typing import Any, Final
+import threading
+from types import TracebackType
+from typing import Any
 
 from toolfleet.errors import InvalidSettings
-from toolfleet.terminal import harmless
-
-FACTS: Final = "facts"
-"""The attribute of a record that holds its fields."""
+from toolfleet.log_lines import FACTS, Lines, Objects
+from toolfleet.log_secrets import hide, secrets_in
 
 Cause = BaseException | bool | None
 
@@ -60,24 +59,24 @@ def configure_logs(level: str) -> None:
     if number is None:
         raise InvalidSettings(f"unknown log level {level!r}; there are debug, info, warning and error")
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(_Lines(for_a_person=sys.stderr.isatty()))
+    if sys.stderr.isatty():
+        handler.setFormatter(Lines("%(asctime)s %(levelname)s %(name)s %(message)s"))
+    else:
+        handler.setFormatter(Objects())
+        logging.captureWarnings(capture=True)
+        sys.excepthook = _log_uncaught
+        threading.excepthook = _log_uncaught_in_thread
+    hide(secrets_in(os.environ))
     logging.basicConfig(level=number, handlers=[handler])
 
 
-class _Lines(logging.Formatter):
-    """A line for a person, or one of JSON for each fact where nobody looks on."""
+def _log_uncaught(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    if issubclass(kind, KeyboardInterrupt):
+        sys.__excepthook__(kind, error, trace)
+    else:
+        logging.getLogger("toolfleet").critical("uncaught", exc_info=(kind, error, trace))
 
-    def __init__(self, *, for_a_person: bool) -> None:
-        super().__init__("%(asctime)s %(levelname)s %(name)s %(message)s")
-        self._for_a_person = for_a_person
 
-    def format(self, record: logging.LogRecord) -> str:
-        """The record as one text, in which nothing is a command to a terminal."""
-        fields = getattr(record, FACTS, None)
-        if self._for_a_person or fields is None:
-            return harmless(super().format(record))
-        told = {**fields, "event": record.__dict__["event"], "level": record.levelname.lower()}
-        told["timestamp"] = datetime.fromtimestamp(record.created, UTC).isoformat()
-        if record.exc_info:
-            told["exception"] = self.formatException(record.exc_info)
-        return json.dumps(told, default=repr)
+def _log_uncaught_in_thread(said: threading.ExceptHookArgs) -> None:
+    if said.exc_value is not None and not issubclass(said.exc_type, SystemExit):
+        _log_uncaught(said.exc_type, said.exc_value, said.exc_traceback)

@@ -123,7 +123,10 @@ def worker(
         raise typer.Exit(serve_each_shard(fleet, sys.argv[1:], chosen.concurrency))
     _warn_of_threads(own, chosen)
     for line in not_served(tools.values(), served, imported):
-        typer.echo(harmless(line), err=True)
+        if sys.stderr.isatty():
+            typer.echo(harmless(line), err=True)
+        else:
+            log.warning("tools_not_served", told=line)
     with redis_or_embedded(**({} if metrics_port is None else {"metrics_port": metrics_port})) as settings:
         join(settings)
         around = interceptors_of([*settings.interceptor_names, *(interceptors or ())])

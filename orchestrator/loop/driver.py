@@ -17,6 +17,7 @@ from typing import Any, Final, NamedTuple
 
 from toolfleet.calls import Progress, ToolResult
 from toolfleet.errors import BrokerUnreachable, StoreUnreachable
+from toolfleet.log_subject import log_about_run
 from toolfleet.logs import FactLog
 from toolfleet.metrics.of_runs import RUNS
 from toolfleet.orchestrator.calls.scope import BeginRun, Emit
@@ -268,6 +269,7 @@ class Runs:
         pause_s = READ_AGAIN_S
         if self.spans is not None:
             self.spans.tracing.leave()  # this task was begun by whoever brought the news
+        log_about_run(live.run_id)
         try:
             while True:
                 live.is_asked_again = False

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import pty
 import re
 import select
+import struct
 import subprocess
+import termios
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
 from rich.cells import cell_len
 
 from tests.cli.command import ENDS_WITHIN_S, TOOLFLEET, Terminal
+
+FRAME = re.compile(r"\x1b\[\?2026h\x1b\[H(.*?)\x1b\[\?2026l", re.DOTALL)
+"""A frame of a screen that is used whole, from its upper left corner."""
 
 COLOURS = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 
@@ -57,6 +63,31 @@ class Screen:
         return self.text.splitlines()
 
     @property
+    def frames(self) -> list[list[str]]:
+        """What a command shows that uses the screen whole: the lines of each frame that was drawn to its end."""
+        return [COLOURS.sub("", each).replace("\r", "").split("\n") for each in FRAME.findall(self.raw)]
+
+    def until_a_frame(self, wanted: Callable[[list[str]], bool]) -> list[str]:
+        """Wait for a frame like this, from now on."""
+        give_up, passed = time.monotonic() + ENDS_WITHIN_S, len(self.frames)
+        while True:
+            for drawn in self.frames[passed:]:
+                passed += 1
+                if wanted(drawn):
+                    return drawn
+            assert time.monotonic() < give_up, self.frames[-1:]
+            assert self._reads(), self.text
+
+    def resize(self, columns: int, rows: int) -> None:
+        """As the window's edge is dragged; a process hears of it by SIGWINCH, if the terminal is its own."""
+        set_size(self._terminal, columns, rows)
+
+    @property
+    def manners(self) -> list[object]:
+        """How the terminal treats what is typed: echo, lines, signals."""
+        return termios.tcgetattr(self._terminal)
+
+    @property
     def widest(self) -> int:
         return max(map(cell_len, self.lines))
 
@@ -71,10 +102,20 @@ class Screen:
         return False
 
 
+def set_size(terminal: int, columns: int, rows: int) -> None:
+    fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+
+
 @contextmanager
-def on_screen(terminal: Terminal, *words: str, columns: int = 80) -> Iterator[Screen]:
-    """`toolfleet …` on a terminal of this width."""
+def on_screen(
+    terminal: Terminal, *words: str, columns: int = 80, size: tuple[int, int] = (0, 0), is_job: bool = False
+) -> Iterator[Screen]:
+    """`toolfleet …` on a terminal of this width; of this `size` in truth, whatever the environment says.
+
+    With `is_job` it can be stopped, as what a shell has started: in a session of its own nobody could let it go on.
+    """
     ours, theirs = pty.openpty()
+    set_size(ours, *size)
     with subprocess.Popen(
         [TOOLFLEET, *words],
         cwd=terminal.folder,
@@ -82,7 +123,8 @@ def on_screen(terminal: Terminal, *words: str, columns: int = 80) -> Iterator[Sc
         stdin=theirs,
         stdout=theirs,
         stderr=theirs,
-        start_new_session=True,
+        start_new_session=not is_job,
+        process_group=0 if is_job else None,
     ) as process:
         os.close(theirs)
         try:

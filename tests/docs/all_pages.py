@@ -46,6 +46,11 @@ PAGES: Final = [
     Page("docs/bring-your-own-loop.md"),
     Page("docs/budgets.md"),
     Page("docs/operating.md", stand_ins={"3f9c": r"^([0-9a-f]{16,})$"}),
+    Page("docs/telemetry.md"),
+    Page(
+        "docs/watching.md",
+        unrun={"$ toolfleet watch": "it needs a fleet that runs, and one never ends; tests/cli/test_watch.py has both"},
+    ),
 ]
 
 

@@ -11,7 +11,7 @@ ROW = re.compile(r"^### (\S+)$")
 HELD_BY = re.compile(r"^- \[(\w+)\]\((\S+)\)$")
 TEST = re.compile(r"^\s*(?:async )?def (test_\w+)\(", re.MULTILINE)
 NOT_KEPT = {
-        "F12",
+    "F12",
     "T1",
     "T2",
     "T3",
@@ -25,9 +25,6 @@ NOT_KEPT = {
     "D11",
     "W5",
     "W6",
-    "W8",
-    "W9",
-    "W13",
     "W14",
     "W15",
 }

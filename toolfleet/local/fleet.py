@@ -25,6 +25,7 @@ from toolfleet.errors import InvalidSettings, NoToolsFound, WorkerNotReady
 from toolfleet.local.embedded_server import EmbeddedServer
 from toolfleet.local.lifeline import lifeline
 from toolfleet.local.worker_process import WorkerProcess, start_worker_process, stop_workers
+from toolfleet.log_secrets import hide, hide_passwords
 from toolfleet.misspelt import check_options, keywords
 from toolfleet.settings import Settings, new_secret, read_settings
 from toolfleet.stream_urls import stream_url
@@ -213,10 +214,10 @@ def redis_or_embedded(**overrides: object) -> Iterator[Settings]:
     if settings.names_redis:
         with connect(_check(settings)) as client:
             client.ping()
-        yield settings
+        yield _with_secrets_hidden(settings)
         return
     with EmbeddedServer() as server:
-        yield _check(read_settings(redis_url=server.url, **overrides))
+        yield _with_secrets_hidden(_check(read_settings(redis_url=server.url, **overrides)))
 
 
 @contextmanager
@@ -231,6 +232,13 @@ def redis_or_shards(**overrides: object) -> Iterator[Settings]:
 
 
 _OPTION_NAMES: Final = Settings.model_fields.keys() | keywords(LocalFleet.__init__)
+
+
+def _with_secrets_hidden(settings: Settings) -> Settings:
+    """Return the same settings, whose secrets now stand in no log line of this process."""
+    hide(secret.get_secret_value() for secret in (settings.secret, settings.previous_secret))
+    hide_passwords(settings.redis_url, settings.broker_url)
+    return settings
 
 
 def _check(settings: Settings) -> Settings:

@@ -18,6 +18,7 @@ from toolfleet.calls import Progress, Returned
 from toolfleet.connections import connect_async
 from toolfleet.context import Context, within
 from toolfleet.fitting import Fitting
+from toolfleet.log_subject import log_about_call
 from toolfleet.logs import FactLog
 from toolfleet.redis_clients import COMMAND_FAILED
 from toolfleet.settings import Settings
@@ -127,6 +128,8 @@ class Poller:
         return tick_s if due.next_in_s is None else min(tick_s, max(MIN_PAUSE_S, due.next_in_s))
 
     async def _deal_with(self, job: Claimed) -> None:
+        call = job.record.call
+        log_about_call(call.run_id, call.call_id, call.traceparent)
         try:
             verdict = await self._verdict(job)
         except asyncio.CancelledError:

@@ -15,6 +15,7 @@ from toolfleet.calls import Effect, Failed, FailureKind, ToolCall
 from toolfleet.connections import connect_async
 from toolfleet.errors import Refused
 from toolfleet.interceptors import ToolInterceptor
+from toolfleet.log_subject import log_about_call
 from toolfleet.points import Point, reached
 from toolfleet.settings import Settings
 from toolfleet.tool import Tool
@@ -82,6 +83,9 @@ class Performer:
             if passed_on is not None:
                 return passed_on
         decision = self._admit(delivery, tool)
+        if not isinstance(decision, Unbelievable):  # what nobody has signed names no trace
+            call = decision.call
+            log_about_call(call.run_id, call.call_id, call.traceparent)
         if tool is None or isinstance(decision, Ended | Unbelievable):
             return await self._end(delivery, decision, tool)
         if decision.must_claim and not await self._claimer.claim(delivery, decision.call):

@@ -20,6 +20,7 @@ from toolfleet.calls import Failed, FailureKind, NotDone, Returned, Submitted, T
 from toolfleet.context import Context
 from toolfleet.errors import RetryAfter
 from toolfleet.interceptors import ToolInterceptor
+from toolfleet.log_subject import log_about_call
 from toolfleet.metrics.of_calls import CALLS
 from toolfleet.outages import until_redis_is_back
 from toolfleet.points import Point, reached
@@ -105,6 +106,7 @@ class ToolRuns:
         self, delivery: Delivery, call: ToolCall, tool: Tool[..., Any], *, clock: asyncio.Timeout | None = None
     ) -> Returned | Failed | Submitted | Ending:
         """Run an admitted call. `clock` is as for `execute`."""
+        log_about_call(call.run_id, call.call_id, call.traceparent)  # each call has a task of its own
         is_cancelled, checkpoint = delivery.cancelled, None
         if not delivery.is_new and not is_cancelled:
             is_cancelled, checkpoint = await self._read_leftovers(call)

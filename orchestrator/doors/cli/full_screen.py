@@ -15,9 +15,13 @@ from contextlib import suppress
 from typing import Final, NamedTuple, Self
 
 from rich.console import Console, RenderableType
+from rich.control import Control
 from rich.screen import Screen
 
 from toolfleet.orchestrator.doors.cli.tables import UNBOUNDED
+
+BEGIN, END = "\x1b[?2026h", "\x1b[?2026l"
+"""Around a frame: a terminal that knows this mode shows it all at once, and any other passes over it."""
 
 _TYPED_BYTES: Final = 1024
 
@@ -77,8 +81,11 @@ class FullScreen:
         """Show this and nothing else."""
         room = self.room
         self._console.size = (room.columns, room.rows)
+        with self._console.capture() as captured:
+            self._console.print(Control.home(), Screen(drawn), sep="", end="")
         with suppress(OSError):  # a terminal that was closed: SIGHUP comes next
-            self._console.print(Screen(drawn), end="")
+            self._console.file.write(f"{BEGIN}{captured.get()}{END}")
+            self._console.file.flush()
 
     def _read(self) -> None:
         assert self._typing is not None  # noqa: S101  # only then it is read

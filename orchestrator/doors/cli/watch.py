@@ -88,7 +88,7 @@ async def _lines(view: FleetView, every_s: float) -> None:
 async def _print_once(view: FleetView, name: str) -> None:
     seen = Seen(name)
     seen.note(await view.standing())
-    console = Console()
+    console = Console(force_terminal=sys.stdout.isatty())  # FORCE_COLOR makes no terminal of a pipe
     console.print(frame(seen, Room.of(console)), soft_wrap=True)
 
 

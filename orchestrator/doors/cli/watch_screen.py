@@ -8,6 +8,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Iterator, Sequence
+from textwrap import wrap
 from typing import Final, NamedTuple
 
 from rich.text import Text
@@ -29,6 +30,9 @@ BARS: Final = "▁▂▃▄▅▆▇█"
 
 HEAD_LINES: Final = 3
 """Of each section: a blank line, its title, the names of its columns."""
+
+LOST_LINES: Final = 4
+"""Of why Redis does not answer."""
 
 ROWS_MIN: Final = 1
 """Of each section so many rows are shown at least; what there is no room for even so is cut off at the end."""
@@ -92,7 +96,7 @@ class Section(NamedTuple):
 
 def frame(seen: Seen, room: Room) -> Text:
     """Draw a frame that has no more columns and rows than there is room for."""
-    top = list(_top(seen))
+    top = list(_top(seen, room.columns))
     sections = list(_sections(seen, room.columns)) if seen.standing else []
     lines = [*top, *_fitted(sections, room.rows - len(top))][: room.rows]
     for line in lines:
@@ -103,12 +107,13 @@ def frame(seen: Seen, room: Room) -> Text:
 # --- what stands above ----------------------------------------------------------------------------------------------
 
 
-def _top(seen: Seen) -> Iterator[Text]:
+def _top(seen: Seen, columns: int) -> Iterator[Text]:
     now = seen.standing
     yield Text(f"{one_line(seen.name)}  {f'{moment(now.at_unix_s)} UTC' if now else 'asked'}", "bold")
     if seen.lost:
-        shown = "what is shown is from before" if now else "nothing is known yet"
-        yield Text(f"no answer for {span(seen.lost_for_s)} ({shown}): {one_line(seen.lost)}", "bold red")
+        how_old = f"as it was {span(seen.lost_for_s)} ago" if now else f"asked for {span(seen.lost_for_s)}"
+        for line in wrap(f"{how_old}: {one_line(seen.lost)}", max(columns, 2))[:LOST_LINES]:
+            yield Text(line, "bold red")
     if now:
         yield Text(_in_short(now))
         yield from _complaints(now)
@@ -116,7 +121,7 @@ def _top(seen: Seen) -> Iterator[Text]:
 
 def _in_short(now: FleetStanding) -> str:
     slots, held = sum(each.slots for each in now.workers), [each.busy for each in now.workers]
-    busy = "" if None in held else f", {sum(each or 0 for each in held)} calls with them"
+    busy = "" if None in held else f", {plural(sum(each or 0 for each in held), 'call')} with them"
     own = sum(each.runs for each in now.orchestrators)
     return (
         f"{plural(len(now.workers), 'worker')} with {plural(slots, 'slot')}{busy}; "

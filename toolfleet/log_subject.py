@@ -1,0 +1,54 @@
+"""What a task works on, so that all it logs can say so, a tool's own code and the libraries that it uses included."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from contextvars import ContextVar
+from typing import Final, NamedTuple
+
+KNOWN_MAX: Final = 10_000
+"""Of so many calls and runs the trace is known to who logs of them in another task: settling, Celery's own lines."""
+
+_traceparents: Final[dict[str, str]] = {}
+
+
+class Subject(NamedTuple):
+    """What a task works on."""
+
+    run_id: str
+    call_id: str
+    traceparent: str | None
+
+
+_subject: Final[ContextVar[Subject | None]] = ContextVar("toolfleet_log_subject", default=None)
+
+
+def log_about_call(run_id: str, call_id: str, traceparent: str | None) -> None:
+    """Let what this task logs from now on, and what it begins, have these ids; also what a tool's own code logs."""
+    _subject.set(Subject(run_id, call_id, traceparent))
+    if traceparent is not None:
+        _note(call_id, traceparent)
+
+
+def log_about_run(run_id: str, traceparent: str | None = None) -> None:
+    """Let what this task logs from now on have the id of a run, and of its trace if it has one."""
+    _subject.set(Subject(run_id, "", traceparent))
+    if traceparent is not None:
+        _note(run_id, traceparent)
+
+
+def _note(of: str, traceparent: str) -> None:
+    _traceparents[of] = traceparent
+    if len(_traceparents) > KNOWN_MAX:
+        with suppress(KeyError, StopIteration, RuntimeError):  # another thread was first
+            del _traceparents[next(iter(_traceparents))]
+
+
+def traceparent_of(call_id: str | None, run_id: str) -> str | None:
+    """Return where in its trace a call or a run stands that was worked on here lately; None for any other."""
+    return _traceparents.get(call_id or run_id) or _traceparents.get(run_id)
+
+
+def subject_now() -> Subject | None:
+    """Return what the task that we are in works on; None for one that works on nothing alone."""
+    return _subject.get()

@@ -45,6 +45,7 @@ PAGES: Final = [
     Page("docs/cli.md", stand_ins={"3f9c": r"^([0-9a-f]{16,})$"}),
     Page("docs/bring-your-own-loop.md"),
     Page("docs/budgets.md"),
+    Page("docs/telemetry.md"),
 ]
 
 

@@ -36,7 +36,7 @@ class DirectSpans:
         self._began_unix_s = time.time()
         here = tracing.here()
         self._is_first = here is None
-        self.trace: Trace = here or tracing.begin(NAME, {})
+        self.trace: Trace = here or tracing.begin_alone(NAME)
 
     def end(
         self,

@@ -12,15 +12,6 @@ HELD_BY = re.compile(r"^- \[(\w+)\]\((\S+)\)$")
 TEST = re.compile(r"^\s*(?:async )?def (test_\w+)\(", re.MULTILINE)
 NOT_KEPT = {
     "F12",
-    "T1",
-    "T2",
-    "T3",
-    "T4",
-    "T5",
-    "T6",
-    "T7",
-    "T8",
-    "T12",
     "D10",
     "D11",
     "W5",

@@ -25,6 +25,7 @@ TTL = {
     "spec": 30,
     "progress": 24 * 3600,
     "checkpoint": 8 * 24 * 3600,
+    "attempt": 8 * 24 * 3600,
     "handle": 9 * 24 * 3600,
     "arguments": 7 * 24 * 3600,
     "cancelled": 9 * 24 * 3600,

@@ -59,16 +59,18 @@ def orchestrator_of(fleet: LocalFleet, base_url: str, **environment: str) -> Ite
             asker = Asker(process)
             assert asker.hear() == "ready"
             yield asker
-            process.stdin.close()  # type: ignore[union-attr]
+            process.stdin.close()
             process.wait(30)
         finally:
             process.kill()
 
 
 @contextmanager
-def fleet_of(collector: Collector, pools: dict[str, int], *, environment: Any = None, **settings: Any) -> Iterator[Any]:
+def fleet_of(
+    collector: Collector, pools: dict[str, int], *, environment: Any = None, modules: Any = None, **settings: Any
+) -> Iterator[Any]:
     with LocalFleet(
-        ["traced_tools"],
+        modules or ["traced_tools"],
         pools=pools,
         environment={
             "PYTHONPATH": str(HERE),

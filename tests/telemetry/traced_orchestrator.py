@@ -8,7 +8,7 @@ import sys
 from contextlib import nullcontext
 from typing import Any, ClassVar
 
-import own_telemetry  # noqa: F401
+import own_telemetry  # noqa: F401  # as a user does it
 from opentelemetry import baggage, context as otel, trace
 
 from toolfleet.logs import configure_logs

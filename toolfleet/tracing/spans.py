@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from importlib.metadata import version
 from typing import Any, Final
 
@@ -32,13 +33,20 @@ from toolfleet.supervision import start_thread
 from toolfleet.tracing.conventions import ERROR_TYPE
 from toolfleet.tracing.ended import Attributes, Ended, Kind, Token
 from toolfleet.tracing.trace import Trace
+from toolfleet.trusted import trusted
 
 CONTENT: Final = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"
 SHOWN: Final = frozenset({"true", "1", "span_only", "span_and_event"})
 """The values of that variable that want arguments, results and messages in spans."""
 
 FLUSH_WITHIN_MS: Final = 5000
+
+KNOWN_CONTEXTS: Final = 512
+"""Contexts that are not made again."""
+
 _BAGGAGE: Final = W3CBaggagePropagator()
+_trace: Final = trusted(Trace)
+
 _KINDS: Final = {
     "internal": SpanKind.INTERNAL,
     "client": SpanKind.CLIENT,
@@ -55,6 +63,7 @@ class Tracing:
         self._tracer = tracer
         self._ids = ids
         self._flushing = threading.Lock()
+        self._dropped: Trace | None = None
         self.shows_content = os.environ.get(CONTENT, "").strip().lower() in SHOWN
 
     # --- where we are -------------------------------------------------------------------------------------------
@@ -63,18 +72,32 @@ class Tracing:
         self, name: str, attributes: Attributes, *, links: Sequence[str] = (), parent: Trace | None = None
     ) -> Trace:
         """Ask the sampler for a new span below the current one, or below `parent`; it is recorded once it has ended."""
-        context = otel.get_current() if parent is None else self._context(parent.traceparent, parent.tracestate)
+        context = otel.get_current() if parent is None else _context(parent.traceparent, parent.tracestate)
         above = trace.get_current_span(context).get_span_context()
         span = self._tracer.start_span(name, context, attributes=attributes, links=_links(links))
         own = span.get_span_context()
         carried = _header_of_baggage(context) if parent is None else parent.baggage
-        return Trace(
+        return _trace(
             traceparent=_traceparent(own),
             parent=_traceparent(above) if above.is_valid and own.trace_flags.sampled else "",
             tracestate=own.trace_state.to_header() if own.trace_state else "",
             baggage=carried,
             links=tuple(links),
         )
+
+    def begin_alone(self, name: str) -> Trace:
+        """Do as `begin` where there is no span; what is not recorded and carries nothing is the same each time.
+
+        So it costs little to make, here and where it is read.
+        """
+        context = otel.get_current()
+        own = self._tracer.start_span(name, context).get_span_context()
+        carried = _header_of_baggage(context)
+        if not own.trace_flags.sampled and not carried:
+            self._dropped = self._dropped or _trace(traceparent=_traceparent(own))
+            return self._dropped
+        state = own.trace_state.to_header() if own.trace_state else ""
+        return _trace(traceparent=_traceparent(own), tracestate=state, baggage=carried)
 
     def current(self) -> str:
         """Return the span that we are in, as a traceparent; "" for none."""
@@ -86,7 +109,7 @@ class Tracing:
         own = trace.get_current_span().get_span_context()
         if not own.is_valid:
             return None
-        return Trace(
+        return _trace(
             traceparent=_traceparent(own),
             tracestate=own.trace_state.to_header() if own.trace_state else "",
             baggage=_header_of_baggage(otel.get_current()),
@@ -94,13 +117,13 @@ class Tracing:
 
     def attach(self, traceparent: str, tracestate: str = "", carried: str = "") -> Token:
         """Make a span of elsewhere the current one, with the baggage that came along."""
-        return otel.attach(self._context(traceparent, tracestate, carried))
+        return otel.attach(_context(traceparent, tracestate, carried))
 
     def attach_headers(self, headers: Mapping[str, str]) -> Token | None:
         """Make the span that a request names the current one, unless it is in one already; None: it names none."""
         if trace.get_current_span().get_span_context().is_valid:
             return None
-        context = self._context(headers.get("traceparent", ""), headers.get("tracestate", ""))
+        context = _context(headers.get("traceparent", ""), headers.get("tracestate", ""))
         if not trace.get_current_span(context).get_span_context().is_valid:
             return None
         return otel.attach(_BAGGAGE.extract(headers, context))
@@ -127,7 +150,7 @@ class Tracing:
         with self._ids.given(ended.span_id, ended.trace_id):
             span = self._tracer.start_span(
                 ended.name,
-                self._context(ended.parent, ended.tracestate),
+                _context(ended.parent, ended.tracestate),
                 _KINDS[ended.kind],
                 ended.attributes,
                 _links(ended.links),
@@ -146,7 +169,7 @@ class Tracing:
         links: Sequence[str] = (),
     ) -> Span:
         """Begin a span now; `end` it."""
-        context = self._context(parent, tracestate)
+        context = _context(parent, tracestate)
         return self._tracer.start_span(name, context, _KINDS[kind], attributes, _links(links))
 
     @staticmethod
@@ -173,14 +196,6 @@ class Tracing:
             flush(FLUSH_WITHIN_MS)
         finally:
             self._flushing.release()
-
-    @staticmethod
-    def _context(traceparent: str, tracestate: str = "", carried: str = "") -> Context:
-        span_context = _span_context(traceparent, tracestate)
-        context = Context()
-        if span_context is not None:
-            context = trace.set_span_in_context(NonRecordingSpan(span_context), context)
-        return _BAGGAGE.extract({"baggage": carried}, context) if carried else context
 
 
 def tracing_here() -> Tracing | None:
@@ -231,6 +246,16 @@ class _Given:
 
     def __exit__(self, *_: object) -> None:
         self._place.span_id = self._place.trace_id = None
+
+
+@lru_cache(maxsize=KNOWN_CONTEXTS)
+def _context(traceparent: str, tracestate: str = "", carried: str = "") -> Context:
+    """Return the context of a span of elsewhere. Made once: what is not sampled has the same one for all its calls."""
+    span_context = _span_context(traceparent, tracestate)
+    context = Context()
+    if span_context is not None:
+        context = trace.set_span_in_context(NonRecordingSpan(span_context), context)
+    return _BAGGAGE.extract({"baggage": carried}, context) if carried else context
 
 
 def _span_context(traceparent: str, tracestate: str) -> SpanContext | None:

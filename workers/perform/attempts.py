@@ -114,7 +114,7 @@ class Attempts:
         self._watches = False
 
     async def at(self, delivery: Delivery, call: ToolCall, spec: ToolSpec, traceparent: str) -> Attempt:
-        """Return an attempt at a call, to be entered while its tool runs."""
+        """Return an attempt at a call whose trace is recorded, to be entered while its tool runs."""
         attempt = Attempt(self, delivery, call, spec, traceparent)
         if not delivery.is_new:
             attempt.earlier = await self.earlier(delivery, call, spec)
@@ -210,9 +210,6 @@ class Attempt:
 
     def __enter__(self) -> Self:
         tracing, call = self._attempts.tracing, self._call
-        if not is_sampled(self._parent):
-            self._token = tracing.attach(self._parent, call.tracestate, call.baggage)
-            return self
         self._began_unix_s = time.time()
         links = (sending_of(call), *([self.earlier.traceparent] if self.earlier else []))
         self._span = tracing.open(
@@ -231,8 +228,6 @@ class Attempt:
     def reporting(self, report: Callable[[Progress], None]) -> Callable[[Progress], None]:
         """Return what reports progress and notes it as an event of this attempt."""
         span = self._span
-        if span is None:
-            return report
         shows_content = self._attempts.tracing.shows_content
 
         def noted(progress: Progress) -> None:
@@ -246,16 +241,13 @@ class Attempt:
 
     def ended(self, result: Returned | Failed | Submitted) -> None:
         """Note what the attempt has come to."""
-        if self._span is not None:
-            self._ended, self._error_type = outcome_of(result)
+        self._ended, self._error_type = outcome_of(result)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, _trace: TracebackType | None
     ) -> None:
         tracing = self._attempts.tracing
         tracing.detach(self._token)
-        if self._span is None:
-            return
         self._is_over = True
         if error is not None:
             self._ended, self._error_type = _outcome_of_error(error)

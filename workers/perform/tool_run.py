@@ -26,6 +26,7 @@ from toolfleet.outages import until_redis_is_back
 from toolfleet.points import Point, reached
 from toolfleet.settings import Settings
 from toolfleet.tool import Tool
+from toolfleet.tracing.trace import is_sampled
 from toolfleet.wire import Seal
 from toolfleet.workers.delivery import cancel_requests
 from toolfleet.workers.delivery.admit import Admitted, Unresolved, can_be_reconciled
@@ -119,6 +120,8 @@ class ToolRuns:
         try:
             if self._attempts is None or call.traceparent is None:
                 result = await self._call(call, tool, context, clock)
+            elif not is_sampled(call.traceparent):
+                result = await self._call_below(self._attempts, call, tool, context, clock)
             else:
                 attempt = await self._attempts.at(delivery, call, tool.spec, call.traceparent)
                 with attempt:
@@ -135,6 +138,16 @@ class ToolRuns:
             result = ended.model_copy(update={"spent": context.spent})
         reached(Point.EFFECT_DONE, call.call_id)
         return result
+
+    async def _call_below(
+        self, attempts: Attempts, call: ToolCall, tool: Tool[..., Any], context: Context, clock: asyncio.Timeout | None
+    ) -> Returned | Failed | Submitted:
+        """Run a call of a trace that is not recorded: what its tool records is not either, and baggage reaches it."""
+        token = attempts.tracing.attach(call.traceparent or "", call.tracestate, call.baggage)
+        try:
+            return await self._call(call, tool, context, clock)
+        finally:
+            attempts.tracing.detach(token)
 
     async def _later(self, delivery: Delivery, call: ToolCall, error: RetryAfter) -> Failed | Ending:
         """Let the call wait for as long as its tool wants; the model is told where that cannot be."""

@@ -55,6 +55,7 @@ from toolfleet.orchestrator.doors.http.problems import (
 from toolfleet.orchestrator.doors.http.quotas import Quotas
 from toolfleet.orchestrator.doors.http.request_ids import RequestIds
 from toolfleet.orchestrator.doors.http.tail import Tail
+from toolfleet.orchestrator.doors.http.traces import Traces
 from toolfleet.orchestrator.doors.http.usage import Usage
 from toolfleet.orchestrator.doors.openai import chat as openai_chat, model_list as openai_models
 from toolfleet.orchestrator.doors.openai.responses import routes as openai_responses
@@ -189,6 +190,7 @@ def create_app(
     app.add_exception_handler(Exception, on_bug)
     # The last one added sees a request first.
     app.add_middleware(Idempotency)
+    app.add_middleware(Traces)
     app.add_middleware(BoundedBodies, options=options)
     app.add_middleware(Access)
     app.add_middleware(ProblemPages)

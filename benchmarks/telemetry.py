@@ -1,0 +1,119 @@
+"""What traces cost: `python -m benchmarks.telemetry`, CPU per call of orchestrator and worker, in pairs that alternate.
+
+Three fleets, each on a server of its own: without OpenTelemetry's provider ("off"), with its API imported and no
+provider ("api"), and with the SDK sampling one trace in a hundred ("1 %"). Each round makes the same calls on each, in
+turns, so that a machine that slows down slows all of them alike; what counts is the median of the differences to "off".
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Final
+
+import psutil
+import typer
+
+from toolfleet.local.fleet import LocalFleet
+
+TOOLS: Final = "benchmarks.contenders.toolfleet_tools"
+WAYS: Final = ("off", "api", "1 %")
+ENVIRONMENT: Final = {
+    "off": {},
+    "api": {"TELEMETRY_BENCHMARK": "api"},
+    "1 %": {
+        "TELEMETRY_BENCHMARK": "sdk",
+        "OTEL_TRACES_SAMPLER": "parentbased_traceidratio",
+        "OTEL_TRACES_SAMPLER_ARG": "0.01",
+    },
+}
+AS_WORKER: Final = "benchmarks.telemetry_set_up"
+
+
+def main(rounds: int = 15, calls: int = 2000, lone: int = 200) -> None:
+    """Print CPU per call in microseconds: of bursts of `calls`, and of `lone` calls one after another."""
+    with ExitStack() as stack:
+        sides = {way: stack.enter_context(side(way)) for way in WAYS}
+        for one in sides.values():
+            one.burst(calls)
+            one.lone(lone)
+        for name, measure, n in (("burst", Side.burst, calls), ("lone", Side.lone, lone)):
+            taken: dict[str, list[tuple[float, float]]] = {way: [] for way in WAYS}
+            for number in range(rounds):
+                for way in WAYS if number % 2 else reversed(WAYS):
+                    taken[way].append(measure(sides[way], n))
+            report(name, taken)
+
+
+def report(name: str, taken: dict[str, list[tuple[float, float]]]) -> None:
+    """Print a line for each way: its medians, and what it takes more than "off" in the same round."""
+    for way, each in taken.items():
+        more = [sum(one) - sum(off) for one, off in zip(each, taken["off"], strict=True)]
+        orchestrator, worker = (statistics.median(part) for part in zip(*each, strict=True))
+        print(
+            f"{name:6} {way:4} orchestrator {orchestrator:7.1f} us, worker {worker:7.1f} us, "
+            f"together {statistics.median(more):+6.1f} us against off"
+        )
+
+
+class Side:
+    """A fleet, and an orchestrator in a process of its own that does what it is told."""
+
+    def __init__(self, worker: psutil.Process, orchestrator: subprocess.Popen[str]) -> None:
+        self._worker = worker
+        self._orchestrator = orchestrator
+
+    def burst(self, n: int) -> tuple[float, float]:
+        """CPU of both processes for each of `n` calls at once."""
+        return self._measured({"burst": n}, n)
+
+    def lone(self, n: int) -> tuple[float, float]:
+        """The same of calls one after another."""
+        return self._measured({"lone": n}, n)
+
+    def _measured(self, ask: dict[str, int], n: int) -> tuple[float, float]:
+        before = self._worker_us()
+        own_us = self._told(ask)
+        return own_us / n, (self._worker_us() - before) / n
+
+    def _told(self, ask: dict[str, int]) -> float:
+        stdin, stdout = self._orchestrator.stdin, self._orchestrator.stdout
+        assert stdin is not None
+        assert stdout is not None
+        stdin.write(json.dumps(ask) + "\n")
+        stdin.flush()
+        return float(stdout.readline())
+
+    def _worker_us(self) -> float:
+        # To the nanosecond, where psutil counts hundredths of a second; its threads do not come and go.
+        tasks = Path(f"/proc/{self._worker.pid}/task")
+        return sum(int((task / "schedstat").read_text().split()[0]) for task in tasks.iterdir()) / 1000
+
+
+@contextmanager
+def side(way: str) -> Iterator[Side]:
+    """A fleet of one worker, traced in this way on both sides."""
+    environment: dict[str, str] = {"PYTHONPATH": str(Path.cwd()), **ENVIRONMENT[way]}
+    with LocalFleet([AS_WORKER], pools={"io": 1}, environment=environment) as fleet:
+        orchestrator = subprocess.Popen(
+            [sys.executable, "-m", AS_WORKER],
+            env={**os.environ, **fleet.settings.as_environment(), **environment},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        with orchestrator:
+            try:
+                yield Side(psutil.Process(fleet.workers[0].pid), orchestrator)
+            finally:
+                orchestrator.kill()
+
+
+if __name__ == "__main__":
+    typer.run(main)

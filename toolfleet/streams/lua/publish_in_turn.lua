@@ -23,8 +23,9 @@ local function look_for_copies()
     end
     for namespace, by_text in pairs(calls) do
         for text, those in pairs(by_text) do
-            local are = #those > 0 and #gates_in(text) > 0 and are_new(namespace, gates_in(text), those) or {}
-            for i, call in ipairs(those) do news[call] = are[i] and text or nil end
+            local gates = gates_in(text)
+            local known = #those > 0 and #gates > 0 and known_among(namespace, gates, those) or {}
+            for i, call in ipairs(those) do news[call] = not known[i] and text or nil end
         end
     end
 end

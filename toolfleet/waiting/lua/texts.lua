@@ -16,11 +16,12 @@ end
 local gates_by_text = {}
 local function gates_in(text)
     if text and gates_by_text[text] then return gates_by_text[text] end
-    local gates = {}
-    for _, gate in ipairs(text and text ~= '' and decoded(text) or {}) do
-        if type(gate) == 'table' and (gate[1] == 'rate' or gate[1] == 'concurrency') and type(gate[2]) == 'string'
-            and type(gate[3]) == 'string' and positive(gate[4]) and type(gate[5]) == 'number' then
-            gates[#gates + 1] = gate
+    local gates = text and text ~= '' and decoded(text) or {}
+    for i = #gates, 1, -1 do
+        local gate = gates[i]
+        if not (type(gate) == 'table' and (gate[1] == 'rate' or gate[1] == 'concurrency') and type(gate[2]) == 'string'
+            and type(gate[3]) == 'string' and positive(gate[4]) and type(gate[5]) == 'number') then
+            table.remove(gates, i)
         end
     end
     if text then gates_by_text[text] = gates end

@@ -44,7 +44,7 @@ def settling(room: str = ROOM) -> str:
     freed = when_called("freeing", lua(__package__, "free_together", before=places()), "free_together")
     again = lua(__package__, "free_again", before=room)
     used = when_called("waiting_room", again, "room_of", "safely", "free_again", "bring_all_back", "admit_free")
-    return lua(__package__, "settle", before="\n".join((TELL, freed, used)), GROUP=GROUP, RETURNED=RETURNED)
+    return lua(__package__, "settle", before=f"{TELL}\n{freed}\n{used}", GROUP=GROUP, RETURNED=RETURNED)
 
 
 SETTLE: Final = settling()
@@ -183,8 +183,12 @@ def _arguments(keys: Keys, settlements: Sequence[Settlement]) -> list[str | byte
         members = list(group)
         arguments += (stream, consumer, keys.result(""), keys.replies(reply_to), len(members))
         for item in members:
-            held = places_of(item.gates) if item.gates else ()
-            arguments += (item.entry_id, item.call_id, item.sealed, len(held), *held)
+            arguments += (item.entry_id, item.call_id, item.sealed)
+            if item.gates:
+                names = places_of(item.gates)
+                arguments += (len(names), *names)
+            else:
+                arguments.append("")
     return arguments
 
 

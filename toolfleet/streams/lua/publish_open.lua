@@ -1,24 +1,30 @@
 -- Adds messages of which some have limits to their streams, where every gate has places for all that come to it: what
 -- publish.lua does when nobody waits and workers can take all of them. ARGV is that of publish.lua. Each gate is asked and
--- passed once for the whole batch. Begins behind clock.lua and terms.lua.
+-- passed once for the whole batch. Begins behind clock.lua, kinds.lua and terms.lua.
 --
 -- Reply whether it has; else nothing is sent, and publish_in_turn.lua finds who may go.
 
 local now = now_ms()
-local namespace, groups, group_of = string.match(ARGV[3], '^(.-)' .. QUEUE), {}, {}
+local namespace, groups, group_of = string.match(ARGV[first + 2], '^(.-)' .. QUEUE), {}, {}
 
--- Puts the calls together that have the same gates. False where two messages are of one call, or a text tells of no gate.
+-- The gates that stand in ARGV from there on.
+local function gates_from(position)
+    local gates = {}
+    for i = position + 2, position + 1 + 5 * ARGV[position + 1], 5 do
+        gates[#gates + 1] = {ARGV[i], ARGV[i + 1], ARGV[i + 2], tonumber(ARGV[i + 3]), tonumber(ARGV[i + 4])}
+    end
+    return gates
+end
+
+-- Puts the calls together that have the same gates. False where two messages are of one call.
 local function are_grouped()
-    local by_text = {}
-    for i = 1, #ARGV, 12 do
-        local call, text = ARGV[i + 6], ARGV[i + 10]
-        if text ~= '' then
-            local group = by_text[text]
-            if not group then
-                group = {gates = gates_in(text), calls = {}, placed = {}, ends_ms = 0}
-                by_text[text], groups[#groups + 1] = group, group
-            end
-            if group_of[call] or #group.gates == 0 then return false end
+    for number, position in ipairs(kinds) do
+        groups[number] = {gates = gates_from(position), text = ARGV[position], calls = {}, placed = {}, ends_ms = 0}
+    end
+    for i = first, #ARGV, 12 do
+        local call, group = ARGV[i + 6], groups[tonumber(ARGV[i + 10])]
+        if group then
+            if group_of[call] then return false end
             group_of[call] = group
             group.calls[#group.calls + 1] = call
             group.ends_ms = math.max(group.ends_ms, tonumber(ARGV[i + 11]))
@@ -61,21 +67,21 @@ end
 local is_readable, may_pass = pcall(may_all_pass)
 if not (is_readable and may_pass) then return false end
 local passed = string.format('%.0f', now)
-for i = 1, #ARGV, 12 do
-    local call, claim, text, id = ARGV[i + 6], ARGV[i + 7], ARGV[i + 10], nil
-    if text == '' and claim == '' then
+for i = first, #ARGV, 12 do
+    local call, claim, group, id = ARGV[i + 6], ARGV[i + 7], groups[tonumber(ARGV[i + 10])], nil
+    if not group and claim == '' then
         add(i)
-    elseif text == '' then
+    elseif not group then
         add(i, 'claim', claim)
     else
         -- The fields that lines.lua adds, in their order.
+        local text, placed = group.text, group.placed
         local tenant, run, ends = ARGV[i + 8], ARGV[i + 9], ARGV[i + 11]
         if claim == '' then
             id = add(i, 'gates', text, 'tenant', tenant, 'run', run, 'ends', ends, 'passed', passed)
         else
             id = add(i, 'claim', claim, 'gates', text, 'tenant', tenant, 'run', run, 'ends', ends, 'passed', passed)
         end
-        local placed = group_of[call].placed
         placed[#placed + 1] = call
         placed[#placed + 1] = ARGV[i + 2] .. ' ' .. id
     end

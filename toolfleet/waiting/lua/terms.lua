@@ -1,5 +1,5 @@
--- What holds for a gate now, and how calls pass it that may. Begins other scripts, behind clock.lua and texts.lua; needs the
--- constants of `toolfleet.waiting`.
+-- What holds for a gate now, and how calls pass it that may. A gate is an array {kind, tool, value, amount, burst}. Begins
+-- other scripts, behind clock.lua; needs the constants of `toolfleet.waiting`.
 
 -- How soon a gate with places is looked at again at the latest: a holder may be lost. How many of them are many.
 local LOOK_AGAIN_MS, MANY_HOLDERS = 1000, 1000
@@ -7,6 +7,17 @@ local LOOK_AGAIN_MS, MANY_HOLDERS = 1000, 1000
 -- burst, so that losing it errs on the side of the limit.
 local REMEMBERED_MS = 24 * 3600 * 1000
 local ARRIVAL_KEPT_MS = 60000
+
+local function gate_name(gate) return gate[1] .. '|' .. gate[2] .. '|' .. gate[3] end
+
+local function decoded(text)
+    local readable, value = pcall(cjson.decode, text)
+    return readable and type(value) == 'table' and value or {}
+end
+
+local function positive(value)
+    return type(value) == 'number' and value > 0 and value < math.huge and value or nil
+end
 
 -- A number as Redis keeps it; nil for what is none, or none to count with.
 local function number(text)

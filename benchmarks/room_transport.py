@@ -12,6 +12,7 @@ from toolfleet.keys import Keys
 from toolfleet.limits import Gate
 from toolfleet.scripts import lua
 from toolfleet.streams import GROUP, RETURNED, Priority
+from toolfleet.streams.direct import limits_as_arguments
 from toolfleet.streams.names import lane_name
 from toolfleet.streams.scripts import CARRY, fetch, publish
 from toolfleet.waiting import scripts as waiting
@@ -57,14 +58,15 @@ class Transport:
         With `claim_s` each may be started by one message only, so long by the server's own clock.
         """
         args: list[Any] = []
+        kinds: dict[tuple[Gate, ...], int] = {}
         for call in calls:
-            gates = json.dumps([list(gate) for gate in call.gates], separators=(",", ":")) if call.gates else ""
+            kind = kinds.setdefault(call.gates, len(kinds) + 1) if call.gates else 0
             stream = self.keys.queue(self.queue, call.level)
             of_lane = (self.keys.lane(self.lane), self.keys.queue(self.lane, call.level))
             args += [*(of_lane if call.call_id in lanes else ("", "")), stream]
             args += ["[]", "{}", "{}", call.call_id, claim_s]
-            args += [call.tenant, call.run_id, gates, int(call.ends_ms)]
-        self._scripts[PUBLISH](args=args)
+            args += [call.tenant, call.run_id, kind, int(call.ends_ms)]
+        self._scripts[PUBLISH](args=[*limits_as_arguments(kinds), *args])
 
     def fetch(self, budget: int, slots: int, consumer: str = "worker") -> list[tuple[str, str, str, list[Gate]]]:
         """Each delivery: its stream, its entry, its call, and the gates that it has passed."""
@@ -99,7 +101,7 @@ class Transport:
         stream, entry, call_id, gates = delivery
         places = [name_of(gate) for gate in gates if gate.kind == "concurrency"]
         args = [self.keys.job(""), stream, consumer, self.keys.result(""), self.keys.replies("o"), 1]
-        self._scripts[SETTLE](args=[*args, entry, call_id, "sealed", len(places), *places])
+        self._scripts[SETTLE](args=[*args, entry, call_id, "sealed", len(places) if gates else "", *places])
 
     def postpone(
         self, delivery: tuple[str, str, str, list[Gate]], ms: int, call: Call | None = None, consumer: str = "worker"

@@ -13,8 +13,10 @@ import redis
 
 from tests.deploy.compose import ROOT, Service, stopped, wait_until_announced
 from toolfleet.keys import Keys
+from toolfleet.limits import Gate
 from toolfleet.local.embedded_server import EmbeddedServer
 from toolfleet.streams import GROUP, RETURNED
+from toolfleet.streams.direct import limits_as_arguments
 from toolfleet.streams.scripts import FETCH, PUBLISH
 
 ORCHESTRATOR = "toolfleet-orchestrator:orchestrator-example-password"
@@ -82,15 +84,15 @@ def test_a_run_needs_no_more_rights_than_these(services: dict[str, Service], gua
 
 def test_limits_need_no_more_rights_than_these(guarded_redis: str) -> None:
     keys = Keys()
-    stream, gate = keys.queue("limited", 3), '[["concurrency","t","",1,0],["rate","t","",1000,9]]'
+    stream, gates = keys.queue("limited", 3), (Gate("concurrency", "t", "", 1, 0), Gate("rate", "t", "", 1000, 9))
     with client_as(ORCHESTRATOR, guarded_redis) as orchestrator, client_as(WORKER, guarded_redis) as worker:
         publish, fetch = orchestrator.register_script(PUBLISH), worker.register_script(FETCH)
         orchestrator.incr(keys.limits_said())
-        calls = (["", "", stream, "[]", "{}", "{}", f"r.1.{n}", "", "a", "r", gate, FAR_MS] for n in range(3))
+        calls = (["", "", stream, "[]", "{}", "{}", f"r.1.{n}", "", "a", "r", "1", FAR_MS] for n in range(3))
         marks = [keys.claim(""), keys.cancelled(""), keys.result(""), keys.counters()]
         arguments = [GROUP, "w", RETURNED, 4, *marks, 4, keys.scheduled("limited")]
         fetch(keys=[stream], args=arguments)
-        publish(args=[argument for call in calls for argument in call])
+        publish(args=[*limits_as_arguments([gates]), *(argument for call in calls for argument in call)])
         delivered = [entry for _ in range(2) for entry in fetch(keys=[stream], args=arguments)[1]]
         assert len(delivered) == 1
         # A failure in the room stops nothing else, and is counted.

@@ -6,7 +6,7 @@ than the call itself (see ARCHITECTURE.md). Only for one kind of message: tasks,
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any, Final, NamedTuple
 
 import orjson
@@ -40,6 +40,15 @@ class TaskMessage(NamedTuple):
 _NO_LANE: Final = ("", "")
 
 
+def limits_as_arguments(kinds: Collection[tuple[Gate, ...]]) -> list[str | bytes]:
+    """Return what the script that publishes is told of the limits of a batch, each kind of them once."""
+    arguments: list[str | bytes] = [str(len(kinds))]
+    for gates in kinds:
+        arguments += (orjson.dumps([tuple(gate) for gate in gates]), str(len(gates)))
+        arguments += [str(each) for gate in gates for each in gate]
+    return arguments
+
+
 class DirectPublisher:
     """Adds task messages to their streams, or to the waiting rooms of their queues."""
 
@@ -51,6 +60,7 @@ class DirectPublisher:
 
     async def publish(self, messages: Sequence[TaskMessage]) -> None:
         """Publish messages in one command, in order. Raises StoreUnreachable; then all or none are in the queues."""
+        kinds: dict[tuple[Gate, ...], int] = {}
         arguments: list[str | bytes] = []
         for message in messages:
             stream, properties = self._place(message.queue, message.priority)
@@ -58,9 +68,9 @@ class DirectPublisher:
             arguments += self._lane(message) if message.lane else _NO_LANE
             arguments += (stream, message.body, orjson.dumps(headers), properties, headers["id"])
             arguments += (str(headers.get("claim") or ""), message.tenant, message.run_id)
-            arguments.append(orjson.dumps([tuple(gate) for gate in message.gates]) if message.gates else "")
+            arguments.append(str(kinds.setdefault(message.gates, len(kinds) + 1)) if message.gates else "0")
             arguments.append(str(int(message.deadline_unix_s * 1000)))
-        await self._publish(args=arguments)
+        await self._publish(args=[*limits_as_arguments(kinds), *arguments] if kinds else ["0", *arguments])
 
     def _lane(self, message: TaskMessage) -> tuple[str, str]:
         """Return who reads a message's lane, and its stream."""

@@ -19,7 +19,7 @@ def publish(room: str = ROOM, clock: str = CLOCK) -> str:
     in_turn = when_called("publish_in_turn", lua(__package__, "publish_in_turn", before=room))
     queue = waiting.way_in()["QUEUE"]
     bound = when_called("publish_open", lua(__package__, "publish_open", before=waiting.terms(), QUEUE=queue))
-    before = "\n".join((waiting.slots(clock), in_turn, bound))
+    before = "\n".join((waiting.slots(clock), lua(__package__, "kinds"), in_turn, bound))
     return lua(__package__, "publish", before=before, **waiting.way_in())
 
 

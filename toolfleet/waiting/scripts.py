@@ -12,10 +12,10 @@ _IN_ANY_NAMESPACE: Final = Keys("")
 
 
 def terms() -> str:
-    """Return what scripts begin with, behind a clock, that let calls pass gates that they know to be open."""
+    """Return what scripts begin with, behind a clock, that let calls pass gates that are open to all of them."""
     return lua(
         __package__,
-        *("texts", "terms"),
+        "terms",
         LIMITS=_IN_ANY_NAMESPACE.limits(),
         HOLDERS=_IN_ANY_NAMESPACE.holders(""),
         GATE=_IN_ANY_NAMESPACE.gate(""),
@@ -35,7 +35,7 @@ def gates(group: str, clock: str = CLOCK) -> str:
 
 
 def places() -> str:
-    """Return what scripts begin with that free places, and look whether anybody waits before they ask a room."""
+    """Return what scripts begin with that free places themselves, before they ask a room."""
     keys = _IN_ANY_NAMESPACE
     constants = {"HOLDERS": keys.holders(""), "ROOM_CALLS": keys.room_calls(""), "QUEUE": way_in()["QUEUE"]}
     return lua(__package__, "home", **constants)

@@ -187,8 +187,12 @@ def _arguments(keys: Keys, settlements: Sequence[Settlement]) -> list[str | byte
         members = list(group)
         arguments += (stream, consumer, keys.result(""), keys.replies(reply_to), len(members))
         for item in members:
-            held = places_of(item.gates) if item.gates else ()
-            arguments += (item.entry_id, item.call_id, item.sealed, len(held), *held)
+            arguments += (item.entry_id, item.call_id, item.sealed)
+            if item.gates:
+                names = places_of(item.gates)
+                arguments += (len(names), *names)
+            else:
+                arguments.append("")
     return arguments
 
 

@@ -1,14 +1,16 @@
 -- Adds messages to their streams, or to their queue's waiting room: all or none, as nothing is added when the first one
 -- is refused (out of memory). A lane that nobody reads any more is passed by, for the queue itself.
 --
--- ARGV  for each message: readers of its lane and the lane's stream (or two empty strings), its stream, body, headers,
+-- ARGV  how many kinds of limits the messages have; for each kind: its gates as JSON, how many they are, and for each gate
+--       what it says: kind, tool, value, amount, burst; then
+--       for each message: readers of its lane and the lane's stream (or two empty strings), its stream, body, headers,
 --       properties, the call's id, the seconds its claim lasts (empty for a call that need not be claimed), its tenant,
---       its run, its gates (JSON, or empty), and when nobody wants it any more (ms, 0: never)
+--       its run, its kind of limits (by number, 0 for none), and when nobody wants it any more (ms, 0: never)
 -- Reply how many messages
 --
 -- Here is what nearly every message needs. Where one has a lane, or somebody before it, all of them go by
 -- publish_in_turn.lua, which is the function `publish_in_turn`; where one has a limit, by publish_open.lua if they may, which
--- is the function `publish_open`. Begins behind both, and behind slots.lua.
+-- is the function `publish_open`. Begins behind both, and behind slots.lua and kinds.lua.
 
 -- Whether a tenant's calls pass a limit of its own.
 local function has_terms(namespace, tenant)
@@ -35,12 +37,11 @@ end
 
 -- Whether nobody waits before any of them, and whether some have limits.
 local function may_all_go()
-    local messages, tenants, are_bound = {}, {}, false
-    for i = 1, #ARGV, 12 do
+    local messages, tenants, are_bound = {}, {}, #kinds > 0
+    for i = first, #ARGV, 12 do
         if ARGV[i] ~= '' then return false end
         messages[ARGV[i + 2]] = (messages[ARGV[i + 2]] or 0) + 1
         tenants[ARGV[i + 8]] = true
-        are_bound = are_bound or ARGV[i + 10] ~= ''
     end
     for stream, count in pairs(messages) do
         local namespace, queue = string.match(stream, '^(.-)' .. QUEUE .. '(.+):%d+$')
@@ -50,14 +51,15 @@ local function may_all_go()
             if has_terms(namespace, tenant) then return false end
         end
     end
-    return true, are_bound
+    return true
 end
 
 -- Where the room cannot be read, the other way mends it.
-local is_readable, may_go, are_bound = pcall(may_all_go)
+local is_readable, may_go = pcall(may_all_go)
 if not (is_readable and may_go) then return publish_in_turn() end
-if are_bound then return publish_open() and #ARGV / 12 or publish_in_turn() end
-for i = 1, #ARGV, 12 do
+local count = (#ARGV - first + 1) / 12
+if #kinds > 0 then return publish_open() and count or publish_in_turn() end
+for i = first, #ARGV, 12 do
     if ARGV[i + 7] ~= '' then
         redis.call('XADD', ARGV[i + 2], '*', 'b', ARGV[i + 3], 'h', ARGV[i + 4], 'p', ARGV[i + 5], 'id', ARGV[i + 6],
             'claim', ARGV[i + 7])
@@ -65,4 +67,4 @@ for i = 1, #ARGV, 12 do
         redis.call('XADD', ARGV[i + 2], '*', 'b', ARGV[i + 3], 'h', ARGV[i + 4], 'p', ARGV[i + 5], 'id', ARGV[i + 6])
     end
 end
-return #ARGV / 12
+return count

@@ -1,17 +1,24 @@
 -- Adds messages to their streams or lets them wait in their queue's room: what publish.lua does when not all of them may
--- go straight on. ARGV and the reply are those of publish.lua. Begins behind room.lua.
+-- go straight on. ARGV and the reply are those of publish.lua. Begins behind kinds.lua and
+-- room.lua.
 
 -- Workers that have room for more let it in themselves.
 local ADMITTED_MAX = 100
 local crowded = {}
+
+-- The gates of a message, as JSON; empty where it has none.
+local function gates_at(i)
+    local kind = kinds[tonumber(ARGV[i + 10])]
+    return kind and ARGV[kind] or ''
+end
 
 -- The calls with limits that hold no place yet, by their texts of gates: asked for all of a batch at once. Of the others,
 -- and of a second message of one, it is looked at by itself whether it is a copy.
 local news = {}
 local function look_for_copies()
     local calls, seen = {}, {}
-    for i = 1, #ARGV, 12 do
-        local call, text = ARGV[i + 6], ARGV[i + 10]
+    for i = first, #ARGV, 12 do
+        local call, text = ARGV[i + 6], gates_at(i)
         if text ~= '' then
             local namespace = home_of(ARGV[i + 2])
             calls[namespace] = calls[namespace] or {}
@@ -23,8 +30,9 @@ local function look_for_copies()
     end
     for namespace, by_text in pairs(calls) do
         for text, those in pairs(by_text) do
-            local are = #those > 0 and #gates_in(text) > 0 and are_new(namespace, gates_in(text), those) or {}
-            for i, call in ipairs(those) do news[call] = are[i] and text or nil end
+            local gates = gates_in(text)
+            local known = #those > 0 and #gates > 0 and known_among(namespace, gates, those) or {}
+            for i, call in ipairs(those) do news[call] = not known[i] and text or nil end
         end
     end
 end
@@ -82,17 +90,17 @@ local function publish_whatever_is_there(message)
 end
 
 pcall(look_for_copies)  -- what cannot be read is mended with the message that needs it
-for i = 1, #ARGV, 12 do
+for i = first, #ARGV, 12 do
     local fields = {'b', ARGV[i + 3], 'h', ARGV[i + 4], 'p', ARGV[i + 5], 'id', ARGV[i + 6]}
     if ARGV[i + 7] ~= '' then
         fields[9], fields[10] = 'claim', ARGV[i + 7]
     end
     publish_whatever_is_there({
         readers = ARGV[i], lane = ARGV[i + 1], stream = ARGV[i + 2], fields = fields, call = ARGV[i + 6],
-        tenant = ARGV[i + 8], run = ARGV[i + 9], gates = ARGV[i + 10], ends_ms = tonumber(ARGV[i + 11]),
+        tenant = ARGV[i + 8], run = ARGV[i + 9], gates = gates_at(i), ends_ms = tonumber(ARGV[i + 11]),
     })
 end
 for room in pairs(crowded) do
     safely(room, look_and_admit_free, ADMITTED_MAX)
 end
-return #ARGV / 12
+return (#ARGV - first + 1) / 12

@@ -41,10 +41,11 @@ do  -- a script has no more than 200 local names at once
 
     -- Leaves out all from the first call on that may be a copy: whether it is one, is looked at by itself.
     local function leave_what_is_known(room, gates, calls)
-        local news = #gates > 0 and #calls > 0 and are_new(room.namespace, gates, calls) or {}
-        for i = #calls, 1, -1 do
-            if news[i] == false then
+        local known = #gates > 0 and #calls > 0 and known_among(room.namespace, gates, calls) or {}
+        for i = 1, #calls do
+            if known[i] then
                 for later = #calls, i, -1 do calls[later] = nil end
+                return
             end
         end
     end

@@ -1,5 +1,5 @@
 -- Gates: limits of the fleet as one call meets them, asked and passed by the server's clock. Begins other scripts, behind
--- texts.lua and terms.lua.
+-- terms.lua.
 
 -- Of a gate without places it is known when it opens, unless a tool declares another rate: it is looked at again so late.
 -- What people say of limits is heard at once.
@@ -114,6 +114,22 @@ local function pass(namespace, gates, now, call, place, ends_ms)
         end
     end
     if not has_places then leave_mark(namespace, call, place) end
+end
+
+-- The gates in the text that a message carries; none where it is not such a text.
+local gates_by_text = {}
+local function gates_in(text)
+    if text and gates_by_text[text] then return gates_by_text[text] end
+    local gates = text and text ~= '' and decoded(text) or {}
+    for i = #gates, 1, -1 do
+        local gate = gates[i]
+        if not (type(gate) == 'table' and (gate[1] == 'rate' or gate[1] == 'concurrency') and type(gate[2]) == 'string'
+            and type(gate[3]) == 'string' and positive(gate[4]) and type(gate[5]) == 'number') then
+            table.remove(gates, i)
+        end
+    end
+    if text then gates_by_text[text] = gates end
+    return gates
 end
 
 -- A tenant's own gate comes last in a text. No text within JSON looks like its beginning.

@@ -1,5 +1,5 @@
--- What holds for a gate now, and how calls pass it that may. Begins other scripts, behind clock.lua and texts.lua; needs the
--- constants of `toolfleet.waiting`.
+-- What holds for a gate now, and how calls pass it that may. A gate is an array {kind, tool, value, amount, burst}. Begins
+-- other scripts, behind clock.lua; needs the constants of `toolfleet.waiting`.
 
 -- How soon a gate with places is looked at again at the latest: a holder may be lost. How many of them are many.
 local LOOK_AGAIN_MS, MANY_HOLDERS = 1000, 1000
@@ -8,58 +8,69 @@ local LOOK_AGAIN_MS, MANY_HOLDERS = 1000, 1000
 local REMEMBERED_MS = 24 * 3600 * 1000
 local ARRIVAL_KEPT_MS = 60000
 
+local function gate_name(gate) return gate[1] .. '|' .. gate[2] .. '|' .. gate[3] end
+
+local function decoded(text)
+    local readable, value = pcall(cjson.decode, text)
+    return readable and type(value) == 'table' and value or {}
+end
+
+local function positive(value)
+    return type(value) == 'number' and value > 0 and value < math.huge and value or nil
+end
+
 -- A number as Redis keeps it; nil for what is none, or none to count with.
 local function number(text)
     local value = tonumber(text)
     return value and math.abs(value) < 2 ^ 53 and value or nil
 end
 
--- What people have said of a tool, and of its key: of all gates with this value it is read once.
-local said_by_value = {}
+-- What people have said of a tool, and of its key; the gates of a call mostly have the same.
+local NOTHING = {}
+local said_name, said_of_tool, said_of_key
 local function said_of(namespace, tool, value)
     local name = tool .. '|' .. value
-    if not said_by_value[name] then
+    if said_name ~= name then
         local of_tool, of_key = unpack(redis.pcall('HMGET', namespace .. LIMITS, tool, name))
-        said_by_value[name] = {of_tool and decoded(of_tool) or {}, of_key and decoded(of_key) or {}}
+        said_name, said_of_tool, said_of_key = name, of_tool and decoded(of_tool) or NOTHING, of_key and decoded(of_key) or NOTHING
     end
-    return unpack(said_by_value[name])
+    return said_of_tool, said_of_key
 end
 
 -- What holds for a gate now: as declared, unless people have said otherwise of the tool or, more exactly, of the key.
 local terms_by_name = {}
 local function terms_of(namespace, gate)
-    local name = gate_name(gate)
+    local name, now = gate_name(gate), now_ms()
     local terms = terms_by_name[name]
     if terms then return terms end
     local tool, key = said_of(namespace, gate[2], gate[3])
-    -- Whoever pauses a tool means all its keys, too.
-    local said_pause_ms = math.max(positive(key.paused_until_ms) or 0, positive(tool.paused_until_ms) or 0)
+    local is_rate, state = gate[1] == 'rate', namespace .. GATE .. name
+    -- What the gate remembers is read once in a script, which alone changes it meanwhile.
+    local arrival, paused, pause_ms = unpack(redis.call('HMGET', state, 'arrival', 'paused', 'pause_ms'))
     terms = {
         holders = namespace .. HOLDERS .. name,
-        state = namespace .. GATE .. name,
-        paused_ms = said_pause_ms,
+        state = state,
+        at_once = not is_rate and (positive(key.concurrency) or positive(tool.concurrency) or gate[4]) or nil,
+        each_ms = is_rate and 1000 / (positive(key.rate) or positive(tool.rate) or gate[4]) or nil,
+        burst = is_rate and math.max(1, positive(key.burst) or positive(tool.burst) or gate[5]) or nil,
+        arrival_ms = number(arrival),
+        own_pause_ms = number(paused) or 0,
+        -- Whoever pauses a tool means all its keys, too.
+        paused_ms = math.max(positive(key.paused_until_ms) or 0, positive(tool.paused_until_ms) or 0),
+        wanted = 0,
+        held = nil,
     }
-    if gate[1] == 'rate' then
-        terms.each_ms = 1000 / (positive(key.rate) or positive(tool.rate) or gate[4])
-        terms.burst = math.max(1, positive(key.burst) or positive(tool.burst) or gate[5])
-    else
-        terms.at_once = positive(key.concurrency) or positive(tool.concurrency) or gate[4]
-    end
-    -- What the gate remembers is read once in a script, which alone changes it meanwhile.
-    local arrival, paused, pause_ms = unpack(redis.call('HMGET', terms.state, 'arrival', 'paused', 'pause_ms'))
-    terms.arrival_ms = number(arrival)
-    local latest_ms = terms.each_ms and now_ms() + terms.burst * terms.each_ms
+    local latest_ms = is_rate and now + terms.burst * terms.each_ms
     if terms.arrival_ms and latest_ms and terms.arrival_ms > latest_ms then
         -- The rate has been raised since: nobody waits longer than its own burst takes.
         terms.arrival_ms = latest_ms
-        redis.call('HSET', terms.state, 'arrival', string.format('%.6f', latest_ms))
+        redis.call('HSET', state, 'arrival', string.format('%.6f', latest_ms))
     end
-    terms.own_pause_ms = number(paused) or 0
-    local pause_ends_ms = terms.own_pause_ms > 0 and now_ms() + (number(pause_ms) or 0)
+    local pause_ends_ms = terms.own_pause_ms > 0 and now + (number(pause_ms) or 0)
     if pause_ends_ms and terms.own_pause_ms > pause_ends_ms then
         -- The clock was set back meanwhile: it ends after its own time at the latest.
         terms.own_pause_ms = pause_ends_ms
-        redis.call('HSET', terms.state, 'paused', string.format('%.0f', pause_ends_ms))
+        redis.call('HSET', state, 'paused', string.format('%.0f', pause_ends_ms))
     end
     terms.paused_ms = math.max(terms.paused_ms, terms.own_pause_ms)
     terms_by_name[name] = terms
@@ -110,27 +121,30 @@ local function leave_mark(namespace, call, place)
     redis.call('SET', mark_of_passed(namespace, call), place, 'PX', PASSED_MS)
 end
 
--- Whether each of these calls is the first of its name that comes to these gates, as far as they remember.
-local function are_new(namespace, gates, calls)
-    local has_places, found = false, {}
+-- Which of these calls may have passed these gates before, by their numbers; nil if none has.
+local function known_among(namespace, gates, calls)
+    local known, has_places = nil, false
+    local function note(found)
+        for i = 1, #calls do
+            if found[i] then
+                known = known or {}
+                known[i] = true
+            end
+        end
+    end
     for _, gate in ipairs(gates) do
         if gate[1] == 'concurrency' then
-            local terms = terms_of(namespace, gate)
             has_places = true
-            if terms.held ~= 0 then found[#found + 1] = redis.call('HMGET', terms.holders, unpack(calls)) end
+            local terms = terms_of(namespace, gate)
+            if terms.held ~= 0 then note(redis.call('HMGET', terms.holders, unpack(calls))) end
         end
     end
     if not has_places then
         local marks = {}
         for i, call in ipairs(calls) do marks[i] = mark_of_passed(namespace, call) end
-        found[1] = redis.call('MGET', unpack(marks))
+        note(redis.call('MGET', unpack(marks)))
     end
-    local news = {}
-    for i = 1, #calls do
-        news[i] = true
-        for _, places in ipairs(found) do news[i] = news[i] and not places[i] end
-    end
-    return news
+    return known
 end
 
 -- What `pass` does, for many new calls at once that may all pass: `placed` is each call and where its message is, in turn.

@@ -3,7 +3,8 @@
 -- tell.lua and the functions `freeing` and `waiting_room`, which have what is in free_together.lua and in room.lua.
 --
 -- ARGV  prefix of jobs, then for each origin: stream, consumer, prefix of results, reply stream, number of its
---       settlements, and for each of those: entry, call, sealed result, at how many gates it has a place, and their names
+--       settlements, and for each of those: entry, call, sealed result, at how many gates it has a place (empty without
+--       limits), and their names
 -- Reply for each settlement 0 if it came too late, 1 if it counted, 2 if the call had a result or goes on as a job
 
 local jobs = ARGV[1]
@@ -37,7 +38,7 @@ while i <= #ARGV do
             is_first = owner ~= nil
             -- What submitted a job is done, whatever is said of its process since: the job ends the call.
             if not owner and redis.call('EXISTS', jobs .. call) == 1 then outcome = 2 end
-            if places ~= '0' and outcome == 1 then freed[#freed + 1] = at end
+            if places ~= '' and outcome == 1 then freed[#freed + 1] = at end
         end
         if outcome == 1 then outcome = store(results, call, sealed, replies) end
         if outcome == 1 and is_first then
@@ -45,7 +46,7 @@ while i <= #ARGV do
             ended[as] = (ended[as] or 0) + 1
         end
         outcomes[#outcomes + 1] = outcome
-        at = at + 4 + places
+        at = at + 4 + (tonumber(places) or 0)
     end
     redis.call('EXPIRE', replies, REPLIES_TTL_S)
     count(results, ended)

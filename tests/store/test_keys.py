@@ -83,7 +83,7 @@ EMPTIED = {
 TRIMMED = {"dead_letters", "limits_audit", "runs", "runs_ending", "lanes"}
 
 BOUNDED = {
-    *("orchestrators", "counters", "api_keys", "binding", "permanent_binding", "binding_deadlines"),
+    *("orchestrators", "counters", "api_keys", "shard", "binding", "permanent_binding", "binding_deadlines"),
     *("room", "limits", "limits_said", "tenants", "budgets", "spent_by_tools"),
 }
 """Do not grow with traffic."""

@@ -65,6 +65,8 @@ async def test_D9_one_worker_command_serves_all_shards_and_outlives_any_of_them(
         worker.send_signal(signal.SIGTERM)
         stopped = await asyncio.to_thread(ended, worker)
     assert stopped.code == 0, stopped
+    assert stopped.err.count("limits_hold_on_each_shard") == 1
+    assert "rarely" in stopped.err
     terminal.until_nothing_is_left()
     assert charges(ledger) == Counter(f"c{n}" for n in range(7))
 

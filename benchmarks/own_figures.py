@@ -21,7 +21,7 @@ from benchmarks.figures import Measure, Stage, Values, WrongResults
 from benchmarks.limits_figures import LIMITS_MEASURES
 from benchmarks.parked import Bench, ids, rss_bytes, warm_up
 from benchmarks.sizes import Figure
-from toolfleet import Limits, Orchestrator
+from toolfleet import Limits, Orchestrator, ShardedOrchestrator
 from toolfleet.connections import connect_async
 from toolfleet.messages import AssistantMessage, RequestedCall, UserMessage
 from toolfleet.orchestrator.models import OpenAIChat, ReplyComplete
@@ -45,7 +45,7 @@ def one_call(n: int = 1) -> AssistantMessage:
     return AssistantMessage(tool_calls=tuple(calls))
 
 
-async def run_to_its_end(orchestrator: Orchestrator, turns: int) -> None:
+async def run_to_its_end(orchestrator: Orchestrator | ShardedOrchestrator, turns: int) -> None:
     """One run of so many turns with one call each. Raises WrongResults unless it ends with the model's answer."""
     unlimited = Limits(calls=None, calls_per_tool=None)
     run = await orchestrator.run(str(turns), tools=[Toolfleet.noop], max_turns=turns + 1, limits=unlimited)

@@ -120,6 +120,7 @@ def worker(
     in_processes = [name for name, tool in own.items() if tool.blocking == "process"]
     chosen = pool_for(pool, kind=kind, concurrency=concurrency, in_processes=in_processes)
     if (fleet := read_settings()).is_for_all_shards:
+        _warn_of_limits(own, len(fleet.all_shards))
         raise typer.Exit(serve_each_shard(fleet, sys.argv[1:], chosen.concurrency))
     _warn_of_threads(own, chosen)
     for line in not_served(tools.values(), served, imported):
@@ -146,6 +147,12 @@ def _warn_of_threads(tools: Mapping[str, Tool[..., Any]], pool: Pool) -> None:
         told = tool.spec.queue == THREADS
         if pool.implementation != PREFORK and not told and may_outlive_its_limit(tool.spec, is_async=tool.is_async):
             log.warning("tool_cannot_be_stopped", tool=name, why=ON_A_THREAD, remedy='blocking="process"')
+
+
+def _warn_of_limits(tools: Mapping[str, Tool[..., Any]], shards: int) -> None:
+    """Tell of tools whose limits each shard keeps by itself: together they let through more than is declared."""
+    if limited := sorted(name for name, tool in tools.items() if tool.spec.limits is not None):
+        log.warning("limits_hold_on_each_shard", tools=", ".join(limited), shards=shards, remedy="declare a share")
 
 
 def _reach_broker(celery: Any, url: str) -> None:

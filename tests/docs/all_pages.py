@@ -31,6 +31,14 @@ PAGES: Final = [
     ),
     Page("docs/openai-compatible.md"),
     Page("docs/limits.md"),
+    Page(
+        "docs/shards.md",
+        unrun={
+            "$ export TOOLFLEET_SHARDS": "it needs two servers; tests/shards/test_commands.py runs these commands",
+            "from toolfleet import ShardedOrchestrator": "it needs two servers; tests/shards/test_shards.py has them",
+            "$ toolfleet shards drain": "it needs two servers; tests/shards/test_commands.py drains one",
+        },
+    ),
     Page("docs/mcp.md"),
     Page("docs/packs.md"),
     Page("docs/testing.md"),

@@ -12,7 +12,6 @@ HELD_BY = re.compile(r"^- \[(\w+)\]\((\S+)\)$")
 TEST = re.compile(r"^\s*(?:async )?def (test_\w+)\(", re.MULTILINE)
 NOT_KEPT = {
     "F12",
-    "D10",
     "D11",
     "W5",
     "W6",

@@ -24,6 +24,12 @@ async def charge_when_told(ledger: str, what: str, gate: str) -> str:
     return await charge(ledger=ledger, what=what)
 
 
+@tool(rate="1000/s")
+async def rarely() -> str:
+    """Answer."""
+    return "here"
+
+
 @tool(patience_s=0)
 async def later(gate: str) -> str:
     """Answer when a file is there."""

@@ -65,6 +65,8 @@ async def test_D9_one_worker_command_serves_all_shards_and_outlives_any_of_them(
         worker.send_signal(signal.SIGTERM)
         stopped = await asyncio.to_thread(ended, worker)
     assert stopped.code == 0, stopped
+    assert stopped.err.count("limits_hold_on_each_shard") == 1
+    assert "rarely" in stopped.err
     terminal.until_nothing_is_left()
     assert charges(ledger) == Counter(f"c{n}" for n in range(7))
 
@@ -114,6 +116,8 @@ async def test_D9_an_orchestrator_command_works_on_runs_of_all_shards(shards, te
         alive = await said(terminal, "orchestrator", "--check")
         assert alive.code == 0
         assert len(alive.out.splitlines()) == 2
+        listed = await said(terminal, "runs", "list", "--json")
+        assert {head["run_id"] for head in json.loads(listed.out)} == {*ids}
         for run_id in ids:  # its id says on which shard it is to be looked for
             shown = await said(terminal, "runs", "show", run_id, "--json")
             assert json.loads(shown.out)["run_id"] == run_id
@@ -129,6 +133,9 @@ async def test_a_shard_that_is_away_is_shown_so_and_the_others_as_they_stand(sha
     assert [row[:3] for row in rows] == [["a", "ready", "0"], ["b", "away", "-"]]
     assert "b: " in shown.err
     assert "Traceback" not in shown.err
+    listed = await said(terminal, "runs", "list")
+    assert (listed.code, listed.out) == (0, "No runs are stored.\n")
+    assert "the runs of shard b are not listed" in listed.err
     assert "does not answer" in (await said(terminal, "shards", "drain", "b")).complaint()
     assert "no other shard than a takes new runs" in (await said(terminal, "shards", "drain", "a")).complaint()
 

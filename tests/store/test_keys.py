@@ -86,7 +86,7 @@ EMPTIED = {
 TRIMMED = {"dead_letters", "limits_audit", "runs", "runs_ending", "run_names", "lanes"}
 
 BOUNDED = {
-    *("orchestrators", "counters", "api_keys", "binding", "permanent_binding", "binding_deadlines"),
+    *("orchestrators", "counters", "api_keys", "shard", "binding", "permanent_binding", "binding_deadlines"),
     *("room", "limits", "limits_said", "tenants", "budgets", "spent_by_tools", "calls_settled"),
 }
 """Do not grow with traffic."""

@@ -18,7 +18,7 @@ from toolfleet.orchestrator.assistants.assistant import RunFailed
 from toolfleet.orchestrator.doors.cli.deciding import approve, deny
 from toolfleet.orchestrator.doors.cli.narration import narrated
 from toolfleet.orchestrator.doors.cli.run_screen import FEW, print_run
-from toolfleet.orchestrator.doors.cli.sessions import Session, act, look
+from toolfleet.orchestrator.doors.cli.sessions import Session, act, look, newest_of_all
 from toolfleet.orchestrator.doors.cli.tables import Column, Listing
 from toolfleet.orchestrator.doors.cli.telling import (
     WAITS_FOR_APPROVAL,
@@ -71,7 +71,13 @@ def list_runs(
     """
     since_unix_s = None if since is None else moment_after(since)
     wanted = _Wanted(limit or None, states or (), since_unix_s, awaiting)
-    look(lambda session: _list(session, wanted, as_json=as_json))
+    heads = newest_of_all(wanted.limit, lambda session: session.store.heads(**wanted._asdict()))
+    if as_json:
+        print_json([head._asdict() for head in heads])
+    elif heads:
+        _listed(heads).print(Console(), plural(len(heads), "run"))
+    else:
+        typer.echo(_none_of(wanted))
 
 
 @app.command(epilog="Examples: toolfleet runs show 3f9c   ·   toolfleet runs show 3f9c --wait --json")
@@ -160,16 +166,6 @@ class _Wanted(NamedTuple):
     states: Collection[State]
     since_unix_s: float | None
     awaiting_approval: bool
-
-
-async def _list(session: Session, wanted: _Wanted, *, as_json: bool) -> None:
-    heads = await session.store.heads(**wanted._asdict())
-    if as_json:
-        print_json([head._asdict() for head in heads])
-    elif heads:
-        _listed(heads).print(Console(), plural(len(heads), "run"))
-    else:
-        typer.echo(_none_of(wanted))
 
 
 def _none_of(wanted: _Wanted) -> str:

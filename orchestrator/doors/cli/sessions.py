@@ -5,26 +5,33 @@ Finds what a person has named, and works on no run itself.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+import asyncio
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Final, TypeVar
 
 import redis.asyncio
 import typer
 
 from toolfleet.connections import connect_async
+from toolfleet.errors import StoreUnreachable
 from toolfleet.orchestrator.api import Orchestrator
 from toolfleet.orchestrator.doors.cli.on_fleet import on_fleet
 from toolfleet.orchestrator.doors.cli.telling import warn
 from toolfleet.orchestrator.errors import RunNotFound
+from toolfleet.orchestrator.shards.listing import merged
 from toolfleet.orchestrator.status.overview import Overview
 from toolfleet.orchestrator.store.leases import living
-from toolfleet.orchestrator.store.run_store import RunStore
-from toolfleet.settings import Settings
+from toolfleet.orchestrator.store.run_store import Head, RunStore
+from toolfleet.settings import Settings, read_settings
 from toolfleet.wire import Seal
 
 T = TypeVar("T")
+
+SHARD_ANSWERS_WITHIN_S: Final = 30.0
+"""How long one shard may hold up a list of all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +90,36 @@ def look(work: Callable[[Session], Awaitable[T]]) -> T:
             return await work(session)
 
     return on_fleet(in_session)
+
+
+def newest_of_all(limit: int | None, listed: Callable[[Session], Awaitable[Sequence[Head]]]) -> list[Head]:
+    """Return what `listed` makes of a session, or of one on each shard: the newest of all, so many.
+
+    Says on standard error which shards gave no answer. Raises StoreUnreachable if none did.
+    """
+    settings = read_settings()
+    if not settings.is_for_all_shards:
+        return list(look(listed))
+    found, missing = asyncio.run(_ask_shards(settings, listed))
+    for name, why in missing.items():
+        warn(f"the runs of shard {name} are not listed: {why}")
+    if not found:
+        raise StoreUnreachable("no shard answers")
+    return merged(found, missing, limit=sys.maxsize if limit is None else limit, offset=0)
+
+
+async def _ask_shards(settings: Settings, listed: Callable[[Session], Awaitable[T]]) -> tuple[list[T], dict[str, str]]:
+    found: list[T] = []
+    missing: dict[str, str] = {}
+    for name in settings.all_shards.names:
+        try:
+            async with asyncio.timeout(SHARD_ANSWERS_WITHIN_S), open_session(settings.of_shard(name)) as session:
+                found.append(await listed(session))
+        except TimeoutError:
+            missing[name] = "it does not answer in time"
+        except StoreUnreachable as error:
+            missing[name] = str(error)
+    return found, missing
 
 
 def act(work: Callable[[Session, Orchestrator], Awaitable[T]]) -> T:

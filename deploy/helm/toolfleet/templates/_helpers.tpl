@@ -31,8 +31,16 @@ app.kubernetes.io/component: {{ .component | quote }}
 {{- if not .Values.secret -}}
 {{- fail "set `secret` (for example to the output of `openssl rand -hex 32`), or `existingSecret` to a Secret that has TOOLFLEET_SECRET and TOOLFLEET_REDIS_URL" -}}
 {{- end -}}
-{{- if not .Values.redis.url -}}
+{{- if and .Values.redis.url .Values.redis.shards -}}
+{{- fail "redis.url and redis.shards both say where Redis is: leave one of them out" -}}
+{{- end -}}
+{{- if not (or .Values.redis.url .Values.redis.shards) -}}
 {{- fail "set `redis.url` (redis://host:6379/0, for example), or `existingSecret` to a Secret that has TOOLFLEET_SECRET and TOOLFLEET_REDIS_URL" -}}
+{{- end -}}
+{{- end -}}
+{{- if and .Values.redis.shards (not .Values.redis.shard) -}}
+{{- if or .Values.serve.enabled .Values.flower.enabled -}}
+{{- fail "the API and Flower are for one shard: set redis.shard and install one release for each, or serve.enabled and flower.enabled to false" -}}
 {{- end -}}
 {{- end -}}
 {{- range $name, $pool := .Values.pools -}}
@@ -80,7 +88,13 @@ imagePullPolicy: {{ .Values.image.pullPolicy }}
 - name: TOOLFLEET_PREVIOUS_SECRET
   valueFrom: {secretKeyRef: {name: {{ include "toolfleet.secretName" . | quote }}, key: TOOLFLEET_PREVIOUS_SECRET, optional: true}}
 - name: TOOLFLEET_REDIS_URL
-  valueFrom: {secretKeyRef: {name: {{ include "toolfleet.secretName" . | quote }}, key: TOOLFLEET_REDIS_URL}}
+  valueFrom: {secretKeyRef: {name: {{ include "toolfleet.secretName" . | quote }}, key: TOOLFLEET_REDIS_URL, optional: true}}
+- name: TOOLFLEET_SHARDS
+  valueFrom: {secretKeyRef: {name: {{ include "toolfleet.secretName" . | quote }}, key: TOOLFLEET_SHARDS, optional: true}}
+{{- with .Values.redis.shard }}
+- name: TOOLFLEET_SHARD
+  value: {{ . | quote }}
+{{- end }}
 - name: TOOLFLEET_ALIVE_DIR
   value: /tmp/alive
 {{- if not (hasKey .Values.settings "TOOLFLEET_BLOCKED_LOOP_S") }}

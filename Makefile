@@ -89,10 +89,11 @@ $(VENV)/.for-demo: pyproject.toml | $(VENV)/.made
 	@touch $@
 
 # Dependency groups came with pip 25.1.
-$(VENV)/.for-test: pyproject.toml .ci/helm | $(VENV)/.made
+$(VENV)/.for-test: pyproject.toml .ci/helm .ci/browser | $(VENV)/.made
 	$(BIN)/python -m pip install --quiet --upgrade 'pip>=25.1'
 	$(BIN)/python -m pip install --quiet --editable '.[local,flower,bench]' --group dev
 	.ci/helm $(VENV)
+	.ci/browser
 	@touch $@ $(VENV)/.for-demo
 
 $(VENV)/.for-bench: pyproject.toml | $(VENV)/.made

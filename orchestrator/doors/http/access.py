@@ -13,11 +13,12 @@ from contextlib import ExitStack
 from http import HTTPStatus
 from ipaddress import ip_address
 from typing import Annotated, Any, Final
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import parse_qs, quote, urlsplit
 
 from fastapi import Depends, Request
 from fastapi.security import HTTPBearer
 from starlette.datastructures import Headers
+from starlette.responses import RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope as AsgiScope, Send
 
 from toolfleet.errors import ToolfleetError
@@ -27,13 +28,20 @@ from toolfleet.orchestrator.doors.http.key_store import ApiKey, Grant, Keyring, 
 from toolfleet.orchestrator.doors.http.payload_wall import behind_wall
 from toolfleet.orchestrator.doors.http.problems import Problem, answer, path_of, problem_of
 from toolfleet.orchestrator.doors.http.quotas import Limit, Quotas
+from toolfleet.orchestrator.doors.http.sessions import (
+    LIVE,
+    LOCAL,
+    SIGN_IN,
+    grant_of,
+    is_of_page,
+    is_open,
+    must_be_from_here,
+    session_in,
+)
 
 OPEN: Final = frozenset({"/healthz", "/readyz", "/openapi.json", "/docs"})
 
 READING: Final = frozenset({"GET", "HEAD"})
-
-LOCAL: Final = Grant(subject="local", scopes=tuple(Scope))
-"""What whoever has this machine's user may do."""
 
 ANYBODY: Final = Grant(scopes=tuple(Scope))
 """What everybody may do at a server that was told to be open (`serve --insecure`)."""
@@ -48,7 +56,7 @@ COMPLETE: Final = re.compile(r"/v1/handles/([^/]+)/complete")
 """Where another system ends its job: the address itself is signed."""
 
 
-WAITING: Final = re.compile(r"/v1/runs/[^/]+/events|/v1/handles/.*|/mcp")
+WAITING: Final = re.compile(rf"/v1/runs/[^/]+/events|/v1/handles/.*|/mcp|.*/{LIVE}")
 """Reads that wait for something; all others are answered at once, and some of them at a time."""
 
 MAX_DIGITS: Final = 16
@@ -66,6 +74,9 @@ class Access:
         """Let the request pass with its Grant, or answer it."""
         if scope["type"] == "http":
             try:
+                if await _is_sent_to_sign_in(scope):
+                    await _to_sign_in(scope)(scope, receive, send)
+                    return
                 await _admit(scope)
                 grant: Grant | None = scope["state"].get("grant")
                 if grant is not None:
@@ -114,6 +125,49 @@ def in_pieces(send: Send) -> Send:
     return sent
 
 
+async def _is_sent_to_sign_in(scope: AsgiScope) -> bool:
+    """Put the grant of a session into the request's state; return whether somebody without one asks for the page.
+
+    Raises Problem, StoreUnreachable.
+    """
+    door: Door = scope["app"].state.door
+    state = scope.setdefault("state", {})
+    if not is_of_page(path_of(scope)) or is_open(path_of(scope)):
+        return False
+    session = session_in(scope, door.seal)
+    grant = None if session is None else await grant_of(session, door.keyring, door.local_key)
+    if grant is not None:
+        if isinstance(grant, ApiKey):
+            await _must_be_within_rate(door.keyring, grant)
+        state["grant"] = grant
+        state["is_signed_in"] = True
+        return False
+    return not door.options.is_insecure and "authorization" not in Headers(scope=scope)
+
+
+async def may_still(scope: AsgiScope, door: Door) -> bool:
+    """Return whether whoever sent a request some time ago would still be let in. Raises StoreUnreachable."""
+    if not scope["state"].get("is_signed_in"):
+        headers = Headers(scope=scope)
+        scheme, _, key = headers.get("authorization", "").partition(" ")
+        if scheme.lower() != "bearer":
+            return door.options.is_insecure
+        return door.local_key.is_it(key.strip()) or await door.keyring.find(key.strip()) is not None
+    session = session_in(scope, door.seal)
+    return session is not None and await grant_of(session, door.keyring, door.local_key) is not None
+
+
+def _to_sign_in(scope: AsgiScope) -> Response:
+    """Make the answer to whoever has to sign in first: what only listens is ended, and asks no more."""
+    if path_of(scope).endswith(f"/{LIVE}"):
+        return Response(status_code=HTTPStatus.UNAUTHORIZED)
+    asked = path_of(scope)
+    if scope["method"] in READING and scope["query_string"]:
+        asked += f"?{scope['query_string'].decode('latin-1')}"
+    query = f"?next={quote(asked, safe='/')}" if scope["method"] in READING and asked != "/" else ""
+    return RedirectResponse(f"{SIGN_IN}{query}", status_code=HTTPStatus.SEE_OTHER)
+
+
 def _must_read(scope: AsgiScope) -> None:
     """Raise Problem for what does not only read an open path: nobody takes a body from whom nobody knows."""
     if scope["method"] not in READING:
@@ -131,6 +185,11 @@ async def _admit(scope: AsgiScope) -> None:
     if path_of(scope) in OPEN:
         _must_read(scope)
         return
+    if is_of_page(path_of(scope)):
+        if scope["method"] not in READING:
+            must_be_from_here(Headers(scope=scope))
+        if "grant" in scope["state"] or is_open(path_of(scope)):
+            return
     callback = COMPLETE.fullmatch(path_of(scope)) if scope["method"] == "POST" else None
     if callback is not None:
         # Before its body is taken: whoever has no such address must not fill the memory.
@@ -193,15 +252,19 @@ async def _find_key(keyring: Keyring, key: str) -> ApiKey:
     found = await keyring.find(key)
     if found is None:
         raise _unauthorised("the key is not known: it was revoked, has expired, or never was one")
-    wait_s = await keyring.wait_s(found)
+    await _must_be_within_rate(keyring, found)
+    return found
+
+
+async def _must_be_within_rate(keyring: Keyring, key: ApiKey) -> None:
+    wait_s = await keyring.wait_s(key)
     if wait_s > 0:
         raise Problem(
             HTTPStatus.TOO_MANY_REQUESTS,
-            f"this key may make {found.rate_per_s:g} requests per second; ask again in {wait_s:.2f} s",
+            f"this key may make {key.rate_per_s:g} requests per second; ask again in {wait_s:.2f} s",
             code="rate-limited",
             headers={"retry-after": str(math.ceil(wait_s))},
         )
-    return found
 
 
 def is_loopback(host: str) -> bool:

@@ -59,6 +59,8 @@ from toolfleet.orchestrator.doors.http.tail import Tail
 from toolfleet.orchestrator.doors.http.usage import Usage
 from toolfleet.orchestrator.doors.openai import chat as openai_chat, model_list as openai_models
 from toolfleet.orchestrator.doors.openai.responses import routes as openai_responses
+from toolfleet.orchestrator.doors.page.problems import ProblemPages
+from toolfleet.orchestrator.doors.page.serving import ROUTERS as PAGES, serve_page
 from toolfleet.orchestrator.models.protocol import ChatModel
 from toolfleet.orchestrator.tools.interceptors import Interceptor
 from toolfleet.settings import Settings
@@ -136,6 +138,7 @@ def create_app(
                 model=name,
             )
             app.state.door = door
+            serve_page(app, door)
             await stack.enter_async_context(serve_mcp(app, orchestrator, quotas))
             yield
             door.close_streams()
@@ -178,6 +181,7 @@ def create_app(
         openai_responses.router,
         openai_models.router,
         docs_page.router,
+        *PAGES,
     ):
         app.include_router(router)
     app.add_exception_handler(Problem, on_problem)
@@ -189,6 +193,7 @@ def create_app(
     app.add_middleware(Idempotency)
     app.add_middleware(BoundedBodies, options=options)
     app.add_middleware(Access)
+    app.add_middleware(ProblemPages)
     app.add_middleware(RequestIds)
     app.openapi = partial(document_api, app, app.openapi)  # type: ignore[method-assign]  # FastAPI's own way to do it
     return app

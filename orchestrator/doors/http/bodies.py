@@ -18,10 +18,14 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from toolfleet.orchestrator.doors.http.options import ApiOptions
 from toolfleet.orchestrator.doors.http.problems import Problem, answer, path_of
-from toolfleet.orchestrator.doors.http.quotas import CALLBACKS, Holding, Limit, Quotas
+from toolfleet.orchestrator.doors.http.quotas import CALLBACKS, SIGN_INS, Holding, Limit, Quotas
+from toolfleet.orchestrator.doors.http.sessions import SIGN_IN
 
 WITH_BODY: Final = frozenset({"POST", "PUT", "PATCH", "DELETE"})
 
+
+MAX_KEY_BYTES: Final = 4096
+"""How much whoever signs in may send: a key, and where to go then."""
 
 DRAIN_S: Final = 2.0
 DRAIN_BODIES: Final = 4
@@ -45,8 +49,9 @@ class BoundedBodies:
             await self._app(scope, receive, send)
             return
         quotas: Quotas = scope["app"].state.door.quotas
-        # Nobody's but a callback comes so far without a grant.
-        held = quotas.holding(scope.get("state", {}).get("grant", CALLBACKS), Limit.BODIES)
+        # Only callbacks and those who sign in come so far without a grant.
+        nobodys = SIGN_INS if path_of(scope) == SIGN_IN else CALLBACKS
+        held = quotas.holding(scope.get("state", {}).get("grant", nobodys), Limit.BODIES)
         try:
             await self._pass_on(held, scope, receive, send)
         finally:
@@ -76,8 +81,9 @@ class BoundedBodies:
     async def _read(self, held: Holding, scope: Scope, receive: Receive) -> bytes:
         announced = dict(scope["headers"]).get(b"content-length", b"")
         taken = int(announced[:20]) if announced.isdigit() else 0
-        if taken > self._options.max_body_bytes:
-            raise self._too_large()
+        most = MAX_KEY_BYTES if path_of(scope) == SIGN_IN else self._options.max_body_bytes
+        if taken > most:
+            raise self._too_large(most)
         if "grant" in scope.get("state", {}):
             held.take(taken)
         else:
@@ -91,8 +97,8 @@ class BoundedBodies:
                 raise ClientLeft
             parts.append(message.get("body", b""))
             length += len(parts[-1])
-            if length > self._options.max_body_bytes:
-                raise self._too_large()
+            if length > most:
+                raise self._too_large(most)
             if length > taken:
                 held.take(length - taken)
                 taken = length
@@ -110,8 +116,8 @@ class BoundedBodies:
                         return
                     left -= len(message["body"])
 
-    def _too_large(self) -> Problem:
-        limit = self._options.max_body_bytes
+    @staticmethod
+    def _too_large(limit: int) -> Problem:
         return Problem(
             HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
             f"the request's body is larger than {limit} bytes",

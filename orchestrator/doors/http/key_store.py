@@ -198,7 +198,10 @@ class Keyring:
 
     async def find(self, key: str) -> ApiKey | None:
         """Return the key if it is one of ours and has not expired, otherwise None."""
-        digest = digest_of(key)
+        return await self.with_digest(digest_of(key))
+
+    async def with_digest(self, digest: str) -> ApiKey | None:
+        """Do the same for the key with a digest, as somebody shows that it was given before."""
         looked_up_s, found = self._known.get(digest, (0.0, None))
         if found is None or time.monotonic() - looked_up_s >= KNOWN_FOR_S:
             found = await self._look_up(digest)

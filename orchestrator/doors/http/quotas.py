@@ -29,6 +29,11 @@ READS_AT_ONCE: Final = 16
 CALLBACKS: Final = Grant(subject="callbacks", scopes=())
 """To whom the bodies count that other systems send to signed addresses: an account of its own, and no tenant's."""
 
+SIGN_INS: Final = Grant(subject="sign-ins", scopes=())
+"""To whom those count who have yet to say who they are: they keep out each other, and nobody else."""
+
+_NOBODYS: Final = (CALLBACKS, SIGN_INS)
+
 
 class Limit(StrEnum):
     """What is limited, by the name of its setting."""
@@ -108,10 +113,10 @@ class Quotas:
     def accounts(self, grant: Grant) -> tuple[Account, ...]:
         """Return against whom a request counts: its key and its tenant. Keys without a tenant share what is nobody's.
 
-        Callbacks count against one account, since no key and no tenant sends them.
+        Callbacks count against one account, since no key and no tenant sends them, and so do those who sign in.
         """
-        if grant is CALLBACKS:
-            return (Account(CALLBACKS.owner, "server", self._settings.api_tenant_share),)
+        if any(grant is each for each in _NOBODYS):
+            return (Account(grant.owner, "server", self._settings.api_tenant_share),)
         return (
             Account(grant.owner, "key", 1.0),
             Account(f"tenant {grant.tenant}", "tenant", self._settings.api_tenant_share),

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Body
 from starlette.responses import Response
 
-from toolfleet.calls import Submitted
+from toolfleet.calls import Failed, Returned, Submitted
 from toolfleet.orchestrator.doors.http.access import Reader, Runner, must_be_callable, must_have
 from toolfleet.orchestrator.doors.http.bodies import JsonRoute
 from toolfleet.orchestrator.doors.http.door import Door
-from toolfleet.orchestrator.doors.http.key_store import Scope
+from toolfleet.orchestrator.doors.http.key_store import Grant, Scope
 from toolfleet.orchestrator.doors.http.problems import Problem, ProblemDetails
 from toolfleet.orchestrator.doors.http.records import CallRequest, CallResult, SubmittedBody, ToolList, ToolView
 from toolfleet.orchestrator.doors.http.runs import Through, json_of
@@ -45,6 +46,18 @@ async def call(
 ) -> Response:
     """Call a tool. Answers with its result or, when it takes longer than your patience, with a handle."""
     asked = asked or CallRequest()
+    result = await called(name, asked.arguments, asked, grant, door)
+    if not isinstance(result, Submitted):
+        return json_of(result)
+    submitted = SubmittedBody.of(result)
+    headers = {"location": submitted.url, "retry-after": str(int(submitted.poll_after_s))}
+    return json_of(submitted, HTTPStatus.ACCEPTED, headers)
+
+
+async def called(
+    name: str, arguments: Mapping[str, Any] | str, asked: CallRequest, grant: Grant, door: Door
+) -> Returned | Failed | Submitted:
+    """Call a tool, with the arguments or their JSON text, if the key includes it. Raises Problem."""
     if name != READ_RESULT.name:  # by which a key reads on in what it may read whole at /v1/artifacts
         must_be_callable(grant, name)
     spec = (await door.orchestrator.catalog.offered()).get(name)
@@ -52,9 +65,9 @@ async def call(
         # Whoever calls it by hand decides about it: no run may be a way round, nor this a way round a run's approval.
         must_have(grant, Scope.APPROVE)
     try:
-        result = await door.orchestrator.call(
+        return await door.orchestrator.call(
             name,
-            asked.arguments,
+            arguments,
             patience_s=_patience_s(asked, spec, door),
             context=asked.context,
             timeout_s=asked.timeout_s,
@@ -63,11 +76,6 @@ async def call(
         )
     except UnknownTool as error:
         raise Problem(HTTPStatus.NOT_FOUND, str(error), code="unknown-tool") from error
-    if not isinstance(result, Submitted):
-        return json_of(result)
-    submitted = SubmittedBody.of(result)
-    headers = {"location": submitted.url, "retry-after": str(int(submitted.poll_after_s))}
-    return json_of(submitted, HTTPStatus.ACCEPTED, headers)
 
 
 def _patience_s(asked: CallRequest, spec: ToolSpec | None, door: Door) -> float:

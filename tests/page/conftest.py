@@ -1,0 +1,44 @@
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+from playwright.async_api import Browser
+
+from tests.http.fleet_of_doors import Api, api_of
+from tests.page.browsers import Window, chromium, window
+from toolfleet.local.fleet import LocalFleet
+from toolfleet.orchestrator.models import REHEARSAL_MODEL, OpenAIChat, RehearsalServer
+
+HERE = {"PYTHONPATH": str(Path(__file__).parent)}
+
+
+@pytest.fixture(scope="session")
+def page_fleet() -> Iterator[LocalFleet]:
+    """Workers for all tests of the page."""
+    with LocalFleet(["page_tools"], pools={"io": 1, "long": 1}, environment=HERE) as running:
+        yield running
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def browser() -> AsyncIterator[Browser]:
+    async with chromium() as running:
+        yield running
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def served(page_fleet: LocalFleet) -> AsyncIterator[Api]:
+    async with RehearsalServer() as server:
+        model = OpenAIChat(REHEARSAL_MODEL, base_url=server.base_url, api_key="rehearsal")
+        async with api_of(page_fleet.settings, model) as running:
+            yield running
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def tab(browser: Browser, served: Api) -> AsyncIterator[Window]:
+    """A tab of whoever has this machine's user; a test that uses it leaves nothing wrong in its console."""
+    async with window(browser, served.url, served.local_key.made()) as opened:
+        yield opened
+        assert not opened.wrong

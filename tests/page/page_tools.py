@@ -1,0 +1,48 @@
+"""Tools that only tests of the page need."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from toolfleet import Context, Submitted, tool
+
+
+@tool(requires_approval=True)
+async def pay(amount: int) -> str:
+    """Pay, once a person has allowed it."""
+    return f"paid {amount}"
+
+
+@tool(patience_s=0.2, long_running=True)
+async def index_folder(steps: int = 20, step_seconds: float = 0.5, *, ctx: Context) -> str:
+    """Index a folder, and tell how far it is."""
+    for step in range(steps):
+        await ctx.progress((step + 1) / steps, f"file {step + 1} of {steps}")
+        await asyncio.sleep(step_seconds)
+    return f"{steps} files"
+
+
+@tool(patience_s=30)
+async def elsewhere(job: str) -> Submitted:
+    """Start a job that only a callback ends."""
+    return Submitted(external_id=job)
+
+
+@tool(read_only=True)
+async def fetch_page(url: str, seconds: float = 0.05) -> str:
+    """Fetch a page."""
+    await asyncio.sleep(seconds)
+    return f"200 OK, {len(url) * 37} bytes"
+
+
+@tool(read_only=True)
+async def give_back(value: Any) -> Any:
+    """Give back what came."""
+    return value
+
+
+@tool(read_only=True)
+async def break_down(text: str) -> None:
+    """Fail, saying this."""
+    raise RuntimeError(text)

@@ -1,0 +1,65 @@
+"""What happens is seen while it happens, by any number of people, for one reading."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import AsyncExitStack
+
+import pytest
+
+from tests.http.fleet_of_doors import Api
+from tests.page.browsers import Window
+from tests.page.visitors import visitor
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+
+async def test_a_run_is_seen_as_it_goes_on(tab: Window, served: Api):
+    run_id = await served.begin('call pay {"amount": 7} then call fetch_page {"url": "https://example.org"}')
+    await tab.go(f"/runs/{run_id}")
+    await tab.page.wait_for_selector(f'[id="row-{run_id}.1.0"] >> text=waits for approval')
+    allowed = {"call_id": f"{run_id}.1.0", "granted": True}
+    assert (await served.client.post(f"/v1/runs/{run_id}/approvals", json=allowed)).status_code == 200
+    await tab.page.wait_for_selector(f'[id="row-{run_id}.2.0"] >> text=succeeded')
+    await tab.page.wait_for_selector("#run-head >> text=done")
+    assert "paid 7" in await tab.page.inner_text("#messages")
+
+
+async def test_the_overview_tells_of_a_new_run_by_itself(tab: Window, served: Api):
+    await tab.go("/")
+    await tab.page.wait_for_selector("#live >> text=Live")
+    await served.begin("Is this seen?")
+    await tab.page.wait_for_selector("#newest-runs >> text=Is this seen?")
+
+
+async def test_the_page_goes_on_where_its_server_was_away(tab: Window, served: Api):
+    run_id = await served.begin('call pay {"amount": 8}')
+    await tab.go(f"/runs/{run_id}")
+    await tab.page.wait_for_selector(f'[id="row-{run_id}.1.0"] >> text=waits for approval')
+    for stream in set(served.door.streams):
+        stream.cancel()
+    await served.client.post(f"/v1/runs/{run_id}/cancel")
+    await tab.page.wait_for_selector("#run-head >> text=cancelled")
+
+
+async def counted(served: Api, viewers: int, run_id: str) -> int:
+    """The commands that Redis carries out in three seconds while so many look on."""
+    async with AsyncExitStack() as stack:
+        user = await stack.enter_async_context(visitor(served, served.local_key.made()))
+        for path in ("/overview/live", f"/runs/{run_id}/live"):
+            for _ in range(viewers):
+                stream = await stack.enter_async_context(user.stream("GET", path))
+                assert stream.status_code == 200
+        await asyncio.sleep(1)
+        before = await served.door.client.info("stats")
+        await asyncio.sleep(3)
+        after = await served.door.client.info("stats")
+    return int(after["total_commands_processed"] - before["total_commands_processed"])
+
+
+async def test_W14_fifty_who_look_on_ask_no_more_of_redis_than_one(served: Api):
+    run_id = await served.begin('call pay {"amount": 9}')
+    alone = await counted(served, 1, run_id)
+    together = await counted(served, 25, run_id)
+    assert together < alone * 1.5 + 20
+    await served.client.post(f"/v1/runs/{run_id}/cancel")

@@ -116,6 +116,12 @@ class RunList(BaseModel):
     )
 
 
+class AtMost(RunBody):
+    """How many to list."""
+
+    limit: Annotated[int, Field(ge=1, le=200)] = 50
+
+
 class CallsAsked(RunBody):
     """Which calls of a run to tell of."""
 

@@ -18,7 +18,7 @@ async def pay(amount: int) -> str:
 async def index_folder(steps: int = 20, step_seconds: float = 0.5, *, ctx: Context) -> str:
     """Index a folder, and tell how far it is."""
     for step in range(steps):
-        await ctx.progress((step + 1) / steps, f"file {step + 1} of {steps}")
+        ctx.progress((step + 1) / steps, f"file {step + 1} of {steps}")
         await asyncio.sleep(step_seconds)
     return f"{steps} files"
 

@@ -40,6 +40,8 @@ async def paths(served: Api) -> list[str]:
         f"/calls/{waiting}.1.0",
         "/approvals",
         "/jobs",
+        "/dead-letters",
+        f"/runs/{done}/tree",
         f"/runs/{done}/conversation?first=1",
         "/tools",
         "/tools/give_back",

@@ -117,6 +117,7 @@ def _values(sight: RunSight, grant: Grant, wanted: CallFilter, row: int = 0, mes
     return {
         "sight": sight,
         "run": sight.run,
+        "has_agents": any(call.is_agents for call in sight.run.calls),
         "wanted": wanted,
         "call_states": list(CallState),
         "with_payloads": shows_payloads(grant),

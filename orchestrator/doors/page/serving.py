@@ -10,6 +10,7 @@ from toolfleet.orchestrator.doors.http.door import Door
 from toolfleet.orchestrator.doors.page import (
     actions,
     call,
+    dead,
     finding,
     jobs,
     open_calls,
@@ -18,6 +19,7 @@ from toolfleet.orchestrator.doors.page import (
     signing_in,
     static_files,
     tools,
+    tree,
 )
 from toolfleet.orchestrator.doors.page.state import PageState
 
@@ -28,6 +30,8 @@ ROUTERS: Final[tuple[APIRouter, ...]] = (
     open_calls.router,
     actions.router,
     tools.router,
+    tree.router,
+    dead.router,
     jobs.router,
     finding.router,
     signing_in.router,

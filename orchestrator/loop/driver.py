@@ -302,6 +302,8 @@ class Runs:
         """Drive the run as far as it goes now. Whether it is over for us."""
         try:
             journal = live.journal = await self._open_journal(live)
+            if (trace := journal.run.trace) is not None:
+                log_about_run(live.run_id, trace.traceparent)
             if self.loop is not None and not journal.run.state.is_terminal:
                 await self.loop.drive(RunAtWork(journal, live.emit, self._beginning_below(live.emit)))
                 RUNS.left(journal.run.state, has_ended=journal.run.state.is_terminal)

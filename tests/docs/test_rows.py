@@ -13,10 +13,6 @@ TEST = re.compile(r"^\s*(?:async )?def (test_\w+)\(", re.MULTILINE)
 NOT_KEPT = {
     "F12",
     "D11",
-    "W5",
-    "W6",
-    "W14",
-    "W15",
 }
 """Numbers of rows that nothing holds yet."""
 

@@ -57,7 +57,7 @@ async def counted(served: Api, viewers: int, run_id: str) -> int:
     return int(after["total_commands_processed"] - before["total_commands_processed"])
 
 
-async def test_W14_fifty_who_look_on_ask_no_more_of_redis_than_one(served: Api):
+async def test_W14_twenty_five_who_look_on_ask_no_more_of_redis_than_one(served: Api):
     run_id = await served.begin('call pay {"amount": 9}')
     alone = await counted(served, 1, run_id)
     together = await counted(served, 25, run_id)

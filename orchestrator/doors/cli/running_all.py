@@ -145,6 +145,7 @@ def _describe(
 def _describe_api(plan: Plan, api: RunningApi | None, console: Console) -> None:
     if api:
         console.print(f"API:     {api.url}  (OpenAI's clients: {api.url}/v1)", markup=False)
+        console.print(f"Page:    {api.url}/  (sign in with the key below)", markup=False)
         console.print(f"Key:     `toolfleet keys local` prints it (in {LocalKey().path})", markup=False)
     elif plan.api_port is not None:
         console.print("API:     none; it needs `pip install 'toolfleet[serve]'`", markup=False)

@@ -33,6 +33,8 @@ KILL_AFTER_S: Final = 15.0
 
 DEFAULT_PORT: Final = 8000
 
+NEEDED: Final = ("fastapi", "uvicorn", "jinja2")
+
 REMEDY: Final = "the HTTP API needs `pip install 'toolfleet[serve]'`"
 
 
@@ -58,7 +60,7 @@ def serve(
         int | None, typer.Option(hidden=True, min=0, help="A file descriptor; it stops when that is closed.")
     ] = None,
 ) -> None:
-    """Serve the HTTP API and the OpenAI-compatible one until Ctrl-C.
+    """Serve the page, the HTTP API and the OpenAI-compatible one until Ctrl-C.
 
     Every request needs a key. That of this machine's user is made when it
     starts on loopback: toolfleet keys local prints it. On any other address it
@@ -67,7 +69,7 @@ def serve(
     Without --model, OPENAI_API_KEY, OPENAI_BASE_URL or ANTHROPIC_API_KEY
     select the model; without any, a rehearsal model answers, and this says so.
     """
-    if importlib.util.find_spec("fastapi") is None or importlib.util.find_spec("uvicorn") is None:
+    if not all(importlib.util.find_spec(name) for name in NEEDED):
         raise ExtraMissing(REMEDY)
     if model is not None and without_model:
         raise typer.BadParameter("--model and --no-model contradict each other: leave one of them out")
@@ -113,6 +115,7 @@ async def _serve(
         url = f"http://{listening_host}:{bound.getsockname()[1]}"
         console.print(f"Redis:   {address(settings.redis_url)}", markup=False)
         console.print(f"API:     {url}  (documented at {url}/docs)", markup=False)
+        console.print(f"Page:    {url}/", markup=False)
         console.print(f"OpenAI:  {url}/v1", markup=False)
         if is_here and not insecure:
             console.print(f"Key:     `toolfleet keys local` prints it (in {local_key.path})", markup=False)

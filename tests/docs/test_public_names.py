@@ -9,6 +9,7 @@ import pytest
 
 from tests.docs.pages import Page
 from toolfleet import Orchestrator
+from toolfleet.tracing import conventions
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([ROOT / "README.md", *ROOT.glob("docs/*.md"), *ROOT.glob("examples/**/*.md")])
@@ -22,6 +23,7 @@ PUBLIC = {
 }
 PUBLIC_FOLDERS = ("toolfleet.orchestrator.adapters.", "toolfleet.workers.packs.")
 NAMED_FOR_CELERY = {"toolfleet.workers.app"}
+NAMED_FOR_SPANS = {conventions.RUN}
 NAMED_FOR_PROCESSES = {"toolfleet.testing.instruments"}
 
 
@@ -75,7 +77,7 @@ def test_every_name_that_is_imported_is_a_public_name_of_its_module():
 def test_modules_that_are_named_in_passing_are_public_too(path):
     for name in re.findall(r"(?<![\w/.@-])toolfleet(?:\.[a-z_]\w*)+", path.read_text()):
         public_names = {f"{module}.{each}" for module in PUBLIC for each in import_module(module).__all__}
-        assert is_public(name) or name in public_names | NAMED_FOR_CELERY | NAMED_FOR_PROCESSES, name
+        assert is_public(name) or name in public_names | NAMED_FOR_CELERY | NAMED_FOR_SPANS | NAMED_FOR_PROCESSES, name
 
 
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)

@@ -191,6 +191,17 @@ class Keys:
         """String: the call that a model has asked for by an id of its own, for as long as what is done is kept."""
         return f"{self.namespace}:requested:{digest}"
 
+    def approvals(self, tenant: str) -> str:
+        """Sorted set: the runs of a tenant with calls that wait for a person, scored by since when (ms).
+
+        Those where none waits any more leave it when it is read. Lives as long as the longest kept of them.
+        """
+        return f"{self.namespace}:approvals:{tenant}"
+
+    def handles_of(self, tenant: str) -> str:
+        """Sorted set: the handles of a tenant, scored by when their records end (ms); removed then."""
+        return f"{self.namespace}:handles-of:{tenant}"
+
     def conversation(self, digest: str) -> str:
         """String: which run is about the newest of an assistant's conversation. Outlives what it names."""
         return f"{self.namespace}:conversation:{digest}"

@@ -143,13 +143,24 @@ class Handles:
                 asked=asked,
             )
             key = self._settings.keys.handle(handle)
-            await self._client.set(key, record.sealed(self._seal, key), ex=_ttl_s(deadline_unix_s))
+            await self._note(handle, key, record, _ttl_s(deadline_unix_s))
         return Submitted(
             handle=handle,
             poll_after_s=POLL_AFTER_S,
             message=f"{call.tool} was submitted and goes on by itself. Ask for its result with this task_id when "
             "you need it.",
         )
+
+    async def _note(self, handle: str, key: str, record: HandleRecord, ttl_s: int) -> None:
+        """Store a record, and in the list of its tenant's handles until when it is."""
+        listed, now_ms = self._settings.keys.handles_of(record.principal), int(time.time() * 1000)
+        pipeline = self._client.pipeline(transaction=False)
+        pipeline.set(key, record.sealed(self._seal, key), ex=ttl_s)
+        pipeline.zremrangebyscore(listed, "-inf", now_ms)
+        pipeline.zadd(listed, {handle: now_ms + 1000 * ttl_s})
+        pipeline.expire(listed, ttl_s, gt=True)
+        pipeline.expire(listed, ttl_s, nx=True)
+        await pipeline.execute()
 
     async def record(self, handle: str) -> HandleRecord | None:
         """What a handle stands for, whoever asks; None once its record has ended. Raises StoreUnreachable."""
@@ -187,7 +198,7 @@ class Handles:
             known = await self._recorded_tasks(run_id) if tasks is None else tasks
             recorded = recorded_result(known[handle]) if handle in known else None
             asked = replace(asked, result=recorded or result)
-        return _status(handle, asked, (await self._calls.read([asked]))[asked.call_id])
+        return status_of(handle, asked, (await self._calls.read([asked]))[asked.call_id])
 
     async def has_ended(self, call_id: str) -> bool:
         """Whether the call's result is stored: one look, however busy the workers are."""
@@ -240,7 +251,7 @@ class Handles:
                 return None
 
 
-def _status(handle: str, asked: AskedCall, found: FoundCall) -> Status:
+def status_of(handle: str, asked: AskedCall, found: FoundCall) -> Status:
     """What the handle's asker is told of the call as it was found."""
     state, age_s = found.state, _age_s(asked)
     status = Status(

@@ -571,6 +571,7 @@ class RunStore:
         """The keys and arguments of the script that stores an event."""
         keys, has_ended = self._keys, run.state.is_terminal
         where = [keys.run(run.run_id), keys.head(run.run_id), self._runs, self._listed(run.terms.tenant)]
+        where.append(keys.approvals(run.terms.tenant))
         what = [
             follows.seal,
             event,
@@ -580,6 +581,7 @@ class RunStore:
             run.turn,
             len(run.calls),
             _awaiting(run),
+            run.run_id,
         ]
         if not (has_ended or owner or may_be_adopted or head):
             # As for most: the run only goes on.

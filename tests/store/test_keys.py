@@ -42,6 +42,8 @@ TTL = {
     "packing": 30 * 24 * 3600,
     "head": 30 * 24 * 3600,
     "handling_dead": 120,
+    "approvals": 30 * 24 * 3600,
+    "handles_of": 9 * 24 * 3600,
     "requested": 7 * 24 * 3600,
     "runs_of": 30 * 24 * 3600,
     "conversation": 30 * 24 * 3600,

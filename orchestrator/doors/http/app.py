@@ -21,6 +21,7 @@ from toolfleet.local.local_key import LocalKey
 from toolfleet.misspelt import exact
 from toolfleet.orchestrator.api import Orchestrator
 from toolfleet.orchestrator.doors.http import (
+    approvals,
     artifacts,
     budgets,
     dead,
@@ -167,6 +168,7 @@ def create_app(
     for router in (
         runs.router,
         find.router,
+        approvals.router,
         standing.router,
         dead.router,
         tools.router,

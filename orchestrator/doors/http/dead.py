@@ -16,7 +16,7 @@ from toolfleet.orchestrator.doors.http.access import Admin
 from toolfleet.orchestrator.doors.http.bodies import JsonRoute
 from toolfleet.orchestrator.doors.http.door import Door
 from toolfleet.orchestrator.doors.http.problems import Problem, ProblemDetails
-from toolfleet.orchestrator.doors.http.records import RunBody
+from toolfleet.orchestrator.doors.http.records import Place, RunBody
 from toolfleet.orchestrator.doors.http.runs import Through
 from toolfleet.orchestrator.fleet.publishers import publisher_for
 from toolfleet.orchestrator.status.dead_letters import DeadLetter, DeadLetters, NotReplayed, Replay
@@ -62,7 +62,7 @@ class Handled(Chosen):
 
     model_config = ConfigDict(extra="forbid", json_schema_extra={"examples": [{"tool": "echo", "expected": 3}]})
 
-    expected: Annotated[int, Field(ge=0, strict=True)] = Field(
+    expected: Place = Field(
         description="How many there are, as `GET /v1/dead` counts them: if there are others, nothing is done."
     )
 

@@ -7,6 +7,7 @@ from http import HTTPStatus
 from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Body, Query, Request
+from pydantic import BaseModel
 from starlette.responses import Response
 
 from toolfleet import jobs
@@ -14,7 +15,7 @@ from toolfleet.jobs import Completion
 from toolfleet.orchestrator.doors.http.access import Reader, Runner
 from toolfleet.orchestrator.doors.http.bodies import JsonRoute
 from toolfleet.orchestrator.doors.http.problems import Problem, ProblemDetails
-from toolfleet.orchestrator.doors.http.records import CallResult, Completed
+from toolfleet.orchestrator.doors.http.records import AtMost, CallResult, Completed
 from toolfleet.orchestrator.doors.http.runs import Through, json_of
 from toolfleet.orchestrator.doors.http.waiting import unless_left
 from toolfleet.orchestrator.status.handles import Status
@@ -24,6 +25,18 @@ router = APIRouter(prefix="/v1/handles", tags=["handles"], route_class=JsonRoute
 UNKNOWN: Final[dict[int | str, dict[str, Any]]] = {404: {"model": ProblemDetails, "description": "No such handle"}}
 
 MAX_WAIT_S: Final = 60.0
+
+
+class HandlesStanding(BaseModel):
+    """The handles of a tenant."""
+
+    handles: list[Status]
+
+
+@router.get("")
+async def list_handles(grant: Reader, door: Through, wanted: Annotated[AtMost, Query()]) -> HandlesStanding:
+    """List the tenant's handles, those first that are kept longest, and tell how their calls stand."""
+    return HandlesStanding(handles=await door.looking.handles.of(tenant=grant.tenant, limit=wanted.limit))
 
 
 @router.get("/{handle}", response_model=Status, responses=UNKNOWN)

@@ -7,7 +7,9 @@ from typing import Self
 
 import redis.asyncio
 
+from toolfleet.orchestrator.status.approvals import Approvals
 from toolfleet.orchestrator.status.finding import Finder
+from toolfleet.orchestrator.status.handle_list import HandleList
 from toolfleet.orchestrator.status.overview import Overview
 from toolfleet.orchestrator.status.trees import Trees
 from toolfleet.orchestrator.store.run_pages import RunPages
@@ -25,6 +27,8 @@ class Looking:
     finder: Finder
     overview: Overview
     trees: Trees
+    approvals: Approvals
+    handles: HandleList
 
     @classmethod
     def through(cls, client: redis.asyncio.Redis, settings: Settings, seal: Seal) -> Self:
@@ -36,4 +40,6 @@ class Looking:
             finder=Finder(client, settings, seal, store),
             overview=Overview(client, settings, seal),
             trees=Trees(store),
+            approvals=Approvals(client, settings.keys, store),
+            handles=HandleList(client, settings, seal),
         )

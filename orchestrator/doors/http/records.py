@@ -8,14 +8,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, StrictBool
+from pydantic import BaseModel, ConfigDict, Field, StrictBool, WithJsonSchema
 
 from toolfleet.calls import Effect, Failed, Returned, Submitted
 from toolfleet.catalog import Announcement
 from toolfleet.messages import Message
 from toolfleet.orchestrator.fleet.queues import QueueStanding
+from toolfleet.orchestrator.run.limits import WholeNumber
 from toolfleet.orchestrator.run.states import State
-from toolfleet.orchestrator.run.terms import LONGEST_S, AskedTerms, Patience
+from toolfleet.orchestrator.run.terms import LONGEST_S, MOST_TURNS, AskedTerms, Patience
 from toolfleet.orchestrator.status.call_state import CallState
 from toolfleet.orchestrator.store.run_pages import CURSOR
 from toolfleet.orchestrator.store.run_store import Head
@@ -30,6 +31,12 @@ def _without(name: str, *, required: Sequence[str] = ()) -> Json:
     nothing = {"anyOf": [{"type": "null"}, {"type": "array", "maxItems": 0}]}
     others = {other: {"not": {"type": "null"}} for other in required}
     return {"properties": {name: nothing, **others}, "required": list(required)}
+
+
+Place = Annotated[
+    WholeNumber, Field(ge=0, le=MOST_TURNS), WithJsonSchema({"type": "integer", "minimum": 0, "maximum": MOST_TURNS})
+]
+"""How many of something there were: 3.0 is such a number, "3" and true are none."""
 
 
 class RunBody(BaseModel):
@@ -116,6 +123,12 @@ class RunList(BaseModel):
     )
 
 
+class AtMost(RunBody):
+    """How many to list."""
+
+    limit: Annotated[int, Field(ge=1, le=200)] = 50
+
+
 class CallsAsked(RunBody):
     """Which calls of a run to tell of."""
 
@@ -158,7 +171,7 @@ class ForkRequest(RunBody):
         extra="forbid", json_schema_extra={"examples": [{"turn": 1, "question": "And in metres?"}, {"turn": 0}]}
     )
 
-    turn: Annotated[int, Field(ge=0, le=100_000, strict=True)] = Field(
+    turn: Place = Field(
         description="The last turn whose reply, and the results of whose calls, the new run begins with; 0: none."
     )
     question: Annotated[str, Field(min_length=1)] | None = None

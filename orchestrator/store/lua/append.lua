@@ -3,25 +3,25 @@
 -- apart by their seals and not by their ids, which a server that has lost some may give out again. Begins with tell.lua,
 -- clock.lua and trim_runs.lua.
 --
--- KEYS  the run's stream, its head, the list of all runs, the runs of its tenant (the list of all runs without one), and
---       for an entry that begins or ends the run or passes it on: the unowned runs of its model, the ends of runs, their
+-- KEYS  the run's stream, its head, the list of all runs, the runs of its tenant (the list of all runs without one), those
+--       of its tenant with calls that wait for a person, and for an entry that begins or ends the run or passes it on: the unowned runs of its model, the ends of runs, their
 --       names; for a reply with calls: the names that the model has given these
 -- ARGV  seal of the entry it follows (empty for the first), event, its seal, state, how long to keep it (ms), turn, how
---       many calls, how many of them wait for a person; and for an entry that begins or ends the run or passes it on:
---       whether it has ended (1 or 0), run id, owner (empty: as it is), whether anybody may take it over (1 or 0), the
+--       many calls, how many of them wait for a person, run id; and for an entry that begins or ends the run or passes it on:
+--       whether it has ended (1 or 0), run id again, owner (empty: as it is), whether anybody may take it over (1 or 0), the
 --       call whose result this run is (empty for none), its sealed result, prefix of results, prefix of reply streams,
 --       prefix of owned runs, prefix of heads, prefix of tenants' lists, its tenant, then fields and values for the head; for a reply with calls: empty, how
 --       long their names are kept (ms), then the calls
 -- Reply the new entry's id and, if this run is the result of a call, what came of that (1: it counts, 2: there was one);
 --       or false
 
-local stream, head, runs, listed, unowned, ending, names = unpack(KEYS, 1, 7)
+local stream, head, runs, listed, approvals, unowned, ending, names = unpack(KEYS, 1, 8)
 local follows, event, seal, state, ttl_ms, turn, calls, awaiting = unpack(ARGV, 1, 8)
-local names_calls = ARGV[9] == ''
-local last_argument = names_calls and 8 or #ARGV
-local has_ended, run, owner, may_be_adopted, parent, sealed = unpack(ARGV, 9, math.min(14, last_argument))
-local results, reply_streams, owned, heads, runs_of, tenant = unpack(ARGV, 15, math.min(20, last_argument))
-local first_field = 21
+local names_calls = ARGV[10] == ''
+local last_argument = names_calls and 9 or #ARGV
+local has_ended, run, owner, may_be_adopted, parent, sealed = unpack(ARGV, 10, math.min(15, last_argument))
+local results, reply_streams, owned, heads, runs_of, tenant = unpack(ARGV, 16, math.min(21, last_argument))
+local first_field = 22
 
 local newest = redis.call('XREVRANGE', stream, '+', '-', 'COUNT', 1)[1]
 local stands = newest == nil and follows == ''
@@ -56,8 +56,12 @@ if owner and owner ~= '' then
     redis.call('SADD', owned .. owner, run)
     redis.call('PEXPIRE', owned .. owner, ttl_ms)
 end
-for i = 11, names_calls and #ARGV or 0 do
-    redis.call('SET', KEYS[i - 6], ARGV[i], 'PX', ARGV[10])
+for i = 12, names_calls and #ARGV or 0 do
+    redis.call('SET', KEYS[i - 6], ARGV[i], 'PX', ARGV[11])
+end
+if awaiting ~= '0' then
+    redis.call('ZADD', approvals, now, ARGV[9])
+    redis.call('PEXPIRE', approvals, ttl_ms)
 end
 local outcome = 0
 if has_ended == '1' then

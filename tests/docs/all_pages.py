@@ -12,6 +12,8 @@ import pytest
 
 from tests.docs.pages import Block, Page, cases
 
+SCRAPED: Final = "it never ends; tests/metrics/test_scrapes.py has each of them scraped"
+
 PAGES: Final = [
     Page("docs/tools.md"),
     Page(
@@ -54,7 +56,14 @@ PAGES: Final = [
     Page("docs/bring-your-own-loop.md"),
     Page("docs/budgets.md"),
     Page("docs/operating.md", stand_ins={"3f9c": r"^([0-9a-f]{16,})$"}),
-    Page("docs/telemetry.md"),
+    Page(
+        "docs/telemetry.md",
+        unrun={
+            "toolfleet worker --pool io --import my_tools --metrics-port": SCRAPED,
+            "toolfleet orchestrator --metrics-port": SCRAPED,
+            "curl -s http://127.0.0.1:9101/metrics": SCRAPED,
+        },
+    ),
     Page(
         "docs/watching.md",
         unrun={"$ toolfleet watch": "it needs a fleet that runs, and one never ends; tests/cli/test_watch.py has both"},

@@ -23,7 +23,7 @@ PUBLIC = {
 }
 PUBLIC_FOLDERS = ("toolfleet.orchestrator.adapters.", "toolfleet.workers.packs.")
 NAMED_FOR_CELERY = {"toolfleet.workers.app"}
-NAMED_FOR_SPANS = {conventions.RUN}
+NAMED_FOR_SPANS = {name for name in vars(conventions).values() if str(name).startswith("toolfleet.")}
 NAMED_FOR_PROCESSES = {"toolfleet.testing.instruments"}
 
 

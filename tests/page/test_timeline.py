@@ -109,3 +109,13 @@ def test_what_goes_on_reaches_to_now(state, kinds):
     rows = rows_of(history({"run.1.0": 2.0}), [call(0, state=state)], now_s=T0 + 10, is_thinking=False)
     assert [stretch.kind for stretch in rows[1].stretches] == kinds
     assert rows[1].stretches[-1].to_s == T0 + 10
+
+
+def test_a_call_that_was_back_before_its_sending_was_noted_has_a_bar():
+    calls = [call(0, began_s=1.996, ended_s=1.999), call(1, ended_s=1.998), call(2, began_s=1.996, ended_s=1.999)]
+    rows = rows_of(history({"run.1.0": 2.0, "run.1.1": 2.0}), calls, now_s=T0 + 9, is_thinking=False)
+    axis = axis_of(rows, T0, T0 + 3)
+
+    bars = [drawn(row, axis, WORDS).bars for row in rows if row.call]
+
+    assert [[(bar.kind, bar.width >= MIN_BAR) for bar in each] for each in bars] == [[("running", True)]] * 3

@@ -133,12 +133,13 @@ def _stretches(call: CallStanding, moments: _Moments, now_s: float) -> Iterable[
     person_s = moments.person_since_s.get(call.call_id)
     if person_s is not None:
         yield Stretch("person", person_s, moments.person_to_s.get(call.call_id, ends_s))
-    sent_s = moments.sent_s.get(call.call_id)
+    sent_s = moments.sent_s.get(call.call_id, call.began_unix_s)
     if sent_s is None:
         return
     parked_s = moments.parked_s.get(call.call_id) if call.job is not None or _was_elsewhere(call) else None
-    began_s = _began_s(call, sent_s, now_s, ends_s)
-    began_s = max(began_s, sent_s)
+    # A call is on its way a moment before that is noted: a quick one is back by then.
+    sent_s = min(sent_s, ends_s, call.began_unix_s or sent_s)
+    began_s = min(max(_began_s(call, sent_s, now_s, ends_s), sent_s), ends_s)
     if began_s > sent_s:
         yield Stretch("queued", sent_s, min(began_s, ends_s))
     if parked_s is not None and parked_s < ends_s:

@@ -29,7 +29,7 @@ async def elsewhere(job: str) -> Submitted:
     return Submitted(external_id=job)
 
 
-@tool(read_only=True)
+@tool(read_only=True, concurrency=50)
 async def fetch_page(url: str, seconds: float = 0.05) -> str:
     """Fetch a page."""
     await asyncio.sleep(seconds)

@@ -1,4 +1,4 @@
-"""One look at the fleet a second, whoever looks on: its queues, its workers, and how they stood just before.
+"""One look at the fleet a second, whoever looks on: how all stands, and how its queues stood just before.
 
 Nobody looks when nobody looks on. What is shown to whom is the templates' matter.
 """
@@ -8,15 +8,14 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from toolfleet.catalog import Announcement
 from toolfleet.errors import ToolfleetError
 from toolfleet.logs import FactLog
 from toolfleet.orchestrator.doors.http.door import Door
-from toolfleet.orchestrator.fleet.queues import QueueStanding
+from toolfleet.orchestrator.status.fleet_standing import FleetStanding, FleetView
 
 log = FactLog("toolfleet.page")
 
@@ -38,10 +37,7 @@ class Look:
     """The fleet at one moment."""
 
     at_unix_s: float
-    queues: Sequence[QueueStanding]
-    workers: Sequence[Announcement]
-    dead_letters: int
-    runs: int
+    standing: FleetStanding
     history: dict[str, list[Sample]] = field(default_factory=dict)
     """What each queue had to do in the looks before, the newest last."""
 
@@ -50,7 +46,7 @@ class Looks:
     """Looks at the fleet while anybody looks on."""
 
     def __init__(self, door: Door) -> None:
-        self._door = door
+        self._fleet = FleetView(door.client, door.settings)
         self._history: deque[tuple[float, dict[str, Sample]]] = deque(maxlen=REMEMBERED)
         self._newest: Look | None = None
         self._changed = asyncio.Condition()
@@ -101,18 +97,10 @@ class Looks:
             await asyncio.sleep(EVERY_S)
 
     async def _look(self) -> Look:
-        door = self._door
-        workers = await door.orchestrator.catalog.workers()
-        queues = await door.orchestrator.queues.standing(workers)
-        pipeline = door.client.pipeline(transaction=False)
-        pipeline.xlen(door.settings.keys.dead_letters())
-        pipeline.zcard(door.settings.keys.runs())
-        dead, runs = await pipeline.execute()
+        standing = await self._fleet.standing()
         at_unix_s = time.time()
-        samples = {each.queue: Sample(each.waiting + each.held_back, each.running) for each in queues}
+        samples = {each.queue: Sample(each.waiting + each.held_back, each.running) for each in standing.queues}
         if not self._history or at_unix_s - self._history[-1][0] >= EVERY_S / 2:
             self._history.append((at_unix_s, samples))
-        history = {
-            each.queue: [found[each.queue] for _, found in self._history if each.queue in found] for each in queues
-        }
-        return Look(at_unix_s, queues, workers, dead, runs, history)
+        history = {queue: [found[queue] for _, found in self._history if queue in found] for queue in samples}
+        return Look(at_unix_s, standing, history)

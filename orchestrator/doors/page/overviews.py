@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Iterator
 from contextlib import aclosing
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
+from toolfleet.orchestrator.doors.cli.limit_words import declared, in_words, share_in_words
 from toolfleet.orchestrator.doors.http.door import Door
 from toolfleet.orchestrator.doors.http.key_store import Grant, Scope
 from toolfleet.orchestrator.doors.page import sparkline
@@ -15,10 +16,21 @@ from toolfleet.orchestrator.doors.page.looks import REMEMBERED, Look, Looks
 from toolfleet.orchestrator.doors.page.rendering import fragment
 from toolfleet.orchestrator.doors.page.run_sight import shows_payloads
 from toolfleet.orchestrator.doors.page.veiling import veiled_head
+from toolfleet.orchestrator.fleet.limits import LimitsStanding
 
 NEWEST_RUNS: Final = 8
 
-PIECES: Final = ("figures", "queues", "workers", "newest-runs")
+
+class LimitLine(NamedTuple):
+    """A limit, or a tenant's share, as a line of a table."""
+
+    of: str
+    key: str
+    declared: str
+    said: str
+
+
+PIECES: Final = ("figures", "states", "queues", "workers", "newest-runs", "bounds")
 
 
 class Overviews:
@@ -60,11 +72,22 @@ async def values_of(look: Look, grant: Grant, door: Door) -> dict[str, Any]:
     found = await door.looking.pages.page(limit=NEWEST_RUNS, tenant=grant.tenant)
     heads = found.heads if shows_payloads(grant) else [veiled_head(head) for head in found.heads]
     return {
-        "look": look,
+        "fleet": look.standing,
+        "limits": list(_limits(look.standing.limits)) if grant.may(Scope.ADMIN) else [],
+        "budgets": [each for each in look.standing.budgets if grant.may(Scope.ADMIN) or each.tenant == grant.tenant],
         "lines": {queue: _lines(look, queue) for queue in look.history},
         "heads": heads,
         "sees_fleet": grant.may(Scope.ADMIN),
     }
+
+
+def _limits(found: LimitsStanding) -> Iterator[LimitLine]:
+    for each in found.tools:
+        for key, said in {"": each.override, **each.keys}.items():
+            words = in_words(said, found.now_ms) if said else ""
+            yield LimitLine(each.tool, key, "" if key else declared(each), words)
+    for tenant, share in found.tenants.items():
+        yield LimitLine(f"tenant {tenant}", "", "", share_in_words(share))
 
 
 def _lines(look: Look, queue: str) -> dict[str, Any]:

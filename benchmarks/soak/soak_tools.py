@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import os
 
 from benchmarks.soak.ledger import EFFECT, note
 from toolfleet import tool
 
-TAKES_S = 0.01
+TAKES = "SOAK_TAKES_S"
+TAKES_S = float(os.environ.get(TAKES, "0.01"))
 
 
 @tool

@@ -16,7 +16,7 @@ from toolfleet.orchestrator.doors.page.run_sight import shows_payloads
 from toolfleet.orchestrator.doors.page.runs import Shared
 from toolfleet.orchestrator.doors.page.state import PageState
 from toolfleet.orchestrator.doors.page.veiling import veiled_call, veiled_head
-from toolfleet.orchestrator.errors import RunNotFound
+from toolfleet.orchestrator.errors import NewerVersion, RunNotFound
 from toolfleet.orchestrator.run.states import State
 from toolfleet.orchestrator.status.call_standing import CallStanding
 from toolfleet.orchestrator.status.call_state import CallState
@@ -59,8 +59,8 @@ async def _calls_of(heads: list[Head], grant: Grant, shared: PageState, *states:
     for head in heads:
         try:
             calls = (await shared.sights.overview.run(head.run_id)).calls
-        except RunNotFound:
-            continue  # deleted meanwhile
+        except (RunNotFound, NewerVersion):
+            continue  # deleted meanwhile, or for a newer server to show: the others are shown all the same
         wanted = [call for call in calls if call.state in states]
         shown = wanted if shows_payloads(grant) else [veiled_call(call) for call in wanted]
         if shown:

@@ -86,6 +86,8 @@ _FOR_REDIS_PY: Final = frozenset({EMPTY_RESPONSE, NEVER_DECODE, "keys"})
 _PIPELINE_SAYS: Final = "of pipeline caused error: "
 """What redis-py puts before the server's words, behind the command with its arguments, which are nobody's business."""
 
+_SHOWN_AS_TUPLE: Final = re.compile(r"\((?P<quote>['\"])(?P<said>.*)(?P=quote),\)", re.DOTALL)
+"""How pipelines on a loop show those words."""
 
 _SENTINELS_OWN_CLIENT: Final = re.compile(r"<redis\..* - ")
 """What redis-py puts before the reason of a sentinel that could not be asked: all attributes of its client."""
@@ -93,9 +95,9 @@ _SENTINELS_OWN_CLIENT: Final = re.compile(r"<redis\..* - ")
 
 def raise_in_our_words(error: RedisError | OSError, address: str) -> NoReturn:
     """Raise StoreUnreachable for what waiting or an operator can mend, and any other error as it is."""
-    # Pipelines on a loop show a tuple there.
-    behind = str(error).rpartition(_PIPELINE_SAYS)[2].removeprefix("('").removesuffix("',)")
-    said = _SENTINELS_OWN_CLIENT.sub("", behind)
+    behind = str(error).rpartition(_PIPELINE_SAYS)[2]
+    shown = _SHOWN_AS_TUPLE.fullmatch(behind)
+    said = _SENTINELS_OWN_CLIENT.sub("", shown["said"] if shown else behind)
     code = _CODE.search(said)
     of_its_kind = next((text for kind, text in _BY_KIND if isinstance(error, kind)), None)
     # What the server has said itself comes first: redis-py makes lost connections of some refusals.

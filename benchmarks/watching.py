@@ -180,7 +180,7 @@ def main(
 
 def _on_a_fleet(folder: Path, stack: ExitStack, runs: int, viewers: int, pairs: int) -> Finding:
     url, ledger, port = stack.enter_context(server(folder)), folder / "ledger", free_port()
-    settings = Settings(redis_url=url, secret="not-a-secret-only-a-benchmark", **WIDE)  # type: ignore[arg-type]
+    settings = Settings(redis_url=url, secret="not-a-secret-only-a-benchmark", **WIDE)  # type: ignore[arg-type]  # of several types
     environment = {**settings.as_environment(), LEDGER: str(ledger), TAKES: str(TAKES_S)}
     trees = {
         name: stack.enter_context(running(Command(argv, environment), folder / f"{name}.log"))

@@ -137,7 +137,7 @@ async def test_a_mistake_of_the_servers_is_found_in_its_log_by_the_requests_name
         raise ZeroDivisionError
 
     async with api_of(settings) as api:
-        monkeypatch.setattr(type(api.door.orchestrator), "runs", breaks)
+        monkeypatch.setattr(type(api.door.looking.pages), "page", breaks)
         async with httpx.AsyncClient(base_url=api.url, headers=api.client.headers) as client:
             failed = await client.get("/v1/runs")
     name = failed.headers["x-request-id"]

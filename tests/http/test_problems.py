@@ -11,7 +11,7 @@ from toolfleet.errors import CallerError, InvalidSettings, OperatorError, Toolfl
 from toolfleet.orchestrator import errors as of_the_orchestrator
 from toolfleet.orchestrator.doors.http.problems import STATUSES, problem_of
 
-MENDED_BY_WAITING = {"BrokerUnreachable", "OrchestratorClosed", "StoreRefuses", "StoreUnreachable"}
+MENDED_BY_WAITING = {"BrokerUnreachable", "OrchestratorClosed", "StoreRefuses", "StoreUnreachable", "TooFewReplicas"}
 
 KINDS = sorted(
     {

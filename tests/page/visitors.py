@@ -25,5 +25,5 @@ async def visitor(api: Api, key: str = "") -> AsyncIterator[httpx.AsyncClient]:
 
 async def key_with(api: Api, *scopes: Scope, **others: object) -> tuple[str, str]:
     """A new key with these scopes, and its id."""
-    key, stored = await api.door.keyring.add("of a test", scopes=scopes, **others)  # type: ignore[arg-type]
+    key, stored = await api.door.keyring.add("of a test", scopes=scopes, **others)  # type: ignore[arg-type]  # passed on
     return key, stored.key_id

@@ -121,4 +121,4 @@ class FullScreen:
             self._console.set_alt_screen(False)
         if self._typing is not None and self._as_it_was is not None:
             with suppress(termios.error):  # it is gone
-                termios.tcsetattr(self._typing, termios.TCSADRAIN, self._as_it_was)  # type: ignore[arg-type]
+                termios.tcsetattr(self._typing, termios.TCSADRAIN, self._as_it_was)  # type: ignore[arg-type]  # as tcgetattr gave it

@@ -66,7 +66,8 @@ COMMANDS: Final = {
     "limits": Listed("How often and how many at once tools may start, and tenants' shares: look, change, pause."),
     "dead": Listed("Messages that no worker could handle: list them, look at one, put it back, drop it."),
     "serve": Listed(
-        "Serve the page, the HTTP API and the OpenAI-compatible one until Ctrl-C.", "Example: toolfleet serve --port 8000"
+        "Serve the page, the HTTP API and the OpenAI-compatible one until Ctrl-C.",
+        "Example: toolfleet serve --port 8000",
     ),
     "keys": Listed("Keys for the HTTP API: make one, list them, take one away, print your own."),
     "budget": Listed(

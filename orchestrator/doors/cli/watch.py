@@ -97,7 +97,7 @@ async def _live(view: FleetView, name: str, every_s: float) -> None:
     seen = Seen(name)
     with FullScreen() as screen:
         async with asyncio.TaskGroup() as tasks:
-            looking = tasks.create_task(_look(view, seen, screen.news, every_s))
+            looking = tasks.create_task(_look(view, seen, screen.news, every_s))  # watched: by the group
             while not (screen.keys & QUIT):
                 screen.news.clear()
                 screen.show(frame(seen, screen.room))

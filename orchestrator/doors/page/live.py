@@ -86,7 +86,7 @@ class LiveRuns:
 
     async def follow(self, run_id: str, *, with_payloads: bool, render: Render) -> AsyncGenerator[Pieces, None]:
         """Yield what has changed, from how the run stands now, until there is nothing more to come."""
-        async with self._opened(run_id, with_payloads, render) as live:
+        async with self._opened(run_id, render, with_payloads=with_payloads) as live:
             version = 0
             while True:
                 async with live.changed:
@@ -99,7 +99,7 @@ class LiveRuns:
                     return
 
     @asynccontextmanager
-    async def _opened(self, run_id: str, with_payloads: bool, render: Render) -> AsyncIterator[LiveRun]:  # noqa: FBT001
+    async def _opened(self, run_id: str, render: Render, *, with_payloads: bool) -> AsyncIterator[LiveRun]:
         name = run_id, with_payloads
         live = self._open.get(name)
         if live is None:

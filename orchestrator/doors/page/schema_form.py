@@ -43,7 +43,7 @@ def fields_of(schema: Mapping[str, Any]) -> list[Field]:
     """Return a field for each of the arguments that a tool takes, in its order."""
     needed = set(schema.get("required", ()))
     properties = schema.get("properties", {})
-    return [_field(name, _resolved(of, schema), name in needed) for name, of in properties.items()]
+    return [_field(name, _resolved(of, schema), is_needed=name in needed) for name, of in properties.items()]
 
 
 def arguments_of(form: Mapping[str, str], schema: Mapping[str, Any]) -> str:
@@ -75,7 +75,7 @@ def _checked(text: str, name: str, kind: type | tuple[type, ...]) -> str:
     return text
 
 
-def _field(name: str, of: Mapping[str, Any], is_needed: bool) -> Field:  # noqa: FBT001
+def _field(name: str, of: Mapping[str, Any], *, is_needed: bool) -> Field:
     types = _types(of)
     kind = "json"
     choices: tuple[str, ...] = ()

@@ -21,7 +21,7 @@ log = FactLog("toolfleet.orchestrator")
 
 LOOK_EVERY_S: Final = 1.0
 
-ANSWERS_WITHIN_S: Final = 2.0
+ANSWERS_WITHIN_S: Final = 5.0
 """A server that says nothing for so long is given no new runs until it does."""
 
 OPENS_WITHIN_S: Final = 10.0

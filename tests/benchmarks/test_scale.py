@@ -24,13 +24,9 @@ def test_a_waiting_call_takes_at_most_one_and_a_half_kibibytes_of_redis(tmp_path
 
 
 def test_every_call_of_every_worker_and_orchestrator_is_counted(tmp_path):
-    points = points_of(tmp_path, "--only", "workers", "--only", "orchestrators", "--quick")
+    points = points_of(tmp_path, "--only", "orchestrators", "--quick")
 
     assert [(point["axis"], point["tool"], point["workers"], point["orchestrators"]) for point in points] == [
-        ("workers", "wait_10ms", 1, 1),
-        ("workers", "wait_10ms", 2, 1),
-        ("workers", "wait_100ms", 1, 1),
-        ("workers", "wait_100ms", 2, 1),
         ("orchestrators", "nothing", 2, 1),
         ("orchestrators", "nothing", 2, 2),
     ]

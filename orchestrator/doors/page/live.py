@@ -28,8 +28,9 @@ AT_MOST_EVERY_S: Final = 0.5
 OPEN_CALLS_EVERY_S: Final = 3.0
 """How often calls are looked at of which the history says nothing: their progress, their place in the queue."""
 
-READING_AT_ONCE: Final = 4
-"""Runs that are read and rendered at once: five hundred open ones must not be all that this server does."""
+READING_AT_ONCE: Final = 2
+"""Runs that are read and rendered at once. Each reading is followed by a rest of the same length: five hundred open
+runs must not be all that this server and its Redis do. They are shown later then."""
 
 STILL_EVERY_S: Final = 2.0
 """How often it is asked whether a listener's key still opens this."""
@@ -124,11 +125,12 @@ class LiveRuns:
                 news.clear()
                 try:
                     async with self._reading:
+                        began_s = time.perf_counter()
                         pieces, is_over = await render()
+                        await live.take(pieces, is_over=is_over)
+                        await asyncio.sleep(time.perf_counter() - began_s)
                 except ToolfleetError as error:
                     log.info("run_not_shown", run_id=run_id, error=type(error).__name__)
-                else:
-                    await live.take(pieces, is_over=is_over)
                 await asyncio.sleep(AT_MOST_EVERY_S)
                 with suppress(TimeoutError):
                     async with asyncio.timeout(OPEN_CALLS_EVERY_S):

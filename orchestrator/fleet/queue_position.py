@@ -111,7 +111,11 @@ class QueuePositions:
         mark = b'"id":' + orjson.dumps(call_id)
         after, before = "", 0
         while before < at_most:
-            found, looked_at, last = await self._find(keys=[stream], args=[GROUP, mark, which, after, PAGE])
+            found, looked_at, last, *held = await self._find(keys=[stream], args=[GROUP, mark, which, after, PAGE])
+            # Who asks for one call of a run asks for the others, and all that are held have been read by now.
+            for calls in held:
+                for held_call, entry_id in zip(calls[::2], calls[1::2], strict=True):
+                    self._remember(text_of(held_call), stream, text_of(entry_id))
             before += looked_at
             if found or looked_at < PAGE:
                 return found.decode(), before, True

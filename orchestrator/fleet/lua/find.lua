@@ -4,7 +4,8 @@
 -- KEYS  the stream
 -- ARGV  group, what the headers of the call's message contain, 'waiting' or 'held', after which entry ('': the first),
 --       how many to look at
--- Reply {the entry's id ('': it is not among these), how many come before it, the last entry that was looked at}
+-- Reply {the entry's id ('': it is not among these), how many come before it, the last entry that was looked at}, and of
+--       those that are held {call, entry, …} of all that were looked at: whoever asks for one of them asks for others
 
 local stream, group, mark, which = KEYS[1], ARGV[1], ARGV[2], ARGV[3]
 local after, count = ARGV[4], tonumber(ARGV[5])
@@ -15,6 +16,13 @@ local function is_it(entry)
         if fields[i] == 'h' then return string.find(fields[i + 1], mark, 1, true) ~= nil end
     end
     return false
+end
+
+local function call_of(entry)
+    local fields = entry and entry[2] or {}
+    for i = 1, #fields, 2 do
+        if fields[i] == 'id' then return fields[i + 1] end
+    end
 end
 
 local function last_delivered()
@@ -38,7 +46,14 @@ if which == 'waiting' then
 end
 local held = redis.pcall('XPENDING', stream, group, after == '' and '-' or '(' .. after, '+', count)
 if held.err then return {'', 0, after} end
+local found, before, seen = '', #held, {}
 for i, pending in ipairs(held) do
-    if is_it(redis.call('XRANGE', stream, pending[1], pending[1])[1]) then return {pending[1], i - 1, pending[1]} end
+    local entry = redis.call('XRANGE', stream, pending[1], pending[1])[1]
+    local call = call_of(entry)
+    if call then
+        seen[#seen + 1] = call
+        seen[#seen + 1] = pending[1]
+    end
+    if found == '' and is_it(entry) then found, before = pending[1], i - 1 end
 end
-return {'', #held, #held > 0 and held[#held][1] or after}
+return {found, before, #held > 0 and held[#held][1] or after, seen}

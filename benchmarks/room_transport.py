@@ -10,22 +10,18 @@ import redis
 
 from toolfleet.keys import Keys
 from toolfleet.limits import Gate
-from toolfleet.scripts import lua
+from toolfleet.scripts import lua, wire_library, wire_script
 from toolfleet.streams import GROUP, RETURNED, Priority
 from toolfleet.streams.direct import limits_as_arguments
 from toolfleet.streams.names import lane_name
-from toolfleet.streams.scripts import CARRY, fetch, publish
-from toolfleet.waiting import scripts as waiting
 from toolfleet.waiting.model import Call, name_of
-from toolfleet.workers.delivery.settle import settling
 
 CLOCK = "local function now_ms() return tonumber(redis.call('GET', 'now')) end"
-ROOM = waiting.room(GROUP, CLOCK)
-PUBLISH = publish(ROOM, CLOCK)
-FETCH = fetch(ROOM, CLOCK)
-PURGE_ROOM = lua("toolfleet.streams", "purge_room", before=ROOM)
-POSTPONE = lua("toolfleet.workers.delivery", "postpone", before=f"{ROOM}\n{CARRY}")
-SETTLE = settling(ROOM)
+PUBLISH = wire_script("publish", clock=CLOCK)
+FETCH = wire_script("fetch", clock=CLOCK)
+PURGE_ROOM = lua("toolfleet.streams", "purge_room", before=wire_library("room", clock=CLOCK))
+POSTPONE = wire_script("postpone", clock=CLOCK)
+SETTLE = wire_script("settle", clock=CLOCK)
 
 
 class Transport:

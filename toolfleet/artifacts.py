@@ -18,7 +18,7 @@ from pydantic import ValidationError
 
 from toolfleet.calls import Record
 from toolfleet.errors import ArtifactNotFound, CallerError, Refused
-from toolfleet.scripts import lua
+from toolfleet.scripts import lua, wire_script
 from toolfleet.settings import Settings
 from toolfleet.skipped import skip, text_of
 from toolfleet.wire import Seal
@@ -31,7 +31,7 @@ PIECE_BYTES: Final = 256 * 1024
 MAX_RUNS: Final = 100
 """How many runs of a tenant that were given an artifact are asked for it: names in Redis cost nobody anything."""
 
-KEEP: Final = lua(__package__, "keep_artifact")
+KEEP: Final = wire_script("keep_artifact")
 FORGET: Final = lua(__package__, "forget_artifact")
 
 _HASH_CHARS: Final = 64

@@ -17,12 +17,10 @@ from toolfleet.errors import CallerError
 from toolfleet.fitting import Fitting
 from toolfleet.forged import ALREADY, TrueResult, replace_forged
 from toolfleet.keys import RESULT_TTL_S
-from toolfleet.replies import CLOCK, TELL
-from toolfleet.scripts import lua, when_called
+from toolfleet.scripts import wire_script
 from toolfleet.settings import Settings
 from toolfleet.skipped import skip
 from toolfleet.spendings import add_up, spending_of
-from toolfleet.streams.scripts import ROOM
 from toolfleet.wire import Seal
 
 # The hash of a job:
@@ -34,19 +32,8 @@ from toolfleet.wire import Seal
 #   tool    whose schedule the call stands in, for where nobody can read the record
 
 
-def freeing(room: str = ROOM) -> str:
-    """Return the function by which scripts that end jobs free a call's places, made where it is called."""
-    return when_called("waiting_room", room, "free_places_of_job")
-
-
-def completing(room: str = ROOM) -> str:
-    """Return the script that ends a job from outside. A test gives it a room with a clock of its own."""
-    return lua("toolfleet", "complete_job", before=f"{TELL}\n{freeing(room)}")
-
-
-COMPLETE: Final = completing()
-
-REQUEST_CANCEL: Final = lua("toolfleet", "request_cancel", before=CLOCK)
+COMPLETE: Final = wire_script("complete_job")
+REQUEST_CANCEL: Final = wire_script("request_cancel")
 
 
 class StateNotTaken(CallerError):

@@ -7,27 +7,13 @@ from __future__ import annotations
 
 from typing import Final
 
-from toolfleet.keys import REPLIES_MAX, REPLIES_TTL_S, RESULT_TTL_S, Keys
-from toolfleet.scripts import lua
+from toolfleet.scripts import wire_library, wire_script
 
-_IN_ANY_NAMESPACE: Final = Keys("")
-
-TELL: Final = lua(
-    "toolfleet",
-    "tell",
-    REPLIES=_IN_ANY_NAMESPACE.replies(""),
-    ORCHESTRATOR=_IN_ANY_NAMESPACE.orchestrator(""),
-    HEAD=_IN_ANY_NAMESPACE.head(""),
-    RESULTS=_IN_ANY_NAMESPACE.result(""),
-    SETTLED=_IN_ANY_NAMESPACE.calls_settled(),
-    REPLIES_MAX=REPLIES_MAX,
-    REPLIES_TTL_S=REPLIES_TTL_S,
-    RESULT_TTL_MS=RESULT_TTL_S * 1000,
-)
+TELL: Final = wire_library("tell")
 """Lua: `settle`, its parts and `tell`, and the constants that say how long what they write is kept."""
 
-CLOCK: Final = lua("toolfleet", "clock")
+CLOCK: Final = wire_library("clock")
 """Lua: `now_ms`, by the server's clock, the only one that schedules and leases are kept by."""
 
-REPLACE_RESULT: Final = lua("toolfleet", "replace_result", before=TELL)
+REPLACE_RESULT: Final = wire_script("replace_result")
 """Lua: puts a true result in the place of one that nobody of the fleet has sealed."""

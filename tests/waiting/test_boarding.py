@@ -7,15 +7,14 @@ import time
 
 import pytest
 
-from benchmarks.room_transport import CLOCK, ROOM
+from benchmarks.room_transport import CLOCK
 from toolfleet.limits import Gate
-from toolfleet.scripts import lua
+from toolfleet.scripts import wire_script
 from toolfleet.streams import GROUP
-from toolfleet.streams.scripts import CARRY
 from toolfleet.waiting.model import Call
 
-BOARD = lua("toolfleet.workers.delivery", "board", before=f"{ROOM}\n{CARRY}")
-LAND = lua("toolfleet.workers.delivery", "land", before=CLOCK)
+BOARD = wire_script("board", clock=CLOCK)
+LAND = wire_script("land", clock=CLOCK)
 TWO_AT_ONCE = Gate("concurrency", "t", "", 2.0, 0)
 QUESTION = "q"
 

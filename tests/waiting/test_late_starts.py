@@ -9,15 +9,14 @@ import pytest
 from benchmarks.room_transport import CLOCK, SETTLE, Transport
 from tests.waiting.test_places import completed, goes_on_as_a_job
 from toolfleet.limits import Gate
-from toolfleet.scripts import lua
+from toolfleet.scripts import wire_script
 from toolfleet.streams import GROUP, RETURNED
-from toolfleet.waiting import scripts as waiting
 from toolfleet.waiting.model import Call, name_of
 
 TEN_A_SECOND = Gate("rate", "t", "", 10.0, 1)
 MANY_AT_ONCE = Gate("concurrency", "t", "", 100.0, 0)
-LEAVE = lua("toolfleet.streams", "release", "leave", before=waiting.words(CLOCK))
-SWEEP = lua("toolfleet.streams", "release", "sweep", before=waiting.words(CLOCK))
+LEAVE = wire_script("leave", clock=CLOCK)
+SWEEP = wire_script("sweep", clock=CLOCK)
 
 
 def names(deliveries):

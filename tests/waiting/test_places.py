@@ -6,19 +6,17 @@ import json
 
 import pytest
 
-from benchmarks.room_transport import CLOCK, ROOM, Transport
-from toolfleet.jobs import completing
+from benchmarks.room_transport import CLOCK, Transport
 from toolfleet.limits import Gate
-from toolfleet.scripts import lua
+from toolfleet.scripts import wire_script
 from toolfleet.streams import GROUP
-from toolfleet.waiting import scripts as waiting
 from toolfleet.waiting.model import Call
-from toolfleet.workers.jobs.schedule import SUBMIT, reporting
+from toolfleet.workers.jobs.schedule import SUBMIT
 
-COMPLETE = completing(ROOM)
-REPORT = reporting(ROOM, CLOCK)
-BURY = lua("toolfleet.streams", "bury", before=ROOM)
-FORWARD = lua("toolfleet.streams", "carry", "forward", before=waiting.gates(GROUP, CLOCK))
+COMPLETE = wire_script("complete_job", clock=CLOCK)
+REPORT = wire_script("report_jobs", clock=CLOCK)
+BURY = wire_script("bury", clock=CLOCK)
+FORWARD = wire_script("forward", clock=CLOCK)
 DAY_MS = 24 * 3600 * 1000
 HOUR_MS = 3600 * 1000
 FAR_MS = 9_999_999_999_999

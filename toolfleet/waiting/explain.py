@@ -10,11 +10,9 @@ import redis.asyncio
 
 from toolfleet.keys import Keys
 from toolfleet.limits import Gate
-from toolfleet.scripts import lua
-from toolfleet.streams.names import GROUP
-from toolfleet.waiting import scripts
+from toolfleet.scripts import lua, wire_library
 
-EXPLAIN: Final = lua(__package__, "explain", before=scripts.room(GROUP))
+EXPLAIN: Final = lua(__package__, "explain", before=wire_library("room"))
 LOOK: Final = lua(__package__, "look")
 
 

@@ -19,7 +19,7 @@ from toolfleet.connections import connect
 from toolfleet.keys import ANNOUNCEMENT_TTL_S, Keys
 from toolfleet.logs import FactLog
 from toolfleet.redis_clients import COMMAND_FAILED
-from toolfleet.scripts import lua
+from toolfleet.scripts import wire_script
 from toolfleet.settings import Settings
 from toolfleet.skipped import text_of
 from toolfleet.tool import ToolSpec
@@ -36,7 +36,7 @@ EXIT_CONFLICT: Final = 78
 
 TOO_LARGE: Final = "nobody will read it: start workers with fewer tools each, or shorten their descriptions"
 
-ANNOUNCE: Final = lua("toolfleet.workers.celery", "announce")
+ANNOUNCE: Final = wire_script("announce")
 
 
 class Clash(NamedTuple):

@@ -18,7 +18,7 @@ from toolfleet.errors import NameTaken
 from toolfleet.keys import NODE_TTL_S
 from toolfleet.logs import FactLog
 from toolfleet.redis_clients import COMMAND_FAILED
-from toolfleet.scripts import lua
+from toolfleet.scripts import wire_script
 from toolfleet.settings import Settings
 from toolfleet.supervision import start_thread
 
@@ -30,8 +30,8 @@ TRY_AGAIN_S: Final = 0.5
 MARGIN_S: Final = 2.0
 """Beyond its TTL, the name of a worker that is gone is free for certain."""
 
-HOLD: Final = lua(__package__, "hold_name")
-LET_GO: Final = lua(__package__, "let_go_of_name")
+HOLD: Final = wire_script("hold_name")
+LET_GO: Final = wire_script("let_go_of_name")
 
 
 def generated_name(pool: str) -> str:

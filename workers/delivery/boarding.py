@@ -16,17 +16,15 @@ from toolfleet.calls import ToolCall
 from toolfleet.keys import Keys
 from toolfleet.outages import until_redis_is_back, while_it_may_be_away
 from toolfleet.redis_clients import COMMAND_FAILED
-from toolfleet.replies import CLOCK
-from toolfleet.scripts import lua
+from toolfleet.scripts import wire_script
 from toolfleet.streams import GROUP, home_of
-from toolfleet.streams.scripts import CARRY, ROOM
 from toolfleet.workers.delivery.message import Delivery
 
 WAITS_AT_MOST_S: Final = 5.0
 """How soon one that waits is looked at again if nobody wakes it: its finder was purged, or killed from outside."""
 
-BOARD: Final = lua(__package__, "board", before=f"{ROOM}\n{CARRY}")
-LAND: Final = lua(__package__, "land", before=CLOCK)
+BOARD: Final = wire_script("board")
+LAND: Final = wire_script("land")
 
 
 class Boarded(StrEnum):

@@ -13,12 +13,11 @@ import redis.asyncio
 from toolfleet.calls import ToolCall
 from toolfleet.keys import Keys
 from toolfleet.outages import until_redis_is_back, until_redis_is_back_blocking
-from toolfleet.scripts import lua
+from toolfleet.scripts import wire_script
 from toolfleet.streams import GROUP, home_of
-from toolfleet.streams.scripts import CARRY, ROOM
 from toolfleet.workers.delivery.message import Delivery
 
-POSTPONE: Final = lua(__package__, "postpone", before=f"{ROOM}\n{CARRY}")
+POSTPONE: Final = wire_script("postpone")
 
 
 async def postpone(

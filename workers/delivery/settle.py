@@ -25,12 +25,9 @@ from toolfleet.keys import Keys
 from toolfleet.logs import FactLog
 from toolfleet.outages import until_redis_is_back, until_redis_is_back_blocking
 from toolfleet.replicas import Replicas, script_on_replicas
-from toolfleet.replies import REPLACE_RESULT, TELL
-from toolfleet.scripts import lua, when_called
+from toolfleet.replies import REPLACE_RESULT
+from toolfleet.scripts import wire_script
 from toolfleet.spendings import Spending, add_up, add_up_blocking, spending_of
-from toolfleet.streams import GROUP, RETURNED
-from toolfleet.streams.scripts import ROOM
-from toolfleet.waiting.scripts import places
 from toolfleet.wire import Seal
 from toolfleet.workers.delivery.message import Delivery
 
@@ -40,15 +37,7 @@ MAX_BATCH: Final = 500
 """Settlements in one script call: beyond this Redis would be busy for longer than a few milliseconds at a time."""
 
 
-def settling(room: str = ROOM) -> str:
-    """Return the script that settles. A test gives it a room with a clock of its own."""
-    freed = when_called("freeing", lua(__package__, "free_together", before=places()), "free_together")
-    again = lua(__package__, "free_again", before=room)
-    used = when_called("waiting_room", again, "room_of", "safely", "free_again", "bring_all_back", "admit_free")
-    return lua(__package__, "settle", before=f"{TELL}\n{freed}\n{used}", GROUP=GROUP, RETURNED=RETURNED)
-
-
-SETTLE: Final = settling()
+SETTLE: Final = wire_script("settle")
 
 
 class Outcome(IntEnum):

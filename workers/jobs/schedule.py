@@ -19,17 +19,14 @@ from toolfleet.batcher import Batcher
 from toolfleet.calls import Attempt, JobRecord, Submitted
 from toolfleet.errors import Refused, StoreRefuses
 from toolfleet.forged import TrueResult, is_forged, replace_forged
-from toolfleet.jobs import ends_unix_ms, freeing, name_of, state_of
+from toolfleet.jobs import ends_unix_ms, name_of, state_of
 from toolfleet.keys import DEAD_LETTERS_MAX
 from toolfleet.logs import FactLog
 from toolfleet.outages import until_redis_is_back
-from toolfleet.replies import CLOCK, TELL
-from toolfleet.scripts import lua
+from toolfleet.scripts import wire_script
 from toolfleet.settings import Settings
 from toolfleet.skipped import skip, text_of
 from toolfleet.spendings import add_up, spending_of
-from toolfleet.streams import GROUP, RETURNED
-from toolfleet.streams.scripts import ROOM
 from toolfleet.wire import Seal
 from toolfleet.workers.delivery.message import Delivery
 from toolfleet.workers.delivery.settle import Outcome
@@ -40,16 +37,9 @@ log = FactLog("toolfleet.workers")
 MAX_BATCH: Final = 200
 """Jobs in one script call."""
 
-SUBMIT: Final = lua(__package__, "submit", before=f"{TELL}\n{CLOCK}", GROUP=GROUP, RETURNED=RETURNED)
-CLAIM: Final = lua(__package__, "claim", before=CLOCK)
-
-
-def reporting(room: str = ROOM, clock: str = CLOCK) -> str:
-    """Return the script that hears of jobs. A test gives it a room with a clock of its own."""
-    return lua(__package__, "report", before=f"{TELL}\n{clock}\n{freeing(room)}")
-
-
-REPORT: Final = reporting()
+SUBMIT: Final = wire_script("submit_job")
+CLAIM: Final = wire_script("claim_jobs")
+REPORT: Final = wire_script("report_jobs")
 
 
 class Due(NamedTuple):
@@ -119,7 +109,7 @@ async def _submit(
 
 
 class _Word(NamedTuple):
-    """What is said of a job: what report.lua is given for it."""
+    """What is said of a job: what report_jobs.lua is given for it."""
 
     said: bytes
     text: str | bytes

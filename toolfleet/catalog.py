@@ -8,7 +8,7 @@ from typing import Final, Literal, NamedTuple, cast
 
 import redis.asyncio
 
-from toolfleet.calls import Record
+from toolfleet.calls import WIRE_VERSION, Record
 from toolfleet.errors import Refused
 from toolfleet.keys import ANNOUNCEMENT_TTL_S, Keys
 from toolfleet.skipped import skip, text_of
@@ -50,6 +50,8 @@ class Announcement(Record):
     """Tools that the worker has loaded and does not serve, because it does not consume their queue; and that queue."""
     ailing: tuple[str, ...] = ()
     """Which of the worker's own listeners are down now, see `toolfleet.supervision`."""
+    reads: tuple[int, ...] = (WIRE_VERSION,)
+    """The versions of calls that the worker can read."""
 
 
 class Live(NamedTuple):

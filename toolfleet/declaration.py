@@ -71,6 +71,8 @@ class ToolSpec(Record):
     """What its calls may not exceed in the whole fleet."""
     cache_s: StrictFloat | None = Field(default=None, gt=0, exclude_if=lambda seconds: seconds is None)
     """For how long a result is given again to whoever asks the same."""
+    digest: str | None = Field(default=None, pattern=r"^[0-9a-f]{12}$", exclude_if=lambda digest: digest is None)
+    """The contract as its worker names it. Those in Python say none: theirs is computed of the rest."""
 
     @cached_property
     def contract(self) -> str:
@@ -78,6 +80,8 @@ class ToolSpec(Record):
 
         What only tells a model what the tool is for does not count, nor does when a call may start.
         """
+        if self.digest is not None:
+            return self.digest
         bound = self.model_dump(mode="json", exclude={"description", "tags", "limits", "cache_s"})
         return hashlib.sha256(orjson.dumps(bound, option=orjson.OPT_SORT_KEYS)).hexdigest()[:CONTRACT_CHARS]
 

@@ -59,7 +59,7 @@ async def show(
 @router.post("/{handle}/cancel", response_model=Status, responses=UNKNOWN)
 async def cancel(handle: str, grant: Runner, door: Through) -> Response:
     """Cancel the call of a handle, queued, running or elsewhere, and tell how it ended."""
-    return json_of(await door.orchestrator.cancel_task(handle, tenant=grant.tenant))
+    return json_of(await door.orchestrator.cancel_task(handle, tenant=grant.tenant, by=grant.who))
 
 
 @router.post(

@@ -177,6 +177,14 @@ class ForkRequest(RunBody):
     question: Annotated[str, Field(min_length=1)] | None = None
 
 
+class RetryBody(RunBody):
+    """How a call that has failed is made again."""
+
+    model_config = ConfigDict(extra="forbid", json_schema_extra={"examples": [{}, {"force": True}]})
+
+    force: StrictBool = Field(default=False, description="Also a call whose effect may happen twice.")
+
+
 class ApprovalRequest(RunBody):
     """A person's decision about one call."""
 

@@ -170,7 +170,7 @@ class RunStore:
         run = Run.start(started)
         head = {
             "model": started.model,
-            "title": _title(started.messages),
+            "title": title_of(started.messages),
             "started_ms": int(started.started_unix_s * 1000),
             # Lists believe it without reading the run, so it is sealed as the run is.
             "tenant": self._seal.close_kept(started.terms.tenant.encode(), self._keys.head(run.run_id)),
@@ -729,7 +729,8 @@ def not_believed(run_id: str) -> str:
     )
 
 
-def _title(messages: Sequence[Message]) -> str:
+def title_of(messages: Sequence[Message]) -> str:
+    """Return what a run was asked first, on one line, shortened."""
     asked = next((described(message) for message in messages if isinstance(message, UserMessage)), "")
     whole = " ".join(asked.split())
     return whole if len(whole) <= TITLE_CHARS else f"{whole[: TITLE_CHARS - 1]}…"

@@ -123,10 +123,21 @@ class RunList(BaseModel):
     )
 
 
-class AtMost(RunBody):
-    """How many to list."""
+class SomeWanted(RunBody):
+    """How many to list, and from where on."""
 
     limit: Annotated[int, Field(ge=1, le=200)] = 50
+    after: Annotated[str, Field(max_length=400)] = Field(
+        default="",
+        description="`after` of the page that you have.",
+        json_schema_extra={"pattern": f"^({CURSOR.pattern})?$", "examples": [""]},
+    )
+
+
+class HandlesWanted(SomeWanted):
+    """Which handles to list."""
+
+    open: bool = Field(default=False, description="Only those whose calls go on.")
 
 
 class CallsAsked(RunBody):

@@ -112,7 +112,8 @@ class RunControl:
         turn = asked_again(source, entries, failed_id)
         if not force:
             await self._must_be_repeatable(source, turn)
-        options = {**options_given(source.terms), **options, "state": turn.state}
+        options = {**_as_before(source), **options, "state": turn.state}
+        options["asked_as"] = {"forked_from": source.run_id, "retried": failed_id, **(options.get("asked_as") or {})}
         is_ours = self.model is not None and self.model.name == source.model
         started = await self._started(turn.messages, options, source.model, is_elsewhere=not is_ours)
         started = await self._with_images_kept(started.model_copy(update={"agent": source.agent}))
@@ -264,6 +265,11 @@ class RunControl:
         """The terms with the price of the model, where anything limits its cost. Raises UnknownPrice, BudgetSpent."""
         price = await self.spending.price_at_start(model, terms)
         return terms if price is None else terms.model_copy(update={"price": price})
+
+
+def _as_before(source: Run) -> RunOptions:
+    """Return the options that a run has, for another one that is to be like it."""
+    return {**options_given(source.terms), "tenant": source.terms.tenant, "subject": source.terms.subject}
 
 
 def _closed(run_id: str) -> OrchestratorClosed:

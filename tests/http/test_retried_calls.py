@@ -7,6 +7,7 @@ import json
 import pytest
 
 from toolfleet import Orchestrator
+from toolfleet.calls import Failed
 from toolfleet.orchestrator.doors.http.key_store import Scope
 
 FAIL = "call never_done {}"
@@ -117,7 +118,12 @@ async def test_nobody_makes_a_call_again_that_is_anothers_or_is_none_or_without_
 
 
 async def test_a_call_is_made_again_by_whichever_orchestrator_has_the_model(api, http_fleet, model, tmp_path):
-    run = await api.ended(await api.begin(counted(tmp_path / "f", fails=1)))
+    key, _ = await api.door.keyring.add(tenant="acme", subject="ada")
+    asked = {"question": counted(tmp_path / "f", fails=1)}
+    headers = {"authorization": f"Bearer {key}"}
+    run_id = (await api.client.post("/v1/runs", json=asked, headers=headers)).json()["run_id"]
     async with Orchestrator(settings=http_fleet.settings) as without_model:
-        new_id = await without_model.retry_call(f"{run['run_id']}.1.0")
-        assert (await without_model.wait(new_id)).calls[0].result.content == "called 2 times"
+        assert isinstance((await without_model.wait(run_id)).calls[0].result, Failed)
+        new = await without_model.wait(await without_model.retry_call(f"{run_id}.1.0"))
+    assert new.calls[0].result.content == "called 2 times"
+    assert (new.terms.tenant, new.terms.subject, new.asked_as["retried"]) == ("acme", "ada", f"{run_id}.1.0")

@@ -75,7 +75,11 @@ async def test_W16_who_cancels_and_who_lets_a_run_go_on_stand_in_the_history(api
 
 async def test_W16_who_begins_a_run_and_who_cancels_one_call_of_it_stand_in_the_history(api, ada):
     headers, name = ada
-    asked = {"question": 'call wait {"seconds": 60} and call elsewhere {"job": "j"}', "slow": "handle"}
+    asked = {
+        "question": 'call wait {"seconds": 60} and call elsewhere {"job": "j"}',
+        "slow": "handle",
+        "patience_s": 0.1,
+    }
     run_id = (await api.client.post("/v1/runs", json=asked, headers=headers)).json()["run_id"]
     async with asyncio.timeout(WAIT_S):
         while not (handle := (await api.client.get(f"/v1/runs/{run_id}/calls/{run_id}.1.1")).json().get("handle")):

@@ -258,7 +258,7 @@ async def retry(
     options: RunOptions = {"tenant": grant.tenant, "subject": grant.subject, "by": grant.who}
     options["tools"] = await tools_for(grant, source.terms.tools, door)
     options["run_id"] = getattr(request.state, "derived_id", None)
-    options["asked_as"] = {"forked_from": run_id, "retried": call_id, "by": grant.who}
+    options["asked_as"] = {"by": grant.who}
     await admit(door, grant, request, options)
     begun = await door.orchestrator.retry_call(call_id, force=(asked or RetryBody()).force, **options)
     return json_of(_accepted(begun), HTTPStatus.ACCEPTED, {"location": f"/v1/runs/{begun}"})

@@ -18,6 +18,7 @@ from .errors import (
     BudgetSpent as BudgetSpent,
     HandleNotFound as HandleNotFound,
     InvalidAssistant as InvalidAssistant,
+    MayHaveRun as MayHaveRun,
     ModelError as ModelError,
     ModelRefused as ModelRefused,
     ModelReplyInvalid as ModelReplyInvalid,

@@ -209,12 +209,24 @@ class Orchestrator(FleetConnection):
         """Return how each call of a run stands, in the order of asking. Raises RunNotFound, StoreUnreachable."""
         return (await self._services.overview.run(run_id)).calls
 
-    async def cancel_call(self, call_id_: str) -> CallStanding:
+    async def cancel_call(self, call_id_: str, *, by: str = "") -> CallStanding:
         """Cancel one call, of a run or of `execute`, whoever works on it, and return how it stands a moment later.
 
-        The run goes on with its other calls. Raises RunNotOpen for a call that has ended or waits for approval.
+        The run goes on with its other calls; `by` whom is written into its history. Raises RunNotOpen for a call that
+        has ended or waits for approval.
         """
-        return await self._services.direct_cancel.cancel(call_id_)
+        return await self._services.direct_cancel.cancel(call_id_, by)
+
+    @exact(RunOptions)
+    async def retry_call(self, call_id_: str, *, force: bool = False, **options: Unpack[RunOptions]) -> str:
+        """Make a call that has failed again: in a new run, which begins where its reply had asked for it; the run's id.
+
+        The other calls of that reply are not made again, the new run has their results; those that were taken back
+        because of the failed one are. The run that it was a call of stays as it is. Options are as that one had them
+        where none are given. Raises RunNotFound, RunNotOpen for a call that has not failed or while others of its
+        reply go on, MayHaveRun without `force` where an effect may happen twice.
+        """
+        return await self._services.control.retry(call_id_, options, force=force)
 
     # --- one call, without a model ------------------------------------------------------------------------------
 
@@ -257,9 +269,12 @@ class Orchestrator(FleetConnection):
         return await self._services.direct_calls.status(handle, wait_s=wait_s, tenant=tenant)
 
     @exact()
-    async def cancel_task(self, handle: str, *, tenant: str | None = None) -> Status:
-        """Cancel a handle's call, queued, running or elsewhere, and return how it ended. Raises HandleNotFound."""
-        return await self._services.direct_calls.cancel(handle, tenant=tenant)
+    async def cancel_task(self, handle: str, *, tenant: str | None = None, by: str = "") -> Status:
+        """Cancel a handle's call, queued, running or elsewhere, and return how it ended. Raises HandleNotFound.
+
+        `by` whom is written into the history of its run, where it has one.
+        """
+        return await self._services.direct_calls.cancel(handle, tenant=tenant, by=by)
 
     # --- what is too large for a result -------------------------------------------------------------------------
 

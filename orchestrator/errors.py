@@ -38,6 +38,10 @@ class RunNotOpen(CallerError):
     """The run, or its call, is not in a state in which it could do what was asked: it has ended, or it has not."""
 
 
+class MayHaveRun(RunNotOpen):
+    """A call cannot be made again by itself: its effect may have happened, and must not happen twice."""
+
+
 class AmbiguousId(CallerError):
     """Several runs have ids that begin like this."""
 

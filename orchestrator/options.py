@@ -80,9 +80,11 @@ class RunOptions(AskOptions, total=False):
     """An id of your own, for a run that must not be begun twice: the same id again joins the run that is there."""
     asked_as: Mapping[str, Any]
     """What you were asked with yourself, to be read again as `Run.asked_as`; nothing is made of it."""
+    by: str
+    """Who begins it, for its history: whom a door knows its caller as."""
 
 
-BESIDE_TERMS: Final = ("output_type", "run_id", "asked_as")
+BESIDE_TERMS: Final = ("output_type", "run_id", "asked_as", "by")
 """Options that are no terms: a type is stored as its schema, the others beside the terms."""
 
 
@@ -138,6 +140,7 @@ def run_started(
         deadline_unix_s=None if terms.timeout_s is None else now + terms.timeout_s,
         started_unix_s=now,
         asked_as=dict(options.get("asked_as") or {}),
+        by=options.get("by") or "",
     )
 
 

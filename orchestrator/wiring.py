@@ -204,6 +204,7 @@ async def open_services(
             parts.built_in,
             config.interceptors,
             LateResults(base.catalog, parts.offering, parts.store, config.interceptors, settings.argument_limits),
+            parts.store,
         ),
         direct_batches=DirectBatches(base.catalog, parts.calls, config.interceptors),
         direct_cancel=DirectCancel(settings, overview, parts.canceller, parts.store),

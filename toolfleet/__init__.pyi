@@ -105,6 +105,7 @@ from .orchestrator import (
     Interceptor as Interceptor,
     InvalidAssistant as InvalidAssistant,
     Limits as Limits,
+    MayHaveRun as MayHaveRun,
     ModelError as ModelError,
     ModelEvent as ModelEvent,
     ModelRefused as ModelRefused,

@@ -12,6 +12,7 @@ from typing import Any
 
 from toolfleet.calls import Failed, Returned, Submitted, call_id, run_of
 from toolfleet.masks import mask_arguments
+from toolfleet.orchestrator.calls.direct_cancel import note_request
 from toolfleet.orchestrator.calls.group import CallGroup
 from toolfleet.orchestrator.calls.late_results import LateResults
 from toolfleet.orchestrator.calls.outcome import NOTHING_YET
@@ -23,6 +24,7 @@ from toolfleet.orchestrator.run.events import Approval, CallRecord
 from toolfleet.orchestrator.run.terms import RunTerms
 from toolfleet.orchestrator.status.call_reader import HandleRecord, SingleCall
 from toolfleet.orchestrator.status.handles import Handles, Status
+from toolfleet.orchestrator.store.run_store import RunStore
 from toolfleet.orchestrator.tools.builtin import BuiltIn
 from toolfleet.orchestrator.tools.chain import Interceptors
 from toolfleet.orchestrator.tools.offer import offered_to_caller
@@ -40,6 +42,7 @@ class DirectCalls:
     built_in: BuiltIn
     interceptors: Interceptors
     late_results: LateResults
+    store: RunStore
 
     async def call(
         self,
@@ -101,9 +104,11 @@ class DirectCalls:
         record = await self._record_of(handle, tenant)
         return await self.late_results.shown(await self.handles.status(handle, record.run_id, wait_s=wait_s), record)
 
-    async def cancel(self, handle: str, *, tenant: str | None = None) -> Status:
+    async def cancel(self, handle: str, *, tenant: str | None = None, by: str = "") -> Status:
         """Cancel the handle's call; how it has ended. Raises HandleNotFound."""
         record = await self._record_of(handle, tenant)
+        if not (await self.handles.status(handle, record.run_id)).is_terminal:
+            await note_request(self.store, record.call_id, by)
         [status] = await self.built_in.cancel([handle], record.run_id)
         return await self.late_results.shown(status, record)
 

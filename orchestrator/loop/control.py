@@ -9,25 +9,26 @@ import asyncio
 from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import dataclass
 
-from toolfleet.calls import run_of
+from toolfleet.calls import Failed, run_of
 from toolfleet.errors import CallerError, StoreUnreachable
 from toolfleet.logs import FactLog
 from toolfleet.messages import Message
 from toolfleet.orchestrator.budgets.spending import Spending
 from toolfleet.orchestrator.calls.scope import Emit
-from toolfleet.orchestrator.errors import OrchestratorClosed, RunExists, RunNotFound, RunNotOpen
+from toolfleet.orchestrator.errors import MayHaveRun, OrchestratorClosed, RunExists, RunNotFound, RunNotOpen
 from toolfleet.orchestrator.loop.driver import Runs
 from toolfleet.orchestrator.loop.ending import Ending
 from toolfleet.orchestrator.loop.images import KeptImages
 from toolfleet.orchestrator.models.objections import must_take
 from toolfleet.orchestrator.models.protocol import ChatModel
 from toolfleet.orchestrator.models.sight import images_said
-from toolfleet.orchestrator.options import RunOptions, conversation, run_started
+from toolfleet.orchestrator.options import RunOptions, conversation, options_given, run_started
 from toolfleet.orchestrator.run.events import Approval, ApprovalGiven, RunResumed, RunStarted
 from toolfleet.orchestrator.run.terms import RunTerms
 from toolfleet.orchestrator.run.updates import RunBegan, RunEnded, RunUpdate
 from toolfleet.orchestrator.run.value import Run
 from toolfleet.orchestrator.spans.runs import RunSpans
+from toolfleet.orchestrator.store.forking import MAY_HAVE_RUN, AskedAgain, asked_again
 from toolfleet.orchestrator.store.journal import write_from_outside
 from toolfleet.orchestrator.store.run_store import RunStore
 from toolfleet.orchestrator.store.secret_arguments import Vault
@@ -100,6 +101,40 @@ class RunControl:
         started = await self._with_images_kept(started)
         await self.store.begin(started)
         return started.run_id
+
+    async def retry(self, failed_id: str, options: RunOptions, *, force: bool) -> str:
+        """Begin a run in which a call that has failed is made again, the results of its neighbours being kept; its id.
+
+        Raises RunNotFound, RunNotOpen, MayHaveRun.
+        """
+        stored, entries = await self.store.history(run_of(failed_id))
+        source = stored.run
+        turn = asked_again(source, entries, failed_id)
+        if not force:
+            await self._must_be_repeatable(source, turn)
+        options = {**_as_before(source), **options, "state": turn.state}
+        options["asked_as"] = {"forked_from": source.run_id, "retried": failed_id, **(options.get("asked_as") or {})}
+        is_ours = self.model is not None and self.model.name == source.model
+        started = await self._started(turn.messages, options, source.model, is_elsewhere=not is_ours)
+        started = await self._with_images_kept(started.model_copy(update={"agent": source.agent}))
+        await self.images.share_results(turn.results.values(), started.run_id, tenant=started.terms.tenant)
+        then = turn.events(started.run_id)
+        if is_ours:
+            await self.runs.begin(started, then=then)
+        else:
+            await self.store.begin(started, then=then)
+        return started.run_id
+
+    async def _must_be_repeatable(self, run: Run, turn: AskedAgain) -> None:
+        """Raise MayHaveRun where a call may have had an effect that must not happen twice."""
+        known = await self.offering.known(run)
+        for call in turn.again:
+            result = call.late_result or call.result
+            spec = known.get(call.tool)
+            is_repeatable = spec is not None and spec.effect.repeatable
+            if isinstance(result, Failed) and result.kind in MAY_HAVE_RUN and not is_repeatable:
+                kind = result.kind.replace("_", " ")
+                raise MayHaveRun(f"call {call.call_id} of {call.tool} ended {kind}: its effect may happen twice")
 
     # --- wait ---------------------------------------------------------------------------------------------------
 
@@ -230,6 +265,11 @@ class RunControl:
         """The terms with the price of the model, where anything limits its cost. Raises UnknownPrice, BudgetSpent."""
         price = await self.spending.price_at_start(model, terms)
         return terms if price is None else terms.model_copy(update={"price": price})
+
+
+def _as_before(source: Run) -> RunOptions:
+    """Return the options that a run has, for another one that is to be like it."""
+    return {**options_given(source.terms), "tenant": source.terms.tenant, "subject": source.terms.subject}
 
 
 def _closed(run_id: str) -> OrchestratorClosed:

@@ -25,7 +25,7 @@ from toolfleet.orchestrator.errors import LostRun, NewerVersion, RunIsOver, RunN
 from toolfleet.orchestrator.fleet.gather import Gatherer
 from toolfleet.orchestrator.loop.at_work import RunAtWork
 from toolfleet.orchestrator.loop.turn import TurnLoop
-from toolfleet.orchestrator.run.events import RunStarted
+from toolfleet.orchestrator.run.events import RunEvent, RunStarted
 from toolfleet.orchestrator.run.updates import CallAwaitsApproval, CallEnded, CallProgressed, RunEnded, RunUpdate
 from toolfleet.orchestrator.run.value import Run
 from toolfleet.orchestrator.spans.runs import RunSpans
@@ -115,13 +115,13 @@ class Runs:
     _reading: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(MAX_READING))
     _closing: bool = False
 
-    async def begin(self, started: RunStarted, emit: Emit | None = None) -> bool:
-        """Store a run and work on it. Whether it is new: an id that is stored already is left as it is."""
+    async def begin(self, started: RunStarted, emit: Emit | None = None, *, then: Sequence[RunEvent] = ()) -> bool:
+        """Store a run, with what it begins with, and work on it. Whether it is new: one that is stored is left so."""
         started = started.model_copy(update={"orchestrator_id": self.orchestrator_id})
         if started.parent_call_id is not None and started.trace is not None:
             below = None if self.spans is None else self.spans.begun_below(started, started.trace)
             started = started.model_copy(update={"trace": below})
-        stored = await self.store.begin(started, owner=self.orchestrator_id)
+        stored = await self.store.begin(started, then=then, owner=self.orchestrator_id)
         if stored is None:
             await self._work_on_unheard(started.run_id)
             return False

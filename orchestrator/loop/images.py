@@ -7,10 +7,11 @@ them too.
 from __future__ import annotations
 
 import base64
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
 
 from toolfleet.artifacts import Artifacts, OfRun, OfTenant
-from toolfleet.calls import MediaPart
+from toolfleet.calls import Failed, MediaPart, Returned
 from toolfleet.errors import ArtifactNotFound
 from toolfleet.images import Image
 from toolfleet.media import essence_of
@@ -67,6 +68,15 @@ class KeptImages:
             return image
         await self._artifacts.share(found, run_id, tenant=tenant)
         return image.model_copy(update={"media_type": essence_of(found.media_type), "size_bytes": found.size_bytes})
+
+    async def share_results(self, results: Iterable[Returned | Failed], run_id: str, *, tenant: str) -> None:
+        """Let a run read what results keep as artifacts that an earlier one of its tenant had."""
+        returned = [result for result in results if isinstance(result, Returned)]
+        named = {result.artifact for result in returned} | {part.artifact for each in returned for part in each.media}
+        for artifact in sorted(name for name in named if name is not None):
+            with suppress(ArtifactNotFound):
+                found = await self._artifacts.find(artifact, OfTenant(tenant))
+                await self._artifacts.share(found, run_id, tenant=tenant)
 
     # --- to the model -------------------------------------------------------------------------------------------
 

@@ -118,6 +118,8 @@ class RunStarted(Record):
     """Who works on it first; empty: whoever adopts it."""
     asked_as: dict[str, JsonValue] = Field(default_factory=dict, repr=False, exclude_if=lambda asked: not asked)
     """What the door was asked with that began it, in that door's words, for it to show again. Nobody else reads it."""
+    by: str = Field(default="", exclude_if=lambda by: not by)
+    """Who has begun it, as the door knows them; "" where nobody is known."""
     trace: Trace | None = Field(default=None, repr=False, exclude_if=lambda trace: trace is None)
     """Its span; None where it was begun untraced."""
 
@@ -203,6 +205,15 @@ class ApprovalGiven(Record):
     """What the edited arguments are kept as; "" if nothing of them is masked."""
 
 
+class CallCancelRequested(Record):
+    """Somebody wants one call no more. Anybody may write this; how the call ends is its worker's word."""
+
+    type: Literal["call_cancel_requested"] = "call_cancel_requested"
+    call_id: str
+    by: str
+    """Who has asked for it, as the door knows them."""
+
+
 class SlowResultDelivered(Record):
     """Late results that nobody fetched, written into the conversation as if the model had."""
 
@@ -267,6 +278,7 @@ RunEvent = (
     | CallsBack
     | CallsParked
     | ApprovalGiven
+    | CallCancelRequested
     | SlowResultDelivered
     | RunAdopted
     | BudgetRanLow

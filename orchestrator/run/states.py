@@ -43,6 +43,7 @@ class Change(StrEnum):
     HANDED_OVER = "handed over to the caller"
     ONLY_SLOW_CALLS_LEFT = "only slow calls left"
     APPROVAL_GIVEN = "approval given"
+    CALL_CANCEL_REQUESTED = "cancel of a call requested"
     SLOW_RESULT_DELIVERED = "slow result delivered"
     ADOPTED = "adopted"
     BUDGET_RAN_LOW = "budget ran low"
@@ -61,6 +62,7 @@ TRANSITIONS: Final[dict[State, dict[Change, State]]] = {
         Change.CALLS_STREAMED: State.THINKING,
         Change.CALLS_SENT: State.THINKING,
         Change.MODEL_ANSWERED_EARLY: State.WAITING,
+        Change.CALL_CANCEL_REQUESTED: State.THINKING,
         Change.BUDGET_RAN_LOW: State.THINKING,
         Change.ADOPTED: State.THINKING,
         **_STOPS,
@@ -74,6 +76,7 @@ TRANSITIONS: Final[dict[State, dict[Change, State]]] = {
         Change.HANDED_OVER: State.DONE,
         Change.ONLY_SLOW_CALLS_LEFT: State.PARKED,
         Change.APPROVAL_GIVEN: State.CALLING,
+        Change.CALL_CANCEL_REQUESTED: State.CALLING,
         Change.SLOW_RESULT_DELIVERED: State.CALLING,
         Change.ADOPTED: State.CALLING,
         **_STOPS,
@@ -85,11 +88,13 @@ TRANSITIONS: Final[dict[State, dict[Change, State]]] = {
         Change.RESULTS_BEFORE_SLOW_ONES: State.WAITING,
         Change.HANDED_OVER: State.DONE,
         Change.APPROVAL_GIVEN: State.CALLING,
+        Change.CALL_CANCEL_REQUESTED: State.PARKED,
         Change.SLOW_RESULT_DELIVERED: State.PARKED,
         Change.ADOPTED: State.PARKED,
         **_STOPS,
     },
     State.WAITING: {
+        Change.CALL_CANCEL_REQUESTED: State.WAITING,
         Change.SLOW_RESULT_DELIVERED: State.THINKING,
         Change.ADOPTED: State.WAITING,
         **_STOPS,

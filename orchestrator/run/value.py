@@ -20,6 +20,7 @@ from toolfleet.orchestrator.errors import IllegalTransition
 from toolfleet.orchestrator.run.events import (
     ApprovalGiven,
     BudgetRanLow,
+    CallCancelRequested,
     CallRecord,
     CallsBack,
     CallsHandedOver,
@@ -128,7 +129,7 @@ class Run(Record):
         beginning = {name: getattr(event, name) for name in RunStarted.model_fields if name in cls.model_fields}
         return cls(**beginning, values=event.terms.state, began_with=len(event.messages))
 
-    def on(self, event: RunEvent) -> Run:  # noqa: C901, PLR0911  # one line for each kind of event
+    def on(self, event: RunEvent) -> Run:  # noqa: C901, PLR0911, PLR0912  # one line for each kind of event
         """The run after an event. Raises IllegalTransition when it cannot have happened now."""
         match event:
             case ModelReplied():
@@ -143,6 +144,8 @@ class Run(Record):
                 return self._parked(event)
             case ApprovalGiven():
                 return self._approved(event)
+            case CallCancelRequested():
+                return self._to(Change.CALL_CANCEL_REQUESTED)
             case SlowResultDelivered():
                 return self._delivered(event)
             case RunAdopted():

@@ -250,9 +250,14 @@ class ShardedOrchestrator:
         """Return how each call of a run stands. Raises RunNotFound, StoreUnreachable."""
         return await self._shards.of(run_id).calls(run_id)
 
-    async def cancel_call(self, call_id_: str) -> CallStanding:
+    async def cancel_call(self, call_id_: str, *, by: str = "") -> CallStanding:
         """Cancel one call: see `Orchestrator.cancel_call`."""
-        return await self._shards.of(call_id_).cancel_call(call_id_)
+        return await self._shards.of(call_id_).cancel_call(call_id_, by=by)
+
+    @exact(RunOptions)
+    async def retry_call(self, call_id_: str, *, force: bool = False, **options: Unpack[RunOptions]) -> str:
+        """Make a call that has failed again, in a new run on its shard: see `Orchestrator.retry_call`."""
+        return await self._shards.of(call_id_).retry_call(call_id_, force=force, **options)
 
     async def call(
         self, tool: str, arguments: Mapping[str, Any] | str, **options: Any
@@ -266,9 +271,9 @@ class ShardedOrchestrator:
         return await self._shards.of(handle).task(handle, wait_s=wait_s, tenant=tenant)
 
     @exact()
-    async def cancel_task(self, handle: str, *, tenant: str | None = None) -> Status:
+    async def cancel_task(self, handle: str, *, tenant: str | None = None, by: str = "") -> Status:
         """Cancel a handle's call. Raises HandleNotFound, StoreUnreachable."""
-        return await self._shards.of(handle).cancel_task(handle, tenant=tenant)
+        return await self._shards.of(handle).cancel_task(handle, tenant=tenant, by=by)
 
     @exact(BatchOptions)
     async def execute(

@@ -5,7 +5,7 @@ One run that cannot be read keeps no other from being told.
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, NamedTuple
 
 import redis.asyncio
 
@@ -14,7 +14,8 @@ from toolfleet.errors import CallerError
 from toolfleet.keys import Keys
 from toolfleet.orchestrator.errors import NewerVersion
 from toolfleet.orchestrator.run.value import Run
-from toolfleet.orchestrator.store.run_store import RunStore
+from toolfleet.orchestrator.store.run_pages import place_in
+from toolfleet.orchestrator.store.run_store import RunStore, title_of
 from toolfleet.scripts import lua
 from toolfleet.skipped import text_of
 
@@ -31,8 +32,17 @@ class AwaitedApproval(Record):
     tool: str = ""
     arguments: str = ""
     """As the run has them: secrets are masked."""
+    title: str = ""
+    """What its run was asked, shortened."""
     problem: str = ""
     """Why nothing can be told of the run's calls."""
+
+
+class ApprovalPage(NamedTuple):
+    """Some calls that wait, and what the next page is asked for with; empty when there is none."""
+
+    waiting: list[AwaitedApproval]
+    after: str
 
 
 class Approvals:
@@ -43,13 +53,15 @@ class Approvals:
         self._store = store
         self._read = client.register_script(APPROVALS)
 
-    async def waiting(self, *, tenant: str, limit: int) -> list[AwaitedApproval]:
-        """Return the calls of so many runs, those first that have waited longest."""
-        found = await self._read(keys=[self._keys.approvals(tenant)], args=[limit, self._keys.head("")])
+    async def waiting(self, *, tenant: str, limit: int, after: str = "") -> ApprovalPage:
+        """Return the calls of so many runs, those first that have waited longest. Raises BadCursor."""
+        found, score, last = await self._read(
+            keys=[self._keys.approvals(tenant)], args=[limit, self._keys.head(""), *place_in(after)]
+        )
         waiting: list[AwaitedApproval] = []
         for run_id, since_ms in zip(found[::2], found[1::2], strict=True):
             waiting += await self._of(text_of(run_id), float(since_ms) / 1000, tenant)
-        return waiting
+        return ApprovalPage(waiting, f"{text_of(score)}_{text_of(last)}" if last else "")
 
     async def _of(self, run_id: str, since_unix_s: float, tenant: str) -> list[AwaitedApproval]:
         try:
@@ -67,6 +79,7 @@ def _calls(run: Run, since_unix_s: float) -> list[AwaitedApproval]:
             call_id=call.call_id,
             tool=call.tool,
             arguments=call.arguments,
+            title=title_of(run.messages),
         )
         for call in run.awaiting_approval
     ]

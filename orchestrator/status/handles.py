@@ -15,6 +15,7 @@ from typing import Any, Final, cast
 
 import orjson
 import redis.asyncio
+from pydantic import Field
 
 from toolfleet.calls import Failed, Progress, Record, Returned, Submitted
 from toolfleet.keys import RESULT_TTL_S
@@ -66,6 +67,8 @@ class Status(Record):
     call_id: str = ""
     tool: str = ""
     age_s: float = 0.0
+    external_id: str = Field(default="", exclude_if=lambda external_id: not external_id)
+    """What another system calls the job that it has become; "" for one that a worker has."""
     attempt: int = 0
     """How often a worker was given the call; for a job elsewhere, how often it was asked about."""
     queue_position: int | None = None
@@ -88,7 +91,9 @@ class Status(Record):
 
     def shown(self) -> dict[str, Any]:
         """What a model reads, with the state as its `status`; a finished task's result is its tool's own content."""
-        shown = self.model_dump(mode="json", exclude={"state", "result", "call_id", "waits_for"}, exclude_defaults=True)
+        shown = self.model_dump(
+            mode="json", exclude={"state", "result", "call_id", "waits_for", "external_id"}, exclude_defaults=True
+        )
         shown = {"status": self.state.value, **shown}
         if isinstance(self.result, Returned):
             shown["result"] = _as_value(self.result.content)
@@ -263,7 +268,11 @@ def status_of(handle: str, asked: AskedCall, found: FoundCall) -> Status:
     changes: dict[str, Any] = {"progress": found.progress, "poll_after_s": poll_after_s}
     if found.job is not None:
         asked_next_s = found.job.next_poll_s or 0.0
-        changes |= {"attempt": found.job.state.polls, "poll_after_s": round(max(poll_after_s, asked_next_s), 1)}
+        changes |= {
+            "external_id": found.job.record.external_id,
+            "attempt": found.job.state.polls,
+            "poll_after_s": round(max(poll_after_s, asked_next_s), 1),
+        }
     elif found.queue_position is not None:
         changes |= _told_of(found.queue_position)
     return status.model_copy(update=changes)

@@ -49,7 +49,7 @@ class RunPages:
         self, *, before: str = "", limit: int = 50, states: Collection[State] = (), tenant: str | None = None
     ) -> RunPage:
         """Return runs in these states (in any, without), of this tenant if it is named. Raises BadCursor."""
-        begins = _place(before)
+        begins = place_in(before)
         heads: list[Head] = []
         looked_at = 0
         while True:
@@ -74,10 +74,10 @@ class RunPages:
         return await self._store.head_of(text_of(run_id), dict(zip(flat[::2], flat[1::2], strict=True)))
 
 
-def _place(before: str) -> tuple[str, str]:
-    """Return where a cursor points: a score and a run."""
-    if not before:
+def place_in(cursor: str) -> tuple[str, str]:
+    """Return where a cursor points in a list: a score and what has it. Raises BadCursor."""
+    if not cursor:
         return "", ""
-    if (found := CURSOR.fullmatch(before)) is None:
+    if (found := CURSOR.fullmatch(cursor)) is None:
         raise BadCursor("this cursor was not given out here: begin without one")
     return found[1], found[2]

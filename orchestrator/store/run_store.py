@@ -99,6 +99,19 @@ class Head(NamedTuple):
     """How many of its calls a person has to decide about."""
 
 
+class _Prepared(NamedTuple):
+    """An entry that is about to be stored, and the command that does it."""
+
+    run: Run
+    """What it leads to."""
+    event: bytes
+    follows: Link
+    link: Link
+    """Its place, but for the id that the store will give it."""
+    keys: list[str]
+    args: list[Any]
+
+
 class Tally(NamedTuple):
     """What the newest runs come to, as their heads say."""
 
@@ -146,24 +159,44 @@ class RunStore:
         """Return an id for a run that is to be stored here."""
         return self._settings.new_run_id()
 
-    async def begin(self, started: RunStarted, *, owner: str = "") -> Stored | None:
+    async def begin(self, started: RunStarted, *, then: Sequence[RunEvent] = (), owner: str = "") -> Stored | None:
         """Store a run's first event. Returns the run, or None when one with this id is stored already.
 
-        A run without an owner waits for any orchestrator with its model. Raises StoreUnreachable, and OtherShard for an
-        id that nobody would look for here.
+        A run without an owner waits for any orchestrator with its model. `then` is stored with it, all or nothing: a
+        run may begin in the midst of a turn. Raises StoreUnreachable, and OtherShard for an id that nobody would look
+        for here.
         """
         self._must_belong_here(started.run_id)
         run = Run.start(started)
         head = {
             "model": started.model,
-            "title": _title(started.messages),
+            "title": title_of(started.messages),
             "started_ms": int(started.started_unix_s * 1000),
             # Lists believe it without reading the run, so it is sealed as the run is.
             "tenant": self._seal.close_kept(started.terms.tenant.encode(), self._keys.head(run.run_id)),
         }
-        follows = beginning(run.run_id)
-        link = await self._write(run, started, follows, owner=owner, may_be_adopted=not owner, head=head)
+        first = self._prepared(run, started, beginning(run.run_id), owner=owner, may_be_adopted=not owner, head=head)
+        writes = [first]
+        for event in then:
+            run = run.on(event)
+            writes.append(self._prepared(run, event, writes[-1].link))
+        link = await self._write_all(writes)
         return Stored(run, link, owner) if link else None
+
+    async def _write_all(self, writes: Sequence[_Prepared]) -> Link | None:
+        """Store entries of one run that follow each other. Returns the place of the last; None where the first is not.
+
+        Whoever reads the run finds all of them, or none.
+        """
+        if len(writes) == 1:
+            return await self._stored(writes[0], await self._append(keys=writes[0].keys, args=writes[0].args))
+        async with self._client.pipeline(transaction=True) as pipeline:
+            for write in writes:
+                await self._append(keys=write.keys, args=write.args, client=pipeline)
+            replies = await pipeline.execute()
+        await self.confirm()
+        links = [await self._stored(write, reply) for write, reply in zip(writes, replies, strict=True)]
+        return links[-1]
 
     async def append(self, run: Run, event: RunEvent, *, follows: Link, owner: str = "") -> Link | None:
         """Store an event behind the entry that it follows; `run` is what it leads to, `owner` who works on it from now.
@@ -581,6 +614,19 @@ class RunStore:
         may_be_adopted: bool = False,
         head: dict[str, Any] | None = None,
     ) -> Link | None:
+        write = self._prepared(run, event, follows, owner=owner, may_be_adopted=may_be_adopted, head=head)
+        return await self._stored(write, await self._append(keys=write.keys, args=write.args))
+
+    def _prepared(
+        self,
+        run: Run,
+        event: RunStarted | RunEvent,
+        follows: Link,
+        *,
+        owner: str = "",
+        may_be_adopted: bool = False,
+        head: dict[str, Any] | None = None,
+    ) -> _Prepared:
         text = event.__pydantic_serializer__.to_json(event)
         position, digest = follows.position + 1, follows.digest_with(text)
         seal = self._seal.sign_entry(run.run_id, position, digest).encode()
@@ -588,16 +634,20 @@ class RunStore:
         keys, args = self._command(
             run, text, follows, seal, owner=owner, may_be_adopted=may_be_adopted, head=head, named=named
         )
-        reply: list[Any] | None = await self._append(keys=keys, args=args)
+        return _Prepared(run, text, follows, Link(position, digest, seal, ""), keys, args)
+
+    async def _stored(self, write: _Prepared, reply: list[Any] | None) -> Link | None:
+        """Take note of what has come of a write. Returns its place, or None when it is not stored."""
         if reply is None:
             return None
         entry_id, outcome = reply
+        run = write.run
         if outcome == ALREADY:
             await self._replace_unless_believed(run)
-        self._note(run, follows, text, keys, args)
+        self._note(run, write.follows, write.event, write.keys, write.args)
         if self._packing is not None and run.state.is_terminal:
-            self._packing.has_ended(run.run_id, seal)
-        return Link(position, digest, seal, entry_id.decode())
+            self._packing.has_ended(run.run_id, write.link.seal)
+        return write.link._replace(entry_id=entry_id.decode())
 
     def _command(
         self,
@@ -679,7 +729,8 @@ def not_believed(run_id: str) -> str:
     )
 
 
-def _title(messages: Sequence[Message]) -> str:
+def title_of(messages: Sequence[Message]) -> str:
+    """Return what a run was asked first, on one line, shortened."""
     asked = next((described(message) for message in messages if isinstance(message, UserMessage)), "")
     whole = " ".join(asked.split())
     return whole if len(whole) <= TITLE_CHARS else f"{whole[: TITLE_CHARS - 1]}…"

@@ -22,6 +22,7 @@ ASKED = {
     "delete": lambda o: o.delete("r"),
     "calls": lambda o: o.calls("r"),
     "cancel_call": lambda o: o.cancel_call("r.1.0"),
+    "retry_call": lambda o: o.retry_call("r.1.0"),
     "call": lambda o: o.call("add", {}),
     "task": lambda o: o.task("h"),
     "cancel_task": lambda o: o.cancel_task("h"),

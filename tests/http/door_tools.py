@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import random
+from pathlib import Path
 from typing import Any
+
+from pydantic import SecretStr
 
 from toolfleet import Context, FromTenant, Media, Submitted, tool
 
@@ -71,3 +74,27 @@ async def now_and_then() -> str:
 async def confirmed(value: Any) -> Any:
     """Give back what came, once a person has allowed it."""
     return value
+
+
+@tool
+async def counted(path: str, fails: int = 0) -> str:
+    """Add a line to a file; fail the first so many times."""
+    file = Path(path)
+    times = len(file.read_text().splitlines()) + 1 if file.exists() else 1
+    file.write_text("called\n" * times)
+    if times <= fails:
+        raise RuntimeError(f"failed the {times}. time")
+    return f"called {times} times"
+
+
+@tool(timeout_s=0.2)
+async def never_done() -> str:
+    """Take longer than allowed, whatever it has done by then."""
+    await asyncio.sleep(60)
+    return "done"
+
+
+@tool(read_only=True)
+async def with_token(token: SecretStr) -> str:
+    """Fail with a secret argument."""
+    raise RuntimeError(f"{len(token.get_secret_value())} characters are too few")

@@ -9,7 +9,9 @@ import pytest
 from tests.http.fleet_of_doors import WAIT_S
 from toolfleet.calls import ToolCall
 from toolfleet.orchestrator import Agent, Orchestrator
+from toolfleet.orchestrator.budgets.tenants import TenantBudgets
 from toolfleet.orchestrator.doors.http.key_store import Scope
+from toolfleet.orchestrator.run.accounts import Bounds
 
 LEAVES = ("runs", "input_tokens", "output_tokens", "cost", "calls", "failed")
 
@@ -52,9 +54,27 @@ async def test_an_overview_tells_how_runs_workers_and_queues_stand(api):
     assert told["runs"]["stored"] >= sum(told["runs"]["by_state"].values()) == told["runs"]["looked_at"]
     assert told["workers"] == (await api.client.get("/v1/workers")).json()["workers"] != []
     assert {queue["queue"] for queue in told["queues"]} >= {"io"}
+    assert told["limits"]["tools"] == (await api.client.get("/v1/limits")).json()["tools"] != []
     key, _ = await api.door.keyring.add(scopes=(Scope.READ,), tenant="nobody-else", tools=("add",))
     told = (await api.client.get("/v1/overview", headers={"authorization": f"Bearer {key}"})).json()
     assert (told["runs"]["stored"], told["queues"], told["workers"][0]["tools"]) == (0, None, ["add"])
+    assert (told["limits"], told["budgets"], told["budgets_stored"]) == (None, [], 0)
+
+
+async def test_an_overview_tells_a_tenant_its_own_budgets_however_many_others_have_some(api):
+    budgets = TenantBudgets(api.door.client, api.door.settings)
+    tenants = [f"budget-{n:02}" for n in range(25)]
+    for tenant in tenants:
+        await budgets.set(tenant, "day", Bounds(usd=5))
+    try:
+        everybodys = (await api.client.get("/v1/overview")).json()
+        key, _ = await api.door.keyring.add(scopes=(Scope.READ,), tenant=tenants[-1])
+        own = (await api.client.get("/v1/overview", headers={"authorization": f"Bearer {key}"})).json()
+    finally:
+        for tenant in tenants:
+            await budgets.remove(tenant, "day")
+    assert everybodys["budgets_stored"] >= 25 > len(everybodys["budgets"]) > 0
+    assert [(each["tenant"], each["amounts"]["usd"]["remaining"]) for each in own["budgets"]] == [(tenants[-1], 5.0)]
 
 
 @pytest.fixture

@@ -1,9 +1,12 @@
 """What people do with runs over HTTP, and that the history says who did it."""
 
+import asyncio
 import json
 
 import pytest
 
+from tests.http.fleet_of_doors import WAIT_S
+from tests.page.visitors import SAME, visitor
 from toolfleet.orchestrator.doors.http.key_store import Scope
 
 ADD = 'call add {"a": 2, "b": 3}'
@@ -68,6 +71,43 @@ async def test_W16_who_cancels_and_who_lets_a_run_go_on_stand_in_the_history(api
     assert (await api.ended(run_id))["answer"].endswith("add: 5")
     [resumed] = await events_of(api, run_id, "run_resumed")
     assert resumed["by"] == name
+
+
+async def test_W16_who_begins_a_run_and_who_cancels_one_call_of_it_stand_in_the_history(api, ada):
+    headers, name = ada
+    asked = {
+        "question": 'call wait {"seconds": 60} and call elsewhere {"job": "j"}',
+        "slow": "handle",
+        "patience_s": 0.1,
+    }
+    run_id = (await api.client.post("/v1/runs", json=asked, headers=headers)).json()["run_id"]
+    async with asyncio.timeout(WAIT_S):
+        while not (handle := (await api.client.get(f"/v1/runs/{run_id}/calls/{run_id}.1.1")).json().get("handle")):
+            await asyncio.sleep(0.05)
+    assert (await api.client.post(f"/v1/handles/{handle}/cancel", headers=headers)).status_code == 200
+    async with visitor(api, headers["authorization"].removeprefix("Bearer ")) as user:
+        await user.post(f"/calls/{run_id}.1.0/cancel", headers=SAME)
+        shown = (await user.get(f"/runs/{run_id}")).text
+    await api.ended(run_id)
+    asked_for = await events_of(api, run_id, "call_cancel_requested")
+    assert [(each["call_id"], each["by"]) for each in asked_for] == [
+        (f"{run_id}.1.1", name),
+        (f"{run_id}.1.0", name),
+    ]
+    [started] = await events_of(api, run_id, "run_started")
+    assert started["by"] == name
+    assert f"cancelled {run_id}.1.0" in shown
+    assert "began the run" in shown
+
+
+async def test_W16_who_begins_and_who_cancels_a_response_of_openais_api_stand_in_the_history(api, ada):
+    headers, name = ada
+    asked = {"model": api.door.model, "input": 'call wait {"seconds": 60}', "background": True}
+    response = (await api.client.post("/v1/responses", json=asked, headers=headers)).json()["id"]
+    assert (await api.client.post(f"/v1/responses/{response}/cancel", headers=headers)).status_code == 200
+    run_id = response.removeprefix("resp_")
+    [started], [stopped] = [await events_of(api, run_id, kind) for kind in ("run_started", "run_stopped")]
+    assert (started["by"], stopped["by"]) == (name, name)
 
 
 async def test_W16_a_run_is_forked_from_what_it_had_come_to_after_a_turn(api, ada):

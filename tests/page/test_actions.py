@@ -141,6 +141,40 @@ async def test_W16_a_call_is_cancelled_and_its_run_goes_on(tab: Window, served: 
     assert "kept" in ended["answer"]
 
 
+async def test_W16_a_call_that_failed_is_made_again_in_a_new_run_and_its_neighbour_is_not(tab: Window, served: Api):
+    run_id = await served.begin('call give_back {"value": "kept"} and call break_down {"text": "no <b>"}')
+    before = await served.ended(run_id)
+    await tab.go(f"/calls/{run_id}.1.1")
+    await tab.page.click("summary:text-is('Try this call again')")
+    assert "The run that you see stays as it is" in await tab.text()
+    await tab.page.click("text=Make the call again in a new run")
+    await tab.page.wait_for_selector("#run-head >> text=again, by")
+    new = await served.ended(tab.page.url.rpartition("/")[2])
+    assert new["run_id"] != run_id
+    assert [call["result"]["type"] for call in new["calls"]] == ["returned", "failed"]
+    assert new["calls"][0]["deadline_unix_s"] is None  # it was not sent again
+    assert new["calls"][1]["deadline_unix_s"] is not None
+    assert await run_of(served, run_id) == before
+
+
+async def test_W16_a_form_that_is_sent_twice_makes_a_call_again_once(served: Api):
+    run_id = await served.begin('call break_down {"text": "no"}')
+    await served.ended(run_id)
+    async with visitor(served, served.local_key.made()) as user:
+        asked = (await user.get(f"/calls/{run_id}.1.0")).text
+        once = re.search(r'name="once" value="(\w+)"', asked)[1]
+        led = [
+            (await user.post(f"/calls/{run_id}.1.0/retry", data={"once": each}, headers=SAME)).headers["location"]
+            for each in (once, once, "x" * 5000)
+        ]
+        assert (await user.post(f"/calls/{run_id}.1.0/retry")).status_code == 403
+    assert led[0] == led[1] != led[2]
+    key, _ = await key_with(served, Scope.READ)
+    async with visitor(served, key) as reader:
+        assert "Try this call again" not in (await reader.get(f"/calls/{run_id}.1.0")).text
+        assert (await reader.post(f"/calls/{run_id}.1.0/retry", headers=SAME)).status_code == 403
+
+
 @pytest.mark.parametrize("scope", [Scope.READ, Scope.PAYLOADS])
 async def test_W16_without_its_scope_nothing_is_offered_and_nothing_done(served: Api, scope):
     run_id = await waiting(served)

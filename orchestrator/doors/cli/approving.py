@@ -18,6 +18,7 @@ from rich.console import Console
 from rich.text import Text
 
 from toolfleet.orchestrator.api import Orchestrator
+from toolfleet.orchestrator.doors.cli.who import who
 from toolfleet.orchestrator.doors.cli.wording import one_line
 from toolfleet.orchestrator.errors import RunNotFound, RunNotOpen
 from toolfleet.orchestrator.run.events import Approval
@@ -154,13 +155,13 @@ class ApprovalPrompts:
                 return None
             match said.strip().lower():
                 case "a" | "approve" | "y" | "yes":
-                    return Approval(granted=True)
+                    return Approval(granted=True, by=who())
                 case "d" | "deny" | "n" | "no":
                     reason = await self._line("Why not? The model reads it: ")
-                    return Approval(granted=False, reason=(reason or "").strip())
+                    return Approval(granted=False, reason=(reason or "").strip(), by=who())
                 case "e" | "edit":
                     if arguments := await self._arguments():
-                        return Approval(granted=True, arguments=arguments)
+                        return Approval(granted=True, arguments=arguments, by=who())
 
     async def _arguments(self) -> str:
         """Ask for other arguments. Returns "" for what is no JSON object."""

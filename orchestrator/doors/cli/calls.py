@@ -31,6 +31,7 @@ from toolfleet.orchestrator.doors.cli.telling import (
     state_of,
     took,
 )
+from toolfleet.orchestrator.doors.cli.who import who
 from toolfleet.orchestrator.doors.cli.wording import SHOWN_CHARACTERS, moment, one_line, plural, shortened
 from toolfleet.orchestrator.errors import RunNotFound, RunNotOpen
 from toolfleet.orchestrator.run.states import State
@@ -235,7 +236,8 @@ def _described(call: CallStanding) -> list[tuple[str, str]]:
 
 async def _cancel(session: Session, orchestrator: Orchestrator, beginnings: Sequence[str]) -> None:
     call_ids = [await session.call_named(beginning) for beginning in beginnings]
-    ended = await asyncio.gather(*(orchestrator.cancel_call(each) for each in call_ids), return_exceptions=True)
+    cancelling = [orchestrator.cancel_call(each, by=who()) for each in call_ids]
+    ended = await asyncio.gather(*cancelling, return_exceptions=True)
     failures = [each for each in ended if isinstance(each, BaseException)]
     for call in ended:
         if isinstance(call, CallStanding):

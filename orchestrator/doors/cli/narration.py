@@ -11,6 +11,7 @@ from toolfleet.orchestrator.doors.cli.wording import one_line, shortened
 from toolfleet.orchestrator.run.events import (
     ApprovalGiven,
     BudgetRanLow,
+    CallCancelRequested,
     CallsBack,
     CallsHandedOver,
     CallsParked,
@@ -60,6 +61,8 @@ def _told(event: RunStarted | RunEvent) -> str:  # noqa: PLR0911, PLR0912, C901 
         case ApprovalGiven():
             decided = "approved" if event.approval.granted else f"denied: {event.approval.reason}"
             return f"{event.call_id} {decided}"
+        case CallCancelRequested():
+            return f"{event.call_id} by {event.by}"
         case SlowResultDelivered():
             return _results(event.results)
         case RunAdopted():

@@ -7,7 +7,7 @@ from http import HTTPStatus
 from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Body, Query, Request
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 from starlette.responses import Response
 
 from toolfleet import jobs
@@ -15,7 +15,7 @@ from toolfleet.jobs import Completion
 from toolfleet.orchestrator.doors.http.access import Reader, Runner
 from toolfleet.orchestrator.doors.http.bodies import JsonRoute
 from toolfleet.orchestrator.doors.http.problems import Problem, ProblemDetails
-from toolfleet.orchestrator.doors.http.records import AtMost, CallResult, Completed
+from toolfleet.orchestrator.doors.http.records import CallResult, Completed, HandlesWanted
 from toolfleet.orchestrator.doors.http.runs import Through, json_of
 from toolfleet.orchestrator.doors.http.waiting import unless_left
 from toolfleet.orchestrator.status.handles import Status
@@ -31,12 +31,19 @@ class HandlesStanding(BaseModel):
     """The handles of a tenant."""
 
     handles: list[Status]
+    after: str | None = Field(
+        description="What the next page is asked for with; null behind the last handle. Where only open ones are asked "
+        "for, a page may have fewer than `limit` and still not be the last."
+    )
 
 
 @router.get("")
-async def list_handles(grant: Reader, door: Through, wanted: Annotated[AtMost, Query()]) -> HandlesStanding:
+async def list_handles(grant: Reader, door: Through, wanted: Annotated[HandlesWanted, Query()]) -> HandlesStanding:
     """List the tenant's handles, those first that are kept longest, and tell how their calls stand."""
-    return HandlesStanding(handles=await door.looking.handles.of(tenant=grant.tenant, limit=wanted.limit))
+    found = await door.looking.handles.page(
+        tenant=grant.tenant, limit=wanted.limit, after=wanted.after, only_open=wanted.open
+    )
+    return HandlesStanding(handles=found.handles, after=found.after or None)
 
 
 @router.get("/{handle}", response_model=Status, responses=UNKNOWN)
@@ -59,7 +66,7 @@ async def show(
 @router.post("/{handle}/cancel", response_model=Status, responses=UNKNOWN)
 async def cancel(handle: str, grant: Runner, door: Through) -> Response:
     """Cancel the call of a handle, queued, running or elsewhere, and tell how it ended."""
-    return json_of(await door.orchestrator.cancel_task(handle, tenant=grant.tenant))
+    return json_of(await door.orchestrator.cancel_task(handle, tenant=grant.tenant, by=grant.who))
 
 
 @router.post(

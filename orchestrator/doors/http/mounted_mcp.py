@@ -46,7 +46,7 @@ async def serve_mcp(app: FastAPI, orchestrator: Orchestrator, quotas: Quotas) ->
     def caller_of(request: object) -> Caller:
         grant: Grant = request.state.grant  # type: ignore[attr-defined]  # always a request: no pipe leads here
         may_approve = grant.may(Scope.APPROVE)
-        return Caller(grant.tenant, grant.subject, may_call=grant.may_call, may_approve=may_approve)
+        return Caller(grant.tenant, grant.subject, may_call=grant.may_call, may_approve=may_approve, known_as=grant.who)
 
     # Which hosts may ask was settled with the grant: with a key any, without one (--insecure) on loopback its own only.
     door = mcp_app(orchestrator, caller_of=caller_of, hosts=None)

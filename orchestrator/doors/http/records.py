@@ -123,10 +123,21 @@ class RunList(BaseModel):
     )
 
 
-class AtMost(RunBody):
-    """How many to list."""
+class SomeWanted(RunBody):
+    """How many to list, and from where on."""
 
     limit: Annotated[int, Field(ge=1, le=200)] = 50
+    after: Annotated[str, Field(max_length=400)] = Field(
+        default="",
+        description="`after` of the page that you have.",
+        json_schema_extra={"pattern": f"^({CURSOR.pattern})?$", "examples": [""]},
+    )
+
+
+class HandlesWanted(SomeWanted):
+    """Which handles to list."""
+
+    open: bool = Field(default=False, description="Only those whose calls go on.")
 
 
 class CallsAsked(RunBody):
@@ -175,6 +186,14 @@ class ForkRequest(RunBody):
         description="The last turn whose reply, and the results of whose calls, the new run begins with; 0: none."
     )
     question: Annotated[str, Field(min_length=1)] | None = None
+
+
+class RetryBody(RunBody):
+    """How a call that has failed is made again."""
+
+    model_config = ConfigDict(extra="forbid", json_schema_extra={"examples": [{}, {"force": True}]})
+
+    force: StrictBool = Field(default=False, description="Also a call whose effect may happen twice.")
 
 
 class ApprovalRequest(RunBody):

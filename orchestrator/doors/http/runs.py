@@ -27,6 +27,7 @@ from toolfleet.orchestrator.doors.http.records import (
     CancelBody,
     ForkRequest,
     GoOnRequest,
+    RetryBody,
     RunAccepted,
     RunList,
     RunRequest,
@@ -222,7 +223,7 @@ async def fork(run_id: str, asked: ForkRequest, grant: Runner, door: Through, re
     messages = (*messages, UserMessage(content=asked.question)) if asked.question else messages
     options = options_given(source.run.terms)
     options["tools"] = await tools_for(grant, source.run.terms.tools, door)
-    options["tenant"], options["subject"] = grant.tenant, grant.subject
+    options["tenant"], options["subject"], options["by"] = grant.tenant, grant.subject, grant.who
     options["run_id"] = getattr(request.state, "derived_id", None)
     options["asked_as"] = {"forked_from": run_id, "turn": asked.turn, "by": grant.who}
     await admit(door, grant, request, options)
@@ -230,6 +231,36 @@ async def fork(run_id: str, asked: ForkRequest, grant: Runner, door: Through, re
         begun = await door.orchestrator.start(messages, **options)
     else:
         begun = await door.orchestrator.submit(messages, model=source.run.model, **options)
+    return json_of(_accepted(begun), HTTPStatus.ACCEPTED, {"location": f"/v1/runs/{begun}"})
+
+
+@router.post(
+    "/{run_id}/calls/{call_id}/retry", status_code=HTTPStatus.ACCEPTED, response_model=RunAccepted, responses=NOT_NOW
+)
+async def retry(
+    run_id: str,
+    call_id: str,
+    grant: Runner,
+    door: Through,
+    request: Request,
+    *,
+    asked: Annotated[RetryBody | None, Body()] = None,
+) -> Response:
+    """Make a call that has failed again, in a new run: it begins with the same reply, and makes only this call of it.
+
+    Of the reply's other calls it has the results; only those that were taken back because of the failed one are made
+    again, too. The first run stays as it is.
+    """
+    await door.must_see(run_id, grant)
+    if run_of(call_id) != run_id:
+        raise RunNotFound(f"run {run_id} has no call {call_id}")
+    source = (await door.looking.store.load(run_id)).run
+    options: RunOptions = {"tenant": grant.tenant, "subject": grant.subject, "by": grant.who}
+    options["tools"] = await tools_for(grant, source.terms.tools, door)
+    options["run_id"] = getattr(request.state, "derived_id", None)
+    options["asked_as"] = {"by": grant.who}
+    await admit(door, grant, request, options)
+    begun = await door.orchestrator.retry_call(call_id, force=(asked or RetryBody()).force, **options)
     return json_of(_accepted(begun), HTTPStatus.ACCEPTED, {"location": f"/v1/runs/{begun}"})
 
 
@@ -294,7 +325,7 @@ def _question(asked: RunRequest) -> str | Sequence[Message]:
 async def _options(asked: RunRequest, grant: Grant, door: Door, request: Request) -> RunOptions:
     options = options_given(asked)
     options["tools"] = await tools_for(grant, asked.tools, door)
-    options["tenant"], options["subject"] = grant.tenant, grant.subject
+    options["tenant"], options["subject"], options["by"] = grant.tenant, grant.subject, grant.who
     options["run_id"] = getattr(request.state, "derived_id", None)
     return options
 

@@ -27,6 +27,8 @@ class Caller:
     may_call: Callable[[str], bool] = _every_tool
     may_approve: bool = True
     """Whether they may call what needs a person's approval: whoever calls it has decided about it."""
+    known_as: str = ""
+    """Whom histories name who say that this caller has done something; "" where nobody is known."""
     context: Mapping[str, Any] = field(default_factory=dict)
 
 

@@ -75,15 +75,15 @@ class StatusTools:
             return tool_result(bad_arguments(params.name, error), None)
         try:
             ticket = self._tickets.read(asked.task_id, caller.tenant)
-            status = await self._look_up(ticket, asked)
+            status = await self._look_up(ticket, asked, caller)
         except HandleNotFound as unknown:
             return types.CallToolResult(content=[types.TextContent(text=str(unknown))], is_error=True)
         if status.result is not None and of_result:
             return await showing.result(status.result, (await self._orchestrator.catalog.offered()).get(status.tool))
         return text_result({**status.shown(), "task_id": ticket.task_id})
 
-    async def _look_up(self, ticket: Ticket, asked: HandleArguments) -> Status:
+    async def _look_up(self, ticket: Ticket, asked: HandleArguments, caller: Caller) -> Status:
         if not isinstance(asked, HandleResultArguments):
-            return await self._orchestrator.cancel_task(ticket.handle, tenant=ticket.tenant)
+            return await self._orchestrator.cancel_task(ticket.handle, tenant=ticket.tenant, by=caller.known_as)
         wait_s = min(asked.timeout_ms / 1000, self._wait_s) if asked.block else 0.0
         return await self._orchestrator.task(ticket.handle, wait_s=wait_s, tenant=ticket.tenant)

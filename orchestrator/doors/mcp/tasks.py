@@ -141,12 +141,12 @@ class Tasks:
         ticket = self._ticket(ctx, params)
         await self._must_be_known(ticket)
         # Acknowledged at once: how long it takes to end is its worker's business.
-        self._errands.run(self._cancel_ticket(ticket))
+        self._errands.run(self._cancel_ticket(ticket, self._caller_of(ctx.request)))
         return {}
 
-    async def _cancel_ticket(self, ticket: Ticket) -> None:
+    async def _cancel_ticket(self, ticket: Ticket, caller: Caller) -> None:
         with suppress(ToolfleetError):  # cooperative: whoever asks again sees how it stands
-            await self._orchestrator.cancel_task(ticket.handle, tenant=ticket.tenant)
+            await self._orchestrator.cancel_task(ticket.handle, tenant=ticket.tenant, by=caller.known_as)
 
     async def _must_be_known(self, ticket: Ticket) -> None:
         with protocol_errors():

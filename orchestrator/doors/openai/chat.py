@@ -129,7 +129,7 @@ async def options_of(
     options["model_options"] = model_options
     if asked.output_schema is None:
         options["output_schema"] = answer_schema(model_options)
-    options["tenant"], options["subject"] = grant.tenant, grant.subject
+    options["tenant"], options["subject"], options["by"] = grant.tenant, grant.subject, grant.who
     return options
 
 

@@ -16,8 +16,9 @@ from starlette.responses import RedirectResponse, Response
 from toolfleet.calls import run_of
 from toolfleet.orchestrator.doors.http import runs as http_runs
 from toolfleet.orchestrator.doors.http.access import Approver, Runner
+from toolfleet.orchestrator.doors.http.idempotency import digest_of
 from toolfleet.orchestrator.doors.http.problems import Problem
-from toolfleet.orchestrator.doors.http.records import ApprovalRequest, CancelBody, ForkRequest, GoOnRequest
+from toolfleet.orchestrator.doors.http.records import ApprovalRequest, CancelBody, ForkRequest, GoOnRequest, RetryBody
 from toolfleet.orchestrator.doors.http.runs import Through
 from toolfleet.orchestrator.doors.page.forms import form_of, own_path
 from toolfleet.orchestrator.doors.page.wording import segment
@@ -62,8 +63,23 @@ async def fork(request: Request, run_id: str, grant: Runner, door: Through) -> R
 async def cancel_call(request: Request, call_id: str, grant: Runner, door: Through) -> Response:
     """Cancel one call; its run goes on with the others."""
     await door.must_see(run_of(call_id), grant)
-    await door.orchestrator.cancel_call(call_id)
+    await door.orchestrator.cancel_call(call_id, by=grant.who)
     return _back(request, f"/calls/{segment(call_id)}")
+
+
+@router.post("/calls/{call_id}/retry")
+async def retry(request: Request, call_id: str, grant: Runner, door: Through) -> Response:
+    """Make a call that has failed again, in a new run, and lead there. A form that is sent twice begins one run."""
+    form = form_of(request)
+    once = form.get("once", "")
+    if once:
+        whose = (grant.tenant, grant.who, call_id, once)
+        digest = digest_of(*(each.encode() for each in whose)).hex()
+        request.state.derived_id = door.settings.id_prefix + digest[:32]
+    asked = RetryBody(force=form.get("force") == "yes")
+    begun = await http_runs.retry(run_of(call_id), call_id, grant, door, request, asked=asked)
+    new_id = begun.headers["location"].rpartition("/")[2]
+    return RedirectResponse(f"/runs/{segment(new_id)}", status_code=HTTPStatus.SEE_OTHER)
 
 
 @router.post("/calls/{call_id}/decide")

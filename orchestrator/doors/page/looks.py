@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 from toolfleet.errors import ToolfleetError
 from toolfleet.logs import FactLog
 from toolfleet.orchestrator.doors.http.door import Door
-from toolfleet.orchestrator.status.fleet_standing import FleetStanding, FleetView
+from toolfleet.orchestrator.status.fleet_standing import FleetStanding
 
 log = FactLog("toolfleet.page")
 
@@ -46,7 +46,7 @@ class Looks:
     """Looks at the fleet while anybody looks on."""
 
     def __init__(self, door: Door) -> None:
-        self._fleet = FleetView(door.client, door.settings)
+        self._fleet = door.looking.fleet
         self._history: deque[tuple[float, dict[str, Sample]]] = deque(maxlen=REMEMBERED)
         self._newest: Look | None = None
         self._changed = asyncio.Condition()

@@ -1,68 +1,62 @@
-"""What waits: calls for a person, and slow calls for their end, of the newest runs that have not ended."""
+"""What waits: calls for a person, and slow calls for their end, page by page of the lists that the API has."""
 
 from __future__ import annotations
 
-from typing import Final
+from itertools import groupby
+from typing import Annotated, Final
+from urllib.parse import urlencode
 
-from fastapi import APIRouter, Request
+from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
 
 from toolfleet.orchestrator.doors.http.access import Reader
-from toolfleet.orchestrator.doors.http.door import Door
-from toolfleet.orchestrator.doors.http.key_store import Grant
+from toolfleet.orchestrator.doors.http.hiding import veiled
 from toolfleet.orchestrator.doors.http.runs import Through
 from toolfleet.orchestrator.doors.page.rendering import page
 from toolfleet.orchestrator.doors.page.run_sight import shows_payloads
-from toolfleet.orchestrator.doors.page.runs import Shared
-from toolfleet.orchestrator.doors.page.state import PageState
-from toolfleet.orchestrator.doors.page.veiling import veiled_call, veiled_head
-from toolfleet.orchestrator.errors import NewerVersion, RunNotFound
-from toolfleet.orchestrator.run.states import State
-from toolfleet.orchestrator.status.call_standing import CallStanding
-from toolfleet.orchestrator.status.call_state import CallState
-from toolfleet.orchestrator.store.run_store import Head
+from toolfleet.orchestrator.status.approvals import AwaitedApproval
+from toolfleet.orchestrator.status.handles import Status
 
 router = APIRouter(include_in_schema=False)
 
 RUNS: Final = 20
-"""Open runs whose calls are read for one page; the others are a link away."""
+"""Runs with calls that wait, on one page."""
 
-LOOKED_AT: Final = 500
+JOBS: Final = 50
 
-Waiting = list[tuple[Head, list[CallStanding]]]
+Place = Annotated[str, Query(max_length=400)]
 
 
 @router.get("/approvals")
-async def approvals(request: Request, grant: Reader, door: Through, shared: Shared) -> Response:
-    """Show the calls that a person has to decide about."""
-    heads = [head for head in await _open(door, grant, State.CALLING, State.PARKED) if head.awaiting_approval]
-    waiting = await _calls_of(heads[:RUNS], grant, shared, CallState.AWAITING_APPROVAL)
-    return await page(request, "approvals.html", waiting=waiting, more=heads[RUNS:])
+async def approvals(request: Request, grant: Reader, door: Through, *, after: Place = "") -> Response:
+    """Show the calls that a person has to decide about, those first that have waited longest."""
+    found = await door.looking.approvals.waiting(tenant=grant.tenant, limit=RUNS, after=after)
+    waiting = found.waiting if shows_payloads(grant) else [_veiled_approval(each) for each in found.waiting]
+    by_run = [(run_id, list(calls)) for run_id, calls in groupby(waiting, key=lambda each: each.run_id)]
+    return await page(
+        request, "approvals.html", waiting=by_run, is_first=not after, following=_next("/approvals", found.after)
+    )
 
 
 @router.get("/jobs")
-async def jobs(request: Request, grant: Reader, door: Through, shared: Shared) -> Response:
+async def jobs(request: Request, grant: Reader, door: Through, *, after: Place = "") -> Response:
     """Show the slow calls that go on, here and in other systems."""
-    heads = await _open(door, grant, State.PARKED, State.CALLING, State.WAITING, State.THINKING)
-    found = await _calls_of(heads[:RUNS], grant, shared, CallState.SUBMITTED, CallState.RUNNING, CallState.QUEUED)
-    slow = [(head, [call for call in calls if call.handle or call.job]) for head, calls in found]
-    return await page(request, "jobs.html", waiting=[each for each in slow if each[1]], more=heads[RUNS:])
+    found = await door.looking.handles.page(tenant=grant.tenant, limit=JOBS, after=after, only_open=True)
+    shown = found.handles if shows_payloads(grant) else [_veiled_job(each) for each in found.handles]
+    return await page(request, "jobs.html", jobs=shown, is_first=not after, following=_next("/jobs", found.after))
 
 
-async def _open(door: Door, grant: Grant, *states: State) -> list[Head]:
-    found = await door.looking.pages.page(limit=LOOKED_AT, states=states, tenant=grant.tenant)
-    return found.heads if shows_payloads(grant) else [veiled_head(head) for head in found.heads]
+def _next(path: str, after: str) -> str:
+    return f"{path}?{urlencode({'after': after})}" if after else ""
 
 
-async def _calls_of(heads: list[Head], grant: Grant, shared: PageState, *states: CallState) -> Waiting:
-    found: Waiting = []
-    for head in heads:
-        try:
-            calls = (await shared.sights.overview.run(head.run_id)).calls
-        except (RunNotFound, NewerVersion):
-            continue  # deleted meanwhile, or for a newer server to show: the others are shown all the same
-        wanted = [call for call in calls if call.state in states]
-        shown = wanted if shows_payloads(grant) else [veiled_call(call) for call in wanted]
-        if shown:
-            found.append((head, shown))
-    return found
+def _veiled_approval(awaited: AwaitedApproval) -> AwaitedApproval:
+    hidden = {name: veiled(getattr(awaited, name)) for name in ("arguments", "title", "problem")}
+    return awaited.model_copy(update=hidden)
+
+
+def _veiled_job(status: Status) -> Status:
+    if status.progress is None:
+        return status
+    progress = status.progress.model_copy(update={"message": veiled(status.progress.message)})
+    return status.model_copy(update={"progress": progress})

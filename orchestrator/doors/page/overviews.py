@@ -10,6 +10,7 @@ from typing import Any, Final, NamedTuple
 from toolfleet.orchestrator.doors.cli.limit_words import declared, in_words, share_in_words
 from toolfleet.orchestrator.doors.http.door import Door
 from toolfleet.orchestrator.doors.http.key_store import Grant, Scope
+from toolfleet.orchestrator.doors.http.standing import own_budgets
 from toolfleet.orchestrator.doors.page import sparkline
 from toolfleet.orchestrator.doors.page.live import Pieces
 from toolfleet.orchestrator.doors.page.looks import REMEMBERED, Look, Looks
@@ -74,7 +75,7 @@ async def values_of(look: Look, grant: Grant, door: Door) -> dict[str, Any]:
     return {
         "fleet": look.standing,
         "limits": list(_limits(look.standing.limits)) if grant.may(Scope.ADMIN) else [],
-        "budgets": [each for each in look.standing.budgets if grant.may(Scope.ADMIN) or each.tenant == grant.tenant],
+        "budgets": look.standing.budgets if grant.may(Scope.ADMIN) else await own_budgets(grant, door),
         "lines": {queue: _lines(look, queue) for queue in look.history},
         "heads": heads,
         "sees_fleet": grant.may(Scope.ADMIN),

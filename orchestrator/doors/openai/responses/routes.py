@@ -173,7 +173,7 @@ async def cancel(response_id: str, grant: Runner, door: Through) -> Response:
     """Cancel a response; one that has ended stays as it is."""
     run = await stored_response(door, grant, response_id)
     try:
-        run = await door.orchestrator.cancel(run.run_id)
+        run = await door.orchestrator.cancel(run.run_id, by=grant.who)
     except RunNotOpen:
         run = await door.orchestrator.get(run.run_id)
     return _json(response_of(run))

@@ -16,7 +16,9 @@ ROOM: Final = waiting.room(GROUP)
 
 def publish(room: str = ROOM, clock: str = CLOCK) -> str:
     """Return the script that publishes. A test gives it a room with a clock of its own."""
-    in_turn = when_called("publish_in_turn", lua(__package__, "publish_in_turn", before=room))
+    in_turn = when_called(
+        "publish_in_turn", lua(__package__, "publish_in_turn", before=f"{room}\n{waiting.entering()}")
+    )
     queue = waiting.way_in()["QUEUE"]
     bound = when_called("publish_open", lua(__package__, "publish_open", before=waiting.terms(), QUEUE=queue))
     before = "\n".join((waiting.slots(clock), lua(__package__, "kinds"), in_turn, bound))

@@ -64,6 +64,11 @@ def words(clock: str = CLOCK) -> str:
     return lua(__package__, "words", before=clock, ROOM_WORKERS=room_workers, **way_in())
 
 
+def entering() -> str:
+    """Return what scripts begin with, behind a room, that let many messages wait at once."""
+    return lua(__package__, "entering")
+
+
 def room(group: str, clock: str = CLOCK) -> str:
     """Return what scripts begin with that let messages wait or go on. A test gives them a `clock` of its own."""
     keys = _IN_ANY_NAMESPACE

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from typing import Any
 
 import orjson
@@ -22,7 +22,9 @@ class AskingModel:
         self._tool = tool
         self._on_turn = on_turn
 
-    async def stream(self, messages: Sequence[Message], tools: Any, **options: Any) -> AsyncIterator[ReplyComplete]:
+    async def stream(
+        self, messages: Sequence[Message], tools: Any, **options: Any
+    ) -> AsyncGenerator[ReplyComplete, None]:
         """See `ChatModel`. The turn is seen by the length of the conversation: question, then two messages a turn."""
         del tools, options
         turn = (len(messages) - 1) // 2

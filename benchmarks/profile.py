@@ -17,7 +17,7 @@ import tempfile
 import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -30,17 +30,22 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.about import about
+from benchmarks.asking_model import AskingModel
 from benchmarks.commands import Counted
 from benchmarks.contender import Workload
 from benchmarks.contenders.toolfleet_orchestrator import Toolfleet
 from benchmarks.figures import Stage as Stands
 from benchmarks.launch import pid_of_server, server
+from benchmarks.own_figures import run_to_its_end
 from benchmarks.processes import ProcessTree, running
 from benchmarks.sizes import FULL
 from benchmarks.stages import Stage, read_stacks, stages
+from toolfleet.garbage import collect_rarely
+from toolfleet.orchestrator import Orchestrator
 
 BURST = 2_000
 CONVERSATIONS, CALLS_EACH = 100, 20
+RUNS, TURNS_EACH = 20, 5
 LEAST_US = 0.005
 """Of a call: below it a stage is not worth its line, as a share of all."""
 REFUSED = """py-spy could not look at a process: {said}
@@ -53,6 +58,7 @@ class Scenario(StrEnum):
     LONE = "lone"
     BURST = "burst"
     CONVERSATIONS = "conversations"
+    TURNS = "turns"
 
 
 @dataclass(frozen=True)
@@ -73,8 +79,18 @@ class Profile:
 # --- the work ---------------------------------------------------------------------------------------------------------
 
 
-async def piece(stands: Stands, scenario: Scenario) -> int:
+@dataclass(frozen=True)
+class Standing(Stands):
+    """A contender with its worker, and an orchestrator whose model answers at once."""
+
+    runner: Orchestrator = field(kw_only=True)
+
+
+async def piece(stands: Standing, scenario: Scenario) -> int:
     """Do the scenario's work once; how many calls that were."""
+    if scenario is Scenario.TURNS:
+        await asyncio.gather(*(run_to_its_end(stands.runner, TURNS_EACH) for _ in range(RUNS)))
+        return RUNS * TURNS_EACH
     if scenario is Scenario.LONE:
         await stands.calls(1)
         return 1
@@ -85,7 +101,7 @@ async def piece(stands: Stands, scenario: Scenario) -> int:
     return CONVERSATIONS * CALLS_EACH
 
 
-async def for_so_long(stands: Stands, scenario: Scenario, seconds: float) -> int:
+async def for_so_long(stands: Standing, scenario: Scenario, seconds: float) -> int:
     """Do it again and again; how many calls that were."""
     calls, end = 0, time.monotonic() + seconds
     while time.monotonic() < end:
@@ -94,16 +110,20 @@ async def for_so_long(stands: Stands, scenario: Scenario, seconds: float) -> int
 
 
 @asynccontextmanager
-async def standing(folder: Path, url: str) -> AsyncIterator[Stands]:
-    """An orchestrator in this process and a worker, warmed up."""
+async def standing(folder: Path, url: str) -> AsyncIterator[Standing]:
+    """Orchestrators in this process and a worker, warmed up."""
     contender = Toolfleet(url)
     async with AsyncExitStack() as stack:
         workers = stack.enter_context(running(contender.worker(Workload.SHORT), folder / "worker.log"))
         await contender.connect()
         stack.push_async_callback(contender.close)
-        stands = Stands(contender, workers, ProcessTree(psutil.Process(pid_of_server(url))), FULL)
+        model = AskingModel(contender.noop)
+        runner = await stack.enter_async_context(Orchestrator(model=model, settings=contender.fleet_settings))
+        redis_server = ProcessTree(psutil.Process(pid_of_server(url)))
+        stands = Standing(contender, workers, redis_server, FULL, runner=runner)
         for scenario in Scenario:
             await piece(stands, scenario)
+        collect_rarely()  # as in the benchmark, and in every service of Toolfleet
         yield stands
 
 
@@ -166,7 +186,7 @@ async def profiled(scenario: Scenario, folder: Path, url: str, *, seconds: float
 
 
 async def looked_at(
-    stands: Stands, scenario: Scenario, client: Redis, spies: Sequence[PySpy], seconds: float
+    stands: Standing, scenario: Scenario, client: Redis, spies: Sequence[PySpy], seconds: float
 ) -> Profile:
     """Do the work while the spies look, and share out what it has cost."""
     counted, spent_us, cpu = await Counted.by(client), await command_us(client), stands.cpu()
@@ -235,8 +255,9 @@ def main(
 ) -> None:
     """Print what a call costs, by stage and process, and how many commands and round trips it takes.
 
-    lone: one call at a time. burst: 2,000 at once. conversations: 100 at once, 20 calls each. A thread that waits for
-    a processor is seen as if it ran, so look on a quiet machine.
+    lone: one call at a time. burst: 2,000 at once. conversations: 100 at once, 20 calls each. turns: 20 runs at once,
+    five turns each, with one call in each turn, of a model that answers at once. A thread that waits for a processor is
+    seen as if it ran, so look on a quiet machine.
 
     Examples: python -m benchmarks.profile   ·   python -m benchmarks.profile --only lone --seconds 20 --json
     """

@@ -21,6 +21,7 @@ from benchmarks.figures import MEASURES, Measure, Stage, Values
 from benchmarks.processes import ProcessTree, running
 from benchmarks.registry import load
 from benchmarks.sizes import Figure, Scale
+from toolfleet.garbage import collect_rarely
 
 REDIS_URL = "BENCH_REDIS_URL"
 """Where tasks that are built at import time find their server, in orchestrator and worker alike."""
@@ -85,6 +86,7 @@ async def run(order: TrialOrder) -> None:
     """Take the figures one after the other and write each down at once."""
     settings = load(order.path).settings  # type: ignore[attr-defined]  # whatever module is under trial
     async with staged(order) as stage:
+        collect_rarely()  # for all of them alike: as services of Toolfleet have it, and any submitter of tasks may
         for figure in order.figures:
             write(order, figure, await measure_of(figure)(stage), settings)
 

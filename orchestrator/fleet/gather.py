@@ -21,7 +21,7 @@ from toolfleet.logs import FactLog
 from toolfleet.orchestrator.fleet.alarms import Alarms
 from toolfleet.orchestrator.fleet.barrier import Barrier
 from toolfleet.orchestrator.fleet.expected import ExpectedCall, ExpectedCalls
-from toolfleet.orchestrator.fleet.look_ups import FIRST_S, LookUps, wait_s
+from toolfleet.orchestrator.fleet.look_ups import FIRST_S, LookUps, first_wait_s, wait_s
 from toolfleet.redis_clients import COMMAND_FAILED
 from toolfleet.settings import Settings
 from toolfleet.skipped import open_or_skip
@@ -89,7 +89,7 @@ class Gatherer:
         self._found.pop(call.call_id, None)
         now_s = time.monotonic()
         expected = self._expected.add(call, barrier, now_s)
-        expected.look_tick = self._look_ups.put(call.call_id, now_s + FIRST_S)
+        expected.look_tick = self._look_ups.put(call.call_id, now_s + self._first_look_s(call))
 
     def give_up(self, call_ids: Iterable[str]) -> None:
         """Expect these calls no longer; their results stay in the store."""
@@ -228,6 +228,13 @@ class Gatherer:
     def _is_due(self, call_id: str, tick: int) -> bool:
         expected = self._expected.get(call_id)
         return expected is not None and expected.look_tick == tick
+
+    def _first_look_s(self, call: ToolCall) -> float:
+        """How long the call is waited for before it is looked up: not beyond its deadline, which ends it here."""
+        first_s = first_wait_s(len(self._expected))
+        if first_s == FIRST_S:
+            return first_s
+        return min(first_s, max(FIRST_S, call.deadline_unix_s + DEADLINE_GRACE_S - time.time()))
 
     def _look_again(self, call_ids: Iterable[str], *, soon: bool = False) -> None:
         now_s, now_unix_s, waiting = time.monotonic(), time.time(), len(self._expected)

@@ -16,15 +16,20 @@ LONGEST_S: Final = 60.0
 """How far two looks at one call are apart at most, unless so many wait that `LOOKS_PER_S` binds."""
 
 LOOKS_PER_S: Final = 1000
-"""How many calls are looked up in a second on average, beyond the first look at each, however many wait."""
+"""How many calls are looked up in a second on average, however many wait."""
 
 TICK_S: Final = 1.0
 """Calls that are due within the same tick are looked up together."""
 
 
+def first_wait_s(waiting: int) -> float:
+    """Return how long a call need not be looked up that begins to wait, while so many others do."""
+    return max(FIRST_S, waiting / LOOKS_PER_S)
+
+
 def wait_s(age_s: float, waiting: int) -> float:
     """Return how long a call need not be looked up that has waited so long, while so many calls wait."""
-    return max(min(max(age_s, FIRST_S), LONGEST_S), waiting / LOOKS_PER_S)
+    return max(min(age_s, LONGEST_S), first_wait_s(waiting))
 
 
 class LookUps:

@@ -39,7 +39,8 @@ LONE_CALL = Counted(
         "xlen": 1,
     },
 )
-CALL_IN_A_BURST = Counted(reads=0, commands={"xadd": 2, "xpending": 1, "set": 2, "exists": 2})
+# Whose calls are, and whether they were cancelled or have results, is asked once of all in a script.
+CALL_IN_A_BURST = Counted(reads=0, commands={"xadd": 2, "set": 2})
 RUN_OF_ONE_TURN = Counted(
     # Those of its call, and begin, reply, calls sent, calls back, answer. Runs that have ended are packed many at once.
     reads=10,

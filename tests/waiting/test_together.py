@@ -9,6 +9,7 @@ from toolfleet.waiting.model import Call
 
 GATES = (Gate("concurrency", "t", "", 1e6, 0), Gate("rate", "t", "", 1e6, 1_000_000))
 MANY = 200
+LATE_MS = 9_999_999_999_999
 
 
 def counted(client):
@@ -67,3 +68,72 @@ def test_a_batch_that_says_a_call_twice_sends_it_once(transport):
     transport.publish([one, one])
     assert [delivery[2] for delivery in transport.fetch(4, MANY)] == [one.call_id]
     assert transport.waiting == set()
+
+
+def plain(runs, each):
+    """Calls without limits, as the conversations of two tenants send them at once."""
+    named = [(f"r{run}", tenant) for run in range(runs) for tenant in ("", "a")]
+    return [
+        Call(f"{run}{tenant}.1.{number:03}", tenant=tenant, run_id=f"{run}{tenant}", ends_ms=LATE_MS)
+        for number in range(each)
+        for run, tenant in named
+    ]
+
+
+def order_of(transport, *batches):
+    """In which order calls start that have waited behind others."""
+    transport.client.flushall()
+    transport.advance(0)
+    transport.fetch(4, 4)
+    transport.publish([Call(f"before.1.{number}", run_id="before") for number in range(10)])
+    for batch in batches:
+        transport.publish(batch)
+    started = []
+    while deliveries := transport.fetch(4, 4):
+        started += [delivery[2] for delivery in deliveries]
+        for delivery in deliveries:
+            transport.settle(delivery)
+    assert transport.waiting == set()
+    return started
+
+
+def test_calls_without_limits_that_begin_to_wait_together_go_in_the_order_of_one_by_one(transport):
+    together = plain(runs=5, each=6)
+    one_by_one = order_of(transport, *([call] for call in together))
+    assert order_of(transport, together) == one_by_one
+    assert len(one_by_one) == 10 + len(together)
+
+
+def test_calls_without_limits_that_wait_cost_few_commands(transport):
+    transport.fetch(4, 4)
+    transport.publish(plain(runs=1, each=10))
+    assert beside(transport.client, lambda: transport.publish(calls_without_limits(MANY))) <= 40
+    assert len(transport.waiting) > MANY
+
+
+def calls_without_limits(count):
+    return [Call(f"many.1.{number:03}", tenant="a", run_id="many", ends_ms=LATE_MS) for number in range(count)]
+
+
+def test_a_batch_that_says_a_waiting_call_twice_has_it_wait_once(transport):
+    transport.fetch(4, 4)
+    transport.publish(calls_without_limits(10))
+    transport.publish(calls_without_limits(12)[9:] * 2)
+    came = [delivery[2] for _ in range(6) for delivery in transport.fetch(4, 4)]
+    assert sorted(came) == [call.call_id for call in calls_without_limits(12)]
+    assert transport.client.hget(transport.keys.counters(), "duplicate_messages") == b"4"
+
+
+def test_a_batch_begins_to_wait_whole_in_a_room_that_was_written_over(transport):
+    transport.fetch(4, 4)
+    transport.publish(calls_without_limits(10))
+    transport.client.delete(transport.keys.room_ends("io"))
+    transport.client.set(transport.keys.room_ends("io"), "not ours")
+    transport.publish(plain(runs=2, each=3))
+    came = []
+    for _ in range(12):
+        deliveries = transport.fetch(4, 4)
+        came += [delivery[2] for delivery in deliveries]
+        for delivery in deliveries:
+            transport.settle(delivery)
+    assert sorted(came) == sorted(call.call_id for call in (*calls_without_limits(10), *plain(runs=2, each=3)))

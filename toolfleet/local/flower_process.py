@@ -9,6 +9,7 @@ import sys
 from typing import Final
 
 from toolfleet.broker import celery_app
+from toolfleet.garbage import collect_rarely
 from toolfleet.local.flower_broker import show_streams
 from toolfleet.local.lifeline import stop_with
 from toolfleet.settings import read_settings
@@ -25,6 +26,7 @@ def main() -> None:
     app = celery_app(settings)
     # Flower asks workers from many threads, each with a connection to hear and one to speak: a pool would lock up.
     app.conf.broker_pool_limit = None
+    collect_rarely()  # it keeps ten thousand tasks, and looks through them again and again else
     app.start(["--quiet", "flower"])
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from toolfleet.logs import FactLog
 from toolfleet.streams.entries import StreamMessage, tag_of
 from toolfleet.streams.plain_entry import PlainEntry, plain_entry
-from toolfleet.workers.celery.request import ToolRequest, tells_events
+from toolfleet.workers.celery.request import HIDDEN, ToolRequest, count_one, event_of_end, tells_events
 from toolfleet.workers.celery.task import ToolTask
 from toolfleet.workers.delivery.message import Delivery
 from toolfleet.workers.perform.endings import Ending
@@ -30,7 +30,7 @@ log = FactLog("toolfleet.workers")
 class QuickRequest(QuickCall):
     """A common call, in the place of the request that it would have with Celery."""
 
-    __slots__ = ("_ended", "_entry", "_lane", "_request", "_tag", "id", "name", "task")
+    __slots__ = ("_ended", "_entry", "_is_told", "_lane", "_request", "_tag", "id", "name", "task")
 
     def __init__(self, lane: QuickLane, entry: DeliveredEntry, delivery: Delivery, common: Common) -> None:
         super().__init__(delivery, common)
@@ -42,6 +42,7 @@ class QuickRequest(QuickCall):
         self._tag = tag_of(entry.stream, entry.entry_id)
         self._request: ToolRequest | None = None
         self._ended: tuple[Ending, float] | None = None
+        self._is_told = False
 
     def begin(self) -> None:
         """Hold the message, whose work has begun."""
@@ -70,7 +71,13 @@ class QuickRequest(QuickCall):
 
     def tell(self) -> None:
         """Bring Celery's records up to date, on its thread, as a request does."""
+        if self._is_told:
+            return
         if self._request is None:
+            if self._ended is not None:
+                self._is_told = True
+                self._lane.tell_of_brief(self.delivery, *self._ended)
+                return
             self._request = self._lane.request_of(self._entry, self.delivery)
         if self._ended is not None:
             self._request.has_ended(*self._ended)
@@ -137,6 +144,17 @@ class QuickLane:
     def tells_events(self) -> bool:
         """Whether anybody listens to events of calls."""
         return tells_events(self._consumer.event_dispatcher)
+
+    def tell_of_brief(self, delivery: Delivery, ending: Ending, ran_s: float) -> None:
+        """Tell Celery of a call that had ended before it was told of it: what its request would say, without one."""
+        count_one(delivery.task)
+        if self.tells_events:
+            send, came_unix_s = self._consumer.event_dispatcher.send, delivery.came_unix_s
+            received = {"name": delivery.task, "args": HIDDEN, "kwargs": HIDDEN, "timestamp": came_unix_s}
+            send("task-received", uuid=delivery.task_id, **received)
+            if event := event_of_end(ending, delivery.task, came_unix_s, ran_s):
+                kind, fields = event
+                send(kind, uuid=delivery.task_id, **fields)
 
     def request_of(self, entry: DeliveredEntry, delivery: Delivery) -> ToolRequest:
         """Return the request that Celery is shown of a call that has started."""

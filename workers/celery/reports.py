@@ -12,11 +12,10 @@ import asyncio
 from collections import deque
 from typing import Final
 
-from celery.worker import state
 from kombu.asynchronous import Hub
 
 from toolfleet.workers.celery.quick_lane import QuickRequest
-from toolfleet.workers.celery.request import ToolRequest
+from toolfleet.workers.celery.request import ToolRequest, count_one
 from toolfleet.workers.perform.endings import Ending
 
 EVENTS_WITHIN_S: Final = 0.05
@@ -111,8 +110,7 @@ class Reports:
             if self._young.pop(quick, False):
                 quick.tell()
         while self._brief:
-            state.total_count[self._brief.popleft()] += 1
-            state.all_total_count[0] += 1
+            count_one(self._brief.popleft())
 
     def _wake_soon(self) -> None:
         if not self._is_due:

@@ -194,7 +194,7 @@ class ToolRequest(Request):  # type: ignore[misc]  # celery ships no types
         if not self._is_known:
             self._is_known = True
             self.announce_received()
-            self._count() if self._ended else self._tell_start()
+            count_one(self._type) if self._ended else self._tell_start()
         if self._ended is not None and not self._end_is_known:
             self._end_is_known = True
             ending, runtime_s = self._ended
@@ -213,14 +213,10 @@ class ToolRequest(Request):  # type: ignore[misc]  # celery ships no types
         self._is_known = True
         state.requests[self.id] = self
         state.active_requests.add(self)
-        self._count()
+        count_one(self._type)  # strangers may name any number of tools
         if self.id in state.revoked and hasattr(self._consumer.pool, "cancel"):
             # Revoked after it was taken in, and before Celery knew of it.
             self._consumer.pool.cancel(self.id)
-
-    def _count(self) -> None:
-        state.total_count[self._type] += 1  # strangers may name any number of tools
-        state.all_total_count[0] += 1
 
     def announce_start(self, before_unix_s: float) -> None:
         """Send `task-started`, once, if the call started before then."""
@@ -250,26 +246,12 @@ class ToolRequest(Request):  # type: ignore[misc]  # celery ships no types
             self.acknowledge()
 
     def _tell_end(self, ending: Ending, runtime_s: float) -> None:
-        """Tell Celery that the call has ended; what was passed on, another worker tells of."""
+        """Tell Celery that the call has ended."""
         state.task_ready(self)
-        if ending is not Ending.PASSED_ON and self._eventer and not self._already_revoked:
-            self._announce_end(ending, runtime_s)
-
-    def _announce_end(self, ending: Ending, runtime_s: float) -> None:
-        """Send the event of this ending; of a call that another worker owns by now, that one does."""
-        match ending:
-            case Ending.SETTLED:
-                self.send_event(
-                    "task-succeeded", name=self.name, started=self.time_start, result=HIDDEN, runtime=runtime_s
-                )
-            case Ending.FAILED:
-                self.send_event("task-failed", exception=FAILED)
-            case Ending.BURIED:
-                self.send_event("task-failed", exception=BURIED)
-            case Ending.CANCELLED:
-                self.send_event("task-revoked", terminated=True, signum=None, expired=False)
-            case Ending.HANDED_BACK | Ending.LEFT_OPEN | Ending.NOT_PERFORMED:
-                self.send_event("task-rejected", requeued=True)
+        event = event_of_end(ending, self.name, self.time_start, runtime_s)
+        if event is not None and self._eventer and not self._already_revoked:
+            kind, fields = event
+            self.send_event(kind, **fields)
 
     def send_event(self, type: str, **fields: Any) -> None:  # noqa: A002  # Celery's signature
         """Send a task event if anybody listens: without `--events` Celery's dispatcher is on for heartbeats only."""
@@ -420,6 +402,30 @@ class ToolRequest(Request):  # type: ignore[misc]  # celery ships no types
         self.task.end_from_outside(self, FailureKind.CANCELLED)
         CALLS.ended(self.task.name, Ending.CANCELLED)
         super()._announce_revoked(reason, terminated, signum, expired)
+
+
+def count_one(task: str) -> None:
+    """Let Celery's statistics have one more call of a task."""
+    state.total_count[task] += 1
+    state.all_total_count[0] += 1
+
+
+def event_of_end(
+    ending: Ending, name: str, started_unix_s: float | None, runtime_s: float
+) -> tuple[str, dict[str, Any]] | None:
+    """Return the event of a call that has ended so; None where another worker owns it by now, and tells of it."""
+    match ending:
+        case Ending.SETTLED:
+            return "task-succeeded", {"name": name, "started": started_unix_s, "result": HIDDEN, "runtime": runtime_s}
+        case Ending.FAILED:
+            return "task-failed", {"exception": FAILED}
+        case Ending.BURIED:
+            return "task-failed", {"exception": BURIED}
+        case Ending.CANCELLED:
+            return "task-revoked", {"terminated": True, "signum": None, "expired": False}
+        case Ending.HANDED_BACK | Ending.LEFT_OPEN | Ending.NOT_PERFORMED:
+            return "task-rejected", {"requeued": True}
+    return None
 
 
 def tells_events(eventer: Any) -> bool:

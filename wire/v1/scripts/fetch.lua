@@ -103,8 +103,7 @@ local function lapses_at_ms(id, ttl_s)
     return math.max(sent_ms + ttl_s * 1000, began_ms + CLAIM_MIN_MS)
 end
 
--- 1: claimed for this message. 0: nothing to claim, or the claim could not be written, or the call has a result, of which
--- the worker finds whether it is a true one. nil: another message has it.
+-- 1: claimed for this message. 0: nothing to claim, or the claim could not be written. nil: another message has it.
 local function claim(id, task, ttl_s)
     if not task or not ttl_s or ttl_s < 1 then return 0 end
     local key = claim_prefix .. task
@@ -112,8 +111,7 @@ local function claim(id, task, ttl_s)
     if failed(set) then return 0 end
     local holder = set and id or redis.pcall('GET', key)
     if failed(holder) then return 0 end
-    if holder ~= id then return nil end
-    return redis.pcall('EXISTS', result_prefix .. task) == 0 and 1 or 0
+    return holder == id and 1 or nil
 end
 
 -- A call with a rate took its start as it went into the stream. One that somebody had before, or that has lain there, takes
@@ -147,6 +145,7 @@ local function put_all_back()
     end
 end
 
+local tasks = {}
 local function deliver(position, id, fields, deliveries, given_back)
     local task, ttl_s, gates, passed_ms, is_put_back
     for i = 1, #fields, 2 do
@@ -167,12 +166,27 @@ local function deliver(position, id, fields, deliveries, given_back)
     if gates and has_to_wait(position, id, fields, deliveries, given_back, gates, passed_ms) then return end
     local claimed = claim(id, task, ttl_s)
     if claimed then
-        local cancelled = task and redis.pcall('EXISTS', cancel_prefix .. task) == 1 and 1 or 0
-        delivered[#delivered + 1] = {position, id, deliveries, claimed, cancelled, given_back, fields}
+        delivered[#delivered + 1] = {position, id, deliveries, claimed, 0, given_back, fields}
+        tasks[#delivered] = task
     else
         redis.pcall('XACK', KEYS[position], group, id)
         redis.pcall('XDEL', KEYS[position], id)
         redis.pcall('HINCRBY', counters, 'duplicate_messages', 1)
+    end
+end
+
+-- Notes which of the delivered calls were cancelled, and which have a result: those are not claimed, and their worker finds
+-- whether it is a true one. Mostly there is neither, which one command says of all.
+local function look_for_marks()
+    local keys = {}
+    for i, delivery in ipairs(delivered) do
+        if tasks[i] then keys[#keys + 1] = cancel_prefix .. tasks[i] end
+        if delivery[4] == 1 then keys[#keys + 1] = result_prefix .. tasks[i] end
+    end
+    if #keys == 0 or redis.pcall('EXISTS', unpack(keys)) == 0 then return end
+    for i, delivery in ipairs(delivered) do
+        if tasks[i] and redis.pcall('EXISTS', cancel_prefix .. tasks[i]) == 1 then delivery[5] = 1 end
+        if delivery[4] == 1 and redis.pcall('EXISTS', result_prefix .. tasks[i]) ~= 0 then delivery[4] = 0 end
     end
 end
 
@@ -307,4 +321,5 @@ for _, home in ipairs(homes) do
     end
 end
 if refusal and #delivered == 0 then return refusal end
+look_for_marks()
 return {looks_at_once and LOOKS_AT_ONCE or next_due_ms, delivered}

@@ -20,19 +20,32 @@ local function free_all(stream, settled)
     safely(room, admit_free, #settled)
 end
 
+-- Whose the first of so many pending entries are. Calls that are settled together were mostly delivered together, so that
+-- one look finds what each of them would be asked for.
+local function owners_from(stream, first, count)
+    local owners = {}
+    for _, entry in ipairs(redis.pcall('XPENDING', stream, GROUP, first, '+', count)) do owners[entry[1]] = entry[2] end
+    return owners
+end
+
+local function owner_of(stream, entry)
+    local pending = redis.pcall('XPENDING', stream, GROUP, entry, entry, 1)
+    return pending[1] and pending[1][2]
+end
+
 local outcomes = {}
 local i = 2
 while i <= #ARGV do
     local stream, consumer, results, replies = ARGV[i], ARGV[i + 1], ARGV[i + 2], ARGV[i + 3]
-    local at, done, freed, ended = i + 5, {}, {}, {}
-    for _ = 1, ARGV[i + 4] do
+    local at, settled, done, freed, ended = i + 5, tonumber(ARGV[i + 4]), {}, {}, {}
+    local owners = stream ~= '' and settled > 1 and owners_from(stream, ARGV[at], settled) or {}
+    for _ = 1, settled do
         local entry, call, sealed, places = ARGV[at], ARGV[at + 1], ARGV[at + 2], ARGV[at + 3]
         local outcome, is_first = 1, true
         if stream ~= '' then
             -- The pending entry is the fence: once it is another worker's, a new attempt has begun and this one is too
             -- late. An entry that was taken from us but given to nobody yet is still ours to finish.
-            local pending = redis.pcall('XPENDING', stream, GROUP, entry, entry, 1)
-            local owner = pending[1] and pending[1][2]
+            local owner = owners[entry] or owner_of(stream, entry)
             if owner and owner ~= consumer and owner ~= RETURNED then outcome = 0 else done[#done + 1] = entry end
             -- Settled before, and its result fetched since: it is stored again, and counts once.
             is_first = owner ~= nil

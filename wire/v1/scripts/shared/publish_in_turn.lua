@@ -1,6 +1,5 @@
 -- Adds messages to their streams or lets them wait in their queue's room: what publish.lua does when not all of them may
--- go straight on. ARGV and the reply are those of publish.lua. Begins behind kinds.lua and
--- room.lua.
+-- go straight on. ARGV and the reply are those of publish.lua. Begins behind kinds.lua, room.lua and entering.lua.
 
 -- Workers that have room for more let it in themselves.
 local ADMITTED_MAX = 100
@@ -89,17 +88,55 @@ local function publish_whatever_is_there(message)
     publish(message)
 end
 
+-- Messages that have to wait for nothing but their turn, of one stream and one behind the other: they begin to wait together.
+local pending = {}
+local PENDING_MAX = 500
+local function let_pending_wait()
+    if #pending == 0 then return end
+    local messages, room = pending, pending[1].room
+    pending = {}
+    crowded[room] = true
+    if pcall(let_many_wait, room, messages) then return end
+    take_back(room)
+    for _, message in ipairs(messages) do publish_whatever_is_there(message) end
+end
+
+-- Whether a message was put to those.
+local function waits_with_others(message)
+    if message.readers ~= '' or message.gates ~= '' then return false end
+    local before = pending[#pending]
+    local room, level
+    if before and before.stream == message.stream then
+        room, level = before.room, before.level
+    else
+        let_pending_wait()
+        room, level = room_of(message.stream)
+        if has_room(room, message.stream) then return false end
+    end
+    if gate_of_tenant(room, message.tenant) then return false end
+    message.room, message.level, message.flow = room, level, flow_named(level, message.tenant, '')
+    pending[#pending + 1] = message
+    if #pending == PENDING_MAX then let_pending_wait() end
+    return true
+end
+
 pcall(look_for_copies)  -- what cannot be read is mended with the message that needs it
 for i = first, #ARGV, 12 do
     local fields = {'b', ARGV[i + 3], 'h', ARGV[i + 4], 'p', ARGV[i + 5], 'id', ARGV[i + 6]}
     if ARGV[i + 7] ~= '' then
         fields[9], fields[10] = 'claim', ARGV[i + 7]
     end
-    publish_whatever_is_there({
+    local message = {
         readers = ARGV[i], lane = ARGV[i + 1], stream = ARGV[i + 2], fields = fields, call = ARGV[i + 6],
         tenant = ARGV[i + 8], run = ARGV[i + 9], gates = gates_at(i), ends_ms = tonumber(ARGV[i + 11]),
-    })
+    }
+    local is_asked, waits = pcall(waits_with_others, message)
+    if not (is_asked and waits) then
+        let_pending_wait()
+        publish_whatever_is_there(message)
+    end
 end
+let_pending_wait()
 for room in pairs(crowded) do
     safely(room, look_and_admit_free, ADMITTED_MAX)
 end

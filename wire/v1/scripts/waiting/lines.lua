@@ -69,6 +69,15 @@ local function finish_of(room, field)
     return room.finishes[field]
 end
 
+-- The tag of the next call of a run in a line, and whether nobody waits there. Remembered, not written.
+local function tag_behind(room, flow, run)
+    local head, field = head_tag(room, flow), flow .. ' ' .. run
+    local tag = math.max(head or 0, finish_of(room, field))
+    room.finishes[field] = tag + 1
+    room.heads[flow] = math.min(head or tag, tag)
+    return tag, not head
+end
+
 local function count_copy(room) redis.pcall('HINCRBY', room.namespace .. COUNTERS, 'duplicate_messages', 1) end
 
 local function packed_message(flow, message)
@@ -108,21 +117,19 @@ local function let_wait(room, level, message)
         count_copy(room)
         return
     end
-    local line, head = line_of(room, flow), head_tag(room, flow)
-    local tag = head or 0
+    local tag, is_alone
     if message.is_first then
-        tag = (head or 1) - 1
+        local head = head_tag(room, flow)
+        tag, is_alone = (head or 1) - 1, not head
+        room.heads[flow] = tag
     else
-        local finish = finish_of(room, flow .. ' ' .. message.run)
-        tag = math.max(tag, finish)
-        room.finishes[flow .. ' ' .. message.run] = tag + 1
+        tag, is_alone = tag_behind(room, flow, message.run)
         redis.call('HSET', room.runs, flow .. ' ' .. message.run, tag + 1)
     end
-    redis.call('ZADD', line, string.format('%.17g', tag + arrival_in(room)), message.call)
+    redis.call('ZADD', line_of(room, flow), string.format('%.17g', tag + arrival_in(room)), message.call)
     if message.ends_ms > 0 then redis.call('ZADD', room.ends, string.format('%.0f', message.ends_ms), message.call) end
-    room.heads[flow] = math.min(head or tag, tag)
     room.waiting = waiting_in(room) + 1
-    if not head then activate(room, flow, times_of(room).moves) end
+    if is_alone then activate(room, flow, times_of(room).moves) end
 end
 
 -- Forgets a run whose last call has gone: it has an advantage only against those that wait beside it.

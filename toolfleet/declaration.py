@@ -71,6 +71,8 @@ class ToolSpec(Record):
     """What its calls may not exceed in the whole fleet."""
     cache_s: StrictFloat | None = Field(default=None, gt=0, exclude_if=lambda seconds: seconds is None)
     """For how long a result is given again to whoever asks the same."""
+    tenant: str = Field(default="", exclude_if=lambda tenant: not tenant)
+    """Whose calls alone it is served for; "" for everybody's."""
 
     @cached_property
     def contract(self) -> str:

@@ -355,7 +355,7 @@ class Keys:
         return f"{self.namespace}:work-queues"
 
     def work_result(self, attempt: str) -> str:
-        """String: the digest of what an attempt over HTTPS has come to, and whether that counts. Ends with its claim."""
+        """String: the digest of what an attempt over HTTPS came to, and whether that counts. Ends as its claim does."""
         return f"{self.namespace}:work-result:{attempt}"
 
     def room(self, queue: str) -> str:

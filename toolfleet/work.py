@@ -55,7 +55,7 @@ class Announce(OfWorker):
     tools: Annotated[tuple[ToolSpec, ...], Field(min_length=1, max_length=MAX_TOOLS)]
     """`queue` and `cache_s` of these are not looked at."""
     sources: dict[str, str] = Field(default_factory=dict)
-    """Where each tool is declared, such as `module:function`: another version from the same place is a release of it."""
+    """Where each tool is declared, as `module:function`: another version from the same place is a release of it."""
     concurrency: Annotated[int, Field(ge=1, le=MAX_TIMES)] = 1
     """How many calls it takes at a time."""
     started_unix_s: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None

@@ -40,7 +40,7 @@ from toolfleet.work import (
 from toolfleet.workers.delivery.settle import Settler
 from toolfleet.workers.gateway.announcing import Announcements, Served
 from toolfleet.workers.gateway.attempts import Attempts
-from toolfleet.workers.gateway.offering import Offering
+from toolfleet.workers.gateway.offering import Offering, Polling
 from toolfleet.workers.gateway.reading import LEVELS, WorkerReader
 from toolfleet.workers.gateway.sweeping import ACK_WITHIN_S, Sweeper
 from toolfleet.workers.gateway.tokens import Hold, offered_to, read
@@ -68,8 +68,8 @@ class Gate:
         self._attempts = Attempts(self._client, settings, self._seal, settler)
         self._room = WaitingRoom(self._client)
         self._leave = self._client.register_script(LEAVE)
-        sweeper = Sweeper(self._client, settings, self._announcements)
-        self._sweeping = None if settings.broker_url else supervisor.keep("work_sweeper", sweeper.run)
+        self._sweeper = Sweeper(self._client, settings, self._announcements)
+        self._sweeping = None if settings.broker_url else supervisor.keep("work_sweeper", self._sweeper.run)
 
     async def announce(self, key: WorkerKey, said: Announce) -> Announced:
         """Announce a worker's tools."""
@@ -101,7 +101,7 @@ class Gate:
             if not await is_welcome():
                 await self._offering.hand_back(consumer, entries)
                 raise WorkRefused(Refusal.KEY_GONE, "the key was revoked, or has expired")
-            if offers := await self._offering.offers(key, wanted.worker, served, consumer, entries):
+            if offers := await self._offering.offers(Polling(key, wanted.worker, served), entries):
                 return Polled(calls=tuple(offers))
             if left_s <= 0 or ends():
                 return Polled()

@@ -8,7 +8,7 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import redis.asyncio
 
@@ -32,10 +32,23 @@ from toolfleet.workers.delivery.message import Delivery
 from toolfleet.workers.delivery.settle import Settlement, Settler
 from toolfleet.workers.gateway.announcing import Served
 from toolfleet.workers.gateway.reading import drop
-from toolfleet.workers.gateway.tokens import Hold, written
+from toolfleet.workers.gateway.tokens import Hold, offered_to, written
 from toolfleet.workers.tool.failures import cancelled_unstarted
 
 NONCE_BYTES: Final = 8
+
+
+class Polling(NamedTuple):
+    """One worker that polls."""
+
+    key: WorkerKey
+    worker: str
+    served: Served
+
+    @property
+    def consumer(self) -> str:
+        """Whose the pending entries are that it is offered."""
+        return offered_to(self.key.key_id, self.worker)
 
 
 class Offering:
@@ -52,11 +65,9 @@ class Offering:
         self._bury = client.register_script(BURY)
         self._park = client.register_script(PARK)
 
-    async def offers(
-        self, key: WorkerKey, worker: str, served: Served, consumer: str, entries: Sequence[DeliveredEntry]
-    ) -> list[Offer]:
+    async def offers(self, polling: Polling, entries: Sequence[DeliveredEntry]) -> list[Offer]:
         """Return offers of those among these entries that this worker is to begin."""
-        taken = [await self._taken(key, worker, served, consumer, entry) for entry in entries]
+        taken = [await self._taken(polling, entry) for entry in entries]
         return [offer for offer in taken if offer is not None]
 
     async def hand_back(self, consumer: str, entries: Sequence[DeliveredEntry]) -> None:
@@ -64,19 +75,17 @@ class Offering:
         for entry in entries:
             await self._park(keys=[entry.stream], args=[GROUP, consumer, RETURNED, 1, entry.entry_id])
 
-    async def _taken(
-        self, key: WorkerKey, worker: str, served: Served, consumer: str, entry: DeliveredEntry
-    ) -> Offer | None:
+    async def _taken(self, polling: Polling, entry: DeliveredEntry) -> Offer | None:
         try:
-            message = StreamMessage.from_delivery(None, entry, consumer, self._settings.max_message_bytes)
+            message = StreamMessage.from_delivery(None, entry, polling.consumer, self._settings.max_message_bytes)
         except Malformed as malformed:
             await self._bury_entry(entry, str(malformed))
             return None
         if "task" not in message.headers:
             await drop(self._client, entry.stream, entry.entry_id)
             return None
-        delivery = Delivery.of(message.headers, message.delivery_info, message.payload[0], worker=served.name)
-        spec = served.specs.get(delivery.task)
+        delivery = Delivery.of(message.headers, message.delivery_info, message.payload[0], worker=polling.served.name)
+        spec = polling.served.specs.get(delivery.task)
         if (spec is None or delivery.contract not in ("", spec.contract)) and await self._is_passed_on(
             delivery, can_run=spec is not None
         ):
@@ -94,16 +103,16 @@ class Offering:
                     await bury(self._client, self._keys, delivery, result.kind)
                 await self._end(delivery, call, result)
             case Admitted(call=call, must_claim=must_claim):
-                if spec is None or key.tenant not in ("", call.tenant):
+                if spec is None or polling.key.tenant not in ("", call.tenant):
                     await self._end(delivery, call, _unknown(call))
                 elif must_claim and not await self._claimer.claim(delivery, call):
                     await drop(self._client, entry.stream, entry.entry_id)
                 else:
-                    return await self._offered(key, worker, entry, delivery, call, effect)
+                    return await self._offered(polling, entry, delivery, call, effect)
         return None
 
     async def _offered(
-        self, key: WorkerKey, worker: str, entry: DeliveredEntry, delivery: Delivery, call: ToolCall, effect: Effect
+        self, polling: Polling, entry: DeliveredEntry, delivery: Delivery, call: ToolCall, effect: Effect
     ) -> Offer | None:
         is_cancelled, checkpoint = delivery.cancelled, None
         if not delivery.is_new and not is_cancelled:
@@ -116,7 +125,7 @@ class Offering:
             return None
         hold = Hold(
             kind="offer",
-            worker=worker,
+            worker=polling.worker,
             nonce=secrets.token_hex(NONCE_BYTES),
             stream=entry.stream,
             entry_id=entry.entry_id,
@@ -131,7 +140,9 @@ class Offering:
             repeatable=effect.repeatable,
             gates=delivery.gates,
         )
-        return Offer(offer=written(hold, key.key_id, self._seal), call=_told(call, delivery.deliveries, checkpoint))
+        return Offer(
+            offer=written(hold, polling.key.key_id, self._seal), call=_told(call, delivery.deliveries, checkpoint)
+        )
 
     async def _is_passed_on(self, delivery: Delivery, *, can_run: bool) -> bool:
         try:

@@ -121,7 +121,7 @@ async def on_refused(request: Request, error: Exception) -> Response:
 
 @router.post("/announce", responses={409: {"model": ProblemDetails, "description": "Others serve another such tool"}})
 async def announce(said: Announce, key: Key, gate: Through) -> Announced:
-    """Say what a worker serves. It holds for as long as the worker polls or sends heartbeats, and half a minute more."""
+    """Say what a worker serves. It holds while the worker polls or sends heartbeats, and half a minute more."""
     return await gate.announce(key, said)
 
 

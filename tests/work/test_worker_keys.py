@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
+
 from tests.work.remote import Remote, calling, offered, spec
-from toolfleet.calls import Failed, Returned
+from toolfleet.calls import Returned
 from toolfleet.orchestrator.doors.http.key_store import Scope
+from toolfleet.orchestrator.errors import UnknownTool
 
 
 async def remote(api, *tools, name="laptop", **more):
@@ -95,8 +98,12 @@ async def test_X6_the_worker_of_a_tenant_has_that_tenants_calls_and_is_offered_t
     worker, _ = await remote(api, "a", tenant="acme")
     await worker.announce(spec("a"))
     await offered(api, "a")
-    foreign = await api.door.orchestrator.call("a", {}, tenant="globex", patience_s=20)
-    assert isinstance(foreign, Failed)
+    with pytest.raises(UnknownTool):
+        await api.door.orchestrator.call("a", {}, tenant="globex")
+    for tenant, names in (("globex", []), ("acme", ["a"])):
+        key, _ = await api.door.keyring.add(tenant=tenant)
+        listed = await api.stranger.get("/v1/tools", headers={"authorization": f"Bearer {key}"})
+        assert [tool["name"] for tool in listed.json()["tools"]] == names
     own = asyncio.create_task(api.door.orchestrator.call("a", {}, tenant="acme", patience_s=20))
     [offer] = await worker.poll()
     assert offer["call"]["tenant"] == "acme"

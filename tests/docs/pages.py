@@ -41,10 +41,10 @@ ENDS_WITHIN_S = 100
 READY_WITHIN_S = 90
 GONE_WITHIN_S = 60
 
-STAYS = re.compile(r"\b(toolfleet up|toolfleet serve|toolfleet orchestrator|toolfleet mcp --http|uvicorn)\b")
+STAYS = re.compile(r"\b(toolfleet up|toolfleet serve|toolfleet orchestrator|toolfleet mcp --http|toolfleet worker --over|uvicorn)\b")
 """Commands that run until Ctrl-C."""
 
-READY = ("Ready.", "Application startup complete.")
+READY = ("Ready.", "Ready: worker", "Application startup complete.")
 """What they say when they can be used."""
 
 LOG_LINE = re.compile(r"^\S+ \S+ (DEBUG|INFO|WARNING|ERROR) toolfleet", re.MULTILINE)

@@ -41,7 +41,9 @@ ENDS_WITHIN_S = 100
 READY_WITHIN_S = 90
 GONE_WITHIN_S = 60
 
-STAYS = re.compile(r"\b(toolfleet up|toolfleet serve|toolfleet orchestrator|toolfleet mcp --http|toolfleet worker --over|uvicorn)\b")
+STAYS = re.compile(
+    r"\b(toolfleet up|toolfleet serve|toolfleet orchestrator|toolfleet mcp --http|toolfleet worker --over|uvicorn)\b"
+)
 """Commands that run until Ctrl-C."""
 
 READY = ("Ready.", "Ready: worker", "Application startup complete.")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import re
+import secrets
 import signal
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -12,26 +14,28 @@ import pytest
 from tests.cli.command import Terminal, read_until
 from tests.http.serving import serving
 from tests.work.laptops import TOOLS, Caller, free_port, key_of, laptop, ledger, until_noted
+from toolfleet.errors import InvalidSettings
 from toolfleet.orchestrator.doors.http.key_store import Scope
+from toolfleet.settings import Settings
 from toolfleet.testing import Proxy
+from toolfleet.workers.over.client import address_of, headers_of
 
 QUICK = {"lease_s": 4.0, "heartbeat_s": 0.5}
 
 
-@pytest.fixture
-def quick(settings):
-    """Settings under which a lost worker is noticed soon."""
-    return settings.model_copy(update=QUICK)
+@pytest.fixture(scope="module")
+def quick(redis_server):
+    """Settings of this module's own, under which a lost worker is noticed soon."""
+    return Settings(redis_url=redis_server.url, namespace=f"laptops-{secrets.token_hex(4)}", **QUICK)
 
 
-@pytest.fixture
-def served(quick, tmp_path):
-    (tmp_path / "served").mkdir()
-    with serving(quick, tmp_path / "served") as running:
+@pytest.fixture(scope="module")
+def served(quick, tmp_path_factory):
+    with serving(quick, tmp_path_factory.mktemp("served")) as running:
         yield running
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def caller(served, quick):
     return Caller(served.url, key_of(quick, Scope.RUN))
 
@@ -116,17 +120,31 @@ def test_X5_a_server_that_is_killed_and_comes_back_costs_no_call(quick, tmp_path
 
 
 def test_X6_a_worker_with_a_wrong_key_says_so_in_one_line_and_shows_no_key(served, quick, tmp_path):
-    terminal = Terminal(tmp_path, {"PYTHONPATH": "", "TOOLFLEET_WORKER_KEY": "tf_" + "wrong" * 8})
+    operator = Terminal(tmp_path, quick.as_environment())
+    made = json.loads(operator.run("keys", "add", "--scope", "work", "--tools", TOOLS, "--json").out)
+    assert (made["scopes"], made["tools"]) == (["work"], TOOLS.split(","))
+    assert "--tools a,b" in operator.run("keys", "add", "--scope", "work").err
+    terminal = Terminal(tmp_path, {"TOOLFLEET_WORKER_KEY": "tf_" + "guessed" * 6})
     terminal.write("own_tools", "from toolfleet import tool\n\n@tool\ndef f() -> str:\n    'F.'\n    return ''\n")
-    words = ("worker", "--import", "own_tools", "--over")
-    refused = terminal.run(*words, served.url)
+    words = ("worker", "--import", "own_tools", "--over", served.url)
+    refused = terminal.run(*words)
     assert "not known" in refused.err
-    assert "wrong" not in refused.err
-    assert "https://" in terminal.run(*words, "http://toolfleet.example.com").err
-    narrow = terminal.run(*words, served.url, TOOLFLEET_WORKER_KEY=key_of(quick, Scope.WORK))
-    assert "does not include f" in narrow.err
-    assert "TOOLFLEET_WORKER_KEY" in terminal.run(*words, served.url, TOOLFLEET_WORKER_KEY="").err
-    made = Terminal(tmp_path, quick.as_environment()).run("keys", "add", "--scope", "work", "--tools", TOOLS, "--json")
-    assert '"tools": [' in made.out
-    nameless = Terminal(tmp_path, quick.as_environment()).run("keys", "add", "--scope", "work")
-    assert "--tools" in nameless.err
+    assert "guessed" not in refused.err
+    assert "does not include f" in terminal.run(*words, TOOLFLEET_WORKER_KEY=made["key"]).err
+
+
+def test_X6_a_key_is_sent_where_nobody_between_can_read_it():
+    assert address_of("toolfleet.example.com/api/") == "https://toolfleet.example.com/api"
+    assert address_of("http://127.0.0.1:8000") == "http://127.0.0.1:8000"
+    for url in (
+        "http://toolfleet.example.com",
+        "ftp://x",
+        "https://",
+        "https://user:word@x",
+        "http://127.0.0.1.evil.example",
+    ):
+        with pytest.raises(InvalidSettings):
+            address_of(url)
+    for key in ("", "tf_ü", "tf_a b", "tf_a\r\nx: y"):
+        with pytest.raises(InvalidSettings, match="TOOLFLEET_WORKER_KEY"):
+            headers_of(key)

@@ -10,7 +10,7 @@ import re
 import time
 from collections import OrderedDict
 from collections.abc import Mapping
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple, cast
 
 import jsonschema
 import redis.asyncio
@@ -93,7 +93,8 @@ class Announcements:
         """Return a worker that is announced. Raises WorkRefused."""
         name = name_in_fleet(key.key_id, worker)
         now_s, _ = await self._client.time()
-        found = self._read(name, await self._client.getrange(self._keys.worker(name), 0, MAX_ANNOUNCEMENT_BYTES))
+        sealed = await self._client.getrange(self._keys.worker(name), 0, MAX_ANNOUNCEMENT_BYTES)
+        found = self._read(name, cast("bytes", sealed))
         if found is None or now_s * 1000 - found.said_ms > ANNOUNCEMENT_TTL_S * 1000:
             raise WorkRefused(
                 Refusal.NOT_ANNOUNCED,
@@ -115,7 +116,7 @@ class Announcements:
 
     async def queues(self) -> list[str]:
         """Return the queues that such workers have served lately."""
-        names: list[bytes] = await self._client.zrange(self._keys.work_queues(), 0, -1)
+        names = cast("list[bytes]", await self._client.zrange(self._keys.work_queues(), 0, -1))
         return [text_of(name) for name in names]
 
     async def _say(self, announcement: Announcement) -> None:
@@ -207,7 +208,7 @@ def _must_be_allowed(key: WorkerKey, said: Announce) -> None:
             _must_be_schema(spec.name, schema)
 
 
-def _must_be_schema(tool: str, schema: Mapping[str, object] | None) -> None:
+def _must_be_schema(tool: str, schema: dict[str, Any] | None) -> None:
     if schema is None:
         return
     try:

@@ -9,7 +9,7 @@ import asyncio
 import hashlib
 import time
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, cast
 
 import redis.asyncio
 from pydantic_core import to_json
@@ -23,6 +23,7 @@ from toolfleet.outages import until_redis_is_back
 from toolfleet.replicas import Replicas, script_on_replicas
 from toolfleet.scripts import lua
 from toolfleet.settings import Settings
+from toolfleet.skipped import text_of
 from toolfleet.streams import GROUP, RETURNED
 from toolfleet.streams.scripts import PARK
 from toolfleet.wire import Seal
@@ -115,11 +116,12 @@ class Attempts:
         digest = hashlib.sha256(result.model_dump_json().encode()).hexdigest().encode()
         place = self._keys.work_result(attempt.nonce)
         is_held = await self._is_held(key_id, attempt)
-        before: bytes | None = await self._client.get(place)
+        before = cast("bytes | None", await self._client.get(place))
         if not is_held and (before is None or not before.startswith(digest)):
             raise _stale(attempt, "its result does not count") if before is None else _other(attempt)
         if before is None:
-            before = await self._client.set(place, digest, nx=True, get=True, ex=_left_s(attempt))  # type: ignore[assignment]  # of bytes
+            written_before = await self._client.set(place, digest, nx=True, get=True, ex=_left_s(attempt))
+            before = cast("bytes | None", written_before)
         if before is not None and not before.startswith(digest):
             raise _other(attempt)
         if before == digest + COUNTS:
@@ -139,7 +141,7 @@ class Attempts:
         if after_s > 0 and hold.kind == "attempt" and not counts:
             is_ours = await postpone(self._client, self._keys, delivery, hold.call, pause_s=after_s)
         else:
-            arguments = [GROUP, delivery.consumer, RETURNED, int(not counts), hold.entry_id]
+            arguments: list[str | int] = [GROUP, delivery.consumer, RETURNED, int(not counts), hold.entry_id]
             is_ours = bool(await self._park(keys=[hold.stream], args=arguments))
         if hold.kind == "attempt":
             await self._forget_consumer(key_id, hold)
@@ -147,7 +149,7 @@ class Attempts:
 
     async def _found(self, attempt: Hold, result: Returned | Failed | Submitted) -> Settled:
         """Answer for a result that finds the call ended: the very same one is a repeat, any other is too late."""
-        sealed = await self._client.get(self._keys.result(attempt.call_id))
+        sealed = cast("bytes | None", await self._client.get(self._keys.result(attempt.call_id)))
         try:
             is_same = sealed is not None and self._seal.open_result(sealed, attempt.call_id) == result
         except Refused:
@@ -179,7 +181,7 @@ class Attempts:
         """Whether the call is this attempt's, or was taken from it and given to nobody yet."""
         at = attempt.entry_id
         found = await self._client.xpending_range(attempt.stream, GROUP, at, at, 1)
-        return bool(found) and found[0]["consumer"].decode() in (attempt.consumer(key_id), RETURNED)
+        return bool(found) and text_of(found[0]["consumer"]) in (attempt.consumer(key_id), RETURNED)
 
     async def _must_hold(self, key_id: str, attempt: Hold) -> None:
         at = attempt.entry_id

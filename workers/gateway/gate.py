@@ -179,7 +179,7 @@ class Gate:
         await self._announcements.withdraw(key, worker)
         streams = [self._keys.queue(queue, level) for queue in queues for level in LEVELS]
         lease = self._keys.lease(consumer)
-        arguments = [GROUP, RETURNED, consumer, int(self._settings.lease_s * 1000)]
+        arguments: list[str | int] = [GROUP, RETURNED, consumer, int(self._settings.lease_s * 1000)]
         await self._leave(keys=[lease, *streams], args=arguments)
 
     def _own(self, key: WorkerKey, tokens: tuple[str, ...]) -> tuple[list[Hold], list[int]]:

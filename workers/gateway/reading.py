@@ -53,7 +53,7 @@ class WorkerReader:
         self._queues.append(self._queues.pop(0))  # each has its turn to be the first
         if read.per_stream == 0:
             count = len(read.streams)
-            reply = await self._fetch(keys=command[3 : 3 + count], args=command[3 + count :])
+            reply = await self._fetch(keys=read.streams, args=command[3 + count :])
             return self._reader.take_fetched(read, reply)
         async with self._room.connection() as connection:
             if connection is None:

@@ -56,7 +56,14 @@ class Sweeper:
         streams = [self._keys.queue(queue, level) for level in LEVELS]
         await self._take_back(keys=streams, args=[GROUP, RETURNED, OFFERED, int(ACK_WITHIN_S * 1000)])
         observer, term_ms = consumer_name(), int(2000 * self._every_s)
-        arguments = [GROUP, RETURNED, observer, self._keys.lease(""), self._keys.sweeper(queue), term_ms]
+        arguments: list[str | int] = [
+            GROUP,
+            RETURNED,
+            observer,
+            self._keys.lease(""),
+            self._keys.sweeper(queue),
+            term_ms,
+        ]
         suspects = await self._sweep(keys=streams, args=[*arguments, *self._condemned(queue)])
         now_s, missing = monotonic(), self._missing[queue]
         for name in map(text_of, suspects):

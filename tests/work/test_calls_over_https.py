@@ -83,8 +83,7 @@ async def test_X5_an_effect_that_may_have_begun_is_in_doubt_for_the_next_one(api
 
 
 async def test_X5_what_is_not_acknowledged_goes_back_uncounted(api, laptop, monkeypatch):
-    monkeypatch.setattr("toolfleet.workers.gateway.sweeping.ACK_WITHIN_S", 0.2)
-    monkeypatch.setattr(api.app.state.work._sweeper, "_every_s", 0.1)
+    monkeypatch.setattr("toolfleet.workers.gateway.sweeping.ACK_WITHIN_S", 1.0)
     await laptop.announce(spec("a", effect="once"))
     await offered(api, "a")
     call = calling(api, "a")

@@ -16,7 +16,7 @@ from tests.http.serving import serving
 from tests.work.laptops import TOOLS, Caller, free_port, key_of, laptop, ledger, until_noted
 from toolfleet.errors import InvalidSettings
 from toolfleet.orchestrator.doors.http.key_store import Scope
-from toolfleet.settings import Settings
+from toolfleet.settings import Settings, new_secret
 from toolfleet.testing import Proxy
 from toolfleet.workers.over.client import address_of, headers_of
 
@@ -26,7 +26,9 @@ QUICK = {"lease_s": 4.0, "heartbeat_s": 0.5}
 @pytest.fixture(scope="module")
 def quick(redis_server):
     """Settings of this module's own, under which a lost worker is noticed soon."""
-    return Settings(redis_url=redis_server.url, namespace=f"laptops-{secrets.token_hex(4)}", **QUICK)
+    return Settings(
+        redis_url=redis_server.url, namespace=f"laptops-{secrets.token_hex(4)}", secret=new_secret(), **QUICK
+    )
 
 
 @pytest.fixture(scope="module")

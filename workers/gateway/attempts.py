@@ -181,7 +181,7 @@ class Attempts:
         """Whether the call is this attempt's, or was taken from it and given to nobody yet."""
         at = attempt.entry_id
         found = await self._client.xpending_range(attempt.stream, GROUP, at, at, 1)
-        return bool(found) and text_of(found[0]["consumer"]) in (attempt.consumer(key_id), RETURNED)
+        return bool(found) and text_of(cast("bytes", found[0]["consumer"])) in (attempt.consumer(key_id), RETURNED)
 
     async def _must_hold(self, key_id: str, attempt: Hold) -> None:
         at = attempt.entry_id

@@ -212,6 +212,8 @@ class Reader:
     def _type(self, command: str, shown: list[str]) -> None:
         if command.startswith("pip install"):
             _must_be_extras(command)
+        elif asked := re.fullmatch(r"export (\w+)=(\$\(.+\))", command):
+            self._exported[asked[1]] = self._run(["sh", "-c", f'printf %s "{self.placed(asked[2])}"'])
         elif command.startswith("export "):
             self._exported |= dict(word.split("=", 1) for word in shlex.split(command)[1:])
         elif stays := STAYS.search(command):

@@ -194,6 +194,13 @@ def offered_by(workers: Iterable[Announcement]) -> dict[str, ToolSpec]:
     return {spec.name: spec for worker in by_age for spec in worker.tools}
 
 
+def of_tenant(tools: Mapping[str, ToolSpec], tenant: str) -> Mapping[str, ToolSpec]:
+    """Return those of these tools that are served for a tenant's calls: nearly always all of them."""
+    if all(not spec.tenant or spec.tenant == tenant for spec in tools.values()):
+        return tools
+    return {name: spec for name, spec in tools.items() if spec.tenant in ("", tenant)}
+
+
 def nobody_serves(tool: str, workers: Sequence[Announcement]) -> str:
     """Return why a tool that a live worker has loaded is not served, and the remedy; "" if none has loaded it."""
     for worker in workers:

@@ -73,6 +73,8 @@ class ToolSpec(Record):
     """For how long a result is given again to whoever asks the same."""
     digest: str | None = Field(default=None, pattern=r"^[0-9a-f]{12}$", exclude_if=lambda digest: digest is None)
     """The contract as its worker names it. Those in Python say none: theirs is computed of the rest."""
+    tenant: str = Field(default="", exclude_if=lambda tenant: not tenant)
+    """Whose calls alone it is served for; "" for everybody's."""
 
     @cached_property
     def contract(self) -> str:

@@ -350,6 +350,14 @@ class Keys:
         """String: a worker's lease on all that it has been delivered."""
         return f"{self.namespace}:lease:{consumer}"
 
+    def work_queues(self) -> str:
+        """Sorted set: the queues that workers over HTTPS have served, by when last (s). Ends a week after the last."""
+        return f"{self.namespace}:work-queues"
+
+    def work_result(self, attempt: str) -> str:
+        """String: the digest of what an attempt over HTTPS came to, and whether that counts. Ends as its claim does."""
+        return f"{self.namespace}:work-result:{attempt}"
+
     def room(self, queue: str) -> str:
         """Hash: how many calls a queue's workers take at once, and how far its waiting room has come. One per queue."""
         return f"{self.namespace}:room:{queue}"

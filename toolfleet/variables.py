@@ -20,6 +20,8 @@ READ_ELSEWHERE: Final = frozenset(
         "MODEL_SEES",
         # `python -m toolfleet.workers`, and Celery's own command with `--app toolfleet.workers.app`
         "TOOLS",
+        # `toolfleet worker --over`
+        "WORKER_KEY",
         # `toolfleet flower` and `toolfleet up`
         "FLOWER_AUTH",
         # docker-compose.yml, whose .env may stand in the environment of any command

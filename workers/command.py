@@ -10,6 +10,7 @@ import threading
 import warnings
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
+from functools import partial
 from typing import Annotated, Any
 
 import typer
@@ -35,6 +36,7 @@ from toolfleet.workers.celery.joining import join
 from toolfleet.workers.celery.node_name import generated_name, hold_name
 from toolfleet.workers.each_shard import serve_each_shard
 from toolfleet.workers.modules import not_served, tools_of
+from toolfleet.workers.over.command import KEY_VARIABLE, serve_over
 from toolfleet.workers.pool_presets import POOLS, PREFORK, Pool, pool_for
 from toolfleet.workers.tool.interceptors import interceptors_of
 from toolfleet.workers.tool.threads import TOOL_THREAD
@@ -101,18 +103,37 @@ def worker(
     metrics_port: Annotated[
         int | None, typer.Option(min=1, max=65535, help="Answer Prometheus here: GET /metrics, without a key.")
     ] = None,
+    over: Annotated[
+        str | None,
+        typer.Option(help="Serve all tools of these modules through this API, https://…, without reaching Redis."),
+    ] = None,
+    key: Annotated[
+        str,
+        typer.Option(
+            envvar=KEY_VARIABLE,
+            show_default=False,
+            help="With --over: a key of the scope work. In the variable nobody sees it in a list of processes.",
+        ),
+    ] = "",
 ) -> None:
     """Serve tools until SIGTERM or Ctrl-C; running calls may end first, a second signal stops at once.
 
     The queues are in the Redis at TOOLFLEET_REDIS_URL. Without it, this user's embedded server is used, which is
     that of `toolfleet up`; it is started if it does not run. With TOOLFLEET_SHARDS each shard has a process
     with its share of the calls at a time.
+
+    With --over it needs neither Redis nor the fleet's secret, and nobody has to reach it:
+    toolfleet worker --over https://toolfleet.example.com --import my_tools
     """
     configure_logs(log_level)
     for instrument in instruments or ():
         importlib.import_module(instrument)
     if lifeline is not None:
         stop_with(lifeline)
+    if over is not None:
+        imported = modules or modules_from_environment()
+        _serve_over(over, key, imported, interceptors or (), name=name, concurrency=concurrency)
+        return
     served = queues_of(queues, pool)
     imported = modules or modules_from_environment()
     tools = tools_of(imported)
@@ -139,6 +160,14 @@ def worker(
             _say_when_ready(node, pool, served, tools, settings)
             code = _serve(celery, chosen, served, node, log_level, events=events)
     raise typer.Exit(code)
+
+
+def _serve_over(over: str, key: str, imported: Sequence[str], interceptors: Sequence[str], **chosen: Any) -> None:
+    """Serve through an API; which queues that is, is its business."""
+    settings = read_settings()
+    around = interceptors_of([*settings.interceptor_names, *interceptors])
+    say = partial(typer.echo, file=sys.__stdout__)
+    serve_over(over, key, tools_of(imported), settings=settings, interceptors=around, say=say, **chosen)
 
 
 def _warn_of_threads(tools: Mapping[str, Tool[..., Any]], pool: Pool) -> None:

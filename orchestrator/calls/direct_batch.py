@@ -10,6 +10,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from toolfleet.calls import Failed, Returned, Submitted, ToolResult, call_id
+from toolfleet.catalog import of_tenant
 from toolfleet.messages import AssistantMessage, Message, ToolMessage
 from toolfleet.orchestrator.calls.group import CallGroup
 from toolfleet.orchestrator.calls.interception import intercept_each
@@ -105,7 +106,7 @@ class DirectBatches:
         chain = self.interceptors.chosen(())
         return CallScope(
             run_id=run_id,
-            offered=await self._offered(chain, options.get("tools")),
+            offered=of_tenant(await self._offered(chain, options.get("tools")), options.get("tenant", "")),
             emit=options.get("on_event"),
             interceptors=chain,
             context=dict(options.get("context") or {}),

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from toolfleet.calls import Failed, Returned, Submitted, call_id, run_of
+from toolfleet.catalog import of_tenant
 from toolfleet.masks import mask_arguments
 from toolfleet.orchestrator.calls.direct_cancel import note_request
 from toolfleet.orchestrator.calls.group import CallGroup
@@ -18,7 +19,7 @@ from toolfleet.orchestrator.calls.late_results import LateResults
 from toolfleet.orchestrator.calls.outcome import NOTHING_YET
 from toolfleet.orchestrator.calls.scope import CallScope, Emit
 from toolfleet.orchestrator.calls.services import CallServices
-from toolfleet.orchestrator.errors import HandleNotFound
+from toolfleet.orchestrator.errors import HandleNotFound, UnknownTool
 from toolfleet.orchestrator.fleet.catalog import Catalog
 from toolfleet.orchestrator.run.events import Approval, CallRecord
 from toolfleet.orchestrator.run.terms import RunTerms
@@ -26,7 +27,7 @@ from toolfleet.orchestrator.status.call_reader import HandleRecord, SingleCall
 from toolfleet.orchestrator.status.handles import Handles, Status
 from toolfleet.orchestrator.store.run_store import RunStore
 from toolfleet.orchestrator.tools.builtin import BuiltIn
-from toolfleet.orchestrator.tools.chain import Interceptors
+from toolfleet.orchestrator.tools.chain import Chain, Interceptors
 from toolfleet.orchestrator.tools.offer import offered_to_caller
 from toolfleet.strict_json import written
 from toolfleet.tool import ToolSpec
@@ -64,7 +65,7 @@ class DirectCalls:
         spans = self.services.direct_spans()
         scope = CallScope(
             run_id=run_of(record.call_id),
-            offered=await offered_to_caller(self.catalog, chain, [tool]),
+            offered=await self._offered(chain, tool, tenant),
             emit=on_event,
             patience_s=patience_s,
             context=dict(context or {}),
@@ -98,6 +99,13 @@ class DirectCalls:
             subject=subject,
             asked=_asked(record, spec, scope) if chain else None,
         )
+
+    async def _offered(self, chain: Chain, tool: str, tenant: str) -> Mapping[str, ToolSpec]:
+        """What a tenant may call when it asks for this tool. Raises UnknownTool for one of another tenant's."""
+        offered = of_tenant(await offered_to_caller(self.catalog, chain, [tool]), tenant)
+        if tool not in offered:
+            raise UnknownTool(f"no live worker serves {tool}")
+        return offered
 
     async def status(self, handle: str, *, wait_s: float, tenant: str | None = None) -> Status:
         """How the handle's call stands, after waiting for its result. Raises HandleNotFound."""

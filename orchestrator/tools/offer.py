@@ -13,7 +13,7 @@ import orjson
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from toolfleet.calls import Effect, Failed, Returned
-from toolfleet.catalog import BUILT_IN_NAMES
+from toolfleet.catalog import BUILT_IN_NAMES, of_tenant
 from toolfleet.messages import Message
 from toolfleet.orchestrator.errors import UnknownTool
 from toolfleet.orchestrator.fleet.catalog import Catalog
@@ -133,7 +133,7 @@ class Offering:
         visible = await self._visible(run, run.terms.tools if run.offered is None else run.offered)
         if self._resolve is None:
             return visible
-        everything = await self._catalog.offered()
+        everything = of_tenant(await self._catalog.offered(), run.terms.tenant)
         meant = {call.tool: self._resolve(call.tool) for call in run.calls_owed if call.tool not in visible}
         return _with(visible, {tool: everything[name] for tool, name in meant.items() if name and name in everything})
 
@@ -188,7 +188,7 @@ class Offering:
             tools = await while_it_may_be_away(choose, for_s=TOOLS_BACK_WITHIN_S, on=UnknownTool)
             if offered is self._chosen_of:
                 self._chosen[choice] = tools
-        return tools
+        return of_tenant(tools, run.terms.tenant)
 
     async def _choose(self, choice: _Choice) -> dict[str, ToolSpec]:
         agents = self._agents.choose(choice.names, depth=choice.depth)

@@ -41,10 +41,12 @@ ENDS_WITHIN_S = 100
 READY_WITHIN_S = 90
 GONE_WITHIN_S = 60
 
-STAYS = re.compile(r"\b(toolfleet up|toolfleet serve|toolfleet orchestrator|toolfleet mcp --http|uvicorn)\b")
+STAYS = re.compile(
+    r"\b(toolfleet up|toolfleet serve|toolfleet orchestrator|toolfleet mcp --http|toolfleet worker --over|uvicorn)\b"
+)
 """Commands that run until Ctrl-C."""
 
-READY = ("Ready.", "Application startup complete.")
+READY = ("Ready.", "Ready: worker", "Application startup complete.")
 """What they say when they can be used."""
 
 LOG_LINE = re.compile(r"^\S+ \S+ (DEBUG|INFO|WARNING|ERROR) toolfleet", re.MULTILINE)
@@ -210,6 +212,8 @@ class Reader:
     def _type(self, command: str, shown: list[str]) -> None:
         if command.startswith("pip install"):
             _must_be_extras(command)
+        elif asked := re.fullmatch(r"export (\w+)=(\$\(.+\))", command):
+            self._exported[asked[1]] = self._run(["sh", "-c", f'printf %s "{self.placed(asked[2])}"'])
         elif command.startswith("export "):
             self._exported |= dict(word.split("=", 1) for word in shlex.split(command)[1:])
         elif stays := STAYS.search(command):

@@ -76,6 +76,7 @@ OF_COMMANDS: Final = {
             "`celery --app toolfleet.workers.app worker`."
         ),
     ),
+    "TOOLFLEET_WORKER_KEY": ("none", "The key of `toolfleet worker --over`, of the scope `work`."),
     "TOOLFLEET_FLOWER_AUTH": (
         "made up",
         "The login of Flower, `user:password`, for `toolfleet flower` and `toolfleet up`.",

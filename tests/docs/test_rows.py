@@ -15,8 +15,6 @@ NOT_KEPT = {
     "D11",
     "X2",
     "X3",
-    "X5",
-    "X6",
 }
 """Numbers of rows that nothing holds yet."""
 

@@ -63,7 +63,7 @@ class Announcer:
         self._client = connect(settings)
         self._script = self._client.register_script(ANNOUNCE)
         self._announcement = announcement
-        self._variants = {spec.name: _variant(spec, announcement.sources[spec.name]) for spec in announcement.tools}
+        self._variants = {spec.name: variant_of(spec, announcement.sources[spec.name]) for spec in announcement.tools}
 
     def announce(self) -> Clash | None:
         """Announce once more. Returns a tool under whose name live workers serve another one, or None.
@@ -121,7 +121,7 @@ class Announcer:
             worker.worker
             for worker in self._read_others()
             for spec in worker.tools
-            if spec.name == tool and _variant(spec, worker.sources.get(tool, "")) == variant
+            if spec.name == tool and variant_of(spec, worker.sources.get(tool, "")) == variant
         )
 
     def _read_others(self) -> list[Announcement]:
@@ -217,7 +217,8 @@ def _stop_on(clash: Clash | None) -> None:
         raise WorkerShutdown(EXIT_CONFLICT)
 
 
-def _variant(spec: ToolSpec, source: str) -> str:
+def variant_of(spec: ToolSpec, source: str) -> str:
+    """Return what tells one version of a tool, and where it comes from, from any other."""
     return f"{hashlib.sha256(spec.model_dump_json().encode()).hexdigest()[:16]} {source}"
 
 

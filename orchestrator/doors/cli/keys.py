@@ -56,12 +56,17 @@ def add(
         typer.Option(
             "--scope",
             help="read: look at where things stand; payloads: at arguments and results, too; run: begin and call, too "
-            "(the default); approve: look at all, and decide about calls that wait for a person; admin: everything, "
-            "metrics too. May be given again.",
+            "(the default); approve: look at all, and decide about calls that wait for a person; work: serve the tools "
+            "that --tools names, over HTTPS, and nothing else; admin: everything, metrics too. May be given again.",
         ),
     ] = None,
     tools: Annotated[
-        list[str] | None, typer.Option("--tool", help="A tool it may call, or a pattern; may be given again.")
+        list[str] | None,
+        typer.Option(
+            "--tool",
+            "--tools",
+            help="Tools that it may call, or serve: names or patterns, with commas; may be given again.",
+        ),
     ] = None,
     rate: Annotated[
         float | None,
@@ -71,6 +76,9 @@ def add(
     as_json: AsJson = False,
 ) -> None:
     """Make a key and print it. It is stored as a digest only: nobody can show it again."""
+    named = tuple(tool for words in tools or () for tool in words.replace(" ", "").split(",") if tool)
+    if Scope.WORK in (scopes or ()) and not named:
+        raise typer.BadParameter("a key of the scope work names its tools: --tools a,b", param_hint="'--tools'")
 
     async def make(settings: Settings) -> tuple[str, ApiKey]:
         async with _keyring(settings) as keyring:
@@ -79,7 +87,7 @@ def add(
                 tenant=tenant,
                 subject=subject,
                 scopes=tuple(scopes or (Scope.RUN,)),
-                tools=tuple(tools or ("*",)),
+                tools=named or ("*",),
                 rate_per_s=rate,
                 expires_unix_s=None if days is None else time.time() + days * DAY_S,
             )

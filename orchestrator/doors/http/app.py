@@ -33,6 +33,7 @@ from toolfleet.orchestrator.doors.http import (
     runs,
     standing,
     tools,
+    work,
 )
 from toolfleet.orchestrator.doors.http.access import Access
 from toolfleet.orchestrator.doors.http.bodies import BoundedBodies
@@ -66,6 +67,7 @@ from toolfleet.orchestrator.models.protocol import ChatModel
 from toolfleet.orchestrator.tools.interceptors import Interceptor
 from toolfleet.settings import Settings
 from toolfleet.wire import Seal
+from toolfleet.work import WorkRefused
 
 DESCRIPTION = """Runs the tool calls of LLM agents on a fleet of workers.
 
@@ -139,6 +141,8 @@ def create_app(
                 model=name,
             )
             app.state.door = door
+            app.state.work = work.open_gate(found, orchestrator.supervisor, max_body_bytes=options.max_body_bytes)
+            stack.push_async_callback(app.state.work.aclose)
             serve_page(app, door)
             await stack.enter_async_context(serve_mcp(app, orchestrator, quotas))
             yield
@@ -174,6 +178,7 @@ def create_app(
         dead.router,
         tools.router,
         handles.router,
+        work.router,
         artifacts.router,
         budgets.router,
         fleet.router,
@@ -186,6 +191,7 @@ def create_app(
     ):
         app.include_router(router)
     app.add_exception_handler(Problem, on_problem)
+    app.add_exception_handler(WorkRefused, work.on_refused)
     app.add_exception_handler(ToolfleetError, on_our_error)
     app.add_exception_handler(RequestValidationError, on_validation_error)
     app.add_exception_handler(HTTPException, on_http_error)

@@ -45,7 +45,10 @@ TAKE: Final = lua(__package__, "take_token")
 
 
 class Scope(StrEnum):
-    """What a key is good for. `payloads` includes `read`, `run` and `approve` include both, and `admin` all."""
+    """What a key is good for. `payloads` includes `read`, `run` and `approve` include both, and `admin` all.
+
+    `work` includes nothing else: a worker sees the calls of its tools.
+    """
 
     READ = "read"
     """Look at the tenant's runs, handles and events, and at the fleet's tools and workers: not at what they hold."""
@@ -57,14 +60,16 @@ class Scope(StrEnum):
     """Decide about calls that wait for a person."""
     ADMIN = "admin"
     """See what concerns all tenants: metrics."""
+    WORK = "work"
+    """Serve the tools that the key names, over HTTPS: `/v1/work`."""
 
     def covers(self, wanted: Scope) -> bool:
         """Return whether whoever has this one may do what needs the other."""
         match wanted:
             case Scope.READ:
-                return True
+                return self is not Scope.WORK
             case Scope.PAYLOADS:
-                return self is not Scope.READ
+                return self not in {Scope.READ, Scope.WORK}
             case _:
                 return self in {wanted, Scope.ADMIN}
 
@@ -206,6 +211,11 @@ class Keyring:
         if found is None or time.monotonic() - looked_up_s >= KNOWN_FOR_S:
             found = await self._look_up(digest)
         return None if found is None or found.is_expired else found
+
+    async def is_good(self, key: str) -> bool:
+        """Return whether a key is good at this moment, whatever was known of it a moment ago."""
+        found = await self._look_up(digest_of(key))
+        return found is not None and not found.is_expired
 
     async def is_empty(self) -> bool:
         """Return whether there is no key."""

@@ -31,6 +31,9 @@ OF_THE_FLEET: Final = (
 )
 """What is said there is of the fleet, and of no call."""
 
+WORK: Final = "/v1/work/"
+"""Where workers have the calls of their tools, and keys of another scope nothing."""
+
 NO_BODY: Final = {HTTPStatus.NO_CONTENT, HTTPStatus.NOT_MODIFIED}
 
 END_OF_EVENT: Final = b"\n\n"
@@ -39,7 +42,7 @@ DATA: Final = b"data: "
 
 def behind_wall(grant: Grant, path: str, send: Send) -> Send:
     """Return a `send` for this grant's answers: the same one where it may see what calls hold."""
-    if grant.may(Scope.PAYLOADS) or not path.startswith(API) or path.startswith(OF_THE_FLEET):
+    if grant.may(Scope.PAYLOADS) or not path.startswith(API) or path.startswith((*OF_THE_FLEET, WORK)):
         return send
     return _Wall(path, send)
 

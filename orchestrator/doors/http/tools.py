@@ -10,6 +10,7 @@ from fastapi import APIRouter, Body
 from starlette.responses import Response
 
 from toolfleet.calls import Failed, Returned, Submitted
+from toolfleet.catalog import of_tenant
 from toolfleet.orchestrator.doors.http.access import Reader, Runner, must_be_callable, must_have
 from toolfleet.orchestrator.doors.http.bodies import JsonRoute
 from toolfleet.orchestrator.doors.http.door import Door
@@ -36,7 +37,7 @@ CALLED: Final[dict[int | str, dict[str, Any]]] = {
 @router.get("")
 async def list_tools(grant: Reader, door: Through) -> ToolList:
     """List the tools that live workers serve now."""
-    offered = await door.orchestrator.catalog.offered()
+    offered = of_tenant(await door.orchestrator.catalog.offered(), grant.tenant)
     return ToolList(tools=[ToolView.of(spec) for name, spec in sorted(offered.items()) if grant.may_call(name)])
 
 

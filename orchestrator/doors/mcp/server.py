@@ -14,6 +14,7 @@ import mcp_types as types
 from mcp.server import NotificationOptions, Server
 from mcp.server.models import InitializationOptions
 
+from toolfleet.catalog import of_tenant
 from toolfleet.connections import connect_async
 from toolfleet.orchestrator.api import Orchestrator
 from toolfleet.orchestrator.doors.mcp.approvals import Approvals
@@ -77,7 +78,7 @@ def fleet_server(
     async def list_tools(ctx: Context, _params: types.PaginatedRequestParams | None) -> types.ListToolsResult:
         caller = caller_of(ctx.request)
         with protocol_errors():
-            offered = await orchestrator.catalog.offered()
+            offered = of_tenant(await orchestrator.catalog.offered(), caller.tenant)
         specs = [spec for name, spec in sorted(offered.items()) if caller.may_call(name)]
         with_tasks = knows_tasks(ctx)
         own = (READ_RESULT,) if with_tasks else (*STATUS_TOOLS.values(), READ_RESULT)

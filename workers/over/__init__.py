@@ -1,0 +1,5 @@
+"""A worker that reaches its fleet over HTTPS only: `toolfleet worker --over https://…`.
+
+It never sees Redis or the secret. What it says is in `toolfleet/work.py`; how a tool is run is
+`workers/tool/execute.py`, as on any worker.
+"""

@@ -1,0 +1,110 @@
+"""One call that was polled: its tool runs as on any worker, and what comes of it is a record or that it goes back.
+
+Knows tools and nothing of HTTP.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from toolfleet.arguments.parsing import ArgumentLimits
+from toolfleet.calls import Failed, FailureKind, Returned, Submitted, ToolCall
+from toolfleet.context import Context
+from toolfleet.errors import RetryAfter
+from toolfleet.interceptors import ToolInterceptor
+from toolfleet.tool import Tool
+from toolfleet.work import WorkCall
+from toolfleet.workers.over.reports import Reports
+from toolfleet.workers.perform.endings import Interruption
+from toolfleet.workers.tool.execute import compensate, execute
+from toolfleet.workers.tool.failures import doubt, in_doubt, limited
+from toolfleet.workers.tool.threads import ToolThreads
+
+
+class GoesBack(NamedTuple):
+    """The call is for another worker, or for later. It has had no effect."""
+
+    after_s: float = 0.0
+
+
+class Runner:
+    """Runs the calls of one event loop."""
+
+    def __init__(
+        self,
+        tools: Mapping[str, Tool[..., Any]],
+        threads: ToolThreads,
+        limits: ArgumentLimits,
+        interceptors: tuple[ToolInterceptor, ...],
+        reports: Reports,
+    ) -> None:
+        self._tools = tools
+        self._threads = threads
+        self._limits = limits
+        self._interceptors = interceptors
+        self._reports = reports
+
+    async def run(self, told: WorkCall) -> Returned | Failed | GoesBack:
+        """Run one call. A cancellation says why, with an `Interruption`."""
+        call, tool = _call_of(told), self._tools[told.tool]
+        context = Context.of(
+            call,
+            attempt=told.attempt,
+            report=self._reports.of(call.call_id),
+            keep=self._reports.keep,
+            last_checkpoint=told.checkpoint,
+        )
+        if call.undoes is None:
+            context.spendings = []
+        if tool.spec.long_running:
+            context.progress(0.0)
+        try:
+            result = await self._executed(call, tool, context)
+        except RetryAfter as error:
+            if time.time() + error.seconds >= call.deadline_unix_s:
+                return limited(call.tool, error, ", which is after the call's deadline")
+            return GoesBack(error.seconds)
+        except asyncio.CancelledError as interruption:
+            ended = _after_interruption(call, tool, interruption)
+            return ended if isinstance(ended, GoesBack) else ended.model_copy(update={"spent": context.spent})
+        if isinstance(result, Submitted):
+            message = f"{call.tool} left its call to a job elsewhere, which a worker over HTTPS cannot: it is in doubt"
+            return Failed(kind=FailureKind.IN_DOUBT, message=message)
+        return result
+
+    async def _executed(self, call: ToolCall, tool: Tool[..., Any], context: Context) -> Returned | Failed | Submitted:
+        if call.undoes is not None:
+            return await compensate(call, tool, context, threads=self._threads)
+        return await execute(
+            call, tool, context, threads=self._threads, limits=self._limits, interceptors=self._interceptors
+        )
+
+
+def _call_of(told: WorkCall) -> ToolCall:
+    """Return the call as tools know it, with its deadline by this machine's clock."""
+    return ToolCall(
+        call_id=told.call_id,
+        run_id=told.run_id,
+        tool=told.tool,
+        arguments=told.arguments,
+        attempt=told.attempt,
+        deadline_unix_s=time.time() + told.deadline_in_s,
+        reply_to="",
+        context=told.context,
+        state=told.state,
+        tenant=told.tenant,
+        subject=told.subject,
+        undoes=told.undoes,
+    )
+
+
+def _after_interruption(
+    call: ToolCall, tool: Tool[..., Any], interruption: asyncio.CancelledError
+) -> Failed | GoesBack:
+    effect = tool.spec.effect
+    if Interruption.SHUTDOWN not in interruption.args:
+        return Failed(kind=FailureKind.CANCELLED, message=f"{call.tool} was cancelled while it ran.{doubt(effect)}")
+    return GoesBack() if effect.repeatable else in_doubt(call.tool)

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import logging
 from contextlib import suppress
 from contextvars import ContextVar
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple, Protocol
 
 KNOWN_MAX: Final = 10_000
 """Of so many calls and runs the trace is known to who logs of them in another task: settling, Celery's own lines."""
 
 _traceparents: Final[dict[str, str]] = {}
+
+
+class LineKeeper(Protocol):
+    """Who keeps what is logged of an attempt at a call."""
+
+    def keep(self, delivery: Any, call: Any, record: logging.LogRecord) -> None:
+        """Keep a line of this delivery of a call. May be called on any thread, and does not wait."""
 
 
 class Subject(NamedTuple):
@@ -18,14 +26,30 @@ class Subject(NamedTuple):
     run_id: str
     call_id: str
     traceparent: str | None
+    keeper: LineKeeper | None = None
+    """None: nobody keeps what is logged of it."""
+    delivery: Any = None
+    call: Any = None
+    """What the keeper knows of the attempt. Both are there anyway: a call that logs nothing costs nothing for it."""
 
 
 _subject: Final[ContextVar[Subject | None]] = ContextVar("toolfleet_log_subject", default=None)
 
 
-def log_about_call(run_id: str, call_id: str, traceparent: str | None) -> None:
-    """Let what this task logs from now on, and what it begins, have these ids; also what a tool's own code logs."""
-    _subject.set(Subject(run_id, call_id, traceparent))
+def log_about_call(
+    run_id: str,
+    call_id: str,
+    traceparent: str | None,
+    *,
+    keeper: LineKeeper | None = None,
+    delivery: Any = None,
+    call: Any = None,
+) -> None:
+    """Let what this task logs from now on, and what it begins, have these ids; also what a tool's own code logs.
+
+    With a `keeper`, that is kept as this delivery's.
+    """
+    _subject.set(Subject(run_id, call_id, traceparent, keeper, delivery, call))
     if traceparent is not None:
         _note(call_id, traceparent)
 

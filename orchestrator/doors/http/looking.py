@@ -8,6 +8,7 @@ from typing import Self
 import redis.asyncio
 
 from toolfleet.orchestrator.status.approvals import Approvals
+from toolfleet.orchestrator.status.call_logs import CallLogReader
 from toolfleet.orchestrator.status.finding import Finder
 from toolfleet.orchestrator.status.handle_list import HandleList
 from toolfleet.orchestrator.status.overview import Overview
@@ -29,6 +30,7 @@ class Looking:
     trees: Trees
     approvals: Approvals
     handles: HandleList
+    logs: CallLogReader
 
     @classmethod
     def through(cls, client: redis.asyncio.Redis, settings: Settings, seal: Seal) -> Self:
@@ -42,4 +44,5 @@ class Looking:
             trees=Trees(store),
             approvals=Approvals(client, settings.keys, store),
             handles=HandleList(client, settings, seal),
+            logs=CallLogReader(client, settings, seal),
         )

@@ -41,7 +41,8 @@ async def why(
     client: redis.asyncio.Redis, keys: Keys, call_ids: Sequence[str], queue: str, priority: int
 ) -> dict[str, Waiting]:
     """Return why calls wait in the room of a queue, those of them that do. Raises StoreUnreachable."""
-    explain, found = client.register_script(EXPLAIN), {}
+    explain = client.register_script(EXPLAIN)
+    found: dict[str, Waiting] = {}
     for at in range(0, len(call_ids), AT_ONCE):
         some = call_ids[at : at + AT_ONCE]
         replies = await explain(keys=[keys.queue(queue, priority)], args=some)

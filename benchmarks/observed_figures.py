@@ -56,7 +56,7 @@ def values_of_watching(found: dict[str, Any]) -> dict[str, float]:
 
 
 def _median(halves: list[dict[str, Any]], name: str) -> float:
-    return statistics.median(half[name] for half in halves)
+    return statistics.median(float(half[name]) for half in halves)
 
 
 async def told(module: str, sizes: dict[str, int]) -> Any:

@@ -109,5 +109,23 @@ GOALS = (
         at_most=1.2,
         counted="room",
     ),
+    Goal(
+        "burst, 1 % of traces recorded, CPU per call more (µs)",
+        own("traces_burst_sampled_more_us"),
+        at_most=10,
+        counted="traces_burst",
+    ),
+    Goal(
+        "lone call, 1 % of traces recorded, CPU more (µs)",
+        own("traces_lone_sampled_more_us"),
+        at_most=10,
+        counted="traces_lone",
+    ),
+    Goal(
+        "watched by 50 people, a worker's part of a call over that unseen",
+        own("watched_worker_over_unseen"),
+        at_most=1.03,
+        counted="watching",
+    ),
 )
 """KiB and MiB are binary; 1.2 KB of a call and 1.6 KB of a run as well."""

@@ -19,6 +19,7 @@ from benchmarks.canned_provider import TOKEN, provider
 from benchmarks.contenders.toolfleet_orchestrator import ARGUMENTS, Toolfleet
 from benchmarks.figures import Measure, Stage, Values, WrongResults
 from benchmarks.limits_figures import LIMITS_MEASURES
+from benchmarks.observed_figures import OBSERVED_MEASURES
 from benchmarks.parked import Bench, ids, rss_bytes, warm_up
 from benchmarks.sizes import Figure
 from toolfleet import Limits, Orchestrator, ShardedOrchestrator
@@ -257,4 +258,5 @@ OWN_MEASURES: dict[Figure, Measure] = {
     Figure.WAITING_CALLS: waiting_calls,
     Figure.WAITING_RUNS: waiting_runs,
     **LIMITS_MEASURES,
+    **OBSERVED_MEASURES,
 }

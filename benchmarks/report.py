@@ -72,6 +72,18 @@ OWN: dict[str, Column] = {
     ),
     "room_bytes_per_call": Column("Redis per waiting call beside its message, bytes", "room_tenants"),
     "room_bytes_per_call_many_tenants": Column("… of a tenant each, bytes", "room_tenants"),
+    "traces_burst_unused_more_us": Column(
+        "OpenTelemetry without a provider, CPU per call in a burst, µs more", "traces_burst"
+    ),
+    "traces_lone_unused_more_us": Column("… of a lone call, µs more", "traces_lone"),
+    "traces_burst_sampled_more_us": Column("1 % of traces recorded, CPU per call in a burst, µs more", "traces_burst"),
+    "traces_lone_sampled_more_us": Column("… of a lone call, µs more", "traces_lone"),
+    "watched_worker_over_unseen": Column(
+        "250 runs open, 50 people: a worker's part of a call over that unseen", "watching"
+    ),
+    "watched_redis_us_per_call": Column("… Redis's CPU per call, µs", "watching"),
+    "unseen_redis_us_per_call": Column("… unseen, µs", "watching"),
+    "watched_api_us_per_call": Column("… the API's CPU per call, µs", "watching"),
 }
 
 

@@ -24,6 +24,8 @@ class Figure(StrEnum):
     WAITING_RUNS = "waiting_runs"
     LIMITS = "limits"
     ROOM = "room"
+    TRACES = "traces"
+    WATCHING = "watching"
 
 
 OWN_FIGURES = (
@@ -34,10 +36,12 @@ OWN_FIGURES = (
     Figure.WAITING_RUNS,
     Figure.LIMITS,
     Figure.ROOM,
+    Figure.TRACES,
+    Figure.WATCHING,
 )
 """Of what only Toolfleet has the notion: runs, turns, models, handles, limits."""
 
-QUICK_FIGURES = tuple(figure for figure in Figure if figure is not Figure.SLEEPS)
+QUICK_FIGURES = tuple(figure for figure in Figure if figure not in (Figure.SLEEPS, Figure.TRACES, Figure.WATCHING))
 
 
 @dataclass(frozen=True)
@@ -59,6 +63,9 @@ TRIALS = (
     TrialKind((Figure.WAITING_CALLS,), every_round=False),
     TrialKind((Figure.WAITING_RUNS,), every_round=False),
     TrialKind((Figure.LIMITS, Figure.ROOM), every_round=False),
+    # Each starts fleets of its own, beside a worker that has nothing to do.
+    TrialKind((Figure.TRACES,), every_round=False),
+    TrialKind((Figure.WATCHING,), every_round=False),
 )
 
 
@@ -98,6 +105,12 @@ class Scale:
     room_calls: int = 100_000
     room_tenants: int = 10_000
     room_pairs: int = 3
+    traced_rounds: int = 15
+    traced_calls: int = 2_000
+    traced_lone: int = 200
+    watched_runs: int = 250
+    watched_pairs: int = 2
+    viewers: int = 50
 
     def affordable(self, wanted: int, rate: float) -> int:
         """So many calls as `rate` allows within the limit, at least 100, at most `wanted`."""

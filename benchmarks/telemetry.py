@@ -14,8 +14,9 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Final
+from typing import Annotated, Final
 
 import psutil
 import typer
@@ -36,8 +37,39 @@ ENVIRONMENT: Final = {
 AS_WORKER: Final = "benchmarks.telemetry_set_up"
 
 
-def main(rounds: int = 15, calls: int = 2000, lone: int = 200) -> None:
-    """Print CPU per call in microseconds: of bursts of `calls`, and of `lone` calls one after another."""
+@dataclass(frozen=True)
+class Found:
+    """What calls cost in one way, in microseconds of processor time: medians."""
+
+    orchestrator_us: float
+    worker_us: float
+    more_us: float
+    """What both take more than "off" in the same round."""
+
+
+def main(
+    *,
+    rounds: Annotated[int, typer.Option(min=1, help="How often each is measured.")] = 15,
+    calls: Annotated[int, typer.Option(min=1, help="Calls of a burst.")] = 2000,
+    lone: Annotated[int, typer.Option(min=1, help="Calls that are made one after another.")] = 200,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of lines.")] = False,
+) -> None:
+    """Measure CPU per call in microseconds: of bursts, and of calls one after another."""
+    found = measured(rounds, calls, lone)
+    if as_json:
+        print(json.dumps({name: {way: asdict(each) for way, each in ways.items()} for name, ways in found.items()}))
+        return
+    for name, ways in found.items():
+        for way, each in ways.items():
+            print(
+                f"{name:6} {way:4} orchestrator {each.orchestrator_us:7.1f} us, worker {each.worker_us:7.1f} us, "
+                f"together {each.more_us:+6.1f} us against off"
+            )
+
+
+def measured(rounds: int, calls: int, lone: int) -> dict[str, dict[str, Found]]:
+    """Return what bursts and lone calls cost in each way."""
+    found = {}
     with ExitStack() as stack:
         sides = {way: stack.enter_context(side(way)) for way in WAYS}
         for one in sides.values():
@@ -48,18 +80,14 @@ def main(rounds: int = 15, calls: int = 2000, lone: int = 200) -> None:
             for number in range(rounds):
                 for way in WAYS if number % 2 else reversed(WAYS):
                     taken[way].append(measure(sides[way], n))
-            report(name, taken)
+            found[name] = {way: _found(each, taken["off"]) for way, each in taken.items()}
+    return found
 
 
-def report(name: str, taken: dict[str, list[tuple[float, float]]]) -> None:
-    """Print a line for each way: its medians, and what it takes more than "off" in the same round."""
-    for way, each in taken.items():
-        more = [sum(one) - sum(off) for one, off in zip(each, taken["off"], strict=True)]
-        orchestrator, worker = (statistics.median(part) for part in zip(*each, strict=True))
-        print(
-            f"{name:6} {way:4} orchestrator {orchestrator:7.1f} us, worker {worker:7.1f} us, "
-            f"together {statistics.median(more):+6.1f} us against off"
-        )
+def _found(each: list[tuple[float, float]], off: list[tuple[float, float]]) -> Found:
+    orchestrator_us, worker_us = (statistics.median(part) for part in zip(*each, strict=True))
+    more = [sum(one) - sum(other) for one, other in zip(each, off, strict=True)]
+    return Found(round(orchestrator_us, 1), round(worker_us, 1), round(statistics.median(more), 1))
 
 
 class Side:

@@ -100,6 +100,10 @@ class Keys:
         """String: where in its trace an attempt at a call is that goes on. Ends soon after the call's deadline."""
         return f"{self.namespace}:attempt:{call_id}"
 
+    def call_log(self, call_id: str) -> str:
+        """Sorted set: what a call's tool has logged, by attempt. Ends a while after the call, or after its deadline."""
+        return f"{self.namespace}:call-log:{call_id}"
+
     def handle(self, handle: str) -> str:
         """String: which call a handle stands for, and who may ask."""
         return f"{self.namespace}:handle:{handle}"

@@ -45,7 +45,7 @@ class Objects(logging.Formatter):
             "timestamp": datetime.fromtimestamp(record.created, UTC).isoformat(),
             "level": record.levelname.lower(),
             "logger": record.name,
-            **({"message": _message(record)} if fields is None else {"event": record.__dict__["event"]}),
+            **({"message": message_of(record)} if fields is None else {"event": record.__dict__["event"]}),
             **_ids(record, fields or {}),
         }
         told |= {name: value for name, value in (fields or {}).items() if name not in told}
@@ -60,7 +60,8 @@ FAULTY: Final = (TypeError, ValueError, LookupError, AttributeError, ArithmeticE
 """What a record raises whose arguments do not fit its message, or cannot be shown. A tool's author wrote it."""
 
 
-def _message(record: logging.LogRecord) -> str:
+def message_of(record: logging.LogRecord) -> str:
+    """Return the message of a record, also of one whose arguments do not fit."""
     try:
         return record.getMessage()
     except FAULTY as error:

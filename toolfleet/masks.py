@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
@@ -50,6 +50,35 @@ def mask_arguments(text: str, input_schema: Schema) -> str:
 def masked(value: Any, input_schema: Schema) -> Any:
     """Return arguments that are read already with their secrets masked. Changes nothing in place."""
     return _masked(value, [input_schema], input_schema)
+
+
+def secret_values(text: str, input_schema: Schema) -> frozenset[str]:
+    """Return the values in a model's arguments that are masked for whoever looks, as texts."""
+    if not has_secrets(input_schema) or (arguments := _read(text)) is None:
+        return _NONE
+    return frozenset(_hidden(arguments, masked(arguments, input_schema)))
+
+
+_NONE: Final[frozenset[str]] = frozenset()
+
+
+def _hidden(value: Any, shown: Any) -> Iterator[str]:
+    """Yield what is not shown of a value, part by part."""
+    match value:
+        case None | bool():
+            return
+        case dict():
+            known = shown if isinstance(shown, dict) else {}
+            for name, item in value.items():
+                if name not in known:
+                    yield name
+                yield from _hidden(item, known.get(name, MASK))
+        case list():
+            known_items = shown if isinstance(shown, list) else [MASK] * len(value)
+            for item, known_item in zip(value, known_items, strict=True):
+                yield from _hidden(item, known_item)
+        case _ if shown == MASK:
+            yield str(value)
 
 
 class _Facts(NamedTuple):

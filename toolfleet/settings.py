@@ -9,7 +9,7 @@ import os
 import secrets as stdlib_secrets
 from functools import cached_property, lru_cache
 from ipaddress import ip_address
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, Literal, Self
 from urllib.parse import urlsplit
 
 from pydantic import Field, SecretStr, ValidationError, model_validator
@@ -18,7 +18,7 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from toolfleet.arguments.parsing import MAX_BYTES, MAX_ELEMENTS, ArgumentLimits
 from toolfleet.errors import InvalidSettings
-from toolfleet.keys import Keys
+from toolfleet.keys import RESULT_TTL_S, Keys
 from toolfleet.misspelt import check_options
 from toolfleet.prices import Price
 from toolfleet.shards import SEPARATOR, Shards, key_of
@@ -125,6 +125,18 @@ class Settings(BaseSettings):
 
     keep_artifact_s: Annotated[float, Field(ge=1)] = 7 * 24 * 3600.0
     """How long an artifact is kept after it was last looked at, unless its run is deleted."""
+
+    call_log_level: Literal["debug", "info", "warning", "error", "off"] = "info"
+    """The least severe lines of a tool's own logging that are kept for its call's page; `off`: none are."""
+
+    call_log_lines: Annotated[int, Field(ge=1, le=10_000)] = 200
+    """How many of a call's newest lines are kept, those of all its attempts together."""
+
+    call_log_bytes: Annotated[int, Field(ge=1024, le=1024 * 1024)] = 16 * 1024
+    """How much of them, likewise. It is Redis's memory."""
+
+    keep_call_logs_s: Annotated[float, Field(ge=1)] = float(RESULT_TTL_S)
+    """How long they are kept after the call's deadline, unless its run is deleted."""
 
     interceptors: str = ""
     """Comma-separated `module:name`s of what a worker puts around every call, outermost first."""

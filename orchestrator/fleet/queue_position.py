@@ -7,6 +7,7 @@ held, a page at a time and up to a bound, so this is for those who ask about a c
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Mapping
 from typing import Any, Final, NamedTuple, cast
 
 import orjson
@@ -67,13 +68,39 @@ class QueuePositions:
 
         Raises StoreUnreachable.
         """
+        return (await self.of_all({call_id: (queue, priority)})).get(call_id)
+
+    async def of_all(self, wanted: Mapping[str, tuple[str, int]]) -> dict[str, QueuePosition]:
+        """Return the positions of calls, whose queues and priorities are given, likewise: of those that are found."""
+        found = {} if self._settings.broker_url else await self._in_rooms(wanted)
+        for call_id, (queue, priority) in wanted.items():
+            if call_id not in found and (position := await self._of_one(call_id, queue, priority)) is not None:
+                found[call_id] = position
+        return found
+
+    async def _in_rooms(self, wanted: Mapping[str, tuple[str, int]]) -> dict[str, QueuePosition]:
+        """Return the positions of those calls that limits or turns hold back: one look for all of a queue."""
+        by_queue: dict[tuple[str, int], list[str]] = {}
+        for call_id, place in wanted.items():
+            if call_id not in self._found:  # which were with a worker
+                by_queue.setdefault(place, []).append(call_id)
+        found = {}
+        for (queue, priority), call_ids in by_queue.items():
+            for call_id, waiting in (await why(self._client, self._settings.keys, call_ids, queue, priority)).items():
+                before, is_at_least = waiting.before, waiting.others_between
+                found[call_id] = QueuePosition(
+                    is_with_worker=False, before=before, is_at_least=is_at_least, waiting=waiting
+                )
+        return found
+
+    async def _of_one(self, call_id: str, queue: str, priority: int) -> QueuePosition | None:
+        """Return the position of a call that no limit held back when that was looked at."""
         if self._settings.broker_url:
             return QueuePosition(is_with_worker=True) if await self._claimed_entry(call_id) else None
         if position := await self._look_where_it_was(queue, priority, call_id):
             return position
-        if waiting := await why(self._client, self._settings.keys, call_id, queue, priority):
-            before, is_at_least = waiting.before, waiting.others_between
-            return QueuePosition(is_with_worker=False, before=before, is_at_least=is_at_least, waiting=waiting)
+        if self._found.pop(call_id, None) is not None:  # it came back from its worker, perhaps to wait
+            return (await self.of_all({call_id: (queue, priority)})).get(call_id)
         at_least = None
         for name in (queue, *await self._lanes(queue)):
             position = await self._search(self._settings.keys.queue(name, priority), call_id)

@@ -233,7 +233,7 @@ class CallReader:
         """The positions of those calls that only their queue can tell of."""
         wanted = [call for call in calls if not seen[call.call_id].tells_more_than_a_queue][:LOOKED_FOR_MAX]
         queues = {name: spec.queue for name, spec in (await self._catalog.offered()).items()} if wanted else {}
-        positions = {}
+        places = {}
         for call in wanted:
             text = seen[call.call_id].record
             record = call.record or HandleRecord.opened(self._seal, text, self._settings.keys.handle(call.handle))
@@ -242,9 +242,8 @@ class CallReader:
             if not queue or queue == OWN_QUEUE:
                 continue
             priority = record.priority if record else int(call.priority)
-            if (position := await self._positions.of(call.call_id, queue, priority)) is not None:
-                positions[call.call_id] = position
-        return positions
+            places[call.call_id] = queue, priority
+        return await self._positions.of_all(places)
 
     async def _found(self, call: AskedCall, seen: _Seen, position: QueuePosition | None) -> FoundCall:
         call_id = call.call_id

@@ -32,7 +32,7 @@ from toolfleet.orchestrator.errors import (
     RunNotBelieved,
     RunNotFound,
 )
-from toolfleet.orchestrator.run.events import RunEvent, RunResumed, RunStarted
+from toolfleet.orchestrator.run.events import CallRecord, RunEvent, RunResumed, RunStarted
 from toolfleet.orchestrator.run.outcome import result_for_parent
 from toolfleet.orchestrator.run.states import State
 from toolfleet.orchestrator.run.value import Run
@@ -518,6 +518,9 @@ class RunStore:
         The orchestrator working on it stops at its next write.
         """
         owner = await self.owner(run_id)
+        calls: Sequence[CallRecord] = ()
+        with suppress(RunNotFound, RunNotBelieved, NewerVersion):
+            calls = (await self.load(run_id)).run.calls
         with suppress(RunNotFound, NewerVersion):  # then it leaves the list when that is read
             tenant = await self.tenant(run_id)
             await self._client.zrem(self._listed(tenant), run_id)
@@ -529,9 +532,15 @@ class RunStore:
         pipeline.srem(self._keys.owned(owner), run_id)
         pipeline.set(self._keys.deleted(run_id), "1", ex=DELETED_TTL_S)
         deleted, *_ = await pipeline.execute()
+        await self._forget_logs(calls)
         # Behind the mark: what a call of it keeps from now on is not kept.
         await self._artifacts.forget(run_id)
         return bool(deleted)
+
+    async def _forget_logs(self, calls: Sequence[CallRecord]) -> None:
+        """Forget what the tools of these calls have logged."""
+        for at in range(0, len(calls), AT_ONCE):
+            await self._client.unlink(*(self._keys.call_log(call.call_id) for call in calls[at : at + AT_ONCE]))
 
     # --- a store that came back older ---------------------------------------------------------------------------
 

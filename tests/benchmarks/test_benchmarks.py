@@ -1,7 +1,7 @@
 """The harness with tiny numbers: what it reports and what it leaves behind, never how fast anything is."""
 
 import json
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import psutil
@@ -12,11 +12,14 @@ from benchmarks import registry
 from benchmarks.about import about
 from benchmarks.cli import app
 from benchmarks.figures import WrongResults, check
+from benchmarks.observed_figures import OBSERVED_MEASURES, values_of_traces, values_of_watching
 from benchmarks.report import OWN, as_json, as_tables, reached
 from benchmarks.rounds import Failure, Record, measure, trials
 from benchmarks.sizes import FULL, OWN_FIGURES, Figure
 from benchmarks.summary import summarise
+from benchmarks.telemetry import Found
 from benchmarks.trial import Finding
+from benchmarks.watching import Finding as Watching, Half
 
 TINY = replace(
     FULL,
@@ -46,6 +49,7 @@ TINY = replace(
     room_tenants=50,
     room_pairs=1,
 )
+OBSERVED = {name for name in OWN if name.startswith(("traces_", "watched_", "unseen_"))}
 FLOOR = {"floor": registry.PATHS["floor"]}
 FLOORS = FLOOR | {"floor (raw protocol)": registry.PATHS["floor (raw protocol)"]}
 OURS = {"toolfleet": registry.PATHS["toolfleet"]}
@@ -106,12 +110,13 @@ def test_a_floor_yields_every_figure_that_queues_have_and_leaves_no_process(floo
 
 
 def test_toolfleets_own_figures_are_taken_of_toolfleet_and_of_nobody_else():
-    record = measure(OURS | FLOOR, OWN_FIGURES, TINY)
+    figures = [figure for figure in OWN_FIGURES if figure not in OBSERVED_MEASURES]  # with fleets of their own
+    record = measure(OURS | FLOOR, figures, TINY)
 
     report = as_json(summarise(record), {})
     assert record.failures == []
     assert set(report) == {"about", "toolfleet"}
-    assert set(report["toolfleet"]) == set(OWN)
+    assert set(report["toolfleet"]) == set(OWN) - OBSERVED
     assert report["about"]["calls"]["toolfleet"] == {
         "turns": 8,
         "long_turns": 20,
@@ -129,6 +134,15 @@ def test_toolfleets_own_figures_are_taken_of_toolfleet_and_of_nobody_else():
     assert len(titles) == 2
     assert "own figures" in titles[0]
     assert "Goals" in titles[1]
+
+
+def test_what_it_costs_to_look_on_is_taken_from_the_programs_that_measure_it():
+    ways = {way: asdict(Found(1.0, 2.0, more_us)) for way, more_us in (("off", 0.0), ("api", 0.5), ("1 %", 4.0))}
+    assert values_of_traces({"burst": ways, "lone": ways})["traces_lone_sampled_more_us"] == 4.0
+    halves = [Half(seen, 40, 1.0, 100.0, 300.0 if seen else 200.0, 50.0, 2) for seen in (True, False)]
+    found = values_of_watching(asdict(Watching(2, 2, halves, 0.9)))
+    assert (found["watched_redis_us_per_call"], found["unseen_redis_us_per_call"]) == (300.0, 200.0)
+    assert {*found, *values_of_traces({"burst": ways, "lone": ways})} == OBSERVED
 
 
 def test_a_figure_of_fewer_calls_than_its_heading_says_its_n():

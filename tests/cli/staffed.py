@@ -17,6 +17,7 @@ WAIT_S = 60
 
 TOOLS = """
 import asyncio
+import logging
 from pathlib import Path
 from toolfleet import Context, Media, Submitted, tool
 
@@ -57,6 +58,7 @@ async def wipe(path: str) -> str:
 @tool(read_only=True)
 async def pick(n: int) -> str:
     "Pick one."
+    logging.getLogger("picker").warning("picking \\x1b[2J %d\\nwith care", n)
     return f"picked {n}"
 
 @tool

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 
 import pytest
@@ -89,3 +90,17 @@ def test_what_is_no_call_is_one_clear_line(fleet: Staffed) -> None:
     assert "waits for no job" in fleet.say("calls", "complete", "nobody.1.0", "--result", "x").complaint()
     bare = fleet.say("calls", "cancel", "nobody.1.0")
     assert bare.out == "call nobody.1.0 is cancelled if it exists: it belongs to no stored run\n"
+
+
+def test_what_a_tool_logged_is_printed_line_by_line_with_nothing_a_terminal_obeys(fleet: Staffed) -> None:
+    run_id = fleet.begin('call pick {"n": 9007199254740993}')
+    followed = fleet.say("calls", "logs", f"{run_id}.1.0", "--follow").out.splitlines()
+    assert followed[0].startswith("attempt 1, worker io")
+    assert followed[1].endswith(" warning picker: picking \\x1b[2J 9007199254740993")
+    assert followed[2:] == ["    with care"]
+    [line] = fleet.say("calls", "logs", f"{run_id[:7]}.1.0", "--json").out.splitlines()
+    said = json.loads(line)
+    assert (said["attempt"], said["level"], said["logger"]) == (1, "warning", "picker")
+    assert said["text"] == "picking \x1b[2J 9007199254740993\nwith care"
+    nothing = fleet.say("calls", "logs", f"{run_id}.9.9")
+    assert (nothing.out, nothing.err) == ("", f"Nothing that call {run_id}.9.9 has logged is kept.\n")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import random
 from pathlib import Path
 from typing import Any
@@ -34,6 +35,13 @@ async def exported(size_bytes: int, media_type: str = "application/pdf", name: s
 async def page(text: str, characters: int) -> Media:
     """A page that begins with this text."""
     return Media(text.ljust(characters).encode(), "text/html", "../evil.html")
+
+
+@tool(read_only=True)
+async def narrate(text: str) -> str:
+    """Log this."""
+    logging.getLogger("narrator").info("%s", text)
+    return "told"
 
 
 @tool(read_only=True)

@@ -169,3 +169,22 @@ async def test_F10_a_call_that_waits_for_a_rate_tells_in_how_long_it_goes(api):
     assert told["waits_for"]["estimate_s"] > 50
     for handle in handles:
         await api.client.post(f"/v1/handles/{handle}/cancel")
+
+
+async def test_what_its_tool_has_logged_is_told_of_a_call_until_its_run_is_deleted(api):
+    run_id = await api.begin('call narrate {"text": "so far so good"}')
+    await api.ended(run_id)
+    path = f"/v1/runs/{run_id}/calls/{run_id}.1.0/log"
+    log = (await api.client.get(path)).json()
+    [attempt] = log["attempts"]
+    [line] = attempt["lines"]
+    assert (log["lost"], attempt["attempt"], attempt["worker"][:2]) == (0, 1, "io")
+    assert (line["level"], line["logger"], line["text"]) == ("info", "narrator", "so far so good")
+    key, _ = await api.door.keyring.add(scopes=(Scope.READ,))
+    [hidden] = (await api.client.get(path, headers={"authorization": f"Bearer {key}"})).json()["attempts"][0]["lines"]
+    assert hidden == {**line, "logger": "hidden (8 bytes)", "text": "hidden (14 bytes)"}
+    other, _ = await api.door.keyring.add(scopes=(Scope.PAYLOADS,), tenant="other")
+    assert (await api.client.get(path, headers={"authorization": f"Bearer {other}"})).status_code == 404
+    assert (await api.client.get(f"/v1/runs/{run_id}/calls/another.1.0/log")).status_code == 404
+    await api.client.delete(f"/v1/runs/{run_id}")
+    assert not await api.door.client.exists(api.door.settings.keys.call_log(f"{run_id}.1.0"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from typing import Any
 
 from toolfleet import Context, Submitted, tool
@@ -34,6 +35,14 @@ async def fetch_page(url: str, seconds: float = 0.05) -> str:
     """Fetch a page."""
     await asyncio.sleep(seconds)
     return f"200 OK, {len(url) * 37} bytes"
+
+
+@tool(read_only=True)
+async def narrate(text: str, seconds: float = 0.0) -> str:
+    """Log this, and go on for so long."""
+    logging.getLogger("narrator").warning("%s", text)
+    await asyncio.sleep(seconds)
+    return "told"
 
 
 @tool(read_only=True)

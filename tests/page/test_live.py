@@ -25,6 +25,17 @@ async def test_a_run_is_seen_as_it_goes_on(tab: Window, served: Api):
     assert "paid 7" in await tab.page.inner_text("#messages")
 
 
+async def test_what_a_tool_logs_is_seen_while_it_runs(tab: Window, served: Api):
+    run_id = await served.begin('call narrate {"text": "so far so good", "seconds": 60}')
+    await tab.go(f"/runs/{run_id}")
+    await tab.page.wait_for_selector(f'[id="row-{run_id}.1.0"] >> text=running')
+    await tab.go(f"/calls/{run_id}.1.0")
+    await tab.page.wait_for_selector("#call-log >> text=so far so good")
+    await tab.page.click("text=Cancel this call")
+    await tab.page.wait_for_selector("#call-result >> text=cancelled")
+    await served.ended(run_id)
+
+
 async def test_the_overview_tells_of_a_new_run_by_itself(tab: Window, served: Api):
     await tab.go("/")
     await tab.page.wait_for_selector("#live >> text=Live")

@@ -31,6 +31,20 @@ async def test_W12_arguments_are_shown_and_copied_exactly(tab: Window, served: A
     assert await tab.page.evaluate("navigator.clipboard.readText()") == EXACT
 
 
+async def test_what_tools_log_is_text_and_hidden_from_a_key_that_may_only_look(tab: Window, served: Api):
+    run_id = await served.begin(f'call narrate {{"text": {json.dumps(EVIL)}}}')
+    await served.ended(run_id)
+    await tab.go(f"/calls/{run_id}.1.0")
+    said = await tab.page.inner_text("#call-log")
+    assert "<script>alert(1)</script> \\x1b[31mred \\u202eevil" in said
+    assert "warning" in said
+    key, _ = await key_with(served, Scope.READ)
+    async with visitor(served, key) as looker:
+        shown = (await looker.get(f"/calls/{run_id}.1.0")).text
+    assert f"hidden ({len(EVIL.encode())} bytes)" in shown
+    assert "alert(1)" not in shown
+
+
 async def test_W13_what_tools_and_users_write_is_text_and_nothing_invisible_is_left(tab: Window, served: Api):
     alarms: list[str] = []
     tab.page.on("dialog", lambda dialog: alarms.append(dialog.message))

@@ -26,6 +26,7 @@ TTL = {
     "progress": 24 * 3600,
     "checkpoint": 8 * 24 * 3600,
     "attempt": 8 * 24 * 3600,
+    "call_log": 8 * 24 * 3600,
     "handle": 9 * 24 * 3600,
     "arguments": 7 * 24 * 3600,
     "cancelled": 9 * 24 * 3600,

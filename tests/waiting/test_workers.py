@@ -14,6 +14,7 @@ from toolfleet.calls import FailureKind, Returned
 from toolfleet.limits import Gate
 from toolfleet.local.fleet import LocalFleet
 from toolfleet.orchestrator.fleet.limits import SAY
+from toolfleet.orchestrator.fleet.queue_position import QueuePositions
 from toolfleet.streams import Priority
 from toolfleet.streams.direct import DirectPublisher, TaskMessage
 from toolfleet.waiting.explain import why
@@ -170,12 +171,35 @@ async def test_why_a_call_waits_is_told(post, tmp_path):
     await send(post, messages)
     until_lines(tmp_path / "l", 1)
     [running, _, last] = [message.headers["id"] for message in messages]
-    waiting = await why(post.client, post.keys, last, "io", Priority.NORMAL)
+    waiting = (await why(post.client, post.keys, [last, running], "io", Priority.NORMAL))[last]
     assert waiting is not None
     assert (waiting.reason, waiting.before, waiting.in_room) == ("concurrency tenant=acme 1/1", 1, 2)
     assert (waiting.others_between, waiting.gate, waiting.estimate_s) == (False, gate, None)
-    assert await why(post.client, post.keys, running, "io", Priority.NORMAL) is None
+    assert await why(post.client, post.keys, [running], "io", Priority.NORMAL) == {}
     await names_back(post, 3)
+
+
+async def test_why_many_calls_wait_is_asked_once_for_all_of_them(post, tmp_path):
+    gate = Gate("concurrency", "hold", "tenant=acme", 1.0, 0)
+    names = [str(n) for n in range(8)]
+    messages = list(limited(post, tmp_path / "l", names, (gate,), seconds=0.5, tenant="acme"))
+    await send(post, messages)
+    until_lines(tmp_path / "l", 1)
+    waiting = {message.headers["id"]: ("io", Priority.NORMAL) for message in messages[3:]}
+    positions = QueuePositions(post.client, post.settings)
+    await positions.of_all(waiting)  # the script is loaded
+
+    async def asked() -> int:
+        stats = await post.client.info("commandstats")
+        return sum(stats.get(f"cmdstat_{name}", {"calls": 0})["calls"] for name in ("evalsha", "get", "smembers"))
+
+    before = await asked()
+    found = await positions.of_all(waiting)
+    # Beside what workers ask meanwhile, which is a few scripts.
+    assert await asked() - before <= 4
+    assert {each.waiting.reason for each in found.values()} == {"concurrency tenant=acme 1/1"}
+    assert len({each.before for each in found.values()}) == len(waiting)
+    await names_back(post, len(names))
 
 
 async def test_how_long_a_call_waits_for_a_rate_is_told(post, tmp_path):
@@ -183,7 +207,8 @@ async def test_how_long_a_call_waits_for_a_rate_is_told(post, tmp_path):
     messages = list(limited(post, tmp_path / "l", ["one", "two", "three"], (gate,), seconds=0))
     await send(post, messages)
     until_lines(tmp_path / "l", 1)
-    waiting = await why(post.client, post.keys, messages[2].headers["id"], "io", Priority.NORMAL)
+    third = messages[2].headers["id"]
+    waiting = (await why(post.client, post.keys, [third], "io", Priority.NORMAL))[third]
     assert waiting is not None
     assert (waiting.reason, waiting.before) == ("rate told 0.5/s", 1)
     assert 2 <= waiting.estimate_s <= 4

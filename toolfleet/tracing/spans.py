@@ -61,6 +61,7 @@ class Tracing:
     def __init__(self, provider: Any, tracer: trace.Tracer, ids: _GivenIds) -> None:
         self._provider = provider
         self._tracer = tracer
+        self._sampler: Any = tracer.sampler  # type: ignore[attr-defined]  # the SDK's has one, and so has an id generator
         self._ids = ids
         self._flushing = threading.Lock()
         self._dropped: Trace | None = None
@@ -88,16 +89,23 @@ class Tracing:
     def begin_alone(self, name: str) -> Trace:
         """Do as `begin` where there is no span; what is not recorded and carries nothing is the same each time.
 
-        So it costs little to make, here and where it is read.
+        So it costs little to make, here and where it is read: of most traces no more is made than the id that the
+        sampler goes by.
         """
         context = otel.get_current()
-        own = self._tracer.start_span(name, context).get_span_context()
+        trace_id = self._ids.generate_trace_id()
+        sampled = self._sampler.should_sample(context, trace_id, name, SpanKind.INTERNAL, None, ())
         carried = _header_of_baggage(context)
-        if not own.trace_flags.sampled and not carried:
-            self._dropped = self._dropped or _trace(traceparent=_traceparent(own))
+        is_recorded = sampled.decision.is_sampled()
+        if not is_recorded and not carried and self._dropped is not None:
             return self._dropped
+        flags = TraceFlags(self._ids.flags | (TraceFlags.SAMPLED if is_recorded else TraceFlags.DEFAULT))
+        own = SpanContext(trace_id, self._ids.generate_span_id(), False, flags, sampled.trace_state)
         state = own.trace_state.to_header() if own.trace_state else ""
-        return _trace(traceparent=_traceparent(own), tracestate=state, baggage=carried)
+        begun = _trace(traceparent=_traceparent(own), tracestate=state, baggage=carried)
+        if not is_recorded and not carried:
+            self._dropped = begun
+        return begun
 
     def current(self) -> str:
         """Return the span that we are in, as a traceparent; "" for none."""
@@ -203,7 +211,7 @@ def tracing_here() -> Tracing | None:
     provider = trace.get_tracer_provider()
     tracer = provider.get_tracer("toolfleet", version("toolfleet"))
     own = getattr(tracer, "id_generator", None)
-    if own is None:
+    if own is None or not hasattr(tracer, "sampler"):
         return None
     if not isinstance(own, _GivenIds):
         own = tracer.id_generator = _GivenIds(own)  # type: ignore[attr-defined]  # it has one, as we have seen
@@ -220,6 +228,12 @@ class _GivenIds:
     def given(self, span_id: int | None, trace_id: int | None) -> _Given:
         """Have the next span of this thread take these ids, where they are not None."""
         return _Given(self._given, span_id, trace_id)
+
+    @property
+    def flags(self) -> int:
+        """What a traceparent says of ids that are generated here."""
+        is_random = getattr(self._own, "is_trace_id_random", None)  # of older versions none
+        return TraceFlags.RANDOM_TRACE_ID if is_random is not None and is_random() else TraceFlags.DEFAULT
 
     def generate_span_id(self) -> int:
         given: int | None = getattr(self._given, "span_id", None)

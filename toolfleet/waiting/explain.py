@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable
+from collections.abc import AsyncIterator, Awaitable, Sequence
 from typing import Any, Final, NamedTuple, cast
 
 import orjson
@@ -14,6 +14,10 @@ from toolfleet.scripts import lua, wire_library
 
 EXPLAIN: Final = lua(__package__, "explain", before=wire_library("room"))
 LOOK: Final = lua(__package__, "look")
+
+
+AT_ONCE: Final = 50
+"""Calls that are looked at in one script: less than a millisecond of the server's time."""
 
 
 class Waiting(NamedTuple):
@@ -31,10 +35,17 @@ class Waiting(NamedTuple):
     """In how long it goes if its rate stays as it is; None where the length of other calls decides."""
 
 
-async def why(client: redis.asyncio.Redis, keys: Keys, call_id: str, queue: str, priority: int) -> Waiting | None:
-    """Return why a call waits in the room of a queue; None when it does not. Raises StoreUnreachable."""
-    reply = await client.register_script(EXPLAIN)(keys=[keys.queue(queue, priority)], args=[call_id])
-    return None if reply is None else _read(*reply)
+async def why(
+    client: redis.asyncio.Redis, keys: Keys, call_ids: Sequence[str], queue: str, priority: int
+) -> dict[str, Waiting]:
+    """Return why calls wait in the room of a queue, those of them that do. Raises StoreUnreachable."""
+    explain = client.register_script(EXPLAIN)
+    found: dict[str, Waiting] = {}
+    for at in range(0, len(call_ids), AT_ONCE):
+        some = call_ids[at : at + AT_ONCE]
+        replies = await explain(keys=[keys.queue(queue, priority)], args=some)
+        found |= {call_id: _read(*reply) for call_id, reply in zip(some, replies, strict=True) if reply}
+    return found
 
 
 def _read(before: int, in_room: int, others: int, gate_text: bytes, amount: bytes, held: int, again_ms: int) -> Waiting:  # noqa: PLR0917  # the script's reply

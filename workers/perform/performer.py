@@ -22,10 +22,12 @@ from toolfleet.tool import Tool
 from toolfleet.tracing import find_tracing
 from toolfleet.wire import Seal
 from toolfleet.workers.delivery.admit import Admitted, Decision, Ended, Unbelievable, Unread, Unresolved, admit
+from toolfleet.workers.delivery.call_logs import CallLogs
 from toolfleet.workers.delivery.checkpoints import Checkpoints
 from toolfleet.workers.delivery.claims import Claimer
 from toolfleet.workers.delivery.dead_letters import bury
 from toolfleet.workers.delivery.forward import UNSERVED_FOR_S, Forwarder, Passed
+from toolfleet.workers.delivery.log_handler import OFF
 from toolfleet.workers.delivery.message import Delivery
 from toolfleet.workers.delivery.newest import SendingLoop, SideLoop
 from toolfleet.workers.delivery.progress import ProgressReporter
@@ -76,6 +78,7 @@ class Performer:
             threads=threads,
             interceptors=interceptors,
             attempts=self._attempts,
+            logs=None if settings.call_log_level == OFF else CallLogs(loop, client, settings, self._seal, tools),
         )
         self._shared = SharedAnswers(self._client, settings, self._seal, is_surrounded=bool(interceptors))
         self._conclusion = Conclusion(self._client, settings, tools, self._seal, self._checkpoints)

@@ -30,6 +30,7 @@ from toolfleet.tracing.trace import is_sampled
 from toolfleet.wire import Seal
 from toolfleet.workers.delivery import cancel_requests
 from toolfleet.workers.delivery.admit import Admitted, Unresolved, can_be_reconciled
+from toolfleet.workers.delivery.call_logs import CallLogs
 from toolfleet.workers.delivery.checkpoints import Checkpoints, open_checkpoint
 from toolfleet.workers.delivery.claims import is_still_ours
 from toolfleet.workers.delivery.message import Delivery
@@ -58,10 +59,12 @@ class ToolRuns:
         threads: Executor | None,
         interceptors: tuple[ToolInterceptor, ...],
         attempts: Attempts | None = None,
+        logs: CallLogs | None = None,
     ) -> None:
-        """`attempts` trace what is run; None: nobody does."""
+        """`attempts` trace what is run, `logs` keep what tools log; None: nobody does."""
         self._client = client
         self._attempts = attempts
+        self._logs = logs
         self._keys = settings.keys
         self._limits = settings.argument_limits
         self._seal = seal
@@ -78,7 +81,10 @@ class ToolRuns:
     ) -> Returned | Failed | Submitted | Ending:
         """Run an admitted call, or find out first what became of its earlier attempt."""
         if isinstance(decision, Unresolved):
-            return await self._resolve(delivery, decision.call, tool)
+            found = await self._resolve(delivery, decision.call, tool)
+            if self._logs is not None:
+                await self._logs.end(delivery, decision.call)
+            return found
         return await self.start(delivery, decision.call, tool)
 
     async def _resolve(
@@ -88,6 +94,7 @@ class ToolRuns:
 
         The pending entry stays the fence. If this worker is lost too, the next one asks again.
         """
+        self._log_about(delivery, call)
         _, checkpoint = await self._read_leftovers(call)
         context = Context.of(call, attempt=delivery.deliveries, last_checkpoint=checkpoint)
         try:
@@ -107,7 +114,18 @@ class ToolRuns:
         self, delivery: Delivery, call: ToolCall, tool: Tool[..., Any], *, clock: asyncio.Timeout | None = None
     ) -> Returned | Failed | Submitted | Ending:
         """Run an admitted call. `clock` is as for `execute`."""
-        log_about_call(call.run_id, call.call_id, call.traceparent)  # each call has a task of its own
+        self._log_about(delivery, call)  # each call has a task of its own
+        ended = await self._start(delivery, call, tool, clock)
+        if self._logs is not None and self._logs.is_any_waiting:
+            await self._logs.end(delivery, call)
+        return ended
+
+    def _log_about(self, delivery: Delivery, call: ToolCall) -> None:
+        log_about_call(call.run_id, call.call_id, call.traceparent, keeper=self._logs, delivery=delivery, call=call)
+
+    async def _start(
+        self, delivery: Delivery, call: ToolCall, tool: Tool[..., Any], clock: asyncio.Timeout | None
+    ) -> Returned | Failed | Submitted | Ending:
         is_cancelled, checkpoint = delivery.cancelled, None
         if not delivery.is_new and not is_cancelled:
             is_cancelled, checkpoint = await self._read_leftovers(call)

@@ -18,6 +18,7 @@ from rich.text import Text
 from toolfleet.calls import Failed, FailureKind, Returned
 from toolfleet.jobs import Completion, complete
 from toolfleet.orchestrator.api import Orchestrator
+from toolfleet.orchestrator.doors.cli.printed_log import PrintedLog
 from toolfleet.orchestrator.doors.cli.sessions import Session, act, look
 from toolfleet.orchestrator.doors.cli.tables import Column, Listing
 from toolfleet.orchestrator.doors.cli.telling import (
@@ -54,10 +55,13 @@ class StateUnderWay(StrEnum):
     """It waits for a person's decision."""
 
 
+FOLLOW_EVERY_S: Final = 1.0
+"""How often new lines are looked for: workers write them as often."""
+
 UNFINISHED: Final = frozenset(state for state in State if not state.is_terminal)
 
 app = typer.Typer(
-    help="Calls under way: list them, look at one, cancel it, or complete one whose work is done elsewhere.",
+    help="Calls under way: list them, look at one and its log, cancel it, or complete one that is done elsewhere.",
     epilog="A call's id is RUN.TURN.POSITION; of RUN its beginning is enough. Exit status: 0 done, 1 an error, 2 wrong "
     "usage.",
     no_args_is_help=True,
@@ -104,6 +108,20 @@ def list_calls(
 def show(call_id: CallId, *, as_json: AsJson = False) -> None:
     """Show all that is known of a call. Secrets in its arguments are masked."""
     look(lambda session: _show(session, call_id, as_json=as_json))
+
+
+@app.command(epilog="Examples: toolfleet calls logs 3f9c.1.0   ·   toolfleet calls logs 3f9c.1.0 --follow")
+def logs(
+    call_id: CallId,
+    *,
+    follow: Annotated[bool, typer.Option("--follow", help="Go on with new lines until the call has ended.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Print what a call's tool has logged, attempt by attempt: the newest lines that are kept.
+
+    In JSON each line is one object.
+    """
+    look(lambda session: _logs(session, call_id, follow=follow, as_json=as_json))
 
 
 @app.command(epilog="Example: toolfleet calls cancel 3f9c.1.0 3f9c.1.1")
@@ -232,6 +250,19 @@ def _described(call: CallStanding) -> list[tuple[str, str]]:
         ("result", outcome(call)),
     ]
     return [(name, value) for name, value in described if value]
+
+
+async def _logs(session: Session, beginning: str, *, follow: bool, as_json: bool) -> None:
+    call_id = await session.call_named(beginning)
+    printed = PrintedLog(as_json=as_json)
+    while True:
+        is_over = not follow or (await session.overview.call(call_id)).is_over
+        printed.add(await session.logs.of(call_id))  # behind the call: that of one that has ended is whole
+        if is_over:
+            break
+        await asyncio.sleep(FOLLOW_EVERY_S)
+    if printed.is_empty and not as_json:
+        typer.echo(f"Nothing that call {call_id} has logged is kept.", err=True)
 
 
 async def _cancel(session: Session, orchestrator: Orchestrator, beginnings: Sequence[str]) -> None:

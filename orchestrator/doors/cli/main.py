@@ -61,7 +61,7 @@ COMMANDS: Final = {
         "Stored runs: list them, look at one, follow it, cancel, resume or delete it, decide about its calls."
     ),
     "calls": Listed(
-        "Calls under way: list them, look at one, cancel it, or complete one whose work is done elsewhere."
+        "Calls under way: list them, look at one and its log, cancel it, or complete one that is done elsewhere."
     ),
     "limits": Listed("How often and how many at once tools may start, and tenants' shares: look, change, pause."),
     "dead": Listed("Messages that no worker could handle: list them, look at one, put it back, drop it."),

@@ -22,6 +22,7 @@ from toolfleet.orchestrator.doors.cli.on_fleet import on_fleet
 from toolfleet.orchestrator.doors.cli.telling import warn
 from toolfleet.orchestrator.errors import RunNotFound
 from toolfleet.orchestrator.shards.listing import merged
+from toolfleet.orchestrator.status.call_logs import CallLogReader
 from toolfleet.orchestrator.status.overview import Overview
 from toolfleet.orchestrator.store.leases import living
 from toolfleet.orchestrator.store.run_store import Head, RunStore
@@ -42,6 +43,7 @@ class Session:
     settings: Settings
     store: RunStore
     overview: Overview
+    logs: CallLogReader
 
     async def call_named(self, beginning: str) -> str:
         """Return the id of a call whose run's id may be shortened, as long as it begins only one run's.
@@ -72,7 +74,13 @@ async def open_session(settings: Settings) -> AsyncIterator[Session]:
     """Open a session on a fleet; it is closed at the end of the block."""
     async with aclosing(connect_async(settings)) as client:
         seal = Seal(settings)
-        yield Session(client, settings, RunStore(client, settings, seal), Overview(client, settings, seal))
+        yield Session(
+            client=client,
+            settings=settings,
+            store=RunStore(client, settings, seal),
+            overview=Overview(client, settings, seal),
+            logs=CallLogReader(client, settings, seal),
+        )
 
 
 @asynccontextmanager

@@ -8,6 +8,7 @@ from typing import Self
 import redis.asyncio
 
 from toolfleet.orchestrator.status.approvals import Approvals
+from toolfleet.orchestrator.status.call_logs import CallLogReader
 from toolfleet.orchestrator.status.finding import Finder
 from toolfleet.orchestrator.status.fleet_standing import FleetView
 from toolfleet.orchestrator.status.handle_list import HandleList
@@ -31,6 +32,7 @@ class Looking:
     approvals: Approvals
     handles: HandleList
     fleet: FleetView
+    logs: CallLogReader
 
     @classmethod
     def through(cls, client: redis.asyncio.Redis, settings: Settings, seal: Seal) -> Self:
@@ -45,4 +47,5 @@ class Looking:
             approvals=Approvals(client, settings.keys, store),
             handles=HandleList(client, settings, seal),
             fleet=FleetView(client, settings),
+            logs=CallLogReader(client, settings, seal),
         )

@@ -12,6 +12,7 @@ from fastapi import APIRouter, Body, Depends, Header, Query, Request
 from pydantic import BaseModel
 from starlette.responses import Response
 
+from toolfleet.call_log import CallLog
 from toolfleet.calls import run_of
 from toolfleet.messages import Message, UserMessage
 from toolfleet.orchestrator.doors.http.access import Approver, Reader, Runner, must_be_callable
@@ -152,9 +153,21 @@ async def calls(run_id: str, wanted: Annotated[CallsAsked, Query()], grant: Read
 async def call(run_id: str, call_id: str, grant: Reader, door: Through) -> CallStanding:
     """Tell all of a call: arguments, result, who has it, what it waits for, when its worker has last shown life."""
     await door.must_see(run_id, grant)
+    _must_be_of(run_id, call_id)
+    return await door.looking.overview.call(call_id)
+
+
+@router.get("/{run_id}/calls/{call_id}/log", responses=UNKNOWN)
+async def call_log(run_id: str, call_id: str, grant: Reader, door: Through) -> CallLog:
+    """Tell what a call's tool has logged, attempt by attempt: the newest lines, also while it runs."""
+    await door.must_see(run_id, grant)
+    _must_be_of(run_id, call_id)
+    return await door.looking.logs.of(call_id)
+
+
+def _must_be_of(run_id: str, call_id: str) -> None:
     if run_of(call_id) != run_id:
         raise RunNotFound(f"run {run_id} has no call {call_id}")
-    return await door.looking.overview.call(call_id)
 
 
 @router.get("/{run_id}/tree", responses=UNKNOWN)

@@ -1,6 +1,6 @@
 """What is new, sent to the browsers that show it: pieces of the page, rendered once for all who see the same.
 
-One reading of each run per server, when its history has news and, while calls are open, every few seconds.
+One reading of each run, or call, per server, when its history has news and, while calls are open, every few seconds.
 """
 
 from __future__ import annotations
@@ -73,11 +73,11 @@ Render = Callable[[], Coroutine[Any, Any, tuple[Pieces, bool]]]
 
 
 class LiveRuns:
-    """The runs that are open in browsers, each read once."""
+    """The runs that are open in browsers, and the calls, each read once."""
 
     def __init__(self, door: Door) -> None:
         self._door = door
-        self._open: dict[tuple[str, bool], LiveRun] = {}
+        self._open: dict[tuple[str, str, bool], LiveRun] = {}
         self._reading = asyncio.Semaphore(READING_AT_ONCE)
 
     @property
@@ -85,9 +85,11 @@ class LiveRuns:
         """How many are open, those twice that are shown with and without payloads."""
         return len(self._open)
 
-    async def follow(self, run_id: str, *, with_payloads: bool, render: Render) -> AsyncGenerator[Pieces, None]:
-        """Yield what has changed, from how the run stands now, until there is nothing more to come."""
-        async with self._opened(run_id, render, with_payloads=with_payloads) as live:
+    async def follow(
+        self, run_id: str, *, call_id: str = "", with_payloads: bool, render: Render
+    ) -> AsyncGenerator[Pieces, None]:
+        """Yield what has changed of a run, or of a call of it, from how it stands now, until there is nothing more."""
+        async with self._opened(run_id, call_id, render, with_payloads=with_payloads) as live:
             version = 0
             while True:
                 async with live.changed:
@@ -100,8 +102,10 @@ class LiveRuns:
                     return
 
     @asynccontextmanager
-    async def _opened(self, run_id: str, render: Render, *, with_payloads: bool) -> AsyncIterator[LiveRun]:
-        name = run_id, with_payloads
+    async def _opened(
+        self, run_id: str, call_id: str, render: Render, *, with_payloads: bool
+    ) -> AsyncIterator[LiveRun]:
+        name = run_id, call_id, with_payloads
         live = self._open.get(name)
         if live is None:
             live = self._open[name] = LiveRun()

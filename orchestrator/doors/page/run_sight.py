@@ -11,13 +11,14 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Final
 
+from toolfleet.call_log import CallLog
 from toolfleet.calls import run_of
 from toolfleet.messages import Message, UserMessage, described
 from toolfleet.orchestrator.doors.http.door import Door, must_be_theirs
 from toolfleet.orchestrator.doors.http.key_store import Grant, Scope
 from toolfleet.orchestrator.doors.page.time_axis import Axis
 from toolfleet.orchestrator.doors.page.timeline import WORDS, Row, axis_of, drawn, rows_of
-from toolfleet.orchestrator.doors.page.veiling import veiled_call, veiled_overview
+from toolfleet.orchestrator.doors.page.veiling import veiled_call, veiled_log, veiled_overview
 from toolfleet.orchestrator.run.events import ApprovalGiven, CallCancelRequested, RunResumed, RunStarted, RunStopped
 from toolfleet.orchestrator.run.states import State
 from toolfleet.orchestrator.run.value import Run
@@ -179,6 +180,7 @@ class RunSights:
     def __init__(self, door: Door) -> None:
         self.store = door.looking.store
         self.overview = door.looking.overview
+        self.logs = door.looking.logs
 
     async def of(self, run_id: str, grant: Grant) -> RunSight:
         """Return a run as it stands, as far as a key shows it. Raises RunNotFound, also for another tenant's."""
@@ -193,6 +195,11 @@ class RunSights:
         must_be_theirs(run_of(call_id), await self.store.tenant(run_of(call_id)), grant)
         call = await self.overview.call(call_id)
         return call if shows_payloads(grant) else veiled_call(call)
+
+    async def log(self, call_id: str, grant: Grant) -> CallLog:
+        """Return what the tool of a call has logged, as far as a key shows it. Whose call it is was looked at."""
+        log = await self.logs.of(call_id)
+        return log if shows_payloads(grant) else veiled_log(log)
 
 
 def told_of(call: CallStanding) -> str:

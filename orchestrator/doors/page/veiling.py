@@ -5,6 +5,7 @@ Done to the records, before any template sees them: none can forget it.
 
 from __future__ import annotations
 
+from toolfleet.call_log import AttemptLog, CallLog
 from toolfleet.calls import Failed, Progress, Returned, Submitted
 from toolfleet.messages import AssistantMessage, Message
 from toolfleet.orchestrator.doors.http.hiding import veiled
@@ -47,6 +48,18 @@ def veiled_call(call: CallStanding) -> CallStanding:
             "progress": _progress(call.progress),
         }
     )
+
+
+def veiled_log(log: CallLog) -> CallLog:
+    """Return what its tool has logged likewise."""
+    return log.model_copy(update={"attempts": tuple(_attempt(each) for each in log.attempts)})
+
+
+def _attempt(attempt: AttemptLog) -> AttemptLog:
+    lines = (
+        line.model_copy(update={"text": veiled(line.text), "logger": veiled(line.logger)}) for line in attempt.lines
+    )
+    return attempt.model_copy(update={"lines": tuple(lines)})
 
 
 def veiled_head(head: Head) -> Head:

@@ -1,30 +1,43 @@
--- Why a call waits in its queue's room, and what goes before it. Forgets holders that are gone, and changes nothing else. Begins behind room.lua.
+-- Why calls wait in their queue's room, and what goes before each. Forgets holders that are gone, and changes nothing else.
+-- Begins behind room.lua. For many calls, as it takes longer to make the room's functions than to look at a call.
 --
 -- KEYS  the stream that it is for
--- ARGV  the call
--- Reply nil if it does not wait there; else {calls before it of its own tenant and limits, those in the stream included,
---       how many wait in the room, whether calls of others go between (0 or 1), the gate that it waits at or empty (JSON),
---       how many may pass that at once or hold it, and how many do, and when to look again (ms from now)}
+-- ARGV  the calls
+-- Reply for each call false if it does not wait there; else {calls before it of its own tenant and limits, those in the
+--       stream included, how many wait in the room, whether calls of others go between (0 or 1), the gate that it waits
+--       at or empty (JSON), how many may pass that at once or hold it, and how many do, and when to look again (ms from
+--       now)}
 
 local room, level = room_of(KEYS[1])
-local call = ARGV[1]
-local packed = room and redis.call('HGET', room.calls, call)
-if not packed then return nil end
-local flow = unpacked(packed)
-if not flow then return nil end
-local _, tenant, text = flow_parts(flow)
-local before = redis.call('ZRANK', line_of(room, flow), call) or 0
-local pending = redis.pcall('XPENDING', KEYS[1], GROUP)
-before = before + redis.call('XLEN', KEYS[1]) - (pending.err and 0 or pending[1])
 
-local is_alone = redis.call('ZCARD', line_of(room, flow)) == redis.call('HLEN', room.calls)
-for _, gate in ipairs((gates_of(room, tenant, text))) do
-    if redis.call('ZSCORE', aside_at(room, gate_name(gate)), flow) then
-        local terms = terms_of(room.namespace, gate)
-        local held = gate[1] == 'concurrency' and redis.call('HLEN', terms.holders) or 0
-        local _, again_ms = room_at(room.namespace, gate, now_ms())
-        return {before, waiting_in(room), is_alone and 0 or 1, cjson.encode(gate),
-            tostring(terms.at_once or 1000 / terms.each_ms), held, again_ms - now_ms()}
+local in_stream
+local function waiting_in_stream()
+    if not in_stream then
+        local pending = redis.pcall('XPENDING', KEYS[1], GROUP)
+        in_stream = redis.call('XLEN', KEYS[1]) - (pending.err and 0 or pending[1])
     end
+    return in_stream
 end
-return {before, waiting_in(room), is_alone and 0 or 1, '', '0', 0, 0}
+
+local function explained(call)
+    local packed = redis.call('HGET', room.calls, call)
+    local flow = packed and unpacked(packed)
+    if not flow then return false end
+    local _, tenant, text = flow_parts(flow)
+    local before = (redis.call('ZRANK', line_of(room, flow), call) or 0) + waiting_in_stream()
+    local is_alone = redis.call('ZCARD', line_of(room, flow)) == redis.call('HLEN', room.calls)
+    for _, gate in ipairs((gates_of(room, tenant, text))) do
+        if redis.call('ZSCORE', aside_at(room, gate_name(gate)), flow) then
+            local terms = terms_of(room.namespace, gate)
+            local held = gate[1] == 'concurrency' and redis.call('HLEN', terms.holders) or 0
+            local _, again_ms = room_at(room.namespace, gate, now_ms())
+            return {before, waiting_in(room), is_alone and 0 or 1, cjson.encode(gate),
+                tostring(terms.at_once or 1000 / terms.each_ms), held, again_ms - now_ms()}
+        end
+    end
+    return {before, waiting_in(room), is_alone and 0 or 1, '', '0', 0, 0}
+end
+
+local told = {}
+for i, call in ipairs(ARGV) do told[i] = room and explained(call) or false end
+return told

@@ -44,8 +44,8 @@ local function may_be_copy(message)
 end
 
 local function let_wait_in_turn(room, level, message)
-    let_wait(room, level, message)
-    crowded[room] = true
+    line_up(room, level, message)
+    crowded[room] = {level, message.tenant, message.gates}
 end
 
 local function publish_free(room, level, message)
@@ -100,7 +100,14 @@ for i = first, #ARGV, 12 do
         tenant = ARGV[i + 8], run = ARGV[i + 9], gates = gates_at(i), ends_ms = tonumber(ARGV[i + 11]),
     })
 end
-for room in pairs(crowded) do
+for room, last in pairs(crowded) do
+    local is_written, failure = pcall(write_down, room)
+    if not is_written then
+        count_failure(room)
+        local looked, may_again = pcall(mend, room, unpack(last))
+        if not (looked and may_again) then error(failure, 0) end
+        write_down(room)
+    end
     safely(room, look_and_admit_free, ADMITTED_MAX)
 end
 return (#ARGV - first + 1) / 12

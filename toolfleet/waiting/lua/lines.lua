@@ -100,8 +100,26 @@ local function replace_copy(room, flow, message)
     redis.call('HSET', room.calls, message.call, packed_message(known or flow, message))
 end
 
--- Lets a message wait. A second one of a call that waits is a copy, and dropped.
-local function let_wait(room, level, message)
+-- Writes down what was noted for later: one command for many calls of a line, and one for each run.
+local write_down
+do
+    local PAIRS_MAX = 500
+    local function add_all(set, pairs)
+        for i = 1, #pairs, 2 * PAIRS_MAX do
+            redis.call('ZADD', set, unpack(pairs, i, math.min(i + 2 * PAIRS_MAX - 1, #pairs)))
+        end
+    end
+
+    function write_down(room)
+        for field, finish in pairs(room.later.runs) do redis.call('HSET', room.runs, field, finish) end
+        for line, calls in pairs(room.later.lines) do add_all(line, calls) end
+        add_all(room.ends, room.later.ends)
+        room.later = {runs = {}, lines = {}, ends = {}}
+    end
+end
+
+-- Lets a message wait, once `write_down` was called. A second one of a call that waits is a copy, and dropped.
+local function line_up(room, level, message)
     local flow = flow_named(level, message.tenant, message.gates)
     if redis.call('HSETNX', room.calls, message.call, packed_message(flow, message)) == 0 then
         if message.is_first then replace_copy(room, flow, message) end
@@ -116,13 +134,22 @@ local function let_wait(room, level, message)
         local finish = finish_of(room, flow .. ' ' .. message.run)
         tag = math.max(tag, finish)
         room.finishes[flow .. ' ' .. message.run] = tag + 1
-        redis.call('HSET', room.runs, flow .. ' ' .. message.run, tag + 1)
+        room.later.runs[flow .. ' ' .. message.run] = tag + 1
     end
-    redis.call('ZADD', line, string.format('%.17g', tag + arrival_in(room)), message.call)
-    if message.ends_ms > 0 then redis.call('ZADD', room.ends, string.format('%.0f', message.ends_ms), message.call) end
+    local calls, ends = room.later.lines[line] or {}, room.later.ends
+    room.later.lines[line] = calls
+    calls[#calls + 1], calls[#calls + 2] = string.format('%.17g', tag + arrival_in(room)), message.call
+    if message.ends_ms > 0 then
+        ends[#ends + 1], ends[#ends + 2] = string.format('%.0f', message.ends_ms), message.call
+    end
     room.heads[flow] = math.min(head or tag, tag)
     room.waiting = waiting_in(room) + 1
     if not head then activate(room, flow, times_of(room).moves) end
+end
+
+local function let_wait(room, level, message)
+    line_up(room, level, message)
+    write_down(room)
 end
 
 -- Forgets a run whose last call has gone: it has an advantage only against those that wait beside it.

@@ -25,6 +25,7 @@ local function room_for(namespace, queue)
             lengths = {},
             heads = {},
             finishes = {},
+            later = {runs = {}, lines = {}, ends = {}},
         }
         rooms[namespace .. ':' .. queue] = room
     end

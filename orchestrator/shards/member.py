@@ -67,6 +67,7 @@ class Member(Generic[S]):
         self.why_away = CLOSED
         self.is_draining = False
         self.has_workers = False
+        self._has_said = False
         self._settings = settings
         self._entering = asyncio.Lock()
         self._client = connect_async(settings)
@@ -96,6 +97,7 @@ class Member(Generic[S]):
             async with asyncio.timeout(ANSWERS_WITHIN_S):
                 self.is_draining = await is_draining(self._client, self._settings)
             await self._open()
+            await self._say_what_counts_here()
             async with asyncio.timeout(ANSWERS_WITHIN_S):
                 self.has_workers = bool(await self.served.catalog.workers())
         except TimeoutError:
@@ -129,6 +131,17 @@ class Member(Generic[S]):
                 if not before:
                     log.warning("shard_away", shard=self.name, error=str(error))
             await asyncio.sleep(LOOK_EVERY_S)
+
+    async def _say_what_counts_here(self) -> None:
+        """Say once, where tenants have budgets or shares of this shard, that they hold on it alone."""
+        if not self._has_said:
+            keys = self._settings.keys
+            async with asyncio.timeout(ANSWERS_WITHIN_S):
+                budgets, shares = await self._client.hlen(keys.budgets()), await self._client.hlen(keys.tenants())
+            self._has_said = True
+            if budgets or shares:
+                remedy = "give each tenant its part on every shard (docs/shards.md)"
+                log.warning("counted_by_shard", shard=self.name, budgets=budgets, shares=shares, remedy=remedy)
 
     async def _open(self) -> None:
         async with self._entering:

@@ -66,8 +66,12 @@ def by_waiting() -> str:
     rows = []
     for point in _of("waiting"):
         costs = (point.orchestrator_us, point.worker_us, point.redis_us, point.rewriting_us, point.cpu_us)
-        bytes_ = (point.redis_bytes_per_waiting_call or 0, point.orchestrator_bytes_per_waiting_call or 0)
-        numbers = (*(f"{us:.0f}" for us in costs), f"{point.commands:.1f}", *(f"{each:,.0f}" for each in bytes_))
+        bytes_ = (point.redis_bytes_per_waiting_call, point.orchestrator_bytes_per_waiting_call)
+        numbers = (
+            *(f"{us:.0f}" for us in costs),
+            f"{point.commands:.1f}",
+            *("–" if each is None else f"{each:,.0f}" for each in bytes_),
+        )
         rows.append([f"{point.at:,}", *numbers])
     return table(head, rows)
 

@@ -60,7 +60,7 @@ class ShardAway(StoreUnreachable):
 class Member(Generic[S]):
     """One shard. `why_away` says why it cannot be asked now, "" while it can."""
 
-    def __init__(self, shard: Shard, settings: Settings, served: S) -> None:
+    def __init__(self, shard: Shard, settings: Settings, served: S, *, opens_within_s: float = OPENS_WITHIN_S) -> None:
         self.name = shard.name
         self.weight = shard.weight
         self.served = served
@@ -69,6 +69,7 @@ class Member(Generic[S]):
         self.has_workers = False
         self._has_said = False
         self._settings = settings
+        self._opens_within_s = opens_within_s
         self._entering = asyncio.Lock()
         self._client = connect_async(settings)
 
@@ -146,7 +147,7 @@ class Member(Generic[S]):
     async def _open(self) -> None:
         async with self._entering:
             if not self.served.is_open:
-                async with asyncio.timeout(OPENS_WITHIN_S):
+                async with asyncio.timeout(self._opens_within_s):
                     await self.served.__aenter__()
 
     async def aclose(self) -> None:

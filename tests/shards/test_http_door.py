@@ -165,6 +165,28 @@ async def test_calls_and_their_handles_are_of_the_shard_whose_worker_has_them(sh
         assert [each["worker"] for each in (await client.get("/v1/workers")).json()["workers"]]
 
 
+async def test_an_artifact_is_read_from_the_shard_that_keeps_it(shards, tmp_path):
+    shards.add("a", workers=False)
+    shards.add("b")
+    async with door(shards, tmp_path, model=obedient()) as client:
+
+        async def is_offered():
+            return "large" in {tool["name"] for tool in (await client.get("/v1/tools")).json()["tools"]}
+
+        await until(is_offered)
+        called = await client.post("/v1/tools/large/call", json={"arguments": {"kib": 3000}})
+        assert called.headers[HEADER] == "b"
+        kept = await client.get(f"/v1/artifacts/{called.json()['artifact']}")
+        assert (kept.status_code, kept.headers[HEADER], len(kept.content)) == (200, "b", 3000 * 1024)
+        assert (await client.get("/v1/artifacts/none")).status_code == 404
+        shards.servers["a"].kill()
+
+        async def is_named():
+            return (await client.get("/v1/artifacts/none")).status_code == 503
+
+        await until(is_named)
+
+
 async def test_what_each_shard_has_for_itself_needs_its_name(shards, tmp_path):
     shards.add("a", "b", workers=False)
     async with door(shards, tmp_path) as client:

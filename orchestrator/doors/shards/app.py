@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 from contextlib import AsyncExitStack
 from http import HTTPStatus
-from typing import Any
+from typing import Any, Final
 
 from starlette.datastructures import Headers
 from starlette.responses import Response
@@ -18,6 +18,7 @@ from toolfleet.errors import InvalidSettings, StoreUnreachable, ToolfleetError
 from toolfleet.misspelt import exact
 from toolfleet.orchestrator.doors.http.app import create_app
 from toolfleet.orchestrator.doors.http.idempotency import HEADER as IDEMPOTENCY_KEY
+from toolfleet.orchestrator.doors.http.mounted_mcp import import_mcp
 from toolfleet.orchestrator.doors.http.options import ApiOptions
 from toolfleet.orchestrator.doors.http.problems import Problem, answer, path_of, problem_of
 from toolfleet.orchestrator.doors.http.request_ids import RequestIds
@@ -31,6 +32,9 @@ from toolfleet.orchestrator.models.protocol import ChatModel
 from toolfleet.orchestrator.shards.member import Member, ShardAway
 from toolfleet.orchestrator.shards.members import Members
 from toolfleet.settings import Settings, read_settings
+
+OPENS_WITHIN_S: Final = 30.0
+"""An API has more to begin than an orchestrator."""
 
 
 class ShardedApi:
@@ -157,7 +161,9 @@ class ShardedApi:
     async def _keeper_of(self, scope: Scope) -> ShardApi:
         """Return who keeps an artifact. Raises ShardAway where nobody has it, and one may who cannot be asked."""
         for member in self.members.all:
-            if not member.why_away and (await ask(member.opened(), scope, [])).status != HTTPStatus.NOT_FOUND:
+            if member.why_away:
+                continue
+            if (await ask(member.opened(), scope, [], "HEAD")).status != HTTPStatus.NOT_FOUND:
                 return member.opened()
         for member in self.members.all:
             self._present(member)
@@ -188,11 +194,12 @@ def create_sharded_app(
     settings = settings or read_settings()
     if not settings.all_shards:
         raise InvalidSettings("there is one Redis: create_app makes its application (TOOLFLEET_SHARDS names several)")
+    import_mcp()  # once the loop runs, whoever waits for a shard would wait for this
     members = []
     for shard in settings.all_shards:
         own = settings.of_shard(shard.name)
         app = create_app(own, model, options=options, closes_model=False, **more)
-        members.append(Member(shard, own, ShardApi(shard.name, app)))
+        members.append(Member(shard, own, ShardApi(shard.name, app), opens_within_s=OPENS_WITHIN_S))
     return ShardedApi(Members(members, settings.all_shards), settings.all_shards.names, model)
 
 

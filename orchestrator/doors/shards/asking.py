@@ -47,8 +47,8 @@ async def pass_on(api: ShardApi, scope: Scope, receive: Receive, send: Send) -> 
     await api.app(_scope_for(scope), receive, _Signing(api.name, send))
 
 
-async def ask(api: ShardApi, scope: Scope, query: Sequence[tuple[str, str]]) -> Answer:
-    """Ask a shard the same with another query, by GET."""
+async def ask(api: ShardApi, scope: Scope, query: Sequence[tuple[str, str]], method: str = "GET") -> Answer:
+    """Ask a shard the same with another query."""
     parts: list[bytes] = []
     started: Message = {}
 
@@ -62,7 +62,7 @@ async def ask(api: ShardApi, scope: Scope, query: Sequence[tuple[str, str]]) -> 
         else:
             parts.append(message.get("body", b""))
 
-    asked = {**_scope_for(scope), "method": "GET", "query_string": urlencode(query).encode()}
+    asked = {**_scope_for(scope), "method": method, "query_string": urlencode(query).encode()}
     await api.app(asked, receive, _Signing(api.name, send))
     return Answer(started["status"], started["headers"], b"".join(parts))
 

@@ -12,6 +12,7 @@ from starlette.types import Scope
 from toolfleet.orchestrator.doors.http.access import grant_by_key
 from toolfleet.orchestrator.doors.http.door import Door
 from toolfleet.orchestrator.doors.http.idempotency import HEADER, name_of_record
+from toolfleet.orchestrator.doors.http.problems import Problem
 from toolfleet.orchestrator.fleet.catalog import Catalog
 
 
@@ -57,9 +58,12 @@ class ShardApi:
             await self._living
 
     async def has_answered(self, scope: Scope) -> bool:
-        """Whether it knows of an earlier request with this one's Idempotency-Key. Raises Problem, StoreUnreachable."""
+        """Whether it knows of an earlier request with this one's Idempotency-Key. Raises StoreUnreachable."""
         headers = Headers(scope=scope)
-        grant = await grant_by_key(self.door, headers, scope.get("server"))
+        try:
+            grant = await grant_by_key(self.door, headers, scope.get("server"))
+        except Problem:
+            return False  # of whom it does not know, it has had none
         return bool(await self.door.client.exists(name_of_record(self.door, grant, headers[HEADER])))
 
     async def _live(self, begun: asyncio.Future[None]) -> None:

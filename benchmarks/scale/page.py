@@ -70,7 +70,7 @@ def by_waiting() -> str:
         numbers = (
             *(f"{us:.0f}" for us in costs),
             f"{point.commands:.1f}",
-            *("–" if each is None else f"{each:,.0f}" for each in bytes_),
+            *("" if each is None else f"{each:,.0f}" for each in bytes_),
         )
         rows.append([f"{point.at:,}", *numbers])
     return table(head, rows)

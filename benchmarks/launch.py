@@ -21,8 +21,8 @@ from benchmarks.sizes import Figure, Scale, TrialKind
 from benchmarks.trial import REDIS_URL, Finding, TrialOrder
 
 PROJECT = Path(__file__).parents[1]
-SERVER_SETTINGS = {"appendonly": "yes", "appendfsync": "everysec"}
-"""The same for all: what survives a crash costs something, and everybody pays it."""
+SERVER_SETTINGS = {"appendonly": "yes", "appendfsync": "everysec", "auto-aof-rewrite-min-size": "512mb"}
+"""The same for all, as deploy/ has it: what survives a crash costs something, and everybody pays it."""
 
 
 @dataclass(frozen=True)

@@ -322,6 +322,11 @@ class Settings(BaseSettings):
             raise InvalidSettings(f"no shard is called {name!r}: there are {', '.join(self.all_shards.names)}")
         return self.model_copy(update={"shard": name, "redis_url": shard.url})
 
+    @property
+    def of_each_redis(self) -> list[Settings]:
+        """The same settings for each Redis that is meant: that of every shard, or the one that there is."""
+        return [self.of_shard(name) for name in self.all_shards.names] if self.is_for_all_shards else [self]
+
     def new_run_id(self) -> str:
         """Return a new id for a run, or for calls without one, with the name of this process's shard if it has one."""
         return self.id_prefix + stdlib_secrets.token_hex(8)

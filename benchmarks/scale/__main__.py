@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,8 +11,9 @@ import typer
 from rich.console import Console
 
 from benchmarks.about import about
-from benchmarks.scale.model import Costs
-from benchmarks.scale.points import Axis, Point, of_orchestrators, of_waiting, of_workers
+from benchmarks.scale.kept import put_into
+from benchmarks.scale.model import Costs, reference
+from benchmarks.scale.points import LEAST_CALLS, Axis, Point, of_orchestrators, of_waiting, of_workers
 from benchmarks.scale.stand import CONCURRENCY
 from benchmarks.scale.telling import draw, table_of, table_of_model, tables_of_larger
 
@@ -24,20 +23,21 @@ FULL = {
     "waiting": (1_000, 10_000, 100_000, 1_000_000),
 }
 QUICK = {"workers": (1, 2), "orchestrators": (1, 2), "waiting": (1_000, 10_000)}
-CALLS, QUICK_CALLS = 20_000, 2_000
+CALLS, QUICK_CALLS, QUICK_WAITING = 20_000, 2_000, 10_000
 
 console = Console(stderr=True, highlight=False)
 
 
-def measured(axes: list[Axis], *, quick: bool, most: int) -> Iterator[Point]:
-    """All points of these axes."""
-    sizes, calls = (QUICK, QUICK_CALLS) if quick else (FULL, CALLS)
+def measured(axes: list[Axis], *, quick: bool, most: int, at: list[int] | None = None) -> Iterator[Point]:
+    """All points of these axes, or those `at` some of their places."""
+    sizes, calls, least_calls = (QUICK, QUICK_CALLS, QUICK_WAITING) if quick else (FULL, CALLS, LEAST_CALLS)
+    wanted = {axis: tuple(count for count in counts if not at or count in at) for axis, counts in sizes.items()}
     if "workers" in axes:
-        yield from of_workers(sizes["workers"], calls)
+        yield from of_workers(wanted["workers"], calls)
     if "orchestrators" in axes:
-        yield from of_orchestrators(sizes["orchestrators"], calls)
+        yield from of_orchestrators(wanted["orchestrators"], calls)
     if "waiting" in axes:
-        yield from of_waiting(tuple(count for count in sizes["waiting"] if count <= most))
+        yield from of_waiting(tuple(count for count in wanted["waiting"] if count <= most), least_calls)
 
 
 def main(
@@ -45,29 +45,33 @@ def main(
     only: Annotated[list[str] | None, typer.Option(help="workers, orchestrators or waiting; may be repeated.")] = None,
     quick: Annotated[bool, typer.Option("--quick", help="A look of half a minute.")] = False,
     most: Annotated[int, typer.Option(min=1_000, help="No more calls than these in the queue.")] = 1_000_000,
-    as_json: Annotated[Path | None, typer.Option("--json", help="Write the points to this file, too.")] = None,
+    at: Annotated[
+        list[int] | None, typer.Option(help="Only these places of the axes; may be repeated. To measure in parts.")
+    ] = None,
+    as_json: Annotated[
+        Path | None, typer.Option("--json", help="Put the points into this file, in the place of earlier ones.")
+    ] = None,
     picture: Annotated[Path | None, typer.Option(help="Draw them, as SVG.")] = None,
 ) -> None:
     """Measure what more workers, orchestrators and waiting calls do, and print what a model makes of it.
 
     Takes about a quarter of an hour and 3 GB of memory, most of it for a million waiting calls.
 
-    Examples: python -m benchmarks.scale   ·   python -m benchmarks.scale --only waiting --most 100000 --json out.json
+    Examples: python -m benchmarks.scale   ·   python -m benchmarks.scale --only waiting --at 100000 --json out.json
     """
     known = get_args(Axis)
     axes = [cast("Axis", axis) for axis in only or known]
     if unknown := [axis for axis in axes if axis not in known]:
         raise typer.BadParameter(f"{unknown[0]!r} is none of {', '.join(known)}", param_hint="--only")
     points = []
-    for point in measured(axes, quick=quick, most=most):
+    for point in measured(axes, quick=quick, most=most, at=at):
         console.print(
             f"{point.axis} {point.at:,} {point.tool}: {point.calls_per_s:,.0f}/s, {point.cpu_us:.0f} µs a call"
         )
         points.append(point)
     tell(points)
     if as_json:
-        found = {"about": about(quick=quick), "points": [point.model_dump() for point in points]}
-        as_json.write_text(json.dumps(found, indent=2) + "\n")
+        put_into(as_json, points, about(quick=quick))
     if picture:
         draw(points, picture)
 
@@ -78,9 +82,8 @@ def tell(points: list[Point]) -> None:
     for axis in dict.fromkeys(point.axis for point in points):
         out.print(table_of([point for point in points if point.axis == axis], f"By {axis}"))
     if any(point.axis != "waiting" for point in points):
-        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-        out.print(table_of_model(points, cores, CONCURRENCY))
-    out.print(*tables_of_larger(Costs.of(points[0])), sep="\n")
+        out.print(table_of_model(points, CONCURRENCY))
+    out.print(*tables_of_larger(Costs.of(reference(points))), sep="\n")
 
 
 if __name__ == "__main__":

@@ -8,11 +8,14 @@ machines, or the slots of its workers.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from benchmarks.scale.points import Point
 
 TOOL_S: Final = {"nothing": 0.0, "wait_10ms": 0.01, "wait_100ms": 0.1}
+
+REFERENCE: Final = ("workers", "wait_100ms", 2)
+"""The point whose costs are taken."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +44,7 @@ class Fleet:
     orchestrators: int
     workers: int
     shards: int
-    cores: int
+    cores: float
     slots: int
 
 
@@ -73,11 +76,33 @@ def needed(costs: Costs, calls_per_s: float, tool_s: float, slots: int) -> dict[
     }
 
 
-def checked(points: list[Point], cores: int, slots: int) -> list[tuple[Point, float, str]]:
-    """Each measured point beside what the model says of it, from the costs of the first point alone."""
-    costs = Costs.of(points[0])
-    return [
-        (point, *predicted(costs, Fleet(point.orchestrators, point.workers, 1, cores, slots), TOOL_S[point.tool]))
-        for point in points
-        if point.axis != "waiting"
-    ]
+def reference(points: list[Point]) -> Point:
+    """The point whose costs are taken: two workers with tools of 100 ms, or whatever was measured first."""
+    return next((each for each in points if (each.axis, each.tool, each.at) == REFERENCE), points[0])
+
+
+class Checked(NamedTuple):
+    """A measured point, and what the model says of it."""
+
+    point: Point
+    cores: float
+    """What all its processes together had of the machine's, on which others may have worked."""
+    calls_per_s: float
+    bound: str
+
+    @property
+    def ratio(self) -> float:
+        """Measured over model."""
+        return self.point.calls_per_s / self.calls_per_s
+
+
+def checked(points: list[Point], slots: int) -> list[Checked]:
+    """Each measured point beside what the model says of a fleet with so many cores, from the costs of one alone."""
+    costs = Costs.of(reference(points))
+    found = []
+    for point in points:
+        if point.axis != "waiting":
+            cores = point.calls_per_s * point.cpu_us / 1e6
+            fleet = Fleet(point.orchestrators, point.workers, 1, cores, slots)
+            found.append(Checked(point, cores, *predicted(costs, fleet, TOOL_S[point.tool])))
+    return found

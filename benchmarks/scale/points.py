@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Callable, Iterator
 from typing import Final, Literal
 
@@ -16,7 +17,9 @@ SLOTS_HELD: Final = 100
 """What keeps calls waiting, so that the worker is alive and warm while the queue fills up."""
 
 WARM_UPS: Final = 3
-LEAST_CALLS, ROUNDS_MAX = 10_000, 10
+LEAST_CALLS: Final = 100_000
+"""So many calls are measured at each place, whatever waits at once: what they leave behind for some minutes, such as
+claims, is the same then."""
 
 
 class Point(BaseModel):
@@ -33,6 +36,8 @@ class Point(BaseModel):
     orchestrator_us: float
     worker_us: float
     redis_us: float
+    rewriting_us: float
+    """Of the server's children, which write its append-only file anew; they may have another core."""
     commands: float
     bytes_in: float
     bytes_out: float
@@ -47,7 +52,7 @@ class Point(BaseModel):
     @property
     def cpu_us(self) -> float:
         """Processor time of everything, in microseconds for each call."""
-        return self.orchestrator_us + self.worker_us + self.redis_us
+        return self.orchestrator_us + self.worker_us + self.redis_us + self.rewriting_us
 
 
 def of_workers(counts: tuple[int, ...], calls: int) -> Iterator[Point]:
@@ -65,11 +70,11 @@ def of_orchestrators(counts: tuple[int, ...], calls: int) -> Iterator[Point]:
             yield at_once(stand, "orchestrators", count, "nothing", calls)
 
 
-def of_waiting(counts: tuple[int, ...]) -> Iterator[Point]:
+def of_waiting(counts: tuple[int, ...], least_calls: int = LEAST_CALLS) -> Iterator[Point]:
     """More calls in the queue: what each costs from being sent to its result, and what it takes while it waits."""
     for count in counts:
         with standing(concurrency=SLOTS_HELD) as stand:
-            yield waited(stand, count)
+            yield waited(stand, count, max(1, least_calls // count))
 
 
 def at_once(stand: Stand, axis: Axis, at: int, tool: str, calls: int) -> Point:
@@ -83,11 +88,10 @@ def at_once(stand: Stand, axis: Axis, at: int, tool: str, calls: int) -> Point:
     return _measured(stand, axis, at, tool, calls, work)
 
 
-def waited(stand: Stand, count: int) -> Point:
-    """Fill the queue while every slot is held, then let go; a short queue several times, as one costs little time."""
+def waited(stand: Stand, count: int, rounds: int) -> Point:
+    """Fill the queue while every slot is held, then let go; so many times."""
     for _ in range(WARM_UPS):
         stand.carry_out(Order(tool="nothing", calls=1000))
-    rounds = max(1, min(ROUNDS_MAX, LEAST_CALLS // count))
     taken: list[tuple[float, float]] = []
 
     def work() -> tuple[float, float]:
@@ -106,7 +110,7 @@ def waited(stand: Stand, count: int) -> Point:
         return sum(answer.seconds for answer in answers), sum(answer.cpu_s for answer in answers)
 
     point = _measured(stand, "waiting", count, "nothing", rounds * (count + SLOTS_HELD), work)
-    in_redis, in_orchestrator = taken[0]
+    in_redis, in_orchestrator = (statistics.median(each) for each in zip(*taken, strict=True))
     return point.model_copy(
         update={
             "redis_bytes_per_waiting_call": in_redis,
@@ -132,6 +136,7 @@ def _measured(
         orchestrator_us=orchestrators_s / calls * 1e6,
         worker_us=used.worker_s / calls * 1e6,
         redis_us=used.redis_s / calls * 1e6,
+        rewriting_us=used.rewriting_s / calls * 1e6,
         commands=used.commands / calls,
         bytes_in=used.bytes_in / calls,
         bytes_out=used.bytes_out / calls,

@@ -17,7 +17,7 @@ from redis import Redis
 
 from benchmarks.contender import Command
 from benchmarks.launch import PROJECT, pid_of_server, server
-from benchmarks.processes import ProcessTree, running
+from benchmarks.processes import ProcessTree, cpu_s, running
 from benchmarks.scale.driver import Answer, Order, fleet_settings
 from benchmarks.scale.scale_tools import LET_GO
 
@@ -73,6 +73,8 @@ class Used:
 
     worker_s: float
     redis_s: float
+    rewriting_s: float
+    """Of the processes in which the server writes its append-only file anew."""
     commands: int
     bytes_in: int
     bytes_out: int
@@ -82,6 +84,7 @@ class Used:
         return Used(
             self.worker_s - before.worker_s,
             self.redis_s - before.redis_s,
+            self.rewriting_s - before.rewriting_s,
             self.commands - before.commands,
             self.bytes_in - before.bytes_in,
             self.bytes_out - before.bytes_out,
@@ -108,9 +111,13 @@ class Stand:
     def used(self) -> Used:
         """What workers and server have used by now."""
         said = self.client.info("everything")
+        ended_s = said["used_cpu_user_children"] + said["used_cpu_sys_children"]
+        server, *writing = self.redis.processes()
+        writing_s = sum(cpu_s(process) for process in writing)
         return Used(
             worker_s=sum(worker.cpu_s() for worker in self.workers),
-            redis_s=self.redis.cpu_s(),
+            redis_s=cpu_s(server) - ended_s,
+            rewriting_s=ended_s + writing_s,
             commands=sum(each["calls"] for name, each in said.items() if name.startswith("cmdstat_")),
             bytes_in=said["total_net_input_bytes"],
             bytes_out=said["total_net_output_bytes"],

@@ -29,11 +29,22 @@ MODELLED = (
 def table_of(points: Sequence[Point], title: str) -> Table:
     """Points of one axis, a line each."""
     table = Table(title=title, title_justify="left")
-    for column in ("tool", "of these", "calls", "calls/s", "µs a call", "orchestrator", "worker", "Redis", "commands"):
+    for column in (
+        "tool",
+        "of these",
+        "calls",
+        "calls/s",
+        "µs a call",
+        "orchestrator",
+        "worker",
+        "Redis",
+        "its rewriting",
+        "commands",
+    ):
         table.add_column(column, justify="left" if column == "tool" else "right")
     table.add_column("Redis, bytes a waiting call", justify="right")
     for point in points:
-        cost = (point.cpu_us, point.orchestrator_us, point.worker_us, point.redis_us)
+        cost = (point.cpu_us, point.orchestrator_us, point.worker_us, point.redis_us, point.rewriting_us)
         waiting = point.redis_bytes_per_waiting_call
         table.add_row(
             point.tool,
@@ -47,15 +58,24 @@ def table_of(points: Sequence[Point], title: str) -> Table:
     return table
 
 
-def table_of_model(points: Sequence[Point], cores: int, slots: int) -> Table:
+def table_of_model(points: Sequence[Point], slots: int) -> Table:
     """What the model says of each point, and how far off it is."""
     table = Table(title="The model beside what was measured", title_justify="left")
-    for column in ("axis", "tool", "of these", "measured/s", "model/s", "measured over model", "bounded by"):
+    for column in (
+        "axis",
+        "tool",
+        "of these",
+        "measured/s",
+        "cores it had",
+        "model/s",
+        "measured over model",
+        "bounded by",
+    ):
         table.add_column(column, justify="left" if column in ("axis", "tool", "bounded by") else "right")
-    for point, rate, bound in checked(list(points), cores, slots):
-        ratio = point.calls_per_s / rate
-        numbers = (f"{point.at:,}", f"{point.calls_per_s:,.0f}", f"{rate:,.0f}", f"{ratio:.2f}")
-        table.add_row(point.axis, point.tool, *numbers, bound)
+    for each in checked(list(points), slots):
+        point = each.point
+        rates = (f"{point.calls_per_s:,.0f}", f"{each.cores:.2f}", f"{each.calls_per_s:,.0f}", f"{each.ratio:.2f}")
+        table.add_row(point.axis, point.tool, f"{point.at:,}", *rates, each.bound)
     return table
 
 

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Final, TypeVar
+from typing import Final, Generic, TypeVar
 
 from toolfleet.errors import OperatorError, StoreUnreachable
-from toolfleet.orchestrator.api import Orchestrator
 from toolfleet.orchestrator.errors import NoSuchShard
-from toolfleet.orchestrator.shards.member import Member
+from toolfleet.orchestrator.shards.member import Member, S
 from toolfleet.orchestrator.shards.turns import Turns
 from toolfleet.redis_clients import COMMAND_FAILED
 from toolfleet.shards import SEPARATOR, Shards
@@ -25,10 +24,10 @@ class AllShardsDrain(OperatorError):
     """No shard takes new runs."""
 
 
-class Members:
-    """The shards that one orchestrator is for; `known` are all of the fleet."""
+class Members(Generic[S]):
+    """The shards that one process is for; `known` are all of the fleet."""
 
-    def __init__(self, members: Sequence[Member], known: Shards) -> None:
+    def __init__(self, members: Sequence[Member[S]], known: Shards) -> None:
         self._members = {member.name: member for member in members}
         self._known = known
         self._turns = Turns()
@@ -55,26 +54,26 @@ class Members:
         await asyncio.gather(*(member.aclose() for member in self.all))
 
     @property
-    def all(self) -> list[Member]:
+    def all(self) -> list[Member[S]]:
         """Every shard, in the order of the settings."""
         return list(self._members.values())
 
     @property
-    def open_ones(self) -> list[Orchestrator]:
-        """The orchestrators of those that were reached."""
-        return [member.orchestrator for member in self.all if member.orchestrator.is_open]
+    def open_ones(self) -> list[S]:
+        """What serves those that were reached."""
+        return [member.served for member in self.all if member.served.is_open]
 
     @property
     def missing(self) -> Mapping[str, str]:
         """The shards that cannot be asked now, and why."""
         return {member.name: member.why_away for member in self.all if member.why_away}
 
-    def of(self, id_: str) -> Orchestrator:
-        """Return the orchestrator of the shard that an id is on. Raises NoSuchShard, StoreUnreachable."""
-        return self._member_of(id_).opened()
+    def of(self, id_: str) -> S:
+        """Return what serves the shard that an id is on. Raises NoSuchShard, StoreUnreachable."""
+        return self.member_of(id_).opened()
 
-    async def for_new(self, own_id: str | None) -> Orchestrator:
-        """Return the orchestrator that a new run, or a call, is for: with an id of the caller's own, by that.
+    async def for_new(self, own_id: str | None) -> S:
+        """Return what serves the shard that a new run, or a call, is for: with an id of the caller's own, by that.
 
         Of the shards that answer and are not drained each gets its share. Raises StoreUnreachable where none answers,
         AllShardsDrain, NoSuchShard.
@@ -93,14 +92,14 @@ class Members:
             )
         raise StoreUnreachable("; ".join(str(member.away()) for member in self.all))
 
-    async def each(self, ask: Callable[[Orchestrator], Awaitable[T]]) -> tuple[dict[str, T], dict[str, str]]:
+    async def each(self, ask: Callable[[S], Awaitable[T]]) -> tuple[dict[str, T], dict[str, str]]:
         """Ask all shards at once. Returns the answers by shard, and why the others gave none."""
         asked = await asyncio.gather(*(self._ask(member, ask) for member in self.all))
         pairs = list(zip(self.all, asked, strict=True))
         answers = {member.name: found[0] for member, (found, _) in pairs if found is not None}
         return answers, {member.name: why for member, (found, why) in pairs if found is None}
 
-    async def _ask(self, member: Member, ask: Callable[[Orchestrator], Awaitable[T]]) -> tuple[tuple[T] | None, str]:
+    async def _ask(self, member: Member[S], ask: Callable[[S], Awaitable[T]]) -> tuple[tuple[T] | None, str]:
         if member.why_away:
             return None, member.why_away
         try:
@@ -111,7 +110,8 @@ class Members:
         except COMMAND_FAILED as error:
             return None, str(error)
 
-    def _member_of(self, id_: str) -> Member:
+    def member_of(self, id_: str) -> Member[S]:
+        """Return the shard that an id is on, whether or not it can be asked. Raises NoSuchShard."""
         name = self._known.named_by(id_)
         if (member := self._members.get(name)) is not None:
             return member

@@ -56,7 +56,7 @@ class ShardedOrchestrator:
             name: Orchestrator(model, settings=self._settings.of_shard(name), closes_models=False, **options)
             for name in names
         }
-        self._opened: Members | None = None
+        self._opened: Members[Orchestrator] | None = None
 
     async def __aenter__(self) -> Self:
         """Connect to the shards that are there, and to the others once they are."""
@@ -90,7 +90,7 @@ class ShardedOrchestrator:
         return [agent.model for agent in self._agents if agent.model is not None and not isinstance(agent.model, str)]
 
     @property
-    def _shards(self) -> Members:
+    def _shards(self) -> Members[Orchestrator]:
         if self._opened is None:
             raise NotOpen("this ShardedOrchestrator is not open: use it inside `async with`, or with `toolfleet.sync`")
         return self._opened

@@ -13,6 +13,7 @@ from typing import Any
 
 import httpx
 from fastapi import FastAPI
+from starlette.types import ASGIApp
 
 from toolfleet.local.local_key import LocalKey
 from toolfleet.orchestrator.doors.http.app import create_app
@@ -91,10 +92,10 @@ async def api_of(
     """The API on a free port of loopback; `client` has the key of this machine's user, `stranger` none."""
     with tempfile.TemporaryDirectory() as folder:
         local = LocalKey(Path(folder) / "api.key")
-        async with _served(
-            create_app(settings, model, options=replace(options or ApiOptions(), local_key_file=local.path), **app),
-            send_buffer_bytes,
-        ) as (url, application, server):
+        application = create_app(
+            settings, model, options=replace(options or ApiOptions(), local_key_file=local.path), **app
+        )
+        async with served(application, send_buffer_bytes) as (url, server):
             key = {"authorization": f"Bearer {local.made()}"}
             async with (
                 httpx.AsyncClient(base_url=url, timeout=WAIT_S, headers=key) as client,
@@ -104,7 +105,8 @@ async def api_of(
 
 
 @asynccontextmanager
-async def _served(application: FastAPI, send_buffer_bytes: int | None) -> AsyncIterator[tuple[str, FastAPI, ApiServer]]:
+async def served(application: ASGIApp, send_buffer_bytes: int | None = None) -> AsyncIterator[tuple[str, ApiServer]]:
+    """An application behind a real server, on a free port of loopback."""
     bound = listening_socket("127.0.0.1", 0)
     if send_buffer_bytes is not None:
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, send_buffer_bytes)
@@ -115,7 +117,7 @@ async def _served(application: FastAPI, send_buffer_bytes: int | None) -> AsyncI
         assert not serving.done(), serving
         await asyncio.sleep(0.005)
     try:
-        yield f"http://127.0.0.1:{bound.getsockname()[1]}", application, server
+        yield f"http://127.0.0.1:{bound.getsockname()[1]}", server
     finally:
         server.should_exit = True
         await serving

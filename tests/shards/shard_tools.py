@@ -36,3 +36,9 @@ async def later(gate: str) -> str:
     while not Path(gate).exists():
         await asyncio.sleep(0.02)
     return "at last"
+
+
+@tool
+async def large(kib: int) -> str:
+    """Answer with much."""
+    return "x" * 1024 * kib

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from contextlib import aclosing
 
 import pytest
 import redis
 
 from tests.shards.stages import asking, obedient, shard_of, until
+from toolfleet.connections import connect_async
 from toolfleet.errors import InvalidSettings, StoreUnreachable
+from toolfleet.logs import FACTS
 from toolfleet.orchestrator import NoSuchShard, Orchestrator, RunNotFound, ShardedOrchestrator, State
+from toolfleet.orchestrator.budgets.tenants import TenantBudgets
 from toolfleet.orchestrator.errors import OtherShard
+from toolfleet.orchestrator.run.accounts import Bounds
 from toolfleet.settings import Settings
 
 
@@ -148,6 +153,18 @@ async def test_servers_that_change_their_names_or_their_place_are_refused(shards
         with pytest.raises(InvalidSettings, match="TOOLFLEET_SHARDS"):
             async with ShardedOrchestrator(obedient(), settings=settings):
                 pass
+
+
+async def test_budgets_that_hold_on_one_shard_alone_are_named_at_the_start(shards, caplog):
+    shards.add("a", "b", workers=False)
+    there = shards.settings("b")
+    async with aclosing(connect_async(there)) as client:
+        await TenantBudgets(client, there).set("acme", "day", Bounds(usd=5))
+    async with shards.orchestrator():
+        said = [
+            getattr(record, FACTS) for record in caplog.records if getattr(record, "event", "") == "counted_by_shard"
+        ]
+    assert [(each["shard"], each["budgets"], each["shares"]) for each in said] == [("b", 1, 0)]
 
 
 async def test_new_runs_follow_the_weights(shards):

@@ -225,7 +225,7 @@ def redis_or_shards(**overrides: object) -> Iterator[Settings]:
     """Do as `redis_or_embedded`, for those who may be for all shards: then no Redis is asked whether it is there."""
     settings = read_settings(**overrides)
     if settings.is_for_all_shards:
-        yield settings
+        yield _with_secrets_hidden(settings)
         return
     with redis_or_embedded(**overrides) as settings:
         yield settings
@@ -237,7 +237,7 @@ _OPTION_NAMES: Final = Settings.model_fields.keys() | keywords(LocalFleet.__init
 def _with_secrets_hidden(settings: Settings) -> Settings:
     """Return the same settings, whose secrets now stand in no log line of this process."""
     hide(secret.get_secret_value() for secret in (settings.secret, settings.previous_secret))
-    hide_passwords(settings.redis_url, settings.broker_url)
+    hide_passwords(settings.redis_url, settings.broker_url, *(shard.url for shard in settings.all_shards))
     return settings
 
 

@@ -6,23 +6,19 @@ Prints and asks; the keyring decides. A key is shown once, when it is made.
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator
-from contextlib import aclosing, asynccontextmanager
 from typing import Annotated
 
 import typer
 from rich.console import Console
 
-from toolfleet.connections import connect_async
-from toolfleet.errors import CallerError
 from toolfleet.local.local_key import LocalKey
-from toolfleet.orchestrator.doors.cli.on_fleet import on_fleet
+from toolfleet.orchestrator.doors.cli.keyrings import keyrings_of
+from toolfleet.orchestrator.doors.cli.on_fleet import on_all_of_fleet
 from toolfleet.orchestrator.doors.cli.tables import Column, Listing
 from toolfleet.orchestrator.doors.cli.telling import print_json
 from toolfleet.orchestrator.doors.cli.wording import moment, one_line, plural
-from toolfleet.orchestrator.doors.http.key_store import MIN_RATE_PER_S, ApiKey, Keyring, Scope
+from toolfleet.orchestrator.doors.http.key_store import MIN_RATE_PER_S, ApiKey, Scope
 from toolfleet.settings import Settings
-from toolfleet.wire import Seal
 
 DAY_S = 24 * 3600
 
@@ -37,10 +33,6 @@ app = typer.Typer(
 )
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
-
-
-class KeyNotFound(CallerError):
-    """No key, or more than one, has this id."""
 
 
 @app.command(epilog="Example: toolfleet keys add reporting --tenant acme --scope read --rate 5 --days 90")
@@ -81,8 +73,8 @@ def add(
         raise typer.BadParameter("a key of the scope work names its tools: --tools a,b", param_hint="'--tools'")
 
     async def make(settings: Settings) -> tuple[str, ApiKey]:
-        async with _keyring(settings) as keyring:
-            return await keyring.add(
+        async with keyrings_of(settings) as keyrings:
+            return await keyrings.add(
                 name,
                 tenant=tenant,
                 subject=subject,
@@ -92,7 +84,7 @@ def add(
                 expires_unix_s=None if days is None else time.time() + days * DAY_S,
             )
 
-    key, stored = on_fleet(make)
+    key, stored = on_all_of_fleet(make)
     if as_json:
         print_json({"key": key, **stored.model_dump(mode="json")})
         return
@@ -119,10 +111,10 @@ def list_keys(*, as_json: AsJson = False) -> None:
     """
 
     async def read(settings: Settings) -> list[ApiKey]:
-        async with _keyring(settings) as keyring:
-            return await keyring.all()
+        async with keyrings_of(settings) as keyrings:
+            return await keyrings.all()
 
-    keys = on_fleet(read)
+    keys = on_all_of_fleet(read)
     if as_json:
         print_json([key.model_dump(mode="json") for key in keys])
     elif keys:
@@ -135,20 +127,23 @@ def list_keys(*, as_json: AsJson = False) -> None:
 def revoke(key_id: Annotated[str, typer.Argument(help="The id of a key, or how it begins.")]) -> None:
     """Take a key away. It stops working within a second."""
 
-    async def take_away(settings: Settings) -> ApiKey | None:
-        async with _keyring(settings) as keyring:
-            return await keyring.revoke(key_id)
+    async def take_away(settings: Settings) -> ApiKey:
+        async with keyrings_of(settings) as keyrings:
+            return await keyrings.revoke(key_id)
 
-    key = on_fleet(take_away)
-    if key is None:
-        raise KeyNotFound(f"no key, or more than one, has an id that begins with {key_id}: toolfleet keys list")
+    key = on_all_of_fleet(take_away)
     typer.echo(one_line(f"Key {key.key_id} {key.name} is revoked."))
 
 
-@asynccontextmanager
-async def _keyring(settings: Settings) -> AsyncIterator[Keyring]:
-    async with aclosing(connect_async(settings)) as client:
-        yield Keyring(client, settings, Seal(settings))
+@app.command(epilog="Example: toolfleet keys share")
+def share() -> None:
+    """Give every shard the keys that the others have, and take away everywhere what was revoked on one."""
+
+    async def give(settings: Settings) -> int:
+        async with keyrings_of(settings) as keyrings:
+            return await keyrings.share()
+
+    typer.echo(f"{plural(on_all_of_fleet(give), 'change')}: every shard has the same keys.")
 
 
 def _listed(keys: list[ApiKey]) -> Listing:

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, TypeVar
 
-from toolfleet.local.fleet import redis_or_embedded
+from toolfleet.local.fleet import redis_or_embedded, redis_or_shards
 from toolfleet.settings import Settings, read_settings
 from toolfleet.shards import SEPARATOR
 
@@ -20,6 +20,12 @@ def on_fleet(work: Callable[[Settings], Coroutine[Any, Any, T]]) -> T:
     Raises what `redis_or_embedded` raises, and what `work` raises.
     """
     with redis_or_embedded(**_shard_named_by(sys.argv[1:])) as settings:
+        return asyncio.run(work(settings))
+
+
+def on_all_of_fleet(work: Callable[[Settings], Coroutine[Any, Any, T]]) -> T:
+    """Do as `on_fleet`, with settings that are for all shards where there are some and none of them is meant."""
+    with redis_or_shards() as settings:
         return asyncio.run(work(settings))
 
 

@@ -154,9 +154,7 @@ def _collect(orchestrator: Orchestrator | ShardedOrchestrator) -> list[Metric]:
 
 
 async def _describe_living(settings: Settings) -> str:
-    shards = (
-        [settings.of_shard(name) for name in settings.all_shards.names] if settings.is_for_all_shards else [settings]
-    )
+    shards = settings.of_each_redis
     here = [each for shard in shards for each in await _living_here(shard)]
     if not here:
         where = ", ".join(address(shard.redis_url) for shard in shards)

@@ -17,7 +17,7 @@ from toolfleet.connections import address, connect_async
 from toolfleet.errors import ExtraMissing, InvalidSettings, OperatorError
 from toolfleet.event_loop import run_service
 from toolfleet.garbage import collect_rarely
-from toolfleet.local.fleet import redis_or_embedded
+from toolfleet.local.fleet import redis_or_shards
 from toolfleet.local.lifeline import stop_with
 from toolfleet.local.local_key import LocalKey
 from toolfleet.metrics.exposition import serve_metrics
@@ -76,7 +76,7 @@ def serve(
     if lifeline is not None:
         stop_with(lifeline, kill_after_s=KILL_AFTER_S)
     console = Console(soft_wrap=True, highlight=False)
-    with redis_or_embedded() as settings:
+    with redis_or_shards() as settings:
         choice = nullcontext() if without_model else chosen_model(console, model)
         work = _serve(settings, console, choice, host=host, port=port, insecure=insecure)
         run_service(work)
@@ -95,10 +95,12 @@ async def _serve(
     from toolfleet.orchestrator.doors.http.access import is_loopback  # noqa: PLC0415  # an extra
     from toolfleet.orchestrator.doors.http.app import create_app  # noqa: PLC0415  # an extra
     from toolfleet.orchestrator.doors.http.listening import listening_socket, server_for  # noqa: PLC0415  # an extra
-    from toolfleet.orchestrator.doors.http.metrics import metrics_of  # noqa: PLC0415  # an extra
+    from toolfleet.orchestrator.doors.shards.app import create_sharded_app  # noqa: PLC0415  # an extra
+    from toolfleet.orchestrator.doors.shards.metrics import metrics_of  # noqa: PLC0415  # an extra
 
-    async with aclosing(connect_async(settings)) as client:
-        await Catalog(client, settings).check_secret()
+    if not settings.is_for_all_shards:  # there each is asked once it is reached
+        async with aclosing(connect_async(settings)) as client:
+            await Catalog(client, settings).check_secret()
     is_here = is_loopback(host)
     if not (is_here or insecure):
         await _must_have_a_key(settings, host)
@@ -109,11 +111,15 @@ async def _serve(
         local_key = LocalKey()
         if is_here and not insecure:
             local_key.made()
-        app = create_app(settings, model, options=ApiOptions(is_insecure=insecure))
+        options = ApiOptions(is_insecure=insecure)
+        make = create_sharded_app if settings.is_for_all_shards else create_app
+        app = make(settings, model, options=options)
         server = server_for(app, header_timeout_s=settings.api_header_timeout_s)
         listening_host = f"[{host}]" if ":" in host else host
         url = f"http://{listening_host}:{bound.getsockname()[1]}"
-        console.print(f"Redis:   {address(settings.redis_url)}", markup=False)
+        for each in settings.of_each_redis:
+            named = f"  (shard {each.shard})" if settings.is_for_all_shards else ""
+            console.print(f"Redis:   {address(each.redis_url)}{named}", markup=False)
         console.print(f"API:     {url}  (documented at {url}/docs)", markup=False)
         console.print(f"Page:    {url}/", markup=False)
         console.print(f"OpenAI:  {url}/v1", markup=False)
@@ -126,7 +132,7 @@ async def _serve(
             await asyncio.sleep(0.01)
         collect_rarely()
         if server.started:
-            serve_metrics(settings, metrics_of(app.state.door, asyncio.get_running_loop()))
+            serve_metrics(settings, metrics_of(app, asyncio.get_running_loop()))
             console.print("Ready. Ctrl-C stops it.")
         await serving
         if not server.started:
@@ -141,9 +147,11 @@ async def _must_have_a_key(settings: Settings, host: str) -> None:
     from toolfleet.orchestrator.doors.http.key_store import Keyring  # noqa: PLC0415  # as above
     from toolfleet.wire import Seal  # noqa: PLC0415  # an extra
 
-    async with aclosing(connect_async(settings)) as client:
-        if await Keyring(client, settings, Seal(settings)).is_empty():
-            raise NoKeys(
-                f"{host} can be reached from other machines, and there is no key yet: make one with "
-                "`toolfleet keys add`, or say --insecure"
-            )
+    for each in settings.of_each_redis:
+        async with aclosing(connect_async(each)) as client:
+            if not await Keyring(client, each, Seal(each)).is_empty():
+                return
+    raise NoKeys(
+        f"{host} can be reached from other machines, and there is no key yet: make one with "
+        "`toolfleet keys add`, or say --insecure"
+    )

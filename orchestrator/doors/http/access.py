@@ -134,7 +134,7 @@ async def _is_sent_to_sign_in(scope: AsgiScope) -> bool:
     state = scope.setdefault("state", {})
     if not is_of_page(path_of(scope)) or is_open(path_of(scope)):
         return False
-    session = session_in(scope, door.seal)
+    session = session_in(scope, door.session_seal)
     grant = None if session is None else await grant_of(session, door.keyring, door.local_key)
     if grant is not None:
         if isinstance(grant, ApiKey):
@@ -153,7 +153,7 @@ async def may_still(scope: AsgiScope, door: Door) -> bool:
         if scheme.lower() != "bearer":
             return door.options.is_insecure
         return door.local_key.is_it(key.strip()) or await door.keyring.find(key.strip()) is not None
-    session = session_in(scope, door.seal)
+    session = session_in(scope, door.session_seal)
     return session is not None and await grant_of(session, door.keyring, door.local_key) is not None
 
 
@@ -195,7 +195,10 @@ async def _admit(scope: AsgiScope) -> None:
         # Before its body is taken: whoever has no such address must not fill the memory.
         _must_be_signed(door, callback[1], scope["query_string"])
         return
-    scope["state"]["grant"] = await _grant_of(door, Headers(scope=scope), scope.get("server"))
+    grant = await grant_by_key(door, Headers(scope=scope), scope.get("server"))
+    if isinstance(grant, ApiKey):
+        await _must_be_within_rate(door.keyring, grant)
+    scope["state"]["grant"] = grant
 
 
 def _must_be_signed(door: Door, call_id: str, query: bytes) -> None:
@@ -206,7 +209,8 @@ def _must_be_signed(door: Door, call_id: str, query: bytes) -> None:
     door.seal.check_callback(call_id, int(expires), signature)
 
 
-async def _grant_of(door: Door, headers: Headers, server: tuple[str, int | None] | None) -> Grant:
+async def grant_by_key(door: Door, headers: Headers, server: tuple[str, int | None] | None) -> Grant:
+    """Return what whoever sends these headers may do. Raises Problem, StoreUnreachable."""
     presented = headers.get("authorization", "")
     scheme, _, text = presented.partition(" ")
     key = text.strip()
@@ -252,7 +256,6 @@ async def _find_key(keyring: Keyring, key: str) -> ApiKey:
     found = await keyring.find(key)
     if found is None:
         raise _unauthorised("the key is not known: it was revoked, has expired, or never was one")
-    await _must_be_within_rate(keyring, found)
     return found
 
 

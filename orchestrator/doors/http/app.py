@@ -90,8 +90,11 @@ def create_app(
     interceptors: Sequence[Interceptor] = (),
     named_interceptors: Mapping[str, Interceptor] | None = None,
     adopts: bool = True,
+    closes_model: bool = True,
 ) -> FastAPI:
-    """Make the ASGI application. `model` is closed with it; without one, runs are for orchestrators elsewhere.
+    """Make the ASGI application. `model` is closed with it, unless others use it (`closes_model=False`).
+
+    Without a model, runs are for orchestrators elsewhere.
 
     `interceptors` see every call, `named_interceptors` are those that requests may ask for, as with `Orchestrator`. The
     application finds its fleet as `Orchestrator` does, when its lifespan begins.
@@ -109,6 +112,7 @@ def create_app(
                     adopts=adopts,
                     interceptors=interceptors,
                     named_interceptors=named_interceptors,
+                    closes_models=closes_model,
                 )
             )
             found = orchestrator.settings

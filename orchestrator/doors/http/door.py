@@ -46,7 +46,13 @@ class Door:
     streams: set[asyncio.Task[None]] = field(default_factory=set)
     """What is being streamed to clients now."""
     live: LiveReplies = field(default_factory=LiveReplies)
+    session_seal: Seal = field(init=False)
+    """What sessions of the page are sealed with: the first shard's, so that one is good for runs on all of them."""
     is_closing: bool = False
+
+    def __post_init__(self) -> None:
+        shards = self.settings.all_shards
+        self.session_seal = Seal(self.settings.of_shard(shards.first)) if shards else self.seal
 
     def close_streams(self) -> None:
         """End every stream: a server that stops would wait for its listeners, who wait for it."""

@@ -130,7 +130,7 @@ class FirstRequest:
         self._fingerprint = digest_of(path.encode(), state.get("body", b"")).hex()
         # Tools answer for who asks, so a subject is never told what another one was answered.
         whose = (grant.tenant.encode(), grant.subject.encode(), key.encode())
-        self._name = self._door.settings.keys.idempotent(digest_of(*whose).hex())
+        self._name = name_of_record(self._door, grant, key)
         # A tool may have an effect that must not happen twice: its call is never tried again on suspicion.
         self._is_call = path.startswith("/v1/tools/")
         self.digest = digest_of(*whose, self._fingerprint.encode())
@@ -265,6 +265,12 @@ class FirstRequest:
         sealed = _Known(head, body).sealed(self._door.seal, self._name)
         await self._door.client.set(self._name, sealed, ex=IDEMPOTENCY_TTL_S)
         await self._door.usage.note(self._grant, self._name, len(body))
+
+
+def name_of_record(door: Door, grant: Grant, key: str) -> str:
+    """Return where it is kept what the first request with this key was answered."""
+    whose = (grant.tenant.encode(), grant.subject.encode(), key.encode())
+    return door.settings.keys.idempotent(digest_of(*whose).hex())
 
 
 def _is_stream(started: Message) -> bool:

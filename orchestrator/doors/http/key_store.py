@@ -184,13 +184,21 @@ class Keyring:
             created_unix_s=time.time(),
             expires_unix_s=expires_unix_s,
         )
-        sealed = self._seal.close_api_key(stored.model_dump_json().encode(), digest)
-        await self._write(digest, sealed)
+        await self.put(digest, stored)
         return key, stored
+
+    async def put(self, digest: str, stored: ApiKey) -> None:
+        """Store a key that was made elsewhere, by its digest."""
+        await self._write(digest, self._seal.close_api_key(stored.model_dump_json().encode(), digest))
 
     async def all(self) -> list[ApiKey]:
         """Return every key, the oldest first."""
         return sorted((await self._stored()).values(), key=lambda key: key.created_unix_s)
+
+    async def by_digest(self) -> tuple[dict[str, ApiKey], frozenset[str]]:
+        """Return every key by its digest, and the ids of those that were revoked."""
+        stored = await self._stored()
+        return stored, frozenset(self._revoked.expires_unix_s)
 
     async def revoke(self, key_id: str) -> ApiKey | None:
         """Take a key away and return it. Returns None unless exactly one key has this id or one that begins so."""

@@ -8,10 +8,11 @@ import socket
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Final
+from typing import Final, Protocol, runtime_checkable
 
 import uvicorn
 from fastapi import FastAPI
+from starlette.types import ASGIApp
 
 from toolfleet.errors import PortInUse
 from toolfleet.orchestrator.doors.http.connection import connections_of
@@ -36,13 +37,22 @@ SEND_TIMEOUT_S: Final = 20.0
 """How long a client may take nothing of its answer."""
 
 
+@runtime_checkable
+class ClosesStreams(Protocol):
+    """What has streams that go on until they are closed: the door of one application, or that of several shards."""
+
+    def close_streams(self) -> None:
+        """End every stream."""
+
+
 class ApiServer(uvicorn.Server):
     """Ends its event streams before it waits for its connections."""
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Stop the server. Its listeners come back with Last-Event-ID, here or elsewhere."""
         app = self.config.app
-        if isinstance(app, FastAPI) and (door := getattr(app.state, "door", None)) is not None:
+        door = getattr(app.state, "door", None) if isinstance(app, FastAPI) else app
+        if isinstance(door, ClosesStreams):
             door.close_streams()
         await super().shutdown(sockets)
 
@@ -85,7 +95,7 @@ def listening_socket(host: str, port: int) -> socket.socket:
 
 
 def server_for(
-    app: FastAPI,
+    app: ASGIApp,
     *,
     log_level: str = "warning",
     header_timeout_s: float = HEADER_TIMEOUT_S,

@@ -5,11 +5,10 @@ What is read from Redis is the whole fleet's, and the same from each API process
 
 from __future__ import annotations
 
-import asyncio
 import os
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from prometheus_client.core import Metric
@@ -76,11 +75,6 @@ async def families(door: Door) -> list[Metric]:
         *_of_fleet(stored, workers),
         *_of_queues(standing, time.time()),
     ]
-
-
-def metrics_of(door: Door, loop: asyncio.AbstractEventLoop) -> Callable[[], list[Metric]]:
-    """Return a function that has them collected on this loop, for threads. Raises StoreUnreachable, TimeoutError."""
-    return lambda: asyncio.run_coroutine_threadsafe(families(door), loop).result(COLLECTED_WITHIN_S)
 
 
 def _queues_of(workers: Iterable[Announcement]) -> list[str]:

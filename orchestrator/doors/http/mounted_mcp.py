@@ -9,6 +9,7 @@ import secrets
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from http import HTTPStatus
+from importlib import import_module
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Final
 
@@ -33,6 +34,12 @@ MAX_OPENING_BYTES: Final = 64 * 1024
 
 SESSION_ID: Final = "mcp-session-id"
 METHOD: Final = "mcp-method"
+
+
+def import_mcp() -> None:
+    """Import MCP's SDK, where it is there: that takes a second, which `serve_mcp` then has no need of."""
+    if find_spec("mcp") is not None:
+        import_module("toolfleet.orchestrator.doors.mcp")
 
 
 @asynccontextmanager

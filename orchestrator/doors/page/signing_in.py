@@ -76,7 +76,7 @@ async def sign_in(request: Request, door: Through) -> Response:
     response = RedirectResponse(following, status_code=HTTPStatus.SEE_OTHER)
     response.set_cookie(
         cookie_name(request.scope),
-        cookie_of(session, door.seal),
+        cookie_of(session, door.session_seal),
         max_age=SESSION_S,
         httponly=True,
         samesite="strict",

@@ -39,8 +39,8 @@ app.kubernetes.io/component: {{ .component | quote }}
 {{- end -}}
 {{- end -}}
 {{- if and .Values.redis.shards (not .Values.redis.shard) -}}
-{{- if or .Values.serve.enabled .Values.flower.enabled -}}
-{{- fail "the API and Flower are for one shard: set redis.shard and install one release for each, or serve.enabled and flower.enabled to false" -}}
+{{- if .Values.flower.enabled -}}
+{{- fail "Flower is for one shard: set redis.shard and install one release for each, or flower.enabled to false" -}}
 {{- end -}}
 {{- end -}}
 {{- range $name, $pool := .Values.pools -}}

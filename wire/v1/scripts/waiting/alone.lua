@@ -93,7 +93,7 @@ do  -- a script has no more than 200 local names at once
         redis.call('ZREM', room.ends, unpack(calls))
         redis.call('ZREMRANGEBYRANK', line, 0, #calls - 1)
         room.waiting = waiting_in(room) - #calls
-        for field, tag in pairs(last_tags) do forget_run(room, field, tag) end
+        forget_runs(room, last_tags)
         local weight = terms_of_tenant(room, tenant).weight
         for _ = 2, #calls do start = start + 1 / weight end
         times_of(room).moves = times_of(room).moves + #calls - 1

@@ -132,9 +132,16 @@ local function let_wait(room, level, message)
     if is_alone then activate(room, flow, times_of(room).moves) end
 end
 
--- Forgets a run whose last call has gone: it has an advantage only against those that wait beside it.
-local function forget_run(room, field, tag)
-    if tonumber(redis.call('HGET', room.runs, field) or 0) <= tag + 1 then redis.call('HDEL', room.runs, field) end
+-- Forgets runs whose last call has gone, of these with their tags: they have an advantage only against those that wait
+-- beside them.
+local function forget_runs(room, tags)
+    local fields, gone = {}, {}
+    for field in pairs(tags) do fields[#fields + 1] = field end
+    local finishes = redis.call('HMGET', room.runs, unpack(fields))
+    for i, field in ipairs(fields) do
+        if tonumber(finishes[i] or 0) <= tags[field] + 1 then gone[#gone + 1] = field end
+    end
+    if #gone > 0 then redis.call('HDEL', room.runs, unpack(gone)) end
 end
 
 local function forget(room, flow, run, call, tag)
@@ -142,7 +149,7 @@ local function forget(room, flow, run, call, tag)
     redis.call('ZREM', line_of(room, flow), call)
     redis.call('ZREM', room.ends, call)
     room.waiting = waiting_in(room) - 1
-    forget_run(room, flow .. ' ' .. run, tag)
+    forget_runs(room, {[flow .. ' ' .. run] = tag})
 end
 
 local function stream_of(room, level) return room.namespace .. QUEUE .. room.queue .. ':' .. level end

@@ -1,0 +1,1 @@
+"""One HTTP door over all shards: the API of each, and in front of them who says which one a request is for."""

@@ -1,0 +1,53 @@
+"""The body of a request that says by its content which shard it is for: read once here, and read again there."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from typing import Final
+
+import orjson
+from starlette.datastructures import Headers
+from starlette.types import Message, Receive, Scope
+
+from toolfleet.orchestrator.doors.http.access import grant_by_key
+from toolfleet.orchestrator.doors.shards.shard_api import ShardApi
+
+RESPONSE: Final = "resp_"
+
+
+class Replayed:
+    """A `receive` that begins with what was read already."""
+
+    def __init__(self, read: list[Message], receive: Receive) -> None:
+        self._read = read
+        self._receive = receive
+        self.body = b"".join(message.get("body", b"") for message in read)
+
+    async def __call__(self) -> Message:
+        """Return the next message of the request."""
+        return self._read.pop(0) if self._read else await self._receive()
+
+
+async def replayed(api: ShardApi, scope: Scope, receive: Receive) -> Replayed:
+    """Read the body, as far as the API would take it. Raises Problem for whoever has no key, before that."""
+    await grant_by_key(api.door, Headers(scope=scope), scope.get("server"))
+    options, read, length = api.door.options, [], 0
+    with suppress(TimeoutError):
+        async with asyncio.timeout(options.body_timeout_s):
+            while length <= options.max_body_bytes:
+                read.append(await receive())
+                length += len(read[-1].get("body", b""))
+                if not read[-1].get("more_body", False):
+                    break
+    return Replayed(read, receive)
+
+
+def named_in(body: bytes) -> str | None:
+    """Return the id of the response that a request goes on from; None where it names none."""
+    try:
+        asked = orjson.loads(body)
+    except orjson.JSONDecodeError:
+        return None
+    before = asked.get("previous_response_id") if isinstance(asked, dict) else None
+    return before.removeprefix(RESPONSE) if isinstance(before, str) else None

@@ -64,7 +64,9 @@ def calls() -> list[Vector]:
     nested = {"a": [{"b": [[], {}, None, True, 0.1, -0.0, 1e300]}]}
     return [
         call_vector("as small as can be", call(), ACCEPT),
-        call_vector("fields in another order, with spaces", json.dumps(dict(reversed(call().items())), indent=1), ACCEPT),
+        call_vector(
+            "fields in another order, with spaces", json.dumps(dict(reversed(call().items())), indent=1), ACCEPT
+        ),
         call_vector("escaped where it need not be", good.replace("echo", "\\u0065cho"), ACCEPT),
         call_vector("unicode", call(arguments=compact({"text": "žluťoučký 🦄 \u2028 \u0000"})), ACCEPT),
         call_vector("a whole number beyond 2^53", call(arguments=compact({"n": BIG})), ACCEPT),

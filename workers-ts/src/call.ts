@@ -89,18 +89,20 @@ export class Delivery {
   readonly isNew: boolean;
   readonly gates: string;
   readonly over: string;
-  readonly cameS = Date.now() / 1000;
+  readonly cameS: number;
   private readonly text: string;
   private readonly mac: string;
   private readonly claimedS: number;
 
   /** Throws Malformed. */
-  constructor(entry: Entry, maxBytes: number) {
+  constructor(entry: Entry, maxBytes: number, maxDeliveries: number, nowS = Date.now() / 1000) {
+    // One beyond the greatest number is answered, so that whoever waits hears that it was given up.
+    if (entry.deliveries > maxDeliveries + 1) throw new Malformed("delivered too often: it probably kills its workers");
     const fields = new Map<string, Buffer>();
     for (let at = 0; at + 1 < entry.fields.length; at += 2) fields.set(entry.fields[at]!.toString(), entry.fields[at + 1]!);
     const word = (name: string) => fields.get(name)?.toString() ?? "";
     const [body, head] = [fields.get("b"), fields.get("h")];
-    if (!body || !head) throw new Malformed("a field is missing");
+    if (!body || !head || !fields.has("p")) throw new Malformed("a field is missing");
     if (body.length > maxBytes) throw new Malformed("larger than max_message_bytes");
     if (head.length > MAX_HEAD_BYTES) throw new Malformed("the headers are larger than any of ours");
     const headers = json(head, "the headers are") as Record<string, unknown> | null;
@@ -108,10 +110,12 @@ export class Delivery {
     const given: unknown = Array.isArray(decoded) ? decoded[0] : null;
     const [text, mac] = Array.isArray(given) && given.length === 2 ? given : [];
     if (typeof headers?.["id"] !== "string" || typeof headers["task"] !== "string") throw new Malformed("no call");
+    if (headers["compression"]) throw new Malformed("compressed");
     if (fields.has("id") && word("id") !== headers["id"]) throw new Malformed("the entry is for another call than its headers");
     const earlier = Number(word("earlier") || 0);
     if (!(earlier >= 0 && earlier <= MAX_EARLIER)) throw new Malformed("it does not say where it came from");
     this.entry = entry;
+    this.cameS = nowS;
     this.callId = headers["id"];
     this.tool = headers["task"];
     this.contract = String(headers["contract"] ?? "");

@@ -54,7 +54,7 @@ export class Performance {
     let delivery: Delivery;
     let call: Call;
     try {
-      delivery = new Delivery(this.entry, settings.maxMessageBytes);
+      delivery = new Delivery(this.entry, settings.maxMessageBytes, settings.maxDeliveries);
       call = delivery.opened(seal);
     } catch (error) {
       if (error instanceof OtherVersion) return this.passOn(error.delivery, error.call, undefined);

@@ -17,7 +17,17 @@ from typing import Any, Final, NamedTuple, TypeVar
 from pydantic import ValidationError
 from pydantic_core import PydanticSerializationError, from_json
 
-from toolfleet.calls import TOOL_RESULT, CallFrame, Failed, JobRecord, Progress, Returned, Submitted, ToolCall
+from toolfleet.calls import (
+    TOOL_RESULT,
+    CallFrame,
+    Failed,
+    FailureKind,
+    JobRecord,
+    Progress,
+    Returned,
+    Submitted,
+    ToolCall,
+)
 from toolfleet.errors import Refused
 from toolfleet.settings import Settings
 
@@ -275,8 +285,25 @@ def _unread(text: str) -> Refused:
 
 
 def _read_result(text: bytes) -> Returned | Failed | Submitted:
-    # Without the way through Python that pydantic's adapter takes.
-    return TOOL_RESULT.validator.validate_json(text, extra="ignore")  # type: ignore[no-any-return]  # it says Any
+    try:
+        # Without the way through Python that pydantic's adapter takes.
+        return TOOL_RESULT.validator.validate_json(text, extra="ignore")  # type: ignore[no-any-return]  # it says Any
+    except ValidationError:
+        if (failed := _of_newer_kind(text)) is None:
+            raise
+        return failed
+
+
+def _of_newer_kind(text: bytes) -> Failed | None:
+    """The failure in a text, as an error, whose kind a newer version knows; None for anything else."""
+    try:
+        record = from_json(text)
+        kind = record["kind"]
+        if record["type"] != "failed" or not isinstance(kind, str) or kind in set(FailureKind):
+            return None
+        return Failed.model_validate({**record, "kind": FailureKind.ERROR}, extra="ignore")
+    except (ValueError, KeyError, TypeError):
+        return None
 
 
 def _entry_of(run_id: str, position: int) -> bytes:

@@ -19,6 +19,7 @@ from filelock import FileLock
 LISTS = Path(__file__).with_name("environments")
 MCP_LISTS = Path(__file__).parents[1] / "mcp" / "npm"
 WIRE_LISTS = Path(__file__).parents[1] / "wire" / "npm"
+WORKER_LISTS = Path(__file__).parents[2] / "workers-ts"
 BUILT = Path(sys.prefix) / "clients"
 BUILD_WITHIN_S = 600
 
@@ -48,7 +49,7 @@ def installed(name: str, lists: Path) -> Path:
 
 def wire_packages() -> Path:
     """The folder with the npm packages of a client that speaks to Redis itself."""
-    return _built("wire", _npm_lists(WIRE_LISTS), lambda folder: _install_npm(WIRE_LISTS, folder)) / "node_modules"
+    return installed("wire", WIRE_LISTS)
 
 
 def _npm_lists(lists: Path) -> list[Path]:
@@ -100,5 +101,5 @@ def run(*command: str) -> None:
 
 
 if __name__ == "__main__":  # make lock
-    for lists in (LISTS, MCP_LISTS, WIRE_LISTS):
+    for lists in (LISTS, MCP_LISTS, WIRE_LISTS, WORKER_LISTS):
         _npm("update", lists, "--package-lock-only")

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 from fleets import asking, fleet_of
-from tests.workers_ts import processes as workers_of_typescript
 
+from tests.workers_ts import processes as workers_of_typescript
 from toolfleet.local.fleet import LocalFleet
 from toolfleet.orchestrator import Orchestrator
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
-from tests.clients.environments import NODE, installed, once, run
+from tests.clients.environments import NODE, WORKER_LISTS, installed, once, run
 
 ROOT = Path(__file__).parents[2]
-PACKAGE = ROOT / "workers-ts"
+PACKAGE = WORKER_LISTS
 CONTRACT = ROOT / "wire" / "v1"
 TOOLS = Path(__file__).with_name("tools")
 PROGRAMS = ("package.json", "package-lock.json", "tsconfig.json", "copy-contract.mjs", "README.md", "LICENSE")

@@ -74,5 +74,7 @@ async def test_X2_a_result_of_100_mb_is_cut_and_says_so(fleet):
     async with Orchestrator(settings=fleet.settings) as orchestrator:
         result = await orchestrator.call("wordy", {"characters": 35_000_000})
         assert result.content.endswith(f"[cut: the result has 105000000 bytes, the first {262144 // 3 * 3} are shown]")
-        odd = await orchestrator.call("echo", {"value": "half a \ud83d character".encode("utf-16", "surrogatepass").decode("utf-16", "replace")})
+        odd = await orchestrator.call(
+            "echo", {"value": "half a \ud83d character".encode("utf-16", "surrogatepass").decode("utf-16", "replace")}
+        )
         assert json.dumps(odd.content)

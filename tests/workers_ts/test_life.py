@@ -39,22 +39,27 @@ def worker_of(fleet, actor):
 
 
 async def test_X2_a_cancelled_call_ends_and_its_tool_hears_of_it(begin, stage, orchestrator):
-    answer = begin(("play", {"stage": stage.path}), ("play_once", {"stage": stage.path}), ("play", {"stage": stage.path}))
+    answer = begin(
+        ("play", {"stage": stage.path}), ("play_once", {"stage": stage.path}), ("play", {"stage": stage.path})
+    )
     actors = {actor.call_id[-1]: actor for actor in [await stage.enters() for _ in range(3)]}
     unwanted = [CancelRequest(actors[n].call_id, "play", 0.0) for n in "01"]
     await orchestrator._services.canceller.cancel(unwanted)
     assert [await actors[n].leaves() for n in "01"] == ["cancelled", "cancelled"]
     actors["2"].returns("not me")
     doubt = f" Its effect {DOUBT}."
-    assert await answer == ["play was cancelled while it ran.", f"play_once was cancelled while it ran.{doubt}", "not me"]
+    assert await answer == [
+        "play was cancelled while it ran.",
+        f"play_once was cancelled while it ran.{doubt}",
+        "not me",
+    ]
 
 
 async def test_X2_progress_and_time(begin, orchestrator):
     heard = []
-    answer = await begin(("long_job", {"steps": 4}), on_event=heard.append, patience_s=30)
+    answer = await begin(("long_job", {"steps": 4}), on_event=heard.append)
     assert answer == ['{"steps":4}']
-    told = [event.progress for event in heard if isinstance(event, CallProgressed)]
-    assert told[0].fraction == 0
+    told = [event for event in heard if isinstance(event, CallProgressed)]
     assert told[-1].message.startswith("step ")
     [deaf] = await begin(("deaf", {}))
     assert deaf.startswith("deaf did not finish within 0.1 s. It does not listen to its signal")

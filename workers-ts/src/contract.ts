@@ -68,7 +68,9 @@ export class Store {
   private readonly loaded = new Map<string, { text: string; sha: string }>();
 
   constructor(options: RedisOptions) {
-    this.redis = new Redis({ ...options, maxRetriesPerRequest: null, retryStrategy: (tries) => Math.min(50 * tries, 1000) });
+    // Replies are lists: of RESP3's maps, each client makes something else.
+    const steady = { protocol: 2, maxRetriesPerRequest: null, retryStrategy: (tries: number) => Math.min(50 * tries, 1000) } as const;
+    this.redis = new Redis({ ...options, ...steady });
     this.redis.on("error", () => undefined); // each command says so itself, or waits
   }
 

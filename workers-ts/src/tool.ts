@@ -71,6 +71,8 @@ export function tool<S extends object>(declared: Declaration<S>): Tool {
   const inputSchema = JSON.parse(JSON.stringify(asked)) as { type?: unknown };
   if (inputSchema.type !== "object") throw wrong('the schema must be a JSON Schema of {"type": "object"}');
   const validate = compiled(inputSchema, wrong);
+  const checked = async (args: object) =>
+    "~standard" in schema ? issues(schema as Standard, args) : validate(approximate(args)).map(complaint);
   const { effect = "once", queue = "io", longRunning = false, timeoutS = null, limits } = declared;
   const bound = {
     v: 1, name, description, input_schema: inputSchema, output_schema: null, effect, queue, long_running: longRunning,
@@ -85,7 +87,10 @@ export function tool<S extends object>(declared: Declaration<S>): Tool {
     run: (args, context) => declared.run(args as Arguments<S>, context),
     async read(text, maxBytes) {
       const args = objectIn(name, text, maxBytes);
-      const complaints = "~standard" in schema ? await issues(schema as Standard, args) : validate(approximate(args)).map(complaint);
+      const complaints = await checked(args).catch((error: unknown) => {
+        if (error instanceof RangeError) return ["nested too deep: send a flatter structure"];
+        throw error;
+      });
       if (!Array.isArray(complaints)) return complaints.value;
       if (complaints.length === 0) return args;
       throw new BadArguments(`bad arguments for ${name}: ${[...new Set(complaints)].slice(0, MAX_COMPLAINTS).join("; ")}.`);

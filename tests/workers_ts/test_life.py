@@ -63,6 +63,7 @@ async def test_X2_progress_and_time(begin, orchestrator):
     assert told[-1].message.startswith("step ")
     [deaf] = await begin(("deaf", {}))
     assert deaf.startswith("deaf did not finish within 0.1 s. It does not listen to its signal")
+    assert await begin(("stray", {})) == ["went on"]
     [late] = await begin(("hurried", {}), timeout_s=0.2)
     assert "did not finish within 0." in late
 

@@ -23,6 +23,8 @@ const CANCEL_LOOK_MS = 250;
 const GONE_MS = 20 * 15_000;
 const LANE_AT_ONCE = 500;
 const EXIT_CONFIGURATION = 78;
+/** How long a worker may take, once nothing may run any more, before it goes without a word to Redis. */
+const GOES_WITHIN_MS = 10_000;
 
 export interface Options {
   tools: Tool[];
@@ -36,6 +38,10 @@ export interface Options {
 
 /** Serve tools until SIGTERM or SIGINT; then the process ends. What it is set up with cannot be used: status 78. */
 export async function serve(options: Options): Promise<never> {
+  // What a tool throws past its call, in a timer or a promise that nobody awaits, must not take the other calls along.
+  for (const stray of ["unhandledRejection", "uncaughtException"]) {
+    process.on(stray, (error: unknown) => console.error("toolfleet: a tool has thrown past its call", error));
+  }
   try {
     const worker = new Worker(options, readSettings());
     await worker.start();
@@ -106,6 +112,7 @@ class Worker {
   /** Read no more, let running calls end within the grace, give the rest to others, and let go of everything. */
   async drain(): Promise<void> {
     for (const timer of this.timers.slice(1)) clearInterval(timer);
+    setTimeout(() => process.exit(1), this.settings.graceS * 1000 + GOES_WITHIN_MS).unref();
     await untilTaken(() => this.store.redis.multi().del(this.keys.worker(this.name)).zrem(this.keys.workers, this.name).exec());
     this.reader.stop();
     await this.reading;
@@ -120,6 +127,7 @@ class Worker {
   /** A second signal: nothing is waited for any more. */
   endGrace(): void {
     this.graceEnds.abort();
+    setTimeout(() => process.exit(1), GOES_WITHIN_MS).unref();
   }
 
   /** Refuse to take the calls of a fleet whose secret is another one: they would all be thrown away. */

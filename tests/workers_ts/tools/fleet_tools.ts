@@ -72,6 +72,14 @@ const tools = [
     run: (_, { signal }) => sleep(60_000, undefined, { signal }),
   }),
   tool({
+    name: "stray", description: "Throw past its own call.", schema: nothing, effect,
+    run: () => {
+      setTimeout(() => { throw new Error("from a timer"); });
+      void Promise.reject(new Error("from a promise"));
+      return sleep(50, "went on");
+    },
+  }),
+  tool({
     name: "deaf", description: "Take longer than allowed, and listen to nobody.", schema: nothing, timeoutS: 0.1,
     run: () => sleep(60_000, undefined, { ref: false }),
   }),

@@ -15,7 +15,7 @@ from toolfleet.errors import Refused
 from toolfleet.keys import Keys
 from toolfleet.logs import FactLog
 from toolfleet.replies import REPLACE_RESULT
-from toolfleet.wire import Seal
+from toolfleet.wire import Seal, Unread
 
 log = FactLog("toolfleet")
 
@@ -37,6 +37,8 @@ def is_forged(seal: Seal, sealed: bytes, call_id: str) -> bool:
     """Whether the fleet has not sealed what is stored as the result of a call; b"" for what is not even a string."""
     try:
         found = seal.open_result(sealed, call_id)
+    except Unread:
+        return False  # a newer version's
     except Refused as refusal:
         log.warning("result_refused", call_id=call_id, reason=str(refusal))
         return True

@@ -5,6 +5,7 @@ Owns the hash of a job and its fields. Must not know how jobs are asked about; t
 
 from __future__ import annotations
 
+import math
 from collections.abc import Awaitable
 from enum import IntEnum
 from typing import Final, NamedTuple, cast
@@ -180,7 +181,7 @@ def ends_unix_ms(deadline_unix_s: float) -> int:
 
 def name_of(record: JobRecord) -> str:
     """Which job of its call this is: by it the mark that it has ended is known from that of an earlier one."""
-    return f"{record.attempt} {record.submitted_unix_s!r}"
+    return f"{record.attempt} {math.floor(record.submitted_unix_s * 1000)}"
 
 
 def goes_on(reason: str | None) -> str:

@@ -51,6 +51,10 @@ _READ_FRAME = partial(CallFrame.model_validate_json, extra="ignore")
 _RUN_ENTRY, _KEPT = b"toolfleet.run-entry\0", b"toolfleet.kept\0"
 
 
+class Unread(Refused):
+    """One of ours has sealed it, and in a shape that is not read here: a newer version's."""
+
+
 class OtherVersion(Refused):
     """A call that one of ours has signed, in a version that is not read here: another worker's, and no dead letter."""
 
@@ -258,7 +262,7 @@ class Seal:
         try:
             return parse(text)
         except ValidationError:
-            raise Refused("wrong version or shape") from None
+            raise Unread("wrong version or shape") from None
 
     def _check(self, purpose: bytes, text: bytes, mac: str) -> None:
         if not self._holds(purpose, text, mac):

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.docs.pages import Page
-from toolfleet import Orchestrator
+from toolfleet import Orchestrator, wire
 from toolfleet.tracing import conventions
 
 ROOT = Path(__file__).parents[2]
@@ -24,7 +24,10 @@ PUBLIC = {
 PUBLIC_FOLDERS = ("toolfleet.orchestrator.adapters.", "toolfleet.workers.packs.")
 NAMED_FOR_CELERY = {"toolfleet.workers.app"}
 NAMED_FOR_SPANS = {name for name in vars(conventions).values() if str(name).startswith("toolfleet.")}
+SEALS = (purpose for purpose in vars(wire).values() if isinstance(purpose, bytes))
+NAMED_FOR_SEALS = {purpose.rstrip(b"\0").decode() for purpose in SEALS} | {"toolfleet.shard"}
 NAMED_FOR_PROCESSES = {"toolfleet.testing.instruments"}
+NAMED = NAMED_FOR_CELERY | NAMED_FOR_SPANS | NAMED_FOR_SEALS | NAMED_FOR_PROCESSES
 
 
 def sources():
@@ -77,7 +80,7 @@ def test_every_name_that_is_imported_is_a_public_name_of_its_module():
 def test_modules_that_are_named_in_passing_are_public_too(path):
     for name in re.findall(r"(?<![\w/.@-])toolfleet(?:\.[a-z_]\w*)+", path.read_text()):
         public_names = {f"{module}.{each}" for module in PUBLIC for each in import_module(module).__all__}
-        assert is_public(name) or name in public_names | NAMED_FOR_CELERY | NAMED_FOR_SPANS | NAMED_FOR_PROCESSES, name
+        assert is_public(name) or name in public_names | NAMED, name
 
 
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)

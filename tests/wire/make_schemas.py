@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import ast
+import inspect
 import json
+from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from pydantic import TypeAdapter
 
+from toolfleet import artifacts, calls, catalog, declaration, limits
 from toolfleet.artifacts import ArtifactGrant
 from toolfleet.calls import TOOL_RESULT, CallFrame, JobRecord, Progress, ToolCall
 from toolfleet.catalog import Announcement
 
-FOLDER = Path(__file__).parents[2] / "wire" / "v1" / "schemas"
+FOLDER = Path(__file__).parents[2] / "toolfleet" / "wire_v1" / "schemas"
 
 RECORDS: dict[str, TypeAdapter[Any]] = {
     "call": TypeAdapter(ToolCall),
@@ -42,10 +48,38 @@ HEADERS = {
 
 def schemas() -> dict[str, dict[str, Any]]:
     """Each file's name, and what is to be in it."""
-    made = {name: {"title": name, **_open(adapter.json_schema())} for name, adapter in RECORDS.items()}
+    made = {name: {"title": name, **_open(_explained(adapter.json_schema()))} for name, adapter in RECORDS.items()}
     made["headers"] = HEADERS
     begins = {"$schema": "https://json-schema.org/draft/2020-12/schema"}
     return {f"{name}.json": {**begins, **schema} for name, schema in made.items()}
+
+
+def _explained(schema: dict[str, Any]) -> dict[str, Any]:
+    """The same, with what stands below a field in our code as its description."""
+    for record in (schema, *schema.get("$defs", {}).values()):
+        told = FIELDS.get(record.get("title", ""), {})
+        for name, field in record.get("properties", {}).items():
+            if name in told and "description" not in field:
+                field["description"] = told[name]
+    return schema
+
+
+def _fields_of(module: ModuleType) -> Iterator[tuple[str, dict[str, str]]]:
+    for record in ast.parse(inspect.getsource(module)).body:
+        if isinstance(record, ast.ClassDef):
+            yield record.name, dict(_told(record.body))
+
+
+def _told(body: list[ast.stmt]) -> Iterator[tuple[str, str]]:
+    for field, below in pairwise(body):
+        match field, below:
+            case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str() as text)):
+                yield name, inspect.cleandoc(text)
+
+
+FIELDS = {
+    name: fields for module in (calls, catalog, declaration, limits, artifacts) for name, fields in _fields_of(module)
+}
 
 
 def _open(schema: Any, *, names_fields: bool = False) -> Any:

@@ -11,7 +11,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-FOLDER = Path(__file__).parents[2] / "wire" / "v1" / "vectors"
+FOLDER = Path(__file__).parents[2] / "toolfleet" / "wire_v1" / "vectors"
 SECRET = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
 OLD, STRANGE = "an older secret of the fleet, of 37 B", "a secret that is of another fleet, 40 B"
 NOW_UNIX_S = 1_800_000_000

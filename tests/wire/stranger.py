@@ -21,7 +21,7 @@ from typing import Any
 
 import redis
 
-WIRE = Path(__file__).parents[2] / "wire" / "v1"
+WIRE = Path(__file__).parents[2] / "toolfleet" / "wire_v1"
 MANIFEST = json.loads((WIRE / "scripts.json").read_text())
 NS, GROUP, RETURNED, QUEUE = "toolfleet", "workers", "@returned", "io"
 LEVELS = (0, 3, 6)

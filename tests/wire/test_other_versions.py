@@ -14,12 +14,13 @@ from toolfleet.calls import Failed, JobRecord, Progress, Returned, Submitted, To
 from toolfleet.catalog import Announcement, Believer
 from toolfleet.connections import connect_async
 from toolfleet.errors import Refused
+from toolfleet.forged import is_forged
 from toolfleet.jobs import JobState, state_of
 from toolfleet.orchestrator.doors.http.key_store import Keyring, digest_of
 from toolfleet.orchestrator.run.events import RUN_EVENT
 from toolfleet.orchestrator.status.call_reader import HandleRecord
 from toolfleet.settings import Settings
-from toolfleet.wire import OtherVersion, Seal
+from toolfleet.wire import OtherVersion, Seal, Unread
 
 SETTINGS = Settings(redis_url="redis://127.0.0.1")
 SEAL = Seal(SETTINGS)
@@ -127,6 +128,14 @@ def test_calls(of):
 def test_results(of, kind):
     record, model = RESULTS[kind]
     assert SEAL.open_result(sealed(b"toolfleet.result\0", of(record)), CALL_ID) == model(**record)
+
+
+def test_a_result_of_a_newer_version_is_not_read_and_not_forged():
+    newer = sealed(b"toolfleet.result\0", {"type": "danced", "steps": 3})
+    with pytest.raises(Unread):
+        SEAL.open_result(newer, CALL_ID)
+    assert not is_forged(SEAL, newer, CALL_ID)
+    assert is_forged(SEAL, newer + b" ", CALL_ID)
 
 
 @AS

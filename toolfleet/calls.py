@@ -190,6 +190,22 @@ class ToolCall(Record):
     """What the tool returned to the call that this one takes back; None for an ordinary call."""
 
 
+class CallFrame(Record):
+    """What a call says in each version, so that it can be passed on, and ended, by who does not read the rest."""
+
+    v: Annotated[int, Field(gt=WIRE_VERSION, strict=True)]
+    call_id: str
+    run_id: str
+    tool: str
+    deadline_unix_s: float
+    reply_to: str
+
+    @property
+    def call(self) -> ToolCall:
+        """The same as a call of which no more is known."""
+        return ToolCall(**self.model_dump(exclude={"v"}), arguments="")
+
+
 class Failed(ResultRecord):
     """The call ended without a return value. `message` is written for the model to read."""
 

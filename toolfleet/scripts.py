@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 from functools import cache
 from importlib.resources import files
-from importlib.resources.abc import Traversable
 from typing import Any, Final
 
 CONTRACT: Final = files("toolfleet").joinpath("wire_v1")
@@ -48,7 +47,7 @@ def _text(steps: list[Any], clock: str | None) -> str:
 def _step(step: str | dict[str, Any], clock: str | None) -> str:
     """Return a file's text, constants as locals, a library, or a function of all three."""
     if isinstance(step, str):
-        return _file(CONTRACT, step)
+        return _file(step)
     if "constants" in step:
         # Numbers as texts, too: as such they go to commands, and the server need not turn them into one each time.
         values = manifest()["constants"]
@@ -60,8 +59,8 @@ def _step(step: str | dict[str, Any], clock: str | None) -> str:
 
 
 @cache
-def _file(folder: Traversable, name: str) -> str:
-    return folder.joinpath("scripts", *name.split("/")).read_text("utf-8")
+def _file(name: str) -> str:
+    return CONTRACT.joinpath("scripts", *name.split("/")).read_text("utf-8")
 
 
 def _when_called(name: str, script: str, gives: list[str]) -> str:

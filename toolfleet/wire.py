@@ -17,7 +17,17 @@ from typing import Any, Final, NamedTuple, TypeVar
 from pydantic import ValidationError
 from pydantic_core import PydanticSerializationError, from_json
 
-from toolfleet.calls import TOOL_RESULT, Failed, JobRecord, Progress, Returned, Submitted, ToolCall
+from toolfleet.calls import (
+    TOOL_RESULT,
+    CallFrame,
+    Failed,
+    FailureKind,
+    JobRecord,
+    Progress,
+    Returned,
+    Submitted,
+    ToolCall,
+)
 from toolfleet.errors import Refused
 from toolfleet.settings import Settings
 
@@ -37,7 +47,16 @@ _KEY_ID: Final = b"toolfleet.key-id\0"
 _CALLBACK, _API_KEY = b"toolfleet.callback\0", b"toolfleet.api-key\0"
 _READ_PROGRESS = partial(Progress.model_validate_json, extra="ignore")
 _READ_JOB = partial(JobRecord.model_validate_json, extra="ignore")
+_READ_FRAME = partial(CallFrame.model_validate_json, extra="ignore")
 _RUN_ENTRY, _KEPT = b"toolfleet.run-entry\0", b"toolfleet.kept\0"
+
+
+class OtherVersion(Refused):
+    """A call that one of ours has signed, in a version that is not read here: another worker's, and no dead letter."""
+
+    def __init__(self, frame: CallFrame) -> None:
+        super().__init__(f"a call of version {frame.v}, which is not read here")
+        self.frame = frame
 
 
 class Trust(NamedTuple):
@@ -99,7 +118,7 @@ class Seal:
         return text, self._sign(_CALL, data)
 
     def open_call(self, text: object, mac: object) -> ToolCall:
-        """Return the call in a signed text. Raises Refused with the reason."""
+        """Return the call in a signed text. Raises Refused with the reason: OtherVersion where others can read it."""
         if not isinstance(text, str) or not isinstance(mac, str):
             raise Refused("not an envelope")
         if len(text) > self._max_bytes:
@@ -108,7 +127,7 @@ class Seal:
         try:
             return ToolCall.__pydantic_validator__.validate_json(text, extra="ignore")  # type: ignore[no-any-return]  # its own
         except ValidationError:
-            raise Refused("wrong version or shape") from None
+            raise _unread(text) from None
 
     def close_result(self, result: Returned | Failed | Submitted, call_id: str, attempt: bytes | None = None) -> bytes:
         """Return the result of a call as bytes for Redis: MAC, then JSON. The MAC covers the call id too.
@@ -257,9 +276,34 @@ class Seal:
         return self._macs[0].of(purpose, text)
 
 
+def _unread(text: str) -> Refused:
+    """Why a signed text is no call that is read here."""
+    try:
+        return OtherVersion(_READ_FRAME(text))
+    except ValidationError:
+        return Refused("wrong version or shape")
+
+
 def _read_result(text: bytes) -> Returned | Failed | Submitted:
-    # Without the way through Python that pydantic's adapter takes.
-    return TOOL_RESULT.validator.validate_json(text, extra="ignore")  # type: ignore[no-any-return]  # it says Any
+    try:
+        # Without the way through Python that pydantic's adapter takes.
+        return TOOL_RESULT.validator.validate_json(text, extra="ignore")  # type: ignore[no-any-return]  # it says Any
+    except ValidationError:
+        if (failed := _of_newer_kind(text)) is None:
+            raise
+        return failed
+
+
+def _of_newer_kind(text: bytes) -> Failed | None:
+    """The failure in a text, as an error, whose kind a newer version knows; None for anything else."""
+    try:
+        record = from_json(text)
+        kind = record["kind"]
+        if record["type"] != "failed" or not isinstance(kind, str) or kind in set(FailureKind):
+            return None
+        return Failed.model_validate({**record, "kind": FailureKind.ERROR}, extra="ignore")
+    except (ValueError, KeyError, TypeError):
+        return None
 
 
 def _entry_of(run_id: str, position: int) -> bytes:

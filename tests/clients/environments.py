@@ -18,6 +18,7 @@ from filelock import FileLock
 
 LISTS = Path(__file__).with_name("environments")
 MCP_LISTS = Path(__file__).parents[1] / "mcp" / "npm"
+WIRE_LISTS = Path(__file__).parents[1] / "wire" / "npm"
 BUILT = Path(sys.prefix) / "clients"
 BUILD_WITHIN_S = 600
 
@@ -38,6 +39,11 @@ def node_modules() -> Path:
 def mcp_packages() -> Path:
     """The folder with the npm packages of the protocol's own tests."""
     return _built("mcp", _npm_lists(MCP_LISTS), lambda folder: _install_npm(MCP_LISTS, folder)) / "node_modules"
+
+
+def wire_packages() -> Path:
+    """The folder with the npm packages of a client that speaks to Redis itself."""
+    return _built("wire", _npm_lists(WIRE_LISTS), lambda folder: _install_npm(WIRE_LISTS, folder)) / "node_modules"
 
 
 def _npm_lists(lists: Path) -> list[Path]:
@@ -88,5 +94,5 @@ def _run(*command: str) -> None:
 
 
 if __name__ == "__main__":  # make lock
-    for lists in (LISTS, MCP_LISTS):
+    for lists in (LISTS, MCP_LISTS, WIRE_LISTS):
         _npm("update", lists, "--package-lock-only")

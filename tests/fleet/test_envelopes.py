@@ -41,11 +41,6 @@ def signed_as_a_result(post, text, mac):
     return sealed[64:].decode(), sealed[:64].decode()
 
 
-def of_another_version(post, text, mac):
-    text = text.replace('"v":1', '"v":2')
-    return text, post.seal._sign(b"toolfleet.call\0", text.encode())
-
-
 def no_json_at_all(post, text, mac):
     return "intended", post.seal._sign(b"toolfleet.call\0", b"intended")
 
@@ -59,7 +54,6 @@ FORGERIES = {
     altered: "unsigned or altered",
     of_a_stranger: "unsigned or altered",
     signed_as_a_result: "unsigned or altered",
-    of_another_version: "wrong version or shape",
     no_json_at_all: "wrong version or shape",
     no_text_at_all: "not an envelope",
 }

@@ -19,7 +19,7 @@ from toolfleet.orchestrator.doors.http.key_store import Keyring, digest_of
 from toolfleet.orchestrator.run.events import RUN_EVENT
 from toolfleet.orchestrator.status.call_reader import HandleRecord
 from toolfleet.settings import Settings
-from toolfleet.wire import Seal
+from toolfleet.wire import OtherVersion, Seal
 
 SETTINGS = Settings(redis_url="redis://127.0.0.1")
 SEAL = Seal(SETTINGS)
@@ -160,8 +160,16 @@ def test_events_of_runs(of, event):
     assert RUN_EVENT.validate_json(text(of(event)), extra="ignore") == RUN_EVENT.validate_json(text(event))
 
 
-def test_another_version_of_a_record_is_refused():
-    record = json.dumps({**CALL, "v": 2})
+def test_of_another_version_of_a_call_is_read_what_all_versions_say():
+    record = json.dumps({**CALL, "v": 2, "arguments": {"not": "as it was"}})
+    with pytest.raises(OtherVersion, match="version 2") as refused:
+        SEAL.open_call(record, SEAL._sign(b"toolfleet.call\0", record.encode()))
+    assert refused.value.frame.call == ToolCall(**{**CALL, "arguments": ""})
+
+
+@pytest.mark.parametrize("v", [0, -1, "2", 2.5, None, [2]])
+def test_what_is_no_version_is_refused(v):
+    record = json.dumps({**CALL, "v": v})
     with pytest.raises(Refused, match="wrong version or shape"):
         SEAL.open_call(record, SEAL._sign(b"toolfleet.call\0", record.encode()))
 

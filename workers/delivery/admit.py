@@ -6,14 +6,14 @@ second start could do harm.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
-from toolfleet.calls import Effect, Failed, FailureKind, ToolCall
+from toolfleet.calls import CallFrame, Effect, Failed, FailureKind, ToolCall
 from toolfleet.errors import Refused
 from toolfleet.keys import CLOCKS_APART_S
-from toolfleet.wire import Seal
+from toolfleet.wire import OtherVersion, Seal
 from toolfleet.workers.delivery.message import Delivery
-from toolfleet.workers.tool.failures import crashed, expired, in_doubt
+from toolfleet.workers.tool.failures import crashed, expired, in_doubt, unread
 
 
 class Admitted(NamedTuple):
@@ -41,13 +41,23 @@ class Ended(NamedTuple):
     dead_letter: bool = False
 
 
+class Unread(NamedTuple):
+    """The call is of a version that another worker may read. It ends with this result where none does."""
+
+    call: ToolCall
+    version: int
+    otherwise: Failed
+
+
 class Unbelievable(NamedTuple):
     """The message is nobody's call. It goes to the dead letters with the reason, and there is no result."""
 
     reason: str
 
 
-Decision = Admitted | Unresolved | Ended | Unbelievable
+OF_ANOTHER: Final = Unbelievable("the envelope belongs to another call or tool")
+
+Decision = Admitted | Unresolved | Ended | Unread | Unbelievable
 
 
 def admit(
@@ -65,21 +75,34 @@ def admit(
     """
     try:
         call = seal.open_call(delivery.text, delivery.mac)
+    except OtherVersion as other:
+        return _unread(delivery, other.frame)
     except Refused as refusal:
         return Unbelievable(str(refusal))
-    # The MAC covers the call, not Celery's headers: a signed call under another task's name must not run as that task.
-    if call.call_id != delivery.task_id or call.tool != delivery.task:
-        return Unbelievable("the envelope belongs to another call or tool")
+    if not _is_of(delivery, call):
+        return OF_ANOTHER
     must_claim = not effect.repeatable and not delivery.is_claimed_until(call.deadline_unix_s + CLOCKS_APART_S)
     if delivery.deliveries > 1 and not effect.repeatable:
         in_time = now_unix_s < call.deadline_unix_s and delivery.deliveries <= max_deliveries
         # What is asked there is what became of the tool's own effect, not of taking it back.
-        if reconciles and call.undoes is None and in_time and can_be_reconciled(delivery):
-            return Unresolved(call, must_claim)
-        return Ended(call, in_doubt(call.tool))
+        is_asked = reconciles and call.undoes is None and in_time and can_be_reconciled(delivery)
+        return Unresolved(call, must_claim) if is_asked else Ended(call, in_doubt(call.tool))
     if failure := _must_not_start(call, delivery, now_unix_s, max_deliveries):
         return Ended(call, failure, dead_letter=failure.kind is FailureKind.CRASHED)
     return Admitted(call, must_claim)
+
+
+def _is_of(delivery: Delivery, call: ToolCall | CallFrame) -> bool:
+    # The MAC covers the call, not Celery's headers: a signed call under another task's name must not run as that task.
+    return call.call_id == delivery.task_id and call.tool == delivery.task
+
+
+def _unread(delivery: Delivery, frame: CallFrame) -> Unread | Unbelievable:
+    if not _is_of(delivery, frame):
+        return OF_ANOTHER
+    may_have_begun = delivery.deliveries > 1 and delivery.sent_once
+    otherwise = in_doubt(frame.tool) if may_have_begun else unread(frame.tool, frame.v)
+    return Unread(frame.call, frame.v, otherwise)
 
 
 def can_be_reconciled(delivery: Delivery) -> bool:

@@ -14,7 +14,7 @@ from typing import Final
 
 import redis.asyncio
 
-from toolfleet.calls import ToolCall
+from toolfleet.calls import WIRE_VERSION, ToolCall
 from toolfleet.catalog import Announcement, LiveWorkers
 from toolfleet.keys import Keys
 from toolfleet.lanes import lanes_with
@@ -57,8 +57,10 @@ class Forwarder:
         self._workers: list[Announcement] = []
         self._looked_s = -LOOK_AGAIN_S
 
-    async def pass_on(self, delivery: Delivery, call: ToolCall, *, can_run: bool) -> Passed:
-        """Pass a delivered call on to a worker that serves it.
+    async def pass_on(
+        self, delivery: Delivery, call: ToolCall, *, can_run: bool, version: int = WIRE_VERSION
+    ) -> Passed:
+        """Pass a delivered call on to a worker that serves it, and reads the version that it is written in.
 
         With `can_run`, which says that this worker could run it too, only to one that serves the version it was offered
         with. Waits for Redis however long it is away. After `BACK` on a broker without streams the caller sends it
@@ -66,7 +68,7 @@ class Forwarder:
         """
 
         async def look() -> tuple[Mapping[str, int], Passed | None]:
-            workers = await self._live_workers()
+            workers = [worker for worker in await self._live_workers() if version in worker.reads]
             lanes = lanes_with(workers, call.tool, delivery.contract) if delivery.contract else {}
             if not lanes and not can_run:
                 lanes = lanes_with(workers, call.tool)

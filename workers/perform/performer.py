@@ -9,7 +9,7 @@ import asyncio
 import time
 from collections.abc import Mapping
 from concurrent.futures import Executor
-from typing import Any
+from typing import Any, Final
 
 from toolfleet.calls import Effect, Failed, FailureKind, ToolCall
 from toolfleet.connections import connect_async
@@ -21,7 +21,7 @@ from toolfleet.settings import Settings
 from toolfleet.tool import Tool
 from toolfleet.tracing import find_tracing
 from toolfleet.wire import Seal
-from toolfleet.workers.delivery.admit import Admitted, Decision, Ended, Unbelievable, Unresolved, admit
+from toolfleet.workers.delivery.admit import Admitted, Decision, Ended, Unbelievable, Unread, Unresolved, admit
 from toolfleet.workers.delivery.checkpoints import Checkpoints
 from toolfleet.workers.delivery.claims import Claimer
 from toolfleet.workers.delivery.dead_letters import bury
@@ -35,6 +35,13 @@ from toolfleet.workers.perform.endings import Ending
 from toolfleet.workers.perform.quick_calls import QuickCalls
 from toolfleet.workers.perform.shared_answers import SharedAnswers
 from toolfleet.workers.perform.tool_run import ToolRuns
+
+_PASSED: Final = {
+    Passed.NOT: None,
+    Passed.LOST: Ending.TAKEN_OVER,
+    Passed.TO_A_LANE: Ending.PASSED_ON,
+    Passed.BACK: Ending.PASSED_ON,
+}
 
 
 class Performer:
@@ -86,7 +93,7 @@ class Performer:
         if not isinstance(decision, Unbelievable):  # what nobody has signed names no trace
             call = decision.call
             log_about_call(call.run_id, call.call_id, call.traceparent)
-        if tool is None or isinstance(decision, Ended | Unbelievable):
+        if tool is None or not isinstance(decision, Admitted | Unresolved):
             return await self._end(delivery, decision, tool)
         if decision.must_claim and not await self._claimer.claim(delivery, decision.call):
             return Ending.BURIED
@@ -138,13 +145,12 @@ class Performer:
             return None
         if (call.call_id, call.tool) != (delivery.task_id, delivery.task):
             return None
-        match await self._forwarder.pass_on(delivery, call, can_run=can_run):
-            case Passed.NOT:
-                return None
-            case Passed.LOST:
-                return Ending.TAKEN_OVER
-            case _:
-                return Ending.PASSED_ON
+        return _PASSED[await self._forwarder.pass_on(delivery, call, can_run=can_run)]
+
+    async def _pass_on_unread(self, delivery: Delivery, unread: Unread) -> Ending:
+        """Pass on a call of a version that is not read here; end it where nobody came who does."""
+        passed = await self._forwarder.pass_on(delivery, unread.call, can_run=False, version=unread.version)
+        return _PASSED[passed] or await self._conclusion.conclude(delivery, unread.call, unread.otherwise)
 
     async def _end(self, delivery: Delivery, decision: Decision, tool: Tool[..., Any] | None) -> Ending:
         """End a delivery whose call must not start here: it cannot be believed, it is too late, or nobody serves it."""
@@ -152,6 +158,8 @@ class Performer:
             case Unbelievable(reason=reason):
                 await self._bury(delivery, reason)
                 return Ending.BURIED
+            case Unread():
+                return await self._pass_on_unread(delivery, decision)
             case Ended(call=call, result=result, dead_letter=dead_letter):
                 if self._attempts is not None and tool is not None:
                     await self._attempts.earlier(delivery, call, tool.spec)

@@ -62,6 +62,15 @@ def expired(tool: str) -> Failed:
     return Failed(kind=FailureKind.EXPIRED, message=f"{tool} did not start before its deadline; it has had no effect.")
 
 
+def unread(tool: str, version: int) -> Failed:
+    """Nobody reads the version of the wire that the call was sent in."""
+    return Failed(
+        kind=FailureKind.UNKNOWN_TOOL,
+        message=f"{tool} was called in version {version} of the contract, which no live worker reads; it has had no "
+        "effect.",
+    )
+
+
 def limited(tool: str, error: RetryAfter, why_now: str = "") -> Failed:
     """The tool wants to be asked later, and the model is to know."""
     return Failed(kind=FailureKind.LIMIT, message=f"{tool} is {error}{why_now}.")

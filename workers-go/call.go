@@ -20,49 +20,47 @@ func failed(kind, format string, values ...any) map[string]any {
 	return map[string]any{"type": "failed", "kind": kind, "message": fmt.Sprintf(format, values...)}
 }
 
-// take decides what becomes of a message, in the order of docs/wire.md (Believe). It returns a result that ends the call
-// at once, or nil: then it is to be run if true comes with it, and else nobody of ours is to do anything more.
-func (w *Worker) take(d *delivery) (map[string]any, bool) {
-	switch err := d.believe(w.seal); {
-	case errors.Is(err, errNotOurs):
-		return w.passOn(d), false
-	case err != nil:
-		w.bury(d, err.Error())
+// endings are what a model reads of a call that does not begin here, by the verdict.
+var endings = map[string]string{
+	"in_doubt":  "%s was interrupted: its effect may or may not have happened, and it was not run again.",
+	"crashed":   "%s lost its worker in each of its deliveries.",
+	"expired":   "The deadline of %s passed before it began.",
+	"cancelled": "%s was cancelled before it began.",
+}
+
+// take does what judge has decided. It returns a result that ends the call at once, or whether the call is to be run.
+func (w *Worker) take(d *delivery) (result map[string]any, isToRun bool) {
+	verdict, reason := d.judge(w.seal, w.tools, float64(time.Now().UnixMilli())/1000, w.MaxMessageBytes)
+	if (verdict == toRun || verdict == toClaim) && !d.isLooked && w.isCancelled(d) {
+		verdict = "cancelled"
+	}
+	switch verdict {
+	case toBury:
+		w.bury(d, reason.Error())
 		return nil, false
-	}
-	tool := w.tools[d.call.Tool]
-	if tool == nil || d.call.contract != "" && d.call.contract != tool.digest {
+	case toPassOn:
 		return w.passOn(d), false
+	case toClaim:
+		if !w.claim(d) {
+			return nil, false
+		}
+	case toRun:
+	default:
+		return failed(verdict, endings[verdict], d.call.Tool), false
 	}
-	d.isOnce = d.isOnce || tool.Effect == Once
-	leftS := d.call.DeadlineS - float64(time.Now().UnixMilli())/1000
-	switch over := string(d.fields["over"]); {
-	case d.isOnce && d.deliveries > 1:
-		return failed("in_doubt", "%s was interrupted: its effect may or may not have happened, and it was not run again.", tool.Name), false
-	case d.deliveries > maxDeliveries:
-		return failed("crashed", "%s lost its worker in each of %d deliveries.", tool.Name, maxDeliveries), false
-	case leftS <= 0 || over == "expired":
-		return failed("expired", "The deadline of %s passed before it began.", tool.Name), false
-	case d.cancelled || over == "cancelled" || !d.looked && w.isCancelled(d):
-		return failed("cancelled", "%s was cancelled before it began.", tool.Name), false
-	case d.isOnce && !w.claim(d, leftS):
-		return nil, false
-	}
-	if err := tool.check(d.call.Arguments); err != nil {
+	if err := w.tools[d.call.Tool].check(d.call.Arguments); err != nil {
 		return failed("bad_arguments", "%s", err), false
 	}
 	return nil, true
 }
 
 // claim makes sure that this message, and no copy of it, runs a call that must not be repeated.
-func (w *Worker) claim(d *delivery, leftS float64) bool {
-	if d.claimed && float64(number(d.fields["claim"])) >= leftS+claimEnoughS {
-		return true
-	}
+func (w *Worker) claim(d *delivery) bool {
 	var mine bool
+	leftS := d.call.DeadlineS - float64(time.Now().UnixMilli())/1000
 	w.insist(func(conn redis.Conn) error {
 		// Said again after a lost reply, our own claim is there.
-		before, err := redis.String(conn.Do("SET", w.key("claim", d.call.CallID), d.entry, "NX", "GET", "EX", int(leftS)+claimBeyondS))
+		before, err := redis.String(conn.Do("SET", w.key("claim", d.call.CallID), d.entry, "NX", "GET", "EX", max(int(leftS), 0)+claimBeyondS))
 		if err != nil && !errors.Is(err, redis.ErrNil) {
 			return err
 		}

@@ -12,11 +12,10 @@ import (
 )
 
 const (
-	maxMessageBytes = 4 << 20
-	maxHeaderBytes  = 16 << 10
-	maxDeliveries   = 5
-	claimBeyondS    = 600 // what a claim outlives the call's deadline by
-	claimEnoughS    = 300
+	maxHeaderBytes = 16 << 10
+	maxDeliveries  = 5
+	claimBeyondS   = 600 // what a claim outlives the call's deadline by
+	claimEnoughS   = 300
 )
 
 // Call is a signed call, see wire/v1/schemas/call.json.
@@ -41,7 +40,7 @@ type delivery struct {
 	fields             map[string][]byte
 	deliveries         int
 	claimed, cancelled bool
-	looked             bool // fetch has looked for a cancel; a read that waited has not
+	isLooked           bool // fetch has looked for a cancel; a read that waited has not
 	began              time.Time
 	call               Call
 	places             []any
@@ -52,22 +51,21 @@ type delivery struct {
 	settled            chan struct{} // closed when Redis knows the result
 }
 
-// ending is why a message does not become a call of a tool; its text is the reason for the dead letters.
 var (
-	errNotOurs  = errors.New("passed on")
-	errUnsealed = errors.New("unsigned or altered")
-	errShape    = errors.New("wrong shape")
+	errVersion = errors.New("of another version") // signed, and another's to read
+	errShape   = errors.New("wrong version or shape")
+	errTooMuch = errors.New("too large")
+	errNoCall  = errors.New("not a message")
 )
 
-// openCall returns the call in a message's text if the fleet has signed it. errNotOurs says that it is signed, but of a
-// version that is another's to read.
-func openCall(seal *Seal, text []byte, mac string) (Call, error) {
+// openCall returns the call in a message's text if the fleet has signed it.
+func openCall(seal *Seal, text []byte, mac string, most int) (Call, error) {
 	var call Call
-	if len(text) > maxMessageBytes {
-		return call, fmt.Errorf("larger than %d bytes", maxMessageBytes)
+	if len(text) > most {
+		return call, errTooMuch
 	}
 	if !seal.Holds(purposeCall, text, mac) {
-		return call, errUnsealed
+		return call, errUnsigned
 	}
 	// Names of fields are compared exactly, which encoding/json does not do for a struct.
 	var fields map[string]json.RawMessage
@@ -92,7 +90,7 @@ func openCall(seal *Seal, text []byte, mac string) (Call, error) {
 			if !is {
 				call.V = 1
 			} else if call.V != 1 {
-				return call, errNotOurs
+				return call, errVersion
 			}
 		}
 	}
@@ -107,29 +105,71 @@ func openCall(seal *Seal, text []byte, mac string) (Call, error) {
 	return call, nil
 }
 
-// believe reads the message. An error other than errNotOurs means that it is to be buried for that reason.
-func (d *delivery) believe(seal *Seal) error {
+// A verdict is what becomes of a message, see docs/wire.md (Believe): one of these, or the kind of failure that ends it.
+const (
+	toRun    = "run"
+	toClaim  = "claim" // and run, if no copy of it has
+	toPassOn = "pass_on"
+	toBury   = "bury"
+)
+
+// judge decides what becomes of a message; for one to bury it says why. It asks nobody.
+func (d *delivery) judge(seal *Seal, tools map[string]*served, now float64, most int) (string, error) {
+	if d.deliveries > maxDeliveries+1 {
+		return toBury, errors.New("delivered too often")
+	}
+	switch err := d.open(seal, most); {
+	case errors.Is(err, errVersion):
+		return toPassOn, nil
+	case err != nil:
+		return toBury, err
+	}
+	tool := tools[d.call.Tool]
+	if tool == nil || d.call.contract != "" && d.call.contract != tool.digest {
+		return toPassOn, nil
+	}
+	d.isOnce = d.isOnce || tool.Effect == Once
+	leftS, over := d.call.DeadlineS-now, string(d.fields["over"])
+	switch {
+	case d.isOnce && d.deliveries > 1:
+		return "in_doubt", nil
+	case d.deliveries > maxDeliveries:
+		return "crashed", nil
+	case leftS <= 0 || over == "expired":
+		return "expired", nil
+	case d.cancelled || over == "cancelled":
+		return "cancelled", nil
+	case d.isOnce && (!d.claimed || float64(number(d.fields["claim"])) < leftS+claimEnoughS):
+		return toClaim, nil
+	}
+	return toRun, nil
+}
+
+// open reads the message. An error other than errVersion means that it is to be buried for that reason.
+func (d *delivery) open(seal *Seal, most int) error {
 	body, head, properties := d.fields["b"], d.fields["h"], d.fields["p"]
-	if body == nil || len(body) > maxMessageBytes || len(head) > maxHeaderBytes || len(properties) > maxHeaderBytes {
-		return errors.New("not a message")
+	if body == nil || len(body) > most || len(head) > maxHeaderBytes || len(properties) > maxHeaderBytes {
+		return errNoCall
 	}
 	var headers struct {
-		ID       string          `json:"id"`
-		Task     string          `json:"task"`
+		ID       *string         `json:"id"`
+		Task     *string         `json:"task"`
 		Contract string          `json:"contract"`
 		Claim    json.RawMessage `json:"claim"`
+		Packed   json.RawMessage `json:"compression"` // no body of a call is
 	}
+	var others map[string]any
 	var parts []json.RawMessage
 	var signed []string
-	if json.Unmarshal(head, &headers) != nil || !json.Valid(properties) || json.Unmarshal(body, &parts) != nil ||
-		len(parts) != 3 || json.Unmarshal(parts[0], &signed) != nil || len(signed) != 2 {
-		return errors.New("not a message")
+	if json.Unmarshal(head, &headers) != nil || json.Unmarshal(properties, &others) != nil || json.Unmarshal(body, &parts) != nil ||
+		len(parts) != 3 || json.Unmarshal(parts[0], &signed) != nil || len(signed) != 2 || headers.ID == nil || headers.Task == nil || headers.Packed != nil {
+		return errNoCall
 	}
-	call, err := openCall(seal, []byte(signed[0]), signed[1])
+	call, err := openCall(seal, []byte(signed[0]), signed[1], most)
 	if err != nil {
 		return err
 	}
-	if call.CallID != headers.ID || call.Tool != headers.Task || string(d.fields["id"]) != call.CallID {
+	if call.CallID != *headers.ID || call.Tool != *headers.Task || string(d.fields["id"]) != call.CallID {
 		return errors.New("not the call that it says")
 	}
 	call.contract = headers.Contract
@@ -176,7 +216,7 @@ func deliveriesOf(reply []any, streams []string) []*delivery {
 		cancelled, _ := redis.Int(row[4], nil)
 		read = append(read, &delivery{
 			stream: streams[position-1], entry: entry, fields: fieldsOf(row[6]), deliveries: count,
-			claimed: claimed == 1, cancelled: cancelled == 1, looked: true, began: time.Now(),
+			claimed: claimed == 1, cancelled: cancelled == 1, isLooked: true, began: time.Now(),
 		})
 	}
 	return read

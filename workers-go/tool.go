@@ -134,6 +134,9 @@ func decode(text []byte, into any) error {
 
 // schemaOf returns the JSON Schema of a Go type, as encoding/json reads it.
 func schemaOf(t reflect.Type) (map[string]any, error) {
+	if t == reflect.TypeFor[json.RawMessage]() {
+		return map[string]any{}, nil
+	}
 	switch t.Kind() {
 	case reflect.Pointer:
 		return schemaOf(t.Elem())

@@ -26,8 +26,6 @@ import (
 
 const (
 	group, returnedTo = "workers", "@returned"
-	leaseMS           = 15000
-	renewEvery        = 5 * time.Second
 	announceEvery     = 10 * time.Second
 	announcedS        = 30
 	sayAgainWithin    = 2 * time.Second
@@ -42,16 +40,24 @@ type Settings struct {
 	RedisURL, Namespace, Secret, PreviousSecret string
 	// Concurrency is how many calls run at once.
 	Concurrency int
+	// MaxMessageBytes is the size of the largest call, signed, that is read; the fleet's 4 MiB unless said otherwise.
+	MaxMessageBytes int
+	// Lease is the fleet's TOOLFLEET_LEASE_S, 30 s unless said otherwise: when others have what a lost worker held.
+	Lease time.Duration
 	// Grace is how long calls may take to end when the worker is stopped.
 	Grace time.Duration
 	Log   *slog.Logger
 }
 
-// SettingsFromEnvironment reads TOOLFLEET_REDIS_URL, _NAMESPACE, _SECRET and _PREVIOUS_SECRET as all workers do.
+// SettingsFromEnvironment reads TOOLFLEET_REDIS_URL, _NAMESPACE, _SECRET, _PREVIOUS_SECRET, _LEASE_S and _MAX_MESSAGE_BYTES as all
+// workers do.
 func SettingsFromEnvironment() Settings {
+	leaseS, _ := strconv.ParseFloat(os.Getenv("TOOLFLEET_LEASE_S"), 64)
+	bytes, _ := strconv.Atoi(os.Getenv("TOOLFLEET_MAX_MESSAGE_BYTES"))
 	return Settings{
 		RedisURL: os.Getenv("TOOLFLEET_REDIS_URL"), Namespace: os.Getenv("TOOLFLEET_NAMESPACE"),
 		Secret: os.Getenv("TOOLFLEET_SECRET"), PreviousSecret: os.Getenv("TOOLFLEET_PREVIOUS_SECRET"),
+		Lease: time.Duration(leaseS * float64(time.Second)), MaxMessageBytes: bytes,
 	}
 }
 
@@ -71,6 +77,7 @@ type Worker struct {
 	announced int64
 	looked    time.Time
 	told      time.Time // when fetch was last told of all slots
+	suspects  map[string]time.Time
 	freed     chan struct{}
 	settling  chan settlement
 	gone      chan struct{} // closed when the worker ends at once
@@ -91,6 +98,12 @@ func NewWorker(settings Settings) (*Worker, error) {
 	}
 	if settings.Concurrency == 0 {
 		settings.Concurrency = 100
+	}
+	if settings.MaxMessageBytes == 0 {
+		settings.MaxMessageBytes = 4 << 20
+	}
+	if settings.Lease == 0 {
+		settings.Lease = 30 * time.Second
 	}
 	if settings.Grace == 0 {
 		settings.Grace = 30 * time.Second
@@ -179,7 +192,8 @@ func (w *Worker) Run(ctx context.Context) error {
 		lasting.Add(1)
 		go func() { defer lasting.Done(); w.repeat(over, pause, do) }()
 	}
-	every(renewEvery, w.renew)
+	every(w.renewEvery(), w.renew)
+	every(w.renewEvery(), w.lookAfterOthers)
 	every(time.Second, w.lookForCancels)
 	every(3*time.Second, w.handBackUnknown)
 	lasting.Add(1)
@@ -261,6 +275,40 @@ func (w *Worker) streams() []string {
 	return streams
 }
 
+func (w *Worker) renewEvery() time.Duration { return min(w.Lease/6, 5*time.Second) }
+
+// lookAfterOthers returns what workers hold that were without a lease at each look for a third of Lease.
+func (w *Worker) lookAfterOthers() error {
+	suspects := map[string]time.Time{}
+	for _, queue := range w.queues() {
+		keys, args := []string{}, []any{group, returnedTo, w.consumer, w.key("lease", ""), w.key("sweeper", queue), 2 * w.renewEvery().Milliseconds()}
+		for _, level := range levels {
+			keys = append(keys, w.key("queue", queue+":"+level))
+		}
+		for name, since := range w.suspects {
+			if time.Since(since) > w.Lease/3 {
+				args = append(args, name)
+			}
+		}
+		var found []string
+		if err := w.once(func(conn redis.Conn) (err error) {
+			found, err = redis.Strings(w.run(conn, "sweep", keys, args...))
+			return err
+		}); err != nil {
+			return err
+		}
+		for _, name := range found {
+			since, is := w.suspects[name]
+			if !is {
+				since = time.Now()
+			}
+			suspects[name] = since
+		}
+	}
+	w.suspects = suspects
+	return nil
+}
+
 func (w *Worker) renew() error {
 	w.mutex.Lock()
 	isStuck := time.Since(w.looked) > stuckAfter
@@ -269,7 +317,7 @@ func (w *Worker) renew() error {
 		return errors.New("the queue was not looked at for minutes: others may take what is here")
 	}
 	return w.once(func(conn redis.Conn) error {
-		_, err := conn.Do("SET", w.key("lease", w.consumer), "alive", "PX", leaseMS)
+		_, err := conn.Do("SET", w.key("lease", w.consumer), "alive", "PX", (w.Lease / 2).Milliseconds())
 		return err
 	})
 }
@@ -355,7 +403,7 @@ func (w *Worker) read(ctx context.Context) {
 
 func (w *Worker) readOnce(conn redis.Conn, streams []string, scheduled []any, free int) error {
 	slots := 0
-	if time.Since(w.told) > renewEvery/2 {
+	if time.Since(w.told) > w.renewEvery()/2 {
 		slots, w.told = w.Concurrency, time.Now()
 	}
 	args := append([]any{group, w.consumer, returnedTo, free, w.key("claim", ""), w.key("cancelled", ""), w.key("result", ""),

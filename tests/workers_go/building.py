@@ -1,6 +1,6 @@
-"""Builds Go programs for tests: the compiler from the package index, the modules from Debian's packages of their sources.
+"""Builds Go programs for tests: the compiler from the package index, the modules from Debian's packages of their source.
 
-A module proxy need not be reachable. Each program is built once, under a digest of all that it is made of.
+So no module proxy need be reachable, but apt-get must be there. Each program is built once, under a digest of all that it is made of.
 """
 
 from __future__ import annotations
@@ -43,16 +43,16 @@ def built(source: Path) -> Path:
         if not program.exists():
             with tempfile.TemporaryDirectory(dir=BUILT) as folder:
                 _build(Path(folder), source, sources)
-                os.replace(Path(folder, "program"), program)
+                Path(folder, "program").replace(program)
     return program
 
 
 def check() -> None:
-    """Have `go vet` and `gofmt` look at our module. Raises AssertionError with what they say."""
+    """Run our module's own tests, and `go vet` as part of that. Raises AssertionError with what they say."""
     with FileLock(BUILT / "lock", timeout=WITHIN_S), tempfile.TemporaryDirectory(dir=BUILT) as folder:
         modfile = Path(folder, "go.mod")
         modfile.write_text(_module(_sources(), (REPOSITORY / "workers-go" / "go.mod").read_text().split("// In a")[0]))
-        _go("vet", f"-modfile={modfile}", "./...", at=REPOSITORY / "workers-go")
+        _go("test", f"-modfile={modfile}", "./...", at=REPOSITORY / "workers-go")
 
 
 def _build(folder: Path, source: Path, sources: Path) -> None:
@@ -75,7 +75,7 @@ def _digest(source: Path) -> str:
 
 
 def _sources() -> Path:
-    """Return the folder with the modules' sources, by their paths. With lists of packages of its own, so without root."""
+    """Return the folder with the modules' sources. With lists of packages of its own, so nobody has to be root."""
     folder = BUILT / "sources"
     if folder.exists():
         return folder
@@ -95,7 +95,7 @@ def _sources() -> Path:
             (sources / module / "go.mod").write_text(f"module {module}\n\ngo 1.14\n")
             for test in (sources / module).rglob("*_test.go"):
                 test.unlink()
-        os.replace(sources, folder)
+        sources.replace(folder)
     return folder
 
 
@@ -108,7 +108,12 @@ def _go(*arguments: str, at: Path) -> None:
 
 def _run(*command: str, at: Path, environment: dict[str, str] | None = None) -> None:
     ended = subprocess.run(
-        command, cwd=at, env={**os.environ, **(environment or {})}, capture_output=True, text=True, timeout=WITHIN_S,
+        command,
+        cwd=at,
+        env={**os.environ, **(environment or {})},
+        capture_output=True,
+        text=True,
+        timeout=WITHIN_S,
         check=False,
     )
     assert ended.returncode == 0, f"{' '.join(command)}\n{ended.stdout}{ended.stderr}"

@@ -7,7 +7,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -23,16 +23,17 @@ WITHIN_S = 30
 
 
 @contextmanager
-def go_worker(settings: Settings, program: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """A worker that has announced itself; it is asked to end, and killed if it does not."""
+def go_worker(settings: Settings, program: Path, *, is_killed: bool = False) -> Iterator[subprocess.Popen[bytes]]:
+    """A worker that has announced itself; in the end it is stopped in order, or killed."""
     secrets = {"TOOLFLEET_SECRET": settings.secret.get_secret_value()}
     said = {"TOOLFLEET_REDIS_URL": settings.redis_url, "TOOLFLEET_NAMESPACE": settings.namespace}
     process = subprocess.Popen([program], env={**os.environ, **secrets, **said})
     try:
         wait_until(lambda: any(str(process.pid) in name for name in announced(settings)))
         yield process
-        process.send_signal(signal.SIGTERM)
-        process.wait(WITHIN_S)
+        if not is_killed:
+            process.send_signal(signal.SIGTERM)
+            process.wait(WITHIN_S)
     finally:
         process.kill()
         process.wait()
@@ -57,10 +58,3 @@ def wait_until(is_so: Callable[[], object]) -> None:
 @pytest.fixture(scope="session")
 def program() -> Path:
     return built(TOOLS)
-
-
-@pytest.fixture
-def start(settings: Settings, program: Path) -> Iterator[Callable[[], subprocess.Popen[bytes]]]:
-    """Starts one more worker."""
-    with ExitStack() as stack:
-        yield lambda: stack.enter_context(go_worker(settings, program))

@@ -25,9 +25,7 @@ def asking(*calls):
 
 @pytest.fixture(scope="module")
 def fleet(redis_server, program) -> Iterator[Settings]:
-    settings = Settings(
-        redis_url=redis_server.url, namespace=f"test-{secrets.token_hex(4)}", secret=new_secret()
-    )
+    settings = Settings(redis_url=redis_server.url, namespace=f"test-{secrets.token_hex(4)}", secret=new_secret())
     with go_worker(settings, program):
         yield settings
 
@@ -57,7 +55,13 @@ async def test_X2_a_worker_in_go_gives_the_same_results(fleet, tool, arguments, 
 async def test_X2_arguments_that_do_not_fit_are_told_by_name(fleet):
     async with Orchestrator(settings=fleet) as orchestrator:
         messages = await orchestrator.execute(
-            asking(("add", {"a": "x", "b": 1}), ("add", "{nonsense"), ("add", {}), ("add", {"a": 2**70, "b": 1}), ("add", {"a": 1, "b": 2, "c": 3}))
+            asking(
+                ("add", {"a": "x", "b": 1}),
+                ("add", "{nonsense"),
+                ("add", {}),
+                ("add", {"a": 2**70, "b": 1}),
+                ("add", {"a": 1, "b": 2, "c": 3}),
+            )
         )
     assert all(message.is_error for message in messages)
     assert "a: Invalid type" in messages[0].content

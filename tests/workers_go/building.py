@@ -1,6 +1,6 @@
-"""Builds Go programs for tests: the compiler from the package index, the modules from Debian's packages of their source.
+"""Builds Go programs for tests: compiler from the package index, modules from Debian's packages of their source.
 
-So no module proxy need be reachable, but apt-get must be there. Each program is built once, under a digest of all that it is made of.
+So no module proxy need be reachable, but apt-get must be there. Each program is built once, under a digest of its sources.
 """
 
 from __future__ import annotations

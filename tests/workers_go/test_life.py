@@ -106,13 +106,14 @@ async def test_X2_stopped_it_ends_its_calls_and_takes_nothing_new(settings, prog
     assert sorted(line.split()[0] for line in lines(ledger)) == ["began", "ended"]
 
 
-async def test_X2_what_outlasts_the_grace_is_handed_back_and_counts(settings, program, tmp_path):
+async def test_X2_a_second_signal_hands_back_what_runs_and_that_counts(settings, program, tmp_path):
     ledger = tmp_path / "ledger"
     async with Orchestrator(settings=settings) as orchestrator:
         with go_worker(settings, program) as process:
-            asked = asyncio.create_task(orchestrator.call("sleep_again", {"seconds": 1.5, "ledger": str(ledger)}))
+            asked = asyncio.create_task(orchestrator.call("sleep_again", {"seconds": 3, "ledger": str(ledger)}))
             await began(ledger)
             process.send_signal(signal.SIGTERM)
+            await asyncio.to_thread(wait_until, lambda: not announced(settings))
             process.send_signal(signal.SIGTERM)  # the second ends it at once
             process.wait(10)
             with go_worker(settings, program):

@@ -1,0 +1,3 @@
+module github.com/toolfleet/toolfleet/wire
+
+go 1.22

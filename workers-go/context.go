@@ -1,0 +1,102 @@
+package toolfleet
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"sync"
+	"time"
+)
+
+const (
+	progressEvery   = 200 * time.Millisecond
+	keptS           = 86400
+	repliesMax      = 200000
+	checkpointKeptS = 3600 // beyond the call's deadline
+)
+
+// Context is one call as its tool sees it. It ends when the call is cancelled, its time is up, or the worker gives it up.
+type Context struct {
+	context.Context
+	CallID, RunID, Tool, Tenant, Subject string
+	// Attempt is which delivery this is, from 1; more after a worker was lost.
+	Attempt int
+	// Deadline is when nobody waits for the result any more.
+	Deadline time.Time
+	// Values is the caller's own JSON object, hidden from the model; State what the run's tools share.
+	Values, State json.RawMessage
+
+	worker   *Worker
+	delivery *delivery
+	mutex    sync.Mutex
+	told     time.Time
+}
+
+// IdempotencyKey is the same for every attempt at this call: hand it to services that drop repeats.
+func (c *Context) IdempotencyKey() string { return c.CallID }
+
+// Progress tells whoever waits how far the call has come, from 0 to 1. More than five a second are not sent, and what
+// Redis does not take is lost: the next one says more.
+func (c *Context) Progress(fraction float64, message string) {
+	c.mutex.Lock()
+	defer c.mutex.Unlock()
+	if fraction < 0 || fraction > 1 || time.Since(c.told) < progressEvery {
+		return
+	}
+	c.told = time.Now()
+	text := encoded(map[string]any{"type": "progress", "fraction": fraction, "message": message})
+	sealed := c.worker.seal.Close(purposeProgress, c.CallID, text)
+	conn := c.worker.pool.Get()
+	defer conn.Close()
+	replies := c.worker.key("replies", c.delivery.call.ReplyTo)
+	_ = conn.Send("SET", c.worker.key("progress", c.CallID), sealed, "EX", keptS)
+	_ = conn.Send("XADD", replies, "MAXLEN", "~", repliesMax, "*", "c", c.CallID, "p", sealed)
+	_ = conn.Send("EXPIRE", replies, keptS)
+	_, _ = conn.Do("")
+}
+
+// Checkpoint keeps what a later attempt at this call goes on from.
+func (c *Context) Checkpoint(data any) error {
+	text, err := json.Marshal(data)
+	if err != nil {
+		return err
+	}
+	conn := c.worker.pool.Get()
+	defer conn.Close()
+	_, err = conn.Do("SET", c.worker.key("checkpoint", c.CallID), c.worker.seal.Close(purposeCheckpoint, c.CallID, text),
+		"EXAT", c.Deadline.Unix()+checkpointKeptS)
+	return err
+}
+
+// LastCheckpoint reads what an earlier attempt gave to Checkpoint last, and says whether there was any.
+func (c *Context) LastCheckpoint(into any) (bool, error) {
+	conn := c.worker.pool.Get()
+	defer conn.Close()
+	sealed, err := conn.Do("GET", c.worker.key("checkpoint", c.CallID))
+	bytes, is := sealed.([]byte)
+	if err != nil || !is {
+		return false, err
+	}
+	text, err := c.worker.seal.Open(purposeCheckpoint, c.CallID, bytes)
+	if err != nil {
+		return false, err
+	}
+	return true, decode(text, into)
+}
+
+// encoded is JSON as it is: <, > and & are not escaped. What is given to it has a JSON form.
+func encoded(value any) []byte {
+	text, err := encodedAny(value)
+	if err != nil {
+		panic(err)
+	}
+	return text
+}
+
+func encodedAny(value any) ([]byte, error) {
+	var text bytes.Buffer
+	encoder := json.NewEncoder(&text)
+	encoder.SetEscapeHTML(false)
+	err := encoder.Encode(value)
+	return bytes.TrimRight(text.Bytes(), "\n"), err
+}

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable
 from enum import StrEnum
 from typing import Annotated, Any, Final, Literal, NamedTuple, Protocol
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import BaseModel, ConfigDict, Field, StrictBool, field_validator
 
 from toolfleet.calls import TOOL_RESULT, Failed, Progress, Returned, Submitted
 from toolfleet.declaration import ToolSpec
@@ -27,6 +27,8 @@ MAX_CALLS: Final = 100
 
 MAX_TOKEN_CHARS: Final = 200_000
 TOOL_NAME: Final = r"^[A-Za-z0-9_-]{1,64}$"
+EXAMPLE_NAME: Final = "laptop-1"
+EXAMPLE_OFFER: Final = "eyJjYWxsIjoi…"
 WORKER_NAME: Final = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
 MAX_TIMES: Final = 1000
 
@@ -42,6 +44,11 @@ class Said(BaseModel):
     """The version of what is spoken here."""
 
 
+def shown(**example: Any) -> ConfigDict:
+    """Return a record's settings with what one says, for the OpenAPI document."""
+    return ConfigDict(json_schema_extra={"examples": [example]})
+
+
 class OfWorker(Said):
     """Of a worker that has announced itself."""
 
@@ -52,13 +59,17 @@ class OfWorker(Said):
 class Announce(OfWorker):
     """What a worker serves. It replaces what was announced under the same name."""
 
+    model_config = shown(
+        worker=EXAMPLE_NAME, tools=[{"name": "add", "description": "Add.", "input_schema": {"type": "object"}}]
+    )
+
     tools: Annotated[tuple[ToolSpec, ...], Field(min_length=1, max_length=MAX_TOOLS)]
     """`queue` and `cache_s` of these are not looked at."""
     sources: dict[str, str] = Field(default_factory=dict)
     """Where each tool is declared, as `module:function`: another version from the same place is a release of it."""
     concurrency: Annotated[int, Field(ge=1, le=MAX_TIMES)] = 1
     """How many calls it takes at a time."""
-    started_unix_s: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
+    started_unix_s: Annotated[float, Field(strict=True, gt=0, allow_inf_nan=False)] | None = None
 
     @field_validator("tools", mode="before")
     @classmethod
@@ -88,8 +99,10 @@ class Announced(BaseModel):
 class Poll(OfWorker):
     """A wish for calls."""
 
+    model_config = shown(worker=EXAMPLE_NAME, calls=4, wait_s=20)
+
     calls: Annotated[int, Field(ge=1, le=MAX_CALLS)] = 1
-    wait_s: Annotated[float, Field(ge=0, le=MAX_POLL_S, allow_inf_nan=False)] = MAX_POLL_S
+    wait_s: Annotated[float, Field(strict=True, ge=0, le=MAX_POLL_S, allow_inf_nan=False)] = MAX_POLL_S
 
 
 class WorkCall(BaseModel):
@@ -138,6 +151,8 @@ class Polled(BaseModel):
 class Ack(Said):
     """The attempt at a call that was offered begins now."""
 
+    model_config = shown(offer=EXAMPLE_OFFER)
+
     offer: Token
 
 
@@ -152,6 +167,8 @@ class Acked(BaseModel):
 
 class Heartbeat(OfWorker):
     """These attempts go on."""
+
+    model_config = shown(worker=EXAMPLE_NAME, attempts=[EXAMPLE_OFFER])
 
     attempts: Annotated[tuple[Token, ...], Field(max_length=MAX_TIMES)] = ()
 
@@ -171,8 +188,10 @@ class Beaten(BaseModel):
 class ProgressSaid(Said):
     """How far an attempt has come."""
 
+    model_config = shown(attempt=EXAMPLE_OFFER, fraction=0.5, message="half of it")
+
     attempt: Token
-    fraction: Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
+    fraction: Annotated[float, Field(strict=True, ge=0, le=1, allow_inf_nan=False)]
     message: Annotated[str, Field(max_length=10_000)] = ""
 
     @property
@@ -184,12 +203,16 @@ class ProgressSaid(Said):
 class CheckpointSaid(Said):
     """Where a further attempt would go on."""
 
+    model_config = shown(attempt=EXAMPLE_OFFER, data={"done": 3})
+
     attempt: Token
     data: Any
 
 
 class ResultSaid(Said):
     """What an attempt has come to."""
+
+    model_config = shown(attempt=EXAMPLE_OFFER, result={"type": "returned", "content": "42"})
 
     attempt: Token
     result: Annotated[Returned | Failed | Submitted, Field(discriminator="type")]
@@ -213,14 +236,16 @@ class Settled(BaseModel):
 class Release(OfWorker):
     """Calls that a worker gives back, at its end for instance."""
 
+    model_config = shown(worker=EXAMPLE_NAME, attempts=[EXAMPLE_OFFER], leaves=True)
+
     offers: Annotated[tuple[Token, ...], Field(max_length=MAX_TIMES)] = ()
     attempts: Annotated[tuple[Token, ...], Field(max_length=MAX_TIMES)] = ()
-    begun: bool = False
+    begun: StrictBool = False
     """Whether an effect of these attempts may have begun. Then they count, and what must not happen twice is in
     doubt."""
-    after_s: Annotated[float, Field(ge=0, le=24 * 3600, allow_inf_nan=False)] = 0.0
+    after_s: Annotated[float, Field(strict=True, ge=0, le=24 * 3600, allow_inf_nan=False)] = 0.0
     """How long these attempts are to wait before anybody has them again, and with them what shares their limits."""
-    leaves: bool = False
+    leaves: StrictBool = False
     """Whether the worker ends: it is announced no more, and what it was offered goes back."""
 
 

@@ -38,6 +38,8 @@ var levels = []string{"0", "3", "6"} // the most urgent first
 // Settings say which fleet a worker belongs to, and how much it takes.
 type Settings struct {
 	RedisURL, Namespace, Secret, PreviousSecret string
+	// Name is what the worker announces itself by, and must be nobody else's; made up if left out.
+	Name string
 	// Concurrency is how many calls run at once.
 	Concurrency int
 	// MaxMessageBytes is the size of the largest call, signed, that is read; the fleet's 4 MiB unless said otherwise.
@@ -125,10 +127,13 @@ func NewWorker(settings Settings) (*Worker, error) {
 		return nil, err
 	}
 	consumer := fmt.Sprintf("%s-%d-%s", host, os.Getpid(), hex.EncodeToString(digits))
+	if settings.Name == "" {
+		settings.Name = "go@" + consumer
+	}
 	return &Worker{
 		Settings: settings, log: settings.Log, seal: NewSeal(settings.Secret, settings.PreviousSecret),
 		pool:    &redis.Pool{Dial: dial, MaxIdle: 16, IdleTimeout: time.Minute},
-		scripts: scripts, tools: map[string]*served{}, consumer: consumer, name: "go@" + consumer, started: time.Now(),
+		scripts: scripts, tools: map[string]*served{}, consumer: consumer, name: settings.Name, started: time.Now(),
 		held: map[string]*delivery{}, looked: time.Now(), freed: make(chan struct{}, 1), settling: make(chan settlement, 1024),
 		gone: make(chan struct{}),
 	}, nil

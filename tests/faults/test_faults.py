@@ -4,7 +4,7 @@ import pytest
 
 from tests.faults.arena import FAULTS, Form, Suffered
 from tests.faults.cells import coverage
-from tests.faults.load import IN_NODE, MIXED
+from tests.faults.load import IN_GO, IN_NODE, MIXED
 from tests.faults.of_losses import LOSSES, STAND
 from tests.faults.suite import chosen, of_today, suffer
 
@@ -29,12 +29,12 @@ def test_no_call_is_lost_repeated_or_mistaken_when(suffered, name):
 
 
 @pytest.mark.timeout(300)
-def test_X3_workers_in_python_and_in_typescript_are_killed_and_nothing_is_lost_repeated_or_mistaken(suffered):
-    mixed = suffered["two_languages"]
+def test_X3_workers_in_python_typescript_and_go_are_killed_and_nothing_is_lost_repeated_or_mistaken(suffered):
+    mixed = suffered["three_languages"]
     tally = mixed.tally()
     assert (tally.lost, tally.duplicated, tally.mispaired, tally.unfinished) == (0, 0, 0, 0), tally.notes
-    assert tally.injected >= 4
-    assert {ask.tool for ask in mixed.load.asks} == {*MIXED, *IN_NODE}
+    assert tally.injected >= 6
+    assert {ask.tool for ask in mixed.load.asks} == {*MIXED, *IN_NODE, *IN_GO}
 
 
 @pytest.mark.timeout(300)

@@ -1,6 +1,6 @@
 """Builds Go programs for tests: compiler from the package index, modules from Debian's packages of their source.
 
-So no module proxy need be reachable, but apt-get must be there. Each program is built once, under a digest of its sources.
+So no module proxy need be reachable, but apt-get must be there. Each program is built once.
 """
 
 from __future__ import annotations

@@ -29,18 +29,25 @@ def start(fleet: LocalFleet, program: str = "fleet_tools.ts", **environment: str
 
 def process(program: str, folder: Path, environment: Mapping[str, str], *, lifeline: int) -> WorkerProcess:
     """A worker that stops when the other end of `lifeline` is closed."""
-    name = f"{POOL}-{secrets.token_hex(3)}"
+    return started_process(POOL, [str(NODE), str(built() / "tools" / program)], folder, environment, lifeline=lifeline)
+
+
+def started_process(
+    pool: str, command: list[str], folder: Path, environment: Mapping[str, str], *, lifeline: int
+) -> WorkerProcess:
+    """A worker of any language, which is told its name."""
+    name = f"{pool}-{secrets.token_hex(3)}"
     log_path = folder / f"{name}.log"
     with log_path.open("ab") as log:
         started = subprocess.Popen(
-            [str(NODE), str(built() / "tools" / program)],
+            command,
             stdin=lifeline,
             stdout=log,
             stderr=subprocess.STDOUT,
             env={**os.environ, "WORKER_NAME": name, **environment},
             start_new_session=True,
         )
-    return WorkerProcess(POOL, name, started, log_path)
+    return WorkerProcess(pool, name, started, log_path)
 
 
 @contextmanager

@@ -18,6 +18,7 @@ const (
 	purposeMember       = "toolfleet.member\x00"
 
 	macChars = 2 * sha256.Size
+	atDigits = 15
 )
 
 var errUnsigned = errors.New("unsigned or altered")
@@ -62,7 +63,7 @@ func (s *Seal) Open(purpose, callID string, sealed []byte) ([]byte, error) {
 
 // closeAnnouncement seals what a worker says of itself for its name and this moment of the server's clock.
 func (s *Seal) closeAnnouncement(worker string, atMS int64, text []byte) []byte {
-	return s.Close(purposeAnnouncement, worker, append([]byte(fmt.Sprintf("%015d", atMS)), text...))
+	return s.Close(purposeAnnouncement, worker, append([]byte(fmt.Sprintf("%0*d", atDigits, atMS)), text...))
 }
 
 // proofs show others which secrets a worker has, bound to its name.

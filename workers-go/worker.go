@@ -9,14 +9,19 @@ import (
 	"crypto/rand"
 	"crypto/sha256"
 	"encoding/hex"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
 	"net/url"
 	"os"
 	"os/signal"
+	"path/filepath"
+	"runtime/debug"
+	"slices"
 	"sort"
 	"strconv"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -72,6 +77,7 @@ type Worker struct {
 	scripts        map[string]*redis.Script
 	tools          map[string]*served
 	consumer, name string
+	source         string // of which program its tools are
 	started        time.Time
 
 	mutex     sync.Mutex
@@ -113,6 +119,10 @@ func NewWorker(settings Settings) (*Worker, error) {
 	if settings.Log == nil {
 		settings.Log = slog.New(slog.NewTextHandler(os.Stderr, nil))
 	}
+	source := filepath.Base(os.Args[0])
+	if built, is := debug.ReadBuildInfo(); is && built.Path != "" {
+		source = built.Path
+	}
 	scripts, err := loadScripts()
 	if err != nil {
 		return nil, err
@@ -133,7 +143,7 @@ func NewWorker(settings Settings) (*Worker, error) {
 	return &Worker{
 		Settings: settings, log: settings.Log, seal: NewSeal(settings.Secret, settings.PreviousSecret),
 		pool:    &redis.Pool{Dial: dial, MaxIdle: 16, IdleTimeout: time.Minute},
-		scripts: scripts, tools: map[string]*served{}, consumer: consumer, name: settings.Name, started: time.Now(),
+		scripts: scripts, tools: map[string]*served{}, consumer: consumer, name: settings.Name, source: source, started: time.Now(),
 		held: map[string]*delivery{}, looked: time.Now(), freed: make(chan struct{}, 1), settling: make(chan settlement, 1024),
 		gone: make(chan struct{}),
 	}, nil
@@ -186,6 +196,9 @@ func (w *Worker) Run(ctx context.Context) error {
 	}
 	if err := w.renew(); err != nil {
 		return fmt.Errorf("Redis does not answer: %w", err)
+	}
+	if err := w.once(w.mustBeWelcome); err != nil {
+		return err
 	}
 	if err := w.announce(); err != nil {
 		return err
@@ -327,6 +340,35 @@ func (w *Worker) renew() error {
 	})
 }
 
+// mustBeWelcome refuses to take the calls of a fleet whose secret is another one: none of them could be believed.
+func (w *Worker) mustBeWelcome(conn redis.Conn) error {
+	names, err := redis.Strings(conn.Do("ZRANGE", w.Namespace+":workers", 0, 999))
+	if err != nil {
+		return err
+	}
+	var strangers []string
+	for _, name := range names {
+		sealed, err := redis.Bytes(conn.Do("GET", w.key("worker", name)))
+		if err != nil || len(sealed) < macChars+atDigits { // it has gone
+			continue
+		}
+		var said struct {
+			Proofs []string `json:"proofs"`
+		}
+		_ = json.Unmarshal(sealed[macChars+atDigits:], &said)
+		for _, proof := range w.seal.proofs(name) {
+			if slices.Contains(said.Proofs, proof) {
+				return nil
+			}
+		}
+		strangers = append(strangers, name)
+	}
+	if len(strangers) > 0 {
+		return fmt.Errorf("%s use another TOOLFLEET_SECRET than this process: set the same one everywhere", strings.Join(strangers, ", "))
+	}
+	return nil
+}
+
 // announce says which tools are served here. Another tool under one of their names ends the worker at its start.
 func (w *Worker) announce() error {
 	names := make([]string, 0, len(w.tools))
@@ -346,7 +388,7 @@ func (w *Worker) announce() error {
 		if tool.Timeout > 0 {
 			spec["timeout_s"] = tool.Timeout.Seconds()
 		}
-		sources[name] = "go:" + name
+		sources[name] = w.source + ":" + name
 		digest := sha256.Sum256(encoded(spec))
 		specs = append(specs, spec)
 		keys = append(keys, w.key("spec", name))

@@ -169,6 +169,9 @@ def test_X2_what_cannot_begin_says_why(settings, program):
     refused = words(TOOLFLEET_REDIS_URL="redis://:hidden-word@127.0.0.1:1/0")
     assert "Redis does not answer" in refused
     assert "hidden-word" not in refused
+    with go_worker(settings, program):
+        address = {"TOOLFLEET_REDIS_URL": settings.redis_url, "TOOLFLEET_NAMESPACE": settings.namespace}
+        assert "use another TOOLFLEET_SECRET than this process" in words(**address, TOOLFLEET_SECRET="x" * 40)
 
 
 async def test_X2_killed_again_and_again_nothing_is_lost_and_no_effect_happens_twice(hasty, program, tmp_path):

@@ -77,8 +77,10 @@ func openCall(seal *Seal, text []byte, mac string, most int) (Call, error) {
 		into       any
 		isRequired bool
 	}{
-		{"v", &call.V, false}, {"call_id", &call.CallID, true}, {"run_id", &call.RunID, true}, {"tool", &call.Tool, true},
-		{"deadline_unix_s", &call.DeadlineS, true}, {"reply_to", &call.ReplyTo, true}, {"arguments", &call.Arguments, true},
+		// What every version of a call says, then which it is.
+		{"call_id", &call.CallID, true}, {"run_id", &call.RunID, true}, {"tool", &call.Tool, true},
+		{"deadline_unix_s", &call.DeadlineS, true}, {"reply_to", &call.ReplyTo, true}, {"v", &call.V, false},
+		{"arguments", &call.Arguments, true},
 		{"tenant", &call.Tenant, false}, {"subject", &call.Subject, false},
 	}
 	for _, field := range wanted {
@@ -166,7 +168,7 @@ func (d *delivery) open(seal *Seal, most int) error {
 		return errNoCall
 	}
 	call, err := openCall(seal, []byte(signed[0]), signed[1], most)
-	if err != nil {
+	if err != nil && !errors.Is(err, errVersion) {
 		return err
 	}
 	if call.CallID != *headers.ID || call.Tool != *headers.Task || string(d.fields["id"]) != call.CallID {
@@ -176,7 +178,7 @@ func (d *delivery) open(seal *Seal, most int) error {
 	d.call, d.isOnce = call, headers.Claim != nil
 	d.deliveries += number(d.fields["earlier"])
 	d.places = placesOf(d.fields["gates"])
-	return nil
+	return err
 }
 
 // placesOf returns what settle is told of the limits at which a call holds a place: how many, and their names.

@@ -9,7 +9,6 @@ import (
 	"crypto/rand"
 	"crypto/sha256"
 	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -18,10 +17,8 @@ import (
 	"os/signal"
 	"path/filepath"
 	"runtime/debug"
-	"slices"
 	"sort"
 	"strconv"
-	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -43,7 +40,7 @@ var levels = []string{"0", "3", "6"} // the most urgent first
 // Settings say which fleet a worker belongs to, and how much it takes.
 type Settings struct {
 	RedisURL, Namespace, Secret, PreviousSecret string
-	// Name is what the worker announces itself by, and must be nobody else's; made up if left out.
+	// Name is what the worker announces itself by, before @ and the host. Nobody else's; made up if left out.
 	Name string
 	// Concurrency is how many calls run at once.
 	Concurrency int
@@ -86,6 +83,8 @@ type Worker struct {
 	looked    time.Time
 	told      time.Time // when fetch was last told of all slots
 	suspects  map[string]time.Time
+	others    []announced
+	seen      time.Time // when others were looked at, under the mutex
 	freed     chan struct{}
 	settling  chan settlement
 	gone      chan struct{} // closed when the worker ends at once
@@ -138,12 +137,12 @@ func NewWorker(settings Settings) (*Worker, error) {
 	}
 	consumer := fmt.Sprintf("%s-%d-%s", host, os.Getpid(), hex.EncodeToString(digits))
 	if settings.Name == "" {
-		settings.Name = "go@" + consumer
+		settings.Name = fmt.Sprintf("go-%d-%s", os.Getpid(), hex.EncodeToString(digits))
 	}
 	return &Worker{
 		Settings: settings, log: settings.Log, seal: NewSeal(settings.Secret, settings.PreviousSecret),
 		pool:    &redis.Pool{Dial: dial, MaxIdle: 16, IdleTimeout: time.Minute},
-		scripts: scripts, tools: map[string]*served{}, consumer: consumer, name: settings.Name, source: source, started: time.Now(),
+		scripts: scripts, tools: map[string]*served{}, consumer: consumer, name: settings.Name + "@" + host, source: source, started: time.Now(),
 		held: map[string]*delivery{}, looked: time.Now(), freed: make(chan struct{}, 1), settling: make(chan settlement, 1024),
 		gone: make(chan struct{}),
 	}, nil
@@ -282,50 +281,20 @@ func (w *Worker) queues() []string {
 	return queues
 }
 
-// streams are those of all queues, level by level.
+// streams are those of all queues, level by level, each behind the lane of what is served here.
 func (w *Worker) streams() []string {
 	var streams []string
 	for _, level := range levels {
 		for _, queue := range w.queues() {
-			streams = append(streams, w.key("queue", queue+":"+level))
+			streams = append(streams, w.stream(w.laneOf(queue), level), w.stream(queue, level))
 		}
 	}
 	return streams
 }
 
-func (w *Worker) renewEvery() time.Duration { return min(w.Lease/6, 5*time.Second) }
+func (w *Worker) stream(queue, level string) string { return w.key("queue", queue+":"+level) }
 
-// lookAfterOthers returns what workers hold that were without a lease at each look for a third of Lease.
-func (w *Worker) lookAfterOthers() error {
-	suspects := map[string]time.Time{}
-	for _, queue := range w.queues() {
-		keys, args := []string{}, []any{group, returnedTo, w.consumer, w.key("lease", ""), w.key("sweeper", queue), 2 * w.renewEvery().Milliseconds()}
-		for _, level := range levels {
-			keys = append(keys, w.key("queue", queue+":"+level))
-		}
-		for name, since := range w.suspects {
-			if time.Since(since) > w.Lease/3 {
-				args = append(args, name)
-			}
-		}
-		var found []string
-		if err := w.once(func(conn redis.Conn) (err error) {
-			found, err = redis.Strings(w.run(conn, "sweep", keys, args...))
-			return err
-		}); err != nil {
-			return err
-		}
-		for _, name := range found {
-			since, is := w.suspects[name]
-			if !is {
-				since = time.Now()
-			}
-			suspects[name] = since
-		}
-	}
-	w.suspects = suspects
-	return nil
-}
+func (w *Worker) renewEvery() time.Duration { return min(w.Lease/6, 5*time.Second) }
 
 func (w *Worker) renew() error {
 	w.mutex.Lock()
@@ -335,38 +304,16 @@ func (w *Worker) renew() error {
 		return errors.New("the queue was not looked at for minutes: others may take what is here")
 	}
 	return w.once(func(conn redis.Conn) error {
-		_, err := conn.Do("SET", w.key("lease", w.consumer), "alive", "PX", (w.Lease / 2).Milliseconds())
-		return err
-	})
-}
-
-// mustBeWelcome refuses to take the calls of a fleet whose secret is another one: none of them could be believed.
-func (w *Worker) mustBeWelcome(conn redis.Conn) error {
-	names, err := redis.Strings(conn.Do("ZRANGE", w.Namespace+":workers", 0, 999))
-	if err != nil {
-		return err
-	}
-	var strangers []string
-	for _, name := range names {
-		sealed, err := redis.Bytes(conn.Do("GET", w.key("worker", name)))
-		if err != nil || len(sealed) < macChars+atDigits { // it has gone
-			continue
-		}
-		var said struct {
-			Proofs []string `json:"proofs"`
-		}
-		_ = json.Unmarshal(sealed[macChars+atDigits:], &said)
-		for _, proof := range w.seal.proofs(name) {
-			if slices.Contains(said.Proofs, proof) {
-				return nil
+		holdsMS := (w.Lease / 2).Milliseconds()
+		for _, queue := range w.queues() {
+			lane := w.laneOf(queue)
+			if _, err := w.run(conn, "keep_lane", []string{w.key("lane", lane), w.key("lanes", queue)}, lane, w.consumer, holdsMS); err != nil {
+				return err
 			}
 		}
-		strangers = append(strangers, name)
-	}
-	if len(strangers) > 0 {
-		return fmt.Errorf("%s use another TOOLFLEET_SECRET than this process: set the same one everywhere", strings.Join(strangers, ", "))
-	}
-	return nil
+		_, err := conn.Do("SET", w.key("lease", w.consumer), "alive", "PX", holdsMS)
+		return err
+	})
 }
 
 // announce says which tools are served here. Another tool under one of their names ends the worker at its start.
@@ -394,8 +341,12 @@ func (w *Worker) announce() error {
 		keys = append(keys, w.key("spec", name))
 		variants = append(variants, hex.EncodeToString(digest[:])[:16]+" "+sources[name])
 	}
+	lanes := map[string]string{}
+	for _, queue := range w.queues() {
+		lanes[queue] = w.laneOf(queue)
+	}
 	text := encoded(map[string]any{
-		"v": 1, "worker": w.name, "pid": os.Getpid(), "pool": "go", "concurrency": w.Concurrency, "queues": w.queues(),
+		"v": 1, "worker": w.name, "lanes": lanes, "pid": os.Getpid(), "pool": "go", "concurrency": w.Concurrency, "queues": w.queues(),
 		"started_unix_s": float64(w.started.UnixMilli()) / 1000, "tools": specs, "proofs": w.seal.proofs(w.name),
 		"sources": sources, "reads": []int{1},
 	})
@@ -571,28 +522,9 @@ func (w *Worker) bury(d *delivery, reason string) {
 	w.log.Warn("buried a message", "reason", reason, "entry", d.entry)
 	w.insist(func(conn redis.Conn) error {
 		_, err := w.run(conn, "bury", []string{d.stream, w.Namespace + ":dead", w.Namespace + ":counters"},
-			group, 10000, w.queueOf(d), 65536, d.entry, reason)
+			group, 10000, homeOf(w.placeOf(d.stream).queue), 65536, d.entry, reason)
 		return err
 	})
-}
-
-// passOn gives a message back to its queue, for a worker that can run it. It returns the call's end if nobody came in time.
-func (w *Worker) passOn(d *delivery) map[string]any {
-	queue, kept := w.queueOf(d), 0
-	w.insist(func(conn redis.Conn) (err error) {
-		kept, err = redis.Int(w.run(conn, "forward", []string{d.stream, w.key("scheduled", queue)},
-			group, w.consumer, d.entry, d.stream, 1000, 30000, int64(d.call.DeadlineS*1000), w.key("claim", "")))
-		return err
-	})
-	if kept != 3 {
-		return nil
-	}
-	return failed("unknown_tool", "No worker serves %s as it was asked for.", d.call.Tool)
-}
-
-func (w *Worker) queueOf(d *delivery) string {
-	name := d.stream[len(w.key("queue", "")):]
-	return name[:len(name)-2]
 }
 
 // lookForCancels settles running calls that are no longer wanted, and tells their functions.
@@ -682,6 +614,7 @@ func (w *Worker) drain() {
 // leave gives up what is left, which counts as a delivery, and ends the consumer.
 func (w *Worker) leave() {
 	streams := w.streams()
+	defer w.retireLanes()
 	_ = w.once(func(conn redis.Conn) error {
 		_, err := w.run(conn, "leave", append([]string{w.key("lease", w.consumer)}, streams...), group, returnedTo, w.consumer, goneMS)
 		return err

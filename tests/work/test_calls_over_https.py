@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import json
 
 import pytest
 
 from tests.work.remote import Remote, calling, offered, spec
 from toolfleet.calls import Failed, FailureKind, Returned
+from toolfleet.connections import connect_async
 from toolfleet.orchestrator.doors.http.key_store import Scope
+from toolfleet.wire import Seal
 
 
 @pytest.fixture
@@ -71,6 +74,20 @@ async def test_X5_what_was_given_back_is_anothers_and_the_first_attempt_is_refus
     assert (await laptop.beat(attempt, second)).json()["held"] == [offer["call"]["call_id"]]
     await laptop.returned(second, "from the second")
     assert await call == Returned(content="from the second")
+
+
+async def test_X4_a_call_of_another_version_is_passed_on_and_offered_to_nobody(settings, laptop):
+    assert (await laptop.announce(spec("a"))).status_code == 200
+    record = {"v": 2, "call_id": "x-1.1.0", "run_id": "x-1", "tool": "a", "reply_to": "x", "deadline_unix_s": 4e9}
+    text = json.dumps({**record, "arguments": {"of": "another shape"}})
+    body = json.dumps([[text, Seal(settings)._sign(b"toolfleet.call\0", text.encode())], {}, {}], separators=(",", ":"))
+    headers, stream = {"task": "a", "id": "x-1.1.0", "contract": ""}, settings.keys.queue("work.a", 3)
+    async with connect_async(settings) as client:
+        await client.xadd(stream, {"b": body, "h": json.dumps(headers), "p": "{}", "id": "x-1.1.0"})
+        assert await laptop.poll(wait_s=1) == []
+        assert await client.xpending(stream, "workers") == {"pending": 0, "min": None, "max": None, "consumers": []}
+        assert await client.zcard(settings.keys.scheduled("work.a")) == 1  # for who reads that version
+        assert await client.xlen(settings.keys.dead_letters()) == 0
 
 
 async def test_X5_an_effect_that_may_have_begun_is_in_doubt_for_the_next_one(api, laptop):

@@ -23,7 +23,7 @@ from toolfleet.streams.scripts import BURY, PARK
 from toolfleet.streams.unbelieved import Malformed
 from toolfleet.wire import Seal
 from toolfleet.work import Offer, WorkCall, WorkerKey
-from toolfleet.workers.delivery.admit import Admitted, Ended, Unbelievable, admit
+from toolfleet.workers.delivery.admit import Admitted, Ended, Unbelievable, Unread, admit
 from toolfleet.workers.delivery.checkpoints import open_checkpoint
 from toolfleet.workers.delivery.claims import Claimer
 from toolfleet.workers.delivery.dead_letters import bury
@@ -90,6 +90,10 @@ class Offering:
             delivery, can_run=spec is not None
         ):
             return None
+        return await self._judged(polling, entry, delivery)
+
+    async def _judged(self, polling: Polling, entry: DeliveredEntry, delivery: Delivery) -> Offer | None:
+        spec = polling.served.specs.get(delivery.task)
         effect = delivery.effect(spec.effect if spec else Effect.READ_ONLY)
         decision = admit(
             delivery, effect, self._seal, now_unix_s=time.time(), max_deliveries=self._settings.max_deliveries
@@ -98,6 +102,10 @@ class Offering:
             case Unbelievable(reason=reason):
                 await bury(self._client, self._keys, delivery, reason)
                 await drop(self._client, entry.stream, entry.entry_id)
+            case Unread(call=call, version=version, otherwise=otherwise):
+                passed = await self._forwarder.pass_on(delivery, call, can_run=False, version=version)
+                if passed is Passed.NOT:
+                    await self._end(delivery, call, otherwise)
             case Ended(call=call, result=result, dead_letter=is_dead):
                 if is_dead:
                     await bury(self._client, self._keys, delivery, result.kind)

@@ -33,7 +33,7 @@ def is_out_of_descriptors(error: BaseException) -> bool:
 def until_descriptors_are_free(at_each_look: Callable[[], object]) -> None:
     """Return when some can be had; log once if that takes a while. `at_each_look` may raise, to wait no longer."""
     has_told = False
-    while not _are_free():
+    while not are_free():
         if not has_told:
             log.error("out_of_file_descriptors", remedy=REMEDY)
             has_told = True
@@ -41,7 +41,8 @@ def until_descriptors_are_free(at_each_look: Callable[[], object]) -> None:
         time.sleep(LOOK_EVERY_S)
 
 
-def _are_free() -> bool:
+def are_free() -> bool:
+    """Return whether a few can be had now."""
     opened: list[int] = []
     try:
         opened.extend(os.open(os.devnull, os.O_RDONLY) for _ in range(NEEDED))

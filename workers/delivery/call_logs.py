@@ -139,7 +139,10 @@ class CallLogs:
             waiting.add(line, self._settings)
             is_due, self._is_due = self._is_due, True
         if not is_due:
-            self._loop.call_soon_threadsafe(self._write_later)
+            try:
+                self._loop.call_soon_threadsafe(self._write_later)
+            except OSError:  # no file descriptor for a loop: the next line tries again, and so does the attempt's end
+                self._is_due = False
 
     async def end(self, delivery: Delivery, call: ToolCall) -> None:
         """Write what is left of an attempt that has ended, before its call is settled. No cancel stops this."""
@@ -147,7 +150,10 @@ class CallLogs:
         if name not in self._waiting:
             return
         written: Future[None] = Future()
-        self._loop.call_soon_threadsafe(self._write_now, name, written)
+        try:
+            self._loop.call_soon_threadsafe(self._write_now, name, written)
+        except OSError:  # no file descriptor for a loop: the call's result matters more
+            return
         waits = asyncio.wrap_future(written)
         gives_up_s = time.monotonic() + END_WITHIN_S
         while not waits.done() and (left_s := gives_up_s - time.monotonic()) > 0:

@@ -7,11 +7,14 @@ is sent.
 from __future__ import annotations
 
 import asyncio
+import errno
+import os
 import threading
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final, Generic, Protocol, TypeVar
 
 from toolfleet.batcher import Batcher
+from toolfleet.descriptors import are_free
 from toolfleet.logs import FactLog
 from toolfleet.outages import until_redis_is_back
 from toolfleet.redis_clients import COMMAND_FAILED
@@ -41,9 +44,11 @@ class SideLoop:
         self._starting = threading.Lock()
 
     def call_soon_threadsafe(self, callback: Callable[..., object], *args: Any) -> object:
-        """Call it on the loop, soon. May be called on any thread."""
+        """Call it on the loop, soon. May be called on any thread. Raises OSError where no loop can be made yet."""
         with self._starting:
             if self._loop is None:
+                if not are_free():  # what is left of a loop that fails half-way complains wherever it is thrown away
+                    raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
                 self._loop = asyncio.new_event_loop()
                 start_thread(self._name, self._loop.run_forever)
         return self._loop.call_soon_threadsafe(callback, *args)
@@ -69,7 +74,10 @@ class NewestOfEach(Generic[Value]):
         self._waiting[call_id] = value
         if call_id not in self._announced:
             self._announced.add(call_id)
-            self._loop.call_soon_threadsafe(self._batcher.add, call_id)
+            try:
+                self._loop.call_soon_threadsafe(self._batcher.add, call_id)
+            except OSError:  # no file descriptor for a loop: the next one tries again
+                self._announced.discard(call_id)
 
     async def drain(self, within_s: float) -> None:
         """Send what waits, unless that takes longer. Call it on the loop that sends."""

@@ -27,6 +27,8 @@ TTL = {
     "checkpoint": 8 * 24 * 3600,
     "attempt": 8 * 24 * 3600,
     "call_log": 8 * 24 * 3600,
+    "work_queues": 7 * 24 * 3600,
+    "work_result": 8 * 24 * 3600,
     "handle": 9 * 24 * 3600,
     "arguments": 7 * 24 * 3600,
     "cancelled": 9 * 24 * 3600,

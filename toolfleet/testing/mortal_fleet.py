@@ -9,6 +9,7 @@ from contextlib import suppress
 from typing import Final
 
 import psutil
+import redis
 
 from toolfleet.local import fleet as local
 from toolfleet.local.worker_process import WorkerProcess
@@ -99,10 +100,13 @@ class MortalFleet(local.LocalFleet):
             time.sleep(POLL_S)
 
     def wait_until_ready(self, timeout_s: float = local.READY_WITHIN_S) -> None:
-        """As the original, but workers that were killed are not waited for."""
+        """As the original, but workers that were killed, or are frozen, are not waited for."""
         for worker in [worker for worker in self.workers if worker.process.poll() == -signal.SIGKILL]:
             self._forget(worker)
         super().wait_until_ready(timeout_s)
+
+    def _unannounced(self, client: redis.Redis) -> list[WorkerProcess]:
+        return [worker for worker in super()._unannounced(client) if not _is_frozen(worker)]
 
     def replenish(self, **pools: int) -> None:
         """Start workers until so many of each pool run; return when each has announced its tools."""
@@ -116,3 +120,9 @@ class MortalFleet(local.LocalFleet):
     def _forget(self, worker: WorkerProcess) -> None:
         with suppress(ValueError):
             self.workers.remove(worker)
+
+
+def _is_frozen(worker: WorkerProcess) -> bool:
+    with suppress(psutil.NoSuchProcess):
+        return bool(psutil.Process(worker.pid).status() == psutil.STATUS_STOPPED)
+    return False

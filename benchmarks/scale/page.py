@@ -143,7 +143,7 @@ def of_need() -> str:
 def of_soak() -> str:
     """What came of the soak, and what was held during it."""
     if not SOAK.exists():
-        return "`python -m benchmarks.soak --json benchmarks/soak/latest.json` measures it, in ten minutes."
+        return "`python -m benchmarks.soak --json benchmarks/soak/latest.json` measures it, in about half an hour."
     found = _stored(SOAK)
     samples, verdict = found["samples"], found["verdict"]
     chosen = [samples[0], samples[len(samples) // 10], samples[len(samples) // 2], samples[-1]]

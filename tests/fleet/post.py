@@ -14,7 +14,7 @@ from toolfleet.connections import connect_async
 from toolfleet.settings import Settings
 from toolfleet.wire import Seal
 
-WAIT_MS = 20_000
+WAIT_MS = 60_000
 NOTHING = {"callbacks": None, "errbacks": None, "chain": None, "chord": None}
 
 

@@ -193,10 +193,13 @@ async def test_why_many_calls_wait_is_asked_once_for_all_of_them(post, tmp_path)
         stats = await post.client.info("commandstats")
         return sum(stats.get(f"cmdstat_{name}", {"calls": 0})["calls"] for name in ("evalsha", "get", "smembers"))
 
-    before = await asked()
-    found = await positions.of_all(waiting)
-    # Beside what workers ask meanwhile, which is a few scripts.
-    assert await asked() - before <= 4
+    costs = []
+    for _ in range(5):
+        before = await asked()
+        found = await positions.of_all(waiting)
+        costs.append(await asked() - before)
+    # The least of a few times: the server counts what workers ask meanwhile as well.
+    assert min(costs) <= 4, costs
     assert {each.waiting.reason for each in found.values()} == {"concurrency tenant=acme 1/1"}
     assert len({each.before for each in found.values()}) == len(waiting)
     await names_back(post, len(names))

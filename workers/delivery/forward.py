@@ -16,6 +16,7 @@ import redis.asyncio
 
 from toolfleet.calls import WIRE_VERSION, ToolCall
 from toolfleet.catalog import Announcement, LiveWorkers
+from toolfleet.errors import Refused
 from toolfleet.keys import Keys
 from toolfleet.lanes import lanes_with
 from toolfleet.outages import until_redis_is_back
@@ -52,6 +53,7 @@ class Forwarder:
 
     def __init__(self, client: redis.asyncio.Redis, keys: Keys, seal: Seal) -> None:
         self._keys = keys
+        self._seal = seal
         self._live = LiveWorkers(client, keys, seal)
         self._forward = client.register_script(FORWARD)
         self._workers: list[Announcement] = []
@@ -80,6 +82,16 @@ class Forwarder:
         if passed is not None:
             return passed
         return Passed.NOT if can_run else await _hold_back(delivery, call, is_served=bool(lanes))
+
+    async def pass_on_unopened(self, delivery: Delivery, *, can_run: bool) -> Passed:
+        """The same for one whose call nobody has opened yet. `NOT`, too, for what cannot be believed."""
+        try:
+            call = self._seal.open_call(delivery.text, delivery.mac)
+        except Refused:
+            return Passed.NOT
+        if (call.call_id, call.tool) != (delivery.task_id, delivery.task):
+            return Passed.NOT
+        return await self.pass_on(delivery, call, can_run=can_run)
 
     async def _live_workers(self) -> list[Announcement]:
         if time.monotonic() - self._looked_s >= LOOK_AGAIN_S:

@@ -13,7 +13,6 @@ from typing import Any, Final, NamedTuple
 import redis.asyncio
 
 from toolfleet.calls import Effect, Failed, FailureKind, ToolCall
-from toolfleet.errors import Refused
 from toolfleet.keys import DEAD_LETTERS_MAX
 from toolfleet.settings import Settings
 from toolfleet.streams import GROUP, RETURNED, home_of
@@ -86,10 +85,10 @@ class Offering:
             return None
         delivery = Delivery.of(message.headers, message.delivery_info, message.payload[0], worker=polling.served.name)
         spec = polling.served.specs.get(delivery.task)
-        if (spec is None or delivery.contract not in ("", spec.contract)) and await self._is_passed_on(
-            delivery, can_run=spec is not None
-        ):
-            return None
+        if spec is None or delivery.contract not in ("", spec.contract):
+            passed = await self._forwarder.pass_on_unopened(delivery, can_run=spec is not None)
+            if passed is not Passed.NOT:
+                return None
         return await self._judged(polling, entry, delivery)
 
     async def _judged(self, polling: Polling, entry: DeliveredEntry, delivery: Delivery) -> Offer | None:
@@ -151,15 +150,6 @@ class Offering:
         return Offer(
             offer=written(hold, polling.key.key_id, self._seal), call=_told(call, delivery.deliveries, checkpoint)
         )
-
-    async def _is_passed_on(self, delivery: Delivery, *, can_run: bool) -> bool:
-        try:
-            call = self._seal.open_call(delivery.text, delivery.mac)
-        except Refused:
-            return False
-        if (call.call_id, call.tool) != (delivery.task_id, delivery.task):
-            return False
-        return await self._forwarder.pass_on(delivery, call, can_run=can_run) is not Passed.NOT
 
     async def _end(self, delivery: Delivery, call: ToolCall, result: Failed) -> None:
         await self._settler.settle(Settlement.of(delivery, call, result, self._seal))

@@ -13,7 +13,6 @@ from typing import Any, Final
 
 from toolfleet.calls import Effect, Failed, FailureKind, ToolCall
 from toolfleet.connections import connect_async
-from toolfleet.errors import Refused
 from toolfleet.interceptors import ToolInterceptor
 from toolfleet.log_subject import log_about_call
 from toolfleet.points import Point, reached
@@ -38,7 +37,7 @@ from toolfleet.workers.perform.quick_calls import QuickCalls
 from toolfleet.workers.perform.shared_answers import SharedAnswers
 from toolfleet.workers.perform.tool_run import ToolRuns
 
-_PASSED: Final = {
+_PASSED: Final[Mapping[Passed, Ending | None]] = {
     Passed.NOT: None,
     Passed.LOST: Ending.TAKEN_OVER,
     Passed.TO_A_LANE: Ending.PASSED_ON,
@@ -89,9 +88,9 @@ class Performer:
         reached(Point.RECEIVED, delivery.task_id)
         tool = self._tools.get(delivery.task)
         if tool is None or delivery.contract not in ("", tool.spec.contract):
-            passed_on = await self._pass_on(delivery, can_run=tool is not None)
-            if passed_on is not None:
-                return passed_on
+            passed = _PASSED[await self._forwarder.pass_on_unopened(delivery, can_run=tool is not None)]
+            if passed is not None:
+                return passed
         decision = self._admit(delivery, tool)
         if not isinstance(decision, Unbelievable):  # what nobody has signed names no trace
             call = decision.call
@@ -139,16 +138,6 @@ class Performer:
             max_deliveries=self._settings.max_deliveries,
             reconciles=tool is not None and tool.hooks.get("reconcile") is not None,
         )
-
-    async def _pass_on(self, delivery: Delivery, *, can_run: bool) -> Ending | None:
-        """Pass a call on that is another worker's to run. Returns None for one that must be dealt with here."""
-        try:
-            call = self._seal.open_call(delivery.text, delivery.mac)
-        except Refused:
-            return None
-        if (call.call_id, call.tool) != (delivery.task_id, delivery.task):
-            return None
-        return _PASSED[await self._forwarder.pass_on(delivery, call, can_run=can_run)]
 
     async def _pass_on_unread(self, delivery: Delivery, unread: Unread) -> Ending:
         """Pass on a call of a version that is not read here; end it where nobody came who does."""

@@ -24,6 +24,7 @@ from toolfleet.orchestrator import Orchestrator
 from toolfleet.scripts import CONTRACT, manifest
 from toolfleet.streams import GROUP, RETURNED
 from toolfleet.streams.holdings import Holdings
+from toolfleet.streams.names import OFFERED
 
 HERE = {"PYTHONPATH": str(Path(__file__).parent)}
 
@@ -38,7 +39,12 @@ def test_every_key_has_the_pattern_that_our_own_code_makes():
 
 def test_every_constant_is_what_our_own_code_says():
     beginnings = {said["pattern"].removeprefix("{namespace}").partition("{")[0] for said in KEYS.values()}
-    own = {"GROUP": GROUP, "RETURNED": RETURNED, "RESULT_TTL_MS": str(keys_module.RESULT_TTL_S * 1000)}
+    own = {
+        "GROUP": GROUP,
+        "RETURNED": RETURNED,
+        "OFFERED": OFFERED,
+        "RESULT_TTL_MS": str(keys_module.RESULT_TTL_S * 1000),
+    }
     own |= {name: str(getattr(keys_module, name)) for name in ("REPLIES_MAX", "REPLIES_TTL_S")}
     for name, value in manifest()["constants"].items():
         assert value == own[name] if name in own else value in beginnings, name

@@ -31,6 +31,32 @@ GONE_TTL_FACTOR = 20
 """How many leases long a dead worker is remembered as dead; its name never comes back."""
 
 
+class Suspects:
+    """Consumers without a lease: only one that was missing at every look of `grace_s` is taken for dead."""
+
+    def __init__(self, *, look_every_s: float, grace_s: float) -> None:
+        self._fresh_s = 3 * look_every_s
+        self._grace_s = grace_s
+        self._seen: dict[str, tuple[float, float]] = {}
+        """Since when each is missing, and when it was last seen so."""
+
+    def note(self, name: str, now_s: float) -> None:
+        """Note one that is missing now. A pause of Redis, or of this process, starts its clock again."""
+        since_s, seen_s = self._seen.get(name, (now_s, now_s))
+        self._seen[name] = (since_s if now_s - seen_s <= self._fresh_s else now_s, now_s)
+
+    def clear(self) -> None:
+        """Suspect nobody."""
+        self._seen.clear()
+
+    def condemned(self, now_s: float) -> list[str]:
+        """Return those that were missing for long enough; whoever was not seen lately is a suspect no more."""
+        self._seen = {
+            name: (since_s, seen_s) for name, (since_s, seen_s) in self._seen.items() if now_s - seen_s <= self._fresh_s
+        }
+        return [name for name, (since_s, seen_s) in self._seen.items() if seen_s - since_s >= self._grace_s]
+
+
 class LeaseKeeper:
     """Keeps one worker's lease in Redis, and returns what dead workers hold."""
 
@@ -44,7 +70,7 @@ class LeaseKeeper:
         self._leave = self._client.register_script(orders["leave_script"])
         self._keep_lane = self._client.register_script(orders["keep_lane_script"])
         self._retire_lane = self._client.register_script(orders["retire_lane_script"])
-        self._missing_since: dict[str, tuple[float, float]] = {}
+        self._suspects = Suspects(look_every_s=orders["sweep_every_s"], grace_s=orders["grace_s"])
         self._retry_at = 0.0
         self._failures = 0
 
@@ -117,19 +143,9 @@ class LeaseKeeper:
     def _sweep_queue(self, queue: str, streams: list[str]) -> None:
         orders, now = self._orders, time.monotonic()
         arguments = [orders["group"], orders["returned"], orders["consumer"], orders["lease_prefix"]]
-        arguments += [orders["sweeper_prefix"] + queue, orders["term_ms"], *self._condemn(now)]
+        arguments += [orders["sweeper_prefix"] + queue, orders["term_ms"], *self._suspects.condemned(now)]
         for name in self._sweep(keys=streams, args=arguments):
-            suspect = name.decode(errors="replace")
-            since, seen = self._missing_since.get(suspect, (now, now))
-            # Only what was missing at every look counts: a pause of Redis, or of this process, starts the clock again.
-            self._missing_since[suspect] = (since if now - seen <= 3 * orders["sweep_every_s"] else now, now)
-
-    def _condemn(self, now: float) -> list[str]:
-        fresh_s = 3 * self._orders["sweep_every_s"]
-        self._missing_since = {
-            name: (since, seen) for name, (since, seen) in self._missing_since.items() if now - seen <= fresh_s
-        }
-        return [name for name, (since, seen) in self._missing_since.items() if seen - since >= self._orders["grace_s"]]
+            self._suspects.note(name.decode(errors="replace"), now)
 
     def _show_life(self) -> None:
         """Write the file of `toolfleet.signs_of_life`, unless the worker is stopped. A probe finds out if it cannot."""

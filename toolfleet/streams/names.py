@@ -19,6 +19,8 @@ GROUP: Final = "workers"
 RETURNED: Final = "@returned"
 """The pseudo consumer that holds what was handed back or taken from the dead, until a worker takes it."""
 
+OFFERED: Final = "@offered/"
+"""How the pseudo consumers begin that hold what is offered to workers over HTTPS and not acknowledged yet."""
 
 _LANE: Final = re.compile(r"(?P<home>.+)\.lane-[0-9a-f]{12}")
 

@@ -6,24 +6,23 @@ Every server does it; of each queue one at a time has the post (`sweep.lua`).
 from __future__ import annotations
 
 import asyncio
-from collections import defaultdict
 from time import monotonic
 from typing import Final
 
 import redis.asyncio
 
 from toolfleet.redis_clients import COMMAND_FAILED
-from toolfleet.scripts import lua
+from toolfleet.scripts import lua, wire_library
 from toolfleet.settings import Settings
 from toolfleet.skipped import text_of
 from toolfleet.streams import GROUP, RETURNED
-from toolfleet.streams.names import consumer_name
+from toolfleet.streams.lease_keeper import Suspects
+from toolfleet.streams.names import OFFERED, consumer_name
 from toolfleet.streams.scripts import SWEEP
 from toolfleet.workers.gateway.announcing import Announcements
 from toolfleet.workers.gateway.reading import LEVELS
-from toolfleet.workers.gateway.tokens import OFFERED
 
-TAKE_BACK: Final = lua(__package__, "take_back")
+TAKE_BACK: Final = lua(__package__, "take_back", before=wire_library("uncounted"))
 
 ACK_WITHIN_S: Final = 10.0
 """How soon a call that was polled must be acknowledged."""
@@ -38,9 +37,7 @@ class Sweeper:
         self._sweep = client.register_script(SWEEP)
         self._take_back = client.register_script(TAKE_BACK)
         self._every_s = min(settings.heartbeat_s, settings.lease_s / 6)
-        self._grace_s = settings.lease_s / 3
-        self._missing: defaultdict[str, dict[str, tuple[float, float]]] = defaultdict(dict)
-        """Of each queue the consumers without a lease: since when, and when last seen so."""
+        self._suspects = Suspects(look_every_s=self._every_s, grace_s=settings.lease_s / 3)
 
     async def run(self) -> None:
         """Sweep for ever. What Redis refuses is tried again."""
@@ -49,7 +46,7 @@ class Sweeper:
                 for queue in await self._announcements.queues():
                     await self._sweep_queue(queue)
             except COMMAND_FAILED:
-                self._missing.clear()  # a pause of Redis robs nobody
+                self._suspects.clear()  # a pause of Redis robs nobody
             await asyncio.sleep(self._every_s)
 
     async def _sweep_queue(self, queue: str) -> None:
@@ -64,15 +61,6 @@ class Sweeper:
             self._keys.sweeper(queue),
             term_ms,
         ]
-        suspects = await self._sweep(keys=streams, args=[*arguments, *self._condemned(queue)])
-        now_s, missing = monotonic(), self._missing[queue]
-        for name in map(text_of, suspects):
-            since_s, seen_s = missing.get(name, (now_s, now_s))
-            # Only what was missing at every look counts.
-            missing[name] = (since_s if now_s - seen_s <= 3 * self._every_s else now_s, now_s)
-
-    def _condemned(self, queue: str) -> list[str]:
-        now_s, missing = monotonic(), self._missing[queue]
-        for name in [name for name, (_, seen_s) in missing.items() if now_s - seen_s > 3 * self._every_s]:
-            del missing[name]
-        return [name for name, (since_s, seen_s) in missing.items() if seen_s - since_s >= self._grace_s]
+        now_s = monotonic()
+        for name in await self._sweep(keys=streams, args=[*arguments, *self._suspects.condemned(now_s)]):
+            self._suspects.note(text_of(name), now_s)

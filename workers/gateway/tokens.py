@@ -11,12 +11,10 @@ from typing import Final, Literal
 
 from toolfleet.calls import Record, ToolCall
 from toolfleet.errors import Refused
+from toolfleet.streams.names import OFFERED
 from toolfleet.wire import Seal
 from toolfleet.work import Refusal, WorkRefused
 from toolfleet.workers.delivery.message import Delivery
-
-OFFERED: Final = "@offered/"
-"""How the consumers begin to whom calls are offered; `release.lua` knows it, too."""
 
 ATTEMPT: Final = "@attempt/"
 

@@ -1,5 +1,5 @@
 -- Takes back what was offered and not acknowledged in time: the answer was lost, or its worker was. Uncounted, as no
--- attempt has begun.
+-- attempt has begun. Begins with uncounted.lua.
 --
 -- KEYS  the streams of one queue
 -- ARGV  group, returned, how the names of those begin that are offered calls, in what time to acknowledge (ms)
@@ -12,8 +12,7 @@ local taken = 0
 local function take_back(stream, consumer)
     local held = redis.pcall('XPENDING', stream, group, 'IDLE', within_ms, '-', '+', AT_ONCE, consumer)
     for _, entry in ipairs(held.err and {} or held) do
-        local counted = math.max(0, entry[4] - 1)
-        redis.call('XCLAIM', stream, group, returned, 0, entry[1], 'RETRYCOUNT', counted, 'JUSTID')
+        give_back_uncounted(stream, group, returned, entry[1], entry[4])
         taken = taken + 1
     end
 end

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Sequence
 from contextlib import suppress
 from typing import Any, Final, NamedTuple, cast
 
@@ -36,9 +36,10 @@ from toolfleet.orchestrator.run.events import CallRecord, RunEvent, RunResumed, 
 from toolfleet.orchestrator.run.outcome import result_for_parent
 from toolfleet.orchestrator.run.states import State
 from toolfleet.orchestrator.run.value import Run
+from toolfleet.orchestrator.store.appending import Appending, Appendings, Heading
 from toolfleet.orchestrator.store.chain import FIRST, Link, RawEntry, Vouched, beginning
 from toolfleet.orchestrator.store.history import Entry, Read, Stored, after, read, stored
-from toolfleet.orchestrator.store.names import NOBODY, RunNames, calls_named, noted
+from toolfleet.orchestrator.store.names import RunNames, noted
 from toolfleet.orchestrator.store.news import News
 from toolfleet.orchestrator.store.packed import StreamEntry, unpacked
 from toolfleet.orchestrator.store.packing import Packing, unpack
@@ -99,19 +100,6 @@ class Head(NamedTuple):
     """How many of its calls a person has to decide about."""
 
 
-class _Prepared(NamedTuple):
-    """An entry that is about to be stored, and the command that does it."""
-
-    run: Run
-    """What it leads to."""
-    event: bytes
-    follows: Link
-    link: Link
-    """Its place, but for the id that the store will give it."""
-    keys: list[str]
-    args: list[Any]
-
-
 class Tally(NamedTuple):
     """What the newest runs come to, as their heads say."""
 
@@ -146,11 +134,8 @@ class RunStore:
         self._news = News(client, settings.keys)
         self._replicas = Replicas.of(settings)
         self._append = script_on_replicas(client, APPEND, self._replicas)
-        # Made once: whoever remembers commands holds what is the same in all of them once, too.
-        keys = settings.keys
-        self._runs, self._runs_ending, self._run_names = keys.runs(), keys.runs_ending(), keys.run_names()
-        self._names = RunNames(client, keys)
-        self._prefixes = keys.result(""), keys.replies(""), keys.owned(""), keys.head(""), keys.runs_of("")
+        self._appendings = Appendings(settings, seal)
+        self._names = RunNames(client, settings.keys)
         self._vouch = client.register_script(VOUCH)
         self._tally = client.register_script(TALLY)
         self._set_aside = client.register_script(SET_ASIDE)
@@ -175,15 +160,16 @@ class RunStore:
             # Lists believe it without reading the run, so it is sealed as the run is.
             "tenant": self._seal.close_kept(started.terms.tenant.encode(), self._keys.head(run.run_id)),
         }
-        first = self._prepared(run, started, beginning(run.run_id), owner=owner, may_be_adopted=not owner, head=head)
+        how = Heading(owner=owner, may_be_adopted=not owner, fields=head)
+        first = self._appendings.of(run, started, beginning(run.run_id), how)
         writes = [first]
         for event in then:
             run = run.on(event)
-            writes.append(self._prepared(run, event, writes[-1].link))
+            writes.append(self._appendings.of(run, event, writes[-1].link))
         link = await self._write_all(writes)
         return Stored(run, link, owner) if link else None
 
-    async def _write_all(self, writes: Sequence[_Prepared]) -> Link | None:
+    async def _write_all(self, writes: Sequence[Appending]) -> Link | None:
         """Store entries of one run that follow each other. Returns the place of the last; None where the first is not.
 
         Whoever reads the run finds all of them, or none.
@@ -205,7 +191,8 @@ class RunStore:
         lost the entry that it follows. Raises StoreUnreachable; then the event may be stored or not, and nothing that
         follows from it may be done.
         """
-        return await self._write(run, event, follows, owner=owner, may_be_adopted=isinstance(event, RunResumed))
+        how = Heading(owner=owner, may_be_adopted=isinstance(event, RunResumed))
+        return await self._write_all([self._appendings.of(run, event, follows, how)])
 
     async def confirm(self) -> None:
         """Return when the replicas that are waited for have all that is stored now. Raises StoreUnreachable."""
@@ -409,7 +396,7 @@ class RunStore:
             )
 
         position, skipped = (0, offset) if is_sifted else (offset, 0)
-        listed = self._listed(tenant or "")
+        listed = self._appendings.listed(tenant or "")
         found: list[Head] = []
         more = True
         while more and len(found) < skipped + wanted:
@@ -422,7 +409,7 @@ class RunStore:
 
     async def tally(self, newest: int) -> Tally:
         """Count the newest runs by their states, in one command. Raises StoreUnreachable."""
-        states, awaiting = await self._tally(keys=[self._runs], args=[self._keys.head(""), newest])
+        states, awaiting = await self._tally(keys=[self._keys.runs()], args=[self._keys.head(""), newest])
         known = set(State)
         counts = {text_of(state): int(count) for state, count in zip(states[::2], states[1::2], strict=True)}
         return Tally({State(name): count for name, count in counts.items() if name in known}, awaiting)
@@ -479,10 +466,6 @@ class RunStore:
     async def _is_stored(self, run_id: str) -> bool:
         return bool(await self._client.exists(self._keys.run(run_id)))
 
-    def _listed(self, tenant: str) -> str:
-        """Return the list that holds the runs of a tenant; runs without one are in that of all only."""
-        return self._keys.runs_of(tenant) if tenant else self._runs
-
     async def _page(self, listed: str, offset: int, limit: int) -> tuple[bool, int, list[Head]]:
         """Return whether there may be more, how many of so many runs stay in the list, and the heads that can be read.
 
@@ -523,8 +506,8 @@ class RunStore:
             calls = (await self.load(run_id)).run.calls
         with suppress(RunNotFound, NewerVersion):  # then it leaves the list when that is read
             tenant = await self.tenant(run_id)
-            await self._client.zrem(self._listed(tenant), run_id)
-            await self._client.zrem(self._run_names, noted(run_id, tenant))
+            await self._client.zrem(self._appendings.listed(tenant), run_id)
+            await self._client.zrem(self._keys.run_names(), noted(run_id, tenant))
         pipeline = self._client.pipeline(transaction=True)
         pipeline.unlink(self._keys.run(run_id))
         pipeline.unlink(self._keys.head(run_id))
@@ -573,7 +556,8 @@ class RunStore:
         event = entry.event.__pydantic_serializer__.to_json(entry.event)
         if self._recent is not None and follows.digest_with(event) == entry.link.digest:
             owner = getattr(entry.event, "orchestrator_id", "")
-            self._note(run, follows, event, *self._command(run, event, follows, entry.link.seal, owner=owner))
+            how = Heading(owner=owner)
+            self._note(run, follows, event, *self._appendings.command(run, event, follows, entry.link.seal, how))
 
     def _note(self, run: Run, follows: Link, event: bytes, keys: list[str], args: list[Any]) -> None:
         if self._recent is not None:
@@ -613,39 +597,7 @@ class RunStore:
         if owner:
             await self._client.xadd(self._keys.replies(owner), {"run": run_id})
 
-    async def _write(
-        self,
-        run: Run,
-        event: RunStarted | RunEvent,
-        follows: Link,
-        *,
-        owner: str = "",
-        may_be_adopted: bool = False,
-        head: dict[str, Any] | None = None,
-    ) -> Link | None:
-        write = self._prepared(run, event, follows, owner=owner, may_be_adopted=may_be_adopted, head=head)
-        return await self._stored(write, await self._append(keys=write.keys, args=write.args))
-
-    def _prepared(
-        self,
-        run: Run,
-        event: RunStarted | RunEvent,
-        follows: Link,
-        *,
-        owner: str = "",
-        may_be_adopted: bool = False,
-        head: dict[str, Any] | None = None,
-    ) -> _Prepared:
-        text = event.__pydantic_serializer__.to_json(event)
-        position, digest = follows.position + 1, follows.digest_with(text)
-        seal = self._seal.sign_entry(run.run_id, position, digest).encode()
-        named = calls_named(self._keys, run, event)
-        keys, args = self._command(
-            run, text, follows, seal, owner=owner, may_be_adopted=may_be_adopted, head=head, named=named
-        )
-        return _Prepared(run, text, follows, Link(position, digest, seal, ""), keys, args)
-
-    async def _stored(self, write: _Prepared, reply: list[Any] | None) -> Link | None:
+    async def _stored(self, write: Appending, reply: list[Any] | None) -> Link | None:
         """Take note of what has come of a write. Returns its place, or None when it is not stored."""
         if reply is None:
             return None
@@ -658,70 +610,11 @@ class RunStore:
             self._packing.has_ended(run.run_id, write.link.seal)
         return write.link._replace(entry_id=entry_id.decode())
 
-    def _command(
-        self,
-        run: Run,
-        event: bytes,
-        follows: Link,
-        seal: bytes,
-        *,
-        owner: str = "",
-        may_be_adopted: bool = False,
-        head: dict[str, Any] | None = None,
-        named: Mapping[str, str] = NOBODY,
-    ) -> tuple[list[str], list[Any]]:
-        """The keys and arguments of the script that stores an event."""
-        keys, has_ended = self._keys, run.state.is_terminal
-        where = [keys.run(run.run_id), keys.head(run.run_id), self._runs, self._listed(run.terms.tenant)]
-        where.append(keys.approvals(run.terms.tenant))
-        what = [
-            follows.seal,
-            event,
-            seal,
-            run.state.value,
-            int(self._ttl_s(run) * 1000),
-            run.turn,
-            len(run.calls),
-            _awaiting(run),
-            run.run_id,
-        ]
-        if not (has_ended or owner or may_be_adopted or head):
-            # As for most: the run only goes on.
-            return [*where, *named], [*what, "", int(self._done_ttl_s(run) * 1000), *named.values()] if named else what
-        parent = run.parent_call_id or ""
-        return [*where, keys.unowned(run.model), self._runs_ending, self._run_names], [
-            *what,
-            int(has_ended),
-            run.run_id,
-            owner,
-            int(may_be_adopted),
-            parent,
-            self._seal.close_result(result_for_parent(run), parent) if parent and has_ended else "",
-            *self._prefixes,
-            run.terms.tenant,
-            *(part for field in (head or {}).items() for part in field),
-        ]
-
     async def _replace_unless_believed(self, run: Run) -> None:
         """Put a run's answer in the place of a result of its call that no worker has sealed."""
         parent = run.parent_call_id or ""
         result = TrueResult(parent, self._seal.close_result(result_for_parent(run), parent), "nobody")
         await replace_forged(self._client, self._keys, self._seal, result)
-
-    def _done_ttl_s(self, run: Run) -> float:
-        return run.terms.keep_s or self._settings.keep_done_s
-
-    def _ttl_s(self, run: Run) -> float:
-        settings = self._settings
-        match run.state:
-            case State.DONE:
-                return self._done_ttl_s(run)
-            case State.FAILED:
-                return run.terms.keep_s or settings.keep_failed_s
-            case State.CANCELLED:
-                return run.terms.keep_s or settings.keep_cancelled_s
-            case _:
-                return settings.keep_unfinished_s
 
 
 def not_stored(run_id: str) -> str:
@@ -767,8 +660,3 @@ def _read_head(run_id: str, text: dict[str, str]) -> Head:
         updated_unix_s=int(text.get("updated_ms", 0)) / 1000,
         awaiting_approval=int(text.get("awaiting", 0)),
     )
-
-
-def _awaiting(run: Run) -> int:
-    """Return how many calls wait for a person; they are looked for only where there can be any."""
-    return len(run.awaiting_approval) if run.state in {State.CALLING, State.PARKED} else 0

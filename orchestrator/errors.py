@@ -141,6 +141,10 @@ class OtherQuestion(CallerError):
 # --- the operator acts ----------------------------------------------------------------------------------------------
 
 
+class AllShardsDrain(OperatorError):
+    """No shard takes new runs, until one is undrained or added."""
+
+
 class FleetRunsAlready(OperatorError):
     """Another `toolfleet up` on this machine runs this fleet."""
 

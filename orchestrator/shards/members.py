@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Final, Generic, TypeVar
 
-from toolfleet.errors import OperatorError, StoreUnreachable
-from toolfleet.orchestrator.errors import NoSuchShard
+from toolfleet.errors import StoreUnreachable
+from toolfleet.orchestrator.errors import AllShardsDrain, NoSuchShard
 from toolfleet.orchestrator.shards.member import Member, S
 from toolfleet.orchestrator.shards.turns import Turns
 from toolfleet.redis_clients import COMMAND_FAILED
@@ -18,10 +18,6 @@ T = TypeVar("T")
 
 ANSWER_WITHIN_S: Final = 5.0
 """How long one shard may hold up an answer that is made of all."""
-
-
-class AllShardsDrain(OperatorError):
-    """No shard takes new runs."""
 
 
 class Members(Generic[S]):

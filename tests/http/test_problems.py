@@ -11,7 +11,14 @@ from toolfleet.errors import CallerError, InvalidSettings, OperatorError, Toolfl
 from toolfleet.orchestrator import errors as of_the_orchestrator
 from toolfleet.orchestrator.doors.http.problems import STATUSES, problem_of
 
-MENDED_BY_WAITING = {"BrokerUnreachable", "OrchestratorClosed", "StoreRefuses", "StoreUnreachable", "TooFewReplicas"}
+MENDED_BY_WAITING = {
+    "AllShardsDrain",
+    "BrokerUnreachable",
+    "OrchestratorClosed",
+    "StoreRefuses",
+    "StoreUnreachable",
+    "TooFewReplicas",
+}
 
 KINDS = sorted(
     {

@@ -6,6 +6,7 @@ import asyncio
 import json
 from collections import Counter
 from contextlib import aclosing, asynccontextmanager
+from http import HTTPStatus
 
 import httpx
 import pytest
@@ -139,6 +140,21 @@ async def test_a_repeat_goes_to_the_shard_that_has_had_the_request_whatever_was_
         await until(is_drained)
         assert {key: await begun(client, **{"idempotency-key": key}) for key in firsts} == firsts
         assert {shard_of(await begun(client, **{"idempotency-key": f"new{n}"})) for n in range(8)} == {"a"}
+
+
+async def test_where_all_shards_drain_a_new_run_is_told_to_come_again(shards, tmp_path):
+    shards.add("a", workers=False)
+    async with door(shards, tmp_path) as client:
+        async with aclosing(connect_async(shards.settings("a"))) as redis:
+            await drain(redis, shards.settings("a"), is_drained=True)
+
+        async def is_refused():
+            return (await client.post("/v1/runs", json={"question": "Hello?"})).status_code != HTTPStatus.ACCEPTED
+
+        await until(is_refused)
+        answer = await client.post("/v1/runs", json={"question": "Hello?"})
+        assert (answer.status_code, answer.headers["retry-after"]) == (HTTPStatus.SERVICE_UNAVAILABLE, "2")
+        assert answer.json()["type"] == "urn:toolfleet:problem:all-shards-drain"
 
 
 async def test_calls_and_their_handles_are_of_the_shard_whose_worker_has_them(shards, tmp_path):

@@ -17,7 +17,7 @@ from toolfleet.errors import InvalidSettings
 from toolfleet.orchestrator.doors.cli.tables import Column, Listing
 from toolfleet.orchestrator.doors.cli.telling import print_json, warn
 from toolfleet.orchestrator.doors.cli.wording import plural
-from toolfleet.orchestrator.shards.members import AllShardsDrain
+from toolfleet.orchestrator.errors import AllShardsDrain
 from toolfleet.orchestrator.shards.standing import ShardStanding, standing_of
 from toolfleet.settings import Settings, read_settings
 from toolfleet.shard_record import drain as mark, must_be_its_shard_async

@@ -35,6 +35,7 @@ from toolfleet.logs import FactLog
 from toolfleet.misspelt import what_is_wrong
 from toolfleet.orchestrator.doors.http.request_ids import HEADER as REQUEST_ID, request_id_of
 from toolfleet.orchestrator.errors import (
+    AllShardsDrain,
     BudgetSpent,
     BudgetSpentForNow,
     HandleNotFound,
@@ -76,6 +77,7 @@ STATUSES: Final[tuple[tuple[type[Exception], HTTPStatus], ...]] = (
     (ModelError, HTTPStatus.BAD_GATEWAY),
     (StoreUnreachable, HTTPStatus.SERVICE_UNAVAILABLE),
     (BrokerUnreachable, HTTPStatus.SERVICE_UNAVAILABLE),
+    (AllShardsDrain, HTTPStatus.SERVICE_UNAVAILABLE),
     (ToolfleetError, HTTPStatus.INTERNAL_SERVER_ERROR),
 )
 """The first that fits counts. 503 tells a client to come again, so only what may be mended meanwhile has it."""

@@ -12,10 +12,7 @@ from types import MethodType, ModuleType
 from typing import Any
 
 from toolfleet.errors import DuplicateTool, InvalidSettings, NoToolsFound, ToolModuleError
-from toolfleet.handwritten import hand_written
 from toolfleet.tool import Tool
-
-__all__ = ["by_name", "hand_written", "load_tools", "tools_in"]
 
 
 def load_tools(module_names: Iterable[str]) -> dict[str, Tool[..., Any]]:

@@ -36,7 +36,7 @@ from toolfleet.workers.celery.joining import join
 from toolfleet.workers.celery.node_name import generated_name, hold_name
 from toolfleet.workers.each_shard import serve_each_shard
 from toolfleet.workers.modules import not_served, tools_of
-from toolfleet.workers.over.command import KEY_VARIABLE, serve_over
+from toolfleet.workers.over import KEY_VARIABLE
 from toolfleet.workers.pool_presets import POOLS, PREFORK, Pool, pool_for
 from toolfleet.workers.tool.interceptors import interceptors_of
 from toolfleet.workers.tool.threads import TOOL_THREAD
@@ -164,6 +164,8 @@ def worker(
 
 def _serve_over(over: str, key: str, imported: Sequence[str], interceptors: Sequence[str], **chosen: Any) -> None:
     """Serve through an API; which queues that is, is its business."""
+    from toolfleet.workers.over.command import serve_over  # noqa: PLC0415  # loads an HTTP client, which few workers need
+
     settings = read_settings()
     around = interceptors_of([*settings.interceptor_names, *interceptors])
     say = partial(typer.echo, file=sys.__stdout__)

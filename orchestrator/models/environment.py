@@ -8,14 +8,14 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from toolfleet.errors import InvalidSettings
-from toolfleet.orchestrator.models.anthropic import ANTHROPIC_BASE_URL, AnthropicMessages
-from toolfleet.orchestrator.models.http import HttpOptions
-from toolfleet.orchestrator.models.openai import OPENAI_BASE_URL, OpenAIChat
 from toolfleet.orchestrator.models.protocol import ChatModel
 from toolfleet.orchestrator.models.rehearsal import REHEARSAL_MODEL
+
+if TYPE_CHECKING:  # it loads an HTTP client
+    from toolfleet.orchestrator.models.http import HttpOptions
 
 MODEL_VARIABLE: Final = "TOOLFLEET_MODEL"
 """The name that holds for every command which is given none."""
@@ -54,6 +54,8 @@ def model_from_environment(
     provider, model = _chosen(name.strip(), variables) if named is not None or name else (_provider(variables), "")
     match provider:
         case "openai":
+            from toolfleet.orchestrator.models.openai import OPENAI_BASE_URL, OpenAIChat  # noqa: PLC0415  # as above
+
             return OpenAIChat(
                 model or _model(variables, "OPENAI", DEFAULT_OPENAI_MODEL),
                 api_key=variables.get("OPENAI_API_KEY") or None,
@@ -62,6 +64,11 @@ def model_from_environment(
                 http=http,
             )
         case "anthropic":
+            from toolfleet.orchestrator.models.anthropic import (  # noqa: PLC0415  # as above
+                ANTHROPIC_BASE_URL,
+                AnthropicMessages,
+            )
+
             return AnthropicMessages(
                 model or _model(variables, "ANTHROPIC", DEFAULT_ANTHROPIC_MODEL),
                 api_key=variables["ANTHROPIC_API_KEY"],

@@ -54,3 +54,17 @@ def test_a_command_hears_ctrl_c_before_it_loads_anything_of_weight() -> None:
 
 def test_a_module_with_tools_loads_neither_redis_nor_celery_nor_an_event_loop() -> None:
     assert loaded_by("from toolfleet import Context, tool") & (HEAVY - {"pydantic"} | {"rich", "typer"}) == set()
+
+
+@pytest.mark.parametrize("name", ["runs", "calls", "tools", "keys", "limits", "secret"])
+def test_a_command_that_looks_loads_nothing_that_works_on_runs_or_asks_models(name: str) -> None:
+    heavy = {"aiohttp", "celery.app", "httpx", "jsonschema", "toolfleet.orchestrator.api"}
+    assert loaded_by(f"import toolfleet.orchestrator.doors.cli.{name}") & heavy == set()
+
+
+def test_up_loads_no_model_as_its_orchestrators_are_processes_of_their_own() -> None:
+    assert loaded_by("import toolfleet.orchestrator.doors.cli.up") & {"aiohttp", "celery.app", "httpx"} == set()
+
+
+def test_a_worker_loads_no_http_client_and_no_schema_checker_before_it_needs_one() -> None:
+    assert loaded_by("import toolfleet.workers.command") & {"aiohttp", "httpx", "jsonschema", "rich"} == set()

@@ -6,7 +6,8 @@ import pytest
 
 from toolfleet import BadArguments, Context, Effect, current_context
 from toolfleet.errors import InvalidTool
-from toolfleet.toolbox import by_name, hand_written
+from toolfleet.handwritten import hand_written
+from toolfleet.toolbox import by_name
 
 CONTEXT = Context(call_id="r.1.0", run_id="r", tool="f", deadline_unix_s=0)
 SCHEMA = {

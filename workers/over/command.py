@@ -21,7 +21,6 @@ from toolfleet.workers.over.worker import OverWorker
 
 log = FactLog("toolfleet.workers")
 
-KEY_VARIABLE: Final = "TOOLFLEET_WORKER_KEY"
 DEFAULT_CONCURRENCY: Final = 10
 NAME_CHARS: Final = 40
 

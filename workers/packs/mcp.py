@@ -38,8 +38,9 @@ from toolfleet import Context, Tool, ToolError
 from toolfleet.catalog import BUILT_IN_NAMES
 from toolfleet.docstrings import words
 from toolfleet.errors import InvalidTool
+from toolfleet.handwritten import hand_written
 from toolfleet.logs import FactLog
-from toolfleet.toolbox import by_name, hand_written
+from toolfleet.toolbox import by_name
 from toolfleet.workers.packs.mcp_servers.configuration import Server, servers_in
 from toolfleet.workers.packs.mcp_servers.connection import Connection, reason_of
 from toolfleet.workers.packs.mcp_servers.schemas import TooCostly, tamed

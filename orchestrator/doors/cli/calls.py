@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from enum import StrEnum
-from typing import Annotated, Final, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Final, NamedTuple
 
 import orjson
 import typer
@@ -17,7 +17,6 @@ from rich.text import Text
 
 from toolfleet.calls import Failed, FailureKind, Returned
 from toolfleet.jobs import Completion, complete
-from toolfleet.orchestrator.api import Orchestrator
 from toolfleet.orchestrator.doors.cli.printed_log import PrintedLog
 from toolfleet.orchestrator.doors.cli.sessions import Session, act, look
 from toolfleet.orchestrator.doors.cli.tables import Column, Listing
@@ -40,6 +39,9 @@ from toolfleet.orchestrator.status.call_standing import CallStanding
 from toolfleet.orchestrator.status.call_state import CallState
 from toolfleet.terminal import harmless
 from toolfleet.wire import Seal
+
+if TYPE_CHECKING:  # it loads models, Celery and all that works on runs
+    from toolfleet.orchestrator.api import Orchestrator
 
 
 class StateUnderWay(StrEnum):

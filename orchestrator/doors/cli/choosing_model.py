@@ -12,7 +12,7 @@ from rich.console import Console
 
 from toolfleet.orchestrator.models.environment import MODEL_VARIABLE, model_from_environment
 from toolfleet.orchestrator.models.protocol import ChatModel
-from toolfleet.orchestrator.models.rehearsal import REHEARSAL_MODEL, rehearsal_model
+from toolfleet.orchestrator.models.rehearsal import REHEARSAL_MODEL
 
 REHEARSAL: Final = (
     "[bold]rehearsal model[/] answers: a fixed script behind a real HTTP server. The workers, the queue and the "
@@ -30,6 +30,8 @@ async def chosen_model(console: Console, named: str | None = None) -> AsyncItera
         yield model
         return
     console.print(rehearsal_note(named), soft_wrap=not console.is_terminal)
+    from toolfleet.orchestrator.models.rehearsal import rehearsal_model  # noqa: PLC0415  # loads an HTTP server
+
     yield rehearsal_model()
 
 

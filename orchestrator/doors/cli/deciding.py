@@ -6,19 +6,21 @@ Finds the calls that are meant and asks again where that is not plain; whether t
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import orjson
 import typer
 
 from toolfleet.calls import run_of
-from toolfleet.orchestrator.api import Orchestrator
 from toolfleet.orchestrator.doors.cli.sessions import Session, act
 from toolfleet.orchestrator.doors.cli.who import who
 from toolfleet.orchestrator.doors.cli.wording import one_line, plural
 from toolfleet.orchestrator.errors import AmbiguousId, RunNotFound, RunNotOpen
 from toolfleet.orchestrator.run.events import Approval, CallRecord
 from toolfleet.orchestrator.status.below import with_approvals_below
+
+if TYPE_CHECKING:  # it loads models, Celery and all that works on runs
+    from toolfleet.orchestrator.api import Orchestrator
 
 Named = Annotated[
     str, typer.Argument(metavar="ID", help="A call's id (RUN.TURN.POSITION), or its run's if no other call waits.")

@@ -170,8 +170,3 @@ async def _living_here(settings: Settings) -> list[Living]:
 def _is_here(each: Living) -> bool:
     """Return whether it is a service of this machine: one that adopts runs."""
     return bool(each.model) and each.orchestrator_id.startswith(f"{socket.gethostname()}-")
-
-
-def is_process(orchestrator_id: str, pid: int) -> bool:
-    """Return whether the orchestrator is this process of this machine."""
-    return orchestrator_id.startswith(f"{os.uname().nodename}-{pid}-")

@@ -5,6 +5,7 @@ Knows the command of an orchestrator; who is started again and how soon, the sup
 
 from __future__ import annotations
 
+import os
 import tempfile
 import time
 from collections.abc import Iterator, Mapping
@@ -16,7 +17,6 @@ from toolfleet.connections import connect
 from toolfleet.errors import WorkerNotReady
 from toolfleet.local.lifeline import lifeline
 from toolfleet.orchestrator.doors.cli.child_commands import ChildCommands
-from toolfleet.orchestrator.doors.cli.orchestrator import is_process
 from toolfleet.settings import Settings
 from toolfleet.skipped import text_of
 
@@ -50,7 +50,7 @@ class RunningOrchestrators(ChildCommands):
             while True:
                 leases = client.zrange(self._settings.keys.orchestrators(), 0, -1)
                 ids = [text_of(each) for each in leases if isinstance(each, bytes)]
-                missing = [each for each in self.workers if not any(is_process(lease, each.pid) for lease in ids)]
+                missing = [each for each in self.workers if not any(_is_process(lease, each.pid) for lease in ids)]
                 if not missing:
                     return
                 for each in missing:
@@ -72,3 +72,8 @@ def running_orchestrators(
             yield running
         finally:
             running.stop()
+
+
+def _is_process(orchestrator_id: str, pid: int) -> bool:
+    """Return whether the orchestrator is this process of this machine."""
+    return orchestrator_id.startswith(f"{os.uname().nodename}-{pid}-")

@@ -8,13 +8,11 @@ from __future__ import annotations
 import time
 from collections.abc import AsyncGenerator, Collection, Sequence
 from contextlib import aclosing, suppress
-from typing import Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 from rich.console import Console
 
-from toolfleet.orchestrator.api import Orchestrator
-from toolfleet.orchestrator.assistants.assistant import RunFailed
 from toolfleet.orchestrator.doors.cli.deciding import approve, deny
 from toolfleet.orchestrator.doors.cli.narration import narrated
 from toolfleet.orchestrator.doors.cli.run_screen import FEW, print_run
@@ -35,6 +33,9 @@ from toolfleet.orchestrator.run.value import Run
 from toolfleet.orchestrator.status.overview import RunOverview, unix_s
 from toolfleet.orchestrator.store.history import Entry
 from toolfleet.orchestrator.store.run_store import Head
+
+if TYPE_CHECKING:  # it loads models, Celery and all that works on runs
+    from toolfleet.orchestrator.api import Orchestrator
 
 app = typer.Typer(
     help="Stored runs: list them, look at one, follow it, cancel, resume or delete it, decide about its calls.",
@@ -103,6 +104,8 @@ def show(
     else:
         print_run(seen, Console(), all_calls=calls, all_messages=messages)
     if wait and run.state is not State.DONE:
+        from toolfleet.orchestrator.assistants.assistant import RunFailed  # noqa: PLC0415  # as above
+
         raise RunFailed(run)
 
 

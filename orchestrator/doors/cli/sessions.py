@@ -10,14 +10,13 @@ import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
-from typing import Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import redis.asyncio
 import typer
 
 from toolfleet.connections import connect_async
 from toolfleet.errors import StoreUnreachable
-from toolfleet.orchestrator.api import Orchestrator
 from toolfleet.orchestrator.doors.cli.on_fleet import on_fleet
 from toolfleet.orchestrator.doors.cli.telling import warn
 from toolfleet.orchestrator.errors import RunNotFound
@@ -28,6 +27,9 @@ from toolfleet.orchestrator.store.leases import living
 from toolfleet.orchestrator.store.run_store import Head, RunStore
 from toolfleet.settings import Settings, read_settings
 from toolfleet.wire import Seal
+
+if TYPE_CHECKING:  # it loads models, Celery and all that works on runs
+    from toolfleet.orchestrator.api import Orchestrator
 
 T = TypeVar("T")
 
@@ -86,6 +88,8 @@ async def open_session(settings: Settings) -> AsyncIterator[Session]:
 @asynccontextmanager
 async def open_acting_session(settings: Settings) -> AsyncIterator[tuple[Session, Orchestrator]]:
     """Open a session, and an orchestrator that may write to runs but works on none."""
+    from toolfleet.orchestrator.api import Orchestrator  # noqa: PLC0415  # takes a second, and who only looks needs none
+
     async with open_session(settings) as session, Orchestrator(settings=settings) as orchestrator:
         yield session, orchestrator
 

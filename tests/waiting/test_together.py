@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 from toolfleet.limits import Gate
-from toolfleet.waiting.model import Call
+from toolfleet.waiting.model import Call, name_of
 
 GATES = (Gate("concurrency", "t", "", 1e6, 0), Gate("rate", "t", "", 1e6, 1_000_000))
 MANY = 200
@@ -47,6 +47,44 @@ def test_a_batch_whose_gates_are_open_asks_them_once(transport):
     assert names == {call.call_id for call in calls("a")}
     held = transport.client.hkeys(transport.keys.holders("concurrency|t|"))
     assert {name.decode() for name in held} == names
+
+
+def test_a_lone_call_asks_for_each_thing_once_and_what_is_said_of_its_limits_holds(transport):
+    warm_up(transport)
+    [one], [other] = calls("a", 1), calls("b", 1)
+    assert beside(transport.client, lambda: transport.publish([one]), "hlen", "xlen", "xadd") <= 9
+    # What is said of a tool is for the long way, which asks again.
+    transport.say("t", {"concurrency": 1})
+    transport.publish([other])
+    assert transport.waiting == {other.call_id}
+
+
+def test_a_lone_call_starts_where_a_rate_is_forgotten_and_only_the_first(transport):
+    transport.fetch(4, 4)
+    rate = (Gate("rate", "t", "", 1, 5),)
+    for number in range(3):
+        transport.publish([Call(f"a.1.{number}", run_id="r", gates=rate)])
+    assert transport.waiting == {"a.1.1", "a.1.2"}
+    transport.client.hset(transport.keys.gate("rate|t|"), "arrival", "nan")
+    transport.purge_room()
+    transport.publish([Call("a.1.3", run_id="r", gates=rate)])
+    assert transport.waiting == set()
+
+
+def test_a_lone_call_is_not_sent_twice_and_not_while_its_limit_is_paused(transport):
+    warm_up(transport)
+    for gates in (GATES, GATES[1:]):
+        one = Call(f"{len(gates)}.1.0", run_id="r", gates=gates)
+        transport.publish([one])
+        transport.publish([one])
+    assert len(transport.fetch(4, MANY)) == 2
+    for number, gate in enumerate(GATES):
+        transport.client.hset(
+            transport.keys.gate(name_of(gate)), mapping={"paused": transport.now + 500, "pause_ms": 1000}
+        )
+        transport.publish([Call(f"p.1.{number}", run_id="r", gates=(gate,))])
+        assert transport.waiting == {f"p.1.{number}"}
+        transport.purge_room()
 
 
 def test_what_waits_alone_passes_open_gates_together(transport):

@@ -1,12 +1,8 @@
 -- What holds for a gate now, and how calls pass it that may. A gate is an array {kind, tool, value, amount, burst}. Begins
--- other scripts, behind clock.lua; needs the constants of `toolfleet.waiting`.
+-- other scripts, behind clock.lua and lasting.lua; needs the constants of `toolfleet.waiting`.
 
--- How soon a gate with places is looked at again at the latest: a holder may be lost. How many of them are many.
-local LOOK_AGAIN_MS, MANY_HOLDERS = 1000, 1000
--- How long what a gate remembers outlives its need. A rate that nothing is known of begins with one start, not with a
--- burst, so that losing it errs on the side of the limit.
-local REMEMBERED_MS = 24 * 3600 * 1000
-local ARRIVAL_KEPT_MS = 60000
+-- How soon a gate with places is looked at again at the latest: a holder may be lost.
+local LOOK_AGAIN_MS = 1000
 
 local function gate_name(gate) return gate[1] .. '|' .. gate[2] .. '|' .. gate[3] end
 
@@ -114,8 +110,7 @@ local function keep_holders(terms, now, ends_ms)
     end
 end
 
--- What a call leaves that holds no place: a second message of it, sent as the reply to the first was lost, comes soon.
-local PASSED_MS = 60000
+-- What a call leaves that holds no place.
 local function mark_of_passed(namespace, call) return namespace .. GATE .. 'passed|' .. call end
 local function leave_mark(namespace, call, place)
     redis.call('SET', mark_of_passed(namespace, call), place, 'PX', PASSED_MS)

@@ -1,0 +1,94 @@
+-- Adds a message with limits that is sent alone, where nobody waits, workers can take it, its gates are open, and nothing
+-- is said of them but what its tool declares: what publish.lua does first, as most calls of a fleet that is not busy are
+-- such. ARGV is that of publish.lua. It asks what terms.lua asks and keeps next to nothing of it in tables: what a script
+-- leaves behind for the server's Lua to collect costs more than its commands. Begins behind slots.lua, kinds.lua and
+-- lasting.lua.
+--
+-- Reply whether it has; else nothing is sent, and the other ways find out what becomes of the message.
+
+local now, stream, call, tenant = now_ms(), ARGV[first + 2], ARGV[first + 6], ARGV[first + 8]
+local namespace, queue = string.match(stream, '^(.-)' .. QUEUE .. '(.+):%d+$')
+
+local function is_paused(paused) return paused and (tonumber(paused) or 0) > now end
+
+-- Its rate: where that is kept, what it was at, and what it is at with one more start.
+local rate, known_ms, arrival_ms, kept_ms
+local function has_start(name, each_ms, burst)
+    rate = namespace .. GATE .. name
+    local found, ahead_ms = redis.call('HMGET', rate, 'arrival', 'paused'), (burst - 1) * each_ms
+    known_ms = tonumber(found[1])
+    if known_ms and not (known_ms >= 0 and known_ms <= now + ahead_ms) then return false end
+    local starts_ms = math.max(now, known_ms or now + ahead_ms)
+    arrival_ms, kept_ms = starts_ms + each_ms, burst > 1 and REMEMBERED_MS or ARRIVAL_KEPT_MS
+    return not is_paused(found[2])
+end
+
+-- Its concurrency: who has places, and how many they are.
+local holders, held
+local function has_place(name, at_once)
+    if is_paused(redis.call('HGET', namespace .. GATE .. name, 'paused')) then return false end
+    holders = namespace .. HOLDERS .. name
+    held = redis.call('HLEN', holders)
+    return held < at_once and held < MANY_HOLDERS and (held == 0 or redis.call('HEXISTS', holders, call) == 0)
+end
+
+local function has_slot()
+    local home = namespace .. QUEUE .. queue
+    local taken = redis.call('XLEN', home .. ':0') + redis.call('XLEN', home .. ':3') + redis.call('XLEN', home .. ':6')
+    return taken < slots_told(namespace .. ROOM .. queue)
+end
+
+local function may_pass()
+    if redis.call('HLEN', namespace .. ROOM_CALLS .. queue) > 0 or not has_slot() then return false end
+    if tenant ~= '' and redis.call('HEXISTS', namespace .. TENANTS, tenant) == 1 then return false end
+    local unsaid
+    for at = kinds[1] + 2, first - 1, 5 do
+        local kind, tool, key = ARGV[at], ARGV[at + 1], ARGV[at + 1] .. '|' .. ARGV[at + 2]
+        if key ~= unsaid then
+            local said = redis.call('HMGET', namespace .. LIMITS, tool, key)
+            if said[1] or said[2] then return false end
+            unsaid = key
+        end
+        local name, amount = kind .. '|' .. key, tonumber(ARGV[at + 3])
+        if kind == 'rate' then
+            if rate or not has_start(name, 1000 / amount, math.max(1, tonumber(ARGV[at + 4]))) then return false end
+        elseif holders or not has_place(name, amount) then
+            return false
+        end
+    end
+    return holders or redis.call('EXISTS', namespace .. GATE .. 'passed|' .. call) == 0
+end
+
+local is_readable, may_go = pcall(may_pass)
+if not (is_readable and may_go) then return false end
+
+-- The fields that lines.lua adds, in their order.
+local claim, text, run, ends = ARGV[first + 7], ARGV[kinds[1]], ARGV[first + 9], ARGV[first + 11]
+local passed, id = string.format('%.0f', now), nil
+if claim == '' then
+    id = redis.call('XADD', stream, '*', 'b', ARGV[first + 3], 'h', ARGV[first + 4], 'p', ARGV[first + 5], 'id', call,
+        'gates', text, 'tenant', tenant, 'run', run, 'ends', ends, 'passed', passed)
+else
+    id = redis.call('XADD', stream, '*', 'b', ARGV[first + 3], 'h', ARGV[first + 4], 'p', ARGV[first + 5], 'id', call,
+        'claim', claim, 'gates', text, 'tenant', tenant, 'run', run, 'ends', ends, 'passed', passed)
+end
+
+if rate then
+    redis.call('HSET', rate, 'arrival', string.format('%.6f', arrival_ms))
+    -- As rarely as take_starts puts it off.
+    if not known_ms or math.floor(known_ms / (kept_ms / 10)) ~= math.floor(arrival_ms / (kept_ms / 10)) then
+        redis.call('PEXPIRE', rate, string.format('%.0f', arrival_ms - now + kept_ms))
+    end
+end
+if not holders then
+    redis.call('SET', namespace .. GATE .. 'passed|' .. call, stream .. ' ' .. id, 'PX', PASSED_MS)
+    return true
+end
+redis.call('HSET', holders, call, stream .. ' ' .. id)
+local lasts = string.format('%.0f', math.max(tonumber(ends) - now, 0) + REMEMBERED_MS)
+if held == 0 then
+    redis.call('PEXPIRE', holders, lasts)
+elseif redis.call('PEXPIRE', holders, lasts, 'GT') == 0 then
+    redis.call('PEXPIRE', holders, lasts, 'NX')
+end
+return true

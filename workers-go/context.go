@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"fmt"
 	"sync"
 	"time"
 )
@@ -13,6 +14,7 @@ const (
 	keptS           = 86400
 	repliesMax      = 200000
 	checkpointKeptS = 3600 // beyond the call's deadline
+	maxCheckpoint   = 64 << 10
 )
 
 // Context is one call as its tool sees it. It ends when the call is cancelled, its time is up, or the worker gives it up.
@@ -55,12 +57,16 @@ func (c *Context) Progress(fraction float64, message string) {
 	_, _ = conn.Do("")
 }
 
-// Checkpoint keeps what a later attempt at this call goes on from.
+// Checkpoint keeps what a later attempt at this call goes on from: any JSON of up to 64 KiB.
 func (c *Context) Checkpoint(data any) error {
-	text, err := json.Marshal(data)
+	text, err := encodedAny(data)
 	if err != nil {
 		return err
 	}
+	if len(text) > maxCheckpoint {
+		return fmt.Errorf("a checkpoint is JSON of at most %d bytes: keep the work itself elsewhere", maxCheckpoint)
+	}
+	c.delivery.hasCheckpoint.Store(true)
 	conn := c.worker.pool.Get()
 	defer conn.Close()
 	_, err = conn.Do("SET", c.worker.key("checkpoint", c.CallID), c.worker.seal.Close(purposeCheckpoint, c.CallID, text),

@@ -28,7 +28,7 @@ func (w *Worker) announce() error {
 	for _, name := range names {
 		tool := w.tools[name]
 		spec := tool.spec()
-		sources[name] = w.source + ":" + name
+		sources[name] = w.Source + ":" + name
 		specs, keys = append(specs, spec), append(keys, w.key("spec", name))
 		variants = append(variants, digestOf(string(encoded(spec)))[:16]+" "+sources[name])
 	}

@@ -32,6 +32,9 @@ type Settings struct {
 	RedisURL, Namespace, Secret, PreviousSecret string
 	// Name is what the worker announces itself by, before @ and the host. Nobody else's; made up if left out.
 	Name string
+	// Source is where the tools are declared: another worker may serve a tool of the same name only from the same place. The
+	// program's module if left out.
+	Source string
 	// Concurrency is how many calls run at once; 100 if left out.
 	Concurrency int
 	// MaxDeliveries is how often a call may lose its worker.

@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"math"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -179,17 +180,17 @@ func upTo(text string, most int) string {
 
 // submit puts a job in another system in the place of a call: who ends it there tells the fleet over HTTP.
 func (w *Worker) submit(d *delivery, job Submitted) {
-	call, now := d.call, time.Now()
+	call, submittedS := d.call, unixS(time.Now())
 	orElse(&job.AskAfter, 5*time.Second)
 	record := map[string]any{
 		"v": 1, "call": json.RawMessage(call.text), "external_id": job.ExternalID, "poll_after_s": job.AskAfter.Seconds(),
-		"submitted_unix_s": float64(now.UnixMilli()) / 1000, "attempt": max(d.deliveries, 1), "message": job.Message,
+		"submitted_unix_s": submittedS, "attempt": max(d.deliveries, 1), "message": job.Message,
 		"polled": false, "cancellable": false,
 	}
 	told := map[string]any{"type": "submitted", "poll_after_s": job.AskAfter.Seconds(), "message": job.Message} // the id is nobody's business
 	asked := map[string]any{
 		"stream": d.stream, "consumer": w.consumer, "entry": d.entry, "gates": string(d.fields["gates"]), "call": call.CallID,
-		"tool": call.Tool, "reply_to": call.ReplyTo, "name": fmt.Sprintf("%d %d", max(d.deliveries, 1), now.UnixMilli()),
+		"tool": call.Tool, "reply_to": call.ReplyTo, "name": fmt.Sprintf("%d %.0f", max(d.deliveries, 1), math.Floor(submittedS*1000)),
 		"is_scheduled": false, "first_wait_ms": 0, "deadline_ms": int64(call.DeadlineS * 1000),
 		"ends_ms": int64((call.DeadlineS + jobKeptS) * 1000),
 	}

@@ -9,11 +9,16 @@ import (
 	"fmt"
 	"reflect"
 	"regexp"
+	"slices"
+	"strconv"
 	"strings"
 	"time"
 
 	"github.com/xeipuuv/gojsonschema"
 )
+
+// maxDigits is what our own readers take.
+const maxDigits = 4300
 
 // Effect says what a repeat of a call would do.
 type Effect string
@@ -170,6 +175,9 @@ func (s *Served) check(arguments string) error {
 	if err := decode([]byte(arguments), &object); err != nil || object == nil {
 		return badArguments{fmt.Sprintf("The arguments of %s are no JSON object: %v", s.Name, err)}
 	}
+	if hasEndlessNumber(object) {
+		return badArguments{fmt.Sprintf("The arguments of %s do not fit: a number of more than %d digits", s.Name, maxDigits)}
+	}
 	result, err := s.schema.Validate(gojsonschema.NewStringLoader(arguments))
 	if err != nil {
 		return badArguments{fmt.Sprintf("The arguments of %s cannot be read: %v", s.Name, err)}
@@ -182,6 +190,26 @@ func (s *Served) check(arguments string) error {
 		return badArguments{fmt.Sprintf("The arguments of %s do not fit: %s", s.Name, strings.Join(wrong, "; "))}
 	}
 	return nil
+}
+
+// hasEndlessNumber says whether a number has thousands of digits, or an exponent that means as many: to read it takes long.
+func hasEndlessNumber(value any) bool {
+	switch value := value.(type) {
+	case json.Number:
+		digits, exponent, _ := strings.Cut(strings.ToLower(value.String()), "e")
+		orElse(&exponent, "0")
+		power, err := strconv.Atoi(exponent)
+		return err != nil || len(digits) > maxDigits || power > maxDigits || power < -maxDigits
+	case map[string]any:
+		for _, each := range value {
+			if hasEndlessNumber(each) {
+				return true
+			}
+		}
+	case []any:
+		return slices.ContainsFunc(value, hasEndlessNumber)
+	}
+	return false
 }
 
 // decode reads one JSON value and nothing behind it, with the digits of its numbers as they are.

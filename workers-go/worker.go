@@ -42,7 +42,6 @@ type Worker struct {
 	scripts        map[string]*redis.Script
 	tools          map[string]Served
 	consumer, name string
-	source         string // of which program its tools are
 	started        time.Time
 	announced      int64
 	told           time.Time // when fetch was last told of all slots
@@ -73,7 +72,7 @@ func (w *Worker) late() { time.AfterFunc(goesWithin, w.gone.ring) }
 func Serve(tools ...Served) {
 	worker, err := NewWorker(SettingsFromEnvironment(), tools...)
 	if err != nil {
-		exit(err)
+		Exit(err)
 	}
 	worker.Main()
 }
@@ -105,11 +104,12 @@ func NewWorker(settings Settings, tools ...Served) (*Worker, error) {
 		return nil, err
 	}
 	consumer := fmt.Sprintf("%s-%d-%s", host, os.Getpid(), hex.EncodeToString(digits))
+	orElse(&settings.Source, source)
 	orElse(&settings.Name, fmt.Sprintf("go-%d-%s", os.Getpid(), hex.EncodeToString(digits)))
 	return &Worker{
 		Settings: settings, seal: NewSeal(settings.Secret, settings.PreviousSecret), scripts: scripts, tools: byName,
 		pool:     &redis.Pool{Dial: dial, MaxIdle: 16, IdleTimeout: time.Minute},
-		consumer: consumer, name: settings.Name + "@" + host, source: source, started: time.Now(),
+		consumer: consumer, name: settings.Name + "@" + host, started: time.Now(),
 		held: map[string]*delivery{}, looked: time.Now(), freed: make(chan struct{}, 1), settling: make(chan settlement, 1024),
 		missing: map[string]absence{}, hurry: newBell(), gone: newBell(),
 	}, nil
@@ -133,7 +133,7 @@ func named(tools []Served) (map[string]Served, error) {
 }
 
 // Main serves until SIGTERM or Ctrl-C, then lets calls end; a second signal gives them up at once. Where the worker cannot
-// begin the process ends: with status 78 if it is set up wrongly, 1 if Redis does not answer.
+// begin the process ends, see Exit.
 func (w *Worker) Main() {
 	ctx, drain := context.WithCancel(context.Background())
 	defer drain()
@@ -147,11 +147,12 @@ func (w *Worker) Main() {
 		w.late()
 	}()
 	if err := w.Run(ctx); err != nil {
-		exit(err)
+		Exit(err)
 	}
 }
 
-func exit(err error) {
+// Exit ends the process for this reason, in one line: with status 78 if it is set up wrongly, with 1 otherwise.
+func Exit(err error) {
 	fmt.Fprintln(os.Stderr, "toolfleet worker:", err)
 	var wrong Misconfigured
 	if errors.As(err, &wrong) {

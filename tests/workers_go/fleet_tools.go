@@ -161,7 +161,7 @@ func main() {
 	hurried.Timeout = 300 * time.Millisecond
 	longJob := readOnly("long_job", "Say how far it has come.")
 	longJob.LongRunning = true
-	worker, err := toolfleet.NewWorker(settings,
+	tools := []toolfleet.Served{
 		toolfleet.Func(readOnly("echo", "Give back what came."), echo),
 		toolfleet.Func(readOnly("blocking_echo", "Give back what came, at once."), echo),
 		toolfleet.Func(readOnly("nothing", "Return nothing."), func(*toolfleet.Context, nothing) (any, error) { return nil, nil }),
@@ -236,9 +236,16 @@ func main() {
 		toolfleet.Func(narrow, play),
 		toolfleet.Func(toolfleet.Tool{Name: "play", Description: "Do as the stage says; may be repeated.", Effect: toolfleet.ReadOnly}, play),
 		toolfleet.Func(toolfleet.Tool{Name: "play_once", Description: "Do as the stage says; must not be repeated."}, play),
-	)
+	}
+	if schema := os.Getenv("ODD_SCHEMA"); schema != "" {
+		tools = append(tools, toolfleet.Func(toolfleet.Tool{Name: "odd", Description: "No schema.", Schema: json.RawMessage(schema)}, whoAmI))
+	}
+	if settings.Source = os.Getenv("RIVAL"); settings.Source != "" {
+		tools = []toolfleet.Served{toolfleet.Func(readOnly("echo", "Another one."), echo)}
+	}
+	worker, err := toolfleet.NewWorker(settings, tools...)
 	if err != nil {
-		log.Fatal(err)
+		toolfleet.Exit(err)
 	}
 	worker.Main()
 }

@@ -4,8 +4,11 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"fmt"
 	"sync"
 	"time"
+
+	"github.com/gomodule/redigo/redis"
 )
 
 const (
@@ -13,6 +16,7 @@ const (
 	keptS           = 86400
 	repliesMax      = 200000
 	checkpointKeptS = 3600 // beyond the call's deadline
+	maxCheckpoint   = 64 << 10
 )
 
 // Context is one call as its tool sees it. It ends when the call is cancelled, its time is up, or the worker gives it up.
@@ -26,41 +30,64 @@ type Context struct {
 	// Values is the caller's own JSON object, hidden from the model; State what the run's tools share.
 	Values, State json.RawMessage
 
-	worker   *Worker
-	delivery *delivery
-	mutex    sync.Mutex
-	told     time.Time
+	worker    *Worker
+	delivery  *delivery
+	mutex     sync.Mutex
+	newest    []byte
+	isTelling bool
 }
 
 // IdempotencyKey is the same for every attempt at this call: hand it to services that drop repeats.
 func (c *Context) IdempotencyKey() string { return c.CallID }
 
-// Progress tells whoever waits how far the call has come, from 0 to 1. More than five a second are not sent, and what
-// Redis does not take is lost: the next one says more.
+// Progress tells whoever waits how far the call has come, from 0 to 1. It never waits; of more than five in a second the
+// newest is told, and what Redis does not take is lost: the next one says more.
 func (c *Context) Progress(fraction float64, message string) {
+	if !(fraction >= 0) { // also what is no number
+		fraction = 0
+	}
 	c.mutex.Lock()
 	defer c.mutex.Unlock()
-	if fraction < 0 || fraction > 1 || time.Since(c.told) < progressEvery {
-		return
+	c.newest = encoded(map[string]any{"type": "progress", "fraction": min(fraction, 1), "message": message})
+	if !c.isTelling {
+		c.isTelling = true
+		go c.tell()
 	}
-	c.told = time.Now()
-	text := encoded(map[string]any{"type": "progress", "fraction": fraction, "message": message})
-	sealed := c.worker.seal.Close(purposeProgress, c.CallID, text)
-	conn := c.worker.pool.Get()
-	defer conn.Close()
-	replies := c.worker.key("replies", c.delivery.call.ReplyTo)
-	_ = conn.Send("SET", c.worker.key("progress", c.CallID), sealed, "EX", keptS)
-	_ = conn.Send("XADD", replies, "MAXLEN", "~", repliesMax, "*", "c", c.CallID, "p", sealed)
-	_ = conn.Send("EXPIRE", replies, keptS)
-	_, _ = conn.Do("")
 }
 
-// Checkpoint keeps what a later attempt at this call goes on from.
+// tell reports the newest until there is nothing new, or the call has ended.
+func (c *Context) tell() {
+	for {
+		c.mutex.Lock()
+		text := c.newest
+		c.newest, c.isTelling = nil, text != nil && c.Err() == nil
+		isOver := !c.isTelling
+		c.mutex.Unlock()
+		if isOver {
+			return
+		}
+		sealed := c.worker.seal.Close(purposeProgress, c.CallID, text)
+		replies := c.worker.key("replies", c.delivery.call.ReplyTo)
+		_ = c.worker.once(func(conn redis.Conn) error {
+			_ = conn.Send("SET", c.worker.key("progress", c.CallID), sealed, "EX", keptS)
+			_ = conn.Send("XADD", replies, "MAXLEN", "~", repliesMax, "*", "c", c.CallID, "p", sealed)
+			_, err := conn.Do("EXPIRE", replies, keptS)
+			return err
+		})
+		time.Sleep(progressEvery)
+	}
+}
+
+// Checkpoint keeps what a later attempt at this call goes on from: any JSON of up to 64 KiB.
 func (c *Context) Checkpoint(data any) error {
-	text, err := json.Marshal(data)
+	text, err := encodedAny(data)
 	if err != nil {
 		return err
 	}
+	if len(text) > maxCheckpoint {
+		return fmt.Errorf("a checkpoint is JSON of at most %d bytes: keep the work itself elsewhere", maxCheckpoint)
+	}
+	c.delivery.hasCheckpoint.Store(true)
 	conn := c.worker.pool.Get()
 	defer conn.Close()
 	_, err = conn.Do("SET", c.worker.key("checkpoint", c.CallID), c.worker.seal.Close(purposeCheckpoint, c.CallID, text),

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"sync/atomic"
 	"time"
 
 	"github.com/gomodule/redigo/redis"
@@ -13,7 +14,6 @@ import (
 
 const (
 	maxHeaderBytes = 16 << 10
-	maxDeliveries  = 5
 	claimBeyondS   = 600 // what a claim outlives the call's deadline by
 	claimEnoughS   = 300
 )
@@ -32,6 +32,8 @@ type Call struct {
 	Context   json.RawMessage `json:"context"`
 	State     json.RawMessage `json:"state"`
 	contract  string
+	text      []byte // as it was signed
+	isUndoing bool
 }
 
 // delivery is one message as it was read: of which stream, and what the server knows of it.
@@ -45,10 +47,34 @@ type delivery struct {
 	call               Call
 	places             []any
 	isOnce             bool
-	isUnderWay         bool // these three under the worker's mutex
-	isSettled          bool
-	stop               func()
-	settled            chan struct{} // closed when Redis knows the result
+	hasCheckpoint      atomic.Bool
+	isUnderWay         atomic.Bool
+	interrupted        chan interruption
+}
+
+// An interruption is why nobody waits for a running tool any more.
+type interruption string
+
+const (
+	timedOut  interruption = "timed_out"
+	cancelled interruption = "cancelled"
+	shutdown  interruption = "shutdown"
+)
+
+// interrupt has nobody wait for the tool any more; the first reason counts.
+func (d *delivery) interrupt(why interruption) {
+	select {
+	case d.interrupted <- why:
+	default:
+	}
+}
+
+// doubt is what a model is told of an effect that was interrupted.
+func (d *delivery) doubt() string {
+	if d.isOnce {
+		return " Its effect may or may not have happened."
+	}
+	return ""
 }
 
 var (
@@ -60,7 +86,7 @@ var (
 
 // openCall returns the call in a message's text if the fleet has signed it.
 func openCall(seal *Seal, text []byte, mac string, most int) (Call, error) {
-	var call Call
+	call := Call{text: text}
 	if len(text) > most {
 		return call, errTooMuch
 	}
@@ -104,6 +130,8 @@ func openCall(seal *Seal, text []byte, mac string, most int) (Call, error) {
 			return call, errShape
 		}
 	}
+	undoes := fields["undoes"]
+	call.isUndoing = undoes != nil && !bytes.Equal(undoes, []byte("null"))
 	return call, nil
 }
 
@@ -116,18 +144,18 @@ const (
 )
 
 // judge decides what becomes of a message; for one to bury it says why. It asks nobody.
-func (d *delivery) judge(seal *Seal, tools map[string]*served, now float64, most int) (string, error) {
-	if d.deliveries > maxDeliveries+1 {
+func (d *delivery) judge(seal *Seal, tools map[string]Served, now float64, limits Settings) (string, error) {
+	if d.deliveries > limits.MaxDeliveries+1 {
 		return toBury, errors.New("delivered too often")
 	}
-	switch err := d.open(seal, most); {
+	switch err := d.open(seal, limits.MaxMessageBytes); {
 	case errors.Is(err, errVersion):
 		return toPassOn, nil
 	case err != nil:
 		return toBury, err
 	}
-	tool := tools[d.call.Tool]
-	if tool == nil || d.call.contract != "" && d.call.contract != tool.digest {
+	tool, isServed := tools[d.call.Tool]
+	if !isServed || d.call.contract != "" && d.call.contract != tool.digest {
 		return toPassOn, nil
 	}
 	d.isOnce = d.isOnce || tool.Effect == Once
@@ -135,7 +163,7 @@ func (d *delivery) judge(seal *Seal, tools map[string]*served, now float64, most
 	switch {
 	case d.isOnce && d.deliveries > 1:
 		return "in_doubt", nil
-	case d.deliveries > maxDeliveries:
+	case d.deliveries > limits.MaxDeliveries:
 		return "crashed", nil
 	case leftS <= 0 || over == "expired":
 		return "expired", nil
@@ -172,7 +200,7 @@ func (d *delivery) open(seal *Seal, most int) error {
 		return err
 	}
 	if call.CallID != *headers.ID || call.Tool != *headers.Task || string(d.fields["id"]) != call.CallID {
-		return errors.New("not the call that it says")
+		return errors.New("the envelope belongs to another call or tool")
 	}
 	call.contract = headers.Contract
 	d.call, d.isOnce = call, headers.Claim != nil
@@ -218,7 +246,7 @@ func deliveriesOf(reply []any, streams []string) []*delivery {
 		cancelled, _ := redis.Int(row[4], nil)
 		read = append(read, &delivery{
 			stream: streams[position-1], entry: entry, fields: fieldsOf(row[6]), deliveries: count,
-			claimed: claimed == 1, cancelled: cancelled == 1, isLooked: true, began: time.Now(),
+			claimed: claimed == 1, cancelled: cancelled == 1, isLooked: true,
 		})
 	}
 	return read
@@ -241,7 +269,7 @@ func deliveriesOfRead(reply []any) []*delivery {
 			}
 			entry, _ := redis.String(row[0], nil)
 			read = append(read, &delivery{
-				stream: stream, entry: entry, fields: fieldsOf(row[1]), deliveries: 1, began: time.Now(),
+				stream: stream, entry: entry, fields: fieldsOf(row[1]), deliveries: 1,
 			})
 		}
 	}

@@ -91,8 +91,8 @@ func (m *manifest) text(p part) (string, error) {
 	return fmt.Sprintf("local function %s()\n%s\n%send", p.Function, lua, given), err
 }
 
-// run runs a script; its arguments are the number of KEYS, KEYS and ARGV.
-func (w *Worker) run(conn redis.Conn, name string, keys []string, args ...any) (any, error) {
+// script runs one; its arguments are the number of KEYS, KEYS and ARGV.
+func (w *Worker) script(conn redis.Conn, name string, keys []string, args ...any) (any, error) {
 	all := make([]any, 0, 1+len(keys)+len(args))
 	all = append(all, len(keys))
 	for _, key := range keys {

@@ -14,6 +14,8 @@ const (
 	purposeResult       = "toolfleet.result\x00"
 	purposeProgress     = "toolfleet.progress\x00"
 	purposeCheckpoint   = "toolfleet.checkpoint\x00"
+	purposeJob          = "toolfleet.job\x00"
+	purposeGrant        = "toolfleet.artifact-grant\x00"
 	purposeAnnouncement = "toolfleet.announcement\x00"
 	purposeMember       = "toolfleet.member\x00"
 

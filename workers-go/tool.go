@@ -9,11 +9,16 @@ import (
 	"fmt"
 	"reflect"
 	"regexp"
+	"slices"
+	"strconv"
 	"strings"
 	"time"
 
 	"github.com/xeipuuv/gojsonschema"
 )
+
+// maxDigits is what our own readers take.
+const maxDigits = 4300
 
 // Effect says what a repeat of a call would do.
 type Effect string
@@ -36,53 +41,60 @@ type Tool struct {
 	Queue string
 	// Timeout of one call; none beyond the call's deadline if zero.
 	Timeout time.Duration
-	// Schema is the JSON Schema of the arguments. Left out, Add derives it from the type of the function's argument.
+	// Patience is how long a model waits before it gets a handle in place of the result; LongRunning says not at all.
+	Patience    time.Duration
+	LongRunning bool
+	// RequiresApproval has a person asked first; ReturnDirect ends the run with the result.
+	RequiresApproval, ReturnDirect bool
+	Tags                           []string
+	// Schema is the JSON Schema of the arguments. Left out, Func derives it from the type of the function's argument.
 	Schema json.RawMessage
+	// Rate and Concurrency are held in the whole fleet, whoever serves the tool.
+	Rate        *Rate
+	Concurrency *Concurrency
 }
 
-// served is a tool with what its calls need.
-type served struct {
+// Rate is how many calls may start in a second, and how many at once after a pause (1 if left out).
+type Rate struct {
+	PerS  float64 `json:"per_s"`
+	Burst int     `json:"burst"`
+	Key   KeyFrom `json:"key"`
+}
+
+// Concurrency is how many calls may run at the same time.
+type Concurrency struct {
+	AtOnce int     `json:"at_once"`
+	Key    KeyFrom `json:"key"`
+}
+
+// KeyFrom says which calls share a limit: all of the "fleet" (if left out), those of one "tenant", or those with the same
+// value under Name in the caller's "context" or as "argument".
+type KeyFrom struct {
+	Source string `json:"source"`
+	Name   string `json:"name"`
+}
+
+// Served is a tool with its function.
+type Served struct {
 	Tool
 	schema *gojsonschema.Schema
 	digest string
 	call   func(ctx *Context, arguments []byte) (any, error)
+	wrong  error
 }
 
 // toolName is what every provider of models takes.
 var toolName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_-]{0,63}$`)
 
-// Add gives a worker a tool. Arguments are validated against the schema and then read into A: a struct whose fields have
-// tags `json:"name"` and `doc:"what it is for"`, or json.RawMessage for the JSON as it came. A field with `,omitempty` or
-// of a pointer type may be left out. Whole numbers keep all their digits: an int64 refuses what it cannot hold, and
-// where the type is any they come as json.Number. A string that the function returns is what the model reads; nil reads
-// "Done", anything else its JSON.
-func Add[A any](w *Worker, tool Tool, function func(ctx *Context, arguments A) (any, error)) error {
-	if !toolName.MatchString(tool.Name) {
-		return fmt.Errorf("tool %q: a name is a letter or _, then up to 63 of letters, digits, _ and -", tool.Name)
-	}
-	if _, is := w.tools[tool.Name]; is {
-		return fmt.Errorf("tool %s was added twice", tool.Name)
-	}
-	if tool.Schema == nil {
-		derived, err := schemaOf(reflect.TypeFor[A]())
-		if err != nil {
-			return fmt.Errorf("tool %s: %w", tool.Name, err)
-		}
-		tool.Schema, _ = json.Marshal(derived)
-	}
-	schema, err := gojsonschema.NewSchemaLoader().Compile(gojsonschema.NewBytesLoader(tool.Schema))
-	if err != nil {
-		return fmt.Errorf("tool %s: its schema is no JSON Schema: %w", tool.Name, err)
-	}
-	if tool.Effect == "" {
-		tool.Effect = Once
-	}
-	if tool.Queue == "" {
-		tool.Queue = "io"
-	}
-	meaning, _ := json.Marshal([]any{tool.Name, tool.Schema, tool.Effect, tool.Queue, tool.Timeout})
-	digest := sha256.Sum256(meaning)
-	w.tools[tool.Name] = &served{tool, schema, hex.EncodeToString(digest[:])[:12], func(ctx *Context, arguments []byte) (any, error) {
+// Func makes a tool of a function. Arguments are validated against the schema and then read into A: a struct whose fields
+// have tags `json:"name"` and `doc:"what it is for"`, or json.RawMessage for the JSON as it came. A field with `,omitempty`
+// or of a pointer type may be left out. Whole numbers keep all their digits: an int64 refuses what it cannot hold, and
+// where the type is any they come as json.Number. What is wrong with the tool, NewWorker says.
+//
+// A string that the function returns is what the model reads; nil reads "Done", anything else its JSON. See also
+// Returned, Submitted and RetryAfter.
+func Func[A any](tool Tool, function func(ctx *Context, arguments A) (any, error)) Served {
+	served := Served{Tool: tool, call: func(ctx *Context, arguments []byte) (any, error) {
 		var read A
 		if raw, is := any(&read).(*json.RawMessage); is {
 			*raw = arguments
@@ -91,7 +103,65 @@ func Add[A any](w *Worker, tool Tool, function func(ctx *Context, arguments A) (
 		}
 		return function(ctx, read)
 	}}
+	if err := served.complete(reflect.TypeFor[A]()); err != nil {
+		served.wrong = misconfigured("tool %s: %s", tool.Name, err)
+	}
+	return served
+}
+
+func (s *Served) complete(argument reflect.Type) (err error) {
+	orElse(&s.Effect, Once)
+	orElse(&s.Queue, "io")
+	if !toolName.MatchString(s.Name) || s.Description == "" {
+		return errors.New("it needs a description, and a name: a letter or _, then up to 63 of letters, digits, _ and -")
+	}
+	if s.Schema == nil {
+		derived, err := schemaOf(argument)
+		if err != nil {
+			return err
+		}
+		s.Schema = encoded(derived)
+	}
+	if s.schema, err = gojsonschema.NewSchemaLoader().Compile(gojsonschema.NewBytesLoader(s.Schema)); err != nil {
+		return fmt.Errorf("not a JSON Schema: %w", err)
+	}
+	if s.Rate != nil {
+		if s.Rate.PerS <= 0 {
+			return errors.New("a Rate is more than 0 a second")
+		}
+		orElse(&s.Rate.Burst, 1)
+		orElse(&s.Rate.Key.Source, "fleet")
+	}
+	if s.Concurrency != nil {
+		if s.Concurrency.AtOnce < 1 {
+			return errors.New("Concurrency is at least 1 at once")
+		}
+		orElse(&s.Concurrency.Key.Source, "fleet")
+	}
+	meaning := sha256.Sum256(encoded([]any{s.Name, s.Schema, s.Effect, s.Queue, s.Timeout, s.LongRunning}))
+	s.digest = hex.EncodeToString(meaning[:])[:12]
 	return nil
+}
+
+// spec is what is announced of a tool.
+func (s *Served) spec() map[string]any {
+	said := map[string]any{
+		"v": 1, "name": s.Name, "description": s.Description, "input_schema": s.Schema, "effect": s.Effect, "queue": s.Queue,
+		"long_running": s.LongRunning, "requires_approval": s.RequiresApproval, "return_direct": s.ReturnDirect, "digest": s.digest,
+	}
+	if s.Timeout > 0 {
+		said["timeout_s"] = s.Timeout.Seconds()
+	}
+	if s.Patience > 0 {
+		said["patience_s"] = s.Patience.Seconds()
+	}
+	if len(s.Tags) > 0 {
+		said["tags"] = s.Tags
+	}
+	if s.Rate != nil || s.Concurrency != nil {
+		said["limits"] = map[string]any{"rate": s.Rate, "concurrency": s.Concurrency}
+	}
+	return said
 }
 
 // badArguments ends a call as bad_arguments: the model wrote something that the tool does not take.
@@ -100,10 +170,13 @@ type badArguments struct{ text string }
 func (b badArguments) Error() string { return b.text }
 
 // check returns badArguments with all that is wrong, in words for the model.
-func (s *served) check(arguments string) error {
+func (s *Served) check(arguments string) error {
 	var object map[string]any
 	if err := decode([]byte(arguments), &object); err != nil || object == nil {
 		return badArguments{fmt.Sprintf("The arguments of %s are no JSON object: %v", s.Name, err)}
+	}
+	if hasEndlessNumber(object) {
+		return badArguments{fmt.Sprintf("The arguments of %s do not fit: a number of more than %d digits", s.Name, maxDigits)}
 	}
 	result, err := s.schema.Validate(gojsonschema.NewStringLoader(arguments))
 	if err != nil {
@@ -119,6 +192,26 @@ func (s *served) check(arguments string) error {
 	return nil
 }
 
+// hasEndlessNumber says whether a number has thousands of digits, or an exponent that means as many: to read it takes long.
+func hasEndlessNumber(value any) bool {
+	switch value := value.(type) {
+	case json.Number:
+		digits, exponent, _ := strings.Cut(strings.ToLower(value.String()), "e")
+		orElse(&exponent, "0")
+		power, err := strconv.Atoi(exponent)
+		return err != nil || len(digits) > maxDigits || power > maxDigits || power < -maxDigits
+	case map[string]any:
+		for _, each := range value {
+			if hasEndlessNumber(each) {
+				return true
+			}
+		}
+	case []any:
+		return slices.ContainsFunc(value, hasEndlessNumber)
+	}
+	return false
+}
+
 // decode reads one JSON value and nothing behind it, with the digits of its numbers as they are.
 func decode(text []byte, into any) error {
 	decoder := json.NewDecoder(bytes.NewReader(text))
@@ -130,63 +223,4 @@ func decode(text []byte, into any) error {
 		return errors.New("more than one JSON value")
 	}
 	return nil
-}
-
-// schemaOf returns the JSON Schema of a Go type, as encoding/json reads it.
-func schemaOf(t reflect.Type) (map[string]any, error) {
-	if t == reflect.TypeFor[json.RawMessage]() {
-		return map[string]any{}, nil
-	}
-	switch t.Kind() {
-	case reflect.Pointer:
-		return schemaOf(t.Elem())
-	case reflect.Interface:
-		return map[string]any{}, nil
-	case reflect.String:
-		return map[string]any{"type": "string"}, nil
-	case reflect.Bool:
-		return map[string]any{"type": "boolean"}, nil
-	case reflect.Float32, reflect.Float64:
-		return map[string]any{"type": "number"}, nil
-	case reflect.Int, reflect.Int8, reflect.Int16, reflect.Int32, reflect.Int64,
-		reflect.Uint, reflect.Uint8, reflect.Uint16, reflect.Uint32, reflect.Uint64:
-		return map[string]any{"type": "integer"}, nil
-	case reflect.Slice, reflect.Array:
-		items, err := schemaOf(t.Elem())
-		return map[string]any{"type": "array", "items": items}, err
-	case reflect.Map:
-		values, err := schemaOf(t.Elem())
-		return map[string]any{"type": "object", "additionalProperties": values}, err
-	case reflect.Struct:
-		return schemaOfStruct(t)
-	}
-	return nil, fmt.Errorf("no JSON Schema for %s: give the tool a Schema", t)
-}
-
-func schemaOfStruct(t reflect.Type) (map[string]any, error) {
-	properties, required := map[string]any{}, []string{}
-	for i := range t.NumField() {
-		field := t.Field(i)
-		name, options, _ := strings.Cut(field.Tag.Get("json"), ",")
-		if !field.IsExported() || name == "-" {
-			continue
-		}
-		if name == "" {
-			name = field.Name
-		}
-		property, err := schemaOf(field.Type)
-		if err != nil {
-			return nil, err
-		}
-		if doc := field.Tag.Get("doc"); doc != "" {
-			property["description"] = doc
-		}
-		properties[name] = property
-		if field.Type.Kind() != reflect.Pointer && !strings.Contains(options, "omitempty") {
-			required = append(required, name)
-		}
-	}
-	return map[string]any{
-		"type": "object", "properties": properties, "required": required, "additionalProperties": false,
-	}, nil
 }

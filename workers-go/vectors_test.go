@@ -11,10 +11,11 @@ const vectors = "../wire/v1/vectors/"
 
 // read returns what a file says of all its vectors, and the vectors.
 func read[V any](t *testing.T, name string) (common struct {
-	Secret   string  `json:"secret"`
-	Previous string  `json:"previous_secret"`
-	Most     int     `json:"max_message_bytes"`
-	Now      float64 `json:"now_unix_s"`
+	Secret     string  `json:"secret"`
+	Previous   string  `json:"previous_secret"`
+	Most       int     `json:"max_message_bytes"`
+	Deliveries int     `json:"max_deliveries"`
+	Now        float64 `json:"now_unix_s"`
 }, all []V) {
 	text, err := os.ReadFile(vectors + name)
 	if err == nil {
@@ -84,15 +85,16 @@ func TestMessagesMeetTheFateThatTheContractSays(t *testing.T) {
 		Fields                                     map[string]string
 	}](t, "deliveries.json")
 	for _, each := range all {
-		tools := map[string]*served{}
+		tools := map[string]Served{}
 		if each.Serves {
-			tools["echo"] = &served{Tool: Tool{Name: "echo", Effect: Effect(each.Effect)}, digest: each.Digest}
+			tools["echo"] = Served{Tool: Tool{Name: "echo", Effect: Effect(each.Effect)}, digest: each.Digest}
 		}
 		d := &delivery{deliveries: each.Deliveries, claimed: each.Claimed, cancelled: each.Cancelled, fields: map[string][]byte{}}
 		for name, value := range each.Fields {
 			d.fields[name] = []byte(value)
 		}
-		verdict, err := d.judge(NewSeal(common.Secret, common.Previous), tools, common.Now, common.Most)
+		verdict, err := d.judge(NewSeal(common.Secret, common.Previous), tools, common.Now,
+			Settings{MaxMessageBytes: common.Most, MaxDeliveries: common.Deliveries})
 		if each.Claim_holder != "" && verdict == toClaim {
 			verdict = "drop" // the server has the last word there
 		}

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 import pytest
 from fleets import asking, fleet_of
 
-from tests.workers_ts import processes as workers_of_typescript
+from tests.workers_go import processes as in_go
+from tests.workers_ts import processes as in_typescript
 from toolfleet.local.fleet import LocalFleet
 from toolfleet.orchestrator import Orchestrator
 
@@ -21,21 +22,21 @@ POOLS = {
     ),
 }
 
+LANGUAGES = {"typescript": in_typescript, "go": in_go}
 
-TYPESCRIPT = "typescript"
 OF_PYTHON = {
-    "system_exit_ends_the_call_only",
-    "memory_error_ends_the_call_only",
-    "keyboard_interrupt_ends_the_call_only",
-    "a_tools_own_cancellation_is_its_failure",
+    "system_exit_ends_the_call_only": "process.exit() and os.Exit() end the process, and nobody can catch them",
+    "memory_error_ends_the_call_only": "neither language tells a program that memory is short: it is ended",
+    "keyboard_interrupt_ends_the_call_only": "a signal is no exception there",
+    "a_tools_own_cancellation_is_its_failure": "what is cancelled there is a signal or a context, which the worker owns",
 }
-"""What only Python can raise; a tool in Node that ends its process has ended it."""
+"""What only Python can raise, and why the others have no such case."""
 
 
-@pytest.fixture(scope="module", params=[*POOLS, TYPESCRIPT])
+@pytest.fixture(scope="module", params=[*POOLS, *LANGUAGES])
 def fleet(request) -> Iterator[LocalFleet]:
-    if request.param == TYPESCRIPT:
-        with workers_of_typescript.fleet_of() as running:
+    if request.param in LANGUAGES:
+        with LANGUAGES[request.param].fleet_of() as running:
             yield running
     else:
         with fleet_of(*POOLS[request.param], "--queues", "io,cpu,long") as running:
@@ -65,7 +66,7 @@ CASES = {
 
 @pytest.mark.parametrize(("tool", "arguments", "content"), CASES.values(), ids=CASES)
 async def test_result(request, fleet, tool, arguments, content):
-    is_python = fleet.workers[0].pool != workers_of_typescript.POOL
+    is_python = fleet.workers[0].pool not in {each.POOL for each in LANGUAGES.values()}
     if not is_python and request.node.callspec.id.split("-")[-1] in OF_PYTHON:
         return
     async with Orchestrator(settings=fleet.settings) as orchestrator:

@@ -4,7 +4,6 @@ package main
 import (
 	"fmt"
 	"io"
-	"log"
 	"os"
 	"syscall"
 	"time"
@@ -39,19 +38,14 @@ func main() {
 	}()
 	settings := toolfleet.SettingsFromEnvironment()
 	settings.Name = os.Getenv("WORKER_NAME")
-	worker, err := toolfleet.NewWorker(settings)
-	if err == nil {
-		err = toolfleet.Add(worker, toolfleet.Tool{Name: "once_in_go", Description: "Has an effect that must not happen twice."}, work)
-	}
-	if err == nil {
-		err = toolfleet.Add(worker, toolfleet.Tool{
+	worker, err := toolfleet.NewWorker(settings,
+		toolfleet.Func(toolfleet.Tool{Name: "once_in_go", Description: "Has an effect that must not happen twice."}, work),
+		toolfleet.Func(toolfleet.Tool{
 			Name: "again_in_go", Description: "Has an effect that may happen twice.", Effect: toolfleet.Idempotent,
-		}, work)
-	}
-	if err == nil {
-		err = worker.Main()
-	}
+		}, work),
+	)
 	if err != nil {
-		log.Fatal(err)
+		toolfleet.Exit(err)
 	}
+	worker.Main()
 }

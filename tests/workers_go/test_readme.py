@@ -7,7 +7,7 @@ from tests.workers_go.conftest import go_worker
 from toolfleet.orchestrator import Orchestrator
 
 
-async def test_the_program_of_the_readme_serves_its_tool(settings, tmp_path):
+async def test_X2_the_program_of_the_readme_of_go_serves_its_tool(settings, tmp_path):
     [shown] = re.findall(r"```go\n(.*?)```", (REPOSITORY / "workers-go" / "README.md").read_text(), re.DOTALL)
     program = tmp_path / "readme.go"
     program.write_text(shown)

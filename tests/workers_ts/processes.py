@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import secrets
 import subprocess
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -50,12 +50,16 @@ def started_process(
     return WorkerProcess(pool, name, started, log_path)
 
 
+def fleet_of(workers: int = 1, **settings: Any) -> AbstractContextManager[MortalFleet]:
+    """So many workers of TypeScript on a server of their own."""
+    return fleet_with(start, workers, **settings)
+
+
 @contextmanager
-def fleet_of(workers: int = 1, *, python: Mapping[str, int] | None = None, **settings: Any) -> Iterator[MortalFleet]:
-    """So many workers of TypeScript on a server of their own, and of each pool of Python."""
-    here = {"PYTHONPATH": str(Path(__file__).parents[1] / "fleet")}
-    with MortalFleet(["fleet_tools"], pools=python or {}, environment=here, **settings) as fleet:
+def fleet_with(starting: Callable[[LocalFleet], object], workers: int, **settings: Any) -> Iterator[MortalFleet]:
+    """So many workers of one language on a server of their own."""
+    with MortalFleet(["fleet_tools"], pools={}, **settings) as fleet:
         for _ in range(workers):
-            start(fleet)
+            starting(fleet)
         fleet.wait_until_ready()
         yield fleet

@@ -90,7 +90,8 @@ export class Delivery {
   readonly gates: string;
   readonly over: string;
   readonly cameS: number;
-  private readonly text: string;
+  /** The call as it was signed. */
+  readonly text: string;
   private readonly mac: string;
   private readonly claimedS: number;
 

@@ -9,6 +9,8 @@ import type { RedisOptions } from "ioredis";
 export const GROUP = "workers";
 export const RETURNED = "@returned";
 export const LEVELS = [0, 3, 6] as const;
+/** How long a consumer that has ended is remembered as such. */
+export const GONE_MS = 300_000;
 const TRY_AGAIN_MS = 500;
 
 export type Argument = string | number | Buffer;
@@ -45,7 +47,8 @@ export function keysOf(namespace: string) {
   const key = (kind: string) => (name: string) => `${namespace}:${kind}:${name}`;
   return {
     result: key("result"), claim: key("claim"), cancelled: key("cancelled"), progress: key("progress"),
-    checkpoint: key("checkpoint"), replies: key("replies"), job: key("job"), lease: key("lease"), lane: key("lane"),
+    checkpoint: key("checkpoint"), replies: key("replies"), job: key("job"),
+    jobs: key("jobs"), jobEnded: key("job-ended"), lease: key("lease"), lane: key("lane"),
     lanes: key("lanes"), scheduled: key("scheduled"), sweeper: key("sweeper"), worker: key("worker"), node: key("node"),
     spec: key("spec"), artifactsOf: key("artifacts-of"), deleted: key("deleted"),
     orchestratorProofs: key("orchestrator-proofs"), orchestrators: `${namespace}:orchestrators`,
@@ -71,7 +74,12 @@ export class Store {
     // Replies are lists: of RESP3's maps, each client makes something else.
     const steady = { protocol: 2, maxRetriesPerRequest: null, retryStrategy: (tries: number) => Math.min(50 * tries, 1000) } as const;
     this.redis = new Redis({ ...options, ...steady });
-    this.redis.on("error", () => undefined); // each command says so itself, or waits
+    let isAway = false;
+    this.redis.on("ready", () => (isAway = false));
+    this.redis.on("error", (error) => {
+      if (!isAway) console.error(`toolfleet: Redis does not answer, trying again: ${error.message}`);
+      isAway = true;
+    });
   }
 
   /** Run a script once, and return its reply with texts as bytes. Rejects with what Redis refuses. */

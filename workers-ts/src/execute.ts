@@ -9,6 +9,7 @@ import { BadArguments } from "./tool.ts";
 import type { Tool } from "./tool.ts";
 
 const MAX_ERROR_CHARS = 4000;
+const MAX_RETRY_AFTER_S = 86_400;
 /** How long a tool has to stop once its signal is aborted, before it is said to go on. */
 const STOPS_WITHIN_MS = 100;
 /** Longer timers fire at once; nothing waits for so long in one process. */
@@ -36,6 +37,40 @@ export class Returned {
   }
 }
 
+/**
+ * What a tool returns whose work goes on in another system. The call then waits for that system, or whoever knows of its end,
+ * to say so over HTTP under the call's id (`POST /v1/jobs/{call_id}/result`), until its deadline. The worker does not ask.
+ */
+export class Submitted {
+  readonly externalId: string;
+  readonly message: string;
+  /** When the model may ask for it. */
+  readonly askAfterS: number;
+
+  constructor(externalId: string, more: { message?: string; askAfterS?: number } = {}) {
+    if (!externalId) throw new TypeError("without an id nobody could say how the job ends");
+    this.externalId = externalId;
+    this.message = more.message ?? "";
+    this.askAfterS = more.askAfterS ?? 5;
+  }
+}
+
+/**
+ * What a tool throws that has had no effect and wants to be called again after so many seconds. That does not count as an
+ * attempt, and so long no other call starts that shares one of the tool's limits. With `tellModel` the model is told instead,
+ * and so it is where the call's deadline comes first.
+ */
+export class RetryAfter extends Error {
+  readonly seconds: number;
+  readonly tellModel: boolean;
+
+  constructor(seconds: number, { tellModel = false } = {}) {
+    super(`rate limited, try again in ${seconds} s`);
+    if (!(seconds > 0 && seconds <= MAX_RETRY_AFTER_S)) throw new RangeError(`RetryAfter(${seconds}): more than 0 s, and at most a day`);
+    [this.seconds, this.tellModel] = [seconds, tellModel];
+  }
+}
+
 /** Why nobody waits for a tool any more. */
 export type Interruption = "timed_out" | "cancelled" | "shutdown";
 
@@ -45,7 +80,7 @@ export const doubt = (repeatable: boolean): string => (repeatable ? "" : " Its e
 export async function execute(
   tool: Tool, call: Call, context: Context, maxArgumentBytes: number, repeatable: boolean,
   interrupted: Promise<Interruption>, interrupt: (why: Interruption) => void,
-): Promise<Result | "shutdown"> {
+): Promise<Result | Submitted | RetryAfter | "shutdown"> {
   let args: unknown;
   try {
     args = await tool.read(call.arguments, maxArgumentBytes);
@@ -57,8 +92,7 @@ export async function execute(
   const work = Promise.resolve().then(() => tool.run(args, context)).then(recordOf, failureOf);
   const outcome = await Promise.race([work, interrupted]);
   clearTimeout(clock);
-  if (typeof outcome === "object") return outcome;
-  if (outcome === "shutdown") return outcome;
+  if (typeof outcome === "object" || outcome === "shutdown") return outcome;
   if (outcome === "cancelled") return failed("cancelled", `${tool.name} was cancelled while it ran.${doubt(repeatable)}`);
   // No promise can be stopped from outside; a tool that listens to its signal stops by itself.
   const stopped = await Promise.race([work.then(() => true), sleep(STOPS_WITHIN_MS, false, { ref: false })]);
@@ -68,7 +102,8 @@ export async function execute(
 }
 
 /** The record of what a tool returned: a text as it is, nothing as "Done", anything else as JSON. */
-export function recordOf(value: unknown): Result {
+function recordOf(value: unknown): Result | Submitted {
+  if (value instanceof Submitted) return value;
   try {
     if (value instanceof Returned) {
       const more = { state: value.state, attributes: value.attributes };
@@ -84,7 +119,8 @@ export function recordOf(value: unknown): Result {
 }
 
 /** What the model reads of what a tool threw: its message, without a stack. */
-function failureOf(thrown: unknown): Failed {
+function failureOf(thrown: unknown): Failed | RetryAfter {
+  if (thrown instanceof RetryAfter) return thrown;
   let text = "";
   let name = "Error";
   try {

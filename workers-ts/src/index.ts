@@ -1,7 +1,7 @@
 /** What users import. */
 
 export { Context } from "./context.ts";
-export { Returned } from "./execute.ts";
+export { RetryAfter, Returned, Submitted } from "./execute.ts";
 export { Misconfigured } from "./settings.ts";
 export { tool } from "./tool.ts";
 export type { Arguments, Declaration, Limits, Tool } from "./tool.ts";

@@ -3,9 +3,9 @@
 import { cancelledUnstarted, Delivery, failed, inDoubt, Malformed, OtherVersion } from "./call.ts";
 import type { Call, Entry } from "./call.ts";
 import { Context } from "./context.ts";
-import { GROUP, RETURNED, untilTaken } from "./contract.ts";
+import { GROUP, homeOf, RETURNED, untilTaken } from "./contract.ts";
 import type { Keys, Store } from "./contract.ts";
-import { execute } from "./execute.ts";
+import { execute, RetryAfter, Submitted } from "./execute.ts";
 import type { Interruption } from "./execute.ts";
 import type { Forwarder } from "./forward.ts";
 import { parse, stringify } from "./json.ts";
@@ -88,7 +88,25 @@ export class Performance {
       ? await execute(tool, call, context, settings.maxArgumentBytes, repeatable, this.interrupted, (why) => this.interrupt(why))
       : failed("error", `${call.tool} cannot take back what it has done`);
     if (result === "shutdown" && repeatable) return this.handBack();
+    if (result instanceof Submitted) return settler.submit(delivery, call, result);
+    if (result instanceof RetryAfter) return this.later(delivery, call, result);
     if (await settler.settle(delivery, call, result === "shutdown" ? inDoubt(call.tool) : result)) await reports.end();
+  }
+
+  /** Let the call wait for as long as its tool wants; the model is told where that cannot be. */
+  private async later(delivery: Delivery, call: Call, wanted: RetryAfter): Promise<void> {
+    const { store, keys, consumer, settler } = this.parts;
+    const isInTime = Date.now() / 1000 + wanted.seconds < call.deadline_unix_s;
+    if (wanted.tellModel || !isInTime) {
+      const why = isInTime ? "" : ", which is after the call's deadline";
+      await settler.settle(delivery, call, failed("limit", `${call.tool} is ${wanted.message}${why}.`));
+      return;
+    }
+    const { stream, id } = this.entry;
+    const [queue, level] = keys.placeOf(stream);
+    const place = [GROUP, consumer, id, keys.queue(homeOf(queue), level), Math.round(wanted.seconds * 1000), keys.claim("")];
+    const whose = [call.call_id, call.tenant ?? "", call.run_id, Math.floor(call.deadline_unix_s * 1000)];
+    await untilTaken(() => store.run("postpone", [stream, keys.scheduled(homeOf(queue))], [...place, ...whose]));
   }
 
   /** Claim a call whose effect must happen once. Returns whether no other message of it may have begun. */

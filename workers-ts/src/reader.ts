@@ -18,7 +18,7 @@ const LOOK_AT_ONCE = -2;
 export class Reader {
   /** What this worker has, by entry. */
   readonly running = new Map<string, Performance>();
-  private readonly streams: string[];
+  readonly streams: string[];
   private readonly scheduled: string[];
   private readonly parts: Parts;
   private readonly slots: number;

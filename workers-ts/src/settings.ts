@@ -1,5 +1,6 @@
 /** How this worker is set up, from the same `TOOLFLEET_…` variables as every other process of the fleet. */
 
+import { readFileSync } from "node:fs";
 import type { RedisOptions } from "ioredis";
 
 const MIN_SECRET_BYTES = 16;
@@ -43,14 +44,28 @@ export function readSettings(env: NodeJS.ProcessEnv = process.env) {
 }
 
 function redisOptions(address: string): RedisOptions {
-  if (!/^(rediss?|unix):\/\//.test(address)) throw new Misconfigured("TOOLFLEET_REDIS_URL is no redis://, rediss:// or unix://");
+  const wrong = (why: string) => new Misconfigured(`TOOLFLEET_REDIS_URL ${why}`);
+  if (!/^(rediss?|unix):\/\//.test(address)) {
+    const scheme = /^[\w+]*:\/\//.exec(address)?.[0] ?? "no scheme";
+    throw wrong(`begins with ${scheme}: redis://, rediss:// and unix:// are understood. Of servers behind Sentinel, give an address that leads to the primary`);
+  }
+  if (!URL.canParse(address)) throw wrong("is no address");
   const url = new URL(address);
-  const options: RedisOptions = { db: Number(url.searchParams.get("db") ?? url.pathname.slice(1)) || 0 };
+  const db = url.searchParams.get("db") ?? (url.protocol === "unix:" ? "" : url.pathname.slice(1));
+  if (!/^\d*$/.test(db)) throw wrong(`names no database: ${JSON.stringify(db)} is no number`);
+  const options: RedisOptions = { db: Number(db) };
   if (url.username) options.username = decodeURIComponent(url.username);
   if (url.password) options.password = decodeURIComponent(url.password);
-  if (url.protocol === "unix:") {
-    return { ...options, db: Number(url.searchParams.get("db")) || 0, path: decodeURIComponent(url.pathname) };
+  if (url.protocol === "unix:") return { ...options, path: decodeURIComponent(url.pathname) };
+  Object.assign(options, { host: url.hostname.replace(/^\[|\]$/g, "") || "localhost", port: Number(url.port) || 6379 });
+  if (url.protocol !== "rediss:") return options;
+  const unknown = [...url.searchParams.keys()].find((name) => name.startsWith("ssl_") && name !== "ssl_ca_certs");
+  if (unknown) throw wrong(`: of the options for TLS, ssl_ca_certs is understood, and not ${unknown}`);
+  const trusted = url.searchParams.get("ssl_ca_certs");
+  if (trusted === null) return { ...options, tls: {} };
+  try {
+    return { ...options, tls: { ca: readFileSync(trusted, "utf8") } };
+  } catch (error) {
+    throw wrong(`: ${trusted} has no certificates (${(error as Error).message})`);
   }
-  Object.assign(options, { host: url.hostname.replace(/^\[|\]$/g, ""), port: Number(url.port) || 6379 });
-  return url.protocol === "rediss:" ? { ...options, tls: {} } : options;
 }

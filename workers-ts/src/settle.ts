@@ -3,7 +3,7 @@
 import type { Call, Delivery } from "./call.ts";
 import { untilTaken } from "./contract.ts";
 import type { Argument, Keys, Store } from "./contract.ts";
-import type { Result, ReturnedRecord } from "./execute.ts";
+import type { Result, ReturnedRecord, Submitted } from "./execute.ts";
 import { stringify } from "./json.ts";
 import { PURPOSE } from "./seal.ts";
 import type { Seal } from "./seal.ts";
@@ -15,6 +15,7 @@ const PIECE_BYTES = 256 * 1024;
 const MAX_PREVIEW_BYTES = 8192;
 const ALREADY = 2;
 const SETTLED = 1;
+const JOB_KEPT_S = 86_400;
 
 interface Waiting { delivery: Delivery; call: Call; sealed: Buffer; done: (outcome: number) => void }
 
@@ -44,6 +45,27 @@ export class Settler {
     });
     if (outcome === 0) console.error(`toolfleet: late_result_dropped ${call.call_id}`);
     return outcome !== 0;
+  }
+
+  /** Put a job in another system in the place of a call: who ends it there tells the fleet over HTTP. */
+  async submit(delivery: Delivery, call: Call, { externalId, message, askAfterS }: Submitted): Promise<void> {
+    const { keys, seal, store } = this;
+    const { call_id, deadline_unix_s, reply_to, tool } = call;
+    const [submittedS, attempt] = [Date.now() / 1000, delivery.deliveries];
+    const about = {
+      v: 1, external_id: externalId, poll_after_s: askAfterS, submitted_unix_s: submittedS, attempt,
+      message: message.toWellFormed(), polled: false, cancellable: false,
+    };
+    const record = `{"call":${delivery.text},${JSON.stringify(about).slice(1)}`; // the call digit for digit
+    const told = { type: "submitted", poll_after_s: askAfterS, message: message.toWellFormed() }; // the id is nobody's business
+    const asked = {
+      stream: delivery.entry.stream, consumer: this.consumer, entry: delivery.entry.id, gates: delivery.gates, call: call_id, tool,
+      reply_to, name: `${attempt} ${Math.floor(submittedS * 1000)}`, is_scheduled: false, first_wait_ms: 0,
+      deadline_ms: Math.floor(deadline_unix_s * 1000), ends_ms: Math.floor((deadline_unix_s + JOB_KEPT_S) * 1000),
+    };
+    const places = [keys.result(call_id), keys.job(call_id), keys.jobs(tool), keys.cancelled(call_id), keys.replies(reply_to), keys.jobEnded(call_id)];
+    const args = [JSON.stringify(asked), seal.close(PURPOSE.job(call_id), record), seal.close(PURPOSE.result(call_id), JSON.stringify(told))];
+    await untilTaken(() => store.run("submit_job", places, args));
   }
 
   private async flush(): Promise<void> {

@@ -1,12 +1,16 @@
 /** A worker's life: it joins, announces its tools, reads until it is asked to stop, and ends what it has. */
 
+import { spawn } from "node:child_process";
+import type { ChildProcess } from "node:child_process";
 import { randomBytes } from "node:crypto";
 import { hostname } from "node:os";
 import { basename, extname } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
+import { fileURLToPath } from "node:url";
 import { Worker as Thread } from "node:worker_threads";
 import { VERSION } from "./call.ts";
-import { GROUP, homeOf, keysOf, LEVELS, RETURNED, Store, untilTaken } from "./contract.ts";
+import type { Orders as CompanionOrders } from "./companion.ts";
+import { GONE_MS, GROUP, homeOf, keysOf, LEVELS, RETURNED, Store, untilTaken } from "./contract.ts";
 import type { Keys } from "./contract.ts";
 import { Forwarder, liveWorkers } from "./forward.ts";
 import type { Orders } from "./lease_thread.ts";
@@ -20,7 +24,6 @@ import type { Tool } from "./tool.ts";
 
 const ANNOUNCED_FOR_S = 30;
 const CANCEL_LOOK_MS = 250;
-const GONE_MS = 20 * 15_000;
 const LANE_AT_ONCE = 500;
 const EXIT_CONFIGURATION = 78;
 /** How long a worker may take, once nothing may run any more, before it goes without a word to Redis. */
@@ -59,6 +62,9 @@ export async function serve(options: Options): Promise<never> {
   process.exit(0);
 }
 
+/** Another program of this package, whether it was compiled or is run as it is written. */
+const beside = (name: string) => new URL(`./${name}${extname(import.meta.url)}`, import.meta.url);
+
 class Worker {
   private readonly options: Options;
   private readonly settings: Settings;
@@ -76,6 +82,7 @@ class Worker {
   private readonly timers: NodeJS.Timeout[] = [];
   private reading!: Promise<void>;
   private thread!: Thread;
+  private companion: ChildProcess | undefined;
   private saidMs = 0;
 
   constructor(options: Options, settings: Settings) {
@@ -104,6 +111,7 @@ class Worker {
     await this.join();
     await this.takeLease();
     await this.announce();
+    this.accompany();
     this.reading = this.reader.read();
     this.timers.push(setInterval(() => void this.lookForCancels(), CANCEL_LOOK_MS));
     this.timers.push(setInterval(() => void this.announceAgain(), (ANNOUNCED_FOR_S / 3) * 1000));
@@ -122,6 +130,7 @@ class Worker {
     while (this.reader.running.size > 0) await sleep(5);
     await this.thread.terminate();
     for (const queue of [...this.queues, ...Object.values(this.lanes)]) await this.leave(queue);
+    this.companion?.kill("SIGKILL");
   }
 
   /** A second signal: nothing is waited for any more. */
@@ -151,12 +160,22 @@ class Worker {
     const counter = new Int32Array(turns);
     this.timers.push(setInterval(() => Atomics.add(counter, 0, 1), 1000));
     const orders: Orders = { settings, consumer, queues, lanes: Object.values(this.lanes), turns };
-    // The same program whether it was compiled or is run as it is written.
-    this.thread = new Thread(new URL(`./lease_thread${extname(import.meta.url)}`, import.meta.url), { workerData: orders });
+    this.thread = new Thread(beside("lease_thread"), { workerData: orders });
     this.thread.on("error", (error) => {
       console.error("toolfleet: the thread that keeps the lease has failed", error);
       process.exit(1); // without it others take our calls: better at once
     });
+  }
+
+  /** Start the process that tells at once when this one is killed. Without it nothing is lost but time. */
+  private accompany(): void {
+    const { settings, consumer, reader: { streams } } = this;
+    // A group of its own: Ctrl-C is for the worker.
+    this.companion = spawn(process.execPath, [fileURLToPath(beside("companion"))], { stdio: ["pipe", "ignore", "inherit"], detached: true });
+    this.companion.on("error", (error) => console.error(`toolfleet: no companion: ${error.message}`));
+    this.companion.stdin!.on("error", () => undefined);
+    this.companion.stdin!.write(JSON.stringify({ settings, consumer, streams } satisfies CompanionOrders));
+    this.companion.unref();
   }
 
   private async announce(): Promise<void> {

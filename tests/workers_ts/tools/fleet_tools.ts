@@ -3,7 +3,7 @@ import { appendFileSync, existsSync, readFileSync } from "node:fs";
 import { connect } from "node:net";
 import { createInterface } from "node:readline";
 import { setTimeout as sleep } from "node:timers/promises";
-import { Context, Returned, serve, tool } from "toolfleet-worker";
+import { Context, RetryAfter, Returned, serve, Submitted, tool } from "toolfleet-worker";
 import * as z from "zod";
 
 const anything = { type: "object", properties: { value: {} }, required: ["value"], additionalProperties: false };
@@ -33,6 +33,7 @@ async function play({ stage }: { stage: string }, context: Context): Promise<unk
         socket.end("returned");
         return order["return"];
       }
+      if ("retry_after" in order) throw new RetryAfter(order["retry_after"]);
       if ("fail" in order) throw new Error(order["fail"]);
       if ("checkpoint" in order) await context.checkpoint(order["checkpoint"]);
       if ("progress" in order) context.progress(order["progress"][0], order["progress"][1]);
@@ -100,6 +101,10 @@ const tools = [
       }
       return { steps };
     },
+  }),
+  tool({
+    name: "elsewhere", description: "Start a job in another system.", schema: z.object({ name: z.string() }),
+    run: ({ name }) => new Submitted(name, { message: "on its way" }),
   }),
   tool({
     name: "die_once", description: "End this process without a word.", schema: z.object({ path: z.string() }),

@@ -8,7 +8,17 @@ import pytest
 from fleets import asking
 from stages import Stage, stage_of_its_own
 
+from tests.workers_go import processes as in_go
+from tests.workers_ts import processes as in_typescript
 from toolfleet.orchestrator import Orchestrator
+
+LANGUAGES = {"typescript": in_typescript, "go": in_go}
+"""What starts workers of each: `start` one more, `fleet_of` so many."""
+
+
+@pytest.fixture(scope="module", params=LANGUAGES)
+def language(request: pytest.FixtureRequest) -> Any:
+    return LANGUAGES[request.param]
 
 
 @pytest.fixture

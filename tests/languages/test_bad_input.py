@@ -1,4 +1,4 @@
-"""What nobody should do to a worker in TypeScript: each gets a clear answer, and nothing is lost."""
+"""What nobody should do to a worker in another language: each gets a clear answer, and nothing is lost."""
 
 from __future__ import annotations
 
@@ -7,17 +7,13 @@ import json
 import pytest
 from post import Post
 
-from tests.workers_ts.processes import fleet_of, process
 from toolfleet.calls import Returned
-from toolfleet.exit_status import ExitStatus
 from toolfleet.orchestrator import Orchestrator
-
-WAIT_S = 20
 
 
 @pytest.fixture(scope="module")
-def fleet():
-    with fleet_of() as running:
+def fleet(language):
+    with language.fleet_of() as running:
         yield running
 
 
@@ -27,21 +23,6 @@ async def post(fleet):
     await post.forget_the_past()
     yield post
     await post.aclose()
-
-
-def refused(fleet, program="fleet_tools.ts", **environment):
-    """The last line of a worker that does not start."""
-    variables = {**fleet.settings.as_environment(), **environment}
-    worker = process(program, fleet._directory, variables, lifeline=fleet._lifeline)
-    assert worker.process.wait(WAIT_S) == ExitStatus.CONFIGURATION, worker.log_tail()
-    return worker.ending()
-
-
-def test_X2_another_secret_or_no_schema_ends_a_worker_with_one_line(fleet):
-    assert "another TOOLFLEET_SECRET" in refused(fleet, TOOLFLEET_SECRET="0" * 32)
-    assert "TOOLFLEET_SECRET must have at least" in refused(fleet, TOOLFLEET_SECRET="short")
-    assert "tool odd: not a JSON Schema" in refused(fleet, "no_schema.ts")
-    assert "live workers serve another tool as echo" in refused(fleet, "rival.ts")
 
 
 async def test_X2_what_is_no_call_is_buried_and_the_worker_goes_on(post):

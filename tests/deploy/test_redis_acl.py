@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import subprocess
 from collections.abc import Iterator
@@ -32,6 +33,7 @@ def guarded_redis() -> Iterator[str]:
             lines = (ROOT / "deploy" / "redis-acl.example").read_text().splitlines()
             for words in (line.split() for line in lines if line.startswith("user ")):
                 client.execute_command("ACL", "SETUSER", *words[1:])
+            client.execute_command("ACL", "SETUSER", "judge", "on", ">judge", "+acl|dryrun")
         yield urlsplit(server.url).netloc
 
 
@@ -98,6 +100,32 @@ def test_limits_need_no_more_rights_than_these(guarded_redis: str) -> None:
         # A failure in the room stops nothing else, and is counted.
         assert orchestrator.hget(keys.counters(), "waiting_room_failures") is None
         orchestrator.delete(*orchestrator.scan_iter(keys.queue("limited", 3)))
+
+
+READ_ONLY = {"limits", "limits_said", "tenants", "deleted", "orchestrator", "head"}
+"""Of the keys of the contract, those that a worker only looks at."""
+
+BESIDE_THE_CONTRACT = {
+    *("attempt", "call_log", "shard", "spent_by_tools", "binding", "permanent_binding", "binding_deadlines"),
+    *("orchestrators", "orchestrator_proofs"),
+}
+"""Keys that only workers in Python use."""
+
+
+def test_a_worker_may_touch_just_the_keys_of_the_contract_and_those_of_python_workers(guarded_redis: str) -> None:
+    contract = json.loads((ROOT / "wire" / "v1" / "keys.json").read_text())
+    kinds = {name: make for name, make in inspect.getmembers(Keys(), inspect.ismethod) if not name.startswith("_")}
+    assert set(contract) | BESIDE_THE_CONTRACT <= set(kinds)
+    with redis.Redis.from_url(f"redis://{guarded_redis}/0", username="judge", password="judge") as judge:
+        for name, make in kinds.items():
+            key = make(
+                *(3 if each.annotation == "int" else "x" for each in inspect.signature(make).parameters.values())
+            )
+            may = {"read": judge.acl_dryrun("toolfleet-worker", "GET", key) == b"OK"}
+            may["write"] = judge.acl_dryrun("toolfleet-worker", "SET", key, "x") == b"OK"
+            own = name in contract or name in BESIDE_THE_CONTRACT
+            is_fixed = name in READ_ONLY | {"orchestrators", "orchestrator_proofs"}
+            assert may == {"read": own, "write": own and not is_fixed}, name
 
 
 def _as_user(service: Service, user: str, server: str) -> Service:

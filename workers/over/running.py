@@ -47,9 +47,9 @@ class Runner:
         self._interceptors = interceptors
         self._reports = reports
 
-    async def run(self, told: WorkCall) -> Returned | Failed | GoesBack:
-        """Run one call. A cancellation says why, with an `Interruption`."""
-        call, tool = _call_of(told), self._tools[told.tool]
+    async def run(self, told: WorkCall, came_unix_s: float) -> Returned | Failed | GoesBack:
+        """Run one call, of which this worker heard then. A cancellation says why, with an `Interruption`."""
+        call, tool = _call_of(told, came_unix_s), self._tools[told.tool]
         context = Context.of(
             call,
             attempt=told.attempt,
@@ -83,7 +83,7 @@ class Runner:
         )
 
 
-def _call_of(told: WorkCall) -> ToolCall:
+def _call_of(told: WorkCall, came_unix_s: float) -> ToolCall:
     """Return the call as tools know it, with its deadline by this machine's clock."""
     return ToolCall(
         call_id=told.call_id,
@@ -91,7 +91,7 @@ def _call_of(told: WorkCall) -> ToolCall:
         tool=told.tool,
         arguments=told.arguments,
         attempt=told.attempt,
-        deadline_unix_s=time.time() + told.deadline_in_s,
+        deadline_unix_s=came_unix_s + told.deadline_in_s,
         reply_to="",
         context=told.context,
         state=told.state,

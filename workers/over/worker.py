@@ -70,6 +70,7 @@ class OverWorker:
         self._concurrency = concurrency
         self._settings = settings
         self._started_unix_s = time.time()
+        self._lease_s = settings.lease_s
         self._client = WorkClient(address, key)
         self._held: dict[str, str] = {}
         """The attempts, by their calls."""
@@ -93,7 +94,7 @@ class OverWorker:
         reporting = asyncio.create_task(self._reports.run())  # watched: cancelled below; it only sends
         try:
             announced = await self._announce(for_s=FIRST_WITHIN_S)
-            self._client.max_body_bytes = announced.max_body_bytes
+            self._client.max_body_bytes, self._lease_s = announced.max_body_bytes, announced.lease_s
             self._heart.every_s = announced.heartbeat_s
             self._heart.start()
             when_ready()
@@ -171,17 +172,19 @@ class OverWorker:
     # --- one call -----------------------------------------------------------------------------------------------
 
     async def _perform(self, offer: Offer) -> None:
-        told = offer.call
+        told, came_unix_s = offer.call, time.time()
         if told.tool not in self._tools or self._stops.is_set():
             await self._try_to_release(Release(worker=self._name, offers=(offer.offer,)))
             return
         try:
-            acked = await self._client.say("ack", Ack(offer=offer.offer), Acked, for_s=LAST_WORDS_S)
+            # For as long as its lease would hold: where an answer was lost, the attempt has begun, and only this worker
+            # can go on with it.
+            acked = await self._client.say("ack", Ack(offer=offer.offer), Acked, for_s=self._lease_s)
         except (Stale, Unreachable, KeyRefused) as error:
             log.warning("call_not_begun", call_id=told.call_id, error=str(error))
             return
         self._held[told.call_id] = acked.attempt
-        running = asyncio.create_task(self._runner.run(told))  # watched: awaited below
+        running = asyncio.create_task(self._runner.run(told, came_unix_s))  # watched: awaited below
         self._running[told.call_id] = running
         try:
             await asyncio.wait({running})

@@ -128,6 +128,8 @@ class WorkCall(BaseModel):
     traceparent: str | None = None
     tracestate: str = ""
     baggage: str = Field(default="", repr=False)
+    queue: str = ""
+    """Which one it came by: what its span is called after."""
     undoes: Returned | None = Field(default=None, repr=False)
     """What the tool returned to the call that this one takes back; null for an ordinary call."""
     checkpoint: Any = Field(default=None, repr=False)

@@ -132,7 +132,8 @@ def worker(
         stop_with(lifeline)
     if over is not None:
         imported = modules or modules_from_environment()
-        _serve_over(over, key, imported, interceptors or (), name=name, concurrency=concurrency)
+        own_port = {} if metrics_port is None else {"metrics_port": metrics_port}
+        _serve_over(over, key, imported, interceptors or (), own_port, name=name, concurrency=concurrency)
         return
     served = queues_of(queues, pool)
     imported = modules or modules_from_environment()
@@ -162,11 +163,13 @@ def worker(
     raise typer.Exit(code)
 
 
-def _serve_over(over: str, key: str, imported: Sequence[str], interceptors: Sequence[str], **chosen: Any) -> None:
+def _serve_over(
+    over: str, key: str, imported: Sequence[str], interceptors: Sequence[str], given: dict[str, Any], **chosen: Any
+) -> None:
     """Serve through an API; which queues that is, is its business."""
     from toolfleet.workers.over.command import serve_over  # noqa: PLC0415  # loads an HTTP client, which few workers need
 
-    settings = read_settings()
+    settings = read_settings(**given)
     around = interceptors_of([*settings.interceptor_names, *interceptors])
     say = partial(typer.echo, file=sys.__stdout__)
     serve_over(over, key, tools_of(imported), settings=settings, interceptors=around, say=say, **chosen)

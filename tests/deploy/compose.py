@@ -95,9 +95,9 @@ def forget_signs(folder: str) -> None:
         file.unlink(missing_ok=True)
 
 
-def read_compose(variables: Mapping[str, str]) -> dict[str, Any]:
+def read_compose(variables: Mapping[str, str], path: Path = ROOT / "docker-compose.yml") -> dict[str, Any]:
     """The file with its variables filled in. Raises VariableMissing."""
-    file: dict[str, Any] = interpolated(yaml.safe_load((ROOT / "docker-compose.yml").read_text()), variables)
+    file: dict[str, Any] = interpolated(yaml.safe_load(path.read_text()), variables)
     return file
 
 

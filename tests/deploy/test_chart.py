@@ -7,11 +7,13 @@ from typing import Any
 
 import kubernetes_validate
 import pytest
+import yaml
 
-from tests.deploy.chart import NEEDED, helm, of_kind, pods, refusal, rendered
+from tests.deploy.chart import CHART, NEEDED, helm, of_kind, pods, refusal, rendered
 from tests.deploy.compose import Service
 from toolfleet.workers.celery.stopping import GOES_WITHIN_S
 
+OVER_HTTPS = CHART.parent / "workers-over-https.yaml"
 KUBERNETES = ("1.29", "1.35")
 
 SCALED = {
@@ -55,6 +57,9 @@ def test_D1_helm_finds_no_fault_and_every_object_is_as_the_schemas_want_it(value
         ({"redis": {"url": ""}}, "set `redis.url`"),
         ({"pools": {"io": {"autoscaling": {"enabled": True}}}}, "autoscaling.keySecret"),
         ({"flower": {"enabled": True}}, "flower.authSecret"),
+        ({"over": {"url": "https://there"}}, "over.keySecret"),
+        ({"over": {"url": "https://there", "keySecret": "k"}}, "neither Redis nor the fleet's secret"),
+        ({"over": {"url": "http://there", "keySecret": "k"}}, "over"),
     ],
     ids=str,
 )
@@ -137,3 +142,20 @@ def test_a_pool_that_is_scaled_has_no_fixed_number_and_is_asked_for_by_what_wait
     [trigger] = scaled["triggers"]
     assert trigger["type"] == "metrics-api"
     assert trigger["metadata"]["url"].endswith("-serve.default.svc:8000/v1/queues/io")
+
+
+def test_workers_over_https_are_a_release_of_their_own_with_a_key_and_nothing_of_the_fleet() -> None:
+    done = helm("template", "ours", "--values", str(OVER_HTTPS))
+    assert done.returncode == 0, done.stderr
+    objects = [found for found in yaml.safe_load_all(done.stdout) if found]
+    for found in objects:
+        kubernetes_validate.validate(found, KUBERNETES[-1], strict=True)
+    assert not of_kind(objects, "Secret")
+    [(name, pod, container)] = pods(objects)
+    assert (name, pod["terminationGracePeriodSeconds"]) == ("ours-io", 75)
+    assert container["command"] == ["toolfleet", "worker", "--over=https://toolfleet.example.com", "--concurrency=20"]
+    named = {each["name"]: each.get("valueFrom") for each in container["env"]}
+    assert named["TOOLFLEET_WORKER_KEY"] == {"secretKeyRef": {"name": "worker-key", "key": "key"}}
+    assert not {"TOOLFLEET_SECRET", "TOOLFLEET_REDIS_URL", "TOOLFLEET_SHARDS"} & set(named)
+    assert "6379" not in done.stdout
+    assert container["livenessProbe"]

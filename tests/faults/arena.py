@@ -79,6 +79,7 @@ async def mortal_fleet(
     folder: Path,
     ledger: Path,
     variables: Mapping[str, str] = NOTHING,
+    lease_s: float = LEASE_S,
     **pools: int,
 ) -> AsyncIterator[MortalFleet]:
     """Start a server and a fleet on it that serves a module of the folder; what its calls do is in the ledger."""
@@ -92,7 +93,7 @@ async def mortal_fleet(
             redis_url=server.url,
             environment={"PYTHONPATH": path, LEDGER: str(ledger), **variables},
             secret=new_secret(),
-            lease_s=LEASE_S,
+            lease_s=lease_s,
             heartbeat_s=HEARTBEAT_S,
             max_deliveries=MAX_DELIVERIES,
             shutdown_grace_s=2.0,

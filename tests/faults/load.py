@@ -21,6 +21,7 @@ MIXED = ("once", "again")
 IN_PROCESSES = ("once_in_process", "again_in_process")
 IN_NODE = ("once_in_node", "again_in_node")
 IN_GO = ("once_in_go", "again_in_go")
+OVER_HTTPS = ("once_over_https", "again_over_https")
 MOSTLY_QUICK = (*MIXED, *MIXED, *MIXED, *MIXED, *IN_PROCESSES)
 """Few in processes: there are two of those, and hundreds of places for the others."""
 
@@ -28,7 +29,17 @@ LIMITED = ("narrow", "narrow_in_process", "rated")
 """With limits of the fleet, which a ledger of their own judges."""
 
 REPEATABLE = frozenset(
-    {"again", "again_in_process", "again_in_node", "again_in_go", "poison", "poison_in_process", "swallow", *LIMITED}
+    {
+        "again",
+        "again_in_process",
+        "again_in_node",
+        "again_in_go",
+        "again_over_https",
+        "poison",
+        "poison_in_process",
+        "swallow",
+        *LIMITED,
+    }
 )
 
 ONCE_ENDS = frozenset({RETURNED, IN_DOUBT})

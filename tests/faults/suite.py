@@ -10,6 +10,7 @@ from pathlib import Path
 
 from tests.faults import (
     of_envelopes,
+    of_https,
     of_languages,
     of_limits,
     of_losses,
@@ -25,6 +26,7 @@ from tests.faults.losing import LossArena
 KINDS = (
     of_workers,
     of_languages,
+    of_https,
     of_orchestrators,
     of_the_server,
     of_limits,
@@ -41,7 +43,11 @@ PARTS = 5
 
 SECONDS_OF_A_DAY = 86_400
 
-ARENAS: dict[str, type[Arena]] = {of_losses.STAND: LossArena, of_languages.STAND: of_languages.MixedArena}
+ARENAS: dict[str, type[Arena]] = {
+    of_losses.STAND: LossArena,
+    of_languages.STAND: of_languages.MixedArena,
+    of_https.STAND: of_https.HttpsArena,
+}
 """Where the faults of a stand happen, if not in an ordinary arena."""
 
 

@@ -4,7 +4,7 @@ import pytest
 
 from tests.faults.arena import FAULTS, Form, Suffered
 from tests.faults.cells import coverage
-from tests.faults.load import IN_GO, IN_NODE, MIXED
+from tests.faults.load import IN_GO, IN_NODE, MIXED, OVER_HTTPS
 from tests.faults.of_losses import LOSSES, STAND
 from tests.faults.suite import chosen, of_today, suffer
 
@@ -35,6 +35,15 @@ def test_X3_workers_in_python_typescript_and_go_are_killed_and_nothing_is_lost_r
     assert (tally.lost, tally.duplicated, tally.mispaired, tally.unfinished) == (0, 0, 0, 0), tally.notes
     assert tally.injected >= 6
     assert {ask.tool for ask in mixed.load.asks} == {*MIXED, *IN_NODE, *IN_GO}
+
+
+@pytest.mark.timeout(300)
+def test_X5_a_worker_over_https_that_is_cut_off_for_two_thirds_of_a_lease_keeps_its_calls(suffered):
+    cut_off = suffered["cut_off_over_https"]
+    tally = cut_off.tally()
+    assert (tally.lost, tally.duplicated, tally.mispaired, tally.unfinished, tally.in_doubt) == (0, 0, 0, 0, 0)
+    assert tally.injected
+    assert {ask.tool for ask in cut_off.load.asks} == set(OVER_HTTPS)
 
 
 @pytest.mark.timeout(300)

@@ -20,23 +20,24 @@ from toolfleet.orchestrator.doors.http.key_store import Keyring, Scope
 from toolfleet.settings import Settings
 from toolfleet.wire import Seal
 
+HERE = Path(__file__).parent
 TOOLS = "echoed,large,paid,counted"
 WITHIN_S = 60
 
 
-async def _added(settings: Settings, scope: Scope) -> str:
+async def _added(settings: Settings, scope: Scope, names: str) -> str:
     client = connect_async(settings)
     try:
-        tools = tuple(TOOLS.split(","))
+        tools = tuple(names.split(","))
         key, _ = await Keyring(client, settings, Seal(settings)).add(scopes=(scope,), tools=tools)
     finally:
         await client.aclose()
     return key
 
 
-def key_of(settings: Settings, scope: Scope) -> str:
+def key_of(settings: Settings, scope: Scope, tools: str = TOOLS) -> str:
     """A new key for these tools."""
-    return asyncio.run(_added(settings, scope))
+    return asyncio.run(_added(settings, scope, tools))
 
 
 def free_port() -> int:
@@ -79,17 +80,22 @@ class Caller:
 
 
 @contextmanager
-def laptop(folder: Path, url: str, key: str, name: str = "laptop") -> Iterator[Popen[str]]:
+def laptop(
+    folder: Path, url: str, key: str, name: str = "laptop", *, instrument: str = "", **more: str
+) -> Iterator[Popen[str]]:
     """A worker over this address; whoever has not ended it finds it ended by its terminal."""
     (folder / name).mkdir(exist_ok=True)
     variables = {
         "TOOLFLEET_WORKER_KEY": key,
         "LEDGER": str(folder / "ledger"),
-        "PYTHONPATH": str(Path(__file__).parent),
+        "PYTHONPATH": f"{HERE}:{HERE.parent / 'telemetry'}",
         "TOOLFLEET_SHUTDOWN_GRACE_S": "20",
+        **more,
     }
     terminal = Terminal(folder / name, variables)
     words = ("worker", "--over", url, "--import", "laptop_tools", "--name", name, "--concurrency", "4")
+    if instrument:
+        words += ("--instrument", instrument)
     with terminal.start(*words) as process:
         try:
             read_until(process, "Ready")

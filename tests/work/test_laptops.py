@@ -96,6 +96,7 @@ def test_X5_the_calls_of_a_killed_worker_are_in_doubt_or_run_again_as_their_tool
 
 
 def test_X5_a_server_that_is_killed_and_comes_back_costs_no_call(quick, tmp_path):
+    quick = quick.model_copy(update={"lease_s": 60.0})  # longer than a server takes to start on a busy machine
     key, caller_key, port = key_of(quick, Scope.WORK), key_of(quick, Scope.RUN), free_port()
     url = f"http://127.0.0.1:{port}"
     caller = Caller(url, caller_key)

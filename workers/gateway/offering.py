@@ -147,9 +147,9 @@ class Offering:
             repeatable=effect.repeatable,
             gates=delivery.gates,
         )
-        return Offer(
-            offer=written(hold, polling.key.key_id, self._seal), call=_told(call, delivery.deliveries, checkpoint)
-        )
+        queue = polling.served.specs[call.tool].queue
+        told = _told(call, delivery.deliveries, checkpoint, queue)
+        return Offer(offer=written(hold, polling.key.key_id, self._seal), call=told)
 
     async def _end(self, delivery: Delivery, call: ToolCall, result: Failed) -> None:
         await self._settler.settle(Settlement.of(delivery, call, result, self._seal))
@@ -163,7 +163,7 @@ class Offering:
         )
 
 
-def _told(call: ToolCall, attempt: int, checkpoint: Any) -> WorkCall:
+def _told(call: ToolCall, attempt: int, checkpoint: Any, queue: str) -> WorkCall:
     return WorkCall(
         call_id=call.call_id,
         run_id=call.run_id,
@@ -179,6 +179,7 @@ def _told(call: ToolCall, attempt: int, checkpoint: Any) -> WorkCall:
         traceparent=call.traceparent,
         tracestate=call.tracestate,
         baggage=call.baggage,
+        queue=queue,
         undoes=call.undoes,
         checkpoint=checkpoint,
     )

@@ -11,6 +11,7 @@ import httpx
 
 from toolfleet.errors import ToolfleetError
 from toolfleet.logs import FactLog
+from toolfleet.signs_of_life import SignOfLife
 from toolfleet.supervision import start_thread
 from toolfleet.work import Beaten, Heartbeat
 from toolfleet.workers.over.client import CONNECT_WITHIN_S, NotAnnounced, Passing, answered, body_of, headers_of
@@ -34,6 +35,7 @@ class Heart:
         held: Callable[[], Mapping[str, str]],
         on_beaten: Callable[[Beaten], None],
         on_forgotten: Callable[[], None],
+        sign: SignOfLife,
     ) -> None:
         """`held`: the attempts by their calls, asked on the thread. The others are called on this event loop."""
         timeout = httpx.Timeout(BEAT_WITHIN_S, connect=min(CONNECT_WITHIN_S, BEAT_WITHIN_S))
@@ -42,6 +44,7 @@ class Heart:
         self._held = held
         self._on_beaten = on_beaten
         self._on_forgotten = on_forgotten
+        self._sign = sign
         self._loop = asyncio.get_running_loop()
         self._ends = threading.Event()
         self.every_s = 2.0
@@ -58,7 +61,9 @@ class Heart:
         self._http.close()
 
     def _beat(self) -> None:
+        self._sign.show()
         while not self._ends.wait(self.every_s):
+            self._sign.show()
             tokens = list(self._held().values())
             for start in range(0, len(tokens), AT_ONCE):
                 self._beat_once(tuple(tokens[start : start + AT_ONCE]))

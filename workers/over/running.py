@@ -15,9 +15,12 @@ from toolfleet.calls import Failed, FailureKind, Returned, Submitted, ToolCall
 from toolfleet.context import Context
 from toolfleet.errors import RetryAfter
 from toolfleet.interceptors import ToolInterceptor
+from toolfleet.log_subject import log_about_call
+from toolfleet.metrics.of_calls import CALLS
 from toolfleet.tool import Tool
 from toolfleet.work import WorkCall
 from toolfleet.workers.over.reports import Reports
+from toolfleet.workers.over.tracing import Spans
 from toolfleet.workers.perform.endings import Interruption
 from toolfleet.workers.tool.execute import compensate, execute
 from toolfleet.workers.tool.failures import doubt, in_doubt, limited
@@ -37,19 +40,23 @@ class Runner:
         self,
         tools: Mapping[str, Tool[..., Any]],
         threads: ToolThreads,
+        *,
         limits: ArgumentLimits,
         interceptors: tuple[ToolInterceptor, ...],
         reports: Reports,
+        spans: Spans,
     ) -> None:
         self._tools = tools
         self._threads = threads
         self._limits = limits
         self._interceptors = interceptors
         self._reports = reports
+        self._spans = spans
 
-    async def run(self, told: WorkCall) -> Returned | Failed | GoesBack:
-        """Run one call. A cancellation says why, with an `Interruption`."""
-        call, tool = _call_of(told), self._tools[told.tool]
+    async def run(self, told: WorkCall, came_unix_s: float) -> Returned | Failed | GoesBack:
+        """Run one call, of which this worker heard then. A cancellation says why, with an `Interruption`."""
+        call, tool = _call_of(told, came_unix_s), self._tools[told.tool]
+        log_about_call(call.run_id, call.call_id, call.traceparent)  # each call has a task of its own
         context = Context.of(
             call,
             attempt=told.attempt,
@@ -62,28 +69,34 @@ class Runner:
         if tool.spec.long_running:
             context.progress(0.0)
         try:
-            result = await self._executed(call, tool, context)
+            with self._spans.around(call, tool.spec, told.queue or tool.spec.queue, told.attempt) as ended:
+                result = await self._executed(call, tool, context)
+                ended(result)
         except RetryAfter as error:
             if time.time() + error.seconds >= call.deadline_unix_s:
                 return limited(call.tool, error, ", which is after the call's deadline")
             return GoesBack(error.seconds)
         except asyncio.CancelledError as interruption:
-            ended = _after_interruption(call, tool, interruption)
-            return ended if isinstance(ended, GoesBack) else ended.model_copy(update={"spent": context.spent})
+            outcome = _after_interruption(call, tool, interruption)
+            return outcome if isinstance(outcome, GoesBack) else outcome.model_copy(update={"spent": context.spent})
         if isinstance(result, Submitted):
             message = f"{call.tool} left its call to a job elsewhere, which a worker over HTTPS cannot: it is in doubt"
             return Failed(kind=FailureKind.IN_DOUBT, message=message)
         return result
 
     async def _executed(self, call: ToolCall, tool: Tool[..., Any], context: Context) -> Returned | Failed | Submitted:
-        if call.undoes is not None:
-            return await compensate(call, tool, context, threads=self._threads)
-        return await execute(
-            call, tool, context, threads=self._threads, limits=self._limits, interceptors=self._interceptors
-        )
+        began_s = time.perf_counter()
+        try:
+            if call.undoes is not None:
+                return await compensate(call, tool, context, threads=self._threads)
+            return await execute(
+                call, tool, context, threads=self._threads, limits=self._limits, interceptors=self._interceptors
+            )
+        finally:
+            CALLS.ran(tool.spec.name, time.perf_counter() - began_s)
 
 
-def _call_of(told: WorkCall) -> ToolCall:
+def _call_of(told: WorkCall, came_unix_s: float) -> ToolCall:
     """Return the call as tools know it, with its deadline by this machine's clock."""
     return ToolCall(
         call_id=told.call_id,
@@ -91,12 +104,15 @@ def _call_of(told: WorkCall) -> ToolCall:
         tool=told.tool,
         arguments=told.arguments,
         attempt=told.attempt,
-        deadline_unix_s=time.time() + told.deadline_in_s,
+        deadline_unix_s=came_unix_s + told.deadline_in_s,
         reply_to="",
         context=told.context,
         state=told.state,
         tenant=told.tenant,
         subject=told.subject,
+        traceparent=told.traceparent,
+        tracestate=told.tracestate,
+        baggage=told.baggage,
         undoes=told.undoes,
     )
 

@@ -13,7 +13,9 @@ from toolfleet.calls import Failed, FailureKind, Returned
 from toolfleet.errors import ToolfleetError
 from toolfleet.interceptors import ToolInterceptor
 from toolfleet.logs import FactLog
+from toolfleet.metrics.of_calls import CALLS
 from toolfleet.settings import Settings
+from toolfleet.signs_of_life import EVERY_S, LEASE, LOOP, SignOfLife
 from toolfleet.tool import Tool
 from toolfleet.work import (
     MAX_CALLS,
@@ -30,11 +32,13 @@ from toolfleet.work import (
     ResultSaid,
     Settled,
 )
+from toolfleet.workers.over import figures
 from toolfleet.workers.over.client import KeyRefused, NotAnnounced, NotServed, Stale, TooLarge, Unreachable, WorkClient
 from toolfleet.workers.over.heart import Heart
 from toolfleet.workers.over.reports import Reports
 from toolfleet.workers.over.running import GoesBack, Runner
-from toolfleet.workers.perform.endings import Interruption
+from toolfleet.workers.over.tracing import Spans
+from toolfleet.workers.perform.endings import Ending, Interruption
 from toolfleet.workers.tool.threads import ToolThreads
 
 log = FactLog("toolfleet.workers")
@@ -70,6 +74,7 @@ class OverWorker:
         self._concurrency = concurrency
         self._settings = settings
         self._started_unix_s = time.time()
+        self._lease_s = settings.lease_s
         self._client = WorkClient(address, key)
         self._held: dict[str, str] = {}
         """The attempts, by their calls."""
@@ -80,10 +85,24 @@ class OverWorker:
         self._error: ToolfleetError | None = None
         self._threads = ToolThreads(concurrency, self._hangs)
         self._reports = Reports(self._client, self._held)
-        self._runner = Runner(tools, self._threads, settings.argument_limits, interceptors, self._reports)
+        self._runner = Runner(
+            tools,
+            self._threads,
+            limits=settings.argument_limits,
+            interceptors=interceptors,
+            reports=self._reports,
+            spans=Spans(name),
+        )
+        self._turns = SignOfLife(settings.alive_dir, LOOP)
         self._loop = asyncio.get_running_loop()
         self._heart = Heart(
-            address, key, name, held=lambda: dict(self._held), on_beaten=self._heed, on_forgotten=self._announce_soon
+            address,
+            key,
+            name,
+            held=lambda: dict(self._held),
+            on_beaten=self._heed,
+            on_forgotten=self._announce_soon,
+            sign=SignOfLife(settings.alive_dir, LEASE),
         )
 
     async def serve(self, when_ready: Callable[[], None]) -> None:
@@ -93,9 +112,12 @@ class OverWorker:
         reporting = asyncio.create_task(self._reports.run())  # watched: cancelled below; it only sends
         try:
             announced = await self._announce(for_s=FIRST_WITHIN_S)
-            self._client.max_body_bytes = announced.max_body_bytes
+            self._client.max_body_bytes, self._lease_s = announced.max_body_bytes, announced.lease_s
             self._heart.every_s = announced.heartbeat_s
             self._heart.start()
+            tools, slots = self._tools, self._concurrency
+            figures.serve_figures(self._settings, self._name, tools, slots=slots, running=lambda: len(self._running))
+            self._show_life()
             when_ready()
             await self._poll_until_stopped()
             await self._let_end(min(announced.grace_s, self._settings.shutdown_grace_s))
@@ -113,6 +135,11 @@ class OverWorker:
     def stop(self) -> None:
         """End in order; again, at once."""
         (self._stops_at_once if self._stops.is_set() else self._stops).set()
+
+    def _show_life(self) -> None:
+        """Show that this event loop turns, for as long as it does."""
+        self._turns.show()
+        self._loop.call_later(EVERY_S, self._show_life)
 
     # --- taking calls -------------------------------------------------------------------------------------------
 
@@ -171,33 +198,39 @@ class OverWorker:
     # --- one call -----------------------------------------------------------------------------------------------
 
     async def _perform(self, offer: Offer) -> None:
-        told = offer.call
+        told, came_unix_s = offer.call, time.time()
         if told.tool not in self._tools or self._stops.is_set():
             await self._try_to_release(Release(worker=self._name, offers=(offer.offer,)))
             return
         try:
-            acked = await self._client.say("ack", Ack(offer=offer.offer), Acked, for_s=LAST_WORDS_S)
+            # For as long as its lease would hold: where an answer was lost, the attempt has begun, and only this worker
+            # can go on with it.
+            acked = await self._client.say("ack", Ack(offer=offer.offer), Acked, for_s=self._lease_s)
         except (Stale, Unreachable, KeyRefused) as error:
             log.warning("call_not_begun", call_id=told.call_id, error=str(error))
             return
         self._held[told.call_id] = acked.attempt
-        running = asyncio.create_task(self._runner.run(told))  # watched: awaited below
+        figures.count_begun(told.tool)
+        running = asyncio.create_task(self._runner.run(told, came_unix_s))  # watched: awaited below
         self._running[told.call_id] = running
         try:
             await asyncio.wait({running})
-            await self._conclude(told.call_id, acked.attempt, running.result(), told.deadline_in_s)
+            ending = await self._conclude(told.call_id, acked.attempt, running.result(), told.deadline_in_s)
+            CALLS.ended(told.tool, ending)
         finally:
             self._running.pop(told.call_id, None)
             self._held.pop(told.call_id, None)
 
     async def _conclude(
         self, call_id: str, attempt: str, result: Returned | Failed | GoesBack, deadline_in_s: float
-    ) -> None:
+    ) -> Ending:
+        """Tell the API what has come of a call. Returns as what it counts here."""
         if isinstance(result, GoesBack):
             await self._try_to_release(
                 Release(worker=self._name, attempts=(attempt,), after_s=min(result.after_s, 24 * 3600.0))
             )
-            return
+            return Ending.PASSED_ON if result.after_s else Ending.HANDED_BACK
+        began_s = time.perf_counter()
         for_s = LAST_WORDS_S if self._stops_at_once.is_set() else max(60.0, deadline_in_s)
         try:
             await self._client.say("result", ResultSaid(attempt=attempt, result=result), Settled, for_s=for_s)
@@ -205,8 +238,12 @@ class OverWorker:
             kept = Failed(kind=FailureKind.ERROR, message=f"the tool has run, and its result was refused: {error}")
             with suppress(ToolfleetError):
                 await self._client.say("result", ResultSaid(attempt=attempt, result=kept), Settled, for_s=for_s)
+            return Ending.FAILED
         except ToolfleetError as error:
             log.warning("late_result_dropped", call_id=call_id, error=str(error))
+            return Ending.TAKEN_OVER
+        CALLS.settled.observe(time.perf_counter() - began_s)
+        return figures.ending_of(result)
 
     def _heed(self, beaten: Beaten) -> None:
         """End what nobody wants, and what is another's by now."""

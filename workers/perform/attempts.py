@@ -250,7 +250,7 @@ class Attempt:
         tracing.detach(self._token)
         self._is_over = True
         if error is not None:
-            self._ended, self._error_type = _outcome_of_error(error)
+            self._ended, self._error_type = outcome_of_error(error)
         self._span.set_attribute(OUTCOME, self._ended)
         tracing.end(self._span, self._error_type)
 
@@ -299,7 +299,7 @@ def sending_of(call: ToolCall) -> str:
     return at_span(call.traceparent or "", span_of_sending(call.call_id))
 
 
-def _outcome_of_error(error: BaseException) -> tuple[str, str]:
+def outcome_of_error(error: BaseException) -> tuple[str, str]:
     """Return what an attempt has come to that was interrupted: it did as it was told, or waits for its turn."""
     if isinstance(error, RetryAfter):
         return "rate_limited", ""

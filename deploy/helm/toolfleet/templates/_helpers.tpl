@@ -27,7 +27,17 @@ app.kubernetes.io/component: {{ .component | quote }}
 
 {{- /* What must be set, said in one line each. */ -}}
 {{- define "toolfleet.check" -}}
-{{- if not .Values.existingSecret -}}
+{{- if .Values.over.url -}}
+{{- if not .Values.over.keySecret -}}
+{{- fail "over.url is asked with a key: set over.keySecret to a Secret that has one under `key` (toolfleet keys add --scope work --tools …)" -}}
+{{- end -}}
+{{- if or .Values.secret .Values.existingSecret .Values.redis.url .Values.redis.shards -}}
+{{- fail "workers over HTTPS have neither Redis nor the fleet's secret: leave out secret, existingSecret and redis, or over.url" -}}
+{{- end -}}
+{{- if .Values.flower.enabled -}}
+{{- fail "flower looks into Redis, which workers over HTTPS do not reach: leave out flower.enabled, or over.url" -}}
+{{- end -}}
+{{- else if not .Values.existingSecret -}}
 {{- if not .Values.secret -}}
 {{- fail "set `secret` (for example to the output of `openssl rand -hex 32`), or `existingSecret` to a Secret that has TOOLFLEET_SECRET and TOOLFLEET_REDIS_URL" -}}
 {{- end -}}
@@ -48,6 +58,9 @@ app.kubernetes.io/component: {{ .component | quote }}
 {{- fail (printf "pools.%s: this name is another component's, choose another" $name) -}}
 {{- end -}}
 {{- if (($pool.autoscaling).enabled) -}}
+{{- if $.Values.over.url -}}
+{{- fail (printf "pools.%s.autoscaling asks the API of this release, and over.url is another's: set replicas" $name) -}}
+{{- end -}}
 {{- if not $.Values.serve.enabled -}}
 {{- fail (printf "pools.%s.autoscaling asks the API how many calls wait: set serve.enabled" $name) -}}
 {{- end -}}
@@ -83,6 +96,10 @@ imagePullPolicy: {{ .Values.image.pullPolicy }}
 
 {{- /* The environment of every process. */ -}}
 {{- define "toolfleet.environment" -}}
+{{- if .Values.over.url }}
+- name: TOOLFLEET_WORKER_KEY
+  valueFrom: {secretKeyRef: {name: {{ .Values.over.keySecret | quote }}, key: key}}
+{{- else }}
 - name: TOOLFLEET_SECRET
   valueFrom: {secretKeyRef: {name: {{ include "toolfleet.secretName" . | quote }}, key: TOOLFLEET_SECRET}}
 - name: TOOLFLEET_PREVIOUS_SECRET
@@ -94,6 +111,7 @@ imagePullPolicy: {{ .Values.image.pullPolicy }}
 {{- with .Values.redis.shard }}
 - name: TOOLFLEET_SHARD
   value: {{ . | quote }}
+{{- end }}
 {{- end }}
 - name: TOOLFLEET_ALIVE_DIR
   value: /tmp/alive

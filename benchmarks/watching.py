@@ -2,7 +2,8 @@
 
 Runs go on, each watched by somebody, and the overview by everybody; then as many go on unseen. Server, worker,
 orchestrator, API and viewers are processes of their own; what is compared is the processor time of the worker for each
-call, in pairs that follow one another, each of the two first every other time.
+call, in pairs that follow one another, each of the two first every other time. The runs are stored first, and nobody
+works on them until all who look on see theirs: opening five hundred pages is not what is measured.
 """
 
 from __future__ import annotations
@@ -13,8 +14,8 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
-from contextlib import ExitStack, suppress
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, ExitStack, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated
@@ -71,21 +72,31 @@ class Finding:
 
 
 async def view(url: str, run_ids: Sequence[str], viewers: int) -> None:
-    """Have the overview open in each of so many tabs, and each run in one; say how many streams have told something."""
-    heard = 0
+    """Have the overview open in each of so many tabs, and each run in one, until told to stop.
 
-    async def look(client: httpx.AsyncClient, path: str) -> None:
-        nonlocal heard
-        await client.get(path.removesuffix("/live") or "/")
-        async with client.stream("GET", path) as stream:
-            first = True
+    Says when all of them show something, and at the end how many have told of something new since.
+    """
+    showing, heard = 0, 0
+    everything = asyncio.Event()
+
+    async def look(client: httpx.AsyncClient, page: str, news: str) -> None:
+        nonlocal showing, heard
+        (await client.get(page)).raise_for_status()
+        async with client.stream("GET", news) as stream:
+            stream.raise_for_status()
+            told = 0
             async for _ in stream.aiter_bytes():
-                heard, first = heard + first, False
+                told += 1
+                showing, heard = showing + (told == 1), heard + (told == 2)
+                if showing == viewers + len(run_ids):
+                    everything.set()
 
     pool = httpx.Limits(max_connections=None)
     async with httpx.AsyncClient(base_url=url, timeout=None, limits=pool) as client, asyncio.TaskGroup() as tabs:
-        tasks = [tabs.create_task(look(client, "/overview/live")) for _ in range(viewers)]
-        tasks += [tabs.create_task(look(client, f"/runs/{run_id}/live")) for run_id in run_ids]
+        tasks = [tabs.create_task(look(client, "/", "/overview/live")) for _ in range(viewers)]
+        tasks += [tabs.create_task(look(client, f"/runs/{run_id}", f"/runs/{run_id}/live")) for run_id in run_ids]
+        await everything.wait()
+        print("open", flush=True)
         await asyncio.get_running_loop().run_in_executor(None, sys.stdin.readline)
         for task in tasks:
             task.cancel()
@@ -93,27 +104,36 @@ async def view(url: str, run_ids: Sequence[str], viewers: int) -> None:
 
 
 class Bench:
-    """A fleet that stands."""
+    """A fleet that stands, but for its orchestrator, which `orchestrating` begins and ends."""
 
-    def __init__(self, url: str, settings: Settings, trees: dict[str, ProcessTree], ledger: Reader) -> None:
+    def __init__(
+        self,
+        url: str,
+        settings: Settings,
+        trees: dict[str, ProcessTree],
+        ledger: Reader,
+        orchestrating: Callable[[], AbstractContextManager[ProcessTree]],
+    ) -> None:
         self._url, self._settings, self._trees, self._ledger = url, settings, trees, ledger
+        self._orchestrating = orchestrating
         self._begun = 0
 
     async def half(self, runs: int, viewers: int) -> Half:
         """Have so many runs done, watched if there are viewers."""
-        used_s = {name: tree.cpu_s() for name, tree in self._trees.items()}
-        began = time.perf_counter()
         async with Orchestrator(settings=self._settings) as orchestrator:
             numbers = range(self._begun, self._begun + runs)
             run_ids = [await orchestrator.submit(f"{number} {CALLS_EACH}", model=MODEL) for number in numbers]
         self._begun += runs
         watching = await self._watching(run_ids, viewers) if viewers else None
-        while len(self._ledger.answered) < self._begun:
-            if time.perf_counter() - began > STUCK_S:
-                raise TimeoutError(f"{self._begun - len(self._ledger.answered)} runs were not answered")
-            await asyncio.sleep(LOOK_EVERY_S)
-            self._ledger.read_on()
-        seconds, calls = time.perf_counter() - began, runs * CALLS_EACH
+        used_s = {name: tree.cpu_s() for name, tree in self._trees.items()}
+        began = time.perf_counter()
+        with self._orchestrating():
+            while len(self._ledger.answered) < self._begun:
+                if time.perf_counter() - began > STUCK_S:
+                    raise TimeoutError(f"{self._begun - len(self._ledger.answered)} runs were not answered")
+                await asyncio.sleep(LOOK_EVERY_S)
+                self._ledger.read_on()
+            seconds, calls = time.perf_counter() - began, runs * CALLS_EACH
         spent = {name: (tree.cpu_s() - used_s[name]) / calls * 1e6 for name, tree in self._trees.items()}
         streams = int((await watching.communicate(b"\n"))[0]) if watching else 0
         return Half(bool(viewers), calls, seconds, spent["worker"], spent["redis"], spent["api"], streams)
@@ -124,8 +144,12 @@ class Bench:
         command = (sys.executable, "-m", "benchmarks.watching", "--as-viewers")
         process = await asyncio.create_subprocess_exec(*command, stdin=pipe, stdout=pipe)
         assert process.stdin
+        assert process.stdout
         process.stdin.write(order.encode() + b"\n")
         await process.stdin.drain()
+        async with asyncio.timeout(STUCK_S):
+            if not await process.stdout.readline():
+                raise RuntimeError("those who look on have given up: see above")
         return process
 
 
@@ -182,16 +206,20 @@ def _on_a_fleet(folder: Path, stack: ExitStack, runs: int, viewers: int, pairs: 
     url, ledger, port = stack.enter_context(server(folder)), folder / "ledger", free_port()
     settings = Settings(redis_url=url, secret="not-a-secret-only-a-benchmark", **WIDE)  # type: ignore[arg-type]  # of several types
     environment = {**settings.as_environment(), LEDGER: str(ledger), TAKES: str(TAKES_S)}
-    trees = {
-        name: stack.enter_context(running(Command(argv, environment), folder / f"{name}.log"))
-        for name, argv in (("worker", (*WORKER, "--concurrency", "1000")), ("orchestrator", ORCHESTRATOR))
-    }
+    worker = Command((*WORKER, "--concurrency", "1000"), environment)
+    trees = {"worker": stack.enter_context(running(worker, folder / "worker.log"))}
     serve = (sys.executable, "-m", "toolfleet.orchestrator.doors.cli", "serve", "--insecure", "--port", str(port))
     page = stack.enter_context(process(*serve, port=port, **environment))
     trees["redis"] = ProcessTree(psutil.Process(pid_of_server(url)))
-    listening = [each.pid for each in psutil.net_connections("tcp") if each.laddr and each.laddr.port == port]
+    # Our own attempt to connect stands in the same list, with the port on its side at times.
+    taken = [each for each in psutil.net_connections("tcp") if each.laddr and each.laddr.port == port]
+    listening = [each.pid for each in taken if each.status == psutil.CONN_LISTEN]
     trees["api"] = ProcessTree(psutil.Process(listening[0]))
-    bench = Bench(page, settings, trees, Reader(ledger))
+
+    def orchestrating() -> AbstractContextManager[ProcessTree]:
+        return running(Command(ORCHESTRATOR, environment), folder / "orchestrator.log")
+
+    bench = Bench(page, settings, trees, Reader(ledger), orchestrating)
     return uvloop.run(measured(bench, runs, viewers, pairs))
 
 

@@ -192,6 +192,26 @@ class Orchestrator(FleetConnection):
         """
         return await self._services.control.resume(run_id, messages, subject, by)
 
+    @exact()
+    async def say(
+        self,
+        run_id: str,
+        message: str | Sequence[Message],
+        *,
+        interrupt: bool = False,
+        idempotency_key: str = "",
+        by: str = "",
+    ) -> Run:
+        """Say something to a run that goes on, whoever works on it, and return the run as it stands then.
+
+        It is stored in the run's history, and its model reads it before its next reply, behind the results of the calls
+        that are open now. With `interrupt` those are called off first: cancelled on the workers, denied where they
+        waited for approval; tasks that its model has handles of go on. Said again under the same `idempotency_key` it
+        is not said twice. Raises RunNotOpen for a run that has ended (`resume` lets it go on), RunNotFound,
+        InvalidOption.
+        """
+        return await self._services.steering.say(run_id, message, interrupt=interrupt, key=idempotency_key, by=by)
+
     async def approve(self, call_id_: str, approval: Approval) -> Run:
         """Decide about a call that waits for approval.
 

@@ -48,6 +48,7 @@ from toolfleet.orchestrator.loop.healing import Healing
 from toolfleet.orchestrator.loop.images import KeptImages
 from toolfleet.orchestrator.loop.rest import Resting
 from toolfleet.orchestrator.loop.scopes import Scopes
+from toolfleet.orchestrator.loop.steering import Steering
 from toolfleet.orchestrator.loop.turn import TurnLoop
 from toolfleet.orchestrator.models.protocol import ChatModel
 from toolfleet.orchestrator.spans.runs import RunSpans
@@ -107,6 +108,7 @@ class Services:
     dispatcher: Dispatcher
     runs: Runs
     control: RunControl
+    steering: Steering
     store: RunStore
     overview: Overview
     canceller: Canceller
@@ -194,6 +196,7 @@ async def open_services(
             spending=parts.spending,
             spans=parts.spans,
         ),
+        steering=Steering(config.model, parts.store, parts.ending, parts.canceller, overview, parts.images),
         store=parts.store,
         overview=overview,
         canceller=parts.canceller,

@@ -18,6 +18,7 @@ from pydantic import Field, StrictBool, StrictFloat, ValidationError
 from toolfleet.arguments import complaints
 from toolfleet.arguments.parsing import ArgumentReader
 from toolfleet.arguments.reading import TypedReader
+from toolfleet.background import with_argument
 from toolfleet.calls import Effect, Record
 from toolfleet.context import FromHistory
 from toolfleet.declared_limits import Key, cache_s, limits_of
@@ -56,6 +57,8 @@ class ToolSpec(Record):
     effect: Effect = Effect.ONCE
     queue: str = "io"
     long_running: StrictBool = False
+    background: Literal["model"] | None = Field(default=None, exclude_if=lambda who: who is None)
+    """Who decides for each call whether it is a handle at once; the argument that says so is in `input_schema`."""
     timeout_s: StrictFloat | None = Field(default=None, gt=0)
     patience_s: StrictFloat | None = Field(default=None, ge=0)
     requires_approval: StrictBool = False
@@ -98,6 +101,7 @@ class Options:
     idempotent: bool = False
     queue: str | None = None
     long_running: bool = False
+    background: Literal["model"] | None = None
     timeout_s: float | None = None
     patience_s: float | None = None
     blocking: Literal["thread", "process"] | None = None
@@ -194,12 +198,14 @@ def spec_of(name: str, options: Options, *, is_async: bool, **described: Any) ->
     for each in options.interceptors:
         if inspect.isclass(each) or not callable(each):
             raise InvalidTool(f"tool {name}: {each!r} is no interceptor: an async function or an object like one is")
+    described["input_schema"] = _announced_schema(name, options, described.get("input_schema"))
     try:
         spec = ToolSpec(
             name=name,
             effect=options.effect,
             queue=options.queue_of(is_async=is_async),
             long_running=options.long_running,
+            background=options.background,
             timeout_s=options.timeout_s,
             patience_s=options.patience_s,
             requires_approval=options.requires_approval,
@@ -214,6 +220,15 @@ def spec_of(name: str, options: Options, *, is_async: bool, **described: Any) ->
     if spec.queue == THREADS and may_outlive_its_limit(spec, is_async=is_async):
         log.warning("tool_cannot_be_stopped", tool=name, why=ON_A_THREAD, remedy='blocking="process"')
     return spec
+
+
+def _announced_schema(name: str, options: Options, schema: Any) -> Any:
+    """Return the schema that models are shown. Raises InvalidTool."""
+    if options.background is None:
+        return schema
+    if options.long_running:
+        raise InvalidTool(f"tool {name}: long_running=True is a handle at once in any case: leave background out")
+    return with_argument(name, schema)
 
 
 def _bounds(name: str, options: Options, schema: Any) -> dict[str, Any]:

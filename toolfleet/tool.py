@@ -228,6 +228,7 @@ def tool(
     idempotent: bool = False,
     queue: str | None = None,
     long_running: bool = False,
+    background: Literal["model"] | None = None,
     timeout_s: float | None = None,
     patience_s: float | None = None,
     blocking: Literal["thread", "process"] | None = None,
@@ -257,6 +258,7 @@ def tool(function: Any = None, /, *, retry_on: Any = (), interceptors: Any = (),
     may be.
     `rate` ("10/s", at most `burst` at once) and `concurrency` bound its calls in the whole fleet, or for each value of
     their keys: FromTenant(), FromContext("…"), FromArgument("…"). `cache_s` gives a result of a `read_only` tool again.
+    `background="model"` has the model say of each call whether it is a handle at once (`run_in_background`).
     `callback_sets_state` lets who calls back about a job of the tool set what the run's tools share.
     Raises InvalidTool, UnknownOption.
     """

@@ -11,6 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
+from toolfleet.background import without_argument
 from toolfleet.calls import Failed, FailureKind, MediaPart
 from toolfleet.errors import ToolfleetError
 from toolfleet.media import essence_of
@@ -39,6 +40,8 @@ class FrameworkCalls:
         """
         served = None if names is None else [name for name in names if name != READ_RESULT.name]
         specs = await self.orchestrator.catalog.choose(served)
+        # A framework's model waits for each result: it has no tool that fetches one later.
+        specs = {name: spec if spec.background is None else _waited_for(spec) for name, spec in specs.items()}
         if names is None or READ_RESULT.name in names:
             return {**specs, READ_RESULT.name: READ_RESULT}
         return specs
@@ -86,6 +89,10 @@ class FrameworkCalls:
     async def _cancel(self, call_id: str) -> None:
         with suppress(ToolfleetError):  # it has ended meanwhile, or its deadline ends it
             await self.orchestrator.cancel_call(call_id)
+
+
+def _waited_for(spec: ToolSpec) -> ToolSpec:
+    return spec.model_copy(update={"input_schema": without_argument(spec.input_schema), "background": None})
 
 
 def shown_as(part: MediaPart) -> Literal["image", "file", "audio"] | None:

@@ -75,6 +75,8 @@ class CallGroup:
         """Those of them whose result is the run's answer."""
         self.agents: list[str] = []
         """Those of them that runs of agents answer."""
+        self.background: list[str] = []
+        """The calls, sent now or before, of which the model has asked for a handle at once."""
 
     def __enter__(self) -> Self:
         return self
@@ -127,14 +129,22 @@ class CallGroup:
         scope, terms = self._scope, self._services.terms
         spec = scope.offered.get(record.tool)
         call = terms.tool_call(record, spec, scope, arguments)
-        if not self._barrier.is_patient:
-            self._by_patience[terms.patience_s(record, spec, scope)].append(call.call_id)
         # Expect before dispatch: a result that came first would find nobody waiting.
         self._services.gatherer.expect(call, self._barrier)
+        if not self._barrier.is_patient:
+            self._count_as_slow_later(call.call_id, record, spec, arguments)
         if record.deadline_unix_s is not None or spec is None:
             self._sent_before.append(call.call_id)
         else:
             self._make_ready(call, spec)
+
+    def _count_as_slow_later(self, call_id: str, record: CallRecord, spec: ToolSpec | None, arguments: str) -> None:
+        if self._services.terms.is_in_background(record, spec, arguments):
+            self.background.append(call_id)
+            # At once: its result may be here before anybody waits.
+            self._barrier.become_handles([call_id])
+        else:
+            self._by_patience[self._services.terms.patience_s(record, spec, self._scope)].append(call_id)
 
     def _make_ready(self, call: ToolCall, spec: ToolSpec) -> None:
         self.deadlines_unix_s[call.call_id] = call.deadline_unix_s

@@ -42,7 +42,9 @@ def what_was_sent(
     deadlines_unix_s: Mapping[str, float],
     direct: Collection[str],
     awaiting_approval: Iterable[str],
+    *,
     agents: Collection[str] = (),
+    background: Iterable[str] = (),
 ) -> CallsSent | None:
     """What must be written down of a group that was sent just now; None when nothing of it is new."""
     undecided = tuple(awaiting_approval)
@@ -55,17 +57,27 @@ def what_was_sent(
         deadlines_unix_s=dict(deadlines_unix_s),
         direct=tuple(direct),
         agents=tuple(agents),
+        background=tuple(background),
         awaiting_approval=undecided,
     )
 
 
 def what_came_back(run: Run, outcome: GroupOutcome, handed_out: Mapping[str, Submitted]) -> CallsBack | None:
     """What must be written down of a group that was waited for; None when nothing of it is back."""
-    # A run that goes on with handles gives them to its model as results; any other waits for the results themselves.
-    results = {**outcome.results, **(handed_out if run.terms.slow == "handle" else {})}
+    results = {**outcome.results, **given_to_model(run, handed_out)}
     if not results and not outcome.fetched:
         return None
     return CallsBack(results=results, messages=run.messages_with(results), fetched=dict(outcome.fetched))
+
+
+def given_to_model(run: Run, handed_out: Mapping[str, Submitted]) -> dict[str, Submitted]:
+    """The handles that its model is given as results: those it has asked for, or all where it goes on with handles.
+
+    For the other calls the run waits.
+    """
+    if run.terms.slow == "handle":
+        return dict(handed_out)
+    return {call.call_id: handed_out[call.call_id] for call in run.in_background if call.call_id in handed_out}
 
 
 def how_it_rests(run: Run, handed_out: Mapping[str, Submitted]) -> CallsParked | None:
@@ -73,8 +85,8 @@ def how_it_rests(run: Run, handed_out: Mapping[str, Submitted]) -> CallsParked |
     # A decision may have come with the results: its call is to be sent, or refused, before the run rests.
     if run.state is not State.CALLING or run.only_callers_calls_left or run.calls_to_send:
         return None
-    handles = {} if run.terms.slow == "handle" else {call_id: each.handle for call_id, each in handed_out.items()}
-    return CallsParked(handles=handles)
+    owed = {call.call_id for call in run.calls_owed}
+    return CallsParked(handles={call_id: each.handle for call_id, each in handed_out.items() if call_id in owed})
 
 
 def masked_and_back(calls: Iterable[CallRecord], results: Collection[str]) -> list[str]:

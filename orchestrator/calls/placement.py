@@ -64,4 +64,5 @@ class Placement:
             and not self.awaits_approval(call, scope)
             # A long job gains nothing by a moment; the model is to get a handle, not by chance a result.
             and not scope.offered[call.tool].long_running
+            and scope.offered[call.tool].background is None
         )

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from toolfleet.arguments.parsing import ArgumentLimits
+from toolfleet.background import taken_out
 from toolfleet.calls import ToolCall
 from toolfleet.context import HISTORY
 from toolfleet.orchestrator.calls.scope import CallScope
@@ -37,13 +38,17 @@ class CallTerms:
         # What a caller has given with the call, or an interceptor has made of its arguments, is not our own.
         says_nothing = scope.tenant == scope.subject == "" and not (scope.context or scope.values)
         trace = scope.trace
+        in_background = False
+        if spec is not None and spec.background is not None:
+            # Before it is signed: no worker in any language has to know of that argument.
+            arguments, in_background = taken_out(spec.name, arguments, self.limits)
         return (_own_call if says_nothing and arguments is record.arguments else ToolCall)(
             call_id=record.call_id,
             run_id=scope.run_id,
             tool=spec.name if spec else record.tool,
             arguments=arguments,
             # A call that was sent keeps its deadline, whoever waits for it now.
-            deadline_unix_s=record.deadline_unix_s or self._deadline_unix_s(spec, scope),
+            deadline_unix_s=record.deadline_unix_s or self._deadline_unix_s(spec, scope, in_background=in_background),
             reply_to=self.orchestrator_id,
             context=_context(spec, scope),
             state=dict(scope.values),
@@ -54,6 +59,12 @@ class CallTerms:
             subject=scope.subject,
         )
 
+    def is_in_background(self, record: CallRecord, spec: ToolSpec | None, arguments: str) -> bool:
+        """Whether the model has asked for a handle at once; of a call that was sent before, whether it had then."""
+        if record.deadline_unix_s is not None or spec is None or spec.background is None:
+            return record.is_in_background
+        return taken_out(spec.name, arguments, self.limits)[1]
+
     def patience_s(self, record: CallRecord, spec: ToolSpec | None, scope: CallScope) -> float:
         """How long the call may take before it counts as slow: as its caller, its tool or the settings say."""
         if record.handle or (spec and spec.long_running):
@@ -61,9 +72,9 @@ class CallTerms:
         asked = (scope.patience_s, spec.patience_s if spec else None, self.settings.patience_s)
         return next(patience_s for patience_s in asked if patience_s is not None)
 
-    def _deadline_unix_s(self, spec: ToolSpec | None, scope: CallScope) -> float:
+    def _deadline_unix_s(self, spec: ToolSpec | None, scope: CallScope, *, in_background: bool) -> float:
         # An agent takes turns of its own, and each of them may make calls.
-        is_long = spec is not None and (spec.long_running or spec.name in self.agents)
+        is_long = in_background or (spec is not None and (spec.long_running or spec.name in self.agents))
         timeout_s = self.settings.long_call_timeout_s if is_long else self.settings.call_timeout_s
         deadline_unix_s = time.time() + max(timeout_s, (spec and spec.timeout_s) or 0)
         return min(deadline_unix_s, scope.deadline_unix_s or deadline_unix_s)

@@ -13,6 +13,7 @@ from toolfleet.calls import Submitted
 from toolfleet.orchestrator.calls.group import CallGroup
 from toolfleet.orchestrator.calls.outcome import (
     GroupOutcome,
+    given_to_model,
     how_it_rests,
     masked_and_back,
     what_came_back,
@@ -64,7 +65,14 @@ class Calling:
 
     async def _record_sent(self, work: RunAtWork, group: CallGroup, scope: CallScope) -> None:
         """Write down what was sent: an orchestrator that takes over waits for these calls, and sends them no more."""
-        sent = what_was_sent(work.run, group.deadlines_unix_s, group.direct, group.awaiting_approval, group.agents)
+        sent = what_was_sent(
+            work.run,
+            group.deadlines_unix_s,
+            group.direct,
+            group.awaiting_approval,
+            agents=group.agents,
+            background=[call_id for call_id in group.background if call_id in group.deadlines_unix_s],
+        )
         # Calls that could not be sent are not written down as sent; `wait` raises what has stopped them.
         if sent is None or not await group.reach_queues():
             return
@@ -78,9 +86,9 @@ class Calling:
 
     async def _record_outcome(self, work: RunAtWork, outcome: GroupOutcome, handed_out: dict[str, Submitted]) -> None:
         run = work.run
-        if run.terms.slow == "handle":
+        if given := given_to_model(run, handed_out):
             # Watch before it is written down: a result that landed between the two would wake nobody.
-            self.services.gatherer.watch(run.run_id, handed_out)
+            self.services.gatherer.watch(run.run_id, given)
         back = what_came_back(run, outcome, handed_out)
         if back is None:
             return

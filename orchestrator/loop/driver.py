@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Collection, Coroutine, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -54,9 +54,10 @@ MAX_READING: Final = 100
 class _AtRest(NamedTuple):
     """What is held of a run at rest that somebody looks on at: enough to tell of its slow calls."""
 
-    slow: str
     tools: Mapping[str, str]
     """Of its calls under way, by their ids."""
+    handles: Collection[str]
+    """Those of them whose model has a handle, and goes on."""
 
 
 @dataclass(slots=True)
@@ -79,16 +80,22 @@ class _Live:
     def rest(self) -> None:
         """Let go of the run, which is read again when it is woken, but for what whoever looks on is told by."""
         if self.journal is not None and self.emit is not None:
-            run = self.journal.run
-            self.at_rest = _AtRest(run.terms.slow, {call.call_id: call.tool for call in run.calls_under_way})
+            under_way = self.journal.run.calls_under_way
+            handles = frozenset(call.call_id for call in under_way if call.is_slow_and_open)
+            self.at_rest = _AtRest({call.call_id: call.tool for call in under_way}, handles)
         self.journal = None
 
     @property
-    def slow(self) -> str | None:
-        """What the run does about slow calls; None for one that has not been read yet."""
+    def is_read(self) -> bool:
+        """Whether anything is known of the run here."""
+        return self.journal is not None or self.at_rest is not None
+
+    def has_handle_of(self, call_id: str) -> bool:
+        """Whether the run's model goes on with a handle for a call; otherwise the run waits for it."""
         if self.journal is not None:
-            return self.journal.run.terms.slow
-        return self.at_rest.slow if self.at_rest else None
+            run = self.journal.run
+            return run.terms.slow == "handle" or any(call.call_id == call_id for call in run.open_slow_calls)
+        return self.at_rest is not None and call_id in self.at_rest.handles
 
     def tool_of(self, call_id: str) -> str:
         """Return the tool of a call of the run; "" for one that is not known here."""
@@ -202,7 +209,7 @@ class Runs:
         """Wake the run of a slow call that is back."""
         live = self._live.get(run_id)
         # A run that waits for it tells of it when it takes it up.
-        if live is not None and live.emit is not None and live.slow == "handle":
+        if live is not None and live.emit is not None and live.has_handle_of(call_id):
             tool, now = live.tool_of(call_id), time.time()
             live.emit(CallEnded(run_id=run_id, call_id=call_id, tool=tool, result=result, at_unix_s=now))
         self._wake(run_id)
@@ -210,7 +217,7 @@ class Runs:
     def hear_progress(self, run_id: str, call_id: str, progress: Progress) -> None:
         """Say how far a call of a resting run has come."""
         live = self._live.get(run_id)
-        if live is None or live.emit is None or live.slow is None:
+        if live is None or live.emit is None or not live.is_read:
             return
         tool = live.tool_of(call_id)
         live.emit(

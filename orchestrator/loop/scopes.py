@@ -52,7 +52,7 @@ class Scopes:
             values=run.values,
             # Without the reply itself: calls may be sent before the last of it has come.
             history=run.messages[:-1] if run.state is State.CALLING else run.messages,
-            tasks=run.tasks if run.terms.slow == "handle" else {},
+            tasks=run.tasks,
             run=run,
             tenant=run.terms.tenant,
             subject=run.terms.subject,

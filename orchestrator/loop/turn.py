@@ -5,6 +5,7 @@
 | over a limit | it fails, once its calls are back: those that were not sent when it reached the limit never are |
 | over one at which it wraps up | the model is asked once more, without tools (`ask.py`) |
 | over its deadline | it fails |
+| THINKING, and the user has said more | that becomes part of the conversation |
 | THINKING | the model is asked (`ask.py`) |
 | CALLING | its calls are made (`call.py`) |
 | PARKED | what is back of its slow calls is taken up (`rest.py`) |
@@ -21,6 +22,7 @@ from dataclasses import dataclass, field
 
 from toolfleet.errors import BrokerUnreachable, StoreUnreachable, ToolfleetError
 from toolfleet.logs import FactLog
+from toolfleet.messages import UserMessage
 from toolfleet.metrics.of_runs import TurnClock
 from toolfleet.orchestrator.errors import LostRun, NewerVersion, Overtaken, RunIsOver
 from toolfleet.orchestrator.loop.ask import Asking
@@ -28,10 +30,11 @@ from toolfleet.orchestrator.loop.at_work import RunAtWork
 from toolfleet.orchestrator.loop.call import Calling
 from toolfleet.orchestrator.loop.ending import Ending
 from toolfleet.orchestrator.loop.rest import Resting
-from toolfleet.orchestrator.run.events import CallsHandedOver
+from toolfleet.orchestrator.run.events import CallsHandedOver, MessagesHeard
 from toolfleet.orchestrator.run.fault import Fault, fault_in
 from toolfleet.orchestrator.run.limits import TIMED_OUT, Reached, breach, has_timed_out
 from toolfleet.orchestrator.run.states import State
+from toolfleet.orchestrator.run.updates import UserSpoke
 
 log = FactLog("toolfleet.orchestrator")
 
@@ -86,6 +89,8 @@ class TurnLoop:
         """Take one step. Whether there may be another one now."""
         run = work.run
         match run.state:
+            case State.THINKING if run.unheard and not run.streamed:
+                await _hear(work)
             case State.THINKING:
                 await self._think(work, breach(run, time.time()))
             case State.CALLING if has_timed_out(run, time.time()):
@@ -113,3 +118,12 @@ class TurnLoop:
         under_way = work.run.calls_that_may_have_begun
         await work.journal.append(await self.ending.of(work.run, "failed", reason, fault))
         await self.ending.call_off(under_way, reason)
+
+
+async def _hear(work: RunAtWork) -> None:
+    """Make what the user has said part of the conversation: written down, so that it is heard once, whoever goes on."""
+    known = len(work.run.messages)
+    run = await work.journal.append(MessagesHeard())
+    if work.emit:
+        said = tuple(message for message in run.messages[known:] if isinstance(message, UserMessage))
+        work.emit(UserSpoke(run_id=run.run_id, messages=said))

@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
+from toolfleet.background import as_strict
 from toolfleet.calls import MediaPart
 from toolfleet.images import Image
 from toolfleet.media import essence_of
@@ -115,5 +116,6 @@ def tools_used(messages: Sequence[Message]) -> list[dict[str, Any]]:
 
 def encoded_tool(tool: OfferedTool) -> dict[str, Any]:
     """Return one tool on offer."""
-    told = {"name": legal_name(tool.name), "description": tool.description, "input_schema": tool.input_schema}
+    schema = as_strict(tool.input_schema) if tool.strict else tool.input_schema
+    told = {"name": legal_name(tool.name), "description": tool.description, "input_schema": schema}
     return told if tool.strict is None else {**told, "strict": tool.strict}

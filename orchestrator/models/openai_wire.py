@@ -13,6 +13,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from toolfleet.background import as_strict
 from toolfleet.images import Image
 from toolfleet.media import essence_of
 from toolfleet.messages import (
@@ -101,7 +102,8 @@ def encoded(message: Message, provider: str) -> dict[str, Any]:
 
 def encoded_tool(tool: OfferedTool) -> dict[str, Any]:
     """Return one tool on offer."""
-    function = {"name": legal_name(tool.name), "description": tool.description, "parameters": tool.input_schema}
+    schema = as_strict(tool.input_schema) if tool.strict else tool.input_schema
+    function = {"name": legal_name(tool.name), "description": tool.description, "parameters": schema}
     strict = {} if tool.strict is None else {"strict": tool.strict}
     return {"type": "function", "function": function | strict}
 

@@ -10,7 +10,7 @@ from typing import Annotated, Final, Literal
 from pydantic import Field, JsonValue, TypeAdapter
 
 from toolfleet.calls import Failed, Record, ResultRecord, Spent, Submitted, ToolResult, attempt_of
-from toolfleet.messages import AssistantMessage, Message, ToolMessage, Usage
+from toolfleet.messages import AssistantMessage, Message, ToolMessage, Usage, UserMessage
 from toolfleet.orchestrator.run.fault import Fault
 from toolfleet.orchestrator.run.incomplete import Incomplete
 from toolfleet.orchestrator.run.nearly_spent import Left
@@ -50,6 +50,8 @@ class CallRecord(Record):
     """When it expires; None until it is noted that it was sent."""
     is_direct: bool = False
     """Its result is the run's answer, if those of its neighbours are too."""
+    is_in_background: bool = Field(default=False, exclude_if=lambda is_it: not is_it)
+    """Its model has asked for a handle at once."""
     awaits_approval: bool = False
     approval: Approval | None = None
     is_agents: bool = False
@@ -174,6 +176,8 @@ class CallsSent(Record):
     """Those whose result is the run's answer."""
     agents: tuple[str, ...] = ()
     """Those that runs of agents answer."""
+    background: tuple[str, ...] = Field(default=(), exclude_if=lambda background: not background)
+    """Those of which the model has asked for a handle at once."""
     awaiting_approval: tuple[str, ...] = ()
 
 
@@ -212,6 +216,29 @@ class CallCancelRequested(Record):
     call_id: str
     by: str
     """Who has asked for it, as the door knows them."""
+
+
+class MessagesSaid(Record):
+    """A person says something while the run goes on. Anybody may write this, not only who owns the run.
+
+    Its model reads it the next time that it is asked: never between calls and their results, nor behind a reply that
+    was asked for without it.
+    """
+
+    type: Literal["messages_said"] = "messages_said"
+    messages: tuple[UserMessage, ...]
+    interrupt: bool = Field(default=False, exclude_if=lambda interrupt: not interrupt)
+    """Whether open calls were not wanted any more: those that waited for a person are denied with this."""
+    key: str = Field(default="", exclude_if=lambda key: not key)
+    """What the sender calls it: said again under the same key, it is not said twice."""
+    by: str = Field(default="", exclude_if=lambda by: not by)
+    """Who has said it, as the door knows them; "" where nobody is known."""
+
+
+class MessagesHeard(Record):
+    """What was said since the model was last asked is part of the conversation now: it is asked again next."""
+
+    type: Literal["messages_heard"] = "messages_heard"
 
 
 class SlowResultDelivered(Record):
@@ -279,6 +306,8 @@ RunEvent = (
     | CallsParked
     | ApprovalGiven
     | CallCancelRequested
+    | MessagesSaid
+    | MessagesHeard
     | SlowResultDelivered
     | RunAdopted
     | BudgetRanLow

@@ -68,6 +68,13 @@ def denied(tool: str, reason: str) -> Failed:
     return Failed(kind=FailureKind.DENIED, message=f"{tool} was not allowed{because}. Do not ask for it again.")
 
 
+def interrupted(tool: str) -> Failed:
+    """What the model reads of a call that it asked for while the user interrupted it."""
+    return Failed(
+        kind=FailureKind.CANCELLED, message=f"{tool} was not called: the user has said something that you read next."
+    )
+
+
 def never_called(tool: str, reason: str) -> Failed:
     """What stands in the history for a call that nobody had made when its run was stopped."""
     return Failed(kind=FailureKind.CANCELLED, message=f"{tool} was not called: its run ended before ({reason}).")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 from toolfleet.calls import Failed, call_id
 from toolfleet.messages import RequestedCall
@@ -68,5 +68,15 @@ def refused(asked: tuple[CallRecord, ...], event: ModelReplied) -> tuple[CallRec
         changed(call, refusal=refusals[call.call_id], is_withheld=call.call_id in event.withheld)
         if call.call_id in refusals and not call.is_sending and call.deadline_unix_s is None
         else call
+        for call in asked
+    )
+
+
+def unless_sent(asked: tuple[CallRecord, ...], refusal: Callable[[str], Failed]) -> tuple[CallRecord, ...]:
+    """The calls of a whole reply, with this refusal of all that were not sent and are not refused already."""
+    return tuple(
+        call
+        if call.refusal is not None or call.is_sending or call.deadline_unix_s is not None
+        else changed(call, refusal=refusal(call.tool))
         for call in asked
     )

@@ -44,6 +44,10 @@ class Change(StrEnum):
     ONLY_SLOW_CALLS_LEFT = "only slow calls left"
     APPROVAL_GIVEN = "approval given"
     CALL_CANCEL_REQUESTED = "cancel of a call requested"
+    MESSAGES_SAID = "user said more"
+    INTERRUPTED = "user interrupted"
+    MESSAGES_HEARD = "what the user said is heard"
+    ANSWERED_TOO_SOON = "model answered before it heard the user"
     SLOW_RESULT_DELIVERED = "slow result delivered"
     ADOPTED = "adopted"
     BUDGET_RAN_LOW = "budget ran low"
@@ -63,6 +67,9 @@ TRANSITIONS: Final[dict[State, dict[Change, State]]] = {
         Change.CALLS_SENT: State.THINKING,
         Change.MODEL_ANSWERED_EARLY: State.WAITING,
         Change.CALL_CANCEL_REQUESTED: State.THINKING,
+        Change.MESSAGES_SAID: State.THINKING,
+        Change.MESSAGES_HEARD: State.THINKING,
+        Change.ANSWERED_TOO_SOON: State.THINKING,
         Change.BUDGET_RAN_LOW: State.THINKING,
         Change.ADOPTED: State.THINKING,
         **_STOPS,
@@ -77,6 +84,8 @@ TRANSITIONS: Final[dict[State, dict[Change, State]]] = {
         Change.ONLY_SLOW_CALLS_LEFT: State.PARKED,
         Change.APPROVAL_GIVEN: State.CALLING,
         Change.CALL_CANCEL_REQUESTED: State.CALLING,
+        Change.MESSAGES_SAID: State.CALLING,
+        Change.INTERRUPTED: State.CALLING,
         Change.SLOW_RESULT_DELIVERED: State.CALLING,
         Change.ADOPTED: State.CALLING,
         **_STOPS,
@@ -89,12 +98,15 @@ TRANSITIONS: Final[dict[State, dict[Change, State]]] = {
         Change.HANDED_OVER: State.DONE,
         Change.APPROVAL_GIVEN: State.CALLING,
         Change.CALL_CANCEL_REQUESTED: State.PARKED,
+        Change.MESSAGES_SAID: State.PARKED,
+        Change.INTERRUPTED: State.CALLING,
         Change.SLOW_RESULT_DELIVERED: State.PARKED,
         Change.ADOPTED: State.PARKED,
         **_STOPS,
     },
     State.WAITING: {
         Change.CALL_CANCEL_REQUESTED: State.WAITING,
+        Change.MESSAGES_SAID: State.THINKING,
         Change.SLOW_RESULT_DELIVERED: State.THINKING,
         Change.ADOPTED: State.WAITING,
         **_STOPS,

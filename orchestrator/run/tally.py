@@ -92,6 +92,8 @@ class Tally(NamedTuple):
     """The places of the submitted calls whose results the model has not seen."""
     spent: Spent = Spent()
     """The tokens and the cost of the runs that have answered calls, and what tools have spent."""
+    has_tasks: bool = False
+    """Whether the model was given a handle for any call."""
     has_artifacts: bool = False
     """Whether a result was too large to be shown whole."""
     has_media: bool = False
@@ -169,7 +171,11 @@ class Tally(NamedTuple):
         if handle:
             tasks[handle] = tuple(sorted({*tasks.get(handle, ()), place}))
         others = self.open_slow - {place}
-        return self._replace(tasks=tasks, open_slow=others | {place} if call.is_slow_and_open else others)
+        return self._replace(
+            tasks=tasks,
+            open_slow=others | {place} if call.is_slow_and_open else others,
+            has_tasks=self.has_tasks or isinstance(call.result, Submitted),
+        )
 
     def _with_spent(self, spent: Spent, *, is_recent: bool) -> Tally:
         so_far = self.spent

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Literal
 
 from toolfleet.calls import Record, ToolResult, attempt_of
+from toolfleet.messages import UserMessage
 from toolfleet.orchestrator.run.nearly_spent import Left
 from toolfleet.orchestrator.run.value import Run
 
@@ -54,6 +55,14 @@ class CallArgumentsArrived(Record):
     requested_id: str
     tool: str
     arguments_delta: str
+
+
+class UserSpoke(Record):
+    """What a person has said meanwhile is part of the conversation now; the model reads it next."""
+
+    type: Literal["user_spoke"] = "user_spoke"
+    run_id: str
+    messages: tuple[UserMessage, ...]
 
 
 class BudgetRunsLow(Record):
@@ -150,6 +159,7 @@ RunUpdate = (
     | TextArrived
     | ThoughtArrived
     | CallArgumentsArrived
+    | UserSpoke
     | BudgetRunsLow
     | CallsRequested
     | CallStarted

@@ -18,6 +18,7 @@ from toolfleet.calls import Record, Returned, ToolResult
 from toolfleet.messages import AssistantMessage, Message, RequestedCall, ToolMessage, Usage, UserMessage
 from toolfleet.orchestrator.errors import IllegalTransition
 from toolfleet.orchestrator.run.events import (
+    Approval,
     ApprovalGiven,
     BudgetRanLow,
     CallCancelRequested,
@@ -27,6 +28,8 @@ from toolfleet.orchestrator.run.events import (
     CallsParked,
     CallsSent,
     CallsStreamed,
+    MessagesHeard,
+    MessagesSaid,
     ModelReplied,
     RunAdopted,
     RunEvent,
@@ -38,8 +41,9 @@ from toolfleet.orchestrator.run.events import (
 from toolfleet.orchestrator.run.fault import Fault
 from toolfleet.orchestrator.run.incomplete import Incomplete
 from toolfleet.orchestrator.run.limits import note_for
-from toolfleet.orchestrator.run.refusals import denied, left_open, never_called
-from toolfleet.orchestrator.run.requested import place_of, refused, requested, turn_of
+from toolfleet.orchestrator.run.refusals import denied, interrupted, left_open, never_called
+from toolfleet.orchestrator.run.requested import place_of, refused, requested, turn_of, unless_sent
+from toolfleet.orchestrator.run.saying import digest_of
 from toolfleet.orchestrator.run.shared_state import merged
 from toolfleet.orchestrator.run.states import TRANSITIONS, Change, State
 from toolfleet.orchestrator.run.structured import parsed
@@ -66,6 +70,12 @@ class Run(Record):
     run_id: str
     state: State = State.THINKING
     messages: tuple[Message, ...]
+    unheard: tuple[UserMessage, ...] = Field(default=(), exclude_if=lambda unheard: not unheard)
+    """What a person has said since its model was last asked, which reads it next; no part of `messages` yet."""
+    said_before: dict[str, str] = Field(default_factory=dict, exclude=True, repr=False)
+    """What was said under a key, as a digest, by that key."""
+    is_interrupted: bool = Field(default=False, exclude_if=lambda is_it: not is_it)
+    """Whether that is to be heard before any further call is made."""
     model: str = ""
     terms: RunTerms
     """The options that it was begun with."""
@@ -146,6 +156,10 @@ class Run(Record):
                 return self._approved(event)
             case CallCancelRequested():
                 return self._to(Change.CALL_CANCEL_REQUESTED)
+            case MessagesSaid():
+                return self._said(event)
+            case MessagesHeard():
+                return self._heard()
             case SlowResultDelivered():
                 return self._delivered(event)
             case RunAdopted():
@@ -266,6 +280,11 @@ class Run(Record):
         return own + self.awaiting_below
 
     @property
+    def in_background(self) -> tuple[CallRecord, ...]:
+        """The calls that are owed of which its model has asked for a handle at once."""
+        return tuple([call for call in self.calls_owed if call.is_in_background])
+
+    @property
     def calls_to_send(self) -> tuple[CallRecord, ...]:
         """The calls of the last reply that nobody has and nobody has to decide about."""
         return tuple(
@@ -312,8 +331,12 @@ class Run(Record):
     def _replied(self, event: ModelReplied) -> Run:
         turn = self.turn + 1
         asked = refused(self._asked(event.message, event.masked), event)
+        if self.is_interrupted:
+            asked = unless_sent(asked, interrupted)
         if asked:
             change = Change.MODEL_ASKED_FOR_TOOLS
+        elif self.unheard:
+            change = Change.ANSWERED_TOO_SOON
         elif self.open_slow_calls:
             change = Change.MODEL_ANSWERED_EARLY
         elif event.problem is not None:
@@ -369,13 +392,15 @@ class Run(Record):
         changes: dict[str, dict[str, Any]] = {
             call_id_: {"awaits_approval": True} for call_id_ in event.awaiting_approval
         }
-        direct, agents = set(event.direct), set(event.agents)
+        direct, agents, background = set(event.direct), set(event.agents), set(event.background)
         for call_id_, deadline_unix_s in event.deadlines_unix_s.items():
             changes[call_id_] = {
                 "deadline_unix_s": deadline_unix_s,
                 "is_direct": call_id_ in direct,
                 "is_agents": call_id_ in agents,
             }
+            if call_id_ in background:
+                changes[call_id_]["is_in_background"] = True
         return self._to(Change.CALLS_SENT, **self._updated(changes))
 
     def _sent_early(self, event: CallsSent) -> Run:
@@ -402,7 +427,7 @@ class Run(Record):
         fetched = [calls[at] for at in sorted(self._places(event.fetched))]
         values = self._values_after([call.late_result for call in fetched] + [call.result for call in last])
         direct = [call.result for call in last if call.is_direct and isinstance(call.result, Returned)]
-        if len(direct) < len(last):
+        if len(direct) < len(last) or self.unheard:
             return self._to(Change.ALL_CALLS_BACK, values=values, **fields)
         if fields["tally"].open_slow:
             return self._to(Change.RESULTS_BEFORE_SLOW_ONES, values=values, **fields)
@@ -430,6 +455,31 @@ class Run(Record):
         run = self._to(Change.APPROVAL_GIVEN, **self._updated({event.call_id: change}))
         # Another call may be the same as the edited one, and none as what it was: rarely enough to count anew.
         return changed(run, tally=Tally.of(run.messages, run.calls, run.turns_before)) if "arguments" in change else run
+
+    def _said(self, event: MessagesSaid) -> Run:
+        undecided = self.awaiting_approval if event.interrupt else ()
+        reason = "the user has said something else instead"
+        denial = Approval(granted=False, reason=reason, by=event.by)
+        changes = {call.call_id: {"approval": denial, "refusal": denied(call.tool, reason)} for call in undecided}
+        return self._to(
+            Change.INTERRUPTED if undecided else Change.MESSAGES_SAID,
+            unheard=self.unheard + event.messages,
+            said_before={**self.said_before, event.key: digest_of(event.messages)} if event.key else self.said_before,
+            is_interrupted=self.is_interrupted or event.interrupt,
+            **(self._updated(changes) if changes else {}),
+        )
+
+    def _heard(self) -> Run:
+        if not self.unheard or self.streamed:
+            raise IllegalTransition(f"run {self.run_id} has nothing that could be heard now")
+        return self._to(
+            Change.MESSAGES_HEARD,
+            messages=self.messages + self.unheard,
+            unheard=(),
+            is_interrupted=False,
+            tally=self.tally.since_user_spoke().with_messages(self.unheard),
+            turns_before=self.turn,
+        )
 
     def _delivered(self, event: SlowResultDelivered) -> Run:
         if self.state is not State.WAITING and not self.only_callers_calls_left:
@@ -523,13 +573,17 @@ class Run(Record):
             for call_id_, result in results.items()
         }
         changes |= {call_id_: {"late_result": result} for call_id_, result in late.items()}
-        fields = run._updated(changes, messages=(*(run.messages_with(results) if results else ()), *event.messages))
+        # What was said and not heard is said all the same: whoever goes on with the conversation reads it.
+        said = (*(run.messages_with(results) if results else ()), *event.messages, *run.unheard)
+        fields = run._updated(changes, messages=said)
         last = [call.result for call in fields["calls"][run._first_of(run.turn) :] if results]
         return run._to(
             Change(event.state),
             reason=event.reason,
             fault=event.fault,
             streamed=(),
+            unheard=(),
+            is_interrupted=False,
             values=run._values_after([*late.values(), *last]),
             **fields,
         )

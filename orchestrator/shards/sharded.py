@@ -236,6 +236,20 @@ class ShardedOrchestrator:
         """Let a run that has ended go on, on its shard: see `Orchestrator.resume`."""
         return await self._shards.of(run_id).resume(run_id, messages, subject=subject, by=by)
 
+    @exact()
+    async def say(
+        self,
+        run_id: str,
+        message: str | Sequence[Message],
+        *,
+        interrupt: bool = False,
+        idempotency_key: str = "",
+        by: str = "",
+    ) -> Run:
+        """Say something to a run that goes on, on its shard: see `Orchestrator.say`."""
+        shard = self._shards.of(run_id)
+        return await shard.say(run_id, message, interrupt=interrupt, idempotency_key=idempotency_key, by=by)
+
     async def approve(self, call_id_: str, approval: Approval) -> Run:
         """Decide about a call that waits for approval: see `Orchestrator.approve`."""
         return await self._shards.of(call_id_).approve(call_id_, approval)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import time
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from operator import attrgetter
 from typing import Any, Final, Literal, Self
 
 import orjson
@@ -33,6 +34,8 @@ ANSWERS_MAX: Final = 10_000
 
 TASK_RESULT: Final = "task_result"
 TASK_CANCEL: Final = "task_cancel"
+
+_BACKGROUND: Final = attrgetter("background")
 
 Fetched = Callable[[str, Returned | Failed], None]
 
@@ -107,9 +110,14 @@ BUILT_IN: Final = {
 """Answered by the orchestrator, never sent to a worker."""
 
 
-def built_in_for(run: Run) -> dict[str, ToolSpec]:
-    """Those that a run's model has a use for: tasks with slow="handle", reading on once a result was too large."""
-    names = [TASK_RESULT, TASK_CANCEL] if run.terms.slow == "handle" else []
+def built_in_for(run: Run, tools: Mapping[str, ToolSpec]) -> dict[str, ToolSpec]:
+    """Those that a run's model has a use for, who is offered these tools.
+
+    Tasks with slow="handle", or where it may have calls run in the background, or had; reading on once a result was too
+    large.
+    """
+    has_tasks = run.terms.slow == "handle" or run.tally.has_tasks or any(map(_BACKGROUND, tools.values()))
+    names = [TASK_RESULT, TASK_CANCEL] if has_tasks else []
     if run.tally.has_artifacts:
         names.append(READ_RESULT.name)
     return {name: BUILT_IN[name] for name in names}

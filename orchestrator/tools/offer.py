@@ -171,7 +171,7 @@ class Offering:
             tools = {name: spec for name, spec in tools.items() if name in found or ALWAYS_VISIBLE in spec.tags} | {
                 SEARCH_TOOLS: SEARCH_SPEC
             }
-        return _with(tools, self._contributed(run), built_in_for(run))
+        return _with(tools, self._contributed(run), built_in_for(run, tools))
 
     def _contributed(self, run: Run) -> dict[str, ToolSpec]:
         return self._interceptors.chosen(run.terms.interceptors).specs

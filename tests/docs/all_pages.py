@@ -27,6 +27,7 @@ PAGES: Final = [
         stand_ins={"3f9c": r"^([0-9a-f]{16,})$"},
     ),
     Page("docs/workers-over-https.md"),
+    Page("docs/steering.md"),
     Page("docs/http-api.md", stand_ins={"3f9c": r"Its id is (\w+)"}),
     Page(
         "docs/slow-tools.md",

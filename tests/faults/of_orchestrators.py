@@ -24,9 +24,9 @@ from tests.faults.judge import Ask, Injection, entries_of
 from tests.faults.load import AGAIN_ENDS, IN_PROCESSES, MIXED, MOSTLY_QUICK, ONCE_ENDS, REPEATABLE
 from toolfleet.connections import connect_async
 from toolfleet.errors import ToolfleetError
-from toolfleet.messages import ToolMessage
+from toolfleet.messages import ToolMessage, UserMessage
 from toolfleet.orchestrator import Orchestrator
-from toolfleet.orchestrator.errors import RunNotFound
+from toolfleet.orchestrator.errors import RunNotFound, RunNotOpen
 from toolfleet.orchestrator.run.states import State
 from toolfleet.orchestrator.run.value import Run
 from toolfleet.points import Point
@@ -251,6 +251,34 @@ async def orchestrator_killed_before_the_results_are_stored(arena: Arena, times:
 @fault("an orchestrator is killed while its runs are parked", long=10)
 async def orchestrator_killed_while_parked(arena: Arena, times: int) -> None:
     await killed_at(arena, Point.PARKED, times, patience_s=0.2)
+
+
+@fault("an orchestrator is killed while people say things to its runs, each of them twice under one key", long=10)
+async def orchestrator_killed_while_its_runs_are_told_things(arena: Arena, times: int) -> None:
+    for _ in range(times):
+        async with conversations(arena) as runs:
+            plans = runs.plan(5, seconds=0.3)
+            holder = await runs.hold(plans, kill_at(Point.GATHERED, 1, arena.rng.choice(plans).run))
+            told = await asyncio.gather(*(tell(arena.load.orchestrator, plan.run) for plan in plans))
+            arena.injected(await holder.ended())
+        for plan, taken in zip(plans, told, strict=True):
+            if taken:
+                run = await arena.load.orchestrator.get(plan.run)
+                heard = [str(each.content) for each in run.messages[1:] if isinstance(each, UserMessage)]
+                arena.expect(sorted(heard) == sorted(taken), f"{taken} was taken, and {heard} is in the conversation")
+
+
+async def tell(orchestrator: Orchestrator, run_id: str) -> list[str]:
+    """Say ten things to a run, twice each; those that were taken. The rest came when it was over, or not there."""
+    taken = []
+    for number in range(10):
+        said = f"{run_id}: {number}"
+        for _ in range(2):
+            with suppress(RunNotFound, RunNotOpen):
+                await orchestrator.say(run_id, said, idempotency_key=str(number))
+                taken.append(said)
+        await asyncio.sleep(0.1)
+    return list(dict.fromkeys(taken))
 
 
 @fault("three orchestrators are there to adopt the runs of a killed one", short=2, long=10)

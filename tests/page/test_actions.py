@@ -229,3 +229,25 @@ async def test_a_slow_tool_leads_to_its_job_where_it_can_be_cancelled(tab: Windo
     assert "elsewhere" in await tab.text()
     await tab.page.click("text=Cancel it")
     assert "cancelled" in await tab.text()
+
+
+async def test_U2_something_is_said_to_a_run_at_work_and_a_form_that_is_sent_twice_says_it_once(served: Api):
+    run_id = await served.begin("call index_folder {}")
+    key, _ = await key_with(served, Scope.APPROVE, Scope.RUN, subject="ada")
+    async with visitor(served, key) as ada, asyncio.timeout(20):
+        while (await run_of(served, run_id))["state"] != "parked":
+            await asyncio.sleep(0.02)
+        [once] = re.findall(r'name="once" value="(\w+)"', (await ada.get(f"/runs/{run_id}")).text)
+        form = {"message": "<b>no more</b>", "interrupt": "", "once": once}
+        for _ in range(2):
+            assert (await ada.post(f"/runs/{run_id}/say", data=form, headers=SAME)).status_code == 303
+        shown = (await ada.get(f"/runs/{run_id}")).text
+        assert shown.count("not read by the model yet") == shown.count("&lt;b&gt;no more&lt;/b&gt;") == 1
+        form = {"message": "stop", "interrupt": "yes", "once": "2"}
+        assert (await ada.post(f"/runs/{run_id}/say", data=form, headers=SAME)).status_code == 303
+        assert (await ada.post(f"/runs/{run_id}/say", data={"message": " "}, headers=SAME)).status_code == 422
+        ended = await served.ended(run_id)
+        shown = (await ada.get(f"/runs/{run_id}")).text
+    assert ended["calls"][0]["result"]["kind"] == "cancelled"
+    assert [each["content"] for each in ended["messages"] if each["role"] == "user"][1:] == ["<b>no more</b>", "stop"]
+    assert ("said more" in shown, "interrupted, and said more" in shown) == (True, True)

@@ -17,6 +17,8 @@ from toolfleet.orchestrator.run.events import (
     CallsParked,
     CallsSent,
     CallsStreamed,
+    MessagesHeard,
+    MessagesSaid,
     ModelReplied,
     RunAdopted,
     RunEvent,
@@ -63,6 +65,11 @@ def _told(event: RunStarted | RunEvent) -> str:  # noqa: PLR0911, PLR0912, C901 
             return f"{event.call_id} {decided}"
         case CallCancelRequested():
             return f"{event.call_id} by {event.by}"
+        case MessagesSaid():
+            said = " ".join(described(message) for message in event.messages)
+            return _line(f"{'interrupting: ' if event.interrupt else ''}{said}")
+        case MessagesHeard():
+            return "by the model, next"
         case SlowResultDelivered():
             return _results(event.results)
         case RunAdopted():

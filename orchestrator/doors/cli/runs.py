@@ -38,7 +38,8 @@ if TYPE_CHECKING:  # it loads models, Celery and all that works on runs
     from toolfleet.orchestrator.api import Orchestrator
 
 app = typer.Typer(
-    help="Stored runs: list them, look at one, follow it, cancel, resume or delete it, decide about its calls.",
+    help="Stored runs: list them, look at one, follow it, say something to it, cancel, resume or delete it, "
+    "decide about its calls.",
     epilog="Ids may be shortened to a beginning that no other run has. Exit status: 0 done, 1 an error, 2 wrong usage.",
     no_args_is_help=True,
     add_completion=False,
@@ -139,6 +140,19 @@ def resume(
 ) -> None:
     """Let a run that has ended go on, on any orchestrator that has its model."""
     act(lambda session, orchestrator: _resume(session, orchestrator, run_id, message))
+
+
+@app.command(epilog='Example: toolfleet runs say 3f9c "Only the files of this year." --interrupt')
+def say(
+    run_id: RunId,
+    message: Annotated[str, typer.Argument(help="What to say to the model.")],
+    *,
+    interrupt: Annotated[
+        bool, typer.Option("--interrupt", help="Call off first what the run waits for: calls, and approvals.")
+    ] = False,
+) -> None:
+    """Say something to a run that goes on: its model reads it before its next reply."""
+    act(lambda session, orchestrator: _say(session, orchestrator, run_id, message, interrupt=interrupt))
 
 
 @app.command(epilog="Example: toolfleet runs delete 3f9c 81aa --yes")
@@ -261,6 +275,14 @@ async def _resume(session: Session, orchestrator: Orchestrator, beginning: str, 
     run = await orchestrator.resume(run_id, message, by=who())
     await session.warn_unless_somebody_goes_on(run.model)
     typer.echo(f"run {run_id} goes on: toolfleet runs show {run_id} --wait")
+
+
+async def _say(session: Session, orchestrator: Orchestrator, beginning: str, message: str, *, interrupt: bool) -> None:
+    run_id = await session.store.named(beginning)
+    run = await orchestrator.say(run_id, message, interrupt=interrupt, by=who())
+    await session.warn_unless_somebody_goes_on(run.model)
+    waits = len(run.calls_under_way) + len(run.awaiting_approval)
+    typer.echo(f"run {run_id} reads it next" + (f", behind {plural(waits, 'open call')}" if waits else ""))
 
 
 async def _delete(

@@ -83,6 +83,7 @@ def _listed(workers: list[Announcement]) -> Listing:
     )
     for name, spec in sorted(specs.items()):
         first_line = spec.description.partition("\n")[0]
-        slow, by = "yes" if spec.long_running else "", ", ".join(served[name])
+        slow = "yes" if spec.long_running else "if asked" if spec.background else ""
+        by = ", ".join(served[name])
         listing.add(name, len(served[name]), spec.queue, spec.effect.value, slow, by, first_line)
     return listing

@@ -23,9 +23,9 @@ SHOWN: Final = _names("""
 """Fields whose texts, and lists of texts, are shown."""
 
 RECORDS: Final = _names("""
-    messages message tool_calls calls runs result late_result refusal attempt approval terms limits price accounts usage
-    spent fault media progress job left streamed awaiting_below children run call attempts waits_for approvals
-    first_failure slowest total own below found handles lines
+    messages unheard message tool_calls calls runs result late_result refusal attempt approval terms limits price
+    accounts usage spent fault media progress job left streamed awaiting_below children run call attempts waits_for
+    approvals first_failure slowest total own below found handles lines
 """)
 """Fields with records inside, or lists of them: these are looked into. A text in their place is hidden."""
 

@@ -161,18 +161,22 @@ class CancelBody(RunBody):
 
 
 class GoOnRequest(RunBody):
-    """What a run that has ended goes on with."""
+    """What is said to a run: to one at work, whose model reads it next, or to one that has ended, which goes on."""
 
     model_config = ConfigDict(
         extra="forbid",
         json_schema_extra={
             "anyOf": [_without("question"), _without("messages")],
-            "examples": [{"question": "And of 3?"}, {"messages": []}],
+            "examples": [{"question": "And of 3?"}, {"messages": []}, {"question": "Stop that.", "interrupt": True}],
         },
     )
 
     question: Annotated[str, Field(min_length=1)] | None = None
     messages: list[Message] | None = None
+    interrupt: StrictBool = Field(default=False, description="Call off first what a run at work waits for.")
+    if_ended: Literal["go_on", "refuse"] = Field(
+        default="go_on", description="What becomes of it where the run has ended: the run goes on with it, or 409."
+    )
 
 
 class ForkRequest(RunBody):
@@ -223,6 +227,9 @@ class ToolView(BaseModel):
     effect: Effect
     queue: str
     long_running: bool
+    background: Literal["model"] | None = Field(
+        description="`model`: a call with the argument `run_in_background` true is a handle at once."
+    )
     timeout_s: float | None
     patience_s: float | None
     requires_approval: bool

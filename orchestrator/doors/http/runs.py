@@ -211,7 +211,10 @@ async def cancel(
 
 @router.post("/{run_id}/messages", status_code=HTTPStatus.ACCEPTED, response_model=Run, responses=NOT_NOW)
 async def go_on(run_id: str, asked: GoOnRequest, grant: Runner, door: Through, request: Request) -> Response:
-    """Let a run that has ended go on, with more messages."""
+    """Say something to a run: its model reads it before its next reply. One that has ended goes on with it.
+
+    It is stored before this answers; `unheard` has what the model has not read yet.
+    """
     run = await _load_visible(door, run_id, grant)
     if not grant.may_call_all:
         if run.terms.tools is None:
@@ -221,10 +224,33 @@ async def go_on(run_id: str, asked: GoOnRequest, grant: Runner, door: Through, r
     messages = asked.question or tuple(asked.messages or ())
     if asked.question and asked.messages:
         raise Problem(HTTPStatus.UNPROCESSABLE_ENTITY, "give a question or messages, not both")
-    if run.state.is_terminal:  # else it is refused
+    # Of the request's Idempotency-Key, and of who asks: however often it is sent, to whichever server, it is said once.
+    key = getattr(request.state, "derived_id", "")
+    if (said := await _said(run_id, messages, asked, door, key=key, by=grant.who)) is not None:
+        return json_of(said, HTTPStatus.ACCEPTED)
+    if (await door.looking.store.load(run_id)).run.state.is_terminal:  # else it is refused
         await door.usage.admit_run(grant, run_id, len(request.state.body))
     gone_on = await door.orchestrator.resume(run_id, messages, subject=grant.subject, by=grant.who)
     return json_of(gone_on, HTTPStatus.ACCEPTED)
+
+
+async def _said(
+    run_id: str, messages: str | Sequence[Message], asked: GoOnRequest, door: Door, *, key: str, by: str
+) -> Run | None:
+    """Say it to the run while that goes on; None for one that has ended and is to go on with it."""
+    is_users = isinstance(messages, str) or all(isinstance(each, UserMessage) for each in messages)
+    must_go_on = asked.interrupt or asked.if_ended == "refuse"
+    if not messages or not is_users:
+        if must_go_on:
+            raise Problem(HTTPStatus.UNPROCESSABLE_ENTITY, "say something as the user to a run that is at work")
+        return None
+    try:
+        return await door.orchestrator.say(run_id, messages, interrupt=asked.interrupt, idempotency_key=key, by=by)
+    except RunNotOpen:
+        now = (await door.looking.store.load(run_id)).run
+        if asked.if_ended == "refuse" or not now.state.is_terminal:
+            raise
+        return None
 
 
 @router.post("/{run_id}/fork", status_code=HTTPStatus.ACCEPTED, response_model=RunAccepted, responses=NOT_NOW)

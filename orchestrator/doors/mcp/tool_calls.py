@@ -15,6 +15,7 @@ import mcp_types as types
 from mcp.server.mcpserver import require_client_extension
 
 from toolfleet.asking import ANSWERS
+from toolfleet.background import is_asked_for
 from toolfleet.calls import Failed, Returned, Submitted
 from toolfleet.errors import ToolfleetError
 from toolfleet.logs import FactLog
@@ -149,6 +150,8 @@ class ToolCaller:
         ticket = self._tickets.issue(result.handle, caller.tenant)
         if with_tasks:
             return created(ticket)
+        if spec.background is not None and is_asked_for(arguments):
+            return still_running(spec.name, ticket.task_id)
         return await self._wait_for_result(ticket, spec, give_up_at, observed)
 
     async def _wait_for_result(

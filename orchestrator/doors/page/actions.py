@@ -16,7 +16,9 @@ from starlette.responses import RedirectResponse, Response
 from toolfleet.calls import run_of
 from toolfleet.orchestrator.doors.http import runs as http_runs
 from toolfleet.orchestrator.doors.http.access import Approver, Runner
+from toolfleet.orchestrator.doors.http.door import Door
 from toolfleet.orchestrator.doors.http.idempotency import digest_of
+from toolfleet.orchestrator.doors.http.key_store import Grant
 from toolfleet.orchestrator.doors.http.problems import Problem
 from toolfleet.orchestrator.doors.http.records import ApprovalRequest, CancelBody, ForkRequest, GoOnRequest, RetryBody
 from toolfleet.orchestrator.doors.http.runs import Through
@@ -46,6 +48,19 @@ async def resume(request: Request, run_id: str, grant: Runner, door: Through) ->
     return _back(request, f"/runs/{segment(run_id)}")
 
 
+@router.post("/runs/{run_id}/say")
+async def say(request: Request, run_id: str, grant: Runner, door: Through) -> Response:
+    """Say something to a run that goes on, or has ended just now. A form that is sent twice says it once."""
+    form = form_of(request)
+    said = form.get("message", "").strip()
+    if not said:
+        raise Problem(HTTPStatus.UNPROCESSABLE_ENTITY, "say something: the message is empty")
+    _derive_id(request, door, grant, run_id)
+    asked = GoOnRequest(question=said, interrupt=form.get("interrupt") == "yes")
+    await http_runs.go_on(run_id, asked, grant, door, request)
+    return _back(request, f"/runs/{segment(run_id)}")
+
+
 @router.post("/runs/{run_id}/fork")
 async def fork(request: Request, run_id: str, grant: Runner, door: Through) -> Response:
     """Begin a new run from what another had come to after one of its turns, and lead there."""
@@ -71,11 +86,7 @@ async def cancel_call(request: Request, call_id: str, grant: Runner, door: Throu
 async def retry(request: Request, call_id: str, grant: Runner, door: Through) -> Response:
     """Make a call that has failed again, in a new run, and lead there. A form that is sent twice begins one run."""
     form = form_of(request)
-    once = form.get("once", "")
-    if once:
-        whose = (grant.tenant, grant.who, call_id, once)
-        digest = digest_of(*(each.encode() for each in whose)).hex()
-        request.state.derived_id = door.settings.id_prefix + digest[:32]
+    _derive_id(request, door, grant, call_id)
     asked = RetryBody(force=form.get("force") == "yes")
     begun = await http_runs.retry(run_of(call_id), call_id, grant, door, request, asked=asked)
     new_id = begun.headers["location"].rpartition("/")[2]
@@ -98,6 +109,14 @@ async def decide(request: Request, call_id: str, grant: Approver, door: Through)
     asked = ApprovalRequest(call_id=call_id, granted=granted, arguments=arguments, reason=reason)
     await http_runs.decide(run_of(call_id), asked, grant, door)
     return _back(request, f"/calls/{segment(call_id)}")
+
+
+def _derive_id(request: Request, door: Door, grant: Grant, about: str) -> None:
+    """Give a form that may be sent twice what its likes have in common; without scripts, too."""
+    if once := form_of(request).get("once", ""):
+        whose = (grant.tenant, grant.who, about, once)
+        digest = digest_of(*(each.encode() for each in whose)).hex()
+        request.state.derived_id = door.settings.id_prefix + digest[:32]
 
 
 def _is_object(text: str) -> bool:

@@ -19,7 +19,14 @@ from toolfleet.orchestrator.doors.http.key_store import Grant, Scope
 from toolfleet.orchestrator.doors.page.time_axis import Axis
 from toolfleet.orchestrator.doors.page.timeline import WORDS, Row, axis_of, drawn, rows_of
 from toolfleet.orchestrator.doors.page.veiling import veiled_call, veiled_log, veiled_overview
-from toolfleet.orchestrator.run.events import ApprovalGiven, CallCancelRequested, RunResumed, RunStarted, RunStopped
+from toolfleet.orchestrator.run.events import (
+    ApprovalGiven,
+    CallCancelRequested,
+    MessagesSaid,
+    RunResumed,
+    RunStarted,
+    RunStopped,
+)
 from toolfleet.orchestrator.run.states import State
 from toolfleet.orchestrator.run.value import Run
 from toolfleet.orchestrator.status.call_standing import CallStanding
@@ -140,6 +147,8 @@ class RunSight:
                     found.append((unix_s(entry), approval.by, f"{verb} {call_id}"))
                 case RunStopped(by=by) if by:
                     found.append((unix_s(entry), by, "ended the run"))
+                case MessagesSaid(by=by, interrupt=interrupt):
+                    found.append((unix_s(entry), by, "interrupted, and said more" if interrupt else "said more"))
                 case RunResumed(by=by):
                     found.append((unix_s(entry), by, "let the run go on"))
                 case CallCancelRequested(call_id=call_id, by=by):

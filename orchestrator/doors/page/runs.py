@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import secrets
 from typing import Annotated, Any, Final
 from urllib.parse import urlencode
 
@@ -119,6 +120,7 @@ def _values(sight: RunSight, grant: Grant, wanted: CallFilter, row: int = 0, mes
         "run": sight.run,
         "has_agents": any(call.is_agents for call in sight.run.calls),
         "wanted": wanted,
+        "once": secrets.token_hex(8),
         "call_states": list(CallState),
         "with_payloads": shows_payloads(grant),
         "rows": sight.drawn(rows[row : row + ROWS]),

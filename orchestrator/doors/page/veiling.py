@@ -31,6 +31,7 @@ def veiled_run(run: Run) -> Run:
     return run.model_copy(
         update={
             "messages": tuple(_message(message) for message in run.messages),
+            "unheard": tuple(_message(message) for message in run.unheard),
             "calls": tuple(call.model_copy(update={"arguments": veiled(call.arguments)}) for call in run.calls),
             "answer": veiled(run.answer),
             "reason": veiled(run.reason),

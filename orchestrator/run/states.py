@@ -44,6 +44,7 @@ class Change(StrEnum):
     ONLY_SLOW_CALLS_LEFT = "only slow calls left"
     APPROVAL_GIVEN = "approval given"
     CALL_CANCEL_REQUESTED = "cancel of a call requested"
+    QUESTION_ANSWERED = "question answered"
     SLOW_RESULT_DELIVERED = "slow result delivered"
     ADOPTED = "adopted"
     BUDGET_RAN_LOW = "budget ran low"
@@ -63,6 +64,7 @@ TRANSITIONS: Final[dict[State, dict[Change, State]]] = {
         Change.CALLS_SENT: State.THINKING,
         Change.MODEL_ANSWERED_EARLY: State.WAITING,
         Change.CALL_CANCEL_REQUESTED: State.THINKING,
+        Change.QUESTION_ANSWERED: State.THINKING,
         Change.BUDGET_RAN_LOW: State.THINKING,
         Change.ADOPTED: State.THINKING,
         **_STOPS,
@@ -77,6 +79,7 @@ TRANSITIONS: Final[dict[State, dict[Change, State]]] = {
         Change.ONLY_SLOW_CALLS_LEFT: State.PARKED,
         Change.APPROVAL_GIVEN: State.CALLING,
         Change.CALL_CANCEL_REQUESTED: State.CALLING,
+        Change.QUESTION_ANSWERED: State.CALLING,
         Change.SLOW_RESULT_DELIVERED: State.CALLING,
         Change.ADOPTED: State.CALLING,
         **_STOPS,
@@ -89,12 +92,14 @@ TRANSITIONS: Final[dict[State, dict[Change, State]]] = {
         Change.HANDED_OVER: State.DONE,
         Change.APPROVAL_GIVEN: State.CALLING,
         Change.CALL_CANCEL_REQUESTED: State.PARKED,
+        Change.QUESTION_ANSWERED: State.PARKED,
         Change.SLOW_RESULT_DELIVERED: State.PARKED,
         Change.ADOPTED: State.PARKED,
         **_STOPS,
     },
     State.WAITING: {
         Change.CALL_CANCEL_REQUESTED: State.WAITING,
+        Change.QUESTION_ANSWERED: State.WAITING,
         Change.SLOW_RESULT_DELIVERED: State.THINKING,
         Change.ADOPTED: State.WAITING,
         **_STOPS,

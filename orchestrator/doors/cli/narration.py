@@ -18,6 +18,7 @@ from toolfleet.orchestrator.run.events import (
     CallsSent,
     CallsStreamed,
     ModelReplied,
+    QuestionAnswered,
     RunAdopted,
     RunEvent,
     RunResumed,
@@ -63,6 +64,9 @@ def _told(event: RunStarted | RunEvent) -> str:  # noqa: PLR0911, PLR0912, C901 
             return f"{event.call_id} {decided}"
         case CallCancelRequested():
             return f"{event.call_id} by {event.by}"
+        case QuestionAnswered(answered=said):
+            what = said.answer if said.answer is not None else f"declined: {said.reason}"
+            return _line(f"{event.call_id}: {said.question} {what} (by {said.by or 'nobody known'})")
         case SlowResultDelivered():
             return _results(event.results)
         case RunAdopted():

@@ -19,7 +19,14 @@ from toolfleet.orchestrator.doors.http.key_store import Grant, Scope
 from toolfleet.orchestrator.doors.page.time_axis import Axis
 from toolfleet.orchestrator.doors.page.timeline import WORDS, Row, axis_of, drawn, rows_of
 from toolfleet.orchestrator.doors.page.veiling import veiled_call, veiled_log, veiled_overview
-from toolfleet.orchestrator.run.events import ApprovalGiven, CallCancelRequested, RunResumed, RunStarted, RunStopped
+from toolfleet.orchestrator.run.events import (
+    ApprovalGiven,
+    CallCancelRequested,
+    QuestionAnswered,
+    RunResumed,
+    RunStarted,
+    RunStopped,
+)
 from toolfleet.orchestrator.run.states import State
 from toolfleet.orchestrator.run.value import Run
 from toolfleet.orchestrator.status.call_standing import CallStanding
@@ -144,6 +151,9 @@ class RunSight:
                     found.append((unix_s(entry), by, "let the run go on"))
                 case CallCancelRequested(call_id=call_id, by=by):
                     found.append((unix_s(entry), by, f"cancelled {call_id}"))
+                case QuestionAnswered(call_id=call_id, answered=answered):
+                    verb = "answered" if answered.answer is not None else "declined to answer"
+                    found.append((unix_s(entry), answered.by, f"{verb} {call_id}"))
                 case RunStarted(by=by) if by:
                     found.append((unix_s(entry), by, "began the run"))
         return found

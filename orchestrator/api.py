@@ -24,6 +24,7 @@ from toolfleet.orchestrator.run.value import Run
 from toolfleet.orchestrator.status.below import with_approvals_below
 from toolfleet.orchestrator.status.call_standing import CallStanding
 from toolfleet.orchestrator.status.handles import Status
+from toolfleet.orchestrator.status.questions import QuestionPage
 from toolfleet.orchestrator.store.run_store import Head
 from toolfleet.orchestrator.sync import run_sync
 from toolfleet.orchestrator.tools.agents import Agent, Agents
@@ -33,7 +34,9 @@ from toolfleet.orchestrator.tools.meanings import own_names_must_differ
 from toolfleet.orchestrator.tools.offer import ToolProvider
 from toolfleet.orchestrator.tools.tool_search import ToolSearch, by_shared_words
 from toolfleet.orchestrator.wiring import Config
+from toolfleet.questions import Question
 from toolfleet.settings import Settings, read_settings
+from toolfleet.strict_json import written
 
 
 class Orchestrator(FleetConnection):
@@ -218,6 +221,25 @@ class Orchestrator(FleetConnection):
         Raises RunNotOpen for one that does not, RunNotFound, BadArguments for edited ones that do not fit its tool.
         """
         return await self._services.control.approve(call_id_, approval)
+
+    async def questions(self, *, limit: int = 50, after: str = "", tenant: str = "") -> QuestionPage:
+        """List what a tenant's tools ask people (`ctx.ask`), of so many calls, those first that have waited longest.
+
+        Raises StoreUnreachable.
+        """
+        return await self._services.direct_answers.questions.waiting(tenant=tenant, limit=limit, after=after)
+
+    async def answer(self, question_id: str, answer: Any, *, by: str = "") -> Question:
+        """Answer what a tool asks, under the id of the question or of a call that asks one thing only.
+
+        `by` whom is written into the history. Raises QuestionNotFound, AmbiguousId, QuestionClosed for one that is
+        answered already or waits no more, InvalidAnswer for what does not fit its schema.
+        """
+        return await self._services.direct_answers.answer(question_id, written(answer), by=by)
+
+    async def decline(self, question_id: str, reason: str = "", *, by: str = "") -> Question:
+        """Say that nobody will answer what a tool asks; its `ask` raises Declined. Raises as `answer`."""
+        return await self._services.direct_answers.answer(question_id, None, reason=reason, by=by)
 
     async def delete(self, run_id: str) -> bool:
         """Delete a run; False when there was none. The orchestrator that works on it stops. Raises StoreUnreachable."""

@@ -54,6 +54,18 @@ class HandleNotFound(CallerError):
     """No handle with this id belongs to this run."""
 
 
+class QuestionNotFound(CallerError):
+    """No call asks a person this, as far as is known here."""
+
+
+class QuestionClosed(RunNotOpen):
+    """A question is answered already, has expired, or its call has ended."""
+
+
+class InvalidAnswer(CallerError):
+    """An answer does not fit its question's schema; the text says where, and why."""
+
+
 class DeadLetterNotFound(CallerError):
     """No dead letter has this id, and none is about this call."""
 

@@ -24,6 +24,7 @@ from toolfleet.orchestrator.budgets.spending import Spending
 from toolfleet.orchestrator.budgets.tenants import TenantBudgets
 from toolfleet.orchestrator.budgets.tending import Tending
 from toolfleet.orchestrator.calls.answers import CallAnswers, OnUnknownTool
+from toolfleet.orchestrator.calls.direct_answer import DirectAnswers
 from toolfleet.orchestrator.calls.direct_batch import DirectBatches
 from toolfleet.orchestrator.calls.direct_call import DirectCalls
 from toolfleet.orchestrator.calls.direct_cancel import DirectCancel
@@ -115,6 +116,7 @@ class Services:
     direct_calls: DirectCalls
     direct_batches: DirectBatches
     direct_cancel: DirectCancel
+    direct_answers: DirectAnswers
     artifacts: Artifacts
     limits: FleetLimits
     queues: Queues
@@ -211,6 +213,7 @@ async def open_services(
         ),
         direct_batches=DirectBatches(base.catalog, parts.calls, config.interceptors),
         direct_cancel=DirectCancel(settings, overview, parts.canceller, parts.store),
+        direct_answers=DirectAnswers.through(base.shared, settings, seal, parts.store),
         artifacts=parts.artifacts,
         limits=FleetLimits(base.shared, settings.keys, base.catalog),
         queues=Queues(base.shared, settings),

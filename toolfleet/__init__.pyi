@@ -36,6 +36,7 @@ from .declared_limits import (
 )
 from .errors import (
     ArtifactNotFound as ArtifactNotFound,
+    BadAnswer as BadAnswer,
     BadArguments as BadArguments,
     BrokerUnreachable as BrokerUnreachable,
     CallerError as CallerError,
@@ -45,6 +46,7 @@ from .errors import (
     NoToolsFound as NoToolsFound,
     OperatorError as OperatorError,
     PortInUse as PortInUse,
+    QuestionExpired as QuestionExpired,
     RetryAfter as RetryAfter,
     ServerNotStarted as ServerNotStarted,
     StoreUnreachable as StoreUnreachable,

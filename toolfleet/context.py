@@ -11,17 +11,25 @@ import time
 from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypeVar, overload
 
 from pydantic import ConfigDict, TypeAdapter
 from pydantic_core import PydanticSerializationError, to_json
 
 from toolfleet.calls import Progress, Spent, ToolCall
-from toolfleet.errors import BadCheckpoint, BadSpending, MissingFromContext, NoCallback, NoContext
+from toolfleet.errors import BadCheckpoint, BadQuestion, BadSpending, MissingFromContext, NoCallback, NoContext
 from toolfleet.messages import Message
 from toolfleet.misspelt import exact
 
+if TYPE_CHECKING:
+    import asyncio
+    from concurrent.futures import Future
+
+    from toolfleet.questions import Question, Said
+
 log = logging.getLogger("toolfleet.context")
+
+T = TypeVar("T")
 
 
 MAX_CHECKPOINT_BYTES: Final = 65_536
@@ -46,6 +54,14 @@ def _unheard(_progress: Progress) -> None:
 
 def _never() -> bool:
     return False
+
+
+def _asks_nobody(context: Context, _question: Question, _is_blocking: bool) -> Future[Said]:  # noqa: FBT001  # as given
+    """Raise BadQuestion, where nobody could be asked."""
+    raise BadQuestion(
+        f"nobody can be asked here: call ctx.ask in {context.tool} itself, not in what polls, cancels, reconciles or "
+        "compensates its calls, and not on a worker over HTTPS"
+    )
 
 
 # Not frozen: that makes each call's construction three times as slow, and a tool that changes its own harms itself.
@@ -82,6 +98,14 @@ class Context:
     """Who asks, by the same word: a key's subject. Neither the caller nor the model can set the two."""
     spendings: list[float] | None = field(default=None, repr=False)
     """What `spend` was told; None where nothing counts it."""
+    put_question: Callable[[Context, Question, bool], Future[Said]] = field(default=_asks_nobody, repr=False)
+    """Where `ask` puts its questions, and whether it blocks; what it returns has what was said."""
+    questions: int = 0
+    """How many this attempt has asked."""
+    clock: asyncio.Timeout | None = field(default=None, repr=False)
+    """What ends the attempt when its time is up; it stands still while a person is asked."""
+    attempted: Any = field(default=None, repr=False)
+    """What its worker knows of the attempt; nothing for tools."""
 
     @classmethod
     def of(
@@ -176,6 +200,38 @@ class Context:
     def spent(self) -> Spent | None:
         """What the tool has spent so far; None for nothing."""
         return Spent(cost=math.fsum(self.spendings)) if self.spendings else None
+
+    @overload
+    async def ask(self, message: str, /, *, key: str = "", expires_s: float | None = None) -> str: ...
+    @overload
+    async def ask(self, message: str, schema: type[T], /, *, key: str = "", expires_s: float | None = None) -> T: ...
+    @overload
+    async def ask(self, message: str, schema: Any, /, *, key: str = "", expires_s: float | None = None) -> Any: ...
+    async def ask(self, message: str, schema: Any = str, /, *, key: str = "", expires_s: float | None = None) -> Any:
+        """Ask a person, and wait for the answer: of this type, or any JSON that fits this JSON Schema.
+
+        Of a tool that has made a checkpoint the attempt ends here, and gives its place to others: once there is an
+        answer, the call begins again with its `last_checkpoint`, and this `ask` returns it. Any other tool keeps its
+        place and waits. A question is known by its number in the call, or by `key`, so that nothing is asked twice: ask
+        in the same order in each attempt, or give keys. The tool's `timeout_s` stands still meanwhile, the deadline of
+        the call goes on. Raises Declined, QuestionExpired after `expires_s` or just before the deadline, BadAnswer,
+        BadQuestion.
+        """
+        from toolfleet.questions import ask  # noqa: PLC0415  # loads an event loop, and few tools ask
+
+        return await ask(self, message, schema, key, expires_s)
+
+    @overload
+    def ask_blocking(self, message: str, /, *, key: str = "", expires_s: float | None = None) -> str: ...
+    @overload
+    def ask_blocking(self, message: str, schema: type[T], /, *, key: str = "", expires_s: float | None = None) -> T: ...
+    @overload
+    def ask_blocking(self, message: str, schema: Any, /, *, key: str = "", expires_s: float | None = None) -> Any: ...
+    def ask_blocking(self, message: str, schema: Any = str, /, *, key: str = "", expires_s: float | None = None) -> Any:
+        """The same for a tool that is a plain function."""
+        from toolfleet.questions import ask_blocking  # noqa: PLC0415  # as above
+
+        return ask_blocking(self, message, schema, key, expires_s)
 
     @exact()
     def checkpoint(self, data: Any) -> None:

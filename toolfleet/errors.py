@@ -41,6 +41,14 @@ class RetryAfter(ToolError):
         self.tell_model = tell_model
 
 
+class QuestionExpired(ToolError):
+    """Nobody has answered what a tool has asked (`ctx.ask`) in time. A tool may catch it, and go on without."""
+
+
+class BadAnswer(ToolError):
+    """What a person has answered fits the schema of a question, and is no value of the type that its tool asked for."""
+
+
 class BadArguments(ToolfleetError):
     """The arguments of a call cannot be used. The text is written for the model, which may try again.
 
@@ -112,6 +120,10 @@ class BadCheckpoint(CallerError):
 
 class BadSpending(CallerError):
     """`ctx.spend` was given what is no sum of money, or was called where nothing counts what is spent."""
+
+
+class BadQuestion(CallerError):
+    """`ctx.ask` was given what nobody could answer, or was called where nobody can be asked."""
 
 
 class InvalidSettings(CallerError):

@@ -96,6 +96,17 @@ class Keys:
         """String: where a call goes on whose worker is lost. Ends with the call, or soon after its deadline."""
         return f"{self.namespace}:checkpoint:{call_id}"
 
+    def questions(self, call_id: str) -> str:
+        """Hash: what a call asks, what was said, its message while it waits. Ends soon after the call's deadline."""
+        return f"{self.namespace}:questions:{call_id}"
+
+    def questions_of(self, tenant: str) -> str:
+        """Sorted set: a tenant's calls that ask a person, scored by since when (ms). Ends as the last of these does.
+
+        Those where nothing waits any more leave it when it is read.
+        """
+        return f"{self.namespace}:questions-of:{tenant}"
+
     def attempt(self, call_id: str) -> str:
         """String: where in its trace an attempt at a call is that goes on. Ends soon after the call's deadline."""
         return f"{self.namespace}:attempt:{call_id}"

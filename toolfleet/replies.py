@@ -17,3 +17,6 @@ CLOCK: Final = wire_library("clock")
 
 REPLACE_RESULT: Final = wire_script("replace_result")
 """Lua: puts a true result in the place of one that nobody of the fleet has sealed."""
+
+ROOM: Final = f"{wire_library('room')}\n{wire_library('carry')}"
+"""Lua: the waiting rooms of queues, and what a message becomes in another place."""

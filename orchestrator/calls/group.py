@@ -48,7 +48,7 @@ class CallGroup:
         place = services.placement
         self._services = services
         self._scope = scope
-        self._barrier = Barrier(scope.on_end, scope.on_progress, patient=patient)
+        self._barrier = Barrier(scope.on_end, scope.on_news, patient=patient)
         elsewhere = [call for call in calls if place.is_for_others(call, scope)]
         brought = (
             [call for call in calls if place.is_for_interceptor(call, scope)] if scope.interceptors.brought else []

@@ -8,12 +8,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from toolfleet.artifacts import Asker, OfRun, OfTenant
-from toolfleet.calls import Failed, Progress, Returned, ToolCall, ToolResult
+from toolfleet.call_news import News
+from toolfleet.calls import Failed, Returned, ToolCall, ToolResult
 from toolfleet.masks import mask_arguments
 from toolfleet.messages import Message
 from toolfleet.orchestrator.run.events import CallRecord, RunStarted
 from toolfleet.orchestrator.run.terms import Slow
-from toolfleet.orchestrator.run.updates import CallAwaitsApproval, CallEnded, CallProgressed, CallStarted, RunUpdate
+from toolfleet.orchestrator.run.updates import CallAwaitsApproval, CallEnded, CallStarted, RunUpdate, told
 from toolfleet.orchestrator.run.value import Run
 from toolfleet.orchestrator.status.handles import Tasks
 from toolfleet.orchestrator.tools.chain import NO_CHAIN, Chain
@@ -97,21 +98,18 @@ class CallScope:
             )
 
     @property
-    def on_progress(self) -> Callable[[str, str, Progress], None] | None:
-        """Who is told how far a call has come, by its id and its tool; None where nobody looks."""
-        return self._tell_progress if self.emit else None
+    def on_news(self) -> Callable[[str, str, News], None] | None:
+        """Who is told what comes of a call that goes on, by its id and its tool; None where nobody looks."""
+        return self._tell_news if self.emit else None
 
     @property
     def on_end(self) -> Callable[[str, str, ToolResult], None] | None:
         """Who is told that a call has its result, likewise."""
         return self._tell_end if self.emit else None
 
-    def _tell_progress(self, call_id: str, tool: str, progress: Progress) -> None:
+    def _tell_news(self, call_id: str, tool: str, news: News) -> None:
         if self.emit:
-            fraction, message = progress.fraction, progress.message
-            self.emit(
-                CallProgressed(run_id=self.run_id, call_id=call_id, tool=tool, fraction=fraction, message=message)
-            )
+            self.emit(told(self.run_id, call_id, tool, news))
 
     def _tell_end(self, call_id: str, tool: str, result: ToolResult) -> None:
         if self.emit:

@@ -8,7 +8,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable
 
-from toolfleet.calls import Progress, ToolResult
+from toolfleet.call_news import News
+from toolfleet.calls import ToolResult
 
 
 class Barrier:
@@ -17,7 +18,7 @@ class Barrier:
     def __init__(
         self,
         on_result: Callable[[str, str, ToolResult], None] | None = None,
-        on_progress: Callable[[str, str, Progress], None] | None = None,
+        on_news: Callable[[str, str, News], None] | None = None,
         *,
         patient: bool = False,
     ) -> None:
@@ -27,7 +28,7 @@ class Barrier:
         """The calls that have no result and are not waited for any longer."""
         # Told of every result, even of one that changes nothing here: whoever looks on wants to see it.
         self._on_result = on_result
-        self._on_progress = on_progress
+        self._on_news = on_news
         self.is_patient = patient
         """No call counts as slow, however long it takes."""
         self._awaited: set[str] = set()
@@ -52,10 +53,10 @@ class Barrier:
         self.slow.discard(call_id)
         self._stop_awaiting(call_id)
 
-    def tell(self, call_id: str, tool: str, progress: Progress) -> None:
-        """Pass on how far a call has come."""
-        if self._on_progress is not None:
-            self._on_progress(call_id, tool, progress)
+    def tell(self, call_id: str, tool: str, news: News) -> None:
+        """Pass on how far a call has come, what it asks, or what it yields."""
+        if self._on_news is not None:
+            self._on_news(call_id, tool, news)
 
     def lose_patience(self, call_ids: Iterable[str]) -> None:
         """Count these calls as slow, and wait for them no longer. A barrier that is patient waits for all the same."""

@@ -16,6 +16,7 @@ from typing import Final, cast
 import redis
 import redis.asyncio
 
+from toolfleet.call_news import open_news
 from toolfleet.calls import Failed, FailureKind, ToolCall, ToolResult
 from toolfleet.logs import FactLog
 from toolfleet.orchestrator.fleet.alarms import Alarms
@@ -168,6 +169,8 @@ class Gatherer:
             expected.barrier.lose_patience([call_id])
         elif b"p" in fields:
             expected.barrier.tell(call_id, expected.tool, self._seal.open_progress(fields[b"p"], call_id))
+        elif b"n" in fields:
+            expected.barrier.tell(call_id, expected.tool, open_news(self._seal, fields[b"n"], call_id))
         return True
 
     def watched_for(self, call_id: str) -> str | None:

@@ -14,7 +14,8 @@ from typing import Any, Final, Protocol
 import redis
 import redis.asyncio
 
-from toolfleet.calls import Progress, ToolResult, run_of
+from toolfleet.call_news import News, open_news
+from toolfleet.calls import ToolResult, run_of
 from toolfleet.errors import Refused
 from toolfleet.event_loop import stand_back
 from toolfleet.logs import FactLog
@@ -59,8 +60,8 @@ class Listener(Protocol):
         """Take the result of a watched call; it is in the store too."""
         ...
 
-    def hear_progress(self, run_id: str, call_id: str, progress: Progress) -> None:
-        """Take how far a watched call has come."""
+    def hear_news(self, run_id: str, call_id: str, news: News) -> None:
+        """Take how far a watched call has come, what it asks, or what it yields."""
         ...
 
     def hear_stray(self, run_id: str) -> None:
@@ -77,8 +78,8 @@ FIRST_ID: Final = b"0-0"
 AHEAD_MAX_MS: Final = 24 * 3600 * 1000
 """How far the server's clock may be ahead of this one; what is told later than that, nobody has told."""
 
-NEWS: Final = frozenset({b"r", b"s", b"p"})
-"""What is told of a call: its result, that it is slow, its progress."""
+NEWS: Final = frozenset({b"r", b"s", b"p", b"n"})
+"""What is told of a call: its result, that it is slow, its progress, and other news of it."""
 
 
 class ReplyReader:
@@ -196,7 +197,9 @@ class ReplyReader:
                 # One that nobody waits for any more; or its run is another's by now.
                 self._listener.hear_stray(run_of(call_id))
         elif b"p" in fields and run_id is not None:
-            self._listener.hear_progress(run_id, call_id, self._seal.open_progress(fields[b"p"], call_id))
+            self._listener.hear_news(run_id, call_id, self._seal.open_progress(fields[b"p"], call_id))
+        elif b"n" in fields and run_id is not None:
+            self._listener.hear_news(run_id, call_id, open_news(self._seal, fields[b"n"], call_id))
 
     async def _sweep_forever(self) -> None:
         while not self._closing:

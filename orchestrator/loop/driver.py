@@ -15,7 +15,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final, NamedTuple
 
-from toolfleet.calls import Progress, ToolResult
+from toolfleet.call_news import News
+from toolfleet.calls import ToolResult
 from toolfleet.errors import BrokerUnreachable, StoreUnreachable
 from toolfleet.log_subject import log_about_run
 from toolfleet.logs import FactLog
@@ -26,7 +27,7 @@ from toolfleet.orchestrator.fleet.gather import Gatherer
 from toolfleet.orchestrator.loop.at_work import RunAtWork
 from toolfleet.orchestrator.loop.turn import TurnLoop
 from toolfleet.orchestrator.run.events import RunEvent, RunStarted
-from toolfleet.orchestrator.run.updates import CallAwaitsApproval, CallEnded, CallProgressed, RunEnded, RunUpdate
+from toolfleet.orchestrator.run.updates import CallAsks, CallAwaitsApproval, CallEnded, RunEnded, RunUpdate, told
 from toolfleet.orchestrator.run.value import Run
 from toolfleet.orchestrator.spans.runs import RunSpans
 from toolfleet.orchestrator.store.history import Stored
@@ -214,17 +215,11 @@ class Runs:
             live.emit(CallEnded(run_id=run_id, call_id=call_id, tool=tool, result=result, at_unix_s=now))
         self._wake(run_id)
 
-    def hear_progress(self, run_id: str, call_id: str, progress: Progress) -> None:
-        """Say how far a call of a resting run has come."""
+    def hear_news(self, run_id: str, call_id: str, news: News) -> None:
+        """Say how far a call of a resting run has come, what it asks, or what it yields."""
         live = self._live.get(run_id)
-        if live is None or live.emit is None or not live.is_read:
-            return
-        tool = live.tool_of(call_id)
-        live.emit(
-            CallProgressed(
-                run_id=run_id, call_id=call_id, tool=tool, fraction=progress.fraction, message=progress.message
-            )
-        )
+        if live is not None and live.emit is not None and live.is_read:
+            live.emit(told(run_id, call_id, live.tool_of(call_id), news))
 
     def hear_stray(self, run_id: str) -> None:
         """Look at a run that does not wait for the result that has come: it may be another's by now, or rest.
@@ -438,5 +433,5 @@ class Runs:
 
 
 def _tell_of_approvals(emit: Emit, update: RunUpdate) -> None:
-    if isinstance(update, CallAwaitsApproval):
+    if isinstance(update, CallAwaitsApproval | CallAsks):
         emit(update)

@@ -28,6 +28,20 @@ class Approval(Record):
     """Who has said so, as the door knows them; "" where nobody is known."""
 
 
+class Answered(Record):
+    """What a person has said to a question that a tool has asked while it ran."""
+
+    key: str
+    """Which of its call's questions it is."""
+    question: str
+    answer: str | None = None
+    """As JSON; None where the person has declined."""
+    reason: str = ""
+    """Why they have."""
+    by: str = ""
+    """Who has said so, as the door knows them; "" where nobody is known."""
+
+
 class CallRecord(Record):
     """One call of the run: what was asked, how far it is, and its result once there is one."""
 
@@ -61,6 +75,8 @@ class CallRecord(Record):
     result: ToolResult | None = None
     late_result: ToolResult | None = None
     """What a submitted call came to in the end."""
+    answers: tuple[Answered, ...] = Field(default=(), exclude_if=lambda answers: not answers)
+    """What people have said to its tool's questions."""
     is_left_open: bool = False
     """Its run ended before it did: `result` is what its model was told then, and no word of who works on it."""
 
@@ -241,6 +257,14 @@ class MessagesHeard(Record):
     type: Literal["messages_heard"] = "messages_heard"
 
 
+class QuestionAnswered(Record):
+    """A person has answered what a tool asks while it runs. Anybody may write this, not only who owns the run."""
+
+    type: Literal["question_answered"] = "question_answered"
+    call_id: str
+    answered: Answered
+
+
 class SlowResultDelivered(Record):
     """Late results that nobody fetched, written into the conversation as if the model had."""
 
@@ -308,6 +332,7 @@ RunEvent = (
     | CallCancelRequested
     | MessagesSaid
     | MessagesHeard
+    | QuestionAnswered
     | SlowResultDelivered
     | RunAdopted
     | BudgetRanLow

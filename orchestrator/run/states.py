@@ -48,6 +48,7 @@ class Change(StrEnum):
     INTERRUPTED = "user interrupted"
     MESSAGES_HEARD = "what the user said is heard"
     ANSWERED_TOO_SOON = "model answered before it heard the user"
+    QUESTION_ANSWERED = "question answered"
     SLOW_RESULT_DELIVERED = "slow result delivered"
     ADOPTED = "adopted"
     BUDGET_RAN_LOW = "budget ran low"
@@ -70,6 +71,7 @@ TRANSITIONS: Final[dict[State, dict[Change, State]]] = {
         Change.MESSAGES_SAID: State.THINKING,
         Change.MESSAGES_HEARD: State.THINKING,
         Change.ANSWERED_TOO_SOON: State.THINKING,
+        Change.QUESTION_ANSWERED: State.THINKING,
         Change.BUDGET_RAN_LOW: State.THINKING,
         Change.ADOPTED: State.THINKING,
         **_STOPS,
@@ -86,6 +88,7 @@ TRANSITIONS: Final[dict[State, dict[Change, State]]] = {
         Change.CALL_CANCEL_REQUESTED: State.CALLING,
         Change.MESSAGES_SAID: State.CALLING,
         Change.INTERRUPTED: State.CALLING,
+        Change.QUESTION_ANSWERED: State.CALLING,
         Change.SLOW_RESULT_DELIVERED: State.CALLING,
         Change.ADOPTED: State.CALLING,
         **_STOPS,
@@ -100,6 +103,7 @@ TRANSITIONS: Final[dict[State, dict[Change, State]]] = {
         Change.CALL_CANCEL_REQUESTED: State.PARKED,
         Change.MESSAGES_SAID: State.PARKED,
         Change.INTERRUPTED: State.CALLING,
+        Change.QUESTION_ANSWERED: State.PARKED,
         Change.SLOW_RESULT_DELIVERED: State.PARKED,
         Change.ADOPTED: State.PARKED,
         **_STOPS,
@@ -107,6 +111,7 @@ TRANSITIONS: Final[dict[State, dict[Change, State]]] = {
     State.WAITING: {
         Change.CALL_CANCEL_REQUESTED: State.WAITING,
         Change.MESSAGES_SAID: State.THINKING,
+        Change.QUESTION_ANSWERED: State.WAITING,
         Change.SLOW_RESULT_DELIVERED: State.THINKING,
         Change.ADOPTED: State.WAITING,
         **_STOPS,

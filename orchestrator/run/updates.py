@@ -5,9 +5,10 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
-from toolfleet.calls import Record, ToolResult, attempt_of
+from toolfleet.call_news import Asks, News
+from toolfleet.calls import Progress, Record, ToolResult, attempt_of
 from toolfleet.messages import UserMessage
 from toolfleet.orchestrator.run.nearly_spent import Left
 from toolfleet.orchestrator.run.value import Run
@@ -104,6 +105,20 @@ class CallAwaitsApproval(Record):
     arguments: str
 
 
+class CallAsks(Record):
+    """A running call asks a person: `Orchestrator.answer` says something to it, and so does `toolfleet answer`."""
+
+    type: Literal["call_asks"] = "call_asks"
+    run_id: str
+    call_id: str
+    tool: str
+    question_id: str
+    message: str
+    answer_schema: dict[str, Any]
+    """The JSON Schema of what may be answered."""
+    expires_unix_s: float
+
+
 class CallProgressed(Record):
     """A running call says how far it has come."""
 
@@ -164,8 +179,26 @@ RunUpdate = (
     | CallsRequested
     | CallStarted
     | CallAwaitsApproval
+    | CallAsks
     | CallProgressed
     | CallSubmitted
     | CallEnded
     | RunEnded
 )
+
+
+def told(run_id: str, call_id: str, tool: str, news: News) -> RunUpdate:
+    """Return what is told of a call that goes on to who looks on at its run."""
+    match news:
+        case Progress(fraction=fraction, message=message):
+            return CallProgressed(run_id=run_id, call_id=call_id, tool=tool, fraction=fraction, message=message)
+        case Asks(question=question):
+            return CallAsks(
+                run_id=run_id,
+                call_id=call_id,
+                tool=tool,
+                question_id=question.question_id,
+                message=question.message,
+                answer_schema=question.schema_,
+                expires_unix_s=question.expires_unix_s,
+            )

@@ -31,6 +31,7 @@ from toolfleet.orchestrator.run.events import (
     MessagesHeard,
     MessagesSaid,
     ModelReplied,
+    QuestionAnswered,
     RunAdopted,
     RunEvent,
     RunResumed,
@@ -160,6 +161,8 @@ class Run(Record):
                 return self._said(event)
             case MessagesHeard():
                 return self._heard()
+            case QuestionAnswered():
+                return self._answered(event)
             case SlowResultDelivered():
                 return self._delivered(event)
             case RunAdopted():
@@ -480,6 +483,25 @@ class Run(Record):
             tally=self.tally.since_user_spoke().with_messages(self.unheard),
             turns_before=self.turn,
         )
+
+    def _answered(self, event: QuestionAnswered) -> Run:
+        call = self.asked_for(event.call_id)
+        if call is None or not (call.result is None or call.is_slow_and_open):
+            raise IllegalTransition(f"call {event.call_id} does not go on, and asks nothing")
+        if any(each.key == event.answered.key for each in call.answers):
+            raise IllegalTransition(f"question {event.answered.key} of call {event.call_id} is answered already")
+        answers = (*call.answers, event.answered)
+        if call.turn <= self.turn:
+            return self._to(Change.QUESTION_ANSWERED, **self._updated({event.call_id: {"answers": answers}}))
+        at = place_of(event.call_id)  # of a reply that is still being written
+        streamed = (*self.streamed[:at], changed(call, answers=answers), *self.streamed[at + 1 :])
+        return self._to(Change.QUESTION_ANSWERED, streamed=streamed)
+
+    def asked_for(self, call_id_: str) -> CallRecord | None:
+        """A call of the run, also of a reply that is still being written; None for any other."""
+        for at in self._places([call_id_]):
+            return self.calls[at]
+        return next((call for call in self.streamed if call.call_id == call_id_), None)
 
     def _delivered(self, event: SlowResultDelivered) -> Run:
         if self.state is not State.WAITING and not self.only_callers_calls_left:

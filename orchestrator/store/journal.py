@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable
 from toolfleet.errors import StoreUnreachable
 from toolfleet.logs import FactLog
 from toolfleet.orchestrator.errors import IllegalTransition, LostRun, Overtaken, RunIsOver, RunNotFound, RunNotOpen
-from toolfleet.orchestrator.run.events import ApprovalGiven, RunAdopted, RunEvent
+from toolfleet.orchestrator.run.events import ApprovalGiven, QuestionAnswered, RunAdopted, RunEvent
 from toolfleet.orchestrator.run.value import Run
 from toolfleet.orchestrator.store.chain import Link
 from toolfleet.orchestrator.store.history import Entry, Stored, after
@@ -177,6 +177,8 @@ def _cannot(event: RunEvent, run: Run) -> str:
         verb = "do" if len(waiting) > 1 else "does"
         named = ", ".join(waiting) or "none"
         return f"call {event.call_id} does not wait for approval; of its run, which is {run.state}, {named} {verb}"
+    if isinstance(event, QuestionAnswered):
+        return f"question {event.answered.key} of call {event.call_id} waits for no answer any more"
     if run.state.is_terminal:
         return f"run {run.run_id} has ended already: it is {run.state}"
     return f"run {run.run_id} has not ended yet: it is {run.state}"

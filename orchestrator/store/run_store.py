@@ -194,6 +194,30 @@ class RunStore:
         how = Heading(owner=owner, may_be_adopted=isinstance(event, RunResumed))
         return await self._write_all([self._appendings.of(run, event, follows, how)])
 
+    async def append_with(
+        self, run: Run, event: RunEvent, *, follows: Link, watching: str, besides: Callable[[Any], Awaitable[bool]]
+    ) -> Link | None:
+        """Store an event and something else, both or neither, if meanwhile nobody writes to the run or to `watching`.
+
+        `besides` is given the pipeline while it watches, to read what it must know; then it calls `multi` and queues
+        what is to be done, or returns False to have nothing done. Returns the place of the event, or None as `append`.
+        Raises StoreUnreachable.
+        """
+        stream = self._keys.run(run.run_id)
+        write = self._prepared(run, event, follows)
+        async with self._client.pipeline(transaction=True) as pipeline:
+            await pipeline.watch(stream, watching)
+            newest = cast("list[StreamEntry]", await pipeline.xrevrange(stream, count=1))
+            if not newest or newest[0][1].get(b"s") != follows.seal or not await besides(pipeline):
+                return None
+            await self._append(keys=write.keys, args=write.args, client=pipeline)
+            try:
+                *_, reply = await pipeline.execute()
+            except redis.WatchError:
+                return None
+        await self.confirm()
+        return await self._stored(write, reply)
+
     async def confirm(self) -> None:
         """Return when the replicas that are waited for have all that is stored now. Raises StoreUnreachable."""
         await confirm(self._client, self._replicas)

@@ -68,6 +68,7 @@ class Retry:
                 )
             await asyncio.sleep(wait_s)
             context.tries += 1
+            context.questions = 0  # this try asks the same again, and is answered at once
             context.attributes["tries"] = context.tries
 
     def _is_worth_it(self, error: Exception, tries: int) -> bool:

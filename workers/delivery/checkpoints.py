@@ -52,6 +52,14 @@ class Checkpoints:
         """Note that an earlier attempt at a call has left a checkpoint."""
         self._with_checkpoint.add(call_id)
 
+    def has(self, call_id: str) -> bool:
+        """Return whether there is a checkpoint of a call, written or on its way."""
+        return call_id in self._with_checkpoint
+
+    async def written(self, call_id: str) -> None:
+        """Return when the newest checkpoint of a call is written. Call it on any loop; Redis may take its time."""
+        await self._newest.sent(call_id)
+
     def leave(self, call_id: str) -> None:
         """Leave what was kept of a call where it is: the call goes on elsewhere, from there."""
         self._with_checkpoint.discard(call_id)

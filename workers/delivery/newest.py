@@ -11,6 +11,7 @@ import errno
 import os
 import threading
 from collections.abc import Awaitable, Callable, Sequence
+from concurrent.futures import Future
 from typing import Any, Final, Generic, Protocol, TypeVar
 
 from toolfleet.batcher import Batcher
@@ -79,6 +80,12 @@ class NewestOfEach(Generic[Value]):
             except OSError:  # no file descriptor for a loop: the next one tries again
                 self._announced.discard(call_id)
 
+    async def sent(self, call_id: str) -> None:
+        """Return when what was put of a call before is sent, or given up. May be awaited on any loop."""
+        sent: Future[None] = Future()
+        self._loop.call_soon_threadsafe(lambda: self._batcher.add(call_id).add_done_callback(lambda _: _done(sent)))
+        await asyncio.wrap_future(sent)
+
     async def drain(self, within_s: float) -> None:
         """Send what waits, unless that takes longer. Call it on the loop that sends."""
         for call_id in list(self._waiting):
@@ -115,3 +122,8 @@ class NewestOfEach(Generic[Value]):
                 for call_id, value in taken.items():
                     self._waiting.setdefault(call_id, value)  # unless a newer one has come
             raise
+
+
+def _done(told: Future[None]) -> None:
+    if not told.cancelled():
+        told.set_result(None)

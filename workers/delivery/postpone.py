@@ -44,16 +44,17 @@ def postpone_now(client: redis.Redis, keys: Keys, delivery: Delivery, call: Tool
     return bool(until_redis_is_back_blocking(lambda: script(keys=where, args=arguments)))
 
 
-def _home(keys: Keys, delivery: Delivery) -> tuple[str, int]:
+def home(keys: Keys, delivery: Delivery) -> tuple[str, int]:
+    """Return the home queue of a delivery's stream, and its level there."""
     name, _, level = delivery.stream.removeprefix(keys.queue("", 0).removesuffix(":0")).rpartition(":")
     return home_of(name) or name, int(level)
 
 
 def _keys_of(keys: Keys, delivery: Delivery) -> list[str]:
-    return [delivery.stream, keys.scheduled(_home(keys, delivery)[0])]
+    return [delivery.stream, keys.scheduled(home(keys, delivery)[0])]
 
 
 def _arguments(keys: Keys, delivery: Delivery, call: ToolCall, pause_s: float) -> list[str | int]:
-    place: list[str | int] = [GROUP, delivery.consumer, delivery.entry_id, keys.queue(*_home(keys, delivery))]
+    place: list[str | int] = [GROUP, delivery.consumer, delivery.entry_id, keys.queue(*home(keys, delivery))]
     whose: list[str | int] = [call.call_id, call.tenant, call.run_id, int(call.deadline_unix_s * 1000)]
     return [*place, int(pause_s * 1000), keys.claim(""), *whose]

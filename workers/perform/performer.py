@@ -30,6 +30,7 @@ from toolfleet.workers.delivery.log_handler import OFF
 from toolfleet.workers.delivery.message import Delivery
 from toolfleet.workers.delivery.newest import SendingLoop, SideLoop
 from toolfleet.workers.delivery.progress import ProgressReporter
+from toolfleet.workers.delivery.questions import Questions
 from toolfleet.workers.perform.attempts import Attempts
 from toolfleet.workers.perform.conclusion import Conclusion
 from toolfleet.workers.perform.endings import Ending
@@ -74,6 +75,9 @@ class Performer:
             self._seal,
             ProgressReporter(loop, client, settings.keys, self._seal),
             self._checkpoints,
+            questions=Questions(
+                loop, client, settings.keys, self._seal, self._checkpoints, is_tools_loop=threads is not None
+            ),
             threads=threads,
             interceptors=interceptors,
             attempts=self._attempts,

@@ -137,7 +137,7 @@ class QuickCalls:
             if ran_s < QUICK_S:
                 break
             del self._unclocked[quick]
-            if quick.clock is not None:
+            if quick.clock is not None and quick.clock.when() is None:  # else its tool has asked somebody meanwhile
                 quick.clock.reschedule(loop.time() + quick.limit_s - ran_s)
         if self._unclocked:
             self._looking = loop.call_later(QUICK_S, self._set_clocks)

@@ -24,6 +24,7 @@ from toolfleet.log_subject import log_about_call
 from toolfleet.metrics.of_calls import CALLS
 from toolfleet.outages import until_redis_is_back
 from toolfleet.points import Point, reached
+from toolfleet.questions import Answerless
 from toolfleet.settings import Settings
 from toolfleet.tool import Tool
 from toolfleet.tracing.trace import is_sampled
@@ -36,6 +37,7 @@ from toolfleet.workers.delivery.claims import is_still_ours
 from toolfleet.workers.delivery.message import Delivery
 from toolfleet.workers.delivery.postpone import postpone
 from toolfleet.workers.delivery.progress import ProgressReporter
+from toolfleet.workers.delivery.questions import Attempt, Questions
 from toolfleet.workers.perform.attempts import Attempts
 from toolfleet.workers.perform.endings import Ending, Interruption
 from toolfleet.workers.tool.execute import compensate, execute, reconcile
@@ -56,6 +58,7 @@ class ToolRuns:
         progress: ProgressReporter,
         checkpoints: Checkpoints,
         *,
+        questions: Questions,
         threads: Executor | None,
         interceptors: tuple[ToolInterceptor, ...],
         attempts: Attempts | None = None,
@@ -71,6 +74,7 @@ class ToolRuns:
         self._address_of = callbacks(settings, seal)
         self._progress = progress
         self._checkpoints = checkpoints
+        self._questions = questions
         self._threads = threads
         self._interceptors = interceptors
         self._leftovers: Batcher[str, tuple[bytes | None, bytes | None]]
@@ -132,7 +136,7 @@ class ToolRuns:
         if is_cancelled:
             return cancelled_unstarted(tool.spec.name)
         reached(Point.CLAIMED, call.call_id)
-        context = self._context(delivery, call, checkpoint)
+        context = self._context(delivery, call, tool, checkpoint)
         if tool.spec.long_running:
             context.progress(0.0)  # whoever asks with its handle learns that it runs
         try:
@@ -148,6 +152,10 @@ class ToolRuns:
                     attempt.ended(result)
         except RetryAfter as error:
             return await self._later(delivery, call, error)
+        except Answerless as asks:
+            is_ours = await self._questions.leave(delivery, call, asks.question)
+            self._checkpoints.leave(call.call_id)
+            return Ending.PASSED_ON if is_ours else Ending.TAKEN_OVER
         except asyncio.CancelledError as interruption:
             ended = _after_interruption(delivery, call, tool, interruption)
             if isinstance(ended, Ending):
@@ -177,7 +185,7 @@ class ToolRuns:
         is_ours = await postpone(self._client, self._keys, delivery, call, pause_s=error.seconds)
         return Ending.PASSED_ON if is_ours else Ending.TAKEN_OVER
 
-    def _context(self, delivery: Delivery, call: ToolCall, checkpoint: Any) -> Context:
+    def _context(self, delivery: Delivery, call: ToolCall, tool: Tool[..., Any], checkpoint: Any) -> Context:
         # On a loop of its own a tool is cancelled by its coroutine or its process; only on a thread must it look.
         is_cancelled: Callable[[], bool] = (
             _never if self._threads else partial(cancel_requests.is_cancel_requested, call.call_id)
@@ -193,6 +201,8 @@ class ToolRuns:
         )
         if call.undoes is None:
             context.spendings = []
+            context.put_question = self._questions.put
+            context.attempted = Attempt(delivery, call, tool)
         return context
 
     async def _call(

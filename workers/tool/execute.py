@@ -24,6 +24,7 @@ from toolfleet.errors import BadArguments, RetryAfter, ToolError
 from toolfleet.hooks import HookName
 from toolfleet.interceptors import ToolInterceptor
 from toolfleet.logs import FactLog
+from toolfleet.questions import Answerless
 from toolfleet.strict_json import encodable
 from toolfleet.tool import Tool
 from toolfleet.workers.tool.failures import doubt, limited, still_in_doubt, submit_in_doubt
@@ -76,7 +77,7 @@ async def _run(
     clock: asyncio.Timeout | None,
 ) -> Returned | Failed | Submitted:
     left_s = limit_s(call, tool, time.time())
-    clock = clock or asyncio.timeout(left_s)
+    clock = context.clock = clock or asyncio.timeout(left_s)
     try:
         async with clock:
             if interceptors or tool.interceptors:
@@ -98,6 +99,8 @@ async def _run(
             raise
         return _in_doubt_if_it_submits(tool, _report_broken(call, error))
     except BaseException as error:  # noqa: BLE001  # a tool may raise anything, SystemExit and MemoryError included
+        if (asks := _what_it_asks(error)) is not None:
+            raise asks from None
         return _tried(_in_doubt_if_it_submits(tool, _report_broken(call, error)), context)
 
 
@@ -246,6 +249,13 @@ def limit_s(call: ToolCall, tool: Tool[..., Any], now_unix_s: float) -> float:
     left_s = max(0.0, call.deadline_unix_s - now_unix_s)  # it may have passed since the call was admitted
     timeout_s = tool.spec.timeout_s
     return left_s if timeout_s is None else min(left_s, timeout_s)
+
+
+def _what_it_asks(error: BaseException) -> Answerless | None:
+    """Return what ends the attempt until it is answered, also where tasks of the tool have wrapped it."""
+    if isinstance(error, BaseExceptionGroup):
+        return next(filter(None, map(_what_it_asks, error.exceptions)), None)
+    return error if isinstance(error, Answerless) else None
 
 
 def _is_asked_to_cancel() -> bool:

@@ -20,6 +20,7 @@ from toolfleet.orchestrator.run.events import (
     MessagesHeard,
     MessagesSaid,
     ModelReplied,
+    QuestionAnswered,
     RunAdopted,
     RunEvent,
     RunResumed,
@@ -70,6 +71,9 @@ def _told(event: RunStarted | RunEvent) -> str:  # noqa: PLR0911, PLR0912, C901 
             return _line(f"{'interrupting: ' if event.interrupt else ''}{said}")
         case MessagesHeard():
             return "by the model, next"
+        case QuestionAnswered(answered=said):
+            what = said.answer if said.answer is not None else f"declined: {said.reason}"
+            return _line(f"{event.call_id}: {said.question} {what} (by {said.by or 'nobody known'})")
         case SlowResultDelivered():
             return _results(event.results)
         case RunAdopted():

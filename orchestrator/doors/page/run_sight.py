@@ -23,6 +23,7 @@ from toolfleet.orchestrator.run.events import (
     ApprovalGiven,
     CallCancelRequested,
     MessagesSaid,
+    QuestionAnswered,
     RunResumed,
     RunStarted,
     RunStopped,
@@ -153,6 +154,9 @@ class RunSight:
                     found.append((unix_s(entry), by, "let the run go on"))
                 case CallCancelRequested(call_id=call_id, by=by):
                     found.append((unix_s(entry), by, f"cancelled {call_id}"))
+                case QuestionAnswered(call_id=call_id, answered=answered):
+                    verb = "answered" if answered.answer is not None else "declined to answer"
+                    found.append((unix_s(entry), answered.by, f"{verb} {call_id}"))
                 case RunStarted(by=by) if by:
                     found.append((unix_s(entry), by, "began the run"))
         return found

@@ -33,12 +33,13 @@ local function put_back(stream, group, id, fields, deliveries, claim_prefix)
     safely(room, free, gates, call, stream .. ' ' .. id)
 end
 
--- Lets a message without gates of its own wait for a place of its tenant, if that has so many only. Whether it does.
+-- Lets a message that is due wait for the limits that it is to meet anew (`meets`), or for a place of its tenant if that
+-- has so many only. Whether it does.
 local function waits_for_tenant(stream, fields)
-    local tenant = field_of(fields, 'tenant')
+    local tenant, meets = field_of(fields, 'tenant'), field_of(fields, 'meets') or ''
     local room, level = room_of(stream)
     if not tenant or not room or field_of(fields, 'gates') or not field_of(fields, 'id') then return false end
-    if not gate_of_tenant(room, tenant) then return false end
-    let_wait(room, level, in_room_again(room, level, fields, ''))
+    if meets == '' and not gate_of_tenant(room, tenant) then return false end
+    let_wait(room, level, in_room_again(room, level, fields, meets))
     return true
 end

@@ -1,0 +1,100 @@
+"""Tools that ask people while they run."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, Literal
+
+from pydantic import BaseModel
+
+from toolfleet import Context, QuestionExpired, tool
+
+Account = Literal["savings", "checking"]
+
+
+class Seat(BaseModel):
+    row: int
+    window: bool = False
+
+
+@tool
+async def transfer(ctx: Context) -> list[Any]:
+    """Ask twice, and go on from a checkpoint each time."""
+    begun = ctx.last_checkpoint or {"attempts": 0}
+    ctx.checkpoint({"attempts": begun["attempts"] + 1})
+    account = await ctx.ask("Which account?", Account)
+    sure = await ctx.ask("Are you sure?", bool, key="sure")
+    return [account, sure, begun["attempts"], ctx.attempt]
+
+
+AT_WORK: list[str] = []
+
+
+@tool(concurrency=1)
+async def transfer_alone(ctx: Context) -> list[Any]:
+    """The same for a tool of which one may run at a time. Says how many did."""
+    ctx.checkpoint("here")
+    account = await ctx.ask("Which account?")
+    AT_WORK.append(ctx.call_id)
+    await asyncio.sleep(0.2)
+    at_work = len(AT_WORK)
+    AT_WORK.remove(ctx.call_id)
+    return [at_work, account]
+
+
+@tool(timeout_s=0.4)
+async def book(ctx: Context) -> int:
+    """Ask without a checkpoint, and with a time limit that stands still meanwhile."""
+    await asyncio.sleep(0.3)
+    seat = await ctx.ask("Which seat?", Seat)
+    return seat.row
+
+
+@tool(timeout_s=0.4)
+async def book_slowly(ctx: Context) -> None:
+    """Take too long after the answer."""
+    await ctx.ask("Which seat?", Seat)
+    await asyncio.sleep(60)
+
+
+@tool(queue="io")
+def book_on_thread(ctx: Context) -> str:
+    """Ask from a plain function."""
+    return ctx.ask_blocking("Which seat?", {"type": "string", "minLength": 2})
+
+
+@tool(queue="cpu")
+def book_in_process(ctx: Context) -> str:
+    """The same, in a process of its own."""
+    return ctx.ask_blocking("Which seat?", {"type": "string", "minLength": 2})
+
+
+@tool
+async def impatient(ctx: Context) -> str:
+    """Go on without an answer."""
+    try:
+        return await ctx.ask("Quick?", expires_s=0.2)
+    except QuestionExpired as error:
+        return f"without: {error}"
+
+
+@tool
+async def impatient_elsewhere(ctx: Context) -> str:
+    """The same for one that leaves its worker."""
+    ctx.checkpoint("waited")
+    try:
+        return await ctx.ask("Quick?", expires_s=0.2)
+    except QuestionExpired:
+        return f"without, after {ctx.last_checkpoint}"
+
+
+@tool
+async def ask_on_loop(ctx: Context) -> None:
+    """Block the loop that would have to ask."""
+    ctx.ask_blocking("Anybody?")
+
+
+@tool
+async def ask_badly(ctx: Context, schema: Any) -> None:
+    """Ask by a schema that is none."""
+    await ctx.ask("Anybody?", schema)

@@ -1,0 +1,246 @@
+"""What tools ask people, from the worker's side: stored, waited for, or left until it is answered.
+
+A call whose tool has made a checkpoint leaves its worker until it is answered; any other waits in its place, and looks
+with all others that wait. Decides nothing about an answer but whether one of ours has given it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Awaitable, Iterator, Sequence
+from concurrent.futures import Future
+from contextlib import contextmanager, nullcontext
+from typing import Any, Final, NamedTuple, cast
+
+import redis.asyncio
+
+from toolfleet.batcher import Batcher
+from toolfleet.call_news import FIELD, Asks, close_news
+from toolfleet.calls import ToolCall
+from toolfleet.context import Context
+from toolfleet.errors import BadQuestion
+from toolfleet.keys import CLAIM_GRACE_S, REPLIES_MAX, REPLIES_TTL_S, Keys
+from toolfleet.outages import until_redis_is_back
+from toolfleet.points import Point, reached
+from toolfleet.questions import Answerless, Question, Said
+from toolfleet.questions_kept import QUESTION, SAID, SealedQuestions
+from toolfleet.replies import ROOM
+from toolfleet.scripts import lua
+from toolfleet.streams import GROUP
+from toolfleet.supervision import run_errand
+from toolfleet.tool import Tool
+from toolfleet.wire import Seal
+from toolfleet.workers.delivery.checkpoints import Checkpoints
+from toolfleet.workers.delivery.message import Delivery
+from toolfleet.workers.delivery.newest import SendingLoop
+from toolfleet.workers.delivery.postpone import home
+from toolfleet.workers.tool.execute import limit_s
+
+PARK: Final = lua(__package__, "park_question", before=ROOM)
+
+FIRST_LOOK_S: Final = 0.1
+LAST_LOOK_S: Final = 1.0
+"""How soon a call that waits in its place looks whether it is answered: at first, and after a while."""
+
+EXPIRED_KEPT_S: Final = 24 * 3600
+"""Where nothing else of a question is left, that it has expired is kept so long."""
+
+MAX_LOOKS: Final = 500
+"""Calls that look with one command."""
+
+
+class Attempt(NamedTuple):
+    """One attempt at a call, as its worker knows it."""
+
+    delivery: Delivery
+    call: ToolCall
+    tool: Tool[..., Any]
+
+
+def _attempt_of(context: Context) -> Attempt:
+    return cast("Attempt", context.attempted)
+
+
+class Questions:
+    """Asks for the tools of one worker, from the event loop that sends."""
+
+    def __init__(
+        self,
+        loop: SendingLoop,
+        client: redis.asyncio.Redis,
+        keys: Keys,
+        seal: Seal,
+        checkpoints: Checkpoints,
+        *,
+        is_tools_loop: bool,
+    ) -> None:
+        """`client` belongs to `loop`, which no tool may block. `is_tools_loop`: async tools run on it, with clocks."""
+        self._loop = loop
+        self._client = client
+        self._keys = keys
+        self._seal = seal
+        self._sealed = SealedQuestions(keys, seal)
+        self._checkpoints = checkpoints
+        self._own_thread = threading.get_ident() if is_tools_loop else None
+        self._park = client.register_script(PARK)
+        self._looks: Batcher[tuple[str, str], bytes | None] = Batcher(self._look, max_batch=MAX_LOOKS)
+
+    def put(self, context: Context, question: Question, is_blocking: bool) -> Future[Said]:  # noqa: FBT001  # as given
+        """Ask. What is returned has what was said, or raises Answerless where the attempt is to end here.
+
+        `is_blocking`: whoever asks blocks their thread until then. Raises BadQuestion on the thread that would ask.
+        """
+        if is_blocking and threading.get_ident() == self._own_thread:
+            raise BadQuestion(
+                f"{context.tool} is a coroutine: `await ctx.ask(…)`, as ask_blocking would block its loop"
+            )
+        said: Future[Said] = Future()
+        self._loop.call_soon_threadsafe(self._begin, context, question, said)
+        return said
+
+    async def leave(self, delivery: Delivery, call: ToolCall, question: Question) -> bool:
+        """Let a call wait where no worker has it. Returns False if it is another worker's by now.
+
+        Waits for Redis however long it is away.
+        """
+        # First: an answer may bring the call back at once, and it goes on from there.
+        await self._checkpoints.written(call.call_id)
+        reached(Point.LEAVING, call.call_id)
+        queue, level = home(self._keys, delivery)
+        where = [delivery.stream, self._keys.scheduled(queue), self._keys.questions(call.call_id)]
+        place: list[str | int] = [GROUP, delivery.consumer, delivery.entry_id, self._keys.queue(queue, level), queue]
+        wait_ms = max(0, int((question.expires_unix_s - time.time()) * 1000))
+        whose: list[str | int] = [call.call_id, call.tenant, call.run_id, int(call.deadline_unix_s * 1000)]
+
+        async def park() -> bool:
+            args = [*place, wait_ms, self._keys.claim(""), *whose, f"{SAID}{question.key}"]
+            return bool(await self._park(keys=where, args=args))
+
+        return await until_redis_is_back(park)
+
+    def _begin(self, context: Context, question: Question, said: Future[Said]) -> None:
+        errand = run_errand("question", self._answer(context, question, said))
+        said.add_done_callback(lambda _: self._loop.call_soon_threadsafe(errand.cancel))
+
+    async def _answer(self, context: Context, question: Question, told: Future[Said]) -> None:
+        try:
+            said = await self._said(context, question)
+        except asyncio.CancelledError:
+            told.cancel()
+            raise
+        except BaseException as error:  # noqa: BLE001  # whoever asked is told, whatever it was
+            if not told.cancelled():
+                told.set_exception(error)
+        else:
+            if not told.cancelled():
+                told.set_result(said)
+
+    async def _said(self, context: Context, asked: Question) -> Said:
+        question, said = await until_redis_is_back(lambda: self._stored(asked))
+        if said is not None:
+            return said
+        if question is asked:
+            await until_redis_is_back(lambda: self._ask(context, question))
+            reached(Point.QUESTION_STORED, question.call_id)
+        if question.expires_unix_s <= time.time():
+            return await until_redis_is_back(lambda: self._expire(question))
+        delivery, call, _ = _attempt_of(context)
+        if delivery.stream and call.undoes is None and self._checkpoints.has(call.call_id):
+            raise Answerless(question)
+        with _standing_still(context) if self._own_thread is not None else nullcontext():
+            return await self._wait(question)
+
+    async def _stored(self, asked: Question) -> tuple[Question, Said | None]:
+        """Return the question as it was asked first, and what was said to it. Raises BadQuestion."""
+        fields = [f"{QUESTION}{asked.key}", f"{SAID}{asked.key}"]
+        found = cast("Awaitable[list[bytes | None]]", self._client.hmget(self._keys.questions(asked.call_id), fields))
+        sealed, answer = await found
+        question = self._sealed.open(sealed, asked.call_id, asked.key)
+        if question is None:
+            return asked, None
+        said = self._sealed.open_said(answer, question)
+        if question.is_same(asked):
+            return question, said
+        if said is None:
+            return asked, None  # who answers from now on reads the new words
+        raise BadQuestion(
+            f"{asked.tool} asks {asked.message:.200!r} where an earlier attempt asked {question.message:.200!r}, "
+            "which is answered: ask the same in the same order, or give each question a key of its own"
+        )
+
+    async def _ask(self, context: Context, question: Question) -> None:
+        """Store a question, and tell whoever looks on."""
+        keys, call_id = self._keys, question.call_id
+        of_call, of_tenant = keys.questions(call_id), keys.questions_of(question.tenant)
+        ends_unix_s = int(context.deadline_unix_s) + CLAIM_GRACE_S
+        pipeline = self._client.pipeline(transaction=True)
+        pipeline.hset(of_call, f"{QUESTION}{question.key}", self._sealed.close(question))
+        pipeline.hdel(of_call, f"{SAID}{question.key}")  # nobody of ours has said it
+        pipeline.expireat(of_call, ends_unix_s)
+        pipeline.zadd(of_tenant, {call_id: int(question.asked_unix_s * 1000)}, nx=True)
+        pipeline.expireat(of_tenant, ends_unix_s, nx=True)
+        pipeline.expireat(of_tenant, ends_unix_s, gt=True)
+        replies = keys.replies(_attempt_of(context).call.reply_to)
+        told: dict[Any, Any] = {"c": call_id, FIELD: close_news(self._seal, Asks(question=question), call_id)}
+        pipeline.xadd(replies, told, maxlen=REPLIES_MAX, approximate=True)
+        pipeline.expire(replies, REPLIES_TTL_S)
+        await pipeline.execute()
+
+    async def _wait(self, question: Question) -> Said:
+        """Look until somebody has said something, or the question expires."""
+        pause_s = FIRST_LOOK_S
+        while (left_s := question.expires_unix_s - time.time()) > 0:
+            await asyncio.sleep(min(pause_s, left_s))
+            answer = await self._looks.add((question.call_id, f"{SAID}{question.key}"))
+            if (said := self._sealed.open_said(answer, question)) is not None:
+                return said
+            pause_s = min(1.5 * pause_s, LAST_LOOK_S)
+        return await until_redis_is_back(lambda: self._expire(question))
+
+    async def _look(self, wanted: Sequence[tuple[str, str]]) -> Sequence[bytes | None]:
+        async def look() -> list[bytes | None]:
+            pipeline = self._client.pipeline(transaction=False)
+            for call_id, field in wanted:
+                pipeline.hget(self._keys.questions(call_id), field)
+            found: list[bytes | None] = await pipeline.execute()
+            return found
+
+        return await until_redis_is_back(look)
+
+    async def _expire(self, question: Question) -> Said:
+        """Say that nobody has answered in time, unless somebody has in the last moment. Returns what counts."""
+        key, field = self._keys.questions(question.call_id), f"{SAID}{question.key}"
+        expired = Said(expired=True, said_unix_s=time.time())
+        while True:
+            pipeline = self._client.pipeline(transaction=True)
+            pipeline.hsetnx(key, field, cast("str", self._sealed.close_said(expired, question)))
+            pipeline.expireat(key, int(question.expires_unix_s) + EXPIRED_KEPT_S, nx=True)
+            is_ours, _ = await pipeline.execute()
+            if is_ours:
+                return expired
+            answer = await cast("Awaitable[bytes | None]", self._client.hget(key, field))
+            if (said := self._sealed.open_said(answer, question)) is not None:
+                return said
+            await self._client.hdel(key, field)  # nobody of ours has said it
+
+
+@contextmanager
+def _standing_still(context: Context) -> Iterator[None]:
+    """Let the clock of the attempt stand still for the body, but for the deadline of its call."""
+    clock, loop = context.clock, asyncio.get_running_loop()
+    if clock is None:
+        yield
+        return
+    deadline_s = loop.time() + context.time_left_s
+    began_s, due_s = loop.time(), clock.when()
+    if due_s is None:  # it is set once its tool has run for a while
+        _, call, tool = _attempt_of(context)
+        due_s = began_s + limit_s(call, tool, time.time())
+    clock.reschedule(deadline_s)
+    try:
+        yield
+    finally:
+        if not clock.expired():
+            clock.reschedule(min(deadline_s, due_s + loop.time() - began_s))

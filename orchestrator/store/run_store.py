@@ -204,7 +204,7 @@ class RunStore:
         Raises StoreUnreachable.
         """
         stream = self._keys.run(run.run_id)
-        write = self._prepared(run, event, follows)
+        write = self._appendings.of(run, event, follows)
         async with self._client.pipeline(transaction=True) as pipeline:
             await pipeline.watch(stream, watching)
             newest = cast("list[StreamEntry]", await pipeline.xrevrange(stream, count=1))

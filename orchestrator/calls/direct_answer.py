@@ -71,9 +71,7 @@ class DirectAnswers:
             question = asked.question
             if answer is not None:
                 _must_fit(answer, question)
-            said = Said(
-                answer=answer, declined=answer is None, reason=reason, by=by, said_unix_s=round(time.time(), 3)
-            )
+            said = Said(answer=answer, declined=answer is None, reason=reason, by=by, said_unix_s=round(time.time(), 3))
             if await self._write(asked, said):
                 reached(Point.ANSWER_STORED, question.call_id)
                 return question

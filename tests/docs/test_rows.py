@@ -15,6 +15,7 @@ NOT_KEPT = {
     "D11",
     "U1",
     "U2",
+    *(f"U{number}" for number in range(4, 14)),
 }
 """Numbers of rows that nothing holds yet."""
 

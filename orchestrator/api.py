@@ -229,6 +229,13 @@ class Orchestrator(FleetConnection):
         """
         return await self._services.direct_answers.questions.waiting(tenant=tenant, limit=limit, after=after)
 
+    async def question(self, question_id: str) -> Question:
+        """Return what a tool has asked, answered or not, by the ids that `answer` takes.
+
+        Raises QuestionNotFound, AmbiguousId, StoreUnreachable.
+        """
+        return await self._services.direct_answers.find(question_id)
+
     async def answer(self, question_id: str, answer: Any, *, by: str = "") -> Question:
         """Answer what a tool asks, under the id of the question or of a call that asks one thing only.
 

@@ -56,6 +56,10 @@ def _never() -> bool:
     return False
 
 
+def _untold(_context: Context, _number: int, _piece: Any) -> None:
+    """Tell nobody of what is yielded where nobody looks on."""
+
+
 def _asks_nobody(context: Context, _question: Question, _is_blocking: bool) -> Future[Said]:  # noqa: FBT001  # as given
     """Raise BadQuestion, where nobody could be asked."""
     raise BadQuestion(
@@ -100,6 +104,8 @@ class Context:
     """What `spend` was told; None where nothing counts it."""
     put_question: Callable[[Context, Question, bool], Future[Said]] = field(default=_asks_nobody, repr=False)
     """Where `ask` puts its questions, and whether it blocks; what it returns has what was said."""
+    tell_piece: Callable[[Context, int, Any], None] = field(default=_untold, repr=False)
+    """Who is told of what the tool yields, by number; -1 says that it begins."""
     questions: int = 0
     """How many this attempt has asked."""
     clock: asyncio.Timeout | None = field(default=None, repr=False)

@@ -10,7 +10,7 @@ import inspect
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, get_args
 
 import orjson
 from pydantic import Field, StrictBool, StrictFloat, ValidationError
@@ -150,6 +150,8 @@ class Declaration:
     positional_only: tuple[str, ...] = ()
     whole: str | None = None
     returns_nothing: bool = False
+    yields_texts: bool = True
+    """Of a function that yields: whether its pieces are texts, which are joined."""
 
 
 def declare(function: Callable[..., Any], options: Options, local_names: Mapping[str, Any]) -> Declaration:
@@ -161,21 +163,30 @@ def declare(function: Callable[..., Any], options: Options, local_names: Mapping
     documented = documentation(function)
     signature = read_signature(function, documented, extra=options.extra, local_names=local_names)
     schema = input_schema(signature.model)
+    is_generator = inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function)
+    returns = sum_of(signature.returns) if is_generator else signature.returns
     return Declaration(
         spec=spec_of(
             name,
             options,
-            is_async=inspect.iscoroutinefunction(function),
+            is_async=inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function),
             description=options.description or documented.description or words(name),
             input_schema=schema,
-            output_schema=output_schema(signature.returns),
+            output_schema=output_schema(returns),
             wants_history=wants_history(signature.injections),
         ),
         reader=TypedReader(name, signature, schema, extra=options.extra),
         injections=signature.injections,
         positional_only=signature.positional_only,
-        returns_nothing=signature.returns in (None, type(None)),
+        returns_nothing=returns in (None, type(None)),
+        yields_texts=returns is str,
     )
+
+
+def sum_of(yields: Any) -> Any:
+    """Return the type of what a function comes to that yields, by what it says that it returns: texts are joined."""
+    pieces = get_args(yields)[:1] or (Any,)
+    return str if pieces[0] in (str, Any) else list[pieces[0]]  # type: ignore[valid-type]  # known when it runs
 
 
 def wants_history(injections: Iterable[tuple[str, Injection]]) -> bool:

@@ -213,3 +213,23 @@ def _checked(tool: str, schema: dict[str, Any]) -> dict[str, Any]:
     if (elsewhere := _REF_ELSEWHERE.search(written(schema))) is not None:
         raise BadQuestion(f"{tool} asks by a schema that refers elsewhere: {elsewhere[0]:.200}")
     return schema
+
+
+def meant(text: str, schema: Mapping[str, Any]) -> str:
+    """Return the JSON of what a person has typed: the JSON that it is if that fits, else the text itself."""
+    try:
+        if not faults_of(read_json(text), schema):
+            return text
+    except ValueError:
+        pass
+    quoted = written(encodable(text))
+    is_text = not faults_of(text, schema)
+    return quoted if is_text or not _is_json(text) else text
+
+
+def _is_json(text: str) -> bool:
+    try:
+        read_json(text)
+    except ValueError:
+        return False
+    return True

@@ -48,7 +48,8 @@ class Tool(Generic[P, R]):
         self._is_method = is_method(function)
         self._receiver: tuple[Any, ...] = ()
         self.hooks = Hooks(self._name)
-        self.is_async = inspect.iscoroutinefunction(function)
+        self.yields = inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function)
+        self.is_async = inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function)
         self.blocking = options.blocking
         self.retries = options.retries
         self.retry_on = options.retry_on
@@ -174,10 +175,21 @@ class Tool(Generic[P, R]):
             values[name] = injection.take(context)
         positional = (*self._receiver, *[values.pop(name) for name in declaration.positional_only])
         call = functools.partial(cast("Callable[..., Any]", self._function), *positional, **values)
+        if self.yields:
+            return self._invoke_yielding(context, call, of_texts=declaration.yields_texts)
         if self.is_async:
             return self._await_within(context, call)
         with within(context):
             return self._converted(call())
+
+    def _invoke_yielding(self, context: Context, call: Callable[[], Any], *, of_texts: bool) -> Any:
+        """Call a function that yields: its result is the sum of that."""
+        from toolfleet.yielding import summed, summed_blocking  # noqa: PLC0415  # loads asyncio, for those tools alone
+
+        if self.is_async:
+            return self._await_within(context, lambda: summed(call(), context, of_texts=of_texts))
+        with within(context):
+            return self._converted(summed_blocking(call(), context, of_texts=of_texts))
 
     async def _await_within(self, context: Context, call: Callable[[], Any]) -> Any:
         with within(context):
@@ -279,8 +291,6 @@ def _make_tool(function: Any, *, options: Options, defined_in: FrameType) -> Too
         raise InvalidTool(f"tool {function.__func__.__qualname__}: write @classmethod above @tool")
     if not inspect.isroutine(function) or inspect.isbuiltin(function):
         raise InvalidTool(f"{function!r} is not a Python function, so it cannot be a tool")
-    if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
-        raise InvalidTool(f"tool {function.__qualname__}: it yields, but a call has one result: return it")
     # A copy: the frame itself would keep everything in it alive.
     inside_function = defined_in.f_code.co_flags & inspect.CO_OPTIMIZED
     local_names = dict(defined_in.f_locals) if inside_function else {}

@@ -5,9 +5,9 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
-from toolfleet.call_news import Asks, News
+from toolfleet.call_news import Asks, News, Yields
 from toolfleet.calls import Progress, Record, ToolResult, attempt_of
 from toolfleet.messages import UserMessage
 from toolfleet.orchestrator.run.nearly_spent import Left
@@ -130,6 +130,26 @@ class CallProgressed(Record):
     message: str
 
 
+class CallYielded(Record):
+    """A running call has yielded some pieces of its result, numbered from 0 in each attempt.
+
+    `voids`: it has begun anew, and what it had yielded before is void. A gap in the numbers is what was not told; the
+    result has all of it.
+    """
+
+    type: Literal["call_yielded"] = "call_yielded"
+    run_id: str
+    call_id: str
+    tool: str
+    attempt: int
+    tries: int
+    first: int
+    count: int
+    text: str
+    values: list[Any]
+    voids: bool
+
+
 class CallSubmitted(Record):
     """A slow call goes on by itself; `handle` stands for it."""
 
@@ -181,10 +201,14 @@ RunUpdate = (
     | CallAwaitsApproval
     | CallAsks
     | CallProgressed
+    | CallYielded
     | CallSubmitted
     | CallEnded
     | RunEnded
 )
+
+
+_OF_PIECES: Final = ("attempt", "tries", "first", "count", "text", "values", "voids")
 
 
 def told(run_id: str, call_id: str, tool: str, news: News) -> RunUpdate:
@@ -192,6 +216,9 @@ def told(run_id: str, call_id: str, tool: str, news: News) -> RunUpdate:
     match news:
         case Progress(fraction=fraction, message=message):
             return CallProgressed(run_id=run_id, call_id=call_id, tool=tool, fraction=fraction, message=message)
+        case Yields():
+            fields = {name: getattr(news, name) for name in _OF_PIECES}
+            return CallYielded(run_id=run_id, call_id=call_id, tool=tool, **fields)
         case Asks(question=question):
             return CallAsks(
                 run_id=run_id,

@@ -35,6 +35,7 @@ PAGES: Final = [
     ),
     Page("docs/openai-compatible.md"),
     Page("docs/limits.md"),
+    Page("docs/questions.md"),
     Page(
         "docs/shards.md",
         unrun={

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
 from typing import Any, Literal
 
+from fleet_tools import _play
 from pydantic import BaseModel
 
 from toolfleet import Context, QuestionExpired, tool
@@ -98,3 +101,53 @@ async def ask_on_loop(ctx: Context) -> None:
 async def ask_badly(ctx: Context, schema: Any) -> None:
     """Ask by a schema that is none."""
     await ctx.ask("Anybody?", schema)
+
+
+# --- tools that yield ------------------------------------------------------------------------------------------------
+
+
+@tool(read_only=True)
+async def recite(words: list[str], stage: str = "") -> AsyncIterator[str]:
+    """Yield words, and wait for the stage before the last one."""
+    for word in words[:-1]:
+        yield word
+    if stage:
+        await _play(stage)
+    yield words[-1]
+
+
+@tool(queue="io", read_only=True)
+def recite_on_thread(words: list[str]) -> Iterator[str]:
+    """The same, from a plain function."""
+    yield from words
+
+
+@tool(queue="cpu", read_only=True)
+def recite_in_process(words: list[str]) -> Iterator[str]:
+    """The same, in a process of its own."""
+    yield from words
+
+
+@tool(read_only=True)
+async def squares(below: int) -> AsyncIterator[dict[str, int]]:
+    """Yield records."""
+    for number in range(below):
+        yield {"of": number, "is": number * number}
+
+
+@tool(read_only=True)
+async def mixed() -> AsyncIterator[str]:
+    """Yield what is not declared."""
+    yield "one"
+    yield 2  # type: ignore[misc]  # it is the mistake that is tested
+
+
+@tool(read_only=True)
+async def endless(path: str) -> AsyncIterator[str]:
+    """Yield for ever, and say when it is closed."""
+    try:
+        while True:
+            yield "more "
+            await asyncio.sleep(0.01)
+    finally:
+        Path(path).write_text("closed")

@@ -6,7 +6,7 @@ import asyncio
 import logging
 import random
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import SecretStr
 
@@ -106,3 +106,10 @@ async def never_done() -> str:
 async def with_token(token: SecretStr) -> str:
     """Fail with a secret argument."""
     raise RuntimeError(f"{len(token.get_secret_value())} characters are too few")
+
+
+@tool
+async def choose_account(ctx: Context) -> list[Any]:
+    """Ask which account is meant."""
+    ctx.checkpoint("asked")
+    return [await ctx.ask("Which <b>account</b>?\x1b[31m", Literal["savings", "checking"]), ctx.attempt]

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
 from typing import Annotated, Any
 
 from fleet_tools import _play
 from pydantic import BaseModel
 
-from toolfleet import Form, Media, ModelPrompt, Returned, Secret, ToolError, ask, current_context, tool
+from toolfleet import Context, Form, Media, ModelPrompt, Returned, Secret, ToolError, ask, current_context, tool
 from toolfleet.calls import MediaPart
 
 
 class Point(BaseModel):
     x: int
     y: int
+
+
+class Seat(BaseModel):
+    row: int
 
 
 @tool(read_only=True)
@@ -181,3 +186,18 @@ async def mislabelled() -> Any:
     """Calls something of its own as questions are called."""
     current_context().attributes["toolfleet/questions"] = "what are these?"
     return "a result"
+
+
+@tool
+async def choose_seat(ctx: Context) -> str:
+    """Ask while it runs, in a form and by a single field."""
+    seat = await ctx.ask("Which seat?", Seat)
+    sure = await ctx.ask("Sure?", bool)
+    return f"row {seat.row}, {'sure' if sure else 'unsure'}"
+
+
+@tool(read_only=True)
+async def recite() -> AsyncIterator[str]:
+    """Yield words."""
+    for word in ("one ", "two ", "three"):
+        yield word

@@ -210,3 +210,32 @@ async def test_what_a_tool_asks_after_an_approval_is_answered_once_too(address):
 async def test_what_nobody_can_answer_tells_the_caller_what_was_asked(orchestrator):
     result = await orchestrator.call("book", {"city": "Rome"})
     assert "Which day?" in result.content
+
+
+async def test_U3_a_running_tool_asks_the_user_of_a_client_that_can_be_asked_meanwhile(address):
+    row = ElicitResult(action="accept", content={"row": 12})
+    elicit, shown = answering(row, ElicitResult(action="accept", content={"answer": True}))
+    async with Client(address, mode="legacy", elicitation_callback=elicit) as client:
+        assert text(await client.call_tool("choose_seat", {})) == "row 12, sure"
+    assert [form.message for form in shown] == ["Which seat?", "Sure?"]
+    assert shown[1].requested_schema["properties"] == {"answer": {"type": "boolean"}}
+
+
+async def test_U3_a_user_who_declines_is_heard_by_the_running_tool(address):
+    elicit, _ = answering(ElicitResult(action="decline"))
+    async with Client(address, mode="legacy", elicitation_callback=elicit) as client:
+        refused = await client.call_tool("choose_seat", {})
+    assert (refused.is_error, "was not answered" in text(refused)) == (True, True)
+
+
+async def test_U14_a_client_reads_what_a_tool_yields_as_progress(address, era):
+    told = []
+
+    async def progress(number, _total, message):
+        told.append((number, message))
+
+    async with Client(address, mode=era) as client:
+        result = await client.call_tool("recite", {}, progress_callback=progress)
+    assert text(result) == "one two three"
+    assert "".join(message for _, message in told) == "one two three"
+    assert [number for number, _ in told] == sorted({number for number, _ in told})

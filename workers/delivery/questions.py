@@ -59,7 +59,8 @@ class Attempt(NamedTuple):
     tool: Tool[..., Any]
 
 
-def _attempt_of(context: Context) -> Attempt:
+def attempt_of(context: Context) -> Attempt:
+    """Return what the worker knows of a context's attempt."""
     return cast("Attempt", context.attempted)
 
 
@@ -146,7 +147,7 @@ class Questions:
             reached(Point.QUESTION_STORED, question.call_id)
         if question.expires_unix_s <= time.time():
             return await until_redis_is_back(lambda: self._expire(question))
-        delivery, call, _ = _attempt_of(context)
+        delivery, call, _ = attempt_of(context)
         if delivery.stream and call.undoes is None and self._checkpoints.has(call.call_id):
             raise Answerless(question)
         with _standing_still(context) if self._own_thread is not None else nullcontext():
@@ -182,7 +183,7 @@ class Questions:
         pipeline.zadd(of_tenant, {call_id: int(question.asked_unix_s * 1000)}, nx=True)
         pipeline.expireat(of_tenant, ends_unix_s, nx=True)
         pipeline.expireat(of_tenant, ends_unix_s, gt=True)
-        replies = keys.replies(_attempt_of(context).call.reply_to)
+        replies = keys.replies(attempt_of(context).call.reply_to)
         told: dict[Any, Any] = {"c": call_id, FIELD: close_news(self._seal, Asks(question=question), call_id)}
         pipeline.xadd(replies, told, maxlen=REPLIES_MAX, approximate=True)
         pipeline.expire(replies, REPLIES_TTL_S)
@@ -236,7 +237,7 @@ def _standing_still(context: Context) -> Iterator[None]:
     deadline_s = loop.time() + context.time_left_s
     began_s, due_s = loop.time(), clock.when()
     if due_s is None:  # it is set once its tool has run for a while
-        _, call, tool = _attempt_of(context)
+        _, call, tool = attempt_of(context)
         due_s = began_s + limit_s(call, tool, time.time())
     clock.reschedule(deadline_s)
     try:

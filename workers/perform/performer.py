@@ -29,6 +29,7 @@ from toolfleet.workers.delivery.forward import UNSERVED_FOR_S, Forwarder, Passed
 from toolfleet.workers.delivery.log_handler import OFF
 from toolfleet.workers.delivery.message import Delivery
 from toolfleet.workers.delivery.newest import SendingLoop, SideLoop
+from toolfleet.workers.delivery.pieces import Pieces
 from toolfleet.workers.delivery.progress import ProgressReporter
 from toolfleet.workers.delivery.questions import Questions
 from toolfleet.workers.perform.attempts import Attempts
@@ -78,6 +79,7 @@ class Performer:
             questions=Questions(
                 loop, client, settings.keys, self._seal, self._checkpoints, is_tools_loop=threads is not None
             ),
+            pieces=Pieces(loop, client, settings.keys, self._seal),
             threads=threads,
             interceptors=interceptors,
             attempts=self._attempts,

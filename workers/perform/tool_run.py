@@ -35,6 +35,7 @@ from toolfleet.workers.delivery.call_logs import CallLogs
 from toolfleet.workers.delivery.checkpoints import Checkpoints, open_checkpoint
 from toolfleet.workers.delivery.claims import is_still_ours
 from toolfleet.workers.delivery.message import Delivery
+from toolfleet.workers.delivery.pieces import Pieces
 from toolfleet.workers.delivery.postpone import postpone
 from toolfleet.workers.delivery.progress import ProgressReporter
 from toolfleet.workers.delivery.questions import Attempt, Questions
@@ -59,6 +60,7 @@ class ToolRuns:
         checkpoints: Checkpoints,
         *,
         questions: Questions,
+        pieces: Pieces,
         threads: Executor | None,
         interceptors: tuple[ToolInterceptor, ...],
         attempts: Attempts | None = None,
@@ -75,6 +77,7 @@ class ToolRuns:
         self._progress = progress
         self._checkpoints = checkpoints
         self._questions = questions
+        self._pieces = pieces
         self._threads = threads
         self._interceptors = interceptors
         self._leftovers: Batcher[str, tuple[bytes | None, bytes | None]]
@@ -202,6 +205,7 @@ class ToolRuns:
         if call.undoes is None:
             context.spendings = []
             context.put_question = self._questions.put
+            context.tell_piece = self._pieces.tell
             context.attempted = Attempt(delivery, call, tool)
         return context
 
@@ -222,6 +226,8 @@ class ToolRuns:
                 clock=clock,
             )
         finally:
+            if tool.yields:
+                await self._pieces.end(context)
             CALLS.ran(tool.spec.name, time.perf_counter() - began_s)
 
     async def _read_leftovers(self, call: ToolCall) -> tuple[bool, Any]:

@@ -23,6 +23,7 @@ from toolfleet.orchestrator.doors.cli.wording import one_line
 from toolfleet.orchestrator.errors import RunNotFound, RunNotOpen
 from toolfleet.orchestrator.run.events import Approval
 from toolfleet.orchestrator.run.updates import (
+    CallAsks,
     CallAwaitsApproval,
     CallsRequested,
     CallStarted,
@@ -63,6 +64,12 @@ async def deciding(
         await asking.stop()
 
 
+def question_of(event: CallAsks, prefix: str = "") -> str:
+    """Return what a tool asks, and how it is answered, on one line."""
+    asked = one_line(event.message, ARGUMENTS_CHARACTERS)
+    return f"{event.tool} asks: {asked}  ({prefix}toolfleet answer {event.question_id} ANSWER)"
+
+
 class Telling:
     """Says how each call can be decided about."""
 
@@ -77,6 +84,8 @@ class Telling:
             command = f"{self._prefix}toolfleet runs approve {event.call_id}"
             for line in (f"{event.tool} waits for approval: {command} (or deny)", f"  {asked}"):
                 self._console.print(Text(harmless(line)), soft_wrap=True)
+        if isinstance(event, CallAsks):
+            self._console.print(Text(harmless(question_of(event, self._prefix))), soft_wrap=True)
 
 
 class ApprovalPrompts:
@@ -100,6 +109,8 @@ class ApprovalPrompts:
                 self._waiting[event.call_id] = event
                 if self._task is None or self._task.done():
                     self._task = run_errand("approvals", self._ask_all())
+            case CallAsks():
+                self._say(question_of(event))
             case CallStarted():
                 self._stop_asking(event.call_id)
             case TextArrived() | CallsRequested() | RunEnded():

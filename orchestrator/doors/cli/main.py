@@ -63,6 +63,14 @@ COMMANDS: Final = {
     "calls": Listed(
         "Calls under way: list them, look at one and its log, cancel it, or complete one that is done elsewhere."
     ),
+    "questions": Listed(
+        "Show what tools ask people while they run, those first that have waited longest.",
+        "Example: toolfleet questions --json",
+    ),
+    "answer": Listed(
+        "Answer what a tool asks while it runs, or decline to. The first answer counts.",
+        "Example: toolfleet answer 3f9c.1.0:1 savings",
+    ),
     "limits": Listed("How often and how many at once tools may start, and tenants' shares: look, change, pause."),
     "dead": Listed("Messages that no worker could handle: list them, look at one, put it back, drop it."),
     "serve": Listed(

@@ -20,6 +20,7 @@ from toolfleet.orchestrator.run.updates import (
     CallProgressed,
     CallsRequested,
     CallSubmitted,
+    CallYielded,
     RunEnded,
     RunUpdate,
     TextArrived,
@@ -111,6 +112,8 @@ class Bars:
                     note=_note(f"task submitted: {event.handle}"),
                 )
                 self._count(event.call_id, event.tool)
+            case CallYielded() if self._batch is not None:
+                self._bars.update(self._batch, note=_note(f"{event.tool}: {one_line(event.text, NOTE_CHARACTERS)}"))
             case CallProgressed() if event.call_id in self._slow:
                 self._fill(self._slow[event.call_id], event.fraction, event.message)
             case CallEnded():
@@ -182,6 +185,9 @@ class Lines:
                 self._slow[event.call_id] = 0.0
                 self._say(f"{event.tool}: task submitted: {event.handle}")
                 self._count(event.call_id)
+            case CallYielded() if event.text.strip() or event.voids:
+                began = "begins anew: " if event.voids else ""
+                self._say(f"{event.tool}: {began}{one_line(event.text, NOTE_CHARACTERS)}".rstrip())
             case CallProgressed() if event.fraction >= self._slow.get(event.call_id, 1.0) + LINE_EVERY:
                 self._slow[event.call_id] = event.fraction
                 self._say(f"{event.tool}: {event.fraction:.0%} {event.message}".rstrip())

@@ -21,6 +21,7 @@ from toolfleet.orchestrator.run.updates import (
     CallAwaitsApproval,
     CallProgressed,
     CallsRequested,
+    CallYielded,
     ReplyBegan,
     RunBegan,
     RunEnded,
@@ -83,8 +84,8 @@ class Followed:
 
     def hear(self, update: RunUpdate) -> None:
         """Take what has happened. Must not block: the run itself calls it."""
-        # Of progress there is no end, and it is all kept for whoever comes later.
-        if self.is_over or isinstance(update, CallProgressed):
+        # Of progress, and of what tools yield, there is no end, and it is all kept for whoever comes later.
+        if self.is_over or isinstance(update, CallProgressed | CallYielded):
             return
         self._is_live |= isinstance(update, RunBegan)
         self._has_news |= not isinstance(update, RunBegan | ReplyBegan)

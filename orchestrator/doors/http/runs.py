@@ -41,7 +41,14 @@ from toolfleet.orchestrator.errors import RunNotFound, RunNotOpen
 from toolfleet.orchestrator.options import RunOptions, options_given
 from toolfleet.orchestrator.run.events import Approval
 from toolfleet.orchestrator.run.states import State
-from toolfleet.orchestrator.run.updates import CallAwaitsApproval, CallProgressed, RunUpdate, TextArrived
+from toolfleet.orchestrator.run.updates import (
+    CallAsks,
+    CallAwaitsApproval,
+    CallProgressed,
+    CallYielded,
+    RunUpdate,
+    TextArrived,
+)
 from toolfleet.orchestrator.run.value import Run
 from toolfleet.orchestrator.status.call_pages import CallPage, CallsWanted
 from toolfleet.orchestrator.status.call_standing import CallStanding
@@ -68,7 +75,7 @@ STREAM: Final[dict[int | str, dict[str, Any]]] = {
 
 AN_EVENTS_ID: Final[dict[str, Any]] = {"pattern": f"^({ENTRY_ID.pattern})?$", "examples": [FIRST]}
 
-LIVE: Final = (TextArrived, CallProgressed, CallAwaitsApproval)
+LIVE: Final = (TextArrived, CallProgressed, CallYielded, CallAsks, CallAwaitsApproval)
 """Events that are not stored; they are told to whoever listens while they happen.
 
 That a call of the run itself waits for approval is stored too, and so told twice; that of an agent's run is not.

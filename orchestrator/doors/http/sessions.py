@@ -40,6 +40,7 @@ FOLDERS: Final = frozenset(
         "runs",
         "calls",
         "approvals",
+        "questions",
         "jobs",
         "tools",
         "dead-letters",

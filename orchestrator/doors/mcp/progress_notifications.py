@@ -22,10 +22,14 @@ from toolfleet.orchestrator.doors.mcp.log_messages import (
     progress_message,
     wanted_levels,
 )
-from toolfleet.orchestrator.run.updates import CallProgressed, CallStarted, RunUpdate
+from toolfleet.orchestrator.run.updates import CallProgressed, CallStarted, CallYielded, RunUpdate
+from toolfleet.strict_json import written
 from toolfleet.supervision import run_errand
 
 _GONE = (anyio.ClosedResourceError, anyio.BrokenResourceError)
+
+MOST_CHARS: Final = 65_536
+"""Of what a tool yields faster than its client reads, the newest; the result has all of it."""
 
 MOST_MESSAGES: Final = 100
 """A client that reads more slowly than its tool speaks misses the older ones."""
@@ -36,12 +40,14 @@ class Observed:
 
     def __init__(self, ctx: Context, tool: str) -> None:
         self.call_id = ""
-        self._ctx = ctx
+        self.ctx = ctx
+        """Of the client's request."""
         self._tool = tool
         self._wanted = wanted_levels(ctx)
         self._messages: deque[LogMessage] = deque(maxlen=MOST_MESSAGES)
         self._newest: tuple[float, str] | None = None
         self._told = -1.0
+        self._pieces, self._count = "", 0
         self._news = asyncio.Event()
 
     def event(self, event: RunUpdate) -> None:
@@ -51,6 +57,8 @@ class Observed:
         self._say(message_of(event))
         if isinstance(event, CallProgressed):
             self._come(event.fraction, event.message)
+        if isinstance(event, CallYielded):
+            self._yielded(event)
 
     def progress(self, fraction: float, message: str) -> None:
         """Take note of how far the call has come, where somebody had to ask."""
@@ -60,6 +68,14 @@ class Observed:
     def ended(self, result: Returned | Failed) -> None:
         """Take note of how the call has ended."""
         self._say(end_message(self._tool, self.call_id, result))
+
+    def _yielded(self, event: CallYielded) -> None:
+        """Take note of pieces of the result: told as progress, which counts them over all attempts."""
+        if event.voids:
+            self._pieces += " [begun anew: what came before is void] "
+        self._pieces = (self._pieces + (event.text or "".join(map(written, event.values))))[-MOST_CHARS:]
+        self._count += max(1, event.count)
+        self._news.set()
 
     def _come(self, fraction: float, message: str) -> bool:
         """Return whether this is news. The protocol wants numbers that grow, so others are ignored."""
@@ -97,7 +113,12 @@ class Observed:
             while self._messages:
                 # A message, unlike progress, is not asked for with a token of its own: it goes where the answer will.
                 message = self._messages.popleft().notification()
-                await self._ctx.session.send_notification(message, related_request_id=self._ctx.request_id)
+                await self.ctx.session.send_notification(message, related_request_id=self.ctx.request_id)
+            if self._pieces:
+                pieces, self._pieces = self._pieces, ""
+                self._told = max(self._told, 0.0) + self._count
+                self._count = 0
+                await self.ctx.session.report_progress(self._told, None, pieces)
             if self._newest is not None and self._newest[0] > self._told:
                 self._told, message_text = self._newest
-                await self._ctx.session.report_progress(self._told, 1.0, message_text or None)
+                await self.ctx.session.report_progress(self._told, 1.0, message_text or None)

@@ -38,6 +38,11 @@ Requests = Mapping[str, types.InputRequest]
 APPROVAL: Final = "toolfleet/approval"
 """The key of the question whether a call may run; a tool's own questions are named as it names them."""
 
+ANSWER_FIELD: Final = "answer"
+
+FORM_TYPES: Final = frozenset({"string", "number", "integer", "boolean"})
+"""What a field of a client's form may be."""
+
 SHOWN_CHARS: Final = 2000
 """How much of a call's arguments is shown to whoever is asked to approve it."""
 
@@ -183,6 +188,28 @@ def questions_of(result: Returned | Failed) -> Requests:
     return {name: _request_of(question) for name, question in questions.items()}
 
 
+def question_request(message: str, schema: Mapping[str, Any]) -> types.InputRequest | None:
+    """Make the request that asks a client's user what a running tool asks; None for what no form can show.
+
+    Forms are flat objects: any other schema becomes that of a field named `answer`.
+    """
+    form = schema if schema.get("type") == "object" else _in_a_field(schema)
+    fields = form.get("properties", {})
+    if not all(each.get("type") in FORM_TYPES or "enum" in each for each in fields.values()):
+        return None
+    shown = {"type": "object", "properties": fields, "required": list(form.get("required", []))}
+    return types.ElicitRequest(params=types.ElicitRequestFormParams(message=message, requested_schema=shown))
+
+
+def answer_in(content: Mapping[str, Any], schema: Mapping[str, Any]) -> Any:
+    """Return what a client's user has filled in, as the question's schema has it."""
+    return dict(content) if schema.get("type") == "object" else content.get(ANSWER_FIELD)
+
+
+def _in_a_field(schema: Mapping[str, Any]) -> Mapping[str, Any]:
+    return {"properties": {ANSWER_FIELD: dict(schema)}, "required": [ANSWER_FIELD]}
+
+
 def answer_of(response: Mapping[str, Any]) -> dict[str, Any]:
     """Return what a client said, as its tool reads it."""
     if "action" not in response:
@@ -215,6 +242,13 @@ def _can_answer(ctx: Context, method: str) -> bool:
     can = capabilities.elicitation
     # An empty declaration, as revisions before url mode have it, means forms.
     return can is not None and (can.form is not None or can.url is None)
+
+
+async def asked_meanwhile(ctx: Context, request: types.InputRequest) -> dict[str, Any] | None:
+    """Ask the client's user while a call goes on; None where the client cannot be asked before the request ends."""
+    if ctx.protocol_version in MODERN_PROTOCOL_VERSIONS or not _can_answer(ctx, request.method):
+        return None
+    return await _response(ctx, request)
 
 
 async def _response(ctx: Context, request: types.InputRequest) -> dict[str, Any]:

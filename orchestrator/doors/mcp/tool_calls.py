@@ -9,10 +9,12 @@ import asyncio
 import time
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from typing import Any, Final
 
 import mcp_types as types
 from mcp.server.mcpserver import require_client_extension
+from mcp.shared.exceptions import MCPError
 
 from toolfleet.asking import ANSWERS
 from toolfleet.background import is_asked_for
@@ -27,10 +29,13 @@ from toolfleet.orchestrator.doors.mcp.rounds import (
     APPROVAL,
     Asks,
     Round,
+    answer_in,
     approval_request,
     askable,
     asked,
+    asked_meanwhile,
     can_elicit,
+    question_request,
     questions_of,
 )
 from toolfleet.orchestrator.doors.mcp.rpc_errors import unknown_tool
@@ -41,6 +46,7 @@ from toolfleet.orchestrator.doors.mcp.tickets import Ticket, Tickets
 from toolfleet.orchestrator.doors.mcp.tool_listing import still_running, tool_result
 from toolfleet.orchestrator.models.names import NameMap
 from toolfleet.orchestrator.run.refusals import denied
+from toolfleet.orchestrator.run.updates import CallAsks, RunUpdate
 from toolfleet.read_result import READ_RESULT
 from toolfleet.supervision import Errands
 from toolfleet.tool import ToolSpec
@@ -143,7 +149,7 @@ class ToolCaller:
             context=caller.context,
             tenant=caller.tenant,
             subject=caller.subject,
-            on_event=observed.event,
+            on_event=partial(self._heard, observed),
         )
         if not isinstance(result, Submitted):
             return result
@@ -153,6 +159,23 @@ class ToolCaller:
         if spec.background is not None and is_asked_for(arguments):
             return still_running(spec.name, ticket.task_id)
         return await self._wait_for_result(ticket, spec, give_up_at, observed)
+
+    def _heard(self, observed: Observed, event: RunUpdate) -> None:
+        observed.event(event)
+        if isinstance(event, CallAsks) and (request := question_request(event.message, event.answer_schema)):
+            self._errands.run(self._ask(observed.ctx, event, request))
+
+    async def _ask(self, ctx: Context, event: CallAsks, request: types.InputRequest) -> None:
+        """Ask the client's user what the tool asks; whoever answers first, here or at another door, has answered."""
+        with suppress(MCPError, ToolfleetError):
+            said = await asked_meanwhile(ctx, request)
+            if said is None:
+                return
+            if said.get("action") == "accept":
+                value = answer_in(said.get("content") or {}, event.answer_schema)
+                await self._orchestrator.answer(event.question_id, value, by="mcp client")
+            else:
+                await self._orchestrator.decline(event.question_id, str(said.get("action")), by="mcp client")
 
     async def _wait_for_result(
         self, ticket: Ticket, spec: ToolSpec, give_up_at: float, observed: Observed

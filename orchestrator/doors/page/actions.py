@@ -6,24 +6,28 @@ before any of this (`sessions.must_be_from_here`).
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from http import HTTPStatus
-from typing import Final
+from typing import Any, Final
 
 import orjson
 from fastapi import APIRouter, Request
 from starlette.responses import RedirectResponse, Response
 
 from toolfleet.calls import run_of
-from toolfleet.orchestrator.doors.http import runs as http_runs
+from toolfleet.orchestrator.doors.http import questions as http_questions, runs as http_runs
 from toolfleet.orchestrator.doors.http.access import Approver, Runner
 from toolfleet.orchestrator.doors.http.door import Door
 from toolfleet.orchestrator.doors.http.idempotency import digest_of
 from toolfleet.orchestrator.doors.http.key_store import Grant
 from toolfleet.orchestrator.doors.http.problems import Problem
+from toolfleet.orchestrator.doors.http.questions import AnswerBody
 from toolfleet.orchestrator.doors.http.records import ApprovalRequest, CancelBody, ForkRequest, GoOnRequest, RetryBody
 from toolfleet.orchestrator.doors.http.runs import Through
 from toolfleet.orchestrator.doors.page.forms import form_of, own_path
 from toolfleet.orchestrator.doors.page.wording import segment
+from toolfleet.questions import meant
+from toolfleet.strict_json import read_json
 
 router = APIRouter(include_in_schema=False)
 
@@ -117,6 +121,27 @@ def _derive_id(request: Request, door: Door, grant: Grant, about: str) -> None:
         whose = (grant.tenant, grant.who, about, once)
         digest = digest_of(*(each.encode() for each in whose)).hex()
         request.state.derived_id = door.settings.id_prefix + digest[:32]
+
+
+@router.post("/questions/{question_id}/answer")
+async def answer(request: Request, question_id: str, grant: Approver, door: Through) -> Response:
+    """Answer what a tool asks: with a choice, with what was typed, or not at all."""
+    form = form_of(request)
+    question = await http_questions.theirs(question_id, grant, door)
+    if form.get("decline") == "yes":
+        said = AnswerBody(declined=True)
+    else:
+        said = AnswerBody(answer=_chosen(form, question.schema_))
+    await http_questions.answer(question_id, said, grant, door)
+    return _back(request, f"/calls/{segment(question.call_id)}")
+
+
+def _chosen(form: Mapping[str, str], schema: Mapping[str, Any]) -> Any:
+    """Return what a form answers: one of the schema's choices by its place, or what was typed."""
+    choices, at = schema.get("enum", ()), form.get("choice", "")
+    if at.isascii() and at.isdigit() and len(at) <= MAX_DIGITS and int(at) < len(choices):
+        return choices[int(at)]
+    return read_json(meant(form.get("answer", ""), schema))
 
 
 def _is_object(text: str) -> bool:

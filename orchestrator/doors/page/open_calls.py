@@ -16,6 +16,7 @@ from toolfleet.orchestrator.doors.page.rendering import page
 from toolfleet.orchestrator.doors.page.run_sight import shows_payloads
 from toolfleet.orchestrator.status.approvals import AwaitedApproval
 from toolfleet.orchestrator.status.handles import Status
+from toolfleet.orchestrator.status.questions import AwaitedAnswer
 
 router = APIRouter(include_in_schema=False)
 
@@ -33,8 +34,14 @@ async def approvals(request: Request, grant: Reader, door: Through, *, after: Pl
     found = await door.looking.approvals.waiting(tenant=grant.tenant, limit=RUNS, after=after)
     waiting = found.waiting if shows_payloads(grant) else [_veiled_approval(each) for each in found.waiting]
     by_run = [(run_id, list(calls)) for run_id, calls in groupby(waiting, key=lambda each: each.run_id)]
+    asked = [] if after else (await door.orchestrator.questions(tenant=grant.tenant, limit=RUNS)).waiting
     return await page(
-        request, "approvals.html", waiting=by_run, is_first=not after, following=_next("/approvals", found.after)
+        request,
+        "approvals.html",
+        waiting=by_run,
+        questions=asked if shows_payloads(grant) else [_veiled_question(each) for each in asked],
+        is_first=not after,
+        following=_next("/approvals", found.after),
     )
 
 
@@ -53,6 +60,11 @@ def _next(path: str, after: str) -> str:
 def _veiled_approval(awaited: AwaitedApproval) -> AwaitedApproval:
     hidden = {name: veiled(getattr(awaited, name)) for name in ("arguments", "title", "problem")}
     return awaited.model_copy(update=hidden)
+
+
+def _veiled_question(asked: AwaitedAnswer) -> AwaitedAnswer:
+    hidden = {name: veiled(getattr(asked, name)) for name in ("message", "title")}
+    return asked.model_copy(update={**hidden, "answer_schema": {}})
 
 
 def _veiled_job(status: Status) -> Status:

@@ -77,6 +77,12 @@ def _approvals(said: Said, limit: int) -> Json:
     return {"approvals": [call for call in waiting if call["run_id"] in first]}
 
 
+def _questions(said: Said, limit: int) -> Json:
+    waiting = sorted(_all(said, "questions"), key=lambda asked: float(asked["asked_unix_s"]))
+    first = set(list(dict.fromkeys(asked["call_id"] for asked in waiting))[:limit])
+    return {"questions": [asked for asked in waiting if asked["call_id"] in first]}
+
+
 def _handles(said: Said, limit: int) -> Json:
     # Each shard has an order of its own, so they take turns.
     in_turn = chain(*zip_longest(*(each["handles"] for each in said.values())))
@@ -102,6 +108,7 @@ MERGERS: Final[Mapping[str, Callable[[Said, int], Json]]] = {
     "/v1/overview": _overview,
     "/v1/find": _found,
     "/v1/approvals": _approvals,
+    "/v1/questions": _questions,
     "/v1/handles": _handles,
     "/v1/spending": _spending,
 }

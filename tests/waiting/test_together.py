@@ -175,3 +175,12 @@ def test_a_batch_begins_to_wait_whole_in_a_room_that_was_written_over(transport)
         for delivery in deliveries:
             transport.settle(delivery)
     assert sorted(came) == sorted(call.call_id for call in (*calls_without_limits(10), *plain(runs=2, each=3)))
+
+
+def test_calls_with_limits_that_wait_cost_few_commands_and_each_waits_once(transport):
+    warm_up(transport)
+    transport.publish(calls("a"))
+    assert beside(transport.client, lambda: transport.publish(calls("b"))) <= 40
+    transport.publish(calls("b") + calls("c", 1) * 2)
+    assert transport.waiting == {call.call_id for call in (*calls("b"), *calls("c", 1))}
+    assert transport.client.hget(transport.keys.counters(), "duplicate_messages") == b"201"

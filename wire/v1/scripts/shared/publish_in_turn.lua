@@ -101,9 +101,15 @@ local function let_pending_wait()
     for _, message in ipairs(messages) do publish_whatever_is_there(message) end
 end
 
--- Whether a message was put to those.
+-- Whether a message that comes first of these has to wait, whatever its gates say.
+local function has_to_wait(room, message)
+    if message.gates == '' then return not has_room(room, message.stream) end
+    return waiting_in(room) > 0 or free_slots(room) < 1
+end
+
+-- Whether a message was put to those. One with limits is looked at by itself where it may be a copy.
 local function waits_with_others(message)
-    if message.readers ~= '' or message.gates ~= '' then return false end
+    if message.readers ~= '' or (message.gates ~= '' and news[message.call] ~= message.gates) then return false end
     local before = pending[#pending]
     local room, level
     if before and before.stream == message.stream then
@@ -111,10 +117,11 @@ local function waits_with_others(message)
     else
         let_pending_wait()
         room, level = room_of(message.stream)
-        if has_room(room, message.stream) then return false end
+        if not has_to_wait(room, message) then return false end
     end
     if gate_of_tenant(room, message.tenant) then return false end
-    message.room, message.level, message.flow = room, level, flow_named(level, message.tenant, '')
+    news[message.call] = nil
+    message.room, message.level, message.flow = room, level, flow_named(level, message.tenant, message.gates)
     pending[#pending + 1] = message
     if #pending == PENDING_MAX then let_pending_wait() end
     return true

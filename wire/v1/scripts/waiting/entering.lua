@@ -38,7 +38,7 @@ do
         return packed, ends, runs, lines, begun
     end
 
-    -- Lets messages without gates wait, of which each has its flow: no more of them than one command takes.
+    -- Lets messages wait, of which each has its flow: no more of them than one command takes.
     function let_many_wait(room, messages)
         local news, waiting = without_copies(room, messages), waiting_in(room)
         if #news == 0 then return end

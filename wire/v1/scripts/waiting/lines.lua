@@ -11,19 +11,16 @@ end
 local function send(room, message, gates, over)
     local stream = is_read(message.readers) and message.lane or message.stream
     local fields = message.fields
-    local function add(name, value)
-        fields[#fields + 1] = name
-        fields[#fields + 1] = value
-    end
+    local last = #fields
     if gates ~= '' then
-        add('gates', gates)
         -- Whoever lets it wait again asks this: the call itself is for those to read who can believe it.
-        add('tenant', message.tenant)
-        add('run', message.run)
-        add('ends', string.format('%.0f', message.ends_ms))
-        add('passed', string.format('%.0f', now_ms()))
+        fields[last + 1], fields[last + 2], fields[last + 3], fields[last + 4] = 'gates', gates, 'tenant', message.tenant
+        fields[last + 5], fields[last + 6], fields[last + 7] = 'run', message.run, 'ends'
+        fields[last + 8], fields[last + 9] = string.format('%.0f', message.ends_ms), 'passed'
+        fields[last + 10] = string.format('%.0f', now_ms())
+        last = last + 10
     end
-    if over then add('over', over) end
+    if over then fields[last + 1], fields[last + 2] = 'over', over end
     local id = redis.call('XADD', stream, '*', unpack(fields))
     if message.held_as and field_of(fields, 'id') then
         -- It was with a worker before, and its claim was kept under this name.
@@ -171,9 +168,9 @@ local function message_in(room, level, packed)
     end
     local own_level, tenant = flow_parts(flow)
     return {
-        run = run, tenant = tenant, ends_ms = ends_ms, readers = is_lane_of(room, own_level, lane) and readers or '',
-        lane = lane, stream = stream_of(room, own_level), fields = fields, held_as = field_of(fields, 'held_as'),
-        flow = flow,
+        run = run, tenant = tenant, ends_ms = ends_ms, lane = lane,
+        readers = readers ~= '' and is_lane_of(room, own_level, lane) and readers or '',
+        stream = stream_of(room, own_level), fields = fields, held_as = field_of(fields, 'held_as'), flow = flow,
     }
 end
 

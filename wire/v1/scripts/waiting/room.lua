@@ -46,11 +46,20 @@ local function flows_of(room, level, tenant)
 end
 
 local function flow_named(level, tenant, gates) return level .. ':' .. #tenant .. ':' .. tenant .. gates end
--- Its level, its tenant and the text of its gates; nil for what is no flow: anybody may have written into the sets.
-local function flow_parts(flow)
-    local level, size, rest = string.match(flow or '', '^([036]):(%d+):(.*)$')
-    if not level or tonumber(size) > #rest then return nil end
-    return level, string.sub(rest, 1, tonumber(size)), string.sub(rest, tonumber(size) + 1)
+-- Its level, its tenant and the text of its gates; nil for what is no flow: anybody may have written into the sets. Many that
+-- wait one behind the other have the same.
+local flow_parts
+do
+    local known, level, tenant, text
+    function flow_parts(flow)
+        if not flow or flow ~= known then
+            local its_level, size, rest = string.match(flow or '', '^([036]):(%d+):(.*)$')
+            if not its_level or tonumber(size) > #rest then return nil end
+            size = tonumber(size)
+            known, level, tenant, text = flow, its_level, string.sub(rest, 1, size), string.sub(rest, size + 1)
+        end
+        return level, tenant, text
+    end
 end
 
 local function waiting_in(room)

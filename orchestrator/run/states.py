@@ -43,6 +43,7 @@ class Change(StrEnum):
     HANDED_OVER = "handed over to the caller"
     ONLY_SLOW_CALLS_LEFT = "only slow calls left"
     APPROVAL_GIVEN = "approval given"
+    APPROVAL_BELOW = "approval of a call below"
     CALL_CANCEL_REQUESTED = "cancel of a call requested"
     MESSAGES_SAID = "user said more"
     INTERRUPTED = "user interrupted"
@@ -67,6 +68,7 @@ TRANSITIONS: Final[dict[State, dict[Change, State]]] = {
         Change.CALLS_SENT: State.THINKING,
         Change.MODEL_ANSWERED_EARLY: State.WAITING,
         Change.CALL_CANCEL_REQUESTED: State.THINKING,
+        Change.APPROVAL_BELOW: State.THINKING,
         Change.MESSAGES_SAID: State.THINKING,
         Change.MESSAGES_HEARD: State.THINKING,
         Change.ANSWERED_TOO_SOON: State.THINKING,
@@ -84,6 +86,7 @@ TRANSITIONS: Final[dict[State, dict[Change, State]]] = {
         Change.ONLY_SLOW_CALLS_LEFT: State.PARKED,
         Change.APPROVAL_GIVEN: State.CALLING,
         Change.CALL_CANCEL_REQUESTED: State.CALLING,
+        Change.APPROVAL_BELOW: State.CALLING,
         Change.MESSAGES_SAID: State.CALLING,
         Change.INTERRUPTED: State.CALLING,
         Change.SLOW_RESULT_DELIVERED: State.CALLING,
@@ -98,6 +101,7 @@ TRANSITIONS: Final[dict[State, dict[Change, State]]] = {
         Change.HANDED_OVER: State.DONE,
         Change.APPROVAL_GIVEN: State.CALLING,
         Change.CALL_CANCEL_REQUESTED: State.PARKED,
+        Change.APPROVAL_BELOW: State.PARKED,
         Change.MESSAGES_SAID: State.PARKED,
         Change.INTERRUPTED: State.CALLING,
         Change.SLOW_RESULT_DELIVERED: State.PARKED,
@@ -106,6 +110,7 @@ TRANSITIONS: Final[dict[State, dict[Change, State]]] = {
     },
     State.WAITING: {
         Change.CALL_CANCEL_REQUESTED: State.WAITING,
+        Change.APPROVAL_BELOW: State.WAITING,
         Change.MESSAGES_SAID: State.THINKING,
         Change.SLOW_RESULT_DELIVERED: State.THINKING,
         Change.ADOPTED: State.WAITING,

@@ -79,6 +79,7 @@ from .run.updates import (
     RunUpdate as RunUpdate,
     TextArrived as TextArrived,
     ThoughtArrived as ThoughtArrived,
+    UserSpoke as UserSpoke,
 )
 from .run.value import (
     Run as Run,

@@ -144,6 +144,7 @@ from .orchestrator import (
     ToolSearch as ToolSearch,
     UnknownPrice as UnknownPrice,
     UnknownTool as UnknownTool,
+    UserSpoke as UserSpoke,
     agent_of as agent_of,
     asks as asks,
     assistant as assistant,

@@ -31,6 +31,7 @@ from toolfleet.orchestrator.calls.services import CallServices
 from toolfleet.orchestrator.errors import UnknownTool
 from toolfleet.orchestrator.fleet.barrier import Barrier
 from toolfleet.orchestrator.fleet.dispatch import Outgoing
+from toolfleet.orchestrator.run.approvals import changed_since
 from toolfleet.orchestrator.run.events import CallRecord
 from toolfleet.tool import ToolSpec
 
@@ -114,8 +115,10 @@ class CallGroup:
         arguments = await self._services.vault.arguments(fresh)
         if not self._scope.interceptors:
             return arguments
-        arguments, self._intercepted, self._raised = await intercept_calls(fresh, self._scope, arguments, self._limits)
-        return arguments
+        sending, self._intercepted, self._raised = await intercept_calls(fresh, self._scope, arguments, self._limits)
+        # A person has approved these very arguments, and no others.
+        self._intercepted |= changed_since(fresh, arguments, sending, self._limits)
+        return sending
 
     async def _send_what_is_ready(self) -> None:
         """Let workers begin, and other tasks go on, before the rest is made. Returns when there is room for more."""

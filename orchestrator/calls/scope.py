@@ -94,6 +94,7 @@ class CallScope:
                     call_id=call.call_id,
                     tool=call.tool,
                     arguments=mask_arguments(call.arguments, self.offered[call.tool].input_schema),
+                    digest=call.digest,
                 )
             )
 

@@ -22,6 +22,7 @@ from toolfleet.orchestrator.calls.outcome import (
 from toolfleet.orchestrator.calls.rollback import roll_back
 from toolfleet.orchestrator.calls.scope import CallScope
 from toolfleet.orchestrator.calls.services import CallServices
+from toolfleet.orchestrator.loop.above import tell_above
 from toolfleet.orchestrator.loop.at_work import RunAtWork
 from toolfleet.orchestrator.loop.scopes import Scopes
 from toolfleet.orchestrator.run.updates import CallSubmitted
@@ -52,6 +53,9 @@ class Calling:
         with CallGroup(self.services, owed, scope, patient=work.run.terms.compensate) as group:
             await group.send()
             await self._record_sent(work, group, scope)
+            if work.run.parent_call_id is not None:
+                # Also where it was recorded before: who did so may have been lost before they were told.
+                await tell_above(work.journal.store, work.run, work.run.awaiting_approval)
             outcome = await group.wait()
         reached(Point.GATHERED, work.run.run_id)
         if work.run.terms.compensate:

@@ -16,6 +16,7 @@ from toolfleet.messages import Message
 from toolfleet.orchestrator.budgets.spending import Spending
 from toolfleet.orchestrator.calls.scope import Emit
 from toolfleet.orchestrator.errors import MayHaveRun, OrchestratorClosed, RunExists, RunNotFound, RunNotOpen
+from toolfleet.orchestrator.loop.above import tell_above
 from toolfleet.orchestrator.loop.driver import Runs
 from toolfleet.orchestrator.loop.ending import Ending
 from toolfleet.orchestrator.loop.images import KeptImages
@@ -189,12 +190,20 @@ class RunControl:
         run_id = run_of(call_id)
         event = ApprovalGiven(call_id=call_id, approval=approval)
         if approval.arguments is not None:
-            event = await self._with_secrets_kept(event, approval.arguments, (await self.store.load(run_id)).run)
+            run = (await self.store.load(run_id)).run
+            event = await self._with_secrets_kept(_of_what_stands(event, run), approval.arguments, run)
+
+        async def of_what_stands(run: Run) -> ApprovalGiven:
+            return _of_what_stands(event, run)
+
         try:
-            return await write_from_outside(self.store, run_id, event)
+            run = await write_from_outside(self.store, run_id, of_what_stands)
         except (RunNotOpen, RunNotFound):
             await self.vault.forget([event.kept_as] if event.kept_as else [])
             raise
+        decided = [call for call in run.calls if call.call_id == call_id]
+        await tell_above(self.store, run, decided, decided[0].approval)
+        return run
 
     async def _with_secrets_kept(self, event: ApprovalGiven, arguments: str, run: Run) -> ApprovalGiven:
         """The decision as it may be stored: what a person wrote may hold secrets as what a model writes."""
@@ -265,6 +274,14 @@ class RunControl:
         """The terms with the price of the model, where anything limits its cost. Raises UnknownPrice, BudgetSpent."""
         price = await self.spending.price_at_start(model, terms)
         return terms if price is None else terms.model_copy(update={"price": price})
+
+
+def _of_what_stands(event: ApprovalGiven, run: Run) -> ApprovalGiven:
+    """Return the decision with the digest of what it is about: of the call as it stands, where it does not say."""
+    call = next((call for call in run.awaiting_approval if call.call_id == event.call_id), None)
+    if call is None or event.approval.digest:
+        return event
+    return event.model_copy(update={"approval": event.approval.model_copy(update={"digest": call.digest})})
 
 
 def _as_before(source: Run) -> RunOptions:

@@ -92,5 +92,7 @@ class EarlyCalls:
         going = [call for call in fresh if self._allowance.admits(call) and may_go(call, self._scope)]
         # Stored before it is sent: whoever takes over must know of every call that may have an effect.
         await self._journal.append(streamed.model_copy(update={"sending": tuple(call.call_id for call in going)}))
+        if self._journal.run.is_interrupted:
+            return  # the user was first: they are refused where they were written down
         if sent := await send_early(self._services, going, self._scope):
             await self._journal.append(sent)

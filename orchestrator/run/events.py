@@ -26,6 +26,8 @@ class Approval(Record):
     reason: str = ""
     by: str = Field(default="", exclude_if=lambda by: not by)
     """Who has said so, as the door knows them; "" where nobody is known."""
+    digest: str = Field(default="", exclude_if=lambda digest: not digest)
+    """The `digest` of the call that they were shown: nothing is decided about any other arguments."""
 
 
 class Answered(Record):
@@ -67,6 +69,8 @@ class CallRecord(Record):
     is_in_background: bool = Field(default=False, exclude_if=lambda is_it: not is_it)
     """Its model has asked for a handle at once."""
     awaits_approval: bool = False
+    digest: str = Field(default="", exclude_if=lambda digest: not digest)
+    """SHA-256 of its id, tool and arguments, of one that waits for approval, or waited: what a person approves."""
     approval: Approval | None = None
     is_agents: bool = False
     """A run of an agent answers it, whose id is that of the call."""
@@ -234,6 +238,24 @@ class CallCancelRequested(Record):
     """Who has asked for it, as the door knows them."""
 
 
+class ApprovalBelow(Record):
+    """A call of a run below, one of an agent's, waits for a person, or was decided about. Told once of each."""
+
+    type: Literal["approval_below"] = "approval_below"
+    call_id: str
+    tool: str
+    arguments: str = Field(repr=False)
+    """With secrets masked."""
+    digest: str = ""
+    approval: Approval | None = None
+    """What was decided; None while it waits."""
+
+    @property
+    def told_as(self) -> tuple[str, bool]:
+        """What is told once: which call, and whether it is decided."""
+        return self.call_id, self.approval is not None
+
+
 class MessagesSaid(Record):
     """A person says something while the run goes on. Anybody may write this, not only who owns the run.
 
@@ -329,6 +351,7 @@ RunEvent = (
     | CallsBack
     | CallsParked
     | ApprovalGiven
+    | ApprovalBelow
     | CallCancelRequested
     | MessagesSaid
     | MessagesHeard

@@ -43,6 +43,7 @@ class Change(StrEnum):
     HANDED_OVER = "handed over to the caller"
     ONLY_SLOW_CALLS_LEFT = "only slow calls left"
     APPROVAL_GIVEN = "approval given"
+    APPROVAL_BELOW = "approval of a call below"
     CALL_CANCEL_REQUESTED = "cancel of a call requested"
     MESSAGES_SAID = "user said more"
     INTERRUPTED = "user interrupted"
@@ -68,6 +69,7 @@ TRANSITIONS: Final[dict[State, dict[Change, State]]] = {
         Change.CALLS_SENT: State.THINKING,
         Change.MODEL_ANSWERED_EARLY: State.WAITING,
         Change.CALL_CANCEL_REQUESTED: State.THINKING,
+        Change.APPROVAL_BELOW: State.THINKING,
         Change.MESSAGES_SAID: State.THINKING,
         Change.MESSAGES_HEARD: State.THINKING,
         Change.ANSWERED_TOO_SOON: State.THINKING,
@@ -86,6 +88,7 @@ TRANSITIONS: Final[dict[State, dict[Change, State]]] = {
         Change.ONLY_SLOW_CALLS_LEFT: State.PARKED,
         Change.APPROVAL_GIVEN: State.CALLING,
         Change.CALL_CANCEL_REQUESTED: State.CALLING,
+        Change.APPROVAL_BELOW: State.CALLING,
         Change.MESSAGES_SAID: State.CALLING,
         Change.INTERRUPTED: State.CALLING,
         Change.QUESTION_ANSWERED: State.CALLING,
@@ -101,6 +104,7 @@ TRANSITIONS: Final[dict[State, dict[Change, State]]] = {
         Change.HANDED_OVER: State.DONE,
         Change.APPROVAL_GIVEN: State.CALLING,
         Change.CALL_CANCEL_REQUESTED: State.PARKED,
+        Change.APPROVAL_BELOW: State.PARKED,
         Change.MESSAGES_SAID: State.PARKED,
         Change.INTERRUPTED: State.CALLING,
         Change.QUESTION_ANSWERED: State.PARKED,
@@ -110,6 +114,7 @@ TRANSITIONS: Final[dict[State, dict[Change, State]]] = {
     },
     State.WAITING: {
         Change.CALL_CANCEL_REQUESTED: State.WAITING,
+        Change.APPROVAL_BELOW: State.WAITING,
         Change.MESSAGES_SAID: State.THINKING,
         Change.QUESTION_ANSWERED: State.WAITING,
         Change.SLOW_RESULT_DELIVERED: State.THINKING,

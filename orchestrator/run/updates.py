@@ -103,6 +103,8 @@ class CallAwaitsApproval(Record):
     call_id: str
     tool: str
     arguments: str
+    digest: str = ""
+    """What is approved, for the decision to say so (`Approval.digest`)."""
 
 
 class CallAsks(Record):

@@ -17,8 +17,10 @@ from pydantic import Field, JsonValue, TypeAdapter
 from toolfleet.calls import Record, Returned, ToolResult
 from toolfleet.messages import AssistantMessage, Message, RequestedCall, ToolMessage, Usage, UserMessage
 from toolfleet.orchestrator.errors import IllegalTransition
+from toolfleet.orchestrator.run import approvals
 from toolfleet.orchestrator.run.events import (
     Approval,
+    ApprovalBelow,
     ApprovalGiven,
     BudgetRanLow,
     CallCancelRequested,
@@ -107,6 +109,8 @@ class Run(Record):
     """What its model has read and written, and those of its agents, once each run of theirs has ended."""
     spent_by_tools: dict[str, float] = Field(default_factory=dict, exclude_if=lambda spent: not spent)
     """What its tools have spent (`ctx.spend`), by tool, in US dollars; without those of its agents' runs."""
+    told_below: frozenset[tuple[str, bool]] = Field(default=frozenset(), exclude=True, repr=False)
+    """Of which calls of runs below it has been told that they wait for a person, or were decided about."""
     awaiting_below: tuple[CallRecord, ...] = ()
     """The calls of its agents' runs that a person has to decide about: known to whoever has asked `get` for the run."""
     answer: str | None = None
@@ -155,6 +159,8 @@ class Run(Record):
                 return self._parked(event)
             case ApprovalGiven():
                 return self._approved(event)
+            case ApprovalBelow():
+                return self._to(Change.APPROVAL_BELOW, told_below=self.told_below | {event.told_as})
             case CallCancelRequested():
                 return self._to(Change.CALL_CANCEL_REQUESTED)
             case MessagesSaid():
@@ -382,8 +388,10 @@ class Run(Record):
             event.message.tool_calls,
             begins=len(self.streamed),
             masked=event.masked,
-            sending=event.sending,
+            sending=() if self.is_interrupted else event.sending,
         )
+        if self.is_interrupted:
+            fresh = unless_sent(fresh, interrupted)
         return self._to(Change.CALLS_STREAMED, streamed=self.streamed + fresh)
 
     def _sent(self, event: CallsSent) -> Run:
@@ -392,8 +400,11 @@ class Run(Record):
         self._must_owe({*event.deadlines_unix_s, *event.awaiting_approval})
         if self.state is State.THINKING:
             raise IllegalTransition(f"run {self.run_id} has no calls that could have been sent")
+        awaiting = set(event.awaiting_approval)
         changes: dict[str, dict[str, Any]] = {
-            call_id_: {"awaits_approval": True} for call_id_ in event.awaiting_approval
+            call.call_id: {"awaits_approval": True, "digest": approvals.digest_of(call)}
+            for call in (self.calls_owed if awaiting else ())
+            if call.call_id in awaiting
         }
         direct, agents, background = set(event.direct), set(event.agents), set(event.background)
         for call_id_, deadline_unix_s in event.deadlines_unix_s.items():
@@ -449,12 +460,16 @@ class Run(Record):
         if event.call_id not in {call.call_id for call in self.awaiting_approval}:
             raise IllegalTransition(f"call {event.call_id} does not wait for approval")
         [call] = [call for call in self.calls if call.call_id == event.call_id]
+        if event.approval.digest not in {"", call.digest}:
+            raise IllegalTransition(f"call {event.call_id} has other arguments than those that were decided about")
         change: dict[str, Any] = {"approval": event.approval}
         if not event.approval.granted:
             change["refusal"] = denied(call.tool, event.approval.reason)
         elif event.approval.arguments is not None:
             kept_as = event.kept_as
-            change |= {"arguments": event.approval.arguments, "is_masked": bool(kept_as), "edited_as": kept_as}
+            edited = event.approval.arguments
+            change |= {"arguments": edited, "is_masked": bool(kept_as), "edited_as": kept_as}
+            change["digest"] = approvals.digest_of(call, edited)
         run = self._to(Change.APPROVAL_GIVEN, **self._updated({event.call_id: change}))
         # Another call may be the same as the edited one, and none as what it was: rarely enough to count anew.
         return changed(run, tally=Tally.of(run.messages, run.calls, run.turns_before)) if "arguments" in change else run
@@ -482,6 +497,7 @@ class Run(Record):
             is_interrupted=False,
             tally=self.tally.since_user_spoke().with_messages(self.unheard),
             turns_before=self.turn,
+            repairs=0,
         )
 
     def _answered(self, event: QuestionAnswered) -> Run:
@@ -551,8 +567,10 @@ class Run(Record):
             answer=self.messages[self._last_reply_at].content,
             **self._updated(
                 {call_id_: {"result": result} for call_id_, result in results.items()},
-                messages=self.messages_with(results),
+                messages=(*self.messages_with(results), *self.unheard),
             ),
+            unheard=(),
+            is_interrupted=False,
         )
 
     @property

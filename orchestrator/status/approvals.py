@@ -32,6 +32,8 @@ class AwaitedApproval(Record):
     tool: str = ""
     arguments: str = ""
     """As the run has them: secrets are masked."""
+    digest: str = ""
+    """What is approved, for the decision to say so: SHA-256 of id, tool and arguments."""
     title: str = ""
     """What its run was asked, shortened."""
     problem: str = ""
@@ -79,6 +81,7 @@ def _calls(run: Run, since_unix_s: float) -> list[AwaitedApproval]:
             call_id=call.call_id,
             tool=call.tool,
             arguments=call.arguments,
+            digest=call.digest,
             title=title_of(run.messages),
         )
         for call in run.awaiting_approval

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pydantic import Field
+
 from toolfleet.calls import Failed, Progress, Record, Returned, Submitted
 from toolfleet.masks import MASK, mask_arguments
 from toolfleet.orchestrator.status.call_state import CallState
@@ -29,6 +31,8 @@ class CallStanding(Record):
     tool: str = ""
     arguments: str = ""
     """With secrets masked; all of it where no live worker says which parameters hold secrets."""
+    digest: str = Field(default="", exclude_if=lambda digest: not digest)
+    """What a person approves, or has approved, of one that waits for that: SHA-256 of id, tool and arguments."""
     state: CallState
     age_s: float | None = None
     deadline_unix_s: float | None = None

@@ -202,6 +202,7 @@ def _standing(
         turn=call.turn,
         tool=call.tool,
         arguments=call.arguments,
+        digest=call.digest,
         state=found.state,
         age_s=None if sent_unix_s is None else round(max(0.0, time.time() - sent_unix_s), 1),
         deadline_unix_s=call.deadline_unix_s,

@@ -38,7 +38,7 @@ class Journal:
         """`tell` is called with each event of ours once it is stored, and with what it led to. It raises nothing."""
         self.run = stored.run
         self._tell = tell
-        self._store = store
+        self.store = store
         self.link = stored.link
         """The entry that our next event follows."""
         self._orchestrator_id = orchestrator_id
@@ -57,7 +57,7 @@ class Journal:
             newer = await self._catch_up()
             if self._is_in_doubt and newer and newer[0].event == event:
                 # An attempt of ours had succeeded unheard; whether replicas have it, nobody has heard either.
-                await while_it_may_be_away(self._store.confirm, for_s=AWAY_MAX_S)
+                await while_it_may_be_away(self.store.confirm, for_s=AWAY_MAX_S)
                 return self._written(event)
             if self.run.state.is_terminal:
                 raise RunIsOver(f"run {self.run.run_id} is {self.run.state}: {self.run.reason}")
@@ -78,7 +78,7 @@ class Journal:
 
         async def write() -> Link | None:
             try:
-                return await self._store.append(run, event, follows=self.link)
+                return await self.store.append(run, event, follows=self.link)
             except StoreUnreachable:
                 self._is_in_doubt = True
                 raise
@@ -90,7 +90,7 @@ class Journal:
 
         Raises LostRun, Overtaken.
         """
-        newer = await self._store.newer(self.run.run_id, self.link)
+        newer = await self.store.newer(self.run.run_id, self.link)
         if newer is None:
             await self._heal()
             return []
@@ -99,31 +99,31 @@ class Journal:
         except IllegalTransition as error:
             log.warning("entry_illegal", run_id=self.run.run_id, error=str(error))
             await self._go_on_from_stored()
-        await self._store.set_aside(self.run.run_id, newer.tail)
+        await self.store.set_aside(self.run.run_id, newer.tail)
         return newer.entries
 
     def _fold(self, newer: list[Entry]) -> None:
         owners = [entry.event.orchestrator_id for entry in newer if isinstance(entry.event, RunAdopted)]
         for entry in newer:
             self.run = after(self.run, entry)
-            self._store.note_read(self.run, entry, self.link)
+            self.store.note_read(self.run, entry, self.link)
             self.link = entry.link
         if owners and owners[-1] != self._orchestrator_id:
             raise LostRun(f"run {self.run.run_id} was taken over by {owners[-1]}")
 
     async def _heal(self) -> None:
         """Write again what the store has lost of the run. Raises LostRun, or Overtaken when others went on without."""
-        restored = await self._store.restore_run(self.run.run_id)
-        if restored and await self._store.holds(self.run.run_id, self.link):
+        restored = await self.store.restore_run(self.run.run_id)
+        if restored and await self.store.holds(self.run.run_id, self.link):
             log.warning("run_written_again", run_id=self.run.run_id, entries=restored)
-        elif await self._store.newer(self.run.run_id, self.link) is None:
+        elif await self.store.newer(self.run.run_id, self.link) is None:
             await self._go_on_from_stored()
 
     async def _go_on_from_stored(self) -> None:
         """Take the run as it is stored, whatever we know. Raises LostRun if it is another's, else Overtaken."""
         run_id, known = self.run.run_id, self.link.position
         try:
-            stored = await self._store.load_to_write(run_id)
+            stored = await self.store.load_to_write(run_id)
         except RunNotFound as gone:
             raise LostRun(f"run {run_id} was deleted, or cannot be believed: {gone}") from gone
         if stored.owner != self._orchestrator_id and not stored.run.state.is_terminal:
@@ -173,6 +173,15 @@ async def write_from_outside(
 def _cannot(event: RunEvent, run: Run) -> str:
     """Return why an event from outside cannot happen to the run as it stands."""
     if isinstance(event, ApprovalGiven):
+        call = next((call for call in run.calls if call.call_id == event.call_id), None)
+        if call is not None and (said := call.approval) is not None:
+            verb = "approved" if said.granted else "denied"
+            return f"call {event.call_id} was {verb} already{f' by {said.by}' if said.by else ''}: a decision is final"
+        if call is not None and event.approval.digest not in {"", call.digest} and call in run.awaiting_approval:
+            return (
+                f"call {event.call_id} has other arguments than those that were decided about: their digest is "
+                f"{call.digest}, and not {event.approval.digest[:64]}. Look at it again"
+            )
         waiting = [call.call_id for call in run.awaiting_approval]
         verb = "do" if len(waiting) > 1 else "does"
         named = ", ".join(waiting) or "none"

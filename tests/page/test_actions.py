@@ -251,3 +251,25 @@ async def test_U2_something_is_said_to_a_run_at_work_and_a_form_that_is_sent_twi
     assert ended["calls"][0]["result"]["kind"] == "cancelled"
     assert [each["content"] for each in ended["messages"] if each["role"] == "user"][1:] == ["<b>no more</b>", "stop"]
     assert ("said more" in shown, "interrupted, and said more" in shown) == (True, True)
+
+
+async def test_U4_the_page_decides_about_what_it_has_shown(served: Api):
+    run_id = await waiting(served)
+    long_id = await waiting(served, "1" + "0" * 200)
+    call = (await run_of(served, run_id))["calls"][0]
+    key, _ = await key_with(served, Scope.APPROVE, subject="ada")
+    async with visitor(served, key) as ada:
+        path, form = f"/calls/{run_id}.1.0", {"decision": "approve", "as_asked": call["arguments"]}
+        shown = (await ada.get(path)).text
+        assert re.findall(r'name="digest" value="(\w+)"', shown) == [call["digest"]]
+        listed = (await ada.get("/approvals")).text
+        assert f"Approve pay of {run_id}.1.0" in listed
+        assert f"Approve pay of {long_id}.1.0" not in listed, "what is not shown whole is not approved there"
+        other = {**form, "arguments": call["arguments"], "digest": "0" * 64}
+        assert (await ada.post(f"{path}/decide", data=other, headers=SAME)).status_code == 409
+        assert (await ada.post(f"{path}/decide", data={**form, "digest": "<b>"}, headers=SAME)).status_code == 422
+        fitting = {**other, "digest": call["digest"]}
+        assert (await ada.post(f"{path}/decide", data=fitting, headers=SAME)).status_code == 303
+    ended = await served.ended(run_id)
+    assert ended["calls"][0]["approval"]["digest"] == call["digest"]
+    await served.client.post(f"/v1/runs/{long_id}/cancel")

@@ -13,6 +13,7 @@ from toolfleet.orchestrator.run.events import (
     CallsParked,
     CallsSent,
     CallsStreamed,
+    MessagesSaid,
     ModelReplied,
     RunAdopted,
     RunEvent,
@@ -89,6 +90,14 @@ def parked(call_ids: Sequence[str]) -> CallsParked:
 
 def decided(call_id: str, *, granted: bool) -> ApprovalGiven:
     return ApprovalGiven(call_id=call_id, approval=Approval(granted=granted, reason="because"))
+
+
+def said(number: int, *, interrupt: bool) -> MessagesSaid:
+    return MessagesSaid(messages=(UserMessage(content=f"more: {number}"),), interrupt=interrupt, key=f"{number}")
+
+
+def is_said(message: Message) -> bool:
+    return isinstance(message, UserMessage) and str(message.content).startswith("more: ")
 
 
 STOPS: dict[str, RunEvent] = {

@@ -12,7 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from tests.run import machine
 from toolfleet.calls import Failed, FailureKind, Returned
 from toolfleet.orchestrator.errors import IllegalTransition
-from toolfleet.orchestrator.run.events import RUN_EVENT, CallsBack, CallsHandedOver, RunStopped
+from toolfleet.orchestrator.run.events import RUN_EVENT, CallsBack, CallsHandedOver, MessagesHeard, RunStopped
 from toolfleet.orchestrator.run.limits import Allowance, within_limits
 from toolfleet.orchestrator.run.states import State
 from toolfleet.orchestrator.run.tally import Tally
@@ -37,6 +37,7 @@ class RunMachine(RuleBasedStateMachine):
         self.owed, self.sent, self.undecided, self.decided, self.slow = set(), set(), set(), set(), set()
         self.streamed, self.early, self.direct, self.tools = [], set(), set(), {}
         self.allowance = None
+        self.said, self.has_unheard = [], False
         # Outside of the program: what was made ready, what is in the queues, what has had its effect, what it left.
         self.announced, self.queued, self.ledger, self.stored = set(), set(), set(), {}
 
@@ -65,6 +66,9 @@ class RunMachine(RuleBasedStateMachine):
         ready = self.owed - self.sent - self.undecided - self.callers
         return {id_ for id_ in ready if self.call(id_).refusal is None}
 
+    def admits(self, call):
+        return self.allowance.admits(call) and call.refusal is None
+
     def announces(self):
         """Whoever owns the run is about to send these."""
         self.announced |= {id_ for id_ in self.to_send if self.tools[id_] == "add" or id_ in self.decided}
@@ -80,7 +84,7 @@ class RunMachine(RuleBasedStateMachine):
         self.allowance = self.allowance or Allowance(self.run)
         fresh = self.run.on(event).streamed[len(self.streamed) :]
         # One that is about to be approved or answered elsewhere counts too, and is not sent.
-        may_go = [call.call_id for call in fresh if self.allowance.admits(call) and call.tool == "add"]
+        may_go = [call.call_id for call in fresh if self.admits(call) and call.tool == "add"]
         sending = data.draw(st.sets(st.sampled_from(may_go))) if may_go else set()
         self.happens(event.model_copy(update={"sending": tuple(sorted(sending))}), "thinking")
         self.announced |= sending
@@ -103,7 +107,7 @@ class RunMachine(RuleBasedStateMachine):
         if self.phase != "thinking":
             self.refused(event)
             return
-        phase = "calling" if tools else ("waiting" if self.slow else "done")
+        phase = "calling" if tools else "thinking" if self.has_unheard else "waiting" if self.slow else "done"
         self.happens(within_limits(self.run, event, now_unix_s)[0], phase)
         fresh = {f"m.{self.run.turn}.{n}": tool for n, tool in enumerate(tools)}
         self.tools |= fresh
@@ -171,7 +175,7 @@ class RunMachine(RuleBasedStateMachine):
         last = [call for call in self.run.calls if call.turn == self.run.turn]
         results = [back.get(call.call_id) or call.result for call in last]
         if {call.call_id for call in last} <= self.direct and all(isinstance(each, Returned) for each in results):
-            return "waiting" if self.slow else "done"
+            return "thinking" if self.has_unheard else "waiting" if self.slow else "done"
         return "thinking"
 
     @precondition(lambda self: self.phase == "calling" and self.owed and self.owed <= self.sent)
@@ -216,7 +220,7 @@ class RunMachine(RuleBasedStateMachine):
     def a_long_reply_streams(self, calls, are_sent):
         self.allowance = Allowance(self.run)
         event = machine.streamed(["add"] * calls, self.run.turn, 0)
-        sending = [call.call_id for call in self.run.on(event).streamed if self.allowance.admits(call)]
+        sending = [call.call_id for call in self.run.on(event).streamed if self.admits(call)]
         self.happens(event.model_copy(update={"sending": tuple(sending)}), "thinking")
         self.announced |= set(sending)
         self.streamed = ["add"] * calls
@@ -248,6 +252,28 @@ class RunMachine(RuleBasedStateMachine):
         assert (self.call(call_id).refusal is None) == granted
         self.announces()
 
+    @rule(interrupt=st.booleans())
+    def somebody_says_more(self, interrupt):
+        event = machine.said(len(self.said), interrupt=interrupt)
+        if self.phase in ENDED:
+            self.refused(event)
+            return
+        denied = self.undecided if interrupt else set()
+        phase = "thinking" if self.phase == "waiting" else "calling" if denied else self.phase
+        self.happens(event, phase)
+        self.said.append(event.messages[0])
+        self.has_unheard = True
+        self.undecided -= denied
+        self.decided |= denied
+
+    @rule()
+    def that_is_heard(self):
+        if self.phase != "thinking" or self.streamed or not self.has_unheard:
+            self.refused(MessagesHeard())
+            return
+        self.happens(MessagesHeard(), "thinking")
+        self.has_unheard = False
+
     @rule()
     def late_results_are_delivered(self):
         late = {id_: self.stored.get(id_) or machine.result("failed") for id_ in self.slow}
@@ -266,7 +292,7 @@ class RunMachine(RuleBasedStateMachine):
             self.refused(CallsHandedOver())
             return
         self.happens(CallsHandedOver(), "done")
-        self.owed = set()
+        self.owed, self.has_unheard = set(), False
 
     @rule()
     def a_result_of_nobodys_call(self):
@@ -289,6 +315,7 @@ class RunMachine(RuleBasedStateMachine):
         self.tools |= {call.call_id: call.tool for call in self.run.calls}
         self.owed, self.undecided, self.slow = set(), set(), self.slow - seen
         self.streamed, self.early, self.allowance = [], set(), None
+        self.has_unheard = False
         # What a person has not decided, or nobody has begun to send, nobody sends any more.
 
     @rule()
@@ -306,6 +333,12 @@ class RunMachine(RuleBasedStateMachine):
             self.refused(machine.RESUMED)
 
     # --- what must always hold ------------------------------------------------------------------------------------
+
+    @invariant()
+    def what_was_said_stands_there_once_in_its_order(self):
+        spoken = [each for each in (*self.run.messages, *self.run.unheard) if machine.is_said(each)]
+        assert spoken == self.said
+        assert bool(self.run.unheard) is self.has_unheard
 
     @invariant()
     def the_state_is_what_the_model_says(self):

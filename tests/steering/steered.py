@@ -71,8 +71,14 @@ async def lone(
 
 
 def _dies_at(where: str) -> None:
-    def hook(point: Point, _: str) -> None:
-        if point == where:
+    """Be killed at this point; `gathered:2` is the second time that it is reached."""
+    point, _, number = where.partition(":")
+    left = int(number or 1)
+
+    def hook(there: Point, _: str) -> None:
+        nonlocal left
+        left -= there == point
+        if not left:
             os.kill(os.getpid(), signal.SIGKILL)
 
     install(hook)

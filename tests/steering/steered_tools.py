@@ -60,3 +60,14 @@ anything = hand_written(
     },
     _echoed,
 )
+
+
+signed = hand_written(
+    {
+        "name": "signed",
+        "description": "Give back what was signed.",
+        "input_schema": {"type": "object", "additionalProperties": True},
+        "requires_approval": True,
+    },
+    _echoed,
+)

@@ -158,6 +158,7 @@ class ApprovalPrompts:
     async def _ask_about(self, call: CallAwaitsApproval) -> Approval | None:
         self._say(f"{call.tool} waits for approval ({call.call_id}):")
         self._say(f"  {one_line(call.arguments, ARGUMENTS_CHARACTERS)}")
+        digest = call.digest  # what is decided about is what was shown here
         while True:
             said = await self._line(CHOICE)
             if said is None:  # Ctrl-D: nobody answers here any more
@@ -166,13 +167,13 @@ class ApprovalPrompts:
                 return None
             match said.strip().lower():
                 case "a" | "approve" | "y" | "yes":
-                    return Approval(granted=True, by=who())
+                    return Approval(granted=True, by=who(), digest=digest)
                 case "d" | "deny" | "n" | "no":
                     reason = await self._line("Why not? The model reads it: ")
-                    return Approval(granted=False, reason=(reason or "").strip(), by=who())
+                    return Approval(granted=False, reason=(reason or "").strip(), by=who(), digest=digest)
                 case "e" | "edit":
                     if arguments := await self._arguments():
-                        return Approval(granted=True, arguments=arguments, by=who())
+                        return Approval(granted=True, arguments=arguments, by=who(), digest=digest)
 
     async def _arguments(self) -> str:
         """Ask for other arguments. Returns "" for what is no JSON object."""

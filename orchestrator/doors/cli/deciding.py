@@ -27,7 +27,15 @@ Named = Annotated[
 ]
 All = Annotated[bool, typer.Option("--all", help="Every call of the run that waits.")]
 
+Digest = Annotated[
+    str,
+    typer.Option(
+        "--digest", metavar="SHA256", help="Only if the call's arguments are still those: `runs show --json` has it."
+    ),
+]
+
 ARGUMENTS_CHARACTERS = 100
+DIGEST_CHARACTERS = 64
 
 
 def approve(
@@ -36,14 +44,16 @@ def approve(
     arguments: Annotated[
         str | None, typer.Option("--arguments", help="A JSON object to run the call with instead of the model's.")
     ] = None,
+    digest: Digest = "",
     everything: All = False,
 ) -> None:
     """Let a call run that waits for approval."""
+    must_be_of_one(digest, everything=everything)
     if arguments is not None:
         if everything:
             raise typer.BadParameter("--arguments are those of one call: name it, without --all")
         check_arguments(arguments)
-    approval = Approval(granted=True, arguments=arguments)
+    approval = Approval(granted=True, arguments=arguments, digest=digest)
     act(lambda session, orchestrator: _decide(session, orchestrator, named, approval, everything=everything))
 
 
@@ -51,11 +61,21 @@ def deny(
     named: Named,
     *,
     reason: Annotated[str, typer.Option(help="Why not; the model reads it.")] = "",
+    digest: Digest = "",
     everything: All = False,
 ) -> None:
     """Do not let a call run that waits for approval. The model is told, and the run goes on."""
-    approval = Approval(granted=False, reason=reason)
+    must_be_of_one(digest, everything=everything)
+    approval = Approval(granted=False, reason=reason, digest=digest)
     act(lambda session, orchestrator: _decide(session, orchestrator, named, approval, everything=everything))
+
+
+def must_be_of_one(digest: str, *, everything: bool) -> None:
+    """Raise BadParameter for a digest that can be of no call, or is of one where several are meant."""
+    if digest and everything:
+        raise typer.BadParameter("--digest is of one call: name it, without --all")
+    if digest and (len(digest) != DIGEST_CHARACTERS or set(digest) - set("0123456789abcdef")):
+        raise typer.BadParameter("--digest is 64 hexadecimal digits")
 
 
 def check_arguments(arguments: str) -> None:

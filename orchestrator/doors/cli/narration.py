@@ -9,6 +9,7 @@ from toolfleet.calls import ToolResult
 from toolfleet.messages import UserMessage, described
 from toolfleet.orchestrator.doors.cli.wording import one_line, shortened
 from toolfleet.orchestrator.run.events import (
+    ApprovalBelow,
     ApprovalGiven,
     BudgetRanLow,
     CallCancelRequested,
@@ -64,6 +65,9 @@ def _told(event: RunStarted | RunEvent) -> str:  # noqa: PLR0911, PLR0912, C901 
         case ApprovalGiven():
             decided = "approved" if event.approval.granted else f"denied: {event.approval.reason}"
             return f"{event.call_id} {decided}"
+        case ApprovalBelow(call_id=call_id, tool=tool, approval=approval):
+            waits = f"{call_id} of {tool} waits for a person"
+            return waits if approval is None else f"{call_id} {'approved' if approval.granted else 'denied'}"
         case CallCancelRequested():
             return f"{event.call_id} by {event.by}"
         case MessagesSaid():

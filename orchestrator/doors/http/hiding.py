@@ -17,8 +17,8 @@ def _names(text: str) -> frozenset[str]:
 SHOWN: Final = _names("""
     type state status role kind id run_id call_id requested_id tool_call_id task_id parent_call_id root_run_id letter_id
     handle handles tool tools model agent worker queue pool service_tier system_fingerprint incomplete tenant subject by
-    orchestrator_id offered direct agents awaiting_approval sending masked interceptors slow priority media_type url
-    events_url before after unit of told_low account effect queues level question_id
+    orchestrator_id offered direct agents background awaiting_approval sending masked interceptors slow priority
+    media_type url events_url before after unit of told_low account effect queues level question_id
 """)
 """Fields whose texts, and lists of texts, are shown."""
 

@@ -215,6 +215,10 @@ class ApprovalRequest(RunBody):
         description="Other arguments to run it with: an object or, to be taken to the digit as it stands, one as text.",
     )
     reason: Annotated[str, Field(max_length=1000)] = ""
+    digest: Annotated[str, Field(pattern="^([0-9a-f]{64})?$")] = Field(
+        default="",
+        description="The `digest` of the call as you were shown it: where its arguments are others by now, 409.",
+    )
 
 
 class ToolView(BaseModel):

@@ -78,7 +78,7 @@ AN_EVENTS_ID: Final[dict[str, Any]] = {"pattern": f"^({ENTRY_ID.pattern})?$", "e
 LIVE: Final = (TextArrived, CallProgressed, CallYielded, CallAsks, CallAwaitsApproval)
 """Events that are not stored; they are told to whoever listens while they happen.
 
-That a call of the run itself waits for approval is stored too, and so told twice; that of an agent's run is not.
+That a call waits for approval is stored too, and so told twice: `calls_sent`, or `approval_below` of an agent's run.
 """
 
 router = APIRouter(prefix="/v1/runs", tags=["runs"], route_class=JsonRoute)
@@ -319,7 +319,9 @@ async def decide(run_id: str, asked: ApprovalRequest, grant: Approver, door: Thr
     await door.must_see(run_of(asked.call_id), grant)
     await _must_be_theirs_to_decide(asked.call_id, grant, door)
     arguments = orjson.dumps(asked.arguments).decode() if isinstance(asked.arguments, dict) else asked.arguments
-    approval = Approval(granted=asked.granted, arguments=arguments, reason=asked.reason, by=grant.who)
+    approval = Approval(
+        granted=asked.granted, arguments=arguments, reason=asked.reason, by=grant.who, digest=asked.digest
+    )
     return json_of(await door.orchestrator.approve(asked.call_id, approval))
 
 

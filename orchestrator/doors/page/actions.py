@@ -6,6 +6,7 @@ before any of this (`sessions.must_be_from_here`).
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Any, Final
@@ -33,6 +34,7 @@ router = APIRouter(include_in_schema=False)
 
 MAX_REASON: Final = 1000
 MAX_DIGITS: Final = 6
+DIGEST: Final = re.compile("[0-9a-f]{64}")
 
 
 @router.post("/runs/{run_id}/cancel")
@@ -110,7 +112,10 @@ async def decide(request: Request, call_id: str, grant: Approver, door: Through)
     if arguments is not None and not _is_object(arguments):
         raise Problem(HTTPStatus.UNPROCESSABLE_ENTITY, "the arguments are no JSON object: go back, and mend them")
     reason = form.get("reason", "").strip()[:MAX_REASON]
-    asked = ApprovalRequest(call_id=call_id, granted=granted, arguments=arguments, reason=reason)
+    digest = form.get("digest", "")
+    if digest and not DIGEST.fullmatch(digest):
+        raise Problem(HTTPStatus.UNPROCESSABLE_ENTITY, "the digest of what is decided about is none: go back")
+    asked = ApprovalRequest(call_id=call_id, granted=granted, arguments=arguments, reason=reason, digest=digest)
     await http_runs.decide(run_of(call_id), asked, grant, door)
     return _back(request, f"/calls/{segment(call_id)}")
 

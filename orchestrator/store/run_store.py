@@ -43,6 +43,7 @@ from toolfleet.orchestrator.store.news import News
 from toolfleet.orchestrator.store.packed import StreamEntry, unpacked
 from toolfleet.orchestrator.store.packing import Packing, unpack
 from toolfleet.orchestrator.store.recent import RecentWrites, Write
+from toolfleet.orchestrator.store.run_states import score_of
 from toolfleet.replicas import Replicas, confirm, script_on_replicas
 from toolfleet.replies import CLOCK, TELL
 from toolfleet.scripts import lua
@@ -77,7 +78,6 @@ ASIDE_MAX: Final = 1000
 
 APPEND: Final = lua(__package__, "trim_runs", "append", before=f"{TELL}\n{CLOCK}")
 SET_ASIDE: Final = lua(__package__, "set_aside")
-TALLY: Final = lua(__package__, "tally_runs")
 VOUCH: Final = lua(__package__, "vouch")
 
 
@@ -112,14 +112,6 @@ class _Prepared(NamedTuple):
     args: list[Any]
 
 
-class Tally(NamedTuple):
-    """What the newest runs come to, as their heads say."""
-
-    by_state: dict[State, int]
-    awaiting_approval: int
-    """How many of them wait for a person."""
-
-
 class RunStore:
     """Writes events down before what they announce is done, and reads them back."""
 
@@ -149,10 +141,10 @@ class RunStore:
         # Made once: whoever remembers commands holds what is the same in all of them once, too.
         keys = settings.keys
         self._runs, self._runs_ending, self._run_names = keys.runs(), keys.runs_ending(), keys.run_names()
+        self._run_states = keys.run_states()
         self._names = RunNames(client, keys)
         self._prefixes = keys.result(""), keys.replies(""), keys.owned(""), keys.head(""), keys.runs_of("")
         self._vouch = client.register_script(VOUCH)
-        self._tally = client.register_script(TALLY)
         self._set_aside = client.register_script(SET_ASIDE)
 
     def new_id(self) -> str:
@@ -420,13 +412,6 @@ class RunStore:
             found += (head for head in page if is_wanted(head))
         return found[skipped : skipped + wanted]
 
-    async def tally(self, newest: int) -> Tally:
-        """Count the newest runs by their states, in one command. Raises StoreUnreachable."""
-        states, awaiting = await self._tally(keys=[self._runs], args=[self._keys.head(""), newest])
-        known = set(State)
-        counts = {text_of(state): int(count) for state, count in zip(states[::2], states[1::2], strict=True)}
-        return Tally({State(name): count for name, count in counts.items() if name in known}, awaiting)
-
     async def run_ids(self) -> list[str]:
         """The ids of all stored runs. Raises StoreUnreachable."""
         found = cast("list[bytes]", await self._client.zrange(self._keys.runs(), 0, -1))
@@ -529,6 +514,7 @@ class RunStore:
         pipeline.unlink(self._keys.run(run_id))
         pipeline.unlink(self._keys.head(run_id))
         pipeline.zrem(self._keys.runs(), run_id)
+        pipeline.zrem(self._run_states, run_id)
         pipeline.srem(self._keys.owned(owner), run_id)
         pipeline.set(self._keys.deleted(run_id), "1", ex=DELETED_TTL_S)
         deleted, *_ = await pipeline.execute()
@@ -673,7 +659,8 @@ class RunStore:
         """The keys and arguments of the script that stores an event."""
         keys, has_ended = self._keys, run.state.is_terminal
         where = [keys.run(run.run_id), keys.head(run.run_id), self._runs, self._listed(run.terms.tenant)]
-        where.append(keys.approvals(run.terms.tenant))
+        where += [keys.approvals(run.terms.tenant), self._run_states]
+        awaiting = _awaiting(run)
         what = [
             follows.seal,
             event,
@@ -682,7 +669,8 @@ class RunStore:
             int(self._ttl_s(run) * 1000),
             run.turn,
             len(run.calls),
-            _awaiting(run),
+            awaiting,
+            score_of(run, awaiting),
             run.run_id,
         ]
         if not (has_ended or owner or may_be_adopted or head):

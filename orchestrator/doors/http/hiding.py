@@ -15,17 +15,17 @@ def _names(text: str) -> frozenset[str]:
 
 
 SHOWN: Final = _names("""
-    type state status role kind id run_id call_id requested_id tool_call_id task_id parent_call_id root_run_id letter_id
-    handle handles tool tools model agent worker queue pool service_tier system_fingerprint incomplete tenant subject by
-    orchestrator_id offered direct agents awaiting_approval sending masked interceptors slow priority media_type url
-    events_url before after unit of told_low account effect queues level
+    type state status role kind id run_id call_id batch_id requested_id tool_call_id task_id parent_call_id
+    root_run_id letter_id handle handles tool tools model agent worker queue pool service_tier system_fingerprint
+    incomplete tenant subject by orchestrator_id offered direct agents awaiting_approval sending masked interceptors
+    slow priority media_type url events_url before after unit of told_low account effect queues level
 """)
 """Fields whose texts, and lists of texts, are shown."""
 
 RECORDS: Final = _names("""
     messages message tool_calls calls runs result late_result refusal attempt approval terms limits price accounts usage
     spent fault media progress job left streamed awaiting_below children run call attempts waits_for approvals
-    first_failure slowest total own below found handles lines
+    first_failure slowest total own below found handles lines batches
 """)
 """Fields with records inside, or lists of them: these are looked into. A text in their place is hidden."""
 

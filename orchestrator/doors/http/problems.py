@@ -35,6 +35,8 @@ from toolfleet.logs import FactLog
 from toolfleet.misspelt import what_is_wrong
 from toolfleet.orchestrator.doors.http.request_ids import HEADER as REQUEST_ID, request_id_of
 from toolfleet.orchestrator.errors import (
+    BatchNotFound,
+    BatchNotOpen,
     BudgetSpent,
     BudgetSpentForNow,
     HandleNotFound,
@@ -57,6 +59,8 @@ OPENAI_PATHS: Final = ("/v1/chat/", "/v1/responses", "/v1/models")
 STATUSES: Final[tuple[tuple[type[Exception], HTTPStatus], ...]] = (
     (RunNotFound, HTTPStatus.NOT_FOUND),
     (HandleNotFound, HTTPStatus.NOT_FOUND),
+    (BatchNotFound, HTTPStatus.NOT_FOUND),
+    (BatchNotOpen, HTTPStatus.CONFLICT),
     (ArtifactNotFound, HTTPStatus.NOT_FOUND),
     (RunNotOpen, HTTPStatus.CONFLICT),
     (RunExists, HTTPStatus.CONFLICT),

@@ -22,6 +22,14 @@ class RunNotBelieved(RunNotFound):
     """What is stored under this id was not written by this fleet: its first entry is not sealed with our secret."""
 
 
+class BatchNotFound(CallerError):
+    """No batch with this id is noted."""
+
+
+class BatchNotOpen(CallerError):
+    """The batch is through, or was cancelled."""
+
+
 class NoSuchShard(RunNotFound):
     """The id names a shard that this fleet does not have."""
 

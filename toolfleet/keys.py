@@ -210,6 +210,10 @@ class Keys:
         """Sorted set: the same runs with their tenants, in the order of their ids; removed likewise."""
         return f"{self.namespace}:run-names"
 
+    def run_states(self) -> str:
+        """Sorted set: the same runs, scored by state, whether they wait for a person, and tenant; removed likewise."""
+        return f"{self.namespace}:run-states"
+
     def requested(self, digest: str) -> str:
         """String: the call that a model has asked for by an id of its own, for as long as what is done is kept."""
         return f"{self.namespace}:requested:{digest}"
@@ -244,6 +248,18 @@ class Keys:
     def batch_output(self, place: str) -> str:
         """String: the orchestrator that last had this output of a batch open."""
         return f"{self.namespace}:batch_output:{place}"
+
+    def batch(self, batch_id: str) -> str:
+        """String: how a batch stands, sealed. As long as a run in the same state is kept."""
+        return f"{self.namespace}:batch:{batch_id}"
+
+    def batches_of(self, tenant: str) -> str:
+        """Sorted set: the batches of a tenant, scored by when their records end (ms); removed then."""
+        return f"{self.namespace}:batches-of:{tenant}"
+
+    def batch_cancel(self, batch_id: str) -> str:
+        """String: who wants a batch cancelled, sealed; for as long as it may go on."""
+        return f"{self.namespace}:batch-cancel:{batch_id}"
 
     def beat(self, orchestrator_id: str) -> str:
         """String: how often an orchestrator has renewed its lease, by which it sees that the store came back older."""

@@ -13,8 +13,15 @@ from typing import Any, Final, Literal
 import orjson
 from pydantic import BaseModel, ConfigDict, StrictStr, ValidationError
 
-from toolfleet.messages import AssistantMessage, Message, RequestedCall, SystemMessage, ToolMessage, UserMessage
-from toolfleet.orchestrator.batch.records import LineQuestion, RefusedLine, Unreadable, complaint
+from toolfleet.messages import AssistantMessage, Message, RequestedCall, SystemMessage, ToolMessage, Usage, UserMessage
+from toolfleet.orchestrator.batch.records import (
+    LineFigures,
+    LineQuestion,
+    RefusedLine,
+    Unreadable,
+    complaint,
+    count_in,
+)
 from toolfleet.orchestrator.models.chat_content import Content, NotTaken, content_of
 from toolfleet.orchestrator.models.chat_fields import (
     MESSAGE,
@@ -206,6 +213,16 @@ def _failed(custom_id: str | int | None, id_: str, code: str, message: str) -> b
 def is_ok(fields: dict[str, Any]) -> bool:
     """Whether a line of output has an answer."""
     return fields.get("error") is None
+
+
+def figures_of(fields: dict[str, Any]) -> LineFigures:
+    """What a line of output says of its run's cost."""
+    response = fields.get("response")
+    body = response.get("body") if isinstance(response, dict) else None
+    usage = body.get("usage") if isinstance(body, dict) else None
+    return LineFigures(
+        usage=Usage(input_tokens=count_in(usage, "prompt_tokens"), output_tokens=count_in(usage, "completion_tokens"))
+    )
 
 
 def run_id_of(fields: dict[str, Any]) -> str | None:

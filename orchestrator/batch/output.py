@@ -20,6 +20,7 @@ import orjson
 from toolfleet.orchestrator.batch import openai_format, own_format
 from toolfleet.orchestrator.batch.identity import Identity
 from toolfleet.orchestrator.batch.records import Unreadable
+from toolfleet.orchestrator.batch.summary import Tally
 from toolfleet.orchestrator.errors import OutputUnusable
 
 BEGINNING: Final = b'{"id":'
@@ -38,6 +39,8 @@ class Output:
         self._identity = identity
         self._again = again
         self._done: set[bytes] = set()
+        self.before = Tally()
+        """What the lines come to that were there when it was opened, as far as they say."""
         self._opened_file: os.stat_result | None = None
         self._exit = ExitStack()
         self._file: IO[bytes]
@@ -106,6 +109,7 @@ class Output:
     def _read(self) -> int:
         """Remember what is done; how many lines of it have no answer."""
         failed = 0
+        self.before = Tally()
         self._file.seek(0)
         position = 0
         for number, line in enumerate(self._file, start=1):
@@ -124,6 +128,9 @@ class Output:
                 )
             self._done.add(_key(text if run_id is None else run_id.encode()))
             failed += not _is_ok(fields)
+            self.before.count_line(
+                is_ok=_is_ok(fields), is_refused=run_id is None, figures=_format(fields).figures_of(fields)
+            )
             if not line.endswith(b"\n"):
                 self._file.write(b"\n")
         return failed

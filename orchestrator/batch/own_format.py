@@ -11,8 +11,15 @@ import orjson
 from pydantic import StrictInt, StrictStr, ValidationError
 
 from toolfleet.calls import Failed
-from toolfleet.messages import Message, UserMessage
-from toolfleet.orchestrator.batch.records import LineQuestion, RefusedLine, Unreadable, complaint
+from toolfleet.messages import Message, Usage, UserMessage
+from toolfleet.orchestrator.batch.records import (
+    LineFigures,
+    LineQuestion,
+    RefusedLine,
+    Unreadable,
+    complaint,
+    count_in,
+)
 from toolfleet.orchestrator.options import options_given
 from toolfleet.orchestrator.run.states import State
 from toolfleet.orchestrator.run.terms import AskedTerms
@@ -76,6 +83,16 @@ def written_refused(refused: RefusedLine) -> bytes:
 def is_ok(fields: dict[str, Any]) -> bool:
     """Whether a line of output has an answer."""
     return fields.get("state") == State.DONE.value
+
+
+def figures_of(fields: dict[str, Any]) -> LineFigures:
+    """What a line of output says of its run's cost."""
+    usage = fields.get("usage")
+    return LineFigures(
+        count_in(fields, "calls"),
+        count_in(fields, "failed_calls"),
+        Usage(input_tokens=count_in(usage, "input_tokens"), output_tokens=count_in(usage, "output_tokens")),
+    )
 
 
 def run_id_of(fields: dict[str, Any]) -> str | None:

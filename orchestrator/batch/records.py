@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, field
+from typing import Any, Literal
 
 from pydantic import BaseModel, ValidationError
 
-from toolfleet.messages import Message
+from toolfleet.messages import Message, Usage
 from toolfleet.misspelt import complaints
 from toolfleet.orchestrator.options import RunOptions
 
@@ -45,6 +45,21 @@ class RefusedLine:
     id: str | int | None
     form: Form
     reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class LineFigures:
+    """What a line of output says of its run's cost; nothing where it does not."""
+
+    calls: int = 0
+    failed_calls: int = 0
+    usage: Usage = field(default_factory=Usage)
+
+
+def count_in(fields: Any, name: str) -> int:
+    """Return a count in a file that anybody may have edited; 0 for what is none."""
+    found = fields.get(name) if isinstance(fields, dict) else None
+    return found if isinstance(found, int) and 0 <= found < 2**53 else 0
 
 
 def complaint(error: ValidationError, model: type[BaseModel]) -> str:

@@ -92,11 +92,11 @@ class BatchRunner:
             # One says it all: they fail together, for want of Redis.
             raise failures.exceptions[0] from None
 
-    async def cancel_in_hand(self) -> None:
+    async def cancel_in_hand(self, reason: str, *, by: str = "") -> None:
         """Cancel the runs that have begun and are not written."""
         for run_id in sorted(self.in_hand):
             with suppress(CallerError, IllegalTransition):  # it has ended meanwhile
-                await self._orchestrator.cancel(run_id, "the batch was interrupted")
+                await self._orchestrator.cancel(run_id, reason, by=by)
 
     def _is_done(self, line: AskedLine | RefusedLine) -> bool:
         if isinstance(line, RefusedLine):

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 from toolfleet.calls import Failed, Record
 from toolfleet.messages import Usage
+from toolfleet.orchestrator.batch.records import LineFigures
 from toolfleet.orchestrator.run.states import State
 from toolfleet.orchestrator.run.value import Run
 
@@ -88,6 +89,15 @@ class Tally:
         """A line has no run: it could not begin, or the line is refused."""
         self.failed += 1
         self.refused += refused
+
+    def count_line(self, *, is_ok: bool, is_refused: bool, figures: LineFigures) -> None:
+        """A line of output was there before."""
+        self.ok += is_ok
+        self.failed += not is_ok
+        self.refused += is_refused
+        self.calls += figures.calls
+        self.failed_calls += figures.failed_calls
+        self.usage += figures.usage
 
     @property
     def written(self) -> int:

@@ -24,6 +24,7 @@ from toolfleet.orchestrator.run.states import State
 from toolfleet.orchestrator.status.dead_letters import DeadLetter, DeadLetters
 from toolfleet.orchestrator.store.leases import living
 from toolfleet.orchestrator.store.run_pages import RunPages
+from toolfleet.orchestrator.store.run_states import RunStates
 from toolfleet.orchestrator.store.run_store import Head, RunStore
 from toolfleet.settings import Settings
 from toolfleet.skipped import text_of
@@ -32,7 +33,6 @@ from toolfleet.wire import Seal
 COUNT: Final = re.compile(rb"\d{1,18}")
 
 LATEST_RUNS: Final = 12
-TALLIED_RUNS: Final = 200
 BUDGETS: Final = 20
 DEAD_LETTERS: Final = 3
 
@@ -90,8 +90,6 @@ class RunsStanding(Record):
     """The stored runs."""
 
     stored: int
-    tallied: int
-    """So many of the newest were looked at for what follows."""
     by_state: Mapping[State, int]
     awaiting_approval: int
     latest: tuple[RunLine, ...]
@@ -154,6 +152,7 @@ class FleetView:
         self._catalog = Catalog(client, settings)
         self._queues = Queues(client, settings)
         self._store = RunStore(client, settings, self._seal)
+        self._run_states = RunStates(client, settings.keys)
         self._pages = RunPages(client, settings.keys, self._store)
         self._limits = FleetLimits(client, settings.keys, self._catalog)
         self._budgets = TenantBudgets(client, settings)
@@ -184,11 +183,10 @@ class FleetView:
 
     async def _runs(self) -> RunsStanding:
         stored = await self._client.zcard(self._settings.keys.runs())
-        tally = await self._store.tally(TALLIED_RUNS)
+        tally = await self._run_states.tally()
         latest = (await self._pages.page(limit=LATEST_RUNS)).heads
         return RunsStanding(
             stored=stored,
-            tallied=min(stored, TALLIED_RUNS),
             by_state=tally.by_state,
             awaiting_approval=tally.awaiting_approval,
             latest=tuple(map(RunLine.of, latest)),

@@ -14,6 +14,7 @@ from toolfleet.orchestrator.run.states import State
 from toolfleet.orchestrator.run.value import Run
 from toolfleet.orchestrator.store.chain import Link
 from toolfleet.orchestrator.store.names import NOBODY, calls_named
+from toolfleet.orchestrator.store.run_states import score_of
 from toolfleet.settings import Settings
 from toolfleet.wire import Seal
 
@@ -55,6 +56,7 @@ class Appendings:
         self._seal = seal
         self._keys = keys
         self._runs, self._runs_ending, self._run_names = keys.runs(), keys.runs_ending(), keys.run_names()
+        self._run_states = keys.run_states()
         self._prefixes = keys.result(""), keys.replies(""), keys.owned(""), keys.head(""), keys.runs_of("")
 
     def of(self, run: Run, event: RunStarted | RunEvent, follows: Link, how: Heading = UNCHANGED) -> Appending:
@@ -78,7 +80,8 @@ class Appendings:
         """The keys and arguments of the script that stores an event which is sealed already."""
         keys, has_ended = self._keys, run.state.is_terminal
         where = [keys.run(run.run_id), keys.head(run.run_id), self._runs, self.listed(run.terms.tenant)]
-        where.append(keys.approvals(run.terms.tenant))
+        where += [keys.approvals(run.terms.tenant), self._run_states]
+        awaiting = _awaiting(run)
         what = [
             follows.seal,
             event,
@@ -87,7 +90,8 @@ class Appendings:
             int(self._ttl_s(run) * 1000),
             run.turn,
             len(run.calls),
-            _awaiting(run),
+            awaiting,
+            score_of(run, awaiting),
             run.run_id,
         ]
         if not has_ended and how == UNCHANGED:

@@ -161,7 +161,7 @@ class Leases:
         lapsed, found, server = await self._renew_script(
             keys=[
                 *(keys.orchestrators(), keys.orchestrator(self._id), keys.owned(self._id)),
-                *(keys.runs(), keys.runs_ending(), keys.run_names()),
+                *(keys.runs(), keys.runs_ending(), keys.run_names(), keys.run_states()),
                 *(keys.orchestrator_proofs(self._id), keys.beat(self._id)),
             ],
             args=[

@@ -78,7 +78,6 @@ ASIDE_MAX: Final = 1000
 
 APPEND: Final = lua(__package__, "trim_runs", "append", before=f"{TELL}\n{CLOCK}")
 SET_ASIDE: Final = lua(__package__, "set_aside")
-TALLY: Final = lua(__package__, "tally_runs")
 VOUCH: Final = lua(__package__, "vouch")
 
 
@@ -98,14 +97,6 @@ class Head(NamedTuple):
     """Whose it is, "" for nobody's; None where nothing that is believed says so."""
     awaiting_approval: int = 0
     """How many of its calls a person has to decide about."""
-
-
-class Tally(NamedTuple):
-    """What the newest runs come to, as their heads say."""
-
-    by_state: dict[State, int]
-    awaiting_approval: int
-    """How many of them wait for a person."""
 
 
 class RunStore:
@@ -137,7 +128,6 @@ class RunStore:
         self._appendings = Appendings(settings, seal)
         self._names = RunNames(client, settings.keys)
         self._vouch = client.register_script(VOUCH)
-        self._tally = client.register_script(TALLY)
         self._set_aside = client.register_script(SET_ASIDE)
 
     def new_id(self) -> str:
@@ -431,13 +421,6 @@ class RunStore:
             found += (head for head in page if is_wanted(head))
         return found[skipped : skipped + wanted]
 
-    async def tally(self, newest: int) -> Tally:
-        """Count the newest runs by their states, in one command. Raises StoreUnreachable."""
-        states, awaiting = await self._tally(keys=[self._keys.runs()], args=[self._keys.head(""), newest])
-        known = set(State)
-        counts = {text_of(state): int(count) for state, count in zip(states[::2], states[1::2], strict=True)}
-        return Tally({State(name): count for name, count in counts.items() if name in known}, awaiting)
-
     async def run_ids(self) -> list[str]:
         """The ids of all stored runs. Raises StoreUnreachable."""
         found = cast("list[bytes]", await self._client.zrange(self._keys.runs(), 0, -1))
@@ -536,6 +519,7 @@ class RunStore:
         pipeline.unlink(self._keys.run(run_id))
         pipeline.unlink(self._keys.head(run_id))
         pipeline.zrem(self._keys.runs(), run_id)
+        pipeline.zrem(self._keys.run_states(), run_id)
         pipeline.srem(self._keys.owned(owner), run_id)
         pipeline.set(self._keys.deleted(run_id), "1", ex=DELETED_TTL_S)
         deleted, *_ = await pipeline.execute()

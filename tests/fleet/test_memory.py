@@ -82,7 +82,7 @@ async def test_an_ended_run_of_one_call_costs_redis_no_more_than_is_said(fleet, 
         [(_, pack)] = await client.xrange(keys.run(run.run_id))  # it leaves only once they are packed
         assert FIELD in pack
         used += await client.memory_usage(keys.run(run.run_id)) + await client.memory_usage(keys.head(run.run_id))
-    lists = [keys.runs(), keys.runs_ending(), keys.run_names()]
+    lists = [keys.runs(), keys.runs_ending(), keys.run_names(), keys.run_states()]
     shares = [await client.memory_usage(name, samples=0) / await client.zcard(name) for name in lists]
     assert used / count + sum(shares) <= ENDED_RUN_BYTES
 

@@ -58,6 +58,9 @@ TTL = {
     "idempotent": 24 * 3600,
     "asked": 24 * 3600,
     "approved": 1200,
+    "batch": 30 * 24 * 3600,
+    "batches_of": 30 * 24 * 3600,
+    "batch_cancel": 30 * 24 * 3600,
     "batch_output": 30 * 24 * 3600,
     "aside": 30 * 24 * 3600,
     "deleted": 3600,
@@ -88,7 +91,7 @@ EMPTIED = {
 }
 """Hold what is not done yet: entries go as calls are acknowledged."""
 
-TRIMMED = {"dead_letters", "limits_audit", "runs", "runs_ending", "run_names", "lanes"}
+TRIMMED = {"dead_letters", "limits_audit", "runs", "runs_ending", "run_names", "run_states", "lanes"}
 
 BOUNDED = {
     *("orchestrators", "counters", "api_keys", "shard", "binding", "permanent_binding", "binding_deadlines"),

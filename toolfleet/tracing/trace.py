@@ -6,6 +6,7 @@ the span of a call is named before it begins and recorded when its result is wri
 
 from __future__ import annotations
 
+from functools import lru_cache
 from hashlib import sha256
 from typing import Annotated, Final
 
@@ -50,8 +51,9 @@ def ids_of(traceparent: str) -> tuple[int, int]:
     return int(traceparent[3:35], 16), int(traceparent[36:52], 16)
 
 
+@lru_cache(maxsize=512)
 def is_sampled(traceparent: str) -> bool:
-    """Return whether spans below this one are recorded."""
+    """Return whether spans below this one are recorded. Remembered: calls that are not recorded have one in common."""
     return bool(_flags(traceparent) & 1)
 
 

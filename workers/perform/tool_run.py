@@ -143,10 +143,10 @@ class ToolRuns:
         if tool.spec.long_running:
             context.progress(0.0)  # whoever asks with its handle learns that it runs
         try:
-            if self._attempts is None or call.traceparent is None:
+            if self._attempts is None or not (call.traceparent and is_sampled(call.traceparent)):
+                if self._attempts is not None:
+                    self._be_below(self._attempts, call)
                 result = await self._call(call, tool, context, clock)
-            elif not is_sampled(call.traceparent):
-                result = await self._call_below(self._attempts, call, tool, context, clock)
             else:
                 attempt = await self._attempts.at(delivery, call, tool.spec, call.traceparent)
                 with attempt:
@@ -168,15 +168,15 @@ class ToolRuns:
         reached(Point.EFFECT_DONE, call.call_id)
         return result
 
-    async def _call_below(
-        self, attempts: Attempts, call: ToolCall, tool: Tool[..., Any], context: Context, clock: asyncio.Timeout | None
-    ) -> Returned | Failed | Submitted:
-        """Run a call of a trace that is not recorded: what its tool records is not either, and baggage reaches it."""
-        token = attempts.tracing.attach(call.traceparent or "", call.tracestate, call.baggage)
-        try:
-            return await self._call(call, tool, context, clock)
-        finally:
-            attempts.tracing.detach(token)
+    def _be_below(self, attempts: Attempts, call: ToolCall) -> None:
+        """Be in the trace of a call that is not recorded: what its tool records is not either, and baggage reaches it.
+
+        Nothing is taken back, which would cost as much again: whatever runs here next says where it is, too.
+        """
+        if call.traceparent is None:
+            attempts.tracing.leave()
+        else:
+            attempts.tracing.attach(call.traceparent, call.tracestate, call.baggage)
 
     async def _later(self, delivery: Delivery, call: ToolCall, error: RetryAfter) -> Failed | Ending:
         """Let the call wait for as long as its tool wants; the model is told where that cannot be."""

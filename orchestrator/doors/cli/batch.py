@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import shlex
 import sys
 import time
@@ -13,12 +12,15 @@ from typing import Annotated, Final
 import typer
 from rich.console import Console
 
+from toolfleet.connections import connect_async
 from toolfleet.errors import ToolfleetError
 from toolfleet.event_loop import run_service
 from toolfleet.garbage import collect_rarely
 from toolfleet.local.fleet import LocalFleet, redis_or_embedded, where_processes_join
 from toolfleet.orchestrator.api import Orchestrator
 from toolfleet.orchestrator.batch import (
+    BatchCancelled,
+    BatchNotes,
     BatchRunner,
     Identity,
     Input,
@@ -36,13 +38,16 @@ from toolfleet.orchestrator.doors.cli.choosing_model import chosen_model, name_o
 from toolfleet.orchestrator.doors.cli.conversation import must_offer_tools
 from toolfleet.orchestrator.doors.cli.model_option import ModelOption
 from toolfleet.orchestrator.doors.cli.run_options import takes_run_options
+from toolfleet.orchestrator.doors.cli.who import who
 from toolfleet.orchestrator.doors.cli.wording import plural
 from toolfleet.orchestrator.errors import OutputUnusable
 from toolfleet.orchestrator.models.protocol import ChatModel
 from toolfleet.orchestrator.options import RunOptions, terms_of
+from toolfleet.orchestrator.store.batches import Batches, BatchRecord
 from toolfleet.settings import Settings
 from toolfleet.streams import Priority
 from toolfleet.terminal import harmless_json
+from toolfleet.wire import Seal
 
 MAX_CONCURRENCY: Final = 1000
 """A model's client holds no more connections."""
@@ -103,6 +108,7 @@ def batch(
                 settings = stack.enter_context(_fleet(tools, settings)).settings
         session = _BatchStart(
             lines,
+            source,
             target,
             console=console,
             manner=Manner(options=options, concurrency=concurrency, ordered=ordered, again=retry_failed),
@@ -115,6 +121,9 @@ def batch(
         collect_rarely()
         try:
             summary = run_service(session.run(settings))
+        except BatchCancelled:
+            session.say_how_to_go_on(cancelled=True)
+            raise
         except (KeyboardInterrupt, ToolfleetError):
             session.say_how_to_go_on(cancelled=cancel_on_interrupt)
             raise
@@ -134,6 +143,7 @@ class _BatchStart:
     def __init__(
         self,
         lines: Input,
+        source: str,
         target: str,
         *,
         console: Console,
@@ -145,6 +155,7 @@ class _BatchStart:
         cancels: bool,
     ) -> None:
         self._lines = lines
+        self._source = source
         self._target = target
         self._console = console
         self._manner = manner
@@ -166,20 +177,36 @@ class _BatchStart:
                 await before.give_up_its_runs()
                 async with Orchestrator(model, settings=settings) as orchestrator:
                     await before.make_way_for(orchestrator.orchestrator_id)
-                    return await self._run(orchestrator, identity, output, None if self._any_model else model.name)
+                    async with connect_async(settings) as client:
+                        record = self._record(identity, model.name, orchestrator.orchestrator_id)
+                        notes = BatchNotes(Batches(client, settings, Seal(settings)), record)
+                        named = None if self._any_model else model.name
+                        return await self._run(orchestrator, identity, output, named, notes)
 
-    async def _run(self, orchestrator: Orchestrator, identity: Identity, output: Output, model: str | None) -> Summary:
+    def _record(self, identity: Identity, model: str, orchestrator_id: str) -> BatchRecord:
+        return BatchRecord(
+            batch_id=identity.prefix.removesuffix("-"),
+            tenant=self._manner.options.get("tenant") or "",
+            model=model,
+            by=who(),
+            source=self._source,
+            target=self._target,
+            orchestrator_id=orchestrator_id,
+            lines=self._lines.count,
+        )
+
+    async def _run(
+        self, orchestrator: Orchestrator, identity: Identity, output: Output, model: str | None, notes: BatchNotes
+    ) -> Summary:
         await must_offer_tools(orchestrator)
+        await notes.begin()
         began_s = time.monotonic()
         with showing_batch(self._console, total=self._lines.count) as show:
             runner = BatchRunner(orchestrator, identity, output, self._manner, show)
             self._tally = runner.tally
+            work = runner.run(read_lines(self._lines.lines(), model=model))
             try:
-                await runner.run(read_lines(self._lines.lines(), model=model))
-            except asyncio.CancelledError:
-                if self._cancels:
-                    await runner.cancel_in_hand()
-                raise
+                await notes.while_it_runs(runner, output, self._prices, work, cancels=self._cancels)
             finally:
                 self._in_hand = len(runner.in_hand)
         return runner.tally.summary(

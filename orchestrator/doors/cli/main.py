@@ -38,6 +38,9 @@ COMMANDS: Final = {
         "Run one conversation for each line of IN, and write one line for each to OUT.",
         "Example: toolfleet batch in.jsonl out.jsonl --concurrency 200",
     ),
+    "batches": Listed(
+        "How batches stand: list them, look at one and its runs, cancel it. `toolfleet batch` begins them."
+    ),
     "up": Listed(
         "Run the server, the workers, an orchestrator, the HTTP API and Flower on this machine until Ctrl-C.",
         "Example: toolfleet up --tools my_package.my_tools --io 2",

@@ -192,8 +192,7 @@ def _runs_title(now: FleetStanding) -> str:
     runs = now.runs
     told = [f"{count} {state.value}" for state, count in sorted(runs.by_state.items(), key=lambda each: -each[1])]
     told += [f"{runs.awaiting_approval} {WAITS_FOR_APPROVAL}"] if runs.awaiting_approval else []
-    newest = f"of the newest {runs.tallied}: " if runs.stored > runs.tallied else ""
-    return f"runs: {runs.stored} stored; {newest}{', '.join(told)}"
+    return f"runs: {runs.stored} stored; {', '.join(told)}"
 
 
 def _runs(now: FleetStanding) -> Filled:

@@ -23,6 +23,7 @@ from toolfleet.orchestrator.api import Orchestrator
 from toolfleet.orchestrator.doors.http import (
     approvals,
     artifacts,
+    batches,
     budgets,
     dead,
     docs_page,
@@ -184,6 +185,7 @@ def create_app(
         dead.router,
         tools.router,
         handles.router,
+        batches.router,
         work.router,
         artifacts.router,
         budgets.router,

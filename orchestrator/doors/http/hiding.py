@@ -15,18 +15,18 @@ def _names(text: str) -> frozenset[str]:
 
 
 SHOWN: Final = _names("""
-    type state status role kind id run_id call_id requested_id tool_call_id task_id parent_call_id root_run_id letter_id
-    handle handles tool tools model agent worker queue pool service_tier system_fingerprint incomplete tenant subject by
-    orchestrator_id offered direct agents background awaiting_approval sending masked interceptors slow priority
-    media_type url events_url before after unit of told_low account effect queues level question_id
+    type state status role kind id run_id call_id batch_id requested_id tool_call_id task_id parent_call_id
+    root_run_id letter_id handle handles tool tools model agent worker queue pool service_tier system_fingerprint
+    incomplete tenant subject by orchestrator_id offered direct agents background awaiting_approval sending masked
+    interceptors slow priority media_type url events_url before after unit of told_low account effect queues level
+    question_id
 """)
 """Fields whose texts, and lists of texts, are shown."""
 
 RECORDS: Final = _names("""
     messages unheard message tool_calls calls runs result late_result refusal attempt approval terms limits price
-    accounts usage spent fault media progress job left streamed awaiting_below children run call attempts waits_for
-    approvals first_failure slowest total own below found handles lines questions answers
-    answered
+    accounts usage spent fault media progress job left streamed awaiting_below children run call attempts batches
+    waits_for approvals first_failure slowest total own below found handles lines questions answers answered
 """)
 """Fields with records inside, or lists of them: these are looked into. A text in their place is hidden."""
 

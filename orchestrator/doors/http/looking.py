@@ -14,7 +14,9 @@ from toolfleet.orchestrator.status.fleet_standing import FleetView
 from toolfleet.orchestrator.status.handle_list import HandleList
 from toolfleet.orchestrator.status.overview import Overview
 from toolfleet.orchestrator.status.trees import Trees
+from toolfleet.orchestrator.store.batches import Batches
 from toolfleet.orchestrator.store.run_pages import RunPages
+from toolfleet.orchestrator.store.run_states import RunStates
 from toolfleet.orchestrator.store.run_store import RunStore
 from toolfleet.settings import Settings
 from toolfleet.wire import Seal
@@ -26,6 +28,7 @@ class Looking:
 
     store: RunStore
     pages: RunPages
+    run_states: RunStates
     finder: Finder
     overview: Overview
     trees: Trees
@@ -33,6 +36,7 @@ class Looking:
     handles: HandleList
     fleet: FleetView
     logs: CallLogReader
+    batches: Batches
 
     @classmethod
     def through(cls, client: redis.asyncio.Redis, settings: Settings, seal: Seal) -> Self:
@@ -41,6 +45,7 @@ class Looking:
         return cls(
             store=store,
             pages=RunPages(client, settings.keys, store),
+            run_states=RunStates(client, settings.keys),
             finder=Finder(client, settings, seal, store),
             overview=Overview(client, settings, seal),
             trees=Trees(store),
@@ -48,4 +53,5 @@ class Looking:
             handles=HandleList(client, settings, seal),
             fleet=FleetView(client, settings),
             logs=CallLogReader(client, settings, seal),
+            batches=Batches(client, settings, seal),
         )

@@ -36,6 +36,8 @@ from toolfleet.misspelt import what_is_wrong
 from toolfleet.orchestrator.doors.http.request_ids import HEADER as REQUEST_ID, request_id_of
 from toolfleet.orchestrator.errors import (
     AllShardsDrain,
+    BatchNotFound,
+    BatchNotOpen,
     BudgetSpent,
     BudgetSpentForNow,
     HandleNotFound,
@@ -60,6 +62,8 @@ OPENAI_PATHS: Final = ("/v1/chat/", "/v1/responses", "/v1/models")
 STATUSES: Final[tuple[tuple[type[Exception], HTTPStatus], ...]] = (
     (RunNotFound, HTTPStatus.NOT_FOUND),
     (HandleNotFound, HTTPStatus.NOT_FOUND),
+    (BatchNotFound, HTTPStatus.NOT_FOUND),
+    (BatchNotOpen, HTTPStatus.CONFLICT),
     (ArtifactNotFound, HTTPStatus.NOT_FOUND),
     (QuestionNotFound, HTTPStatus.NOT_FOUND),
     (RunNotOpen, HTTPStatus.CONFLICT),

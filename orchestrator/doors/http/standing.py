@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
 
 from fastapi import APIRouter
 from pydantic import BaseModel
@@ -21,19 +20,16 @@ from toolfleet.orchestrator.fleet.queues import QueueStanding
 
 router = APIRouter(prefix="/v1/overview", tags=["fleet"], route_class=JsonRoute)
 
-NEWEST: Final = 500
-
 
 class RunsStanding(BaseModel):
     """How the runs of a tenant stand."""
 
     stored: int
     """How many are stored; of the key's tenant, or all where it has none."""
-    looked_at: int
-    """How many of the newest of these the numbers by state are of."""
     by_state: dict[str, int]
+    """All that are the key's tenant's, or nobody's where it has none."""
     awaiting_approval: int
-    """How many calls of these wait for a person."""
+    """How many of these have calls that wait for a person."""
 
 
 class Standing(BaseModel):
@@ -61,18 +57,14 @@ async def overview(grant: Reader, door: Through) -> Standing:
     """Tell how runs, workers and queues stand: a few commands, whatever is stored."""
     fleet = await door.looking.fleet.standing() if grant.may(Scope.ADMIN) else None
     budgets = fleet.budgets if fleet else await own_budgets(grant, door)
-    page = await door.looking.pages.page(limit=NEWEST, tenant=grant.tenant)
-    by_state: dict[str, int] = {}
-    for head in page.heads:
-        by_state[head.state] = by_state.get(head.state, 0) + 1
+    tally = await door.looking.run_states.tally(tenant=grant.tenant)
     workers = await door.orchestrator.catalog.workers()
     shown = [WorkerView.of(announced) for announced in workers]
     return Standing(
         runs=RunsStanding(
             stored=await door.looking.pages.count(tenant=grant.tenant),
-            looked_at=len(page.heads),
-            by_state=by_state,
-            awaiting_approval=sum(head.awaiting_approval for head in page.heads),
+            by_state={state.value: count for state, count in tally.by_state.items()},
+            awaiting_approval=tally.awaiting_approval,
         ),
         workers=[
             each.model_copy(update={"tools": [tool for tool in each.tools if grant.may_call(tool)]}) for each in shown

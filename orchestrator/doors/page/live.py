@@ -86,10 +86,13 @@ class LiveRuns:
         return len(self._open)
 
     async def follow(
-        self, run_id: str, *, call_id: str = "", with_payloads: bool, render: Render
+        self, run_id: str, *, call_id: str = "", with_payloads: bool, render: Render, is_of_run: bool = True
     ) -> AsyncGenerator[Pieces, None]:
-        """Yield what has changed of a run, or of a call of it, from how it stands now, until there is nothing more."""
-        async with self._opened(run_id, call_id, render, with_payloads=with_payloads) as live:
+        """Yield what has changed of a run, or of a call of it, from how it stands now, until there is nothing more.
+
+        What is not of a run (`is_of_run`) has a name of its own in the place of its id, and is looked at now and then.
+        """
+        async with self._opened(run_id, call_id, render, with_payloads=with_payloads, is_of_run=is_of_run) as live:
             version = 0
             while True:
                 async with live.changed:
@@ -103,13 +106,14 @@ class LiveRuns:
 
     @asynccontextmanager
     async def _opened(
-        self, run_id: str, call_id: str, render: Render, *, with_payloads: bool
+        self, run_id: str, call_id: str, render: Render, *, with_payloads: bool, is_of_run: bool
     ) -> AsyncIterator[LiveRun]:
         name = run_id, call_id, with_payloads
         live = self._open.get(name)
         if live is None:
             live = self._open[name] = LiveRun()
-            live.task = asyncio.create_task(self._keep(run_id, live, render))  # watched: cancelled with its last viewer
+            keeping = self._keep(run_id if is_of_run else "", live, render)
+            live.task = asyncio.create_task(keeping)  # watched: cancelled with its last viewer
         live.viewers += 1
         try:
             yield live
@@ -143,7 +147,9 @@ class LiveRuns:
             listening.cancel()
 
     async def _listen(self, run_id: str, news: asyncio.Event) -> None:
-        """Tell of each event of a run, from the server's one reader of all of them."""
+        """Tell of each event of a run, from the server's one reader of all of them; of no run, nothing."""
+        if not run_id:
+            return
         try:
             async with aclosing(self._door.tail.listen(run_id)) as frames:
                 async for _ in frames:

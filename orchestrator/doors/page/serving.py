@@ -9,6 +9,7 @@ from fastapi import APIRouter, FastAPI
 from toolfleet.orchestrator.doors.http.door import Door
 from toolfleet.orchestrator.doors.page import (
     actions,
+    batches,
     call,
     dead,
     finding,
@@ -33,6 +34,7 @@ ROUTERS: Final[tuple[APIRouter, ...]] = (
     tree.router,
     dead.router,
     jobs.router,
+    batches.router,
     finding.router,
     signing_in.router,
     static_files.router,

@@ -57,7 +57,7 @@ def _overview(said: Said, limit: int) -> Json:
     by_state: Counter[str] = Counter()
     for each in runs:
         by_state.update(each["by_state"])
-    numbers = {name: sum(each[name] for each in runs) for name in ("stored", "looked_at", "awaiting_approval")}
+    numbers = {name: sum(each[name] for each in runs) for name in ("stored", "awaiting_approval")}
     queues = [each["queues"] for each in said.values()]
     return {
         "runs": {**numbers, "by_state": dict(by_state)},
@@ -89,6 +89,11 @@ def _handles(said: Said, limit: int) -> Json:
     return {"handles": [handle for handle in in_turn if handle is not None][:limit]}
 
 
+def _batches(said: Said, limit: int) -> Json:
+    found = sorted(_all(said, "batches"), key=lambda batch: -float(batch["updated_unix_s"]))
+    return {"batches": found[:limit]}
+
+
 def _spending(said: Said, _limit: int) -> Json:
     spent: Counter[str] = Counter()
     for each in said.values():
@@ -110,5 +115,6 @@ MERGERS: Final[Mapping[str, Callable[[Said, int], Json]]] = {
     "/v1/approvals": _approvals,
     "/v1/questions": _questions,
     "/v1/handles": _handles,
+    "/v1/batches": _batches,
     "/v1/spending": _spending,
 }

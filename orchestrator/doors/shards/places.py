@@ -35,15 +35,14 @@ class Place(NamedTuple):
     id_: str = ""
 
 
-LISTS: Final = "runs|find|overview|approvals|questions|handles|workers|queues|tools|spending"
+LISTS: Final = "runs|find|overview|approvals|questions|handles|batches|workers|queues|tools|spending"
+
+OF_ID: Final = "(?:v1/)?(?:runs|batches|questions)|v1/handles|calls|jobs"
 
 PLACES: Final = (
     ("", re.compile(r"/healthz|/readyz"), Kind.WELL),
-    (
-        "",
-        re.compile(r"/(?:(?:v1/)?(?:runs|questions)|v1/handles|calls|jobs)/(?P<id>[^/]+)(?:/.*)?", re.DOTALL),
-        Kind.OF_ID,
-    ),
+    ("GET", re.compile(r"/batches/live"), Kind.FIRST),
+    ("", re.compile(rf"/(?:{OF_ID})/(?P<id>[^/]+)(?:/.*)?", re.DOTALL), Kind.OF_ID),
     ("", re.compile(r"/v1/responses/(?:resp_)?(?P<id>[^/]+)(?:/.*)?", re.DOTALL), Kind.OF_ID),
     ("", re.compile(r"/v1/artifacts/[^/]+"), Kind.ARTIFACT),
     ("POST", re.compile(r"/v1/responses"), Kind.GOES_ON),

@@ -4,10 +4,10 @@
 -- clock.lua and trim_runs.lua.
 --
 -- KEYS  the run's stream, its head, the list of all runs, the runs of its tenant (the list of all runs without one), those
---       of its tenant with calls that wait for a person, and for an entry that begins or ends the run or passes it on: the unowned runs of its model, the ends of runs, their
+--       of its tenant with calls that wait for a person, where runs stand by state, and for an entry that begins or ends the run or passes it on: the unowned runs of its model, the ends of runs, their
 --       names; for a reply with calls: the names that the model has given these
 -- ARGV  seal of the entry it follows (empty for the first), event, its seal, state, how long to keep it (ms), turn, how
---       many calls, how many of them wait for a person, run id; and for an entry that begins or ends the run or passes it on:
+--       many calls, how many of them wait for a person, its place among all by state, run id; and for an entry that begins or ends the run or passes it on:
 --       whether it has ended (1 or 0), run id again, owner (empty: as it is), whether anybody may take it over (1 or 0), the
 --       call whose result this run is (empty for none), its sealed result, prefix of results, prefix of reply streams,
 --       prefix of owned runs, prefix of heads, prefix of tenants' lists, its tenant, then fields and values for the head; for a reply with calls: empty, how
@@ -15,13 +15,13 @@
 -- Reply the new entry's id and, if this run is the result of a call, what came of that (1: it counts, 2: there was one);
 --       or false
 
-local stream, head, runs, listed, approvals, unowned, ending, names = unpack(KEYS, 1, 8)
-local follows, event, seal, state, ttl_ms, turn, calls, awaiting = unpack(ARGV, 1, 8)
-local names_calls = ARGV[10] == ''
-local last_argument = names_calls and 9 or #ARGV
-local has_ended, run, owner, may_be_adopted, parent, sealed = unpack(ARGV, 10, math.min(15, last_argument))
-local results, reply_streams, owned, heads, runs_of, tenant = unpack(ARGV, 16, math.min(21, last_argument))
-local first_field = 22
+local stream, head, runs, listed, approvals, states, unowned, ending, names = unpack(KEYS, 1, 9)
+local follows, event, seal, state, ttl_ms, turn, calls, awaiting, place = unpack(ARGV, 1, 9)
+local names_calls = ARGV[11] == ''
+local last_argument = names_calls and 10 or #ARGV
+local has_ended, run, owner, may_be_adopted, parent, sealed = unpack(ARGV, 11, math.min(16, last_argument))
+local results, reply_streams, owned, heads, runs_of, tenant = unpack(ARGV, 17, math.min(22, last_argument))
+local first_field = 23
 
 local newest = redis.call('XREVRANGE', stream, '+', '-', 'COUNT', 1)[1]
 local stands = newest == nil and follows == ''
@@ -33,6 +33,7 @@ local id = redis.call('XADD', stream, '*', 'e', event, 's', seal)
 local now = now_ms()
 redis.call('HSET', head, 'state', state, 'updated_ms', now, 'turn', turn, 'calls', calls, 'awaiting', awaiting,
     unpack(ARGV, first_field, last_argument))
+redis.call('ZADD', states, place, ARGV[10])
 redis.call('PEXPIRE', stream, ttl_ms)
 redis.call('PEXPIRE', head, ttl_ms)
 if not newest then
@@ -42,7 +43,7 @@ if not newest then
     redis.call('ZADD', runs, begun_us, run)
     redis.call('ZADD', listed, begun_us, run)
     redis.call('ZADD', names, 0, noted(run, tenant))
-    trim_runs(ending, runs, names, runs_of, heads, now, 2)
+    trim_runs(ending, runs, names, states, runs_of, heads, now, 2)
 end
 -- Other events only put the end off, which whoever trims the lists finds out.
 if not newest or has_ended == '1' then redis.call('ZADD', ending, now + ttl_ms, noted(run, tenant)) end
@@ -56,11 +57,11 @@ if owner and owner ~= '' then
     redis.call('SADD', owned .. owner, run)
     redis.call('PEXPIRE', owned .. owner, ttl_ms)
 end
-for i = 12, names_calls and #ARGV or 0 do
-    redis.call('SET', KEYS[i - 6], ARGV[i], 'PX', ARGV[11])
+for i = 13, names_calls and #ARGV or 0 do
+    redis.call('SET', KEYS[i - 6], ARGV[i], 'PX', ARGV[12])
 end
 if awaiting ~= '0' then
-    redis.call('ZADD', approvals, now, ARGV[9])
+    redis.call('ZADD', approvals, now, ARGV[10])
     redis.call('PEXPIRE', approvals, ttl_ms)
 end
 local outcome = 0

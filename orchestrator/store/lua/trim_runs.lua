@@ -10,7 +10,7 @@ end
 
 -- Takes runs off the lists whose record has ended, some at a time. One that was written to since it was noted lives on, and
 -- is noted for its new end; one that somebody has given no end is looked at again in an hour.
-local function trim_runs(ending, runs, names, runs_of, heads, now, at_most)
+local function trim_runs(ending, runs, names, states, runs_of, heads, now, at_most)
     for _, each in ipairs(redis.call('ZRANGE', ending, '-inf', now, 'BYSCORE', 'LIMIT', 0, at_most)) do
         local cut = string.find(each, '\0', 1, true)
         local run = cut and string.sub(each, 1, cut - 1) or each
@@ -19,6 +19,7 @@ local function trim_runs(ending, runs, names, runs_of, heads, now, at_most)
             redis.call('ZREM', ending, each)
             redis.call('ZREM', runs, run)
             redis.call('ZREM', names, each)
+            redis.call('ZREM', states, run)
             if cut then redis.call('ZREM', runs_of .. string.sub(each, cut + 1), run) end
         else
             redis.call('ZADD', ending, now + (left_ms < 0 and AN_HOUR_MS or left_ms), each)

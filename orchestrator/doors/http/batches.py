@@ -1,0 +1,75 @@
+"""Batches over HTTP: how each stands, its runs, its cancel. They are begun by the command, where their files are."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Final
+
+from fastapi import APIRouter, Query
+from pydantic import BaseModel, Field
+
+from toolfleet.orchestrator.batch.cancelling import cancel_batch
+from toolfleet.orchestrator.doors.http.access import Reader, Runner
+from toolfleet.orchestrator.doors.http.bodies import JsonRoute
+from toolfleet.orchestrator.doors.http.problems import ProblemDetails
+from toolfleet.orchestrator.doors.http.records import RunBody, RunSummary, SomeWanted
+from toolfleet.orchestrator.doors.http.runs import Through
+from toolfleet.orchestrator.store.batches import BatchRecord
+
+router = APIRouter(prefix="/v1/batches", tags=["batches"], route_class=JsonRoute)
+
+UNKNOWN: Final[dict[int | str, dict[str, Any]]] = {404: {"model": ProblemDetails, "description": "No such batch"}}
+NOT_NOW: Final[dict[int | str, dict[str, Any]]] = {
+    **UNKNOWN,
+    409: {"model": ProblemDetails, "description": "The batch is through, or was cancelled"},
+}
+
+
+class BatchList(BaseModel):
+    """The batches of a tenant, those first that were written last."""
+
+    batches: list[BatchRecord]
+    after: str | None = Field(description="What the next page is asked for with; null behind the last batch.")
+
+
+class BatchRunsWanted(RunBody):
+    """Which runs of a batch to list."""
+
+    limit: Annotated[int, Field(ge=1, le=200)] = 50
+    after: Annotated[str, Field(max_length=400)] = Field(default="", description="`after` of the page that you have.")
+
+
+class BatchRuns(BaseModel):
+    """Runs of a batch, in the order of their ids."""
+
+    runs: list[RunSummary]
+    after: str | None = Field(description="What the next page is asked for with; null behind the last run.")
+
+
+@router.get("")
+async def list_batches(grant: Reader, door: Through, wanted: Annotated[SomeWanted, Query()]) -> BatchList:
+    """List the tenant's batches, those first that were written last."""
+    found = await door.looking.batches.page(tenant=grant.tenant, limit=wanted.limit, after=wanted.after)
+    return BatchList(batches=found.batches, after=found.after or None)
+
+
+@router.get("/{batch_id}", responses=UNKNOWN)
+async def show(batch_id: str, grant: Reader, door: Through) -> BatchRecord:
+    """Tell how a batch stands."""
+    return await door.looking.batches.load(batch_id, tenant=grant.tenant)
+
+
+@router.get("/{batch_id}/runs", responses=UNKNOWN)
+async def runs(batch_id: str, grant: Reader, door: Through, wanted: Annotated[BatchRunsWanted, Query()]) -> BatchRuns:
+    """List the runs of a batch that are stored."""
+    record = await door.looking.batches.load(batch_id, tenant=grant.tenant)
+    found = await door.looking.batches.runs(record, limit=wanted.limit, after=wanted.after)
+    return BatchRuns(runs=[RunSummary.of(head) for head in found.heads], after=found.after or None)
+
+
+@router.post("/{batch_id}/cancel", responses=NOT_NOW)
+async def cancel(batch_id: str, grant: Runner, door: Through) -> BatchRecord:
+    """Cancel a batch: its process stops within seconds, and cancels the runs in hand.
+
+    Those of a batch whose process is gone are cancelled here.
+    """
+    return await cancel_batch(door.looking.batches, door.orchestrator, batch_id, tenant=grant.tenant, by=grant.who)

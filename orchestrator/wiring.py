@@ -58,6 +58,7 @@ from toolfleet.orchestrator.store.leases import Leases
 from toolfleet.orchestrator.store.packing import Packing
 from toolfleet.orchestrator.store.recent import RecentWrites
 from toolfleet.orchestrator.store.resealing import Resealing
+from toolfleet.orchestrator.store.run_pages import RunPages
 from toolfleet.orchestrator.store.run_store import RunStore
 from toolfleet.orchestrator.store.secret_arguments import Vault
 from toolfleet.orchestrator.tools.agents import Agents
@@ -108,6 +109,7 @@ class Services:
     runs: Runs
     control: RunControl
     store: RunStore
+    pages: RunPages
     overview: Overview
     canceller: Canceller
     direct_calls: DirectCalls
@@ -195,6 +197,7 @@ async def open_services(
             spans=parts.spans,
         ),
         store=parts.store,
+        pages=RunPages(base.shared, base.settings.keys, parts.store),
         overview=overview,
         canceller=parts.canceller,
         direct_calls=DirectCalls(

@@ -41,6 +41,7 @@ FOLDERS: Final = frozenset(
         "calls",
         "approvals",
         "jobs",
+        "batches",
         "tools",
         "dead-letters",
         "find",

@@ -25,6 +25,7 @@ from toolfleet.orchestrator.status.below import with_approvals_below
 from toolfleet.orchestrator.status.call_standing import CallStanding
 from toolfleet.orchestrator.status.handles import Status
 from toolfleet.orchestrator.status.questions import QuestionPage
+from toolfleet.orchestrator.store.run_pages import RunPage
 from toolfleet.orchestrator.store.run_store import Head
 from toolfleet.orchestrator.sync import run_sync
 from toolfleet.orchestrator.tools.agents import Agent, Agents
@@ -172,6 +173,17 @@ class Orchestrator(FleetConnection):
     ) -> Sequence[Head]:
         """List runs by their heads, newest first; only those of `tenant` if it is named. Raises StoreUnreachable."""
         return await self._services.store.heads(limit=limit, offset=offset, states=states, tenant=tenant)
+
+    @exact()
+    async def run_page(
+        self, *, before: str = "", limit: int = 50, states: Collection[State] = (), tenant: str | None = None
+    ) -> RunPage:
+        """List the same page by page: each begins behind the last run of the one before, whatever begins meanwhile.
+
+        The next one is asked for with the `before` that this one has, "" when there is none. Raises BadCursor,
+        StoreUnreachable.
+        """
+        return await self._services.pages.page(before=before, limit=limit, states=states, tenant=tenant)
 
     async def tenant_of(self, run_id: str) -> str:
         """Return whose run it is by its history, "" for nobody's. Raises RunNotFound, StoreUnreachable."""

@@ -60,6 +60,7 @@ from toolfleet.orchestrator.store.leases import Leases
 from toolfleet.orchestrator.store.packing import Packing
 from toolfleet.orchestrator.store.recent import RecentWrites
 from toolfleet.orchestrator.store.resealing import Resealing
+from toolfleet.orchestrator.store.run_pages import RunPages
 from toolfleet.orchestrator.store.run_store import RunStore
 from toolfleet.orchestrator.store.secret_arguments import Vault
 from toolfleet.orchestrator.tools.agents import Agents
@@ -111,6 +112,7 @@ class Services:
     control: RunControl
     steering: Steering
     store: RunStore
+    pages: RunPages
     overview: Overview
     canceller: Canceller
     direct_calls: DirectCalls
@@ -200,6 +202,7 @@ async def open_services(
         ),
         steering=Steering(config.model, parts.store, parts.ending, parts.canceller, overview, parts.images),
         store=parts.store,
+        pages=RunPages(base.shared, base.settings.keys, parts.store),
         overview=overview,
         canceller=parts.canceller,
         direct_calls=DirectCalls(

@@ -28,7 +28,7 @@ async def headers(api: Api, *scopes: Scope, **others: str) -> dict[str, str]:
 
 async def test_batches_are_listed_shown_and_cancelled_with_their_runs(api: Api) -> None:
     run_id = f"batched-abcdef-{'0' * 20}"
-    assert await api.begin("call wait", run_id=run_id) == run_id
+    await api.door.orchestrator.start("hello", run_id=run_id)
     await noted(api, "batched", orchestrator_id="gone")
     listed = (await api.client.get("/v1/batches", params={"limit": 200})).json()
     assert "batched-abcdef" in [each["batch_id"] for each in listed["batches"]]

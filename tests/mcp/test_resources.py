@@ -109,6 +109,7 @@ async def test_runs_are_listed_page_by_page_and_their_ids_completed(open_to_user
         await orchestrator.start("hello", tenant="ann", run_id=run_id)
     async with user("ann", address) as ann, user("bob", address) as bob:
         first = await ann.list_resources()
+        await orchestrator.start("hello", tenant="ann", run_id="begun meanwhile")
         second = await ann.list_resources(cursor=first.next_cursor)
         assert (len(first.resources), len(second.resources), second.next_cursor) == (PAGE, 3, None)
         assert {each.name for each in (*first.resources, *second.resources)} == set(ids)

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 async def test_a_batch_is_seen_going_on_leads_to_its_runs_and_is_cancelled(tab: Window, served: Api):
     door, now = served.door, time.time()
     run_id = f"shown-abcdef-{'a' * 20}"
-    await served.ended(await served.begin("What is a batch?", run_id=run_id))
+    await served.door.orchestrator.run("What is a batch?", run_id=run_id)
     record = BatchRecord(
         batch_id="shown-abcdef",
         orchestrator_id=door.orchestrator.orchestrator_id,

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Final
 from fastapi import APIRouter, Query
 from pydantic import BaseModel, Field
 
+from toolfleet.messages import Usage
 from toolfleet.orchestrator.batch.cancelling import cancel_batch
 from toolfleet.orchestrator.doors.http.access import Reader, Runner
 from toolfleet.orchestrator.doors.http.bodies import JsonRoute
@@ -17,6 +18,29 @@ from toolfleet.orchestrator.store.batches import BatchRecord
 
 router = APIRouter(prefix="/v1/batches", tags=["batches"], route_class=JsonRoute)
 
+EXAMPLE: Final = BatchRecord(
+    batch_id="nightly-3fa1c2",
+    model="gpt-5-mini",
+    by="ada@build-7",
+    source="questions.jsonl",
+    target="answers.jsonl",
+    orchestrator_id="6f0c2b1d9a7e",
+    starts=2,
+    lines=4000,
+    ok=1210,
+    failed=14,
+    refused=2,
+    in_hand=100,
+    calls=6041,
+    failed_calls=33,
+    usage=Usage(input_tokens=4812911, output_tokens=912004),
+    cost=12.6191,
+    began_unix_s=1767225600.0,
+    started_unix_s=1767229200.0,
+    updated_unix_s=1767229800.5,
+).model_dump(mode="json")
+
+SHOWN: Final[dict[int | str, dict[str, Any]]] = {200: {"content": {"application/json": {"example": EXAMPLE}}}}
 UNKNOWN: Final[dict[int | str, dict[str, Any]]] = {404: {"model": ProblemDetails, "description": "No such batch"}}
 NOT_NOW: Final[dict[int | str, dict[str, Any]]] = {
     **UNKNOWN,
@@ -52,7 +76,7 @@ async def list_batches(grant: Reader, door: Through, wanted: Annotated[SomeWante
     return BatchList(batches=found.batches, after=found.after or None)
 
 
-@router.get("/{batch_id}", responses=UNKNOWN)
+@router.get("/{batch_id}", responses={**SHOWN, **UNKNOWN})
 async def show(batch_id: str, grant: Reader, door: Through) -> BatchRecord:
     """Tell how a batch stands."""
     return await door.looking.batches.load(batch_id, tenant=grant.tenant)
@@ -66,7 +90,7 @@ async def runs(batch_id: str, grant: Reader, door: Through, wanted: Annotated[Ba
     return BatchRuns(runs=[RunSummary.of(head) for head in found.heads], after=found.after or None)
 
 
-@router.post("/{batch_id}/cancel", responses=NOT_NOW)
+@router.post("/{batch_id}/cancel", responses={**SHOWN, **NOT_NOW})
 async def cancel(batch_id: str, grant: Runner, door: Through) -> BatchRecord:
     """Cancel a batch: its process stops within seconds, and cancels the runs in hand.
 

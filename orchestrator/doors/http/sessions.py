@@ -42,6 +42,7 @@ FOLDERS: Final = frozenset(
         "approvals",
         "questions",
         "jobs",
+        "batches",
         "tools",
         "dead-letters",
         "find",

@@ -20,14 +20,12 @@ from toolfleet.orchestrator.doors.mcp.beside import Beside, Context
 from toolfleet.orchestrator.doors.mcp.callers import Caller, CallerOf
 from toolfleet.orchestrator.doors.mcp.kept import ARTIFACT_TEMPLATE, artifact_contents
 from toolfleet.orchestrator.doors.mcp.rpc_errors import protocol_errors
-from toolfleet.orchestrator.errors import RunNotFound
+from toolfleet.orchestrator.errors import BadCursor, RunNotFound
 from toolfleet.orchestrator.run.value import Run
 from toolfleet.orchestrator.store.run_store import Head
 
 PAGE: Final = 50
 """How many runs are listed at a time."""
-
-MAX_OFFSET: Final = 1_000_000
 
 JSON: Final = "application/json"
 TEXT: Final = "text/plain"
@@ -89,13 +87,16 @@ class Resources:
         return any(each.uri == uri for each in await self._beside.resources())
 
     async def _list(self, ctx: Context, params: types.PaginatedRequestParams) -> types.ListResourcesResult:
-        caller, offset = self._caller_of(ctx.request), _offset(params.cursor)
+        caller, before = self._caller_of(ctx.request), params.cursor or ""
         with protocol_errors():
-            heads = await self._orchestrator.runs(limit=PAGE, offset=offset, tenant=caller.tenant)
-        first = () if offset else await self._beside.resources()
+            try:
+                found = await self._orchestrator.run_page(before=before, limit=PAGE, tenant=caller.tenant)
+            except BadCursor as error:
+                raise MCPError(INVALID_PARAMS, str(error)) from None
+        first = () if before else await self._beside.resources()
         return types.ListResourcesResult(
-            resources=[*first, *map(_listed, heads)],
-            next_cursor=str(offset + PAGE) if len(heads) == PAGE else None,
+            resources=[*first, *map(_listed, found.heads)],
+            next_cursor=found.before or None,
             ttl_ms=0,
             cache_scope="private",
         )
@@ -132,14 +133,6 @@ def not_found(uri: str) -> MCPError:
 def uri_of(run_id: str) -> str:
     """Return where a run is read."""
     return RUN.format(run_id=quote(run_id, safe=""))
-
-
-def _offset(cursor: str | None) -> int:
-    if cursor is None:
-        return 0
-    if not (cursor.isascii() and cursor.isdigit() and len(cursor) < 8 and int(cursor) <= MAX_OFFSET):
-        raise MCPError(INVALID_PARAMS, "this cursor was not given out here: begin without one")
-    return int(cursor)
 
 
 def _listed(head: Head) -> types.Resource:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 
 import pytest
-from post import Post
 
 from tests.workers_ts.processes import fleet_of, process
 from toolfleet.calls import Returned
@@ -19,14 +18,6 @@ WAIT_S = 20
 def fleet():
     with fleet_of() as running:
         yield running
-
-
-@pytest.fixture
-async def post(fleet):
-    post = Post(fleet.settings)
-    await post.forget_the_past()
-    yield post
-    await post.aclose()
 
 
 def refused(fleet, program="fleet_tools.ts", **environment):

@@ -92,7 +92,7 @@ $(VENV)/.for-demo: pyproject.toml | $(VENV)/.made
 	@touch $@
 
 # Dependency groups came with pip 25.1.
-$(VENV)/.for-test: pyproject.toml .ci/helm .ci/promtool .ci/browser | $(VENV)/.made
+$(VENV)/.for-test: pyproject.toml .ci/helm .ci/promtool .ci/debian .ci/browser | $(VENV)/.made
 	$(BIN)/python -m pip install --quiet --upgrade 'pip>=25.1'
 	$(BIN)/python -m pip install --quiet --editable '.[local,flower,bench]' --group dev
 	.ci/helm $(VENV)

@@ -79,16 +79,18 @@ def check_all(folder: Path, pythons: list[Python], report: Report) -> None:
     newest, *others = [reachable(python, folder) for python in pythons]
     for python, account in (newest, *others):
         print(f"Python {python.version} {account}", flush=True)
+    smoke = Smoke(wheel, *newest, folder / "newest")
+    bare = smoke.bare_environment()
     # The longest first: what is short at the end fills both cores to the last.
     works = [
-        partial(check_newest, Smoke(wheel, *newest, folder / "newest"), report),
+        partial(check_newest, smoke, report),
         *(partial(check_commands, Smoke(wheel, *other, folder / other[0].version), report) for other in others),
-        partial(report.check, "types", lambda: check_types(wheel, folder / "typed", *newest)),
+        partial(report.check, "types", lambda: check_types(bare, folder / "typed", newest[1])),
         *(
             partial(
                 report.check,
                 f"[{extra}]",
-                partial(check_extra, extra, modules, wheel, folder / f"venv-{extra}", newest),
+                partial(check_extra, extra, modules, wheel, bare, folder / f"venv-{extra}", account=newest[1]),
             )
             for extra, modules in EXTRAS.items()
         ),

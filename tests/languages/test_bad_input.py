@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 
 import pytest
-from post import Post
 
 from toolfleet.calls import Returned
 from toolfleet.orchestrator import Orchestrator
@@ -15,14 +14,6 @@ from toolfleet.orchestrator import Orchestrator
 def fleet(language):
     with language.fleet_of() as running:
         yield running
-
-
-@pytest.fixture
-async def post(fleet):
-    post = Post(fleet.settings)
-    await post.forget_the_past()
-    yield post
-    await post.aclose()
 
 
 async def test_X2_what_is_no_call_is_buried_and_the_worker_goes_on(post):

@@ -8,7 +8,6 @@ import json
 import pytest
 from conversations import WrittenModel, requesting
 from fleets import asking, fleet_of
-from post import Post
 
 from toolfleet.broker import celery_app
 from toolfleet.connections import connect_async
@@ -115,14 +114,6 @@ def kinds_of(key, keys):
     methods = methods_of(keys)
     patterns = {name: method(*["*"] * len(inspect.signature(method).parameters)) for name, method in methods.items()}
     return {name for name, pattern in patterns.items() if fnmatch.fnmatchcase(key, pattern)}
-
-
-@pytest.fixture
-async def post(fleet):
-    post = Post(fleet.settings)
-    await post.forget_the_past()
-    yield post
-    await post.aclose()
 
 
 async def traffic(settings, post):

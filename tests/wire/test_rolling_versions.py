@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 from fleets import fleet_of
-from post import NOTHING, Post
+from post import NOTHING
 
 from toolfleet.calls import FailureKind, Returned
 
@@ -41,14 +41,6 @@ def stranger(fleet, name="stranger@here"):
 def fleet():
     with fleet_of(pools={"io": 1}) as running:
         yield running
-
-
-@pytest.fixture
-async def post(fleet):
-    post = Post(fleet.settings)
-    await post.forget_the_past()
-    yield post
-    await post.aclose()
 
 
 def of_version_2(post, call):

@@ -75,21 +75,13 @@ def _digest(source: Path) -> str:
 
 
 def _sources() -> Path:
-    """Return the folder with the modules' sources. With lists of packages of its own, so nobody has to be root."""
+    """Return the folder with the modules' sources."""
     folder = BUILT / "sources"
     if folder.exists():
         return folder
     with tempfile.TemporaryDirectory(dir=BUILT) as temporary:
-        apt = Path(temporary)
-        (apt / "lists" / "partial").mkdir(parents=True)
-        (apt / "cache" / "archives" / "partial").mkdir(parents=True)
-        own = ("-qq", "-o", f"Dir::State::lists={apt / 'lists'}", "-o", f"Dir::Cache={apt / 'cache'}")
-        own += ("-o", "APT::Sandbox::User=")
-        _run("apt-get", *own, "update", at=apt)
-        _run("apt-get", *own, "download", *MODULES.values(), at=apt)
-        for package in apt.glob("*.deb"):
-            _run("dpkg-deb", "-x", str(package), str(apt / "unpacked"), at=apt)
-        sources = apt / "unpacked" / "usr" / "share" / "gocode" / "src"
+        _run(str(REPOSITORY / ".ci" / "debian"), temporary, *MODULES.values(), at=REPOSITORY)
+        sources = Path(temporary, "usr", "share", "gocode", "src")
         for module in MODULES:
             # Theirs name what only their own tests need.
             (sources / module / "go.mod").write_text(f"module {module}\n\ngo 1.14\n")

@@ -22,7 +22,6 @@ from toolfleet.messages import Message
 from toolfleet.misspelt import exact
 
 if TYPE_CHECKING:
-    import asyncio
     from concurrent.futures import Future
 
     from toolfleet.questions import Question, Said
@@ -108,7 +107,7 @@ class Context:
     """Who is told of what the tool yields, by number; -1 says that it begins."""
     questions: int = 0
     """How many this attempt has asked."""
-    clock: asyncio.Timeout | None = field(default=None, repr=False)
+    clock: Any = field(default=None, repr=False)
     """What ends the attempt when its time is up; it stands still while a person is asked."""
     attempted: Any = field(default=None, repr=False)
     """What its worker knows of the attempt; nothing for tools."""

@@ -37,6 +37,7 @@ from toolfleet.workers.delivery.message import Delivery
 from toolfleet.workers.delivery.newest import SendingLoop
 from toolfleet.workers.delivery.postpone import home
 from toolfleet.workers.tool.execute import limit_s
+from toolfleet.workers.tool.time_limit import TimeLimit
 
 PARK: Final = lua(__package__, "park_question", before=ROOM)
 
@@ -230,18 +231,17 @@ class Questions:
 @contextmanager
 def _standing_still(context: Context) -> Iterator[None]:
     """Let the clock of the attempt stand still for the body, but for the deadline of its call."""
-    clock, loop = context.clock, asyncio.get_running_loop()
+    clock, loop = cast("TimeLimit | None", context.clock), asyncio.get_running_loop()
     if clock is None:
         yield
         return
     deadline_s = loop.time() + context.time_left_s
-    began_s, due_s = loop.time(), clock.when()
+    began_s, due_s = loop.time(), clock.due_s
     if due_s is None:  # it is set once its tool has run for a while
         _, call, tool = attempt_of(context)
         due_s = began_s + limit_s(call, tool, time.time())
-    clock.reschedule(deadline_s)
+    clock.move(deadline_s - began_s)
     try:
         yield
     finally:
-        if not clock.expired():
-            clock.reschedule(min(deadline_s, due_s + loop.time() - began_s))
+        clock.move(min(deadline_s - loop.time(), due_s - began_s))

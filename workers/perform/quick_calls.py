@@ -25,6 +25,7 @@ from toolfleet.workers.perform.conclusion import Conclusion
 from toolfleet.workers.perform.endings import Ending
 from toolfleet.workers.perform.tool_run import ToolRuns
 from toolfleet.workers.tool.execute import limit_s
+from toolfleet.workers.tool.time_limit import TimeLimit
 
 log = FactLog("toolfleet.workers")
 
@@ -42,13 +43,13 @@ class Common(NamedTuple):
 class QuickCall:
     """One common call, from its start to its settlement."""
 
-    __slots__ = ("__weakref__", "_begun_s", "call", "clock", "delivery", "limit_s", "tool")
+    __slots__ = ("__weakref__", "_begun_s", "call", "clock", "delivery", "tool")
 
     def __init__(self, delivery: Delivery, common: Common) -> None:
         self.delivery = delivery
         self.call, self.tool = common
-        self.limit_s = limit_s(self.call, self.tool, delivery.came_unix_s)
-        self.clock: asyncio.Timeout | None = None
+        left_s = limit_s(self.call, self.tool, delivery.came_unix_s)
+        self.clock = TimeLimit(left_s, is_set=left_s < 2 * QUICK_S)
         self._begun_s = time.perf_counter()
 
     @property
@@ -119,25 +120,22 @@ class QuickCalls:
         self._unclocked.pop(quick, None)
         tell(quick, outcome)
 
-    def _clock(self, quick: QuickCall) -> asyncio.Timeout | None:
-        """Return a clock that is set once the tool has run for a while; None for a tool that has little time."""
-        if quick.limit_s < 2 * QUICK_S:
-            return None
-        quick.clock = asyncio.timeout(None)
-        self._unclocked[quick] = None
-        if self._looking is None:
-            self._looking = asyncio.get_running_loop().call_later(QUICK_S, self._set_clocks)
+    def _clock(self, quick: QuickCall) -> TimeLimit:
+        """Return the clock of a call: set once the tool has run for a while, and at once for one with little time."""
+        if not quick.clock.is_set:
+            self._unclocked[quick] = None
+            if self._looking is None:
+                self._looking = asyncio.get_running_loop().call_later(QUICK_S, self._set_clocks)
         return quick.clock
 
     def _set_clocks(self) -> None:
         """Set the clocks of the tools that have run for a while, and look again if others run."""
-        loop, self._looking = asyncio.get_running_loop(), None
+        self._looking = None
         for quick in tuple(self._unclocked):
             ran_s = quick.ran_s
             if ran_s < QUICK_S:
                 break
             del self._unclocked[quick]
-            if quick.clock is not None and quick.clock.when() is None:  # else its tool has asked somebody meanwhile
-                quick.clock.reschedule(loop.time() + quick.limit_s - ran_s)
+            quick.clock.set(quick.clock.seconds - ran_s)
         if self._unclocked:
-            self._looking = loop.call_later(QUICK_S, self._set_clocks)
+            self._looking = asyncio.get_running_loop().call_later(QUICK_S, self._set_clocks)

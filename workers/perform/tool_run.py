@@ -43,6 +43,7 @@ from toolfleet.workers.perform.attempts import Attempts
 from toolfleet.workers.perform.endings import Ending, Interruption
 from toolfleet.workers.tool.execute import compensate, execute, reconcile
 from toolfleet.workers.tool.failures import cancelled_unstarted, doubt, in_doubt, limited
+from toolfleet.workers.tool.time_limit import TimeLimit
 
 MAX_LEFTOVERS: Final = 500
 """Calls whose leftovers are asked for with one command."""
@@ -118,7 +119,7 @@ class ToolRuns:
         return await self.start(delivery, call, tool)
 
     async def start(
-        self, delivery: Delivery, call: ToolCall, tool: Tool[..., Any], *, clock: asyncio.Timeout | None = None
+        self, delivery: Delivery, call: ToolCall, tool: Tool[..., Any], *, clock: TimeLimit | None = None
     ) -> Returned | Failed | Submitted | Ending:
         """Run an admitted call. `clock` is as for `execute`."""
         self._log_about(delivery, call)  # each call has a task of its own
@@ -131,7 +132,7 @@ class ToolRuns:
         log_about_call(call.run_id, call.call_id, call.traceparent, keeper=self._logs, delivery=delivery, call=call)
 
     async def _start(
-        self, delivery: Delivery, call: ToolCall, tool: Tool[..., Any], clock: asyncio.Timeout | None
+        self, delivery: Delivery, call: ToolCall, tool: Tool[..., Any], clock: TimeLimit | None
     ) -> Returned | Failed | Submitted | Ending:
         is_cancelled, checkpoint = delivery.cancelled, None
         if not delivery.is_new and not is_cancelled:
@@ -210,7 +211,7 @@ class ToolRuns:
         return context
 
     async def _call(
-        self, call: ToolCall, tool: Tool[..., Any], context: Context, clock: asyncio.Timeout | None
+        self, call: ToolCall, tool: Tool[..., Any], context: Context, clock: TimeLimit | None
     ) -> Returned | Failed | Submitted:
         began_s = time.perf_counter()
         try:

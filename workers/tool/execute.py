@@ -31,6 +31,7 @@ from toolfleet.workers.tool.failures import doubt, limited, still_in_doubt, subm
 from toolfleet.workers.tool.interceptors import run_through, with_attributes
 from toolfleet.workers.tool.results import failure_of, record_of
 from toolfleet.workers.tool.threads import ToolThreads
+from toolfleet.workers.tool.time_limit import TimeLimit
 
 log = FactLog("toolfleet.workers")
 
@@ -43,13 +44,13 @@ async def execute(
     threads: Executor | None,
     limits: ArgumentLimits = DEFAULT_LIMITS,
     interceptors: tuple[ToolInterceptor, ...] = (),
-    clock: asyncio.Timeout | None = None,
+    clock: TimeLimit | None = None,
 ) -> Returned | Failed | Submitted:
     """Run one call to its end, through `interceptors` and the tool's own.
 
     Blocking tools run on `threads`, or right here without one. The time limit is the tool's own or what is left until
-    the deadline, whichever is shorter; interceptors and tries share it. Whoever gives a `clock` sets it to `limit_s` in
-    time: most tools have ended before they need one. Raises CancelledError, and RetryAfter of a tool that wants to be
+    the deadline, whichever is shorter; interceptors and tries share it. Whoever gives a `clock` sets it in time: most
+    tools have ended before they need one. Raises CancelledError, and RetryAfter of a tool that wants to be
     tried again later.
     """
     try:
@@ -74,12 +75,11 @@ async def _run(
     *,
     threads: Executor | None,
     interceptors: tuple[ToolInterceptor, ...],
-    clock: asyncio.Timeout | None,
+    clock: TimeLimit | None,
 ) -> Returned | Failed | Submitted:
-    left_s = limit_s(call, tool, time.time())
-    clock = context.clock = clock or asyncio.timeout(left_s)
+    clock = context.clock = clock or TimeLimit(limit_s(call, tool, time.time()))
     try:
-        async with clock:
+        with clock:
             if interceptors or tool.interceptors:
                 value = await _invoke_through((*interceptors, *tool.interceptors), tool, arguments, context, threads)
             else:
@@ -92,7 +92,7 @@ async def _run(
         return _said_by_tool(call, error, context)
     except TimeoutError as error:
         goes_on = threads is not None and not tool.is_async
-        timed_out = _timed_out(tool, left_s, goes_on=goes_on) if clock.expired() else _report_broken(call, error)
+        timed_out = _timed_out(tool, clock.seconds, goes_on=goes_on) if clock.expired else _report_broken(call, error)
         return _in_doubt_if_it_submits(tool, timed_out)
     except asyncio.CancelledError as error:
         if _is_asked_to_cancel():

@@ -45,7 +45,7 @@ BELOW_ITS_LIMITS = Counted(
     commands={
         **LONE_CALL.commands,
         "time": 1,
-        "hmget": 4,  # how many calls workers take, what is said of the tool, how far the rate is; and whose the place is
+        "hmget": 4,  # how many calls workers take, what is said of the tool, how far the rate is; whose the place is
         "hget": 1,  # whether the concurrency pauses
         "hset": 2,  # a start, and a place
         "pexpire": 1,

@@ -40,9 +40,9 @@ def settings_of(stage: Stage) -> Settings:
     return cast("Toolfleet", stage.contender).fleet_settings
 
 
-def one_call(n: int = 1) -> AssistantMessage:
-    """A message that asks for `n` no-op calls."""
-    calls = (RequestedCall(id=str(number), name=Toolfleet.noop, arguments=ARGUMENTS) for number in range(n))
+def one_call(n: int = 1, tool: str = Toolfleet.noop) -> AssistantMessage:
+    """A message that asks for `n` calls, which do nothing."""
+    calls = (RequestedCall(id=str(number), name=tool, arguments=ARGUMENTS) for number in range(n))
     return AssistantMessage(tool_calls=tuple(calls))
 
 

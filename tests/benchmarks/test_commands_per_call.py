@@ -14,6 +14,7 @@ from redis.asyncio import Redis
 
 from benchmarks.asking_model import AskingModel
 from benchmarks.commands import Counted, counted
+from benchmarks.limits_figures import LIMITED
 from benchmarks.own_figures import one_call, run_to_its_end
 from toolfleet.connections import connect_async
 from toolfleet.local.fleet import LocalFleet
@@ -39,6 +40,21 @@ LONE_CALL = Counted(
         "xlen": 1,
     },
 )
+BELOW_ITS_LIMITS = Counted(
+    reads=LONE_CALL.reads,
+    commands={
+        **LONE_CALL.commands,
+        "time": 1,
+        "hmget": 4,  # how many calls workers take, what is said of the tool, how far the rate is; whose the place is
+        "hget": 1,  # whether the concurrency pauses
+        "hset": 2,  # a start, and a place
+        "pexpire": 1,
+        "hdel": 1,
+        "hlen": 3,  # as above, how many places are taken, and whether anybody waits for the one that is free again
+        "xlen": 3,  # what goes into a stream has taken its start, so all levels are to be short enough
+    },
+)
+"""Of a tool with a rate and a concurrency: a lone call makes no round trip more."""
 # Whose calls are, and whether they were cancelled or have results, is asked once of all in a script.
 CALL_IN_A_BURST = Counted(reads=0, commands={"xadd": 2, "set": 2})
 RUN_OF_ONE_TURN = Counted(
@@ -101,6 +117,10 @@ class Counter:
     async def burst(self) -> None:
         assert len(await self.orchestrator.execute(one_call(1000))) == 1000
 
+    async def limited_call(self) -> None:
+        (answer,) = await self.orchestrator.execute(one_call(1, LIMITED))
+        assert answer.content == '{"x":1}'
+
     async def run(self) -> None:
         await run_to_its_end(self.orchestrator, 1)
 
@@ -118,7 +138,8 @@ async def counter(fleet: LocalFleet) -> AsyncIterator[Counter]:
         Orchestrator(AskingModel("noop"), settings=fleet.settings) as orchestrator,
     ):
         counter = Counter(orchestrator, client)
-        for once in (counter.lone_call, counter.burst, counter.run):  # scripts are loaded, connections made
+        calls = (counter.lone_call, counter.limited_call, counter.burst)
+        for once in (*calls, counter.run):  # scripts are loaded, connections made
             await once()
         yield counter
 
@@ -151,6 +172,12 @@ async def test_a_run_of_one_turn_sends_redis_no_more_commands_than_it_needs(coun
     busy, idle = await counter.times(100, counter.run)
 
     assert grown(busy.for_each(100, idle), RUN_OF_ONE_TURN) == []
+
+
+async def test_a_lone_call_below_its_limits_makes_no_round_trip_more(counter: Counter):
+    busy, idle = await counter.times(200, counter.limited_call)
+
+    assert grown(busy.for_each(200, idle), BELOW_ITS_LIMITS) == []
 
 
 def test_what_is_counted_is_told_by_the_command_that_grew():

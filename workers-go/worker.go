@@ -95,7 +95,7 @@ func NewWorker(settings Settings, tools ...Served) (*Worker, error) {
 		return nil, err
 	}
 	source := filepath.Base(os.Args[0])
-	if built, is := debug.ReadBuildInfo(); is && built.Path != "" {
+	if built, is := debug.ReadBuildInfo(); is && built.Path != "" && built.Path != "command-line-arguments" {
 		source = built.Path
 	}
 	host, _ := os.Hostname()

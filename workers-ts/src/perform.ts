@@ -205,6 +205,15 @@ class Reporter {
     this.clock.unref();
   }
 
+  callbackUrl(): string {
+    const { settings: { publicUrl }, seal } = this.parts;
+    const { call_id, deadline_unix_s } = this.call;
+    if (!publicUrl) throw new Error("no address of the HTTP API is known: set TOOLFLEET_PUBLIC_URL where the workers run");
+    const expires = Math.floor(deadline_unix_s);
+    const query = new URLSearchParams({ expires: String(expires), signature: seal.sign(PURPOSE.callback(call_id), String(expires)) });
+    return `${publicUrl}/v1/handles/${encodeURIComponent(call_id)}/complete?${query}`;
+  }
+
   async checkpoint(data: unknown): Promise<void> {
     const { store, keys, seal } = this.parts;
     const { call_id, deadline_unix_s } = this.call;

@@ -114,9 +114,11 @@ export class Performance {
     const { store: { redis }, keys, settler } = this.parts;
     const key = keys.claim(call.call_id);
     const ttlS = Math.max(1, Math.floor(call.deadline_unix_s - Date.now() / 1000)) + CLAIM_GRACE_S;
-    const holder = await untilTaken(() => redis.call("SET", key, this.entry.id, "NX", "GET", "EX", ttlS));
-    const result = await untilTaken(() => redis.getBuffer(keys.result(call.call_id)));
-    await untilTaken(() => redis.call("EXPIRE", key, ttlS, "GT"));
+    const [holder, result] = await untilTaken(() => Promise.all([
+      redis.call("SET", key, this.entry.id, "NX", "GET", "EX", ttlS),
+      redis.getBuffer(keys.result(call.call_id)),
+      redis.call("EXPIRE", key, ttlS, "GT"), // the one that is there may be a shorter one
+    ]));
     return (holder === null || holder === this.entry.id) && !(result && settler.believes(call.call_id, result));
   }
 

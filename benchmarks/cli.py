@@ -49,7 +49,7 @@ def main(
     """
     if quick and long:
         raise typer.BadParameter("--quick and --long contradict each other: leave one of them out")
-    contenders = chosen(only, quick=quick)
+    contenders = buildable(chosen(only, quick=quick))
     size = sized(sizes.QUICK if quick else sizes.LONG if long else sizes.FULL, rounds=rounds, limit_s=limit_s)
     wanted = figures or (list(sizes.QUICK_FIGURES) if quick else list(Figure))
     with terminating():
@@ -80,6 +80,19 @@ def chosen(only: list[str] | None, *, quick: bool) -> dict[str, str]:
         raise typer.BadParameter(f"no contender {', '.join(sorted(missing))}; there are: {', '.join(present)}")
     wanted = only or (registry.QUICK if quick else present)
     return {name: path for name, path in present.items() if name in wanted}
+
+
+def buildable(contenders: dict[str, str]) -> dict[str, str]:
+    """Those that are built, or need not be; of each other one line says why it is left out."""
+    kept = {}
+    for name, path in contenders.items():
+        if (why := registry.unbuilt(name)) is None:
+            kept[name] = path
+        else:
+            print(f"{name} is left out, as it cannot be built here: {why}")
+    if not kept:
+        raise typer.BadParameter("none of these can be built here")
+    return kept
 
 
 def sized(size: Scale, *, rounds: int | None, limit_s: float | None) -> Scale:

@@ -96,7 +96,7 @@ func (w *Worker) liveWorkers(conn redis.Conn) (ours []announced, hasStrangers bo
 		isRead := json.Unmarshal(sealed[macChars+atDigits:], &said) == nil
 		if unsigned == nil && isRead {
 			ours = append(ours, said)
-		} else if unsigned != nil && len(said.Proofs) > 0 {
+		} else if len(said.Proofs) > 0 && !w.sharesSecret(names[i], said.Proofs) {
 			hasStrangers = true
 		}
 	}
@@ -119,7 +119,8 @@ func (w *Worker) mustBeWelcome() error {
 			if err != nil {
 				continue // it shows none
 			}
-			if slices.ContainsFunc(w.seal.proofs(name), func(own string) bool { return strings.Contains(shown, own) }) {
+			var proofs []string
+			if json.Unmarshal([]byte(shown), &proofs) == nil && w.sharesSecret(name, proofs) {
 				return nil
 			}
 			hasStrangers = true
@@ -129,4 +130,9 @@ func (w *Worker) mustBeWelcome() error {
 		}
 		return nil
 	})
+}
+
+// sharesSecret says whether what a member of the fleet shows proves that it has one of our secrets.
+func (w *Worker) sharesSecret(member string, proofs []string) bool {
+	return slices.ContainsFunc(w.seal.proofs(member), func(own string) bool { return slices.Contains(proofs, own) })
 }

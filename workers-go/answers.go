@@ -12,8 +12,8 @@ type Returned struct {
 	State, Attributes map[string]any
 }
 
-// Submitted is what a function returns whose work goes on in another system. The call then waits for that system, or whoever
-// knows of its end, to say so over HTTP under the call's id (POST /v1/jobs/{call_id}/result), until its deadline. The worker
+// Submitted is what a function returns whose work goes on in another system. Until its deadline the call then waits for that
+// system to POST the result to Context.CallbackURL, or for somebody to do so by hand (toolfleet calls complete): the worker
 // does not ask.
 type Submitted struct {
 	// ExternalID is what the other system calls it.

@@ -4,7 +4,11 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"net/url"
+	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -39,6 +43,18 @@ type Context struct {
 
 // IdempotencyKey is the same for every attempt at this call: hand it to services that drop repeats.
 func (c *Context) IdempotencyKey() string { return c.CallID }
+
+// CallbackURL is where another system may POST the result of the job that this call submits. It is as good as the call
+// itself, and expires with it.
+func (c *Context) CallbackURL() (string, error) {
+	base := strings.TrimRight(c.worker.PublicURL, "/")
+	if base == "" {
+		return "", errors.New("no address of the HTTP API is known: set TOOLFLEET_PUBLIC_URL where the workers run")
+	}
+	expires := strconv.FormatInt(int64(c.delivery.call.DeadlineS), 10)
+	signature := c.worker.seal.MAC(purposeCallback+c.CallID+"\x00", []byte(expires))
+	return fmt.Sprintf("%s/v1/handles/%s/complete?expires=%s&signature=%s", base, url.PathEscape(c.CallID), expires, signature), nil
+}
 
 // Progress tells whoever waits how far the call has come, from 0 to 1. It never waits; of more than five in a second the
 // newest is told, and what Redis does not take is lost: the next one says more.

@@ -53,28 +53,30 @@ func (w *Worker) claim(d *delivery) bool {
 	leftS := max(int(d.call.DeadlineS-float64(time.Now().UnixMilli())/1000), 0)
 	key, lasts := w.key("claim", d.call.CallID), leftS+claimBeyondS
 	w.insist(func(conn redis.Conn) error {
+		_ = conn.Send("SET", key, d.entry, "NX", "GET", "EX", lasts)
+		_ = conn.Send("EXPIRE", key, lasts, "GT") // the one that is there may be a shorter one
+		_ = conn.Send("GET", w.key("result", d.call.CallID))
+		replies, err := redis.Values(conn.Do(""))
+		if err != nil {
+			return err
+		}
+		before, err := redis.String(replies[0], nil)
+		if except(err, redis.ErrNil) != nil {
+			return err
+		}
+		sealed, err := redis.Bytes(replies[2], nil)
+		if except(err, redis.ErrNil) != nil {
+			return err
+		}
 		// Said again after a lost reply, our own claim is there.
-		before, err := redis.String(conn.Do("SET", key, d.entry, "NX", "GET", "EX", lasts))
-		if err != nil && !errors.Is(err, redis.ErrNil) {
-			return err
-		}
-		if _, err = conn.Do("EXPIRE", key, lasts, "GT"); err != nil { // the one that is there may be a shorter one
-			return err
-		}
-		isOurs = before == "" || before == d.entry
-		if isOurs {
-			sealed, err := redis.Bytes(conn.Do("GET", w.key("result", d.call.CallID)))
-			if err != nil && !errors.Is(err, redis.ErrNil) {
-				return err
-			}
-			isOurs = !w.believes(d.call.CallID, sealed)
-		}
+		isOurs = (before == "" || before == d.entry) && !w.believes(d.call.CallID, sealed)
 		if !isOurs {
 			_ = conn.Send("XACK", d.stream, group, d.entry)
 			_ = conn.Send("XDEL", d.stream, d.entry)
 			_, err = conn.Do("HINCRBY", w.Namespace+":counters", "duplicate_messages", 1)
+			return err
 		}
-		return err
+		return nil
 	})
 	return isOurs
 }

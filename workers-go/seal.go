@@ -15,6 +15,7 @@ const (
 	purposeProgress     = "toolfleet.progress\x00"
 	purposeCheckpoint   = "toolfleet.checkpoint\x00"
 	purposeJob          = "toolfleet.job\x00"
+	purposeCallback     = "toolfleet.callback\x00"
 	purposeGrant        = "toolfleet.artifact-grant\x00"
 	purposeAnnouncement = "toolfleet.announcement\x00"
 	purposeMember       = "toolfleet.member\x00"

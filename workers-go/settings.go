@@ -46,7 +46,9 @@ type Settings struct {
 	Lease, Heartbeat time.Duration
 	// Grace is how long calls may take to end when the worker is stopped.
 	Grace time.Duration
-	Log   *slog.Logger
+	// PublicURL is where other systems reach the HTTP API, for Context.CallbackURL.
+	PublicURL string
+	Log       *slog.Logger
 
 	wrong error
 }
@@ -64,6 +66,7 @@ func SettingsFromEnvironment() Settings {
 	}
 	seconds := func(name string) time.Duration { return time.Duration(number(name) * float64(time.Second)) }
 	settings.RedisURL, settings.Namespace = text("REDIS_URL"), text("NAMESPACE")
+	settings.PublicURL = text("PUBLIC_URL")
 	settings.Secret, settings.PreviousSecret = text("SECRET"), text("PREVIOUS_SECRET")
 	settings.Lease, settings.Heartbeat, settings.Grace = seconds("LEASE_S"), seconds("HEARTBEAT_S"), seconds("SHUTDOWN_GRACE_S")
 	settings.MaxDeliveries, settings.MaxMessageBytes = int(number("MAX_DELIVERIES")), int(number("MAX_MESSAGE_BYTES"))

@@ -95,7 +95,7 @@ func NewWorker(settings Settings, tools ...Served) (*Worker, error) {
 		return nil, err
 	}
 	source := filepath.Base(os.Args[0])
-	if built, is := debug.ReadBuildInfo(); is && built.Path != "" {
+	if built, is := debug.ReadBuildInfo(); is && built.Path != "" && built.Path != "command-line-arguments" {
 		source = built.Path
 	}
 	host, _ := os.Hostname()
@@ -164,10 +164,14 @@ func Exit(err error) {
 // Run serves until ctx ends, then drains. It returns an error only if the worker cannot begin.
 func (w *Worker) Run(ctx context.Context) error {
 	for _, step := range []func() error{w.renew, w.mustBeWelcome, w.announce} {
-		if err := step(); isRefused(err) {
+		switch err := step(); {
+		case err == nil:
+		case isRefused(err):
 			return misconfigured("Redis refuses us: %s", err)
-		} else if err != nil {
+		case errors.As(err, &Misconfigured{}):
 			return err
+		default:
+			return fmt.Errorf("Redis does not answer: %w", err)
 		}
 	}
 	ctx, stop := context.WithCancel(ctx)

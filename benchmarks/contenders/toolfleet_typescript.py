@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import ClassVar
 
 from benchmarks.contender import Command, Workload
 from benchmarks.contenders.toolfleet_orchestrator import Toolfleet
 from tests.clients.environments import NODE
 from tests.workers_ts.built import built
+
+
+def build() -> Path:
+    """The package, compiled. Raises AssertionError with the compiler's words, OSError where there is none."""
+    return built()
 
 
 class ToolfleetTypeScript(Toolfleet):
@@ -18,4 +24,4 @@ class ToolfleetTypeScript(Toolfleet):
     def worker(self, workload: Workload) -> Command:
         """One worker for both workloads."""
         del workload
-        return Command((str(NODE), str(built() / "tools" / "bench_tools.ts")), self.fleet_settings.as_environment())
+        return Command((str(NODE), str(build() / "tools" / "bench_tools.ts")), self.fleet_settings.as_environment())

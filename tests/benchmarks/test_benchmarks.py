@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from benchmarks import registry
 from benchmarks.about import about
-from benchmarks.cli import app
+from benchmarks.cli import app, buildable
 from benchmarks.figures import WrongResults, check
 from benchmarks.observed_figures import OBSERVED_MEASURES, values_of_traces, values_of_watching
 from benchmarks.report import OWN, as_json, as_tables, reached
@@ -255,3 +255,12 @@ def test_memory_and_what_waits_are_measured_in_the_first_round_only():
 def test_missing_or_wrong_results_are_an_error_not_a_figure(results: list[object]):
     with pytest.raises(WrongResults):
         check(results, 2)
+
+
+def test_who_cannot_be_built_here_is_left_out_with_a_line_that_says_why(monkeypatch, capsys):
+    go = "toolfleet (worker in Go)"
+    monkeypatch.setitem(registry.PATHS, go, "benchmarks.contenders.no_such_compiler:Nobody")
+    assert buildable(FLOOR | {go: registry.PATHS[go]}) == FLOOR
+    [line] = capsys.readouterr().out.splitlines()
+    assert line.startswith(f"{go} is left out, as it cannot be built here: ")
+    assert "no_such_compiler" in line

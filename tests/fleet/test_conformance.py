@@ -28,7 +28,7 @@ OF_PYTHON = {
     "system_exit_ends_the_call_only": "process.exit() and os.Exit() end the process, and nobody can catch them",
     "memory_error_ends_the_call_only": "neither language tells a program that memory is short: it is ended",
     "keyboard_interrupt_ends_the_call_only": "a signal is no exception there",
-    "a_tools_own_cancellation_is_its_failure": "what is cancelled there is a signal or context of the worker",
+    "a_tools_own_cancellation_is_its_failure": "what is cancelled there is the worker's: a signal, a context",
 }
 """What only Python can raise, and why the others have no such case."""
 

@@ -172,12 +172,3 @@ async def test_X2_large_integers_survive_both_ways_and_what_each_language_has_of
     expected = ONLY_THERE[language]
     for content, wanted in zip(await begin(*expected.values()), expected, strict=True):
         assert content.startswith(wanted)
-
-
-async def test_X2_limits_of_the_fleet_hold(begin, stage):
-    answer = begin(*[("narrow", {"stage": stage.path})] * 3)
-    for n in range(3):
-        actor = await stage.enters()
-        assert len(stage.actors) == n + 1
-        actor.returns(n)
-    assert sorted(await answer) == ["0", "1", "2"]

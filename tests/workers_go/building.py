@@ -48,11 +48,12 @@ def built(source: Path) -> Path:
 
 
 def check() -> None:
-    """Run our module's own tests, and `go vet` as part of that. Raises AssertionError with what they say."""
+    """Run `go vet` and our module's own tests. Raises AssertionError with what they say."""
     with FileLock(BUILT / "lock", timeout=WITHIN_S), tempfile.TemporaryDirectory(dir=BUILT) as folder:
         modfile = Path(folder, "go.mod")
         modfile.write_text(_module(_sources(), (REPOSITORY / "workers-go" / "go.mod").read_text().split("// In a")[0]))
-        _go("test", f"-modfile={modfile}", "./...", at=REPOSITORY / "workers-go")
+        for command in ("vet", "test"):
+            _go(command, f"-modfile={modfile}", "./...", at=REPOSITORY / "workers-go")
 
 
 def _build(folder: Path, source: Path, sources: Path) -> None:

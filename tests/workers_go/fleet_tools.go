@@ -219,10 +219,11 @@ func main() {
 			return map[string]any{"steps": asked.Steps}, nil
 		}),
 		toolfleet.Func(toolfleet.Tool{Name: "elsewhere", Description: "Start a job in another system."},
-			func(_ *toolfleet.Context, asked struct {
+			func(ctx *toolfleet.Context, asked struct {
 				Name string `json:"name"`
 			}) (any, error) {
-				return toolfleet.Submitted{ExternalID: asked.Name, Message: "on its way"}, nil
+				back, err := ctx.CallbackURL()
+				return toolfleet.Submitted{ExternalID: asked.Name, Message: back}, err
 			}),
 		toolfleet.Func(toolfleet.Tool{Name: "die_once", Description: "End this process without a word."},
 			func(_ *toolfleet.Context, asked ledger) (any, error) { lived(asked.Path); die(); return nil, nil }),

@@ -40,12 +40,12 @@ async def test_X2_the_quickstart_of_the_package_serves_a_tool_as_it_stands(tmp_p
     assert {path.name for path in package.iterdir()} == {"LICENSE", "README.md", "dist", "package.json", "wire"}
     assert json.loads((package / "package.json").read_text())["license"] == "MIT"
     [program] = BLOCK.findall((package / "README.md").read_text())
-    (tmp_path / "tools.ts").write_text(program)
+    (tmp_path / "tools.mts").write_text(program)
     with LocalFleet(["fleet_tools"], pools={}) as fleet:
         log_path = tmp_path / "log"
         with log_path.open("wb") as log:
             process = subprocess.Popen(
-                [str(NODE), "tools.ts"],
+                [str(NODE), "tools.mts"],
                 cwd=tmp_path,
                 stdout=log,
                 stderr=log,

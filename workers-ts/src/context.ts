@@ -5,6 +5,7 @@ import type { Call } from "./call.ts";
 export interface Reports {
   progress(fraction: number, message: string): void;
   checkpoint(data: unknown): Promise<void>;
+  callbackUrl(): string;
 }
 
 export class Context {
@@ -43,6 +44,11 @@ export class Context {
   /** The same for every attempt at this call: hand it to services that drop repeats. */
   get idempotencyKey(): string {
     return this.callId;
+  }
+
+  /** Where another system may POST the result of the job that this call submits: as good as the call, and expires with it. */
+  get callbackUrl(): string {
+    return this.reports.callbackUrl();
   }
 
   get timeLeftS(): number {

@@ -38,8 +38,8 @@ export class Returned {
 }
 
 /**
- * What a tool returns whose work goes on in another system. The call then waits for that system, or whoever knows of its end,
- * to say so over HTTP under the call's id (`POST /v1/jobs/{call_id}/result`), until its deadline. The worker does not ask.
+ * What a tool returns whose work goes on in another system. Until its deadline the call then waits for that system to POST the
+ * result to `context.callbackUrl`, or for somebody to do so by hand (`toolfleet calls complete`): the worker does not ask.
  */
 export class Submitted {
   readonly externalId: string;

@@ -114,9 +114,11 @@ export class Performance {
     const { store: { redis }, keys, settler } = this.parts;
     const key = keys.claim(call.call_id);
     const ttlS = Math.max(1, Math.floor(call.deadline_unix_s - Date.now() / 1000)) + CLAIM_GRACE_S;
-    const holder = await untilTaken(() => redis.call("SET", key, this.entry.id, "NX", "GET", "EX", ttlS));
-    const result = await untilTaken(() => redis.getBuffer(keys.result(call.call_id)));
-    await untilTaken(() => redis.call("EXPIRE", key, ttlS, "GT"));
+    const [holder, result] = await untilTaken(() => Promise.all([
+      redis.call("SET", key, this.entry.id, "NX", "GET", "EX", ttlS),
+      redis.getBuffer(keys.result(call.call_id)),
+      redis.call("EXPIRE", key, ttlS, "GT"), // the one that is there may be a shorter one
+    ]));
     return (holder === null || holder === this.entry.id) && !(result && settler.believes(call.call_id, result));
   }
 
@@ -203,6 +205,15 @@ class Reporter {
     sent.catch(() => undefined); // the next one says more
     this.clock = setTimeout(() => this.tell(), PROGRESS_EVERY_MS);
     this.clock.unref();
+  }
+
+  callbackUrl(): string {
+    const { settings: { publicUrl }, seal } = this.parts;
+    const { call_id, deadline_unix_s } = this.call;
+    if (!publicUrl) throw new Error("no address of the HTTP API is known: set TOOLFLEET_PUBLIC_URL where the workers run");
+    const expires = Math.floor(deadline_unix_s);
+    const query = new URLSearchParams({ expires: String(expires), signature: seal.sign(PURPOSE.callback(call_id), String(expires)) });
+    return `${publicUrl}/v1/handles/${encodeURIComponent(call_id)}/complete?${query}`;
   }
 
   async checkpoint(data: unknown): Promise<void> {

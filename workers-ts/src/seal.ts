@@ -12,6 +12,7 @@ export const PURPOSE = {
   call: "toolfleet.call\0",
   member: "toolfleet.member\0",
   result: (callId: string) => `toolfleet.result\0${callId}\0`,
+  callback: (callId: string) => `toolfleet.callback\0${callId}\0`,
   job: (callId: string) => `toolfleet.job\0${callId}\0`,
   progress: (callId: string) => `toolfleet.progress\0${callId}\0`,
   checkpoint: (callId: string) => `toolfleet.checkpoint\0${callId}\0`,

@@ -29,6 +29,7 @@ export function readSettings(env: NodeJS.ProcessEnv = process.env) {
   return {
     redis,
     secrets: [secret, ...[text("PREVIOUS_SECRET", "")].filter(Boolean)],
+    publicUrl: text("PUBLIC_URL", "").replace(/\/+$/, ""),
     namespace: text("NAMESPACE", "toolfleet"),
     leaseS: number("LEASE_S", 30),
     heartbeatS: number("HEARTBEAT_S", 5),
@@ -49,8 +50,10 @@ function redisOptions(address: string): RedisOptions {
     const scheme = /^[\w+]*:\/\//.exec(address)?.[0] ?? "no scheme";
     throw wrong(`begins with ${scheme}: redis://, rediss:// and unix:// are understood. Of servers behind Sentinel, give an address that leads to the primary`);
   }
-  if (!URL.canParse(address)) throw wrong("is no address");
-  const url = new URL(address);
+  // Of an address without a host the standard takes no user.
+  const whole = address.replace(/^unix:\/\/([^/]*@)?\//, "unix://$1localhost/");
+  if (!URL.canParse(whole)) throw wrong("is no address");
+  const url = new URL(whole);
   const db = url.searchParams.get("db") ?? (url.protocol === "unix:" ? "" : url.pathname.slice(1));
   if (!/^\d*$/.test(db)) throw wrong(`names no database: ${JSON.stringify(db)} is no number`);
   const options: RedisOptions = { db: Number(db) };

@@ -26,6 +26,8 @@ const ANNOUNCED_FOR_S = 30;
 const CANCEL_LOOK_MS = 250;
 const LANE_AT_ONCE = 500;
 const EXIT_CONFIGURATION = 78;
+/** What Redis says where asking again will not help. */
+const REFUSALS = /^(WRONGPASS|NOAUTH|NOPERM|ERR DB index)/;
 /** How long a worker may take, once nothing may run any more, before it goes without a word to Redis. */
 const GOES_WITHIN_MS = 10_000;
 
@@ -55,9 +57,10 @@ export async function serve(options: Options): Promise<never> {
     await asked.promise;
     await worker.drain();
   } catch (error) {
-    if (!(error instanceof Misconfigured)) throw error;
-    console.error(`toolfleet worker: ${error.message}`);
-    process.exit(EXIT_CONFIGURATION);
+    const why = error instanceof Error ? error.message : String(error);
+    const isRefused = REFUSALS.test(why);
+    console.error(`toolfleet worker: ${isRefused ? "Redis refuses us: " : ""}${why}`);
+    process.exit(isRefused || error instanceof Misconfigured ? EXIT_CONFIGURATION : 1);
   }
   process.exit(0);
 }
@@ -108,6 +111,8 @@ class Worker {
 
   /** Returns when its tools are announced and its calls are read. Throws Misconfigured. */
   async start(): Promise<void> {
+    // The client would go on in another database than one that is not there.
+    await this.store.redis.select(this.settings.redis.db ?? 0);
     await this.join();
     await this.takeLease();
     await this.announce();

@@ -104,7 +104,7 @@ const tools = [
   }),
   tool({
     name: "elsewhere", description: "Start a job in another system.", schema: z.object({ name: z.string() }),
-    run: ({ name }) => new Submitted(name, { message: "on its way" }),
+    run: ({ name }, { callbackUrl }) => new Submitted(name, { message: callbackUrl }),
   }),
   tool({
     name: "die_once", description: "End this process without a word.", schema: z.object({ path: z.string() }),

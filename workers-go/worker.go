@@ -544,7 +544,8 @@ func (w *Worker) lookForCancels() error {
 	return w.once(func(conn redis.Conn) error {
 		found, err := redis.Values(conn.Do("MGET", marks...))
 		for i, mark := range found {
-			if mark != nil {
+			said, _ := mark.([]byte)
+			if _, err := w.seal.Open(purposeCancel, running[i].call.CallID, said); err == nil {
 				go func(d *delivery) {
 					w.ended(d, failed("cancelled", "%s was cancelled while it ran.", d.call.Tool))
 					d.stop()

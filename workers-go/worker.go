@@ -33,6 +33,7 @@ const (
 	sayAgainWithin    = 2 * time.Second
 	stuckAfter        = 2 * time.Minute // without a look at the queue no lease is renewed
 	goneMS            = 60000
+	tellWithin        = time.Second
 )
 
 var levels = []string{"0", "3", "6"} // the most urgent first
@@ -220,6 +221,7 @@ func (w *Worker) Run(ctx context.Context) error {
 	w.read(ctx)
 	reading.Wait()
 	w.drain()
+	w.giveUp()
 	close(over)
 	lasting.Wait()
 	w.leave()
@@ -612,7 +614,42 @@ func (w *Worker) drain() {
 	}
 }
 
-// leave gives up what is left, which counts as a delivery, and ends the consumer.
+// giveUp ends what has outlived the grace: in doubt what must not happen twice, and back what may be repeated. The latter
+// does not count: no number of restarts makes a call one that kills its workers.
+func (w *Worker) giveUp() {
+	w.mutex.Lock()
+	var inDoubt, back []*delivery
+	for _, d := range w.held {
+		switch {
+		case d.isSettled:
+		case d.isOnce && d.isUnderWay:
+			inDoubt = append(inDoubt, d)
+		default:
+			d.isSettled = true // what it still comes to is not told
+			back = append(back, d)
+		}
+	}
+	w.mutex.Unlock()
+	var telling sync.WaitGroup
+	for _, d := range inDoubt {
+		telling.Add(1)
+		go func() { defer telling.Done(); w.ended(d, failed("in_doubt", endings["in_doubt"], d.call.Tool)) }()
+	}
+	for _, d := range back {
+		_ = w.once(func(conn redis.Conn) error {
+			_, err := w.run(conn, "park", []string{d.stream}, group, w.consumer, returnedTo, 1, d.entry)
+			return err
+		})
+	}
+	told := make(chan struct{})
+	go func() { telling.Wait(); close(told) }()
+	select {
+	case <-told:
+	case <-time.After(tellWithin): // where Redis is away, leave or a lapsed lease does it
+	}
+}
+
+// leave ends the consumer, and gives back what is left by mischance, which counts as a delivery.
 func (w *Worker) leave() {
 	streams := w.streams()
 	defer w.retireLanes()

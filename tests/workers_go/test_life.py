@@ -106,18 +106,22 @@ async def test_X2_stopped_it_ends_its_calls_and_takes_nothing_new(settings, prog
     assert sorted(line.split()[0] for line in lines(ledger)) == ["began", "ended"]
 
 
-async def test_X2_a_second_signal_hands_back_what_runs_and_that_counts(settings, program, tmp_path):
+async def test_X2_a_second_signal_hands_back_what_may_be_repeated_uncounted_and_ends_the_rest_in_doubt(
+    settings, program, tmp_path
+):
     ledger = tmp_path / "ledger"
     async with Orchestrator(settings=settings) as orchestrator:
         with go_worker(settings, program) as process:
             asked = asyncio.create_task(orchestrator.call("sleep_again", {"seconds": 3, "ledger": str(ledger)}))
-            await began(ledger)
+            once = asyncio.create_task(orchestrator.call("sleep_once", {"seconds": 3, "ledger": str(ledger)}))
+            await began(ledger, 2)
             process.send_signal(signal.SIGTERM)
             await asyncio.to_thread(wait_until, lambda: not announced(settings))
             process.send_signal(signal.SIGTERM)  # the second ends it at once
             process.wait(10)
+            assert (await once).kind == "in_doubt"
             with go_worker(settings, program):
-                assert (await asked).attempt.number == 2
+                assert (await asked).attempt.number == 1
 
 
 async def test_X2_progress_is_heard(settings, program, tmp_path):

@@ -159,7 +159,7 @@ async def request_cancel(client: redis.asyncio.Redis, settings: Settings, seal: 
     script = client.register_script(REQUEST_CANCEL)
     asked: int = await script(
         keys=[keys.job(call_id), keys.cancelled(call_id), keys.jobs(tool)],
-        args=[call_id, ends_unix_ms(job.record.call.deadline_unix_s)],
+        args=[call_id, ends_unix_ms(job.record.call.deadline_unix_s), seal.close_cancel(call_id)],
     )
     return JobCancel(asked)
 

@@ -38,6 +38,7 @@ UNKNOWN_KEY: Final = "?"
 T = TypeVar("T")
 _CALL, _RESULT, _PROGRESS = b"toolfleet.call\0", b"toolfleet.result\0", b"toolfleet.progress\0"
 _JOB, _CHECKPOINT = b"toolfleet.job\0", b"toolfleet.checkpoint\0"
+_CANCEL, _CANCEL_TEXT = b"toolfleet.cancel\0", b"{}"
 _GRANT = b"toolfleet.artifact-grant\0"
 _MEMBER = b"toolfleet.member\0"
 _ANNOUNCEMENT = b"toolfleet.announcement\0"
@@ -173,6 +174,22 @@ class Seal:
     def open_checkpoint(self, sealed: bytes, call_id: str) -> Any:
         """Return the data of a checkpoint in sealed bytes. Raises Refused."""
         return self._open(sealed, _CHECKPOINT + call_id.encode() + b"\0", from_json)
+
+    def close_cancel(self, call_id: str) -> bytes:
+        """Return the mark that a call is cancelled as bytes for Redis, sealed like a result."""
+        return self._sign(_CANCEL + call_id.encode() + b"\0", _CANCEL_TEXT).encode() + _CANCEL_TEXT
+
+    def open_cancel(self, sealed: bytes, call_id: str) -> bytes:
+        """Return what a mark says, in which there is nothing yet. Raises Refused."""
+        return self._open(sealed, _CANCEL + call_id.encode() + b"\0", bytes)
+
+    def believes_cancel(self, mark: bytes, call_id: str) -> bool:
+        """Whether the fleet has marked just this call as cancelled."""
+        try:
+            self.open_cancel(mark, call_id)
+        except Refused:
+            return False
+        return True
 
     def sign_order(self, text: str) -> str:
         """Return what makes a worker obey a control command in JSON."""

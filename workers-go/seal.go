@@ -13,6 +13,7 @@ const (
 	purposeCall         = "toolfleet.call\x00"
 	purposeResult       = "toolfleet.result\x00"
 	purposeProgress     = "toolfleet.progress\x00"
+	purposeCancel       = "toolfleet.cancel\x00"
 	purposeCheckpoint   = "toolfleet.checkpoint\x00"
 	purposeJob          = "toolfleet.job\x00"
 	purposeCallback     = "toolfleet.callback\x00"

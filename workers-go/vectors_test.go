@@ -64,7 +64,8 @@ func TestRecordsAreBelievedOrRefused(t *testing.T) {
 		Name, Kind, Call_id, Sealed string
 		Answer                      struct{ Reason string }
 	}](t, "records.json")
-	purposes := map[string]string{"result": purposeResult, "progress": purposeProgress, "checkpoint": purposeCheckpoint}
+	purposes := map[string]string{"result": purposeResult, "progress": purposeProgress, "checkpoint": purposeCheckpoint,
+		"cancel": purposeCancel}
 	for _, each := range all {
 		purpose, is := purposes[each.Kind]
 		if !is { // others' announcements are not read here

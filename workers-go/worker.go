@@ -298,7 +298,8 @@ func (w *Worker) lookForCancels() error {
 	return w.once(func(conn redis.Conn) error {
 		found, err := redis.Values(conn.Do("MGET", marks...))
 		for i, mark := range found {
-			if mark != nil {
+			said, _ := mark.([]byte)
+			if _, unsigned := w.seal.Open(purposeCancel, running[i].call.CallID, said); unsigned == nil {
 				running[i].interrupt(cancelled)
 			}
 		}

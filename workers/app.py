@@ -23,6 +23,7 @@ from toolfleet.tool import Tool
 from toolfleet.toolbox import load_tools
 from toolfleet.wire import Seal
 from toolfleet.workers.celery.announce import AnnounceTools
+from toolfleet.workers.celery.cancel_marks import HeedCancelMarks
 from toolfleet.workers.celery.intake import TakeIn, UnknownToolTask
 from toolfleet.workers.celery.lost_children import NoticeLostChildren
 from toolfleet.workers.celery.measured import ServeMetrics
@@ -67,7 +68,9 @@ def worker_app(
         app.register_task(tool_task(tool))
         app.amqp.queues.add(tool_queue(tool.spec.queue))
     app.register_task(UnknownToolTask())
-    app.steps["consumer"].update({AnnounceTools, LetCallsEnd, NoticeLostChildren, PollJobs, ReadLanes, TakeIn})
+    app.steps["consumer"].update(
+        {AnnounceTools, HeedCancelMarks, LetCallsEnd, NoticeLostChildren, PollJobs, ReadLanes, TakeIn}
+    )
     app.steps["worker"].add(ServeMetrics)
     return app
 

@@ -93,5 +93,6 @@ class Canceller:
         pipeline = self._client.pipeline(transaction=False)
         for call in calls:
             ttl_s = max(1, int(call.deadline_unix_s - time.time())) + RESULT_TTL_S
-            pipeline.set(self._settings.keys.cancelled(call.call_id), "1", ex=ttl_s)
+            mark = self._seal.close_cancel(call.call_id)
+            pipeline.set(self._settings.keys.cancelled(call.call_id), mark, ex=ttl_s)
         await pipeline.execute()

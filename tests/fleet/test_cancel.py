@@ -14,6 +14,7 @@ from toolfleet.connections import connect_async
 from toolfleet.orchestrator import Orchestrator
 from toolfleet.orchestrator.fleet.cancel import CancelRequest
 from toolfleet.streams import Priority
+from toolfleet.wire import Seal
 
 
 @pytest.fixture(scope="module")
@@ -91,6 +92,26 @@ async def test_a_process_tool_that_ignores_its_interruption_is_killed(begin, ask
     assert await actor.leaves() == "ignored SystemExit"
     until_gone(actor.pid)
     assert await ask(*(("blocking_echo", {"value": n}) for n in range(4))) == ["0", "1", "2", "3"]
+
+
+MARKED = {
+    "play": "play was cancelled while it ran.",
+    "play_in_process": "play_in_process was cancelled.",
+}
+
+
+@pytest.mark.parametrize("tool", MARKED)
+async def test_X7_a_signed_mark_alone_cancels_a_running_call_and_an_unsigned_one_does_not(fleet, begin, stage, tool):
+    seal, mark = Seal(fleet.settings), fleet.settings.keys.cancelled
+    answer = begin(*[(tool, {"stage": stage.path})] * 2)
+    first, second = [await stage.enters() for _ in range(2)]
+    async with connect_async(fleet.settings) as client:
+        await client.set(mark(second.call_id), "1", ex=60)
+        await client.set(mark(second.call_id), seal.close_cancel(first.call_id), ex=60)
+        await client.set(mark(first.call_id), seal.close_cancel(first.call_id), ex=60)
+        await first.leaves()  # so this worker has looked at the marks of both
+        second.returns("goes on")
+    assert sorted(await answer) == sorted(["goes on", MARKED[tool]])
 
 
 async def test_what_a_process_tool_has_started_ends_with_it(begin, stage, revoke):

@@ -16,6 +16,7 @@ export const PURPOSE = {
   job: (callId: string) => `toolfleet.job\0${callId}\0`,
   progress: (callId: string) => `toolfleet.progress\0${callId}\0`,
   checkpoint: (callId: string) => `toolfleet.checkpoint\0${callId}\0`,
+  cancel: (callId: string) => `toolfleet.cancel\0${callId}\0`,
   announcement: (worker: string) => `toolfleet.announcement\0${worker}\0`,
   grant: (runId: string, artifact: string) => `toolfleet.artifact-grant\0${runId}\0${artifact}\0`,
 };
@@ -55,6 +56,16 @@ export class Seal {
 
   closeAnnouncement(worker: string, atMs: number, text: string): Buffer {
     return this.close(PURPOSE.announcement(worker), String(atMs).padStart(AT_DIGITS, "0") + text);
+  }
+
+  /** Whether the fleet has marked this call as cancelled. */
+  isCancel(callId: string, mark: Buffer | null): boolean {
+    try {
+      return mark !== null && this.open(PURPOSE.cancel(callId), mark) !== undefined;
+    } catch (error) {
+      if (error instanceof Refused) return false;
+      throw error;
+    }
   }
 
   /** When (ms, by the server's clock) and what a worker has announced. Throws Refused. */

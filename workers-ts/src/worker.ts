@@ -216,8 +216,8 @@ class Worker {
     const running = [...this.reader.running.values()].filter(({ callId }) => callId);
     if (running.length === 0) return;
     try {
-      const marks = await this.store.redis.mget(...running.map(({ callId }) => this.keys.cancelled(callId)));
-      for (const [at, mark] of marks.entries()) if (mark !== null) running[at]!.interrupt("cancelled");
+      const marks = await this.store.redis.mgetBuffer(...running.map(({ callId }) => this.keys.cancelled(callId)));
+      for (const [at, each] of running.entries()) if (this.seal.isCancel(each.callId, marks[at]!)) each.interrupt("cancelled");
     } catch (error) {
       console.error(`toolfleet: cancels are looked for again soon: ${String(error)}`);
     }

@@ -85,9 +85,17 @@ class Attempts:
         ids = [(each.call_id, how) for each, how in zip(attempts, found, strict=True)]
         return Beaten(
             held=tuple(call_id for call_id, how in ids if how),
-            cancelled=tuple(call_id for call_id, how in ids if how > 1),
+            cancelled=await self._cancelled([call_id for call_id, how in ids if how > 1]),
             lost=tuple(call_id for call_id, how in ids if not how),
         )
+
+    async def _cancelled(self, call_ids: Sequence[str]) -> tuple[str, ...]:
+        """Return those of these marked calls whose marks the fleet has signed."""
+        if not call_ids:
+            return ()
+        marks = cast("list[bytes | None]", await self._client.mget([self._keys.cancelled(each) for each in call_ids]))
+        pairs = zip(call_ids, marks, strict=True)
+        return tuple(each for each, mark in pairs if mark is not None and self._seal.believes_cancel(mark, each))
 
     async def report(self, key_id: str, attempt: Hold, said: ProgressSaid) -> None:
         """Tell of progress."""

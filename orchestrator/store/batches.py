@@ -170,7 +170,8 @@ class Batches:
             if not names:
                 return BatchPage(await self._as_they_stand(found), "")
             ids = [text_of(name) for name, _ in names]
-            texts = await self._client.mget([self._keys.batch(batch_id) for batch_id in ids])
+            keys = [self._keys.batch(batch_id) for batch_id in ids]
+            texts = cast("list[bytes | None]", await self._client.mget(keys))
             read = [self._opened(batch_id, text) for batch_id, text in zip(ids, texts, strict=True)]
             found += [each for each in read if each is not None and each.tenant == tenant]
             at += len(names)

@@ -1,4 +1,6 @@
-"""How batches stand: one sealed record of each, and a list for each tenant, those first that were written last.
+"""How batches stand: one sealed record of each, and a list for each tenant, those first that are kept longest.
+
+These are the open ones, and behind them those that ended last.
 
 A batch needs none of this to go on: what is done says its output, what is under way the store of runs. This is for
 those who look on, and for the one word that they may say to it: cancel.
@@ -157,7 +159,7 @@ class Batches:
         return record
 
     async def page(self, *, tenant: str, limit: int, after: str = "") -> BatchPage:
-        """Return so many batches of a tenant, those first that were written last. Raises BadCursor."""
+        """Return so many batches of a tenant, those first that are kept longest. Raises BadCursor."""
         listed, at = self._keys.batches_of(tenant), await self._begins(tenant, after)
         found: list[BatchRecord] = []
         while True:
@@ -168,8 +170,8 @@ class Batches:
             if not names:
                 return BatchPage(await self._as_they_stand(found), "")
             ids = [text_of(name) for name, _ in names]
-            asked = [self._keys.batch(batch_id) for batch_id in ids]
-            texts = cast("list[bytes | None]", await self._client.mget(asked))
+            keys = [self._keys.batch(batch_id) for batch_id in ids]
+            texts = cast("list[bytes | None]", await self._client.mget(keys))
             read = [self._opened(batch_id, text) for batch_id, text in zip(ids, texts, strict=True)]
             found += [each for each in read if each is not None and each.tenant == tenant]
             at += len(names)

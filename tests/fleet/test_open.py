@@ -15,6 +15,7 @@ ASKED = {
     "wait": lambda o: o.wait("r"),
     "get": lambda o: o.get("r"),
     "runs": lambda o: o.runs(),
+    "run_page": lambda o: o.run_page(),
     "tenant_of": lambda o: o.tenant_of("r"),
     "cancel": lambda o: o.cancel("r"),
     "resume": lambda o: o.resume("r"),

@@ -4,13 +4,9 @@ from __future__ import annotations
 
 import time
 
-import pytest
-
 from tests.http.fleet_of_doors import Api
 from toolfleet.orchestrator.doors.http.key_store import Scope
 from toolfleet.orchestrator.store.batches import BatchRecord, BatchState
-
-pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 
 async def noted(api: Api, name: str, **changes: object) -> BatchRecord:

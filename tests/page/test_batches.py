@@ -39,11 +39,11 @@ async def test_a_batch_is_seen_going_on_leads_to_its_runs_and_is_cancelled(tab: 
     assert "<b>in</b>" in await tab.page.inner_text("h1")
     await tab.page.wait_for_selector("#live >> text=Live")
     await door.looking.batches.save(record.model_copy(update={"ok": 30}))
-    await tab.page.wait_for_selector("text=30 of 40 lines written")
+    await tab.page.wait_for_selector("text=30 of 40 lines")
     await tab.page.click("text=Cancel it, and its runs")
     assert await door.looking.batches.save(record) != ""
     cancelled = {"state": BatchState.CANCELLED, "reason": "the batch was cancelled by ada"}
     await door.looking.batches.save(record.model_copy(update=cancelled))
-    await tab.page.wait_for_selector("text=the batch was cancelled by ada")
+    await tab.page.wait_for_selector("text=The batch was cancelled by ada")
     await tab.page.click("a:has-text('What is a batch?')")
     assert tab.page.url.endswith(f"/runs/{run_id}")

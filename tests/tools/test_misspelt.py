@@ -38,6 +38,7 @@ ENTRIES = {
     "call": (lambda **o: asyncio.run(fleet.call("add", {}, **o)), {"patience": 1}, "patience_s"),
     "task": (lambda **o: asyncio.run(fleet.task("h", **o)), {"wait": 1}, "wait_s"),
     "runs": (lambda **o: asyncio.run(fleet.runs(**o)), {"limits": 1}, "limit"),
+    "run_page": (lambda **o: asyncio.run(fleet.run_page(**o)), {"befor": ""}, "before"),
     "assistant": (lambda **o: assistant(object, fleet, **o), {"max_turn": 1}, "max_turns"),
     "agent_of": (lambda **o: agent_of(asks, **o), {"tool": ()}, "tools"),
     "forget": (lambda **o: asyncio.run(forget(object, fleet, "c", **o)), {"tenants": ""}, "tenant"),

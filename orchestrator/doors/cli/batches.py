@@ -41,7 +41,7 @@ def list_batches(
     limit: Limit = 50,
     as_json: AsJson = False,
 ) -> None:
-    """List batches, those first that were written last."""
+    """List batches, those first that are open, then those that ended last."""
     found = look(lambda session: _batches(session).page(tenant=tenant, limit=limit)).batches
     if as_json:
         print_json([each.model_dump(mode="json") for each in found])

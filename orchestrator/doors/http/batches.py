@@ -49,7 +49,7 @@ NOT_NOW: Final[dict[int | str, dict[str, Any]]] = {
 
 
 class BatchList(BaseModel):
-    """The batches of a tenant, those first that were written last."""
+    """The batches of a tenant, those first that are open, then those that ended last."""
 
     batches: list[BatchRecord]
     after: str | None = Field(description="What the next page is asked for with; null behind the last batch.")
@@ -71,7 +71,7 @@ class BatchRuns(BaseModel):
 
 @router.get("")
 async def list_batches(grant: Reader, door: Through, wanted: Annotated[SomeWanted, Query()]) -> BatchList:
-    """List the tenant's batches, those first that were written last."""
+    """List the tenant's batches, those first that are open, then those that ended last."""
     found = await door.looking.batches.page(tenant=grant.tenant, limit=wanted.limit, after=wanted.after)
     return BatchList(batches=found.batches, after=found.after or None)
 

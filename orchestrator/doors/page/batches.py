@@ -36,7 +36,7 @@ PIECES: Final = ("batch-head", "batch-runs")
 
 @router.get("/batches")
 async def batches(request: Request, grant: Reader, door: Through, *, after: Place = "") -> Response:
-    """List batches, those first that were written last."""
+    """List batches, those first that are open, then those that ended last."""
     return await page(request, "batches.html", is_first=not after, **await _listed(grant, door, after))
 
 

@@ -6,11 +6,19 @@ the gates that this call has to pass; the transport keeps them shut and open by 
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
-from pydantic import Field, StrictFloat, StrictInt
+from pydantic import BeforeValidator, Field, StrictFloat, StrictInt
 
 from toolfleet.calls import Record
+
+
+def _whole(value: Any) -> Any:
+    """Return 3 for 3.0, which JSON and its schemas do not tell apart."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+Count = Annotated[StrictInt, BeforeValidator(_whole)]
 
 
 class KeyFrom(Record):
@@ -28,14 +36,14 @@ class Rate(Record):
     """At most `burst` starts at once, and after them `per_s` a second (token bucket)."""
 
     per_s: StrictFloat = Field(gt=0)
-    burst: StrictInt = Field(default=1, ge=1)
+    burst: Count = Field(default=1, ge=1)
     key: KeyFrom = KeyFrom()
 
 
 class Concurrency(Record):
     """At most `at_once` calls between their start and their end."""
 
-    at_once: StrictInt = Field(ge=1)
+    at_once: Count = Field(ge=1)
     key: KeyFrom = KeyFrom()
 
 

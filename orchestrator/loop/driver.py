@@ -95,7 +95,9 @@ class _Live:
         """Whether the run's model goes on with a handle for a call; otherwise the run waits for it."""
         if self.journal is not None:
             run = self.journal.run
-            return run.terms.slow == "handle" or any(call.call_id == call_id for call in run.open_slow_calls)
+            # Also one whose handle is about to be written down: it is watched before that.
+            handles = (*run.open_slow_calls, *run.in_background)
+            return run.terms.slow == "handle" or any(call.call_id == call_id for call in handles)
         return self.at_rest is not None and call_id in self.at_rest.handles
 
     def tool_of(self, call_id: str) -> str:

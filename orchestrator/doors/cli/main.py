@@ -61,7 +61,8 @@ COMMANDS: Final = {
         "Examples: toolfleet watch   ·   toolfleet watch --once   ·   toolfleet watch --json --interval 1",
     ),
     "runs": Listed(
-        "Stored runs: list them, look at one, follow it, cancel, resume or delete it, decide about its calls."
+        "Stored runs: list them, look at one, follow it, say something to it, cancel, resume or delete it, "
+        "decide about its calls."
     ),
     "calls": Listed(
         "Calls under way: list them, look at one and its log, cancel it, or complete one that is done elsewhere."

@@ -186,16 +186,3 @@ async def test_U3_a_coroutine_that_would_block_its_loop_is_told_so(post):
     post.send(post.call("ask_on_loop"))
     _, failed = await post.result()
     assert "await ctx.ask" in failed.message
-
-
-async def test_U3_a_call_that_is_cancelled_while_it_waits_elsewhere_asks_no_more(orchestrator):
-    call = asyncio.create_task(orchestrator.call("transfer", {}))
-    async with asyncio.timeout(20):
-        while not (waiting := (await orchestrator.questions()).waiting):
-            await asyncio.sleep(0.02)
-    [asked_once] = waiting
-    await orchestrator.cancel_call(asked_once.call_id)
-    assert (await call).kind == "cancelled"
-    assert not (await orchestrator.questions()).waiting
-    with pytest.raises(QuestionClosed, match="ended"):
-        await orchestrator.answer(asked_once.question_id, "savings")

@@ -115,7 +115,7 @@ class DirectAnswers:
 
     async def _give(self, asked: Asked, said: Said) -> bool:
         """Give an answer to a call whose run is not stored."""
-        if (await self.store.results([asked.question.call_id]))[0] is not None:
+        if not await self.questions.is_wanted(asked.question.call_id):
             raise QuestionClosed(f"call {asked.question.call_id} has ended: nothing is answered any more")
         async with self.client.pipeline(transaction=True) as pipeline:
             await pipeline.watch(self.keys.questions(asked.question.call_id))

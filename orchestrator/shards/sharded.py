@@ -30,6 +30,7 @@ from toolfleet.orchestrator.shards.members import Members
 from toolfleet.orchestrator.status.call_standing import CallStanding
 from toolfleet.orchestrator.status.handles import Status
 from toolfleet.orchestrator.sync import run_sync
+from toolfleet.questions import Question
 from toolfleet.settings import Settings, read_settings
 
 
@@ -253,6 +254,18 @@ class ShardedOrchestrator:
     async def approve(self, call_id_: str, approval: Approval) -> Run:
         """Decide about a call that waits for approval: see `Orchestrator.approve`."""
         return await self._shards.of(call_id_).approve(call_id_, approval)
+
+    async def question(self, question_id: str) -> Question:
+        """Return what a tool has asked: see `Orchestrator.question`."""
+        return await self._shards.of(question_id).question(question_id)
+
+    async def answer(self, question_id: str, answer: Any, *, by: str = "") -> Question:
+        """Answer what a tool asks: see `Orchestrator.answer`."""
+        return await self._shards.of(question_id).answer(question_id, answer, by=by)
+
+    async def decline(self, question_id: str, reason: str = "", *, by: str = "") -> Question:
+        """Say that nobody will answer what a tool asks: see `Orchestrator.decline`."""
+        return await self._shards.of(question_id).decline(question_id, reason, by=by)
 
     async def delete(self, run_id: str) -> bool:
         """Delete a run; False when there was none. Raises StoreUnreachable."""

@@ -153,8 +153,12 @@ class Questions:
             call = run.asked_for(call_id)
             if call is None or run.state.is_terminal or not (call.result is None or call.is_slow_and_open):
                 return False
+        return await self.is_wanted(call_id)
+
+    async def is_wanted(self, call_id: str) -> bool:
+        """Return whether a call has neither a result that is still stored, nor been called off."""
         [result] = await self._store.results([call_id])
-        return result is None
+        return result is None and not await self._client.exists(self._keys.cancelled(call_id))
 
 
 def _awaited(question: Question, title: str) -> AwaitedAnswer:

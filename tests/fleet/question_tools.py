@@ -151,3 +151,17 @@ async def endless(path: str) -> AsyncIterator[str]:
             await asyncio.sleep(0.01)
     finally:
         Path(path).write_text("closed")
+
+
+@tool(idempotent=True)
+async def transfer_again(ctx: Context) -> list[Any]:
+    """Ask once, in any attempt, from a checkpoint."""
+    ctx.checkpoint("begun")
+    return [await ctx.ask("Which account?", Account), ctx.attempt]
+
+
+@tool(read_only=True)
+async def count_out(pieces: int) -> AsyncIterator[str]:
+    """Yield many pieces, waiting for nothing."""
+    for _ in range(pieces):
+        yield "x"

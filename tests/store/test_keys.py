@@ -24,6 +24,8 @@ TTL = {
     "spec": 30,
     "progress": 24 * 3600,
     "checkpoint": 8 * 24 * 3600,
+    "questions": 8 * 24 * 3600,
+    "questions_of": 8 * 24 * 3600,
     "attempt": 8 * 24 * 3600,
     "call_log": 8 * 24 * 3600,
     "work_queues": 7 * 24 * 3600,

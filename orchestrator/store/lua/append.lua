@@ -4,14 +4,15 @@
 -- clock.lua and trim_runs.lua.
 --
 -- KEYS  the run's stream, its head, the list of all runs, the runs of its tenant (the list of all runs without one), those
---       of its tenant with calls that wait for a person, where runs stand by state, and for an entry that begins or ends the run or passes it on: the unowned runs of its model, the ends of runs, their
---       names; for a reply with calls: the names that the model has given these
+--       of its tenant with calls that wait for a person, where runs stand by state, and for an entry that begins or ends
+--       the run or passes it on: the unowned runs of its model, the ends of runs, their names; for a reply with calls: the
+--       names that the model has given these
 -- ARGV  seal of the entry it follows (empty for the first), event, its seal, state, how long to keep it (ms), turn, how
---       many calls, how many of them wait for a person, its place among all by state, run id; and for an entry that begins or ends the run or passes it on:
---       whether it has ended (1 or 0), run id again, owner (empty: as it is), whether anybody may take it over (1 or 0), the
---       call whose result this run is (empty for none), its sealed result, prefix of results, prefix of reply streams,
---       prefix of owned runs, prefix of heads, prefix of tenants' lists, its tenant, then fields and values for the head; for a reply with calls: empty, how
---       long their names are kept (ms), then the calls
+--       many calls, how many of them wait for a person, its place among all by state, run id; and for an entry that begins
+--       or ends the run or passes it on: whether it has ended (1 or 0), run id again, owner (empty: as it is), whether
+--       anybody may take it over (1 or 0), the call whose result this run is (empty for none), its sealed result, prefix of
+--       results, prefix of reply streams, prefix of owned runs, prefix of heads, prefix of tenants' lists, its tenant, then
+--       fields and values for the head; for a reply with calls: empty, how long their names are kept (ms), then the calls
 -- Reply the new entry's id and, if this run is the result of a call, what came of that (1: it counts, 2: there was one);
 --       or false
 

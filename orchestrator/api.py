@@ -279,6 +279,27 @@ class Orchestrator(FleetConnection):
         return await self._services.direct_cancel.cancel(call_id_, by)
 
     @exact(RunOptions)
+    async def fork(
+        self,
+        source_id: str,
+        question: str | Sequence[Message] = (),
+        *,
+        at: int,
+        model: str | None = None,
+        messages: Sequence[Message] | None = None,
+        **options: Unpack[RunOptions],
+    ) -> str:
+        """Begin a new run with what another one had come to after `at` replies of its model; the new run's id.
+
+        Its calls of until then are not made again: their results are part of the conversation, and the tools' shared
+        state is as it was. It stays as it is. `question` is said behind that, `messages` stand in the place of the
+        conversation, `model` is another one, which some orchestrator must have. Other options are as that run had them
+        where none are given. Raises RunNotFound, RunNotOpen for a turn that it has not had, or whose calls go on.
+        """
+        control = self._services.control
+        return await control.fork(source_id, question, options, at=at, model=model, messages=messages)
+
+    @exact(RunOptions)
     async def retry_call(self, call_id_: str, *, force: bool = False, **options: Unpack[RunOptions]) -> str:
         """Make a call that has failed again: in a new run, which begins where its reply had asked for it; the run's id.
 

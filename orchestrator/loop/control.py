@@ -15,7 +15,14 @@ from toolfleet.logs import FactLog
 from toolfleet.messages import Message
 from toolfleet.orchestrator.budgets.spending import Spending
 from toolfleet.orchestrator.calls.scope import Emit
-from toolfleet.orchestrator.errors import MayHaveRun, OrchestratorClosed, RunExists, RunNotFound, RunNotOpen
+from toolfleet.orchestrator.errors import (
+    InvalidOption,
+    MayHaveRun,
+    OrchestratorClosed,
+    RunExists,
+    RunNotFound,
+    RunNotOpen,
+)
 from toolfleet.orchestrator.loop.above import tell_above
 from toolfleet.orchestrator.loop.driver import Runs
 from toolfleet.orchestrator.loop.ending import Ending
@@ -24,12 +31,12 @@ from toolfleet.orchestrator.models.objections import must_take
 from toolfleet.orchestrator.models.protocol import ChatModel
 from toolfleet.orchestrator.models.sight import images_said
 from toolfleet.orchestrator.options import RunOptions, conversation, options_given, run_started
-from toolfleet.orchestrator.run.events import Approval, ApprovalGiven, RunResumed, RunStarted
+from toolfleet.orchestrator.run.events import Approval, ApprovalGiven, RunEvent, RunResumed, RunStarted
 from toolfleet.orchestrator.run.terms import RunTerms
 from toolfleet.orchestrator.run.updates import RunBegan, RunEnded, RunUpdate
 from toolfleet.orchestrator.run.value import Run
 from toolfleet.orchestrator.spans.runs import RunSpans
-from toolfleet.orchestrator.store.forking import MAY_HAVE_RUN, AskedAgain, asked_again
+from toolfleet.orchestrator.store.forking import MAY_HAVE_RUN, AskedAgain, after_turn, asked_again
 from toolfleet.orchestrator.store.journal import write_from_outside
 from toolfleet.orchestrator.store.run_store import RunStore
 from toolfleet.orchestrator.store.secret_arguments import Vault
@@ -103,6 +110,35 @@ class RunControl:
         await self.store.begin(started)
         return started.run_id
 
+    async def fork(
+        self,
+        run_id: str,
+        question: str | Sequence[Message],
+        options: RunOptions,
+        *,
+        at: int,
+        model: str | None,
+        messages: Sequence[Message] | None,
+    ) -> str:
+        """Begin a run with what another one had come to after a turn; its id. Raises RunNotFound, RunNotOpen."""
+        if at < 0:
+            raise InvalidOption(f"at: {at} is no turn: 0 is the run's beginning, 1 its model's first reply")
+        stored, entries = await self.store.history(run_id)
+        source, before = stored.run, after_turn(entries, at)
+        given: RunOptions = {**_as_before(source), "state": before.state, **options}
+        given["asked_as"] = {"forked_from": run_id, "turn": at, **(options.get("asked_as") or {})}
+        until_then = before.messages if messages is None else messages
+        said = conversation(question) if question else ()
+        chosen = model or source.model
+        is_ours = self.model is not None and self.model.name == chosen
+        started = await self._started((*until_then, *said), given, chosen, is_elsewhere=not is_ours)
+        if self.model is not None and is_ours:
+            must_take(self.model, started.messages, started.terms.model_options)
+        started = await self._with_images_kept(started)
+        await self.images.share_results(before.results, started.run_id, tenant=started.terms.tenant)
+        await self._begin_stored(started, is_ours=is_ours)
+        return started.run_id
+
     async def retry(self, failed_id: str, options: RunOptions, *, force: bool) -> str:
         """Begin a run in which a call that has failed is made again, the results of its neighbours being kept; its id.
 
@@ -119,12 +155,14 @@ class RunControl:
         started = await self._started(turn.messages, options, source.model, is_elsewhere=not is_ours)
         started = await self._with_images_kept(started.model_copy(update={"agent": source.agent}))
         await self.images.share_results(turn.results.values(), started.run_id, tenant=started.terms.tenant)
-        then = turn.events(started.run_id)
+        await self._begin_stored(started, then=turn.events(started.run_id), is_ours=is_ours)
+        return started.run_id
+
+    async def _begin_stored(self, started: RunStarted, *, then: Sequence[RunEvent] = (), is_ours: bool) -> None:
         if is_ours:
             await self.runs.begin(started, then=then)
         else:
             await self.store.begin(started, then=then)
-        return started.run_id
 
     async def _must_be_repeatable(self, run: Run, turn: AskedAgain) -> None:
         """Raise MayHaveRun where a call may have had an effect that must not happen twice."""

@@ -282,6 +282,21 @@ class ShardedOrchestrator:
         return await self._shards.of(call_id_).cancel_call(call_id_, by=by)
 
     @exact(RunOptions)
+    async def fork(
+        self,
+        source_id: str,
+        question: str | Sequence[Message] = (),
+        *,
+        at: int,
+        model: str | None = None,
+        messages: Sequence[Message] | None = None,
+        **options: Unpack[RunOptions],
+    ) -> str:
+        """Begin a run with what another one had come to, on its shard: see `Orchestrator.fork`."""
+        shard = self._shards.of(source_id)
+        return await shard.fork(source_id, question, at=at, model=model, messages=messages, **options)
+
+    @exact(RunOptions)
     async def retry_call(self, call_id_: str, *, force: bool = False, **options: Unpack[RunOptions]) -> str:
         """Make a call that has failed again, in a new run on its shard: see `Orchestrator.retry_call`."""
         return await self._shards.of(call_id_).retry_call(call_id_, force=force, **options)

@@ -50,8 +50,20 @@ class AskedAgain:
         return (reply, CallsBack(results=back)) if back else (reply,)
 
 
-def after_turn(entries: Sequence[Entry], turn: int) -> tuple[Message, ...]:
-    """Return the messages of a run as its model would have been asked with next, after this many replies of it.
+@dataclass(frozen=True, slots=True)
+class CameTo:
+    """What a run had come to after a turn: another one begins with it."""
+
+    messages: tuple[Message, ...]
+    """What its model would have been asked with next."""
+    state: dict[str, Any]
+    """What its tools shared by then."""
+    results: tuple[Returned | Failed, ...]
+    """What its calls had come to."""
+
+
+def after_turn(entries: Sequence[Entry], turn: int) -> CameTo:
+    """Return what a run had come to after this many replies of its model.
 
     Raises RunNotOpen where it has not come so far, or where a call of that turn has no answer.
     """
@@ -61,7 +73,8 @@ def after_turn(entries: Sequence[Entry], turn: int) -> tuple[Message, ...]:
     asked = run.messages[-1] if run.messages else None
     if isinstance(asked, AssistantMessage) and asked.tool_calls:
         raise RunNotOpen(f"not every call of turn {turn} of run {run.run_id} has an answer yet")
-    return run.messages
+    known = [_known(call) for call in run.calls]
+    return CameTo(run.messages, run.values, tuple(each for each in known if isinstance(each, Returned | Failed)))
 
 
 def asked_again(run: Run, entries: Sequence[Entry], failed_id: str) -> AskedAgain:

@@ -5,6 +5,7 @@ Prints and asks for confirmation; what may happen to a run, the run itself decid
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import AsyncGenerator, Collection, Sequence
 from contextlib import aclosing, suppress
@@ -14,6 +15,7 @@ import typer
 from rich.console import Console
 
 from toolfleet.orchestrator.doors.cli.deciding import approve, deny
+from toolfleet.orchestrator.doors.cli.editing import edited
 from toolfleet.orchestrator.doors.cli.narration import narrated
 from toolfleet.orchestrator.doors.cli.run_screen import FEW, print_run
 from toolfleet.orchestrator.doors.cli.sessions import Session, act, look, newest_of_all
@@ -31,6 +33,7 @@ from toolfleet.orchestrator.errors import RunNotFound, RunNotOpen
 from toolfleet.orchestrator.run.states import State
 from toolfleet.orchestrator.run.value import Run
 from toolfleet.orchestrator.status.overview import RunOverview, unix_s
+from toolfleet.orchestrator.store.forking import after_turn
 from toolfleet.orchestrator.store.history import Entry
 from toolfleet.orchestrator.store.run_store import Head
 
@@ -38,7 +41,7 @@ if TYPE_CHECKING:  # it loads models, Celery and all that works on runs
     from toolfleet.orchestrator.api import Orchestrator
 
 app = typer.Typer(
-    help="Stored runs: list them, look at one, follow it, say something to it, cancel, resume or delete it, "
+    help="Stored runs: list them, look at one, follow it, say something to it, cancel, resume, fork or delete it, "
     "decide about its calls.",
     epilog="Ids may be shortened to a beginning that no other run has. Exit status: 0 done, 1 an error, 2 wrong usage.",
     no_args_is_help=True,
@@ -140,6 +143,30 @@ def resume(
 ) -> None:
     """Let a run that has ended go on, on any orchestrator that has its model."""
     act(lambda session, orchestrator: _resume(session, orchestrator, run_id, message))
+
+
+@app.command(
+    epilog='Examples: toolfleet runs fork 3f9c --at 2 "And in metres?"   ·   toolfleet runs fork 3f9c --at 2 --edit'
+)
+def fork(
+    run_id: RunId,
+    message: Annotated[str, typer.Argument(help="What to say to the model; nothing if left out.")] = "",
+    *,
+    at: Annotated[
+        int,
+        typer.Option(
+            min=0, metavar="TURN", help="The last reply, with the results of its calls, that it begins with; 0: none."
+        ),
+    ],
+    model: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Another model; some orchestrator must have it.")
+    ] = None,
+    edit: Annotated[
+        bool, typer.Option("--edit", help="Edit the conversation first, as JSON in your editor ($VISUAL, $EDITOR).")
+    ] = False,
+) -> None:
+    """Begin a new run with what one had come to after a turn. No call is made again, and that run stays as it is."""
+    act(lambda session, orchestrator: _fork(session, orchestrator, run_id, message, at=at, model=model, edit=edit))
 
 
 @app.command(epilog='Example: toolfleet runs say 3f9c "Only the files of this year." --interrupt')
@@ -275,6 +302,25 @@ async def _resume(session: Session, orchestrator: Orchestrator, beginning: str, 
     run = await orchestrator.resume(run_id, message, by=who())
     await session.warn_unless_somebody_goes_on(run.model)
     typer.echo(f"run {run_id} goes on: toolfleet runs show {run_id} --wait")
+
+
+async def _fork(
+    session: Session,
+    orchestrator: Orchestrator,
+    beginning: str,
+    message: str,
+    *,
+    at: int,
+    model: str | None,
+    edit: bool,
+) -> None:
+    run_id = await session.store.named(beginning)
+    found, entries = await session.store.history(run_id)
+    # In a thread: people take their time, and this process has a lease.
+    messages = await asyncio.to_thread(edited, after_turn(entries, at).messages) if edit else None
+    begun = await orchestrator.fork(run_id, message, at=at, model=model, messages=messages, by=who())
+    await session.warn_unless_somebody_goes_on(model or found.run.model)
+    typer.echo(f"run {begun} begins behind turn {at} of run {run_id}: toolfleet runs show {begun} --wait")
 
 
 async def _say(session: Session, orchestrator: Orchestrator, beginning: str, message: str, *, interrupt: bool) -> None:

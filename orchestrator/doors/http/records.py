@@ -190,6 +190,12 @@ class ForkRequest(RunBody):
         description="The last turn whose reply, and the results of whose calls, the new run begins with; 0: none."
     )
     question: Annotated[str, Field(min_length=1)] | None = None
+    model: Annotated[str, Field(min_length=1)] | None = Field(
+        default=None, description="Another model than that run has; some orchestrator must have it."
+    )
+    messages: list[Message] | None = Field(
+        default=None, description="What stands in the place of the conversation of until then."
+    )
 
 
 class RetryBody(RunBody):

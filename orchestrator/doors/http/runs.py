@@ -54,7 +54,6 @@ from toolfleet.orchestrator.status.call_pages import CallPage, CallsWanted
 from toolfleet.orchestrator.status.call_standing import CallStanding
 from toolfleet.orchestrator.status.trees import Branch
 from toolfleet.orchestrator.store.chain import FIRST
-from toolfleet.orchestrator.store.forking import after_turn
 
 UNKNOWN: Final[dict[int | str, dict[str, Any]]] = {404: {"model": ProblemDetails, "description": "No such run"}}
 NOT_NOW: Final[dict[int | str, dict[str, Any]]] = {
@@ -263,20 +262,12 @@ async def _said(
 @router.post("/{run_id}/fork", status_code=HTTPStatus.ACCEPTED, response_model=RunAccepted, responses=NOT_NOW)
 async def fork(run_id: str, asked: ForkRequest, grant: Runner, door: Through, request: Request) -> Response:
     """Begin a new run from what another one had come to after one of its turns. That one stays as it is."""
-    await door.must_see(run_id, grant)
-    source, entries = await door.looking.store.history(run_id)
-    messages = after_turn(entries, asked.turn)
-    messages = (*messages, UserMessage(content=asked.question)) if asked.question else messages
-    options = options_given(source.run.terms)
-    options["tools"] = await tools_for(grant, source.run.terms.tools, door)
-    options["tenant"], options["subject"], options["by"] = grant.tenant, grant.subject, grant.who
-    options["run_id"] = getattr(request.state, "derived_id", None)
-    options["asked_as"] = {"forked_from": run_id, "turn": asked.turn, "by": grant.who}
+    source = await _load_visible(door, run_id, grant)
+    options = await _of_another(source, grant, door, request)
     await admit(door, grant, request, options)
-    if source.run.model == door.model:
-        begun = await door.orchestrator.start(messages, **options)
-    else:
-        begun = await door.orchestrator.submit(messages, model=source.run.model, **options)
+    begun = await door.orchestrator.fork(
+        run_id, asked.question or (), at=asked.turn, model=asked.model, messages=asked.messages, **options
+    )
     return json_of(_accepted(begun), HTTPStatus.ACCEPTED, {"location": f"/v1/runs/{begun}"})
 
 
@@ -297,14 +288,10 @@ async def retry(
     Of the reply's other calls it has the results; only those that were taken back because of the failed one are made
     again, too. The first run stays as it is.
     """
-    await door.must_see(run_id, grant)
+    source = await _load_visible(door, run_id, grant)
     if run_of(call_id) != run_id:
         raise RunNotFound(f"run {run_id} has no call {call_id}")
-    source = (await door.looking.store.load(run_id)).run
-    options: RunOptions = {"tenant": grant.tenant, "subject": grant.subject, "by": grant.who}
-    options["tools"] = await tools_for(grant, source.terms.tools, door)
-    options["run_id"] = getattr(request.state, "derived_id", None)
-    options["asked_as"] = {"by": grant.who}
+    options = await _of_another(source, grant, door, request)
     await admit(door, grant, request, options)
     begun = await door.orchestrator.retry_call(call_id, force=(asked or RetryBody()).force, **options)
     return json_of(_accepted(begun), HTTPStatus.ACCEPTED, {"location": f"/v1/runs/{begun}"})
@@ -399,6 +386,18 @@ async def tools_for(grant: Grant, named: Sequence[str] | None, door: Door) -> Se
     if grant.may_call_all:
         return None
     return [name for name in await door.orchestrator.catalog.offered() if grant.may_call(name)]
+
+
+async def _of_another(source: Run, grant: Grant, door: Door, request: Request) -> RunOptions:
+    """Return the options of a run that is made of another one, in the name of whoever asks. Raises Problem."""
+    return {
+        "tenant": grant.tenant,
+        "subject": grant.subject,
+        "by": grant.who,
+        "tools": await tools_for(grant, source.terms.tools, door),
+        "run_id": getattr(request.state, "derived_id", None),
+        "asked_as": {"by": grant.who},
+    }
 
 
 async def _load_visible(door: Door, run_id: str, grant: Grant) -> Run:

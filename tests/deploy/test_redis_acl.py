@@ -144,6 +144,7 @@ READ_ONLY = {"limits", "limits_said", "tenants", "deleted", "orchestrator", "hea
 """Of the keys of the contract, those that a worker only looks at."""
 
 BESIDE_THE_CONTRACT = {
+    *("questions", "questions_of"),
     *("attempt", "call_log", "shard", "spent_by_tools", "binding", "permanent_binding", "binding_deadlines"),
     *("orchestrators", "orchestrator_proofs"),
 }

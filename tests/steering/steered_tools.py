@@ -9,7 +9,7 @@ from fleet_tools import _play, add, wait
 from pydantic import SecretStr
 
 from toolfleet import tool
-from toolfleet.toolbox import hand_written
+from toolfleet.handwritten import hand_written
 
 __all__ = ["add", "wait"]
 

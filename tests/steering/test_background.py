@@ -21,7 +21,7 @@ from toolfleet.orchestrator.models.openai_wire import encoded_tool as for_openai
 from toolfleet.orchestrator.run.states import State
 from toolfleet.points import Point
 from toolfleet.tool import ToolSpec
-from toolfleet.toolbox import hand_written
+from toolfleet.handwritten import hand_written
 
 
 class Offered(WrittenModel):

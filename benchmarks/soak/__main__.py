@@ -79,9 +79,10 @@ class Soak:
     async def measure(self, runs: int, kill_every_s: float) -> Finding:
         """Have so many runs done, then wait until their records are gone."""
         victims = itertools.cycle([process for name, process in self._processes.items() if name.endswith("-killed")])
-        numbers, next_kill, next_sample = iter(range(runs)), self._now() + kill_every_s, 0.0
-        begun, last_answered, answered_at = 0, 0, self._now()
         async with Orchestrator(settings=self._settings) as orchestrator:
+            await self._until_workers_have_announced_their_tools()
+            numbers, next_kill, next_sample = iter(range(runs)), self._now() + kill_every_s, 0.0
+            begun, last_answered, answered_at = 0, 0, self._now()
             while len(self._reader.answered) < runs and self._now() - answered_at < STUCK_S:
                 for number in itertools.islice(numbers, OPEN_RUNS - (begun - len(self._reader.answered))):
                     await orchestrator.submit(f"{number} {CALLS_EACH}", model=MODEL)
@@ -102,6 +103,12 @@ class Soak:
         await self._until_records_are_gone()
         verdict = self._reader.verdict(runs, CALLS_EACH)
         return Finding(runs * CALLS_EACH, self._kills, seconds, verdict, await self._keys_left(), self._samples)
+
+    async def _until_workers_have_announced_their_tools(self) -> None:
+        workers = sum(name.startswith("worker-") for name in self._processes)
+        while await self._client.zcard(self._settings.keys.workers()) < workers:
+            self._look_for_the_dead()
+            await asyncio.sleep(LOOK_EVERY_S)
 
     async def _keys_left(self) -> dict[str, int]:
         prefix = self._settings.keys.namespace + ":"

@@ -6,7 +6,6 @@ import json
 import os
 import re
 import signal
-import socket
 import subprocess
 import time
 from collections.abc import Iterator
@@ -18,6 +17,7 @@ import pytest
 import redis
 
 from tests.cli.command import TOOLFLEET, Terminal, ended, interrupted, read_until
+from tests.ports import free_port
 from toolfleet.errors import WorkerNotReady
 from toolfleet.local.embedded_server import EmbeddedServer
 from toolfleet.local.fleet import LocalFleet
@@ -254,9 +254,3 @@ def look_until_it_raises(supervisor: Supervisor) -> None:
         _, started = supervisor.look()
         for worker in started:
             worker.process.wait(WAIT_S)
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port: int = probe.getsockname()[1]
-        return port

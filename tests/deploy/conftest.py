@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import socket
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.deploy.compose import ROOT, Service, read_compose
+from tests.ports import free_port
 from toolfleet.local.embedded_server import EmbeddedServer
 from toolfleet.settings import new_secret
 
@@ -23,19 +23,17 @@ def fleet_redis() -> Iterator[EmbeddedServer]:
 
 
 @pytest.fixture(scope="session")
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port: int = probe.getsockname()[1]
-        return port
+def flower_port() -> int:
+    return free_port()
 
 
 @pytest.fixture(scope="session")
-def variables(free_port: int) -> dict[str, str]:
+def variables(flower_port: int) -> dict[str, str]:
     """What a .env file would hold."""
     return {
         "TOOLFLEET_SECRET": new_secret(),
         "TOOLFLEET_FLOWER_AUTH": "somebody:some-password",
-        "TOOLFLEET_FLOWER_PORT": str(free_port),
+        "TOOLFLEET_FLOWER_PORT": str(flower_port),
     }
 
 
@@ -79,6 +77,4 @@ def model_variables(variables: dict[str, str]) -> dict[str, str]:
 
 @pytest.fixture
 def unused_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port: int = probe.getsockname()[1]
-        return port
+    return free_port()

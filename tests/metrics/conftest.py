@@ -11,7 +11,8 @@ import pytest
 
 from tests.cli.command import Terminal, interrupted, read_until
 from tests.http.serving import Served, serving
-from tests.metrics.scraping import Scrape, free_ports, parsed, scrape
+from tests.metrics.scraping import Scrape, parsed, scrape
+from tests.ports import free_port
 from toolfleet.local.fleet import LocalFleet
 from toolfleet.settings import Settings
 
@@ -42,7 +43,7 @@ class Scraped:
 
 @pytest.fixture(scope="module")
 def scraped(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scraped]:
-    io, cpu, orchestrator, api = free_ports(4)
+    io, cpu, orchestrator, api = (free_port() for _ in range(4))
     fleet = LocalFleet(["measured_tools"], pools={}, environment=HERE)
     with fleet as running:
         running.start_worker("io", "--metrics-port", str(io))

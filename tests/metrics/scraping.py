@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import socket
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import httpx
@@ -63,11 +61,3 @@ def scrape_until(port: int, name: str, least: float, **labels: str) -> Scrape:
         assert time.monotonic() < give_up, found.text
         time.sleep(0.05)
     return found
-
-
-def free_ports(count: int) -> Iterator[int]:
-    probes = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [int(probe.getsockname()[1]) for probe in probes]
-    for probe in probes:
-        probe.close()
-    return iter(ports)

@@ -9,7 +9,8 @@ import pytest
 
 from tests.cli.command import Terminal
 from tests.metrics.conftest import HERE, Scraped
-from tests.metrics.scraping import free_ports, scrape, scrape_until
+from tests.metrics.scraping import scrape, scrape_until
+from tests.ports import free_port
 from toolfleet.connections import connect_async
 from toolfleet.local.fleet import LocalFleet
 from toolfleet.messages import AssistantMessage, RequestedCall
@@ -151,7 +152,7 @@ def test_whoever_connects_and_says_nothing_keeps_nobody_from_the_figures(scraped
 
 
 def test_a_worker_whose_port_another_process_has_works_and_waits_for_it() -> None:
-    [port] = free_ports(1)
+    port = free_port()
     with LocalFleet(["measured_tools"], pools={}, environment=HERE) as fleet:
         with socket.create_server(("127.0.0.1", port)):
             fleet.start_worker("io", "--metrics-port", str(port))

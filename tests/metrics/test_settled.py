@@ -14,7 +14,8 @@ from redis.asyncio import Redis
 
 from tests.http.fleet_of_doors import Api, api_of
 from tests.metrics.conftest import HERE
-from tests.metrics.scraping import free_ports, parsed, scrape
+from tests.metrics.scraping import parsed, scrape
+from tests.ports import free_port
 from toolfleet.calls import Failed, FailureKind, Returned, ToolCall
 from toolfleet.connections import connect_async
 from toolfleet.messages import AssistantMessage, RequestedCall
@@ -51,7 +52,7 @@ async def settled_of(api: Api) -> collections.Counter[str]:
 async def test_T13_what_is_counted_is_what_was_settled_whoever_is_killed_meanwhile(tmp_path: Path) -> None:
     ledger = collections.Counter[str]()
     path = tmp_path / "ledger"
-    [port] = free_ports(1)
+    port = free_port()
     with MortalFleet(["measured_tools"], pools={"io": 2}, environment=HERE, lease_s=4, heartbeat_s=1) as fleet:
         frozen = fleet.start_worker("io", "--metrics-port", str(port))
         fleet.wait_until_ready()

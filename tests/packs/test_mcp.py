@@ -15,6 +15,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from tests.ports import free_port
 from toolfleet import Context, Effect, ToolError
 from toolfleet.calls import Progress
 from toolfleet.errors import BadArguments, InvalidSettings
@@ -59,9 +60,7 @@ def listens(port):
 
 @pytest.fixture
 def port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+    return free_port()
 
 
 async def test_P7_hints_become_effects_and_schemas_pass_through(tmp_path):

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import socket
 from pathlib import Path
 
 import pytest
 
+from tests.ports import free_port
 from toolfleet.connections import connect
 from toolfleet.errors import StoreUnreachable
 from toolfleet.local.embedded_server import EmbeddedServer
@@ -25,9 +25,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def nowhere() -> str:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return f"redis://127.0.0.1:{probe.getsockname()[1]}/0"
+    return f"redis://127.0.0.1:{free_port()}/0"
 
 
 async def test_an_orchestrator_that_is_told_nothing_joins_the_server_of_this_user() -> None:

@@ -13,6 +13,7 @@ from tests.steering.steered import answers, lone, until
 from toolfleet import InvalidTool, tool
 from toolfleet.background import ARGUMENT
 from toolfleet.calls import Returned, Submitted
+from toolfleet.handwritten import hand_written
 from toolfleet.orchestrator import Orchestrator
 from toolfleet.orchestrator.adapters.langchain import fleet_tools
 from toolfleet.orchestrator.doors.mcp import mcp_app
@@ -21,7 +22,6 @@ from toolfleet.orchestrator.models.openai_wire import encoded_tool as for_openai
 from toolfleet.orchestrator.run.states import State
 from toolfleet.points import Point
 from toolfleet.tool import ToolSpec
-from toolfleet.handwritten import hand_written
 
 
 class Offered(WrittenModel):

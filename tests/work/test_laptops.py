@@ -13,7 +13,8 @@ import pytest
 
 from tests.cli.command import Terminal, read_until
 from tests.http.serving import serving
-from tests.work.laptops import TOOLS, Caller, free_port, key_of, laptop, ledger, until_noted
+from tests.ports import free_port
+from tests.work.laptops import TOOLS, Caller, key_of, laptop, ledger, until_noted
 from toolfleet.errors import InvalidSettings
 from toolfleet.orchestrator.doors.http.key_store import Scope
 from toolfleet.settings import Settings, new_secret

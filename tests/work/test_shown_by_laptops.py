@@ -11,7 +11,8 @@ import redis
 
 from tests.cli.command import Terminal
 from tests.http.serving import serving
-from tests.metrics.scraping import free_ports, parsed, scrape
+from tests.metrics.scraping import parsed, scrape
+from tests.ports import free_port
 from tests.telemetry.otlp_collector import collecting
 from tests.work.laptops import Caller, key_of, laptop
 from toolfleet.calls import Returned, ToolCall
@@ -42,8 +43,7 @@ def collector():
 
 @pytest.fixture(scope="module")
 def port():
-    [free] = free_ports(1)
-    return free
+    return free_port()
 
 
 @pytest.fixture(scope="module")

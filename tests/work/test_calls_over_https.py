@@ -179,6 +179,29 @@ async def test_X5_what_cannot_be_meant_is_answered_with_a_problem(laptop):
         assert told == (status, f"urn:toolfleet:problem:{kind}"), answer.text
 
 
+async def test_X5_whatever_is_said_twice_has_happened_once(api, laptop):
+    told = {"worker": "laptop", "tools": [spec("a", effect="once")]}
+    first, second = await asyncio.gather(laptop.say("announce", **told), laptop.say("announce", **told))
+    assert (first.status_code, second.status_code) == (200, 200), first.text + second.text
+    await offered(api, "a")
+    call = calling(api, "a")
+    once, twice = await asyncio.gather(laptop.poll(wait_s=2), laptop.poll(wait_s=2))
+    [offer] = once + twice  # offered to one of them
+    attempts = await asyncio.gather(*(laptop.begin(offer) for _ in range(5)))
+    given_back = {"worker": "laptop", "attempts": [attempts[0]]}
+    back = await asyncio.gather(*(laptop.say("release", **given_back) for _ in range(3)))
+    assert sum(answer.json().get("released", 0) for answer in back) == 1, [answer.text for answer in back]
+    [offer] = await laptop.poll()
+    assert offer["call"]["attempt"] == 1
+    attempt = await laptop.begin(offer)
+    settled = await asyncio.gather(*(laptop.returned(attempt) for _ in range(5)))
+    assert sorted(answer.json()["repeated"] for answer in settled) == [False, True, True, True, True]
+    assert await call == Returned(content="done")
+    for _ in range(2):
+        left = await laptop.say("release", worker="laptop", leaves=True)
+        assert left.status_code == 200, left.text
+
+
 async def test_X5_a_field_that_is_not_known_is_not_looked_at(api, laptop):
     answer = await laptop.announce(spec("a", of_a_newer_version=1), more=2)
     assert answer.status_code == 200, answer.text

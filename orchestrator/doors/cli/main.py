@@ -61,7 +61,7 @@ COMMANDS: Final = {
         "Examples: toolfleet watch   ·   toolfleet watch --once   ·   toolfleet watch --json --interval 1",
     ),
     "runs": Listed(
-        "Stored runs: list them, look at one, follow it, say something to it, cancel, resume or delete it, "
+        "Stored runs: list them, look at one, follow it, say something to it, cancel, resume, fork or delete it, "
         "decide about its calls."
     ),
     "calls": Listed(

@@ -31,9 +31,12 @@ RETRY_FOR_S: Final = 30.0
 MAX_AGE_S: Final = 1.0
 """A thousand conversations ask at once; workers come and go by the second."""
 
+MISSED_AGE_S: Final = 0.1
+"""The same for who misses a tool by its name: its worker may have just said that it is ready."""
+
 
 class Catalog:
-    """The tools of the fleet, as of at most a second ago."""
+    """The tools of the fleet, as of at most a second ago; of one that is missed, as of a tenth of that."""
 
     def __init__(self, client: redis.asyncio.Redis, settings: Settings) -> None:
         self._client = client
@@ -48,16 +51,18 @@ class Catalog:
         self._remembers_until = float("-inf")
         self._reading = asyncio.Lock()
 
-    async def offered(self) -> Mapping[str, ToolSpec]:
+    async def offered(self, *wanted: str) -> Mapping[str, ToolSpec]:
         """Return every tool that a live worker serves, by name. Waits for Redis, then raises StoreUnreachable.
+
+        `wanted`: names that the caller knows; looks again where one of them is missing.
 
         A connection that was cut, or a server that is restarted, is nothing that a caller has to hear of. Workers with
         another secret serve nothing of ours; raises OtherSecret when there are no others.
         """
-        if self._is_old:
+        if self._is_too_old_for(wanted):
             # One reads for all who ask at once.
             async with self._reading:
-                if self._is_old:
+                if self._is_too_old_for(wanted):
                     workers = self._with_remembered(self._keep_ours(await self._read()))
                     if workers != self._workers:
                         self._workers, self._offered, self._routes = workers, offered_by(workers), Routes.of(workers)
@@ -92,9 +97,9 @@ class Catalog:
         """Where calls go, as of the last look. A call that was routed by an older look is passed on by its worker."""
         return self._routes
 
-    @property
-    def _is_old(self) -> bool:
-        return time.monotonic() - self._read_at >= MAX_AGE_S
+    def _is_too_old_for(self, wanted: Iterable[str]) -> bool:
+        age_s = time.monotonic() - self._read_at
+        return age_s >= MAX_AGE_S or (age_s >= MISSED_AGE_S and any(name not in self._offered for name in wanted))
 
     async def workers(self) -> list[Announcement]:
         """Return every live worker that has our secret, by name. Raises StoreUnreachable."""
@@ -124,10 +129,10 @@ class Catalog:
 
     async def choose(self, names: Iterable[str] | None) -> dict[str, ToolSpec]:
         """Return the named tools, or all. Raises UnknownTool for a name that no live worker serves."""
-        offered = await self.offered()
         if names is None:
-            return dict(offered)
+            return dict(await self.offered())
         wanted = list(dict.fromkeys(names))
+        offered = await self.offered(*wanted)
         if missing := [name for name in wanted if name not in offered]:
             known = ", ".join(sorted(offered)) or "none at all: start a worker with `toolfleet worker`"
             why = [reason for name in missing if (reason := nobody_serves(name, self._workers))]

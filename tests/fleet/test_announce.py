@@ -1,5 +1,7 @@
 """What the fleet offers is what live workers serve: no worker, no offer; one name, one spec."""
 
+import asyncio
+
 import pytest
 from fleets import asking, fleet_of
 from processes import ask_to_stop, kill, until_announced
@@ -8,6 +10,7 @@ from toolfleet.connections import connect_async
 from toolfleet.keys import ANNOUNCEMENT_TTL_S
 from toolfleet.orchestrator import Orchestrator
 from toolfleet.orchestrator.errors import UnknownTool
+from toolfleet.orchestrator.fleet import catalog
 
 WAIT_S = 20
 EXIT_CONFLICT = 78
@@ -63,6 +66,17 @@ async def test_tools_are_offered_while_a_worker_serves_them(fleet, start):
     names = await offered(fleet)
     assert "translate" not in names
     assert "echo" in names
+
+
+async def test_a_tool_may_be_called_by_its_name_as_soon_as_its_worker_is_ready(fleet, start, monkeypatch):
+    monkeypatch.setattr(catalog, "MAX_AGE_S", 3600.0)
+    async with Orchestrator(settings=fleet.settings) as orchestrator:
+        assert "translate" not in await orchestrator.catalog.offered()
+        worker = start("translating_tools")
+        await asyncio.to_thread(until_announced, fleet, worker)
+        assert "translate" not in await orchestrator.catalog.offered()  # which is as of before
+        result = await orchestrator.call("translate", {"text": "abc"})
+    assert result.content == "cba"
 
 
 async def test_tools_stay_while_one_of_two_workers_serves_them(fleet, start):

@@ -183,17 +183,19 @@ async def test_what_a_server_says_of_its_results_costs_no_time(hostile, name):
 
 
 async def test_a_server_whose_line_never_ends_is_ended_within_its_memory(hostile):
+    before = psutil.Process().memory_info().rss
     with pytest.raises(ToolError, match="was lost during the call"):
         await call(hostile["line_without_end"])
-    assert psutil.Process().memory_info().rss < 1 << 30
+    assert psutil.Process().memory_info().rss - before < 1 << 30
     assert not [each for each in psutil.Process().children(recursive=True) if "hostile_mcp" in " ".join(each.cmdline())]
 
 
 @pytest.mark.parametrize("compressed", [False, True])
 async def test_an_answer_over_http_that_never_ends_is_not_read_to_its_end(tmp_path, compressed):
+    before = psutil.Process().memory_info().rss
     with endless_http_server(compressed=compressed) as url, pytest.raises(ToolError, match="endless"):
         imported(tmp_path, servers={"endless": {"url": url}}, connect_timeout_s=20)
-    assert psutil.Process().memory_info().rss < 1 << 30
+    assert psutil.Process().memory_info().rss - before < 1 << 30
 
 
 @contextmanager

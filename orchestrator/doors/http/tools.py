@@ -61,7 +61,7 @@ async def called(
     """Call a tool, with the arguments or their JSON text, if the key includes it. Raises Problem."""
     if name != READ_RESULT.name:  # by which a key reads on in what it may read whole at /v1/artifacts
         must_be_callable(grant, name)
-    spec = (await door.orchestrator.catalog.offered()).get(name)
+    spec = (await door.orchestrator.catalog.offered(name)).get(name)
     if spec is not None and spec.requires_approval:
         # Whoever calls it by hand decides about it: no run may be a way round, nor this a way round a run's approval.
         must_have(grant, Scope.APPROVE)

@@ -60,7 +60,7 @@ async def call(request: Request, name: str, grant: Runner, door: Through) -> Res
 
 
 async def _found(name: str, grant: Grant, door: Door) -> ToolSpec:
-    spec = (await door.orchestrator.catalog.offered()).get(name)
+    spec = (await door.orchestrator.catalog.offered(name)).get(name)
     if spec is None or not grant.may_call(name):
         raise Problem(HTTPStatus.NOT_FOUND, f"no live worker serves {name}, or this key does not include it")
     return spec

@@ -11,7 +11,7 @@ import warnings
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from functools import partial
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import typer
 from celery.platforms import SecurityWarning
@@ -41,7 +41,10 @@ from toolfleet.workers.pool_presets import POOLS, PREFORK, Pool, pool_for
 from toolfleet.workers.tool.interceptors import interceptors_of
 from toolfleet.workers.tool.threads import TOOL_THREAD
 
-BROKER_WITHIN_S = 5.0
+BROKER_WITHIN_S: Final = 5.0
+
+HAND_BACK_S: Final = 10.0
+"""Beyond its grace a worker whose owner is gone needs this to hand back its calls."""
 
 log = FactLog("toolfleet.workers")
 
@@ -129,7 +132,7 @@ def worker(
     for instrument in instruments or ():
         importlib.import_module(instrument)
     if lifeline is not None:
-        stop_with(lifeline)
+        stop_with(lifeline, kill_after_s=read_settings().shutdown_grace_s + HAND_BACK_S)
     if over is not None:
         imported = modules or modules_from_environment()
         own_port = {} if metrics_port is None else {"metrics_port": metrics_port}

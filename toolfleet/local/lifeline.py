@@ -10,12 +10,8 @@ import signal
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Final
 
 from toolfleet.supervision import start_thread
-
-KILL_AFTER_S: Final = 40.0
-"""Longer than a worker may take to end its calls and hand back the rest."""
 
 
 @contextmanager
@@ -29,7 +25,7 @@ def lifeline() -> Iterator[int]:
         os.close(read_end)
 
 
-def stop_with(descriptor: int, *, kill_after_s: float = KILL_AFTER_S) -> None:
+def stop_with(descriptor: int, *, kill_after_s: float) -> None:
     """The other side: ask this process to stop (SIGTERM) once the owner is gone, and kill it if it does not."""
     # Not for the children: one that outlived us would hold nothing open, but must not signal a stranger's pid either.
     os.set_inheritable(descriptor, False)

@@ -19,6 +19,7 @@ from toolfleet.orchestrator.models.protocol import ChatModel
 from toolfleet.orchestrator.options import BatchOptions, RunOptions
 from toolfleet.orchestrator.replay.export import Export
 from toolfleet.orchestrator.replay.exporting import export_run
+from toolfleet.orchestrator.replay.offline import Code
 from toolfleet.orchestrator.run.events import Approval
 from toolfleet.orchestrator.run.states import State
 from toolfleet.orchestrator.run.updates import RunUpdate
@@ -106,6 +107,19 @@ class Orchestrator(FleetConnection):
             closes_models=closes_models,
         )
         super().__init__(asked, config)
+
+    @property
+    def code(self) -> Code:
+        """What of it is its users' own code and decides what runs do: for a replay, `toolfleet runs replay --with`."""
+        config = self._config
+        return Code(
+            interceptors=config.interceptors,
+            needs_approval=config.needs_approval,
+            resolve_tool=config.resolve_tool,
+            on_unknown_tool=config.on_unknown_tool,
+            tool_provider=config.tool_provider,
+            tool_search=config.tool_search,
+        )
 
     # --- runs ---------------------------------------------------------------------------------------------------
 

@@ -23,6 +23,7 @@ from toolfleet.orchestrator.calls.placement import Placement
 from toolfleet.orchestrator.calls.scope import CallScope
 from toolfleet.orchestrator.calls.services import CallServices
 from toolfleet.orchestrator.calls.terms import CallTerms
+from toolfleet.orchestrator.errors import RunNotFound
 from toolfleet.orchestrator.fleet.cancel import Canceller, CancelRequest
 from toolfleet.orchestrator.fleet.catalog import Catalog
 from toolfleet.orchestrator.fleet.dispatch import Dispatcher, Outgoing
@@ -327,6 +328,10 @@ class OfflineStore(RunStore):
     async def known_results(self, call_ids: Sequence[str]) -> dict[str, ToolResult]:
         """The results that are there by now."""
         return self._answers.back(call_ids)
+
+    async def load_to_write(self, run_id: str) -> NoReturn:
+        """Raise RunNotFound: the runs above this one are not here to be told of anything."""
+        raise RunNotFound(f"run {run_id} is not among what is replayed")
 
     async def keep_results(self, call_ids: Sequence[str], until_unix_s: float) -> None:
         """Nothing ends before it is read."""

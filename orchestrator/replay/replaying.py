@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from typing import Any
+from typing import Any, Final
 
 from pydantic import Field
 
@@ -30,11 +30,16 @@ from toolfleet.orchestrator.replay.script import (
     RecordingEnds,
     ReplayJournal,
     Script,
+    is_given,
+    other_choices,
 )
 from toolfleet.orchestrator.run.events import RunStopped
 from toolfleet.orchestrator.run.value import Run
 from toolfleet.settings import Settings
 from toolfleet.tool import ToolSpec
+
+MAX_ATTEMPTS: Final = 200
+"""What an owner knew when it began a step is in no history, so that is tried out; mostly the first attempt is right."""
 
 
 class Replayed(Record):
@@ -72,7 +77,25 @@ async def replay(
         recording = Recording.of(export, time.time(), tools)
     except IllegalTransition as error:
         return _unreadable(export, error)
-    script = Script(recording)
+    furthest: Replayed | None = None
+    choices: list[int] | None = []
+    for _ in range(MAX_ATTEMPTS):
+        if choices is None:
+            break
+        script = Script(recording, choices)
+        run = await _attempt(script, recording, settings, code)
+        replayed = _replayed(export, script, run)
+        if replayed.is_same:
+            return replayed
+        if furthest is None or replayed.replayed > furthest.replayed:
+            furthest = replayed
+        choices = other_choices(script.made)
+    assert furthest is not None  # noqa: S101  # there is one attempt at least
+    return furthest
+
+
+async def _attempt(script: Script, recording: Recording, settings: Settings, code: Code | None) -> Run:
+    """Drive the run as far as it comes to what was written down; the run then."""
     model = RecordedReplies(script)
     offline = offline_loop(
         model,
@@ -85,14 +108,14 @@ async def replay(
     model.journal = journal = ReplayJournal(script, offline.store, Run.start(recording.started))
     with suppress(Diverged, RecordingEnds):
         await _through(script, journal, offline)
-    return _replayed(export, script, journal.run)
+    return journal.run
 
 
 async def _through(script: Script, journal: ReplayJournal, offline: OfflineLoop) -> None:
     """Drive the run to the end of what was written down. Raises Diverged, RecordingEnds."""
     work = RunAtWork(journal, None, begin_nothing)
     while True:
-        journal.catch_up()
+        journal.read()
         if (expected := script.next) is None:
             return
         before = script.at
@@ -101,7 +124,7 @@ async def _through(script: Script, journal: ReplayJournal, offline: OfflineLoop)
                 await offline.loop.drive(work)
             except RunIsOver:
                 continue  # somebody has ended it meanwhile
-        if script.at > before:
+        if script.at > before or is_given(expected, journal.run):
             continue
         if not isinstance(expected, RunStopped) or journal.run.state.is_terminal:
             script.diverge(journal.run, expected.type, f"nothing: the run is {journal.run.state}")

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
-from typing import Any, Final, NoReturn
+from typing import Any, Final, NamedTuple, NoReturn
 
 from toolfleet.calls import Failed, Returned, Submitted, ToolCall, ToolResult
 from toolfleet.errors import ToolfleetError
@@ -81,26 +81,75 @@ class RecordedFailure(ToolfleetError):
     """What has ended the run, and was no decision of its orchestrator."""
 
 
+class Choice(NamedTuple):
+    """How many events were known, and how few could have been."""
+
+    known: int
+    least: int
+
+
+def other_choices(made: Sequence[Choice]) -> list[int] | None:
+    """Return what is to be chosen in another attempt: one event less at the last place where that can be; or None."""
+    for at in range(len(made) - 1, -1, -1):
+        if made[at].known > made[at].least:
+            return [*(choice.known for choice in made[:at]), made[at].known - 1]
+    return None
+
+
 class Script:
     """The history of one run, and how far a replay of it is."""
 
-    def __init__(self, recording: Recording) -> None:
+    def __init__(self, recording: Recording, choices: Sequence[int] = ()) -> None:
         self.events = recording.events
         self.at = 0
         self.differences: list[Difference] = []
+        self.made: list[Choice] = []
+        """What was chosen so far: how much of what others brought was known to the owner when it began a step."""
+        self._choices = choices
 
     @property
     def next(self) -> RunEvent | None:
         """What stands next in the history; None at its end."""
         return self.events[self.at] if self.at < len(self.events) else None
 
-    def catch_up(self, run: Run) -> tuple[Run, bool]:
-        """Return the run with what others brought next, and whether another orchestrator begins from there."""
-        is_adopted = False
-        while (event := self.next) is not None and _is_given(event, run):
+    def catch_up(self, run: Run) -> Run:
+        """Return the run with all that others brought next, as an owner hears of it that writes."""
+        while (event := self.next) is not None and is_given(event, run):
             run = self._given(run, event)
-            is_adopted = is_adopted or isinstance(event, RunAdopted)
-        return run, is_adopted
+        return run
+
+    def is_adopted_next(self, run: Run) -> bool:
+        """Whether another orchestrator begins from among what others brought next."""
+        return any(isinstance(event, RunAdopted) for event in self._brought(run))
+
+    def read(self, run: Run) -> Run:
+        """Return the run as an owner reads it that begins with it: how much was there by then is in no history.
+
+        What was there before it was adopted was, and nothing that was streamed of a reply that it had still to ask for.
+        """
+        brought = self._brought(run)
+        least = max((at for at, event in enumerate(brought, 1) if isinstance(event, RunAdopted)), default=0)
+        streamed = (at for at, event in enumerate(brought) if at >= least and isinstance(event, CallsStreamed))
+        most = next(streamed, len(brought))
+        for event in brought[: self._choose(least, most)]:
+            run = self._given(run, event)
+        return run
+
+    def _brought(self, run: Run) -> list[RunEvent]:
+        found = []
+        is_streaming = bool(run.streamed)
+        for event in self.events[self.at :]:
+            is_streaming = is_streaming or isinstance(event, CallsStreamed)
+            if not (is_streaming if isinstance(event, CallsSent) else is_given(event, run)):
+                break
+            found.append(event)
+        return found
+
+    def _choose(self, least: int, most: int) -> int:
+        made = len(self.made)
+        chosen = self._choices[made] if made < len(self._choices) else most
+        self.made.append(Choice(chosen, least))
+        return chosen
 
     def _given(self, run: Run, event: RunEvent) -> Run:
         try:
@@ -164,7 +213,8 @@ class Script:
         return None
 
 
-def _is_given(event: RunEvent, run: Run) -> bool:
+def is_given(event: RunEvent, run: Run) -> bool:
+    """Whether an event is taken as it stands."""
     if isinstance(event, RunStopped):
         return event.state == "cancelled"
     if isinstance(event, CallsSent):
@@ -212,15 +262,16 @@ class ReplayJournal(Journal):
         super().__init__(store, Stored(run, beginning(run.run_id)), OFFLINE)
         self._script = script
 
-    def catch_up(self) -> bool:
-        """Take in what others brought. Whether another orchestrator begins from there. Raises Diverged."""
-        self.run, is_adopted = self._script.catch_up(self.run)
-        return is_adopted
+    def read(self) -> None:
+        """Take in what others brought, as an owner does that begins. Raises Diverged."""
+        self.run = self._script.read(self.run)
 
     def hear_others(self) -> None:
         """Take in what others brought, as an owner does that was about to write. Raises Overtaken, RunIsOver."""
-        if self.catch_up():
+        if self._script.is_adopted_next(self.run):
+            self.read()
             raise Overtaken("another orchestrator has begun the step anew")
+        self.run = self._script.catch_up(self.run)
         if self.run.state.is_terminal:
             raise RunIsOver(f"run {self.run.run_id} is {self.run.state}: {self.run.reason}")
 

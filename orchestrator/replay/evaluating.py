@@ -132,7 +132,7 @@ class Evaluation:
     async def _run(self, recording: Recording, tools: RecordedTools) -> Run:
         offline = offline_loop(
             self.model,
-            self.settings,
+            recording.as_offered(self.settings),
             tools=as_evaluated(recording.tools),
             agents=recording.agents,
             answers=tools,
@@ -167,6 +167,9 @@ class _Unwritten(Journal):
 
 class _NoInterceptors(Interceptors):
     """Stands for those that runs name: what they did to calls is among the recorded results."""
+
+    def __bool__(self) -> bool:
+        return True
 
     def chosen(self, names: Sequence[str]) -> Chain:
         """No interceptors."""

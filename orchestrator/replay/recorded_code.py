@@ -23,9 +23,11 @@ from toolfleet.orchestrator.tools.interceptors import Interceptor, RequestedTool
 def recorded_code(recording: Recording, script: Script) -> Code:
     """Return the decisions of code that is not here, as they were."""
     undecided = recording.undecided
+    sent = {call.tool for call in recording.run.calls if call.call_id in recording.sent}
     return Code(
         interceptors=_RecordedInterceptors(_AsRecorded(recording, script)),
         needs_approval=lambda call: call.call_id in undecided,
+        resolve_tool=lambda name: name if name in sent else None,
         tool_provider=_RecordedChoices(script) if _chooses_each_turn(recording) else None,
     )
 
@@ -60,6 +62,9 @@ class _RecordedInterceptors(Interceptors):
         super().__init__()
         self._recorded = Chain.of([recorded]) if recorded.answered else NO_CHAIN
 
+    def __bool__(self) -> bool:
+        return True
+
     def chosen(self, names: Sequence[str]) -> Chain:
         """The chain of what was answered; none where nothing was."""
         del names
@@ -74,7 +79,7 @@ class _OnTheWayOut(Interceptors):
         self._script = script
 
     def __bool__(self) -> bool:
-        return bool(self._code)
+        return True
 
     def chosen(self, names: Sequence[str]) -> Chain:
         """Those of a run. Raises UnknownInterceptor."""

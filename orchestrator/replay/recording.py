@@ -16,6 +16,8 @@ from toolfleet.orchestrator.replay.export import Export, folded
 from toolfleet.orchestrator.run.events import CallRecord, CallsSent, RunEvent, RunResumed, RunStarted
 from toolfleet.orchestrator.run.value import Run
 from toolfleet.orchestrator.status.call_reader import OWN_QUEUE
+from toolfleet.orchestrator.tools.builtin import SEARCH_TOOLS
+from toolfleet.settings import Settings
 from toolfleet.tool import ToolSpec
 
 NOBODYS: Final = "exported"
@@ -67,6 +69,11 @@ class Recording:
             sent=sent,
             undecided=frozenset(call_id for event in sendings for call_id in event.awaiting_approval),
         )
+
+    def as_offered(self, settings: Settings) -> Settings:
+        """Return settings with which tools are searched for where they were: how many were too many, nobody wrote."""
+        searched = any(call.tool == SEARCH_TOOLS and not _is_of_no_tool(call) for call in self.run.calls)
+        return settings.model_copy(update={"max_offered_tools": 1}) if searched else settings
 
 
 def _moved(event: RunStarted | RunEvent, later_s: float) -> RunStarted | RunEvent:

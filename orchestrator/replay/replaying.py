@@ -99,7 +99,7 @@ async def _attempt(script: Script, recording: Recording, settings: Settings, cod
     model = RecordedReplies(script)
     offline = offline_loop(
         model,
-        settings,
+        recording.as_offered(settings),
         tools=recording.tools,
         agents=recording.agents,
         answers=RecordedResults(script),

@@ -141,6 +141,8 @@ class Evaluation:
         started = recording.started
         price = started.terms.price and price_of(self.model.name, self.settings.prices)
         terms = started.terms.model_copy(update={"price": price, "accounts": (), "compensate": False})
+        if terms.tools is not None:
+            terms = terms.model_copy(update={"tools": (*terms.tools, *recording.brought)})
         begun = started.model_copy(update={"model": self.model.name, "agent": "", "terms": terms})
         journal = _Unwritten(offline.store, Run.start(begun))
         work = RunAtWork(journal, None, begin_nothing)

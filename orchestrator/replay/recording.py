@@ -70,6 +70,11 @@ class Recording:
             undecided=frozenset(call_id for event in sendings for call_id in event.awaiting_approval),
         )
 
+    @property
+    def brought(self) -> list[str]:
+        """The tools that interceptors have brought along, which are offered whatever a run names."""
+        return [name for name, spec in self.tools.items() if spec.queue == OWN_QUEUE]
+
     def as_offered(self, settings: Settings) -> Settings:
         """Return settings with which tools are searched for where they were: how many were too many, nobody wrote."""
         searched = any(call.tool == SEARCH_TOOLS and not _is_of_no_tool(call) for call in self.run.calls)

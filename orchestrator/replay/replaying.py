@@ -102,7 +102,7 @@ async def _attempt(script: Script, recording: Recording, settings: Settings, cod
         recording.as_offered(settings),
         tools=recording.tools,
         agents=recording.agents,
-        answers=RecordedResults(script),
+        answers=RecordedResults(script, recording.brought),
         code=recorded_code(recording, script) if code is None else given_code(code, script),
     )
     model.journal = journal = ReplayJournal(script, offline.store, Run.start(recording.started))

@@ -169,7 +169,7 @@ class Script:
             raise RecordingEnds("the history ends here")
         if type(expected) is not type(found):
             self.diverge(run, _told(expected), _told(found))
-        found = _with_what_is_shared(expected, found)
+        found = _with_what_is_known(expected, found)
         known = len(self.differences)
         self._note(run, of_events(expected, found, run.messages))
         if len(self.differences) > known and isinstance(found, ModelReplied | CallsSent):
@@ -227,14 +227,19 @@ def _is_decided(event: RunStopped, run: Run) -> bool:
     return event.fault is None and bool(DECIDED.match(event.reason) or (run.repairs and event.reason == last))
 
 
-def _with_what_is_shared(expected: RunEvent, found: RunEvent) -> RunEvent:
-    """Return a reply with what a budget that others share has stood against, as that is known to have done."""
+def _with_what_is_known(expected: RunEvent, found: RunEvent) -> RunEvent:
+    """Return a reply with what nobody can find out anew.
+
+    That is what a budget that others share has stood against, and what was secret in arguments that are masked by now.
+    """
     if not isinstance(expected, ModelReplied) or not isinstance(found, ModelReplied):
         return found
     shared = {call: why for call, why in expected.withheld.items() if SHARED.match(why)}
     changes: dict[str, Any] = {"withheld": {**found.withheld, **shared}} if shared else {}
     if expected.over_limit is not None and SHARED.match(expected.over_limit):
         changes |= {"over_limit": expected.over_limit, "wraps_up": expected.wraps_up}
+    if set(found.masked) < set(expected.masked):
+        changes["masked"] = expected.masked
     return found.model_copy(update=changes) if changes else found
 
 
@@ -340,8 +345,10 @@ def _finish_reason(message: AssistantMessage, incomplete: Incomplete | None) -> 
 class RecordedResults:
     """What calls came to, when they came to it."""
 
-    def __init__(self, script: Script) -> None:
+    def __init__(self, script: Script, brought: Collection[str]) -> None:
+        """`brought` are the tools of interceptors, which every run has."""
         self._script = script
+        self._brought = brought
 
     def of_sent(self, call: ToolCall, spec: ToolSpec | None) -> ToolResult | None:
         """The result that is written down next; None for a call that took longer."""
@@ -356,7 +363,7 @@ class RecordedResults:
 
     def here(self, call: CallRecord, scope: CallScope, fetched: dict[str, ToolResult]) -> ToolResult | None:
         """What was answered; a search, and what is said of a tool that nobody has, are decided anew."""
-        if call.tool == SEARCH_TOOLS or call.tool not in scope.offered:
+        if call.tool == SEARCH_TOOLS or call.tool not in (scope.offered.keys() | self._brought):
             return None
         back = self._script.coming(CallsBack)
         if not isinstance(back, CallsBack) or call.call_id not in back.results:

@@ -17,6 +17,9 @@ from toolfleet.orchestrator.calls.kept_media import MAX_SHOWN_BYTES, Result, wit
 from toolfleet.orchestrator.fleet_connection import FleetConnection
 from toolfleet.orchestrator.models.protocol import ChatModel
 from toolfleet.orchestrator.options import BatchOptions, RunOptions
+from toolfleet.orchestrator.replay.export import Export
+from toolfleet.orchestrator.replay.exporting import export_run
+from toolfleet.orchestrator.replay.offline import Code
 from toolfleet.orchestrator.run.events import Approval
 from toolfleet.orchestrator.run.states import State
 from toolfleet.orchestrator.run.updates import RunUpdate
@@ -104,6 +107,19 @@ class Orchestrator(FleetConnection):
             closes_models=closes_models,
         )
         super().__init__(asked, config)
+
+    @property
+    def code(self) -> Code:
+        """What of it is its users' own code and decides what runs do: for a replay, `toolfleet runs replay --with`."""
+        config = self._config
+        return Code(
+            interceptors=config.interceptors,
+            needs_approval=config.needs_approval,
+            resolve_tool=config.resolve_tool,
+            on_unknown_tool=config.on_unknown_tool,
+            tool_provider=config.tool_provider,
+            tool_search=config.tool_search,
+        )
 
     # --- runs ---------------------------------------------------------------------------------------------------
 
@@ -259,6 +275,15 @@ class Orchestrator(FleetConnection):
     async def decline(self, question_id: str, reason: str = "", *, by: str = "") -> Question:
         """Say that nobody will answer what a tool asks; its `ask` raises Declined. Raises as `answer`."""
         return await self._services.direct_answers.answer(question_id, None, reason=reason, by=by)
+
+    async def export(self, run_id: str) -> Export:
+        """Return a run with all that was written down of it, for files: `lines()` are those of one.
+
+        `toolfleet runs replay` and `toolfleet eval` read them. Raises RunNotFound, StoreUnreachable.
+        """
+        services, config = self._services, self._config
+        own = {**config.agents.specs, **config.interceptors.specs}
+        return await export_run(services.store, services.catalog, run_id, own)
 
     async def delete(self, run_id: str) -> bool:
         """Delete a run; False when there was none. The orchestrator that works on it stops. Raises StoreUnreachable."""

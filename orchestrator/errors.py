@@ -50,6 +50,10 @@ class MayHaveRun(RunNotOpen):
     """A call cannot be made again by itself: its effect may have happened, and must not happen twice."""
 
 
+class ExportUnreadable(CallerError):
+    """A file is no export of runs, or not a whole one; the text says where."""
+
+
 class AmbiguousId(CallerError):
     """Several runs have ids that begin like this."""
 

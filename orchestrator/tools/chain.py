@@ -123,6 +123,11 @@ class Interceptors:
             name: of_interceptor(tool.owner) for chain in self._chains.values() for name, tool in chain.brought.items()
         }
 
+    @property
+    def specs(self) -> dict[str, ToolSpec]:
+        """What models are told of every tool that any of them brings."""
+        return {name: spec for chain in self._chains.values() for name, spec in chain.specs.items()}
+
     def chosen(self, names: Sequence[str]) -> Chain:
         """The chain for a run. Raises UnknownInterceptor, and DuplicateTool for two that do not go together."""
         wanted = tuple(dict.fromkeys(names))

@@ -62,7 +62,11 @@ COMMANDS: Final = {
     ),
     "runs": Listed(
         "Stored runs: list them, look at one, follow it, say something to it, cancel, resume, fork or delete it, "
-        "decide about its calls."
+        "decide about its calls, export and replay it."
+    ),
+    "eval": Listed(
+        "Begin exported runs anew with another model, and count how many come to the right answer.",
+        "Example: toolfleet eval runs.jsonl --model gpt-5-mini --min-pass-rate 0.9",
     ),
     "calls": Listed(
         "Calls under way: list them, look at one and its log, cancel it, or complete one that is done elsewhere."

@@ -17,6 +17,7 @@ from rich.console import Console
 from toolfleet.orchestrator.doors.cli.deciding import approve, deny
 from toolfleet.orchestrator.doors.cli.editing import edited
 from toolfleet.orchestrator.doors.cli.narration import narrated
+from toolfleet.orchestrator.doors.cli.replaying import export, replay
 from toolfleet.orchestrator.doors.cli.run_screen import FEW, print_run
 from toolfleet.orchestrator.doors.cli.sessions import Session, act, look, newest_of_all
 from toolfleet.orchestrator.doors.cli.tables import Column, Listing
@@ -42,7 +43,7 @@ if TYPE_CHECKING:  # it loads models, Celery and all that works on runs
 
 app = typer.Typer(
     help="Stored runs: list them, look at one, follow it, say something to it, cancel, resume, fork or delete it, "
-    "decide about its calls.",
+    "decide about its calls, export and replay it.",
     epilog="Ids may be shortened to a beginning that no other run has. Exit status: 0 done, 1 an error, 2 wrong usage.",
     no_args_is_help=True,
     add_completion=False,
@@ -198,6 +199,14 @@ app.command(
     """toolfleet runs approve 3f9c.1.0 --arguments '{"path": "draft.txt"}'"""
 )(approve)
 app.command(epilog='Example: toolfleet runs deny 3f9c.1.0 --reason "that file is in use"')(deny)
+app.command(
+    epilog="Examples: toolfleet runs export 3f9c -o run.jsonl   ·   "
+    "toolfleet runs export --state done --since 1d -o runs.jsonl"
+)(export)
+app.command(
+    epilog="Examples: toolfleet runs replay run.jsonl   ·   "
+    "toolfleet runs replay run.jsonl --tools my_tools --with my_app:orchestrator"
+)(replay)
 
 
 # --- looking --------------------------------------------------------------------------------------------------------

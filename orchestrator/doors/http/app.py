@@ -27,6 +27,7 @@ from toolfleet.orchestrator.doors.http import (
     budgets,
     dead,
     docs_page,
+    exports,
     find,
     fleet_state as fleet,
     handles,
@@ -96,6 +97,7 @@ ROUTES: Final = APIRouter(
 second for all of them, at the first request."""
 for router in (
     runs.router,
+    exports.router,
     find.router,
     approvals.router,
     questions.router,

@@ -10,7 +10,8 @@ from urllib.parse import urlencode
 from fastapi import APIRouter, Depends, Query, Request
 from starlette.responses import Response
 
-from toolfleet.orchestrator.doors.http.access import Reader
+from toolfleet.orchestrator.doors.http.access import PayloadReader, Reader
+from toolfleet.orchestrator.doors.http.exports import exported
 from toolfleet.orchestrator.doors.http.key_store import Grant
 from toolfleet.orchestrator.doors.http.runs import Through, hold_listener
 from toolfleet.orchestrator.doors.http.sse import EventStream
@@ -96,6 +97,12 @@ async def conversation(request: Request, run_id: str, grant: Reader, shared: Sha
     sight = await shared.sights.of(run_id, grant)
     values = await asyncio.to_thread(_values, sight, grant, CallFilter(), 0, first)
     return await page(request, "run_conversation.html", **values)
+
+
+@router.get("/runs/{run_id}/export")
+async def export(run_id: str, grant: PayloadReader, door: Through) -> Response:
+    """Give a run as a file, to be replayed or evaluated."""
+    return await exported(door, run_id, grant)
 
 
 @router.get("/runs/{run_id}/live")

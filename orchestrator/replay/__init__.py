@@ -1,0 +1,1 @@
+"""Stored runs taken through the turn loop again, offline: to compare what comes out, or with another model."""

@@ -89,6 +89,10 @@ class InvalidOption(CallerError):
     """An option of a run or a call has a value that cannot be meant."""
 
 
+class UnknownWebhook(InvalidOption):
+    """A run names an endpoint that its tenant does not have."""
+
+
 class InvalidWebhook(CallerError):
     """An endpoint cannot be as it was asked for: its URL leads nowhere, or where webhooks must not go."""
 

@@ -388,15 +388,15 @@ class Settings(BaseSettings):
         """`interceptors`, one by one."""
         return [name for name in self.interceptors.replace(" ", "").split(",") if name]
 
-    @cached_property
+    @property
     def webhook_waits_s(self) -> tuple[float, ...]:
         """`webhook_retry_s`, one by one."""
         return tuple(map(float, self.webhook_retry_s.split()))
 
-    @cached_property
+    @property
     def webhook_allowed(self) -> tuple[Network, ...]:
         """`webhook_networks`, one by one."""
-        return tuple(map(ip_network, self.webhook_networks.replace(",", " ").split()))
+        return _networks(self.webhook_networks)
 
     @property
     def argument_limits(self) -> ArgumentLimits:
@@ -423,6 +423,11 @@ def read_settings(**overrides: object) -> Settings:
 def new_secret() -> str:
     """Return a fresh secret for a local fleet."""
     return stdlib_secrets.token_hex(32)
+
+
+@lru_cache(maxsize=16)
+def _networks(text: str) -> tuple[Network, ...]:
+    return tuple(map(ip_network, text.replace(",", " ").split()))
 
 
 _shards = lru_cache(maxsize=16)(Shards.read)

@@ -22,6 +22,7 @@ from toolfleet.orchestrator.errors import (
     RunExists,
     RunNotFound,
     RunNotOpen,
+    UnknownWebhook,
 )
 from toolfleet.orchestrator.loop.above import tell_above
 from toolfleet.orchestrator.loop.driver import Runs
@@ -312,10 +313,14 @@ class RunControl:
         return started if self.spans is None else self.spans.begun(started)
 
     async def _with_webhook(self, terms: RunTerms) -> RunTerms:
-        """The terms with the id of the endpoint that they name. Raises WebhookNotFound."""
+        """The terms with the id of the endpoint that they name. Raises UnknownWebhook."""
         if terms.webhook is None:
             return terms
         endpoint = await self.endpoints.named(terms.webhook, tenant=terms.tenant)
+        if endpoint is None:
+            raise UnknownWebhook(
+                f"webhook {terms.webhook[:80]!r} is no endpoint's id or URL: `toolfleet webhooks add URL` makes one"
+            )
         return terms.model_copy(update={"webhook": endpoint.endpoint_id})
 
     async def _payable(self, terms: RunTerms, model: str) -> RunTerms:

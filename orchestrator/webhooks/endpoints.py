@@ -64,6 +64,8 @@ class Endpoints:
             raise InvalidWebhook(f"the description has {len(description)} characters: {DESCRIPTION_MAX} are allowed")
         await addresses_of(checked, self._settings.webhook_allowed)
         own = [each for each in (await self.all()).values() if each.tenant == tenant]
+        if same := [each for each in own if each.url == str(checked)]:
+            raise InvalidWebhook(f"there is an endpoint with this URL already: {same[0].endpoint_id}")
         if len(own) >= ENDPOINTS_MAX:
             raise InvalidWebhook(f"there are {len(own)} endpoints already, and more are not allowed: remove one first")
         endpoint_id, secret = ENDPOINT_PREFIX + secrets.token_hex(8), secrets.token_bytes(HIDDEN_BYTES)
@@ -105,14 +107,9 @@ class Endpoints:
             raise WebhookNotFound(f"no endpoint has the id {endpoint_id[:80]}: `toolfleet webhooks list` has them")
         return endpoint
 
-    async def named(self, named: str, *, tenant: str) -> Endpoint:
-        """Return the endpoint of a tenant that has this id or this URL. Raises WebhookNotFound."""
-        for each in await self.of_tenant(tenant):
-            if named in {each.endpoint_id, each.url}:
-                return each
-        raise WebhookNotFound(
-            f"webhook {named[:80]!r} is no endpoint's id or URL: `toolfleet webhooks add URL` makes one"
-        )
+    async def named(self, named: str, *, tenant: str) -> Endpoint | None:
+        """Return the endpoint of a tenant that has this id or this URL."""
+        return next((each for each in await self.of_tenant(tenant) if named in {each.endpoint_id, each.url}), None)
 
     async def remove(self, endpoint_id: str, *, tenant: str | None) -> Endpoint:
         """Take an endpoint away; what is owed to it is not sent any more. Raises WebhookNotFound."""

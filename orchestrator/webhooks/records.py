@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable
 from enum import StrEnum
 from typing import Final, Literal, NamedTuple
 
@@ -138,10 +138,10 @@ class DeadWebhook(NamedTuple):
     last: WebhookAttempt | None
 
 
-def named_by_events(words: Iterator[str] | tuple[str, ...] | list[str]) -> tuple[WebhookEvent, ...]:
+def named_by_events(words: Iterable[str]) -> tuple[WebhookEvent, ...]:
     """Return the events of these names, each once and in our order. Raises ValueError, which says what there is."""
     names = set(words)
     known = {event.value for event in SUBSCRIBABLE}
     if unknown := sorted(names - known):
-        raise ValueError(f"no event is called {unknown[0][:80]!r}: there are {', '.join(known and SUBSCRIBABLE)}")
+        raise ValueError(f"no event is called {unknown[0][:80]!r}: there are {', '.join(SUBSCRIBABLE)}")
     return tuple(event for event in SUBSCRIBABLE if event.value in names)

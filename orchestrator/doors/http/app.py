@@ -35,6 +35,7 @@ from toolfleet.orchestrator.doors.http import (
     runs,
     standing,
     tools,
+    webhooks,
     work,
 )
 from toolfleet.orchestrator.doors.http.access import Access
@@ -104,6 +105,7 @@ for router in (
     tools.router,
     handles.router,
     batches.router,
+    webhooks.router,
     work.router,
     artifacts.router,
     budgets.router,

@@ -31,11 +31,8 @@ LOOK_EVERY_S: Final = 1.0
 AT_ONCE: Final = 32
 """Attempts that one process makes at the same time."""
 
-AT_ONCE_EACH: Final = 8
-"""Of these, those at one endpoint: one that hangs leaves room for the others."""
-
-BACK_S: Final = 1.0
-"""How soon a message is looked at again whose endpoint is busy."""
+AGAIN_S: Final = 0.05
+"""How soon it looks again where more is due than it has looked at."""
 
 CLOSE_WITHIN_S: Final = 2.0
 """How long whoever stops lets attempts end; what is left is due again once its lease has ended."""
@@ -106,14 +103,15 @@ class Delivering:
         room = AT_ONCE - self._busy.total()
         if room <= 0:
             return True, LOOK_EVERY_S
-        due = await self._outbox.take(room)
+        due = await self._outbox.take(room, self._busy)
         self._owing.know(self._endpoints.opened(due.endpoints))
         for taken in due.taken:
             self._busy[taken.owed.endpoint_id] += 1
             self._errands.run(self._handle(taken))
         await self._asked.look()
-        next_s = LOOK_EVERY_S if due.next_in_s is None else min(LOOK_EVERY_S, due.next_in_s)
-        return due.next_in_s is not None, next_s if len(due.taken) < room else LOOK_EVERY_S
+        if due.next_in_s is None or len(due.taken) == room:  # whoever makes room wakes it
+            return due.next_in_s is not None, LOOK_EVERY_S
+        return True, min(LOOK_EVERY_S, max(AGAIN_S, due.next_in_s))
 
     async def _handle(self, taken: Taken) -> None:
         endpoint_id = taken.owed.endpoint_id
@@ -135,8 +133,6 @@ class Delivering:
             await self._outbox.settle(taken, "over")
         elif endpoint.disabled:
             await self._outbox.settle(taken, "dead")
-        elif self._busy[endpoint.endpoint_id] > AT_ONCE_EACH:
-            await self._outbox.settle(taken, "back", wait_s=BACK_S)
         else:
             began_unix_s = time.time()
             secrets = self._endpoints.secrets_of(endpoint)

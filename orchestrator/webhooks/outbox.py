@@ -33,7 +33,14 @@ SETTLE: Final = lua(__package__, "settle_webhook", before=CLOCK)
 REPLAY: Final = lua(__package__, "replay_webhook", before=CLOCK)
 OWE_QUESTION: Final = lua(__package__, "owe_question", before=f"{CLOCK}\n{OWE}")
 
-What = Literal["over", "again", "dead", "back"]
+AT_ONCE_EACH: Final = 16
+"""How many attempts at one endpoint a process makes at the same time: one that hangs leaves room for the others."""
+
+LOOKED_AT: Final = 200
+PUT_OFF_MS: Final = 250
+"""What is put off because its endpoint is busy."""
+
+What = Literal["over", "again", "dead"]
 
 
 class Taken(NamedTuple):
@@ -73,13 +80,16 @@ class Outbox:
         """Return the endpoints as they are stored."""
         return await cast("Awaitable[Mapping[bytes, bytes]]", self._client.hgetall(self._keys.webhooks()))
 
-    async def take(self, most: int) -> Due:
-        """Take so many that are due, and look at the endpoints: one round trip."""
+    async def take(self, most: int, busy: Mapping[str, int]) -> Due:
+        """Take so many that are due, and look at the endpoints: one round trip. `busy`: who is being sent to."""
         pipeline = self._client.pipeline(transaction=False)
         pipeline.hgetall(self._keys.webhooks())
         await self._take(
             keys=[self._keys.webhooks_due()],
-            args=[most, int(LEASE_S * 1000), self._keys.webhook("")],
+            args=[
+                *(most, int(LEASE_S * 1000), self._keys.webhook(""), LOOKED_AT, AT_ONCE_EACH, PUT_OFF_MS),
+                *(part for pair in busy.items() for part in pair),
+            ],
             client=pipeline,
         )
         endpoints, (found, next_ms) = await pipeline.execute()
@@ -96,7 +106,7 @@ class Outbox:
     async def settle(
         self, taken: Taken, what: What, *, wait_s: float = 0.0, attempt: WebhookAttempt | None = None
     ) -> bool:
-        """Note what came of a message: it is over, sent again, dead, or put back as it was. False: it is another's."""
+        """Note what came of a message: it is over, sent again, or dead. Returns False where it is another's by now."""
         keys, owed = self._keys, taken.owed
         attempts = keys.webhook_attempts(owed.endpoint_id)
         webhook = keys.webhook(owed.delivery_id)

@@ -83,7 +83,7 @@ class Receiver:
                 start = f"HTTP/1.1 {self.status} Whatever\r\ncontent-length: {len(self.body)}\r\n{said}\r\n"
                 writer.write(start.encode() + self.body)
                 await writer.drain()
-        except (ConnectionError, asyncio.IncompleteReadError):
+        except (ConnectionError, asyncio.IncompleteReadError, asyncio.CancelledError):
             pass
         finally:
             self.under_way -= 1

@@ -1,7 +1,7 @@
 -- Notes what came of sending a webhook, unless somebody else has taken it meanwhile. Begins with clock.lua.
 --
 -- KEYS  the due ones, the webhook, the attempts at its endpoint, those of its tenant that were given up
--- ARGV  its id, its fence, what is to be done with it (over, again, dead or back), after how long again (ms), what is to
+-- ARGV  its id, its fence, what is to be done with it (over, again or dead), after how long again (ms), what is to
 --       be sent, sealed, the attempt, sealed (empty for none), how many attempts are kept, how long anything is kept (ms),
 --       how many are kept that were given up, the prefix of webhooks
 -- Reply whether it was still ours

@@ -20,6 +20,8 @@ from toolfleet.settings import Network
 
 MAX_URL_CHARS: Final = 2048
 
+MAX_PORT: Final = 65535
+
 SHOWN_CHARS: Final = 100
 
 
@@ -39,6 +41,8 @@ def checked_url(text: str) -> httpx.URL:
         raise InvalidWebhook(f"{text[:SHOWN_CHARS]!r} is no URL") from None
     if url.scheme not in {"http", "https"} or not url.host:
         raise InvalidWebhook(f"{text[:SHOWN_CHARS]!r} is no URL that begins with https:// and a host")
+    if url.port is not None and not 0 < url.port <= MAX_PORT:
+        raise InvalidWebhook(f"{text[:SHOWN_CHARS]!r} is no URL: there is no such port")
     if url.userinfo:
         raise InvalidWebhook("the URL must not hold a user name or password: verify the signature instead")
     if url.fragment or "#" in text:

@@ -166,6 +166,8 @@ class Delivering:
         if wait is not None:
             log.info("webhook_not_delivered", next_in_s=round(wait, 1), **fields)
             await self._outbox.settle(taken, "again", wait_s=wait, attempt=attempt)
+            if wait < LOOK_EVERY_S:
+                self._wake.set()  # it may look too late otherwise
             return
         log.warning("webhook_given_up", **fields)
         await self._outbox.settle(taken, "dead", attempt=attempt)

@@ -9,10 +9,19 @@ import redis.asyncio
 
 from tests.webhooks.receiver import Receiver, receiving
 from toolfleet.connections import connect_async
+from toolfleet.orchestrator.webhooks import asked, delivering
 from toolfleet.orchestrator.webhooks.endpoints import Endpoints
 from toolfleet.orchestrator.webhooks.outbox import Outbox
 from toolfleet.settings import Settings
 from toolfleet.wire import Seal
+
+
+@pytest.fixture(autouse=True)
+def _look_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Once a second is often enough for people."""
+    monkeypatch.setattr(delivering, "LOOK_EVERY_S", 0.1)
+    monkeypatch.setattr(asked, "LOOK_EVERY_S", 0.1)
+
 
 SOON = "0.05 0.05 0.1 0.1 0.2 0.2 0.4 0.4 1 1 2 2"
 

@@ -36,7 +36,7 @@ async def endpoints(settings):
         await client.delete(settings.keys.webhooks())
 
 
-async def test_U11_people_are_told_what_waits_for_them_and_what_a_slow_call_came_to(settings, endpoints, receiver):
+async def test_U11_people_are_told_what_waits_for_them_and_how_the_run_ends(settings, endpoints, receiver):
     _, secret = await endpoints.add(receiver.url)
     async with receiving() as curious:
         await endpoints.add(curious.url, content=True)

@@ -6,7 +6,7 @@ from http import HTTPStatus
 from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Query
-from pydantic import BaseModel, ConfigDict, Field, StrictBool
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StrictBool
 
 from toolfleet.orchestrator.doors.http.access import PayloadReader, Runner
 from toolfleet.orchestrator.doors.http.bodies import JsonRoute
@@ -34,6 +34,12 @@ UNKNOWN: Final[dict[int | str, dict[str, Any]]] = {404: {"model": ProblemDetails
 NOT_DEAD: Final[dict[int | str, dict[str, Any]]] = {404: {"model": ProblemDetails, "description": "No such message"}}
 
 
+def _subscribable(events: list[WebhookEvent]) -> list[WebhookEvent]:
+    if WebhookEvent.TEST in events:
+        raise ValueError(f"{WebhookEvent.TEST} is sent when somebody asks for it, and to any endpoint")
+    return events
+
+
 class EndpointAsked(RunBody):
     """An endpoint to add."""
 
@@ -47,7 +53,7 @@ class EndpointAsked(RunBody):
     url: Annotated[str, Field(min_length=1, max_length=MAX_URL_CHARS)] = Field(
         description="https://… on the public internet, or on a network that the fleet's settings name."
     )
-    events: list[WebhookEvent] = Field(
+    events: Annotated[list[WebhookEvent], AfterValidator(_subscribable)] = Field(
         default=[*SUBSCRIBABLE],
         description="What it is told of each run; with none of them, only what happens to runs that name it.",
         json_schema_extra={"items": {"type": "string", "enum": [event.value for event in SUBSCRIBABLE]}},

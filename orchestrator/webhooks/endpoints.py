@@ -80,7 +80,7 @@ class Endpoints:
             created_unix_s=time.time(),
             by=by,
         )
-        await self._write(endpoint)
+        await self.put(endpoint)
         return endpoint, written(secret)
 
     async def all(self) -> dict[str, Endpoint]:
@@ -178,7 +178,8 @@ class Endpoints:
         await self._client.transaction(write, self._key)
         return changed[0]
 
-    async def _write(self, endpoint: Endpoint) -> None:
+    async def put(self, endpoint: Endpoint) -> None:
+        """Store an endpoint as it is."""
         await self._client.hset(self._key, endpoint.endpoint_id, self._closed(endpoint))
 
     def _closed(self, endpoint: Endpoint) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 
 import pytest
 
@@ -12,7 +11,7 @@ from tests.http.fleet_of_doors import api_of
 from tests.webhooks.receiver import Receiver, receiving
 from tests.webhooks.test_delivery import nothing_owed, until
 from toolfleet.orchestrator.doors.http.key_store import Keyring, Scope
-from toolfleet.orchestrator.models import RehearsalServer, rehearsal_model
+from toolfleet.orchestrator.models import rehearsal_model
 from toolfleet.wire import Seal
 
 
@@ -135,36 +134,27 @@ async def test_what_cannot_be_an_endpoint_is_refused_over_http(api, body):
 
 
 async def test_U11_the_command_adds_tests_lists_and_sends_again(settings, receiver, tmp_path):
-    async with RehearsalServer() as server:
-        model = {"OPENAI_BASE_URL": server.base_url, "OPENAI_API_KEY": "rehearsal", "OPENAI_MODEL": "rehearsal"}
-        soon = {"TOOLFLEET_WEBHOOK_RETRY_S": "0.01"}
-        terminal = Terminal(tmp_path, {**settings.as_environment(), **soon, **model})
+    settings = settings.model_copy(update={"webhook_retry_s": "0.01"})
+    terminal = Terminal(tmp_path, settings.as_environment())
 
-        async def typed(*words, code=0):
-            ended = await asyncio.to_thread(terminal.run, "webhooks", *words)
-            assert ended.code == code, ended
-            return ended
+    async def typed(*words, code=0):
+        ended = await asyncio.to_thread(terminal.run, "webhooks", *words)
+        assert ended.code == code, ended
+        return ended
 
-        secret = (await typed("add", receiver.url, "--events", "run.completed,run.failed")).out.strip()
-        [endpoint] = json.loads((await typed("list", "--json")).out)
-        assert endpoint["events"] == ["run.completed", "run.failed"]
-        endpoint_id = endpoint["endpoint_id"]
-        assert "Delivered: it answered 204" in (await typed("test", endpoint_id)).out
-        receiver.got[-1].verified(secret)
+    secret = (await typed("add", receiver.url, "--events", "run.completed,run.failed")).out.strip()
+    async with api_of(settings, rehearsal_model()) as api:
         receiver.status, receiver.body = 500, b"\x1b[2Jboom"
-        refused = await typed("test", endpoint_id, code=1)
+        run_id = await api.begin("say hello")
+        [dead] = await until(lambda: dead_of(api))
+        assert run_id in (await typed("dead")).out
+        refused = await typed("test", dead["endpoint_id"], code=1)
         assert "not delivered: it answered 500: \\x1b[2Jboom" in refused.err
-        for words, said in (
-            (("add", "https://10.0.0.1/"), "10.0.0.1 is not on the public internet"),
-            (("add", receiver.url), "there is an endpoint with this URL already"),
-            (("show", "we_none"), "no endpoint has the id we_none"),
-            (("replay", "msg_none"), "no webhook msg_none was given up"),
-        ):
-            ended = await typed(*words, code=1)
-            assert said in ended.err
-            assert len(ended.err.splitlines()) == 1
-        assert (
-            "no event is called 'run.begun'" in (await typed("add", receiver.url, "--events", "run.begun", code=2)).err
-        )
-        assert (await typed("dead")).out.strip() == "No message was given up."
-        assert "is removed" in (await typed("remove", endpoint_id)).out
+        receiver.status = 204
+        assert "1 message due again." in (await typed("replay", "--all")).out
+        await receiver.wait_for(4)
+    assert receiver.got[-1].id == dead["delivery_id"].partition(".")[0]
+    receiver.got[-1].verified(secret)
+    refused = await typed("add", "https://10.0.0.1/", code=1)
+    assert "10.0.0.1 is not on the public internet" in refused.err
+    assert len(refused.err.splitlines()) == 1

@@ -22,3 +22,9 @@ async def brew(seconds: float) -> str:
     """Brew tea."""
     await asyncio.sleep(seconds)
     return "tea"
+
+
+@tool(read_only=True)
+async def greet(name: str) -> str:
+    """Greet."""
+    return f"hello {name}"

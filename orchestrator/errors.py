@@ -82,11 +82,23 @@ class DeadLetterNotFound(CallerError):
     """No dead letter has this id, and none is about this call."""
 
 
+class WebhookNotFound(CallerError):
+    """No endpoint, or no webhook that was given up, has this id."""
+
+
 # --- the caller acts: by asking for something else ------------------------------------------------------------------
 
 
 class InvalidOption(CallerError):
     """An option of a run or a call has a value that cannot be meant."""
+
+
+class UnknownWebhook(InvalidOption):
+    """A run names an endpoint that its tenant does not have."""
+
+
+class InvalidWebhook(CallerError):
+    """An endpoint cannot be as it was asked for: its URL leads nowhere, or where webhooks must not go."""
 
 
 class BudgetSpent(CallerError):

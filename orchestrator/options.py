@@ -55,6 +55,8 @@ class AskOptions(TypedDict, total=False):
     """What the model is asked with besides the conversation: temperature, … in its provider's words."""
     priority: Priority | PriorityName
     """Whether its calls go before or behind those of others that wait."""
+    webhook: str | None
+    """The id or the URL of one of the tenant's endpoints (`toolfleet webhooks add`), which is told of this run."""
     tenant: str
     """Whose run it is, for those that serve several parties; "", the default, for whoever has no name. Its tools read
     it as `ctx.tenant`: pass what you have checked."""

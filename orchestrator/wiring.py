@@ -69,6 +69,11 @@ from toolfleet.orchestrator.tools.chain import Interceptors
 from toolfleet.orchestrator.tools.interceptors import RequestedToolCall
 from toolfleet.orchestrator.tools.offer import Offering, ToolProvider
 from toolfleet.orchestrator.tools.tool_search import ToolSearch
+from toolfleet.orchestrator.webhooks.asked import AskedQuestions
+from toolfleet.orchestrator.webhooks.delivering import Delivering
+from toolfleet.orchestrator.webhooks.endpoints import Endpoints
+from toolfleet.orchestrator.webhooks.outbox import Outbox
+from toolfleet.orchestrator.webhooks.owing import Owing
 from toolfleet.settings import Settings
 from toolfleet.shard_record import must_be_its_shard_async
 from toolfleet.supervision import Supervisor
@@ -156,6 +161,8 @@ class _Parts:
     ending: Ending
     images: KeptImages
     spending: Spending
+    webhooks: Delivering
+    endpoints: Endpoints
     spans: RunSpans | None
 
 
@@ -177,8 +184,8 @@ async def open_services(
 ) -> Services:
     """Connect, and build every service; `stack` closes them, and the model. Raises StoreUnreachable, OtherSecret."""
     base = await _connect(stack, settings, seal, orchestrator_id, config)
-    parts = _build_parts(stack, base)
     supervisor = Supervisor()
+    parts = _build_parts(stack, base, supervisor)
     runs = Runs(parts.store, parts.calls.gatherer, orchestrator_id, _build_loop(stack, base, parts), parts.spans)
     await _begin_to_work(stack, base, parts, runs, supervisor)
     overview = Overview(base.shared, settings, seal)
@@ -198,6 +205,7 @@ async def open_services(
             vault=parts.calls.vault,
             images=parts.images,
             spending=parts.spending,
+            endpoints=parts.endpoints,
             spans=parts.spans,
         ),
         steering=Steering(config.model, parts.store, parts.ending, parts.canceller, overview, parts.images),
@@ -237,7 +245,7 @@ async def _connect(
     return _Connected(settings, seal, orchestrator_id, config, client, shared, catalog, find_tracing())
 
 
-def _build_parts(stack: AsyncExitStack, base: _Connected) -> _Parts:
+def _build_parts(stack: AsyncExitStack, base: _Connected, supervisor: Supervisor) -> _Parts:
     settings, seal, config, shared = base.settings, base.seal, base.config, base.shared
     app = celery_app(settings)
     gatherer = Gatherer(base.client, settings, seal, base.orchestrator_id)
@@ -266,7 +274,31 @@ def _build_parts(stack: AsyncExitStack, base: _Connected) -> _Parts:
         search=config.tool_search,
     )
     packing = Packing(shared, settings.keys)
-    store = RunStore(shared, settings, seal, recent=RecentWrites(), packing=packing)
+    owing, endpoints, outbox = (
+        Owing(settings.keys, seal),
+        Endpoints(shared, settings, seal),
+        Outbox(shared, settings, seal),
+    )
+    woken = asyncio.Event()
+    store = RunStore(
+        shared,
+        settings,
+        seal,
+        recent=RecentWrites(),
+        packing=packing,
+        owing=owing.for_entry,
+        on_owed=woken.set,
+    )
+    asked = AskedQuestions(shared, settings.keys, seal, store=store, owing=owing, outbox=outbox)
+    webhooks = Delivering(
+        outbox=outbox,
+        endpoints=endpoints,
+        owing=owing,
+        asked=asked,
+        settings=settings,
+        supervisor=supervisor,
+        woken=woken,
+    )
     scopes = Scopes(offering, config.interceptors)
     spans = None if base.tracing is None else RunSpans(base.tracing, base.orchestrator_id)
     ending = Ending(scopes, store, canceller, settings.argument_limits, spans)
@@ -286,6 +318,8 @@ def _build_parts(stack: AsyncExitStack, base: _Connected) -> _Parts:
         ending,
         images,
         spending,
+        webhooks,
+        endpoints,
         spans,
     )
 
@@ -316,6 +350,9 @@ async def _begin_to_work(
     parts.packing.start(supervisor)
     # Closed last: runs end until then.
     stack.push_async_callback(parts.packing.aclose)
+    await parts.webhooks.start()
+    # Closed after the runs, whose ends it sends.
+    stack.push_async_callback(parts.webhooks.aclose)
     tending = Tending(parts.spending, parts.store, supervisor)
     await tending.start()
     # Closed after the runs, which may leave something to be booked.

@@ -50,6 +50,12 @@ DEAD_LETTERS_MAX: Final = 10_000
 LIMITS_AUDIT_MAX: Final = 1000
 """The stream of what people have said of limits keeps about this many of the newest entries."""
 
+WEBHOOKS_DEAD_MAX: Final = 1000
+"""So many of a tenant's webhooks that were given up are kept, the newest."""
+
+WEBHOOK_ATTEMPTS_MAX: Final = 100
+"""So many attempts at each endpoint are shown, the newest."""
+
 REPLIES_MAX: Final = 200_000
 """A reply stream that nobody reads keeps about this many of the newest entries; the stored results are the truth."""
 
@@ -342,6 +348,36 @@ class Keys:
     def reply_costs(self, model: str) -> str:
         """Hash: what replies of a model have come to lately. TTL: 30 days after the last one under a budget."""
         return f"{self.namespace}:reply-costs:{model}"
+
+    def webhooks(self) -> str:
+        """Hash: the endpoints of webhooks, sealed, by their ids; only people add to it."""
+        return f"{self.namespace}:webhooks"
+
+    def webhooks_due(self) -> str:
+        """Sorted set: the webhooks that are owed, scored by when (ms) they are due, or due again if their sender dies.
+
+        One goes when it is delivered or given up.
+        """
+        return f"{self.namespace}:webhooks-due"
+
+    def webhook(self, delivery_id: str) -> str:
+        """Hash: a webhook that is owed to an endpoint, or was given up, and how often it was sent.
+
+        With an empty id, what all of them begin with. Ends a while after it was to be sent next, or was given up.
+        """
+        return f"{self.namespace}:webhook:{delivery_id}"
+
+    def webhooks_dead(self, tenant: str) -> str:
+        """Sorted set: a tenant's webhooks that were given up, scored by when (ms). The newest WEBHOOKS_DEAD_MAX."""
+        return f"{self.namespace}:webhooks-dead:{tenant}"
+
+    def webhook_attempts(self, endpoint_id: str) -> str:
+        """List: what came of the newest WEBHOOK_ATTEMPTS_MAX attempts at an endpoint. Ends a while after the last."""
+        return f"{self.namespace}:webhook-attempts:{endpoint_id}"
+
+    def webhooks_asked(self, tenant: str) -> str:
+        """Sorted set: the questions that webhooks were made of, scored by when they expire (ms); each goes then."""
+        return f"{self.namespace}:webhooks-asked:{tenant}"
 
     def dead_letters(self) -> str:
         """Stream: messages that could not be handled, with the reason."""

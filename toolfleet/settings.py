@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import secrets as stdlib_secrets
 from functools import cached_property, lru_cache
-from ipaddress import ip_address
+from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
 from typing import Annotated, Any, Literal, Self
 from urllib.parse import urlsplit
 
@@ -28,7 +28,11 @@ from toolfleet.variables import misspelt
 
 Seconds = Annotated[float, Field(gt=0)]
 
+Network = IPv4Network | IPv6Network
+
 MIN_SECRET_BYTES = 16
+
+LONGEST_WEBHOOK_WAIT_S = 7 * 24 * 3600
 
 DEFAULT_REDIS_URL = "redis://127.0.0.1:6379/0"
 
@@ -159,6 +163,22 @@ class Settings(BaseSettings):
     public_url: Annotated[str, Field(pattern=r"^(https?://.+)?$")] = ""
     """Where other systems reach the HTTP API, for `ctx.callback_url`: https://fleet.example, without a path of ours."""
 
+    webhook_retry_s: Annotated[str, Field(pattern=r"^\s*(\d+(\.\d+)?\s*)+$", max_length=1000)] = (
+        "5 300 1800 7200 18000 36000 50400 72000 86400"
+    )
+    """The waits before a webhook is sent again, one for each further attempt: by default as Standard Webhooks advises,
+    over three days. Each is made up to a quarter longer, so that what failed together does not come back together."""
+
+    webhook_timeout_s: Annotated[float, Field(gt=0, le=30)] = 15.0
+    """How long one attempt to deliver a webhook may take, from the look-up of its host to the end of the answer."""
+
+    webhook_networks: str = ""
+    """Networks that webhooks may be sent to beside the public internet, such as `10.2.0.0/16 fd00::/8`. To these alone
+    http:// is allowed, too."""
+
+    keep_webhooks_s: Seconds = 7 * 24 * 3600.0
+    """How long a webhook that was given up can be sent again, and what came of attempts is shown."""
+
     max_depth: Annotated[int, Field(ge=0)] = 5
     """How many runs may stand above a run that an agent tool starts."""
 
@@ -275,6 +295,16 @@ class Settings(BaseSettings):
         return self
 
     @model_validator(mode="after")
+    def _webhooks_can_be_sent(self) -> Self:
+        if (longest := max(self.webhook_waits_s)) > LONGEST_WEBHOOK_WAIT_S:
+            raise ValueError(f"webhook_retry_s: no wait may be longer than a week, and one is {longest:g} s")
+        try:
+            _ = self.webhook_allowed
+        except ValueError as error:
+            raise ValueError(f"webhook_networks: {error}") from None
+        return self
+
+    @model_validator(mode="after")
     def _strangers_need_a_secret(self) -> Self:
         secret = self.secret.get_secret_value()
         if not secret and not self.redis_is_local:
@@ -359,6 +389,16 @@ class Settings(BaseSettings):
         return [name for name in self.interceptors.replace(" ", "").split(",") if name]
 
     @property
+    def webhook_waits_s(self) -> tuple[float, ...]:
+        """`webhook_retry_s`, one by one."""
+        return tuple(map(float, self.webhook_retry_s.split()))
+
+    @property
+    def webhook_allowed(self) -> tuple[Network, ...]:
+        """`webhook_networks`, one by one."""
+        return _networks(self.webhook_networks)
+
+    @property
     def argument_limits(self) -> ArgumentLimits:
         """The limits on what a model wrote for one call."""
         return ArgumentLimits(self.max_argument_bytes, self.max_argument_depth, self.max_argument_elements)
@@ -383,6 +423,11 @@ def read_settings(**overrides: object) -> Settings:
 def new_secret() -> str:
     """Return a fresh secret for a local fleet."""
     return stdlib_secrets.token_hex(32)
+
+
+@lru_cache(maxsize=16)
+def _networks(text: str) -> tuple[Network, ...]:
+    return tuple(map(ip_network, text.replace(",", " ").split()))
 
 
 _shards = lru_cache(maxsize=16)(Shards.read)

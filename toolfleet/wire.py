@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import secrets
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Final, NamedTuple, TypeVar
@@ -50,6 +51,9 @@ _READ_PROGRESS = partial(Progress.model_validate_json, extra="ignore")
 _READ_JOB = partial(JobRecord.model_validate_json, extra="ignore")
 _READ_FRAME = partial(CallFrame.model_validate_json, extra="ignore")
 _RUN_ENTRY, _KEPT = b"toolfleet.run-entry\0", b"toolfleet.kept\0"
+_HIDDEN: Final = b"toolfleet.hidden\0"
+_NONCE_BYTES: Final = 16
+HIDDEN_BYTES: Final = 32
 
 
 class Unread(Refused):
@@ -273,6 +277,21 @@ class Seal:
         """Return the same in sealed bytes. Raises Refused."""
         return self._open(sealed, _KEPT + key.encode() + b"\0", bytes)
 
+    def hide(self, secret: bytes, key: str) -> bytes:
+        """Return HIDDEN_BYTES as bytes for Redis that say nothing to whoever has no more than Redis, for that key only.
+
+        They are the exclusive or with an HMAC of a nonce that is used for nothing else, and sealed.
+        """
+        nonce = secrets.token_bytes(_NONCE_BYTES)
+        return self.close_kept(nonce + _pad(self._macs[0], key, nonce, secret), key)
+
+    def reveal(self, hidden: bytes, key: str) -> bytes:
+        """Return the same in hidden bytes. Raises Refused."""
+        mac, text = hidden[:MAC_HEX_CHARS].decode("latin-1"), hidden[MAC_HEX_CHARS:]
+        self._check(_KEPT + key.encode() + b"\0", text, mac)
+        [own] = [each for each in self._macs if each.of(_KEPT + key.encode() + b"\0", text) == mac][:1]
+        return _pad(own, key, text[:_NONCE_BYTES], text[_NONCE_BYTES:])
+
     def _open(self, sealed: bytes, purpose: bytes, parse: Callable[[bytes], T]) -> T:
         text = sealed[MAC_HEX_CHARS:]
         self._check(purpose, text, sealed[:MAC_HEX_CHARS].decode("latin-1"))
@@ -329,6 +348,12 @@ def _of_newer_kind(text: bytes) -> Failed | None:
 
 def _entry_of(run_id: str, position: int) -> bytes:
     return _RUN_ENTRY + f"{run_id}\0{position}\0".encode()
+
+
+def _pad(mac: Mac, key: str, nonce: bytes, text: bytes) -> bytes:
+    """Return a text hidden, or the hidden one as it was: at most as long as one HMAC."""
+    pad = bytes.fromhex(mac.of(_HIDDEN + key.encode() + b"\0", nonce))
+    return bytes(one ^ other for one, other in zip(text, pad, strict=True))
 
 
 def _is_among(first: Sequence[str], proofs: Sequence[str]) -> bool:

@@ -22,6 +22,7 @@ from toolfleet.orchestrator.errors import (
     RunExists,
     RunNotFound,
     RunNotOpen,
+    UnknownWebhook,
 )
 from toolfleet.orchestrator.loop.above import tell_above
 from toolfleet.orchestrator.loop.driver import Runs
@@ -42,6 +43,7 @@ from toolfleet.orchestrator.store.run_store import RunStore
 from toolfleet.orchestrator.store.secret_arguments import Vault
 from toolfleet.orchestrator.tools.edited_arguments import must_fit
 from toolfleet.orchestrator.tools.offer import Offering
+from toolfleet.orchestrator.webhooks.endpoints import Endpoints
 
 log = FactLog("toolfleet.orchestrator")
 
@@ -60,6 +62,7 @@ class RunControl:
     vault: Vault
     images: KeptImages
     spending: Spending
+    endpoints: Endpoints
     spans: RunSpans | None = None
 
     # --- begin --------------------------------------------------------------------------------------------------
@@ -302,11 +305,23 @@ class RunControl:
             options = {**options, "tools": chosen}
         run_id = options.get("run_id") or self.store.new_id()
         started = run_started(messages, options, run_id=run_id, model=model, default_max_turns=self.default_max_turns)
-        started = started.model_copy(update={"terms": await self._payable(started.terms, model)})
+        terms = await self._with_webhook(await self._payable(started.terms, model))
+        started = started.model_copy(update={"terms": terms})
         # Of interceptors elsewhere nothing is known here: a run that names one which is not there fails, and says so.
         # Now, and not at the first turn: whoever asks for a tool that nobody serves should hear of it at once.
         await self.offering.must_be_clear(started.terms.tools, () if is_elsewhere else started.terms.interceptors)
         return started if self.spans is None else self.spans.begun(started)
+
+    async def _with_webhook(self, terms: RunTerms) -> RunTerms:
+        """The terms with the id of the endpoint that they name. Raises UnknownWebhook."""
+        if terms.webhook is None:
+            return terms
+        endpoint = await self.endpoints.named(terms.webhook, tenant=terms.tenant)
+        if endpoint is None:
+            raise UnknownWebhook(
+                f"webhook {terms.webhook[:80]!r} is no endpoint's id or URL: `toolfleet webhooks add URL` makes one"
+            )
+        return terms.model_copy(update={"webhook": endpoint.endpoint_id})
 
     async def _payable(self, terms: RunTerms, model: str) -> RunTerms:
         """The terms with the price of the model, where anything limits its cost. Raises UnknownPrice, BudgetSpent."""

@@ -50,6 +50,8 @@ MOST_TURNS: Final = 1_000_000
 
 SHOWN_CHARACTERS: Final = 80
 
+MOST_WEBHOOK_CHARS: Final = 2048
+
 OURS_TO_SAY: Final = ("model", "messages", "system", "tools", "stream")
 """Parts of a model's request that the run itself decides about."""
 
@@ -175,6 +177,11 @@ class AskedTerms(Record):
         default=Priority.NORMAL,
         description="Whether its calls go before or behind those of others that wait.",
         json_schema_extra={"default": "normal"},  # its name, as it is written in JSON
+    )
+    webhook: Annotated[str, Field(min_length=1, max_length=MOST_WEBHOOK_CHARS)] | None = Field(
+        default=None,
+        exclude_if=lambda webhook: webhook is None,
+        description="The id or the URL of an endpoint of your webhooks, which is told of all that happens to this run.",
     )
 
     @model_validator(mode="after")

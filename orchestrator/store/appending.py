@@ -5,7 +5,7 @@ Nothing is sent from here. What was made can be sent again as it is, when the st
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from toolfleet.orchestrator.run.events import RunEvent, RunStarted
@@ -13,6 +13,7 @@ from toolfleet.orchestrator.run.outcome import result_for_parent
 from toolfleet.orchestrator.run.states import State
 from toolfleet.orchestrator.run.value import Run
 from toolfleet.orchestrator.store.chain import Link
+from toolfleet.orchestrator.store.history import Entry
 from toolfleet.orchestrator.store.names import NOBODY, calls_named
 from toolfleet.orchestrator.store.run_states import score_of
 from toolfleet.settings import Settings
@@ -33,6 +34,15 @@ class Heading(NamedTuple):
 UNCHANGED: Final = Heading()
 
 
+Owing = Callable[[Run, RunStarted | RunEvent, bytes], Sequence[tuple[str, bytes]]]
+"""Says which webhooks are owed for the entry with a digest: the id of each, and what is to be sent, sealed."""
+
+
+def nothing_owed(_run: Run, _event: RunStarted | RunEvent, _digest: bytes) -> Sequence[tuple[str, bytes]]:
+    """Owe nothing to anybody."""
+    return ()
+
+
 class Appending(NamedTuple):
     """An entry that is about to be stored, and the command that does it."""
 
@@ -44,16 +54,19 @@ class Appending(NamedTuple):
     """Its place, but for the id that the store will give it."""
     keys: list[str]
     args: list[Any]
+    owes: bool = False
+    """Whether the command also stores webhooks that are owed for it."""
 
 
 class Appendings:
     """Makes the commands of one fleet."""
 
-    def __init__(self, settings: Settings, seal: Seal) -> None:
+    def __init__(self, settings: Settings, seal: Seal, owing: Owing = nothing_owed) -> None:
         # Made once: whoever remembers commands holds what is the same in all of them once, too.
         keys = settings.keys
         self._settings = settings
         self._seal = seal
+        self._owing = owing
         self._keys = keys
         self._runs, self._runs_ending, self._run_names = keys.runs(), keys.runs_ending(), keys.run_names()
         self._run_states = keys.run_states()
@@ -65,7 +78,23 @@ class Appendings:
         position, digest = follows.position + 1, follows.digest_with(text)
         seal = self._seal.sign_entry(run.run_id, position, digest).encode()
         keys, args = self.command(run, text, follows, seal, how, named=calls_named(self._keys, run, event))
-        return Appending(run, text, follows, Link(position, digest, seal, ""), keys, args)
+        return self._with_webhooks(Appending(run, text, follows, Link(position, digest, seal, ""), keys, args), event)
+
+    def again(self, run: Run, entry: Entry, event: bytes, follows: Link, how: Heading) -> Appending:
+        """Return the same for an entry that was stored before, under the seal that it has."""
+        link = entry.link
+        keys, args = self.command(run, event, follows, link.seal, how)
+        return self._with_webhooks(Appending(run, event, follows, link, keys, args), entry.event)
+
+    def _with_webhooks(self, write: Appending, event: RunStarted | RunEvent) -> Appending:
+        """Return the same with the webhooks that are owed for it, which are stored if it is."""
+        owed = self._owing(write.run, event, write.link.digest)
+        if not owed:
+            return write
+        keys = [*write.keys, self._keys.webhooks_due(), *(self._keys.webhook(name) for name, _ in owed)]
+        counts = [len(write.keys), len(write.args), int(self._settings.keep_webhooks_s * 1000)]
+        args = [*counts, *write.args, *(part for pair in owed for part in pair)]
+        return write._replace(keys=keys, args=args, owes=True)
 
     def command(
         self,

@@ -27,6 +27,8 @@ class Write(NamedTuple):
     keys: Sequence[str]
     args: Sequence[Any]
     is_first: bool
+    owes: bool
+    """Whether the command also stores webhooks."""
     at_s: float
     size_bytes: int
 
@@ -38,11 +40,13 @@ class RecentWrites:
         self._writes: deque[Write] = deque()
         self._bytes = 0
 
-    def note(self, run_id: str, keys: Sequence[str], args: Sequence[Any], *, is_first: bool, event_bytes: int) -> None:
+    def note(
+        self, run_id: str, keys: Sequence[str], args: Sequence[Any], *, is_first: bool, event_bytes: int, owes: bool
+    ) -> None:
         """Take note of an entry that is stored now."""
         now = time.monotonic()
         size_bytes = event_bytes + _COMMAND_BYTES
-        self._writes.append(Write(run_id, keys, args, is_first, now, size_bytes))
+        self._writes.append(Write(run_id, keys, args, is_first, owes, now, size_bytes))
         self._bytes += size_bytes
         while self._bytes > REMEMBERED_BYTES or self._writes[0].at_s < now - REMEMBERED_S:
             self._bytes -= self._writes.popleft().size_bytes

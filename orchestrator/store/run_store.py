@@ -36,7 +36,7 @@ from toolfleet.orchestrator.run.events import CallRecord, RunEvent, RunResumed, 
 from toolfleet.orchestrator.run.outcome import result_for_parent
 from toolfleet.orchestrator.run.states import State
 from toolfleet.orchestrator.run.value import Run
-from toolfleet.orchestrator.store.appending import Appending, Appendings, Heading
+from toolfleet.orchestrator.store.appending import Appending, Appendings, Heading, Owing, nothing_owed
 from toolfleet.orchestrator.store.chain import FIRST, Link, RawEntry, Vouched, beginning
 from toolfleet.orchestrator.store.history import Entry, Read, Stored, after, read, stored
 from toolfleet.orchestrator.store.names import RunNames, noted
@@ -77,6 +77,16 @@ ASIDE_MAX: Final = 1000
 """About how many of the newest entries that were cut off are kept for each run."""
 
 APPEND: Final = lua(__package__, "trim_runs", "append", before=f"{TELL}\n{CLOCK}")
+OWE: Final = lua(__package__, "owe")
+APPEND_OWING: Final = "\n".join(
+    (
+        lua(__package__, "trim_runs", "owe", before=f"{TELL}\n{CLOCK}"),
+        "local function append(KEYS, ARGV)",
+        lua(__package__, "append"),
+        "end",
+        lua(__package__, "append_owing"),
+    )
+)
 SET_ASIDE: Final = lua(__package__, "set_aside")
 VOUCH: Final = lua(__package__, "vouch")
 
@@ -110,10 +120,13 @@ class RunStore:
         *,
         recent: RecentWrites | None = None,
         packing: Packing | None = None,
+        owing: Owing = nothing_owed,
+        on_owed: Callable[[], None] = lambda: None,
     ) -> None:
         """`recent` is told what is written, by whoever can write it again when the store has lost it.
 
-        `packing` is told which runs have ended, to be packed.
+        `packing` is told which runs have ended, to be packed. `owing` says which webhooks are owed for an event, and
+        `on_owed` hears that some were stored.
         """
         self._client = client
         self._settings = settings
@@ -125,7 +138,9 @@ class RunStore:
         self._news = News(client, settings.keys)
         self._replicas = Replicas.of(settings)
         self._append = script_on_replicas(client, APPEND, self._replicas)
-        self._appendings = Appendings(settings, seal)
+        self._append_owing = script_on_replicas(client, APPEND_OWING, self._replicas)
+        self._appendings = Appendings(settings, seal, owing)
+        self._on_owed = on_owed
         self._names = RunNames(client, settings.keys)
         self._vouch = client.register_script(VOUCH)
         self._set_aside = client.register_script(SET_ASIDE)
@@ -165,10 +180,10 @@ class RunStore:
         Whoever reads the run finds all of them, or none.
         """
         if len(writes) == 1:
-            return await self._stored(writes[0], await self._append(keys=writes[0].keys, args=writes[0].args))
+            return await self._stored(writes[0], await self._run(writes[0]))
         async with self._client.pipeline(transaction=True) as pipeline:
             for write in writes:
-                await self._append(keys=write.keys, args=write.args, client=pipeline)
+                await self._run(write, pipeline)
             replies = await pipeline.execute()
         await self.confirm()
         links = [await self._stored(write, reply) for write, reply in zip(writes, replies, strict=True)]
@@ -200,7 +215,7 @@ class RunStore:
             newest = cast("list[StreamEntry]", await pipeline.xrevrange(stream, count=1))
             if not newest or newest[0][1].get(b"s") != follows.seal or not await besides(pipeline):
                 return None
-            await self._append(keys=write.keys, args=write.args, client=pipeline)
+            await self._run(write, pipeline)
             try:
                 *_, reply = await pipeline.execute()
             except redis.WatchError:
@@ -547,7 +562,7 @@ class RunStore:
         for start in range(0, len(wanted), AT_ONCE):
             pipeline = self._client.pipeline(transaction=False)
             for write in wanted[start : start + AT_ONCE]:
-                await self._append(keys=write.keys, args=write.args, client=pipeline)
+                await self._run(write, pipeline)
             restored += sum(reply is not None for reply in await pipeline.execute())
         return restored
 
@@ -564,13 +579,13 @@ class RunStore:
         event = entry.event.__pydantic_serializer__.to_json(entry.event)
         if self._recent is not None and follows.digest_with(event) == entry.link.digest:
             owner = getattr(entry.event, "orchestrator_id", "")
-            how = Heading(owner=owner)
-            self._note(run, follows, event, *self._appendings.command(run, event, follows, entry.link.seal, how))
+            self._note(self._appendings.again(run, entry, event, follows, Heading(owner=owner)))
 
-    def _note(self, run: Run, follows: Link, event: bytes, keys: list[str], args: list[Any]) -> None:
+    def _note(self, write: Appending) -> None:
         if self._recent is not None:
-            is_first = follows.position == 0
-            self._recent.note(run.run_id, keys, args, is_first=is_first, event_bytes=len(event))
+            is_first = write.follows.position == 0
+            run_id, size = write.run.run_id, len(write.event)
+            self._recent.note(run_id, write.keys, write.args, is_first=is_first, event_bytes=size, owes=write.owes)
 
     async def holds(self, run_id: str, link: Link) -> bool:
         """Whether this is the newest entry of a run. Raises StoreUnreachable."""
@@ -605,6 +620,11 @@ class RunStore:
         if owner:
             await self._client.xadd(self._keys.replies(owner), {"run": run_id})
 
+    async def _run(self, write: Appending | Write, client: Any = None) -> Any:
+        """Give the command that stores an entry, to the server or to a pipeline."""
+        script = self._append_owing if write.owes else self._append
+        return await script(keys=write.keys, args=write.args, client=client)
+
     async def _stored(self, write: Appending, reply: list[Any] | None) -> Link | None:
         """Take note of what has come of a write. Returns its place, or None when it is not stored."""
         if reply is None:
@@ -613,7 +633,9 @@ class RunStore:
         run = write.run
         if outcome == ALREADY:
             await self._replace_unless_believed(run)
-        self._note(run, write.follows, write.event, write.keys, write.args)
+        self._note(write)
+        if write.owes:
+            self._on_owed()
         if self._packing is not None and run.state.is_terminal:
             self._packing.has_ended(run.run_id, write.link.seal)
         return write.link._replace(entry_id=entry_id.decode())

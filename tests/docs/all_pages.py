@@ -36,6 +36,7 @@ PAGES: Final = [
     Page("docs/openai-compatible.md"),
     Page("docs/limits.md"),
     Page("docs/questions.md"),
+    Page("docs/webhooks.md"),
     Page(
         "docs/shards.md",
         unrun={

@@ -14,6 +14,7 @@ import redis
 
 from tests.cli.command import Terminal
 from tests.http.fleet_of_doors import Api, api_of
+from toolfleet.connections import connect_async
 from toolfleet.local.fleet import LocalFleet
 from toolfleet.messages import AssistantMessage, Message, UserMessage
 from toolfleet.orchestrator import Interceptor, Orchestrator, Run
@@ -28,8 +29,11 @@ from toolfleet.orchestrator.models.protocol import ModelEvent, ReplyComplete, Te
 from toolfleet.orchestrator.models.recorded import FunctionModel
 from toolfleet.orchestrator.options import BESIDE_TERMS, AskOptions, RunOptions
 from toolfleet.orchestrator.run.terms import AskedTerms, RunTerms
+from toolfleet.orchestrator.webhooks.endpoints import Endpoints
+from toolfleet.orchestrator.webhooks.records import Endpoint
 from toolfleet.settings import Settings
 from toolfleet.streams import Priority
+from toolfleet.wire import Seal
 
 GIVEN: dict[str, Any] = {
     "tools": ["add"],
@@ -49,6 +53,7 @@ GIVEN: dict[str, Any] = {
     "output_schema": {"type": "object"},
     "client_tools": [{"name": "lookup", "description": "Look up.", "input_schema": {"type": "object"}}],
     "priority": "batch",
+    "webhook": "we_of_nobody",
 }
 """Every option that may be given at a door, and none as it is by default."""
 
@@ -59,6 +64,8 @@ EXPECTED = RunTerms.of(GIVEN)
 
 BY_LOCAL_KEY = RunTerms.of({**GIVEN, "subject": "local"})
 
+OF_ACME = {"tenant": "acme", "subject": "ada", "webhook": "we_of_acme"}
+
 QUESTION = 'call add {"a": 2, "b": 3}'
 
 MODEL = "another-model"
@@ -68,7 +75,17 @@ MODEL = "another-model"
 def fleet() -> Iterator[LocalFleet]:
     tools = {"PYTHONPATH": str(Path(__file__).parents[1] / "fleet")}
     with LocalFleet(["fleet_tools"], pools={"io": 1}, environment=tools) as running:
+        asyncio.run(with_endpoints(running.settings))
         yield running
+
+
+async def with_endpoints(settings: Settings) -> None:
+    """Add the endpoints that the options name: a run hears at once that there is none."""
+    async with connect_async(settings) as client:
+        endpoints = Endpoints(client, settings, Seal(settings))
+        for endpoint_id, tenant in (("we_of_nobody", ""), ("we_of_acme", "acme")):
+            url = "https://hooks.example.com/"
+            await endpoints.put(Endpoint(endpoint_id=endpoint_id, tenant=tenant, url=url, events=(), created_unix_s=0))
 
 
 @pytest.fixture
@@ -226,8 +243,7 @@ def words_for(folder: Path) -> list[str]:
         "model_options": "temperature=0.5",
         "output_schema": "schema.json",
         "client_tools": "mine.json",
-        "tenant": "acme",
-        "subject": "ada",
+        **OF_ACME,
     }
     words: list[str] = []
     for term, option in OPTION_OF.items():
@@ -244,7 +260,7 @@ async def test_a_run_of_the_command_is_stored_with_every_option(fleet: LocalFlee
     )
     assert ended.code == 0, ended
     run = await stored(fleet.settings, ended.out.strip())
-    assert run.terms == RunTerms.of({**GIVEN, "tenant": "acme", "subject": "ada"})
+    assert run.terms == RunTerms.of({**GIVEN, **OF_ACME})
 
 
 async def test_the_options_of_a_batch_are_those_of_its_runs(
@@ -259,8 +275,7 @@ async def test_the_options_of_a_batch_are_those_of_its_runs(
     await asyncio.to_thread(terminal.run, "batch", "in.jsonl", "out.jsonl", "--batch-id", "words", *words)
     [line] = map(json.loads, (tmp_path / "out.jsonl").read_text().splitlines())
     run = await stored(fleet.settings, line["run_id"])
-    whose = {"tenant": "acme", "subject": "ada"}
-    assert run.terms == RunTerms.of({**GIVEN, **whose, "interceptors": None, "max_turns": 5})
+    assert run.terms == RunTerms.of({**GIVEN, **OF_ACME, "interceptors": None, "max_turns": 5})
 
 
 # --- what they do, and what cannot be meant -------------------------------------------------------------------------

@@ -7,10 +7,11 @@ import pytest
 
 from toolfleet import ToolError
 from toolfleet.errors import InvalidSettings
+from toolfleet.public_addresses import is_public
 from toolfleet.workers.packs import http as http_pack
 from toolfleet.workers.packs.http import Http, HttpSettings
 from toolfleet.workers.packs.net.charsets import charset_of, decoded
-from toolfleet.workers.packs.net.gate import Gate, NotAllowed, is_public
+from toolfleet.workers.packs.net.gate import Gate, NotAllowed
 from toolfleet.workers.packs.net.page import page_text
 from toolfleet.workers.packs.pack_settings import read_pack_settings
 

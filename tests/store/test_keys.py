@@ -47,6 +47,10 @@ TTL = {
     "packing": 30 * 24 * 3600,
     "head": 30 * 24 * 3600,
     "handling_dead": 120,
+    "webhook": 9 * 24 * 3600,
+    "webhooks_dead": 7 * 24 * 3600,
+    "webhook_attempts": 7 * 24 * 3600,
+    "webhooks_asked": 8 * 24 * 3600,
     "approvals": 30 * 24 * 3600,
     "handles_of": 9 * 24 * 3600,
     "requested": 7 * 24 * 3600,
@@ -88,7 +92,7 @@ TTL = {
 EMPTIED = {
     *("queue", "scheduled", "holders"),
     *("room_calls", "room_turns", "room_shares", "room_flows", "room_line", "room_runs", "room_aside", "room_openings"),
-    "room_ends",
+    *("room_ends", "webhooks_due"),
 }
 """Hold what is not done yet: entries go as calls are acknowledged."""
 
@@ -97,6 +101,7 @@ TRIMMED = {"dead_letters", "limits_audit", "runs", "runs_ending", "run_names", "
 BOUNDED = {
     *("orchestrators", "counters", "api_keys", "shard", "binding", "permanent_binding", "binding_deadlines"),
     *("room", "limits", "limits_said", "tenants", "budgets", "spent_by_tools", "calls_settled"),
+    "webhooks",
 }
 """Do not grow with traffic."""
 

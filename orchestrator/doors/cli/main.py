@@ -81,6 +81,10 @@ COMMANDS: Final = {
     ),
     "limits": Listed("How often and how many at once tools may start, and tenants' shares: look, change, pause."),
     "dead": Listed("Messages that no worker could handle: list them, look at one, put it back, drop it."),
+    "webhooks": Listed(
+        "Who is told of what happens to runs: add an endpoint, look at what came of it, send again what was given up.",
+        "Example: toolfleet webhooks add https://hooks.example.com/toolfleet --events run.completed,run.failed",
+    ),
     "serve": Listed(
         "Serve the page, the HTTP API and the OpenAI-compatible one until Ctrl-C.",
         "Example: toolfleet serve --port 8000",

@@ -37,6 +37,7 @@ OPTION_OF: Final = {
     "output_schema": "--schema",
     "client_tools": "--client-tools",
     "priority": "--priority",
+    "webhook": "--webhook",
     "tenant": "--tenant",
     "subject": "--subject",
 }
@@ -125,6 +126,10 @@ def run_options(
     priority: Annotated[
         PriorityName | None, _option("priority", "Whether its calls go before or behind those of others.")
     ] = None,
+    webhook: Annotated[
+        str | None,
+        _option("webhook", "The id or URL of an endpoint that is told of it: toolfleet webhooks.", metavar="ENDPOINT"),
+    ] = None,
     tenant: Annotated[str | None, _option("tenant", "Whose run it is; nobody's by default.")] = None,
     subject: Annotated[str | None, _option("subject", "Who asks, as its tools read it; nobody by default.")] = None,
 ) -> RunOptions:
@@ -150,6 +155,7 @@ def run_options(
         "output_schema": _file("output_schema", output_schema),
         "client_tools": _file("client_tools", client_tools),
         "priority": None if priority is None else priority.value,
+        "webhook": webhook,
         "tenant": tenant,
         "subject": subject,
     }

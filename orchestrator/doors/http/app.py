@@ -36,6 +36,7 @@ from toolfleet.orchestrator.doors.http import (
     runs,
     standing,
     tools,
+    webhooks,
     work,
 )
 from toolfleet.orchestrator.doors.http.access import Access
@@ -106,6 +107,7 @@ for router in (
     tools.router,
     handles.router,
     batches.router,
+    webhooks.router,
     work.router,
     artifacts.router,
     budgets.router,

@@ -9,6 +9,7 @@ that its repeats join, so its route is left to deal with its key (`JOINED`, `Fir
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Awaitable, Mapping
 from http import HTTPStatus
 from typing import Final, NamedTuple, cast
@@ -40,6 +41,9 @@ UNDER_WAY_S: Final = 120
 JOINED: Final = frozenset({"/v1/chat/completions", "/v1/responses"})
 """Where a repeat is no second answer, but a second listener."""
 
+SECRETIVE: Final = re.compile(r"/v1/webhooks(/[^/]+/rotate)?")
+"""Whose answers hold a secret that must not stand in Redis. A repeat adds no second endpoint: its URL is taken."""
+
 REDIRECTION: Final = 300
 SERVER_ERROR: Final = 500
 
@@ -55,7 +59,7 @@ class Idempotency:
         if scope["type"] != "http" or scope["method"] != "POST" or "grant" not in scope.get("state", {}):
             await self._app(scope, receive, send)
             return
-        if path_of(scope) in JOINED:
+        if path_of(scope) in JOINED or SECRETIVE.fullmatch(path_of(scope)):
             await self._app(scope, receive, send)
             return
         try:

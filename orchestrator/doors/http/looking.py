@@ -18,6 +18,7 @@ from toolfleet.orchestrator.store.batches import Batches
 from toolfleet.orchestrator.store.run_pages import RunPages
 from toolfleet.orchestrator.store.run_states import RunStates
 from toolfleet.orchestrator.store.run_store import RunStore
+from toolfleet.orchestrator.webhooks.desk import Webhooks
 from toolfleet.settings import Settings
 from toolfleet.wire import Seal
 
@@ -37,6 +38,7 @@ class Looking:
     fleet: FleetView
     logs: CallLogReader
     batches: Batches
+    webhooks: Webhooks
 
     @classmethod
     def through(cls, client: redis.asyncio.Redis, settings: Settings, seal: Seal) -> Self:
@@ -54,4 +56,5 @@ class Looking:
             fleet=FleetView(client, settings),
             logs=CallLogReader(client, settings, seal),
             batches=Batches(client, settings, seal),
+            webhooks=Webhooks.through(client, settings, seal),
         )

@@ -44,6 +44,7 @@ from toolfleet.orchestrator.errors import (
     InvalidAnswer,
     InvalidLimit,
     InvalidOption,
+    InvalidWebhook,
     ModelError,
     OrchestratorClosed,
     QuestionNotFound,
@@ -52,6 +53,7 @@ from toolfleet.orchestrator.errors import (
     RunNotOpen,
     UnknownPrice,
     UnknownTool,
+    WebhookNotFound,
 )
 
 log = FactLog("toolfleet.http")
@@ -66,6 +68,7 @@ STATUSES: Final[tuple[tuple[type[Exception], HTTPStatus], ...]] = (
     (BatchNotOpen, HTTPStatus.CONFLICT),
     (ArtifactNotFound, HTTPStatus.NOT_FOUND),
     (QuestionNotFound, HTTPStatus.NOT_FOUND),
+    (WebhookNotFound, HTTPStatus.NOT_FOUND),
     (RunNotOpen, HTTPStatus.CONFLICT),
     (RunExists, HTTPStatus.CONFLICT),
     (BudgetSpentForNow, HTTPStatus.TOO_MANY_REQUESTS),
@@ -74,6 +77,7 @@ STATUSES: Final[tuple[tuple[type[Exception], HTTPStatus], ...]] = (
     (InvalidLimit, HTTPStatus.UNPROCESSABLE_ENTITY),
     (InvalidOption, HTTPStatus.UNPROCESSABLE_ENTITY),
     (InvalidAnswer, HTTPStatus.UNPROCESSABLE_ENTITY),
+    (InvalidWebhook, HTTPStatus.UNPROCESSABLE_ENTITY),
     (BadArguments, HTTPStatus.UNPROCESSABLE_ENTITY),
     (UnknownTool, HTTPStatus.UNPROCESSABLE_ENTITY),
     (StateNotTaken, HTTPStatus.UNPROCESSABLE_ENTITY),

@@ -43,6 +43,7 @@ FOLDERS: Final = frozenset(
         "questions",
         "jobs",
         "batches",
+        "webhooks",
         "tools",
         "dead-letters",
         "find",

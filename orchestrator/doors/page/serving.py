@@ -21,6 +21,7 @@ from toolfleet.orchestrator.doors.page import (
     static_files,
     tools,
     tree,
+    webhooks,
 )
 from toolfleet.orchestrator.doors.page.state import PageState
 
@@ -35,6 +36,7 @@ ROUTERS: Final[tuple[APIRouter, ...]] = (
     dead.router,
     jobs.router,
     batches.router,
+    webhooks.router,
     finding.router,
     signing_in.router,
     static_files.router,

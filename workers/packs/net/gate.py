@@ -10,25 +10,11 @@ import asyncio
 import socket
 from collections.abc import Sequence
 from dataclasses import dataclass
-from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
-from typing import Final
+from ipaddress import ip_address, ip_network
 from urllib.parse import urlsplit
 
 from toolfleet import ToolError
-
-Address = IPv4Address | IPv6Address
-
-PUBLIC_V6: Final = IPv6Network("2000::/3")
-"""All that is routed on the internet. What carries an IPv4 address elsewhere (mapped, NAT64, SIIT) is outside of it."""
-
-TUNNELS_V6: Final = (IPv6Network("2001::/32"), IPv6Network("2002::/16"))
-"""Teredo and 6to4: the packets end at an IPv4 address of the sender's choice."""
-
-SPECIAL_V4: Final = (IPv4Network("192.0.0.0/24"), IPv4Network("192.88.99.0/24"))
-"""For protocols and relays; some Pythons take most of the first for public, and a cloud has its metadata there."""
-
-PLATFORMS: Final = frozenset({ip_address("168.63.129.16")})
-"""Public by number, and a cloud's own service to its machines."""
+from toolfleet.public_addresses import Address, is_public, plain
 
 
 class NotAllowed(ToolError):
@@ -83,16 +69,7 @@ class Gate:
         return addresses
 
     def _check(self, host: str, address: Address, port: int) -> None:
-        plain = address.ipv4_mapped if isinstance(address, IPv6Address) and address.ipv4_mapped else address
-        if is_public(plain) or any(each.covers(host, plain, port) for each in self._allowed):
+        meant = plain(address)
+        if is_public(meant) or any(each.covers(host, meant, port) for each in self._allowed):
             return
         raise NotAllowed(f"{host} is not on the public internet, and only that may be reached")
-
-
-def is_public(address: Address) -> bool:
-    """Whether an address is anybody's on the internet: not private, loopback, link-local, multicast or a platform's."""
-    if isinstance(address, IPv6Address):
-        return address in PUBLIC_V6 and address.is_global and not any(address in tunnel for tunnel in TUNNELS_V6)
-    if address in PLATFORMS or any(address in network for network in SPECIAL_V4):
-        return False
-    return address.is_global and not address.is_multicast and not address.is_reserved

@@ -43,6 +43,7 @@ from toolfleet.orchestrator.doors.agui.reply_events import OpenReply
 from toolfleet.orchestrator.doors.openai.openai_records import handed_over_id
 from toolfleet.orchestrator.run.events import (
     CallsBack,
+    CallsHandedOver,
     MessagesHeard,
     MessagesSaid,
     ModelReplied,
@@ -164,6 +165,8 @@ class RunEvents:
                 found += self._messages(event.messages)
             case RunStopped():
                 found += self._messages(self.run.messages[len(before.messages) :])
+            case CallsHandedOver():
+                found += self._messages(self._besides_the_front_ends(before))
             case MessagesHeard():
                 found += self._messages(before.unheard)
         found += self._state_changed(before.values)
@@ -214,6 +217,12 @@ class RunEvents:
     def _back(self, event: CallsBack) -> list[Told]:
         found = self._messages(event.messages)
         return [*found, *self._step_ended()] if event.messages else found
+
+    def _besides_the_front_ends(self, before: Run) -> list[Message]:
+        """Return the messages that a run was handed over with, but for those that stand for the front end's answers."""
+        pending = {call.requested_id for call in self.run.handed_over}
+        added = self.run.messages[len(before.messages) :]
+        return [each for each in added if not isinstance(each, ToolMessage) or each.tool_call_id not in pending]
 
     # --- messages -------------------------------------------------------------------------------------------------
 

@@ -62,7 +62,7 @@ async def run_agent(
     if last_event_id and not (
         last_event_id.isascii() and last_event_id.isdigit() and len(last_event_id) <= MOST_DIGITS
     ):
-        raise Problem(HTTPStatus.BAD_REQUEST, f"{last_event_id:.100!r} is no event's id here, which is a number")
+        raise Problem(HTTPStatus.BAD_REQUEST, f"{last_event_id!r:.100} is no event's id here, which is a number")
     from toolfleet.orchestrator.doors.agui.serving import followed  # noqa: PLC0415  # an extra
 
     return await followed(door, grant, request, body, int(last_event_id) if last_event_id else None)

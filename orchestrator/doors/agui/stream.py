@@ -139,12 +139,18 @@ class Following:
 
     def _opened(self, events: RunEvents) -> list[bytes]:
         """Return what a stream begins with, once its place in the history is reached."""
-        if self._is_open or self._leg.last_event is not None or events.last_number < self._from:
+        leg = self._leg
+        if events.last_number <= leg.after:
+            self._used_before = events.run.usage
+        if self._is_open or events.last_number < self._from:
             return []
-        return self._beginning(events)
+        if leg.last_event is None:
+            return self._beginning(events)
+        self._is_open = leg.last_event == leg.after  # it has the beginning, and no more
+        return []
 
     def _beginning(self, events: RunEvents, *, is_anew: bool = False) -> list[bytes]:
-        leg, self._is_open, self._used_before = self._leg, True, events.run.usage
+        leg, self._is_open = self._leg, True
         started = RunStartedEvent(
             thread_id=leg.thread_id,
             run_id=leg.asked_as,

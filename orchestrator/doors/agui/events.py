@@ -1,9 +1,9 @@
 """The events of a run as AG-UI has them: a fold over its stored events, and over a reply that is being written.
 
 **Each event has one number for ever**, whoever asks, whenever, on whichever server: it is the `id` of the server-sent
-event. The numbers follow from what is stored, from 1 on; a reply that is still being written is cut into the pieces that
-it will have once it is stored. Where some of a reply was shown and it is begun anew, the numbers leap over all that can
-have been shown: a million for each attempt, a milliard where another orchestrator took over in its midst.
+event. The numbers follow from what is stored, from 1 on; a reply that is still being written is cut into the pieces
+that it will have once it is stored. Where some of a reply was shown and it is begun anew, the numbers leap over all
+that can have been shown: a million for each attempt, a milliard where another orchestrator took over in its midst.
 
 What was shown and does not stand is taken back: its messages are ended, and a MESSAGES_SNAPSHOT has those that stand.
 Such events, like those that open and close a stream, have no number of their own. Pure.
@@ -156,25 +156,27 @@ class RunEvents:
         if before.state is State.THINKING and isinstance(event, RunAdopted | RunStopped):
             found += self._lost(event)
         self._is_elsewhere |= isinstance(event, RunAdopted)
-        match event:
-            case ModelReplied():
-                found += self._replied(event)
-            case CallsBack():
-                found += self._back(event)
-            case SlowResultDelivered():
-                found += self._messages(event.messages)
-            case RunStopped():
-                found += self._messages(self.run.messages[len(before.messages) :])
-            case CallsHandedOver():
-                found += self._messages(self._besides_the_front_ends(before))
-            case MessagesHeard():
-                found += self._messages(before.unheard)
+        found += self._brought(event, before)
         found += self._state_changed(before.values)
         if self.run.state.is_terminal:
             found += self._step_ended()
         if self._reply is None:
             self._before = self.last_number
         return found
+
+    def _brought(self, event: RunEvent, before: Run) -> list[Told]:
+        """Return the messages and calls that an event brings."""
+        match event:
+            case ModelReplied():
+                return self._replied(event)
+            case CallsBack():
+                return self._back(event)
+            case SlowResultDelivered():
+                return self._messages(event.messages)
+            case RunStopped() | MessagesHeard() | CallsHandedOver():
+                return self._messages(self._besides_the_front_ends(self.run.messages[len(before.messages) :]))
+            case _:
+                return []
 
     def _lost(self, event: RunAdopted | RunStopped) -> list[Told]:
         """Leave a reply that nobody finishes. Where the run ends with it, what was shown stays."""
@@ -218,10 +220,9 @@ class RunEvents:
         found = self._messages(event.messages)
         return [*found, *self._step_ended()] if event.messages else found
 
-    def _besides_the_front_ends(self, before: Run) -> list[Message]:
-        """Return the messages that a run was handed over with, but for those that stand for the front end's answers."""
+    def _besides_the_front_ends(self, added: Sequence[Message]) -> list[Message]:
+        """Return messages but for those that stand where a front end's answers belong."""
         pending = {call.requested_id for call in self.run.handed_over}
-        added = self.run.messages[len(before.messages) :]
         return [each for each in added if not isinstance(each, ToolMessage) or each.tool_call_id not in pending]
 
     # --- messages -------------------------------------------------------------------------------------------------

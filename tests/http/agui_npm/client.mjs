@@ -5,6 +5,9 @@ import { HttpAgent } from "@ag-ui/client";
 
 const threads = new Map();
 
+// Of a connection that breaks, the client tells whoever runs the agent, and lets the error go beside that.
+process.on("unhandledRejection", () => {});
+
 function agentOf({ thread, url, key, state, messages }) {
   if (!threads.has(thread)) {
     const headers = key ? { Authorization: `Bearer ${key}` } : {};
@@ -17,6 +20,7 @@ function agentOf({ thread, url, key, state, messages }) {
 
 async function run({ say, runId, tools, context, props, resume, cutAfter, ...where }) {
   const agent = agentOf(where);
+  agent.url = where.url;
   for (const message of say ?? []) agent.addMessage(message);
   const events = [];
   const abortController = new AbortController();

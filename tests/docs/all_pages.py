@@ -34,6 +34,7 @@ PAGES: Final = [
         unrun={"$ toolfleet run 'call pay": "a person answers at a terminal; tests/cli/test_screens.py does"},
     ),
     Page("docs/openai-compatible.md"),
+    Page("docs/ag-ui.md"),
     Page("docs/limits.md"),
     Page("docs/questions.md"),
     Page(

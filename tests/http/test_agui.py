@@ -122,7 +122,7 @@ async def test_U13_progress_and_pieces_of_running_tools_are_told_as_they_come(ap
     custom = of_kind(events, "CUSTOM")
     call_id = of_kind(events, "TOOL_CALL_START")[0]["toolCallId"]
     assert {each["value"]["toolCallId"] for each in custom} == {call_id}
-    pieces = [each["value"]["text"] for each in custom if each["name"] == "toolfleet.pieces"]
+    pieces = [each["value"]["text"] for each in custom if each["name"] == "toolfleet:pieces"]
     assert "".join(pieces) == "one two "
     assert of_kind(events, "TOOL_CALL_RESULT")[0]["content"] == "one two "
     assert [each.id for each in events if each.type == "CUSTOM"] == [None] * len(custom)

@@ -43,7 +43,7 @@ PROTOCOL: Final = "1.0"
 LOOK_EVERY_S: Final = 2.0
 """How often a run that is worked on elsewhere is asked whether its tools ask somebody something."""
 
-CUSTOM: Final = {"call_progressed": "toolfleet.progress", "call_yielded": "toolfleet.pieces"}
+CUSTOM: Final = {"call_progressed": "toolfleet:progress", "call_yielded": "toolfleet:pieces"}
 """What is told of running calls, which AG-UI has no events for."""
 
 ASKS: Final = "call_asks"

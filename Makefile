@@ -59,7 +59,7 @@ typescript: $(VENV)/.for-test
 	$(BIN)/python -m tests.workers_ts.built
 
 lock: $(VENV)/.for-test ## pin what the image and the clients in the tests have, by version and hash, to today's
-	$(BIN)/uv pip compile $(LOCKING) --extra flower --extra serve pyproject.toml --output-file deploy/requirements.lock
+	$(BIN)/uv pip compile $(LOCKING) --extra agui --extra flower --extra serve pyproject.toml --output-file deploy/requirements.lock
 	echo 'hatchling' | $(BIN)/uv pip compile $(LOCKING) - --output-file deploy/build.lock
 	$(BIN)/uv pip compile $(LOCKING) $(CLIENTS)/litellm.in --override $(CLIENTS)/litellm.left-out \
 		--output-file $(CLIENTS)/litellm.txt

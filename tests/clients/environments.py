@@ -19,6 +19,7 @@ from filelock import FileLock
 LISTS = Path(__file__).with_name("environments")
 MCP_LISTS = Path(__file__).parents[1] / "mcp" / "npm"
 WIRE_LISTS = Path(__file__).parents[1] / "wire" / "npm"
+AGUI_LISTS = Path(__file__).parents[1] / "http" / "agui_npm"
 WORKER_LISTS = Path(__file__).parents[2] / "workers-ts"
 BUILT = Path(sys.prefix) / "clients"
 BUILD_WITHIN_S = 600
@@ -45,6 +46,11 @@ def mcp_packages() -> Path:
 def installed(name: str, lists: Path) -> Path:
     """The folder with the npm packages that a folder's lists name; `name` is this environment's own."""
     return once(name, _npm_lists(lists), lambda folder: _install_npm(lists, folder)) / "node_modules"
+
+
+def agui_packages() -> Path:
+    """The folder with AG-UI's npm packages."""
+    return installed("ag-ui", AGUI_LISTS)
 
 
 def wire_packages() -> Path:
@@ -101,5 +107,5 @@ def run(*command: str) -> None:
 
 
 if __name__ == "__main__":  # make lock
-    for lists in (LISTS, MCP_LISTS, WIRE_LISTS, WORKER_LISTS):
+    for lists in (LISTS, MCP_LISTS, WIRE_LISTS, AGUI_LISTS, WORKER_LISTS):
         _npm("update", lists, "--package-lock-only")

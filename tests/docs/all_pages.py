@@ -34,6 +34,13 @@ PAGES: Final = [
         unrun={"$ toolfleet run 'call pay": "a person answers at a terminal; tests/cli/test_screens.py does"},
     ),
     Page("docs/openai-compatible.md"),
+    Page(
+        "docs/ag-ui.md",
+        unrun={
+            'import { HttpAgent } from "@ag-ui/client"': "tests/http/test_agui.py runs that client, with its packages",
+            'await agent.runAgent({ runId: "run-1" });': "likewise, after each of several cuts",
+        },
+    ),
     Page("docs/limits.md"),
     Page("docs/questions.md"),
     Page("docs/webhooks.md"),

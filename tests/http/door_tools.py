@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import SecretStr
 
-from toolfleet import Context, FromTenant, Media, Submitted, tool
+from toolfleet import Context, FromTenant, Media, Returned, Submitted, tool
 
 
 @tool(requires_approval=True)
@@ -113,3 +114,17 @@ async def choose_account(ctx: Context) -> list[Any]:
     """Ask which account is meant."""
     ctx.checkpoint("asked")
     return [await ctx.ask("Which <b>account</b>?\x1b[31m", Literal["savings", "checking"]), ctx.attempt]
+
+
+@tool
+async def keep_in_mind(name: str, value: Any) -> Returned:
+    """Write something into what the tools share."""
+    return Returned(content="noted", state={name: value})
+
+
+@tool(read_only=True)
+async def recited(words: list[str], ctx: Context) -> AsyncIterator[str]:
+    """Recite words, one after the other."""
+    for place, word in enumerate(words):
+        ctx.progress(place / len(words), word)
+        yield word

@@ -1,4 +1,4 @@
-"""A response in the background whose server is killed: its stream goes on elsewhere, after any number."""
+"""Runs whose server is killed in the midst of a reply: their streams go on elsewhere, after any number."""
 
 from __future__ import annotations
 
@@ -8,12 +8,14 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
+import httpx
 import openai
 import pytest
 from aiohttp import web
 
 from tests.fleet.fleets import fleet_of
 from tests.fleet.strict_provider import openai_calls, openai_chunk
+from tests.http.agui_front_end import asked, front_end, of_kind, sent, text_of, user
 from tests.http.responses import kinds, numbers, plain, rest_of
 from tests.http.serving import Served, serving
 from toolfleet.local.fleet import LocalFleet
@@ -108,3 +110,37 @@ async def test_a_stream_goes_on_after_its_server_was_killed_in_the_midst_of_a_re
     assert whole[-len(rest) :] == rest
     assert rest[-1]["response"] == response
     assert [item["content"][0]["text"] for item in response["output"]] == [SECOND]
+
+
+async def test_U13_a_front_end_whose_server_was_killed_asks_another_one_and_has_everything_once(
+    short_leases: LocalFleet, provider: tuple[SlowProvider, str], tmp_path: Path
+) -> None:
+    model, address = provider
+    variables = {"OPENAI_BASE_URL": address, "OPENAI_MODEL": "slow", "OPENAI_API_KEY": "k"}
+    body = asked("Tell.", thread="t1")
+    (tmp_path / "client").mkdir()
+    with front_end(tmp_path / "client", "", "") as client:
+        with serving(short_leases.settings, tmp_path, **variables) as first:
+            running = asyncio.create_task(client.run("t1", "r1", say=[user("Tell.")], **where(first)))
+            async with httpx.AsyncClient(base_url=first.url, headers=first.local_key) as http:
+                begun = await sent(http, body, most=14)
+            first.process.kill()
+            cut = await running
+        assert cut["failed"]
+        assert cut["messages"][-1]["content"].startswith("It was a dark")
+        with serving(short_leases.settings, tmp_path, **variables) as second:
+            again = await client.run("t1", "r1", **where(second))
+            async with httpx.AsyncClient(base_url=second.url, headers=second.local_key) as http:
+                whole = await sent(http, body)
+                rest = await sent(http, body, last=begun[-1].id)
+    assert model.asked == 3
+    assert again["failed"] is None
+    assert [message["role"] for message in again["messages"]] == ["user", "assistant", "tool", "assistant"]
+    assert again["messages"][-1]["content"] == text_of(whole) == SECOND
+    assert len(of_kind(again["events"], "TOOL_CALL_RESULT")) == 1
+    assert [each.type for each in rest][:2] == ["RUN_STARTED", "MESSAGES_SNAPSHOT"]  # what it had is void
+    assert rest[1].event["messages"][-1]["content"] == SECOND
+
+
+def where(served: Served) -> dict[str, str]:
+    return {"url": f"{served.url}/agui", "key": served.key}

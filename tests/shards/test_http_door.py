@@ -12,6 +12,7 @@ import httpx
 import pytest
 
 from tests.cli.command import Terminal, interrupted, read_until
+from tests.http.agui_front_end import asked
 from tests.http.fleet_of_doors import read_events, served
 from tests.shards.stages import obedient, shard_of, until
 from toolfleet.connections import connect_async
@@ -254,6 +255,23 @@ async def test_responses_go_on_where_the_one_before_was_answered(shards, tmp_pat
             assert answer.status_code == 200, answer.text
             assert answer.headers[HEADER] == shard_of(first.removeprefix("resp_"))
             assert (await client.get(f"/v1/responses/{first}")).json()["id"] == first
+
+
+async def test_U13_a_front_ends_request_is_sent_again_to_the_shard_that_has_its_run(shards, tmp_path):
+    shards.add("a", "b", workers=False)
+    found = set()
+    async with door(shards, tmp_path) as client:
+        for thread in range(6):
+            body = asked("Hello?", thread=f"t{thread}")
+            first, again = [await client.post("/agui", json=body) for _ in range(2)]
+            assert first.text == again.text
+            run_id = first.headers["location"].rpartition("/")[2]
+            assert first.headers[HEADER] == again.headers[HEADER] == shard_of(run_id)
+            says = {"interruptId": f"1:approval::{run_id}.1.0", "status": "cancelled"}
+            resumed = await client.post("/agui", json={**body, "threadId": "x", "resume": [says]})
+            assert ("RUN_ERROR" in resumed.text, resumed.headers[HEADER]) == (True, shard_of(run_id))
+            found.add(shard_of(run_id))
+    assert found == {"a", "b"}
 
 
 async def test_a_session_of_the_page_is_good_for_runs_on_all_shards(shards, tmp_path):

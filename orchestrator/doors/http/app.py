@@ -20,6 +20,7 @@ from toolfleet.errors import ToolfleetError
 from toolfleet.local.local_key import LocalKey
 from toolfleet.misspelt import exact
 from toolfleet.orchestrator.api import Orchestrator
+from toolfleet.orchestrator.doors.agui import routes as agui
 from toolfleet.orchestrator.doors.http import (
     approvals,
     artifacts,
@@ -76,8 +77,8 @@ from toolfleet.work import WorkRefused
 DESCRIPTION = """Runs the tool calls of LLM agents on a fleet of workers.
 
 `/v1/runs` begins conversations and follows them, `/v1/tools` calls single tools, `/v1/artifacts` has what is too large
-for a result, `/v1/chat/completions` and `/v1/responses` speak OpenAI's formats. Every error is a problem document (RFC
-9457). A POST with an `Idempotency-Key` is performed once."""
+for a result, `/v1/chat/completions` and `/v1/responses` speak OpenAI's formats, `/agui` AG-UI. Every error is a problem
+document (RFC 9457). A POST with an `Idempotency-Key` is performed once."""
 
 ROUTES: Final = APIRouter(
     responses={
@@ -116,6 +117,7 @@ for router in (
     openai_chat.router,
     openai_responses.router,
     openai_models.router,
+    agui.router,
     docs_page.router,
     *PAGES,
 ):

@@ -1,6 +1,7 @@
 """The replies that models write in this process, as far as they have come: what no store has yet, for whoever follows.
 
-A reply here is a view and no record: it is void once it is begun anew, and of no interest once it is stored.
+A reply here is a view and no record: it is void once it is begun anew, and of no interest once it is stored. So is what
+running calls say of themselves, which goes to those who ask for it.
 """
 
 from __future__ import annotations
@@ -9,8 +10,19 @@ from collections.abc import Callable, Sequence
 from typing import Final
 from weakref import WeakSet, WeakValueDictionary
 
-from toolfleet.orchestrator.doors.http.tail import EventListener
-from toolfleet.orchestrator.run.updates import ReplyBegan, RunUpdate, TextArrived, ThoughtArrived
+from toolfleet.orchestrator.doors.http.tail import EventListener, Frame, event_bytes
+from toolfleet.orchestrator.run.updates import (
+    CallAsks,
+    CallProgressed,
+    CallYielded,
+    ReplyBegan,
+    RunUpdate,
+    TextArrived,
+    ThoughtArrived,
+)
+
+OF_CALLS: Final = (CallAsks, CallProgressed, CallYielded)
+"""What running calls say of themselves."""
 
 
 class LiveReply:
@@ -24,6 +36,7 @@ class LiveReply:
         """How often it was begun anew."""
         self._came: list[TextArrived | ThoughtArrived] = []
         self._listeners: WeakSet[EventListener] = WeakSet()
+        self._of_calls: WeakSet[EventListener] = WeakSet()
 
     def hear(self, update: RunUpdate) -> None:
         """Take what has come, and wake who follows."""
@@ -33,6 +46,10 @@ class LiveReply:
             self._came.append(update)
             for listener in self._listeners:
                 listener.wake()
+        if isinstance(update, OF_CALLS) and self._of_calls:
+            frame = Frame("", event_bytes(update.type, update.model_dump_json().encode()))
+            for listener in self._of_calls:
+                listener.hear(frame)
         if not isinstance(update, ThoughtArrived):  # as above
             self._tell_on(update)
 
@@ -40,9 +57,11 @@ class LiveReply:
         """Return what has come of it after so many pieces: what it thinks, and then what it says."""
         return self._came[count:]
 
-    def tell(self, listener: EventListener) -> None:
-        """Wake this listener from here on, for as long as somebody holds it."""
+    def tell(self, listener: EventListener, *, of_calls: bool = False) -> None:
+        """Wake this listener from here on, for as long as somebody holds it, and tell it what running calls say."""
         self._listeners.add(listener)
+        if of_calls:
+            self._of_calls.add(listener)
 
 
 class LiveReplies:

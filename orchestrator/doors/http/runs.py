@@ -304,7 +304,7 @@ async def decide(run_id: str, asked: ApprovalRequest, grant: Approver, door: Thr
     if not asked.call_id.startswith(f"{run_id}."):  # a call of its own, or of a run of one of its agents
         raise RunNotFound(f"run {run_id} has no call {asked.call_id}")
     await door.must_see(run_of(asked.call_id), grant)
-    await _must_be_theirs_to_decide(asked.call_id, grant, door)
+    await must_be_theirs_to_decide(asked.call_id, grant, door)
     arguments = orjson.dumps(asked.arguments).decode() if isinstance(asked.arguments, dict) else asked.arguments
     approval = Approval(
         granted=asked.granted, arguments=arguments, reason=asked.reason, by=grant.who, digest=asked.digest
@@ -312,7 +312,7 @@ async def decide(run_id: str, asked: ApprovalRequest, grant: Approver, door: Thr
     return json_of(await door.orchestrator.approve(asked.call_id, approval))
 
 
-async def _must_be_theirs_to_decide(call_id: str, grant: Grant, door: Door) -> None:
+async def must_be_theirs_to_decide(call_id: str, grant: Grant, door: Door) -> None:
     """Raise Problem for a call of a tool that the key does not include."""
     if grant.may_call_all:
         return

@@ -23,7 +23,7 @@ from toolfleet.orchestrator.doors.http.options import ApiOptions
 from toolfleet.orchestrator.doors.http.problems import Problem, answer, path_of, problem_of
 from toolfleet.orchestrator.doors.http.request_ids import RequestIds
 from toolfleet.orchestrator.doors.shards.asking import HEADER, ask, pass_on
-from toolfleet.orchestrator.doors.shards.bodies import named_in, replayed
+from toolfleet.orchestrator.doors.shards.bodies import InThread, named_in, replayed, thread_in
 from toolfleet.orchestrator.doors.shards.lists import Lists, nobody_answers, sought_in
 from toolfleet.orchestrator.doors.shards.places import Kind, Place, place_of
 from toolfleet.orchestrator.doors.shards.shard_api import ShardApi
@@ -102,6 +102,9 @@ class ShardedApi:
             again = await replayed(self._open(), scope, receive)
             api = await self._for_new(scope) if (id_ := named_in(again.body)) is None else self._of(id_)
             await pass_on(api, scope, again, send)
+        elif place.kind is Kind.THREAD:
+            again = await replayed(self._open(), scope, receive)
+            await pass_on(self._of_thread(thread_in(again.body)), scope, again, send)
         else:
             await pass_on(await self._one_of(place, scope), scope, receive, send)
 
@@ -145,6 +148,15 @@ class ShardedApi:
     async def _for_new(self, scope: Scope) -> ShardApi:
         key = Headers(scope=scope).get(IDEMPOTENCY_KEY)
         return await self.members.for_new(None) if not key else await self._by_key(scope, key)
+
+    def _of_thread(self, asked: InThread) -> ShardApi:
+        """Return who has the run that is resumed or, of one that may have been begun, on which shard that is.
+
+        Also on one that drains: on another one a repeat would be performed a second time.
+        """
+        if asked.run_id is not None:
+            return self._of(asked.run_id)
+        return self._present(min(self.members.all, key=lambda member: _rank(member.name, asked.name)))
 
     async def _by_key(self, scope: Scope, key: str) -> ShardApi:
         """Return who has had a request with this key or, before anybody has, on which shard it is for good.

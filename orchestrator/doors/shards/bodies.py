@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
-from typing import Final
+from typing import Final, NamedTuple
 
 import orjson
 from starlette.datastructures import Headers
 from starlette.types import Message, Receive, Scope
 
+from toolfleet.orchestrator.doors.agui.identity import InterruptId
 from toolfleet.orchestrator.doors.http.access import grant_by_key
 from toolfleet.orchestrator.doors.shards.shard_api import ShardApi
 
@@ -41,6 +42,30 @@ async def replayed(api: ShardApi, scope: Scope, receive: Receive) -> Replayed:
                 if not read[-1].get("more_body", False):
                     break
     return Replayed(read, receive)
+
+
+class InThread(NamedTuple):
+    """What a request of AG-UI says of where it belongs."""
+
+    run_id: str | None
+    """The run that it resumes; None for one that it begins."""
+    name: str
+    """How the client calls what it asks for: the same for each repeat."""
+
+
+def thread_in(body: bytes) -> InThread:
+    """Return where a request of AG-UI belongs; what is no such request may be refused anywhere."""
+    try:
+        asked = orjson.loads(body)
+    except orjson.JSONDecodeError:
+        return InThread(None, "")
+    if not isinstance(asked, dict):
+        return InThread(None, "")
+    resumed = asked.get("resume")
+    first = resumed[0] if isinstance(resumed, list) and resumed else None
+    written = first.get("interruptId") if isinstance(first, dict) else None
+    interrupt = InterruptId.read(written) if isinstance(written, str) else None
+    return InThread(interrupt and interrupt.run_id, f"{asked.get('threadId')}\0{asked.get('runId')}")
 
 
 def named_in(body: bytes) -> str | None:

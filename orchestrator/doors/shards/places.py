@@ -14,6 +14,8 @@ class Kind(StrEnum):
     """The shard that the id in its path names."""
     NEW = "new"
     """A shard whose turn it is: something begins."""
+    THREAD = "thread"
+    """The shard of the interrupts that the body names, or the one on which a run of this name is, for good."""
     GOES_ON = "goes on"
     """The shard of the answer that the body names, or a shard whose turn it is."""
     MERGED = "merged"
@@ -46,6 +48,7 @@ PLACES: Final = (
     ("", re.compile(r"/v1/responses/(?:resp_)?(?P<id>[^/]+)(?:/.*)?", re.DOTALL), Kind.OF_ID),
     ("", re.compile(r"/v1/artifacts/[^/]+"), Kind.ARTIFACT),
     ("POST", re.compile(r"/v1/responses"), Kind.GOES_ON),
+    ("POST", re.compile(r"/agui"), Kind.THREAD),
     ("POST", re.compile(r"/v1/runs|/v1/chat/completions|(?:/v1)?/tools/[^/]+/call"), Kind.NEW),
     ("GET", re.compile(rf"/v1/(?:{LISTS}|queues/[^/]+)"), Kind.MERGED),
     ("", re.compile(r"/v1/(?:limits|budgets?|dead|webhooks)(?:/.*)?|/metrics"), Kind.NAMED),

@@ -1,0 +1,1 @@
+"""AG-UI, the protocol of chat front ends, served by runs: its events, its interrupts, its threads."""

@@ -13,6 +13,7 @@ from toolfleet.orchestrator.status.finding import Finder
 from toolfleet.orchestrator.status.fleet_standing import FleetView
 from toolfleet.orchestrator.status.handle_list import HandleList
 from toolfleet.orchestrator.status.overview import Overview
+from toolfleet.orchestrator.status.questions import Questions
 from toolfleet.orchestrator.status.trees import Trees
 from toolfleet.orchestrator.store.batches import Batches
 from toolfleet.orchestrator.store.run_pages import RunPages
@@ -33,6 +34,7 @@ class Looking:
     overview: Overview
     trees: Trees
     approvals: Approvals
+    questions: Questions
     handles: HandleList
     fleet: FleetView
     logs: CallLogReader
@@ -50,6 +52,7 @@ class Looking:
             overview=Overview(client, settings, seal),
             trees=Trees(store),
             approvals=Approvals(client, settings.keys, store),
+            questions=Questions(client, settings, seal, store),
             handles=HandleList(client, settings, seal),
             fleet=FleetView(client, settings),
             logs=CallLogReader(client, settings, seal),

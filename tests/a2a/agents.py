@@ -80,7 +80,8 @@ class Agent:
         headers = {"authorization": f"Bearer {key}"}
         async with httpx.AsyncClient(headers=headers, timeout=WAIT_S) as http:
             card = await A2ACardResolver(http, url).get_agent_card()
-            spoken = [i for i in card.supported_interfaces if (i.protocol_binding, i.protocol_version) == (binding, version)]
+            all_ = card.supported_interfaces
+            spoken = [each for each in all_ if (each.protocol_binding, each.protocol_version) == (binding, version)]
             only = AgentCard()
             only.CopyFrom(card)
             del only.supported_interfaces[:]
@@ -109,8 +110,7 @@ class Agent:
     async def streaming(self, message: Message, **wanted: Any) -> AsyncIterator[StreamResponse]:
         request = SendMessageRequest(message=message)
         ParseDict(wanted.pop("metadata", {}), request.metadata)
-        for name, value in wanted.items():
-            setattr(request.configuration, name, value)
+        ParseDict(wanted, request.configuration)
         async for event in self.client.send_message(request):
             yield event
 

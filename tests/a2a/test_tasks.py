@@ -6,7 +6,7 @@ import asyncio
 import secrets
 
 import pytest
-from a2a.types import Part, StreamResponse, TaskState
+from a2a.types import Message, Part, StreamResponse, TaskState
 from a2a.utils.errors import (
     ContentTypeNotSupportedError,
     InvalidParamsError,
@@ -14,13 +14,18 @@ from a2a.utils.errors import (
     TaskNotFoundError,
     UnsupportedOperationError,
 )
+from stages import Stage
 
 from tests.a2a.agents import ASKS, CANCELED, COMPLETED, FAILED, WORKING, Agent, data, said, text_of
 from toolfleet.orchestrator.doors.http.key_store import Scope
 
 ADD = 'call add {"a": 2, "b": 3}'
 PAY = 'call pay {"amount": 5}'
-SLOW = 'call nap {"seconds": 30}'
+
+
+def playing(stage: Stage) -> str:
+    """A call that ends when the test says so."""
+    return f'call play {{"stage": "{stage.path}"}}'
 
 
 def answer_heard(events: list[StreamResponse]) -> str:
@@ -55,7 +60,7 @@ async def test_U12_a_message_becomes_a_task_in_either_binding_and_by_the_older_p
         assert answer_heard(told) == text_of(task)
         assert text_of(task).endswith("add: 5")
         assert [each.message_id for each in task.history] == [first.message_id, f"{task.id}.1"]
-        on_the_way = [each.status_update.status.message for each in told if each.HasField("status_update")][0]
+        on_the_way = next(each.status_update.status.message for each in told if each.HasField("status_update"))
         assert on_the_way == task.history[1]
         assert on_the_way.parts[0].text == "one moment"
         stored = await api.door.orchestrator.get(task.id)
@@ -66,12 +71,13 @@ async def test_U12_a_message_becomes_a_task_in_either_binding_and_by_the_older_p
             await first_of(agent.subscribed(task.id))
 
 
-async def test_U12_whoever_asks_in_one_piece_waits_for_the_end_or_does_not(agent):
+async def test_U12_whoever_asks_in_one_piece_waits_for_the_end_or_does_not(agent, stage):
     task = await agent.ask(said(ADD))
     assert (task.status.state, text_of(task).splitlines()[-1]) == (COMPLETED, "add: 5")
     assert task.status.timestamp.seconds > 0
-    begun = await agent.ask(said(SLOW), return_immediately=True)
+    begun = await agent.ask(said(playing(stage)), return_immediately=True)
     assert begun.status.state == WORKING
+    await stage.enters()
     ended = await agent.cancel(begun.id)
     assert (ended.status.state, ended.status.message.parts[0].text) == (CANCELED, "cancelled by request")
     with pytest.raises(TaskNotCancelableError):
@@ -91,27 +97,41 @@ async def test_U12_the_same_message_sent_again_is_the_same_task_and_another_one_
         assert (await other.ask(said(ADD, message_id=message.message_id))).id != tasks[0].id
 
 
-async def test_U12_who_subscribes_again_after_a_cut_loses_nothing(agent):
-    message = said(f'call nap {{"seconds": 0.5}} then say "and then" {ADD}')
-    begun = (await first_of(agent.streaming(message))).task  # and hangs up
-    events = [event async for event in agent.subscribed(begun.id)]
+async def test_U12_who_subscribes_again_after_a_cut_loses_nothing(agent, stage):
+    begun = (await first_of(agent.streaming(said(f'{playing(stage)} then say "and then" {ADD}')))).task  # and hangs up
+    actor = await stage.enters()
+    subscribed = agent.subscribed(begun.id)
+    events = [await anext(subscribed)]
+    actor.returns()
+    events += [event async for event in subscribed]
     task = await agent.get(begun.id)
     assert events[0].task.status.state == WORKING
     assert task.status.state == COMPLETED
     assert answer_heard(events) == text_of(task)
-    shown = [*events[0].task.history, *(each.status_update.status.message for each in events if each.HasField("status_update"))]
-    assert [each for each in shown if each.message_id][: len(task.history)] == list(task.history)
+    assert "and then" in [each.parts[0].text for each in messages_told(events)]
+    assert [*events[0].task.history, *messages_told(events)] == list(task.history)
 
 
-async def test_U12_all_who_listen_are_told_the_same(agent):
-    begun = (await first_of(agent.streaming(said(f'call nap {{"seconds": 0.7}} then {ADD}')))).task
+def messages_told(events: list[StreamResponse]) -> list[Message]:
+    updates = [each.status_update.status for each in events if each.HasField("status_update")]
+    return [each.message for each in updates if each.HasField("message")]
 
-    async def heard() -> list[StreamResponse]:
-        return [event async for event in agent.subscribed(begun.id)]
 
-    first, second = await asyncio.gather(heard(), heard())
-    assert first[1:] == second[1:]
-    assert states_of(first)[-1] == COMPLETED
+async def test_U12_all_who_listen_are_told_the_same(agent, stage):
+    begun = (await first_of(agent.streaming(said(f"{playing(stage)} then {ADD}")))).task
+    actor = await stage.enters()
+    listening = [agent.subscribed(begun.id) for _ in range(3)]
+    heard = [[await anext(each)] for each in listening]
+    await listening[2].aclose()  # which is nobody else's business
+    actor.returns()
+    told = await asyncio.gather(*(_all(each) for each in listening[:2]))
+    assert told[0] == told[1]
+    assert heard[0] == heard[1]
+    assert states_of(told[0])[-1] == COMPLETED
+
+
+async def _all(events) -> list[StreamResponse]:
+    return [event async for event in events]
 
 
 async def test_U12_a_call_that_waits_for_approval_is_asked_about_and_answered_by_a_message(agent):
@@ -131,7 +151,7 @@ async def test_U12_a_call_that_waits_for_approval_is_asked_about_and_answered_by
 
 
 async def test_U12_a_repeated_yes_does_not_approve_what_waits_by_then(agent):
-    begun = await agent.ask(said(f"{PAY} then call pay {{\"amount\": 6}}"))
+    begun = await agent.ask(said(f'{PAY} then call pay {{"amount": 6}}'))
     yes = said("yes", task_id=begun.id)
     assert (await agent.ask(yes)).status.state == ASKS
     again = await agent.ask(yes)
@@ -149,7 +169,9 @@ async def test_U12_several_that_wait_are_answered_by_their_ids(agent):
     first, second = begun.status.message.parts[1].data.struct_value["approvals"]
     decided = await agent.ask(
         said(
-            data({"call_id": first["call_id"], "granted": True, "arguments": '{"amount": 7}', "digest": first["digest"]}),
+            data(
+                {"call_id": first["call_id"], "granted": True, "arguments": '{"amount": 7}', "digest": first["digest"]}
+            ),
             data({"call_id": second["call_id"], "granted": False, "reason": "too much"}),
             task_id=begun.id,
         )
@@ -167,7 +189,9 @@ async def test_U12_a_question_of_a_tool_is_answered_by_a_message_and_what_does_n
     task_id = events[0].task.id
     with pytest.raises(InvalidParamsError, match="piggy"):
         await agent.ask(said("piggy", task_id=task_id))
-    answered = await agent.ask(said(data({"question_id": question["question_id"], "answer": "savings"}), task_id=task_id))
+    answered = await agent.ask(
+        said(data({"question_id": question["question_id"], "answer": "savings"}), task_id=task_id)
+    )
     assert answered.status.state == COMPLETED
     assert "savings" in text_of(answered)
 
@@ -188,13 +212,16 @@ async def test_U12_who_may_not_approve_does_not(api, agent):
     await agent.cancel(asks.id)
 
 
-async def test_U12_what_is_said_to_a_task_at_work_is_heard_by_its_model_and_stands_in_the_history(agent):
-    begun = await agent.ask(said('call nap {"seconds": 1}'), return_immediately=True)
+async def test_U12_what_is_said_to_a_task_at_work_is_heard_by_its_model_and_stands_in_the_history(agent, stage):
+    begun = await agent.ask(said(playing(stage)), return_immediately=True)
+    actor = await stage.enters()
     more = said("and mind the gap", task_id=begun.id)
+    for _ in range(2):  # sent again, it is not said again
+        assert (await agent.ask(more, return_immediately=True)).status.state == WORKING
+    actor.returns()
     task = await agent.ask(more)
     assert task.status.state == COMPLETED
     assert "and mind the gap" in text_of(task)
-    assert more.message_id in [each.message_id for each in task.history]
     assert [each.parts[0].text for each in task.history if each.message_id == more.message_id] == ["and mind the gap"]
 
 

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import suppress
-from typing import Any, Final, Literal, cast
+from typing import Any, Final, Literal, TypeVar, cast
 
 import orjson
 from a2a.utils.errors import A2AError, InvalidParamsError, UnsupportedOperationError
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
 from toolfleet.calls import Record
 from toolfleet.errors import CallerError, Refused
@@ -25,11 +25,13 @@ from toolfleet.orchestrator.doors.a2a.standing import Standing
 from toolfleet.orchestrator.doors.http.access import must_have
 from toolfleet.orchestrator.doors.http.idempotency import digest_of
 from toolfleet.orchestrator.doors.http.key_store import Scope
-from toolfleet.orchestrator.doors.http.questions import AnswerBody, answer
 from toolfleet.orchestrator.doors.http.problems import Problem
+from toolfleet.orchestrator.doors.http.questions import AnswerBody, answer
 from toolfleet.orchestrator.doors.http.records import ApprovalRequest
 from toolfleet.orchestrator.doors.http.runs import decide
 from toolfleet.orchestrator.errors import InvalidAnswer, QuestionNotFound, RunNotOpen
+
+B = TypeVar("B", bound=BaseModel)
 
 GRANTS: Final = frozenset({"yes", "approve"})
 DENIES: Final = frozenset({"no", "deny"})
@@ -204,7 +206,7 @@ def _meanings(words: str) -> list[Any]:
     return meant
 
 
-def _read(kind: type[Any], given: dict[str, Any]) -> Any:
+def _read(kind: type[B], given: dict[str, Any]) -> B:
     try:
         return kind.model_validate(given)
     except ValidationError as error:

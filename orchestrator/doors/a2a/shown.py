@@ -206,12 +206,14 @@ def answer_of(run: Run) -> Artifact:
 
 
 def _media(media: MediaPart, base_url: str) -> Part:
-    about = {"media_type": media.media_type, "filename": media.name}
+    part = Part(media_type=media.media_type, filename=media.name)
     if media.artifact:
-        return Part(url=f"{base_url}/v1/artifacts/{media.artifact}", **about)
-    if media.data:
-        return Part(raw=base64.b64decode(media.data), **about)
-    return Part(text=media.described)
+        part.url = f"{base_url}/v1/artifacts/{media.artifact}"
+    elif media.data:
+        part.raw = base64.b64decode(media.data)
+    else:
+        part.text = media.described
+    return part
 
 
 # --- events ---------------------------------------------------------------------------------------------------------

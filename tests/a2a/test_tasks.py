@@ -9,6 +9,7 @@ import pytest
 from a2a.types import Message, Part, StreamResponse, TaskState
 from a2a.utils.errors import (
     ContentTypeNotSupportedError,
+    InternalError,
     InvalidParamsError,
     TaskNotCancelableError,
     TaskNotFoundError,
@@ -17,6 +18,7 @@ from a2a.utils.errors import (
 from stages import Stage
 
 from tests.a2a.agents import ASKS, CANCELED, COMPLETED, FAILED, WORKING, Agent, data, said, text_of
+from tests.http.fleet_of_doors import api_of
 from toolfleet.orchestrator.doors.http.key_store import Scope
 
 ADD = 'call add {"a": 2, "b": 3}'
@@ -132,6 +134,22 @@ async def test_U12_all_who_listen_are_told_the_same(agent, stage):
 
 async def _all(events) -> list[StreamResponse]:
     return [event async for event in events]
+
+
+async def test_U12_a_server_that_stops_says_so_and_its_tasks_are_followed_at_another(http_fleet, model, api, stage):
+    tenant = "followed-elsewhere"
+    async with api_of(http_fleet.settings, model) as other, Agent.of_tenant(other, tenant, Scope.RUN) as elsewhere:
+        async with Agent.of_tenant(api, tenant, Scope.RUN) as here:
+            listening = here.streaming(said(playing(stage)))
+            begun = (await anext(listening)).task
+            actor = await stage.enters()
+            following = elsewhere.subscribed(begun.id)
+            assert (await anext(following)).task.id == begun.id
+            api.door.close_streams()
+            with pytest.raises(InternalError, match="this server stops"):
+                await _all(listening)
+        actor.returns()
+        assert answer_heard(await _all(following)) == text_of(await elsewhere.get(begun.id))
 
 
 async def test_U12_a_call_that_waits_for_approval_is_asked_about_and_answered_by_a_message(agent):

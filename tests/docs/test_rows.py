@@ -14,7 +14,8 @@ NOT_KEPT = {
     "F12",
     "D11",
     *("U5", "U6"),
-    *(f"U{number}" for number in range(8, 14)),
+    *(f"U{number}" for number in range(8, 12)),
+    "U13",
 }
 """Numbers of rows that nothing holds yet."""
 

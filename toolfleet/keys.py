@@ -239,6 +239,10 @@ class Keys:
         """String: which run is about the newest of an assistant's conversation. Outlives what it names."""
         return f"{self.namespace}:conversation:{digest}"
 
+    def a2a_context(self, digest: str) -> str:
+        """Sorted set: the runs of an A2A context, scored by when they were begun (ms). Outlives what it names."""
+        return f"{self.namespace}:a2a-context:{digest}"
+
     def orchestrators(self) -> str:
         """Sorted set: the orchestrators that own runs, scored by when their lease ends."""
         return f"{self.namespace}:orchestrators"

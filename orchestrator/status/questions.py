@@ -106,6 +106,20 @@ class Questions:
                 return QuestionPage(waiting, "")
             offset += LOOKED_AT
 
+    async def of_run(self, run_id: str, *, tenant: str) -> list[AwaitedAnswer]:
+        """Return what the calls of a run ask, and those of its agents' runs: their ids begin with its own."""
+        waiting: list[AwaitedAnswer] = []
+        offset = 0
+        while True:
+            until = offset + LOOKED_AT - 1
+            names = cast("list[bytes]", await self._client.zrange(self._keys.questions_of(tenant), offset, until))
+            for call_id in map(text_of, names):
+                if call_id.startswith(f"{run_id}."):
+                    waiting += await self._of_call(call_id, tenant)
+            if len(names) < LOOKED_AT:
+                return waiting
+            offset += LOOKED_AT
+
     async def of_call(self, call_id: str) -> list[Asked]:
         """Return all that a call has asked, in no order, answered or not."""
         reply = self._client.hgetall(self._keys.questions(call_id))

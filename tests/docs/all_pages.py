@@ -79,6 +79,7 @@ PAGES: Final = [
         "docs/watching.md",
         unrun={"$ toolfleet watch": "it needs a fleet that runs, and one never ends; tests/cli/test_watch.py has both"},
     ),
+    Page("docs/a2a.md"),
     Page(
         "docs/wire.md",
         unrun={"// Sends a signed call": "it needs Node and a package; tests/wire/test_typescript_client.py runs it"},

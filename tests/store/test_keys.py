@@ -56,6 +56,7 @@ TTL = {
     "requested": 7 * 24 * 3600,
     "runs_of": 30 * 24 * 3600,
     "conversation": 30 * 24 * 3600,
+    "a2a_context": 30 * 24 * 3600,
     "rate": 3600,
     "running": 30 * 24 * 3600,
     "stored": 30 * 24 * 3600,

@@ -39,7 +39,7 @@ from toolfleet.orchestrator.doors.http.sessions import (
     session_in,
 )
 
-OPEN: Final = frozenset({"/healthz", "/readyz", "/openapi.json", "/docs"})
+OPEN: Final = frozenset({"/healthz", "/readyz", "/openapi.json", "/docs", "/.well-known/agent-card.json"})
 
 READING: Final = frozenset({"GET", "HEAD"})
 
@@ -56,7 +56,7 @@ COMPLETE: Final = re.compile(r"/v1/handles/([^/]+)/complete")
 """Where another system ends its job: the address itself is signed."""
 
 
-WAITING: Final = re.compile(rf"/v1/runs/[^/]+/events|/v1/handles/.*|/mcp|.*/{LIVE}")
+WAITING: Final = re.compile(rf"/v1/runs/[^/]+/events|/v1/handles/.*|/mcp|/a2a/v1/tasks/[^/]+:subscribe|.*/{LIVE}")
 """Reads that wait for something; all others are answered at once, and some of them at a time."""
 
 MAX_DIGITS: Final = 16

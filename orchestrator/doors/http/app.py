@@ -47,6 +47,7 @@ from toolfleet.orchestrator.doors.http.following import Followings
 from toolfleet.orchestrator.doors.http.idempotency import Idempotency
 from toolfleet.orchestrator.doors.http.key_store import Keyring
 from toolfleet.orchestrator.doors.http.looking import Looking
+from toolfleet.orchestrator.doors.http.mounted_a2a import serve_a2a
 from toolfleet.orchestrator.doors.http.mounted_mcp import serve_mcp
 from toolfleet.orchestrator.doors.http.openapi_document import corrected
 from toolfleet.orchestrator.doors.http.options import ApiOptions
@@ -197,6 +198,7 @@ def create_app(
             stack.push_async_callback(app.state.work.aclose)
             serve_page(app, door)
             await stack.enter_async_context(serve_mcp(app, orchestrator, quotas))
+            stack.enter_context(serve_a2a(app))
             yield
             door.close_streams()
 

@@ -33,6 +33,7 @@ from toolfleet.errors import (
 from toolfleet.jobs import StateNotTaken
 from toolfleet.logs import FactLog
 from toolfleet.misspelt import what_is_wrong
+from toolfleet.orchestrator.doors.http.a2a_members import a2a_members
 from toolfleet.orchestrator.doors.http.request_ids import HEADER as REQUEST_ID, request_id_of
 from toolfleet.orchestrator.errors import (
     AllShardsDrain,
@@ -164,6 +165,7 @@ def answer(problem: Problem, path: str) -> Response:
     }
     if path.startswith(OPENAI_PATHS):
         document["error"] = openai_error(problem)
+    document |= a2a_members(path, status, problem.code, problem.detail)
     return Response(
         orjson.dumps(document, default=str),
         status_code=status.value,

@@ -97,6 +97,7 @@ TRIMMED = {"dead_letters", "limits_audit", "runs", "runs_ending", "run_names", "
 BOUNDED = {
     *("orchestrators", "counters", "api_keys", "shard", "binding", "permanent_binding", "binding_deadlines"),
     *("room", "limits", "limits_said", "tenants", "budgets", "spent_by_tools", "calls_settled"),
+    *("schedule", "schedules_of", "schedules_due"),
 }
 """Do not grow with traffic."""
 

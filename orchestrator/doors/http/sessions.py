@@ -43,6 +43,7 @@ FOLDERS: Final = frozenset(
         "questions",
         "jobs",
         "batches",
+        "schedules",
         "tools",
         "dead-letters",
         "find",

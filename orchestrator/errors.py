@@ -30,6 +30,10 @@ class BatchNotOpen(CallerError):
     """The batch is through, or was cancelled."""
 
 
+class ScheduleNotFound(CallerError):
+    """No schedule with this id is kept."""
+
+
 class NoSuchShard(RunNotFound):
     """The id names a shard that this fleet does not have."""
 
@@ -134,6 +138,10 @@ class UnknownInterceptor(CallerError):
 
 class InvalidLimit(CallerError):
     """What was said of a limit, or of a tenant's share, means nothing here."""
+
+
+class InvalidSchedule(CallerError):
+    """A schedule cannot be meant: its cron expression, its zone, its size, or a model that nobody has."""
 
 
 class InvalidAssistant(CallerError):

@@ -18,6 +18,7 @@ from toolfleet.orchestrator.errors import NotOpen
 from toolfleet.orchestrator.fleet.catalog import Catalog
 from toolfleet.orchestrator.fleet.limits import FleetLimits
 from toolfleet.orchestrator.fleet.queues import Queues
+from toolfleet.orchestrator.schedules.schedules import Schedules
 from toolfleet.orchestrator.store.conversations import Conversations
 from toolfleet.orchestrator.wiring import Config, Services, find_redis, open_services
 from toolfleet.settings import Settings
@@ -97,6 +98,11 @@ class FleetConnection:
     def queues(self) -> Queues:
         """How the queues of its fleet stand. Raises NotOpen."""
         return self._services.queues
+
+    @property
+    def schedules(self) -> Schedules:
+        """Runs that begin by the clock: made, looked at, paused, removed. Raises NotOpen."""
+        return self._services.schedules
 
     @property
     def conversations(self) -> Conversations:

@@ -52,6 +52,9 @@ from toolfleet.orchestrator.loop.scopes import Scopes
 from toolfleet.orchestrator.loop.steering import Steering
 from toolfleet.orchestrator.loop.turn import TurnLoop
 from toolfleet.orchestrator.models.protocol import ChatModel
+from toolfleet.orchestrator.schedules.kept import KeptSchedules
+from toolfleet.orchestrator.schedules.schedules import Schedules
+from toolfleet.orchestrator.schedules.ticking import Ticking
 from toolfleet.orchestrator.spans.runs import RunSpans
 from toolfleet.orchestrator.status.handles import Handles
 from toolfleet.orchestrator.status.overview import Overview
@@ -127,6 +130,7 @@ class Services:
     artifacts: Artifacts
     limits: FleetLimits
     queues: Queues
+    schedules: Schedules
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,25 +193,15 @@ async def open_services(
     runs = Runs(parts.store, parts.calls.gatherer, orchestrator_id, _build_loop(stack, base, parts), parts.spans)
     await _begin_to_work(stack, base, parts, runs, supervisor)
     overview = Overview(base.shared, settings, seal)
+    control = _build_control(base, parts, runs)
+    _begin_to_tick(stack, base, control, supervisor)
     return Services(
         supervisor=supervisor,
         catalog=base.catalog,
         conversations=Conversations(base.shared, settings, seal),
         dispatcher=parts.calls.dispatcher,
         runs=runs,
-        control=RunControl(
-            config.model,
-            settings.max_turns,
-            runs=runs,
-            store=parts.store,
-            offering=parts.offering,
-            ending=parts.ending,
-            vault=parts.calls.vault,
-            images=parts.images,
-            spending=parts.spending,
-            endpoints=parts.endpoints,
-            spans=parts.spans,
-        ),
+        control=control,
         steering=Steering(config.model, parts.store, parts.ending, parts.canceller, overview, parts.images),
         store=parts.store,
         pages=RunPages(base.shared, base.settings.keys, parts.store),
@@ -228,6 +222,23 @@ async def open_services(
         artifacts=parts.artifacts,
         limits=FleetLimits(base.shared, settings.keys, base.catalog),
         queues=Queues(base.shared, settings),
+        schedules=Schedules(base.shared, settings, seal, control),
+    )
+
+
+def _build_control(base: _Connected, parts: _Parts, runs: Runs) -> RunControl:
+    return RunControl(
+        base.config.model,
+        base.settings.max_turns,
+        runs=runs,
+        store=parts.store,
+        offering=parts.offering,
+        ending=parts.ending,
+        vault=parts.calls.vault,
+        images=parts.images,
+        spending=parts.spending,
+        endpoints=parts.endpoints,
+        spans=parts.spans,
     )
 
 
@@ -341,6 +352,16 @@ def _build_loop(stack: AsyncExitStack, base: _Connected, parts: _Parts) -> TurnL
         Resting(parts.scopes, parts.calls, parts.handles, parts.store),
         parts.ending,
     )
+
+
+def _begin_to_tick(stack: AsyncExitStack, base: _Connected, control: RunControl, supervisor: Supervisor) -> None:
+    """Begin what schedules ask for, where this orchestrator is to stay: one that works on others' runs."""
+    if base.config.adopts and base.config.model is not None:
+        kept = KeptSchedules(base.shared, base.settings, base.seal)
+        ticking = Ticking(kept, control, base.settings.schedule_grace_s, supervisor)
+        ticking.start()
+        # Closed before the runs are: what it begins, others work on.
+        stack.push_async_callback(ticking.aclose)
 
 
 async def _begin_to_work(

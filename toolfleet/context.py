@@ -23,8 +23,10 @@ from toolfleet.misspelt import exact
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
+    from datetime import timedelta
 
     from toolfleet.questions import Question, Said
+    from toolfleet.sleeping import Sleep
 
 log = logging.getLogger("toolfleet.context")
 
@@ -59,11 +61,11 @@ def _untold(_context: Context, _number: int, _piece: Any) -> None:
     """Tell nobody of what is yielded where nobody looks on."""
 
 
-def _asks_nobody(context: Context, _question: Question, _is_blocking: bool) -> Future[Said]:  # noqa: FBT001  # as given
+def _asks_nobody(context: Context, _: Question | Sleep, _is_blocking: bool) -> Future[Said]:  # noqa: FBT001  # as given
     """Raise BadQuestion, where nobody could be asked."""
     raise BadQuestion(
-        f"nobody can be asked here: call ctx.ask in {context.tool} itself, not in what polls, cancels, reconciles or "
-        "compensates its calls, and not on a worker over HTTPS"
+        f"nobody can be asked here, and nothing sleeps: call ctx.ask and ctx.sleep in {context.tool} itself, not in "
+        "what polls, cancels, reconciles or compensates its calls, and not on a worker over HTTPS"
     )
 
 
@@ -101,12 +103,16 @@ class Context:
     """Who asks, by the same word: a key's subject. Neither the caller nor the model can set the two."""
     spendings: list[float] | None = field(default=None, repr=False)
     """What `spend` was told; None where nothing counts it."""
-    put_question: Callable[[Context, Question, bool], Future[Said]] = field(default=_asks_nobody, repr=False)
-    """Where `ask` puts its questions, and whether it blocks; what it returns has what was said."""
+    put_question: Callable[[Context, Question | Sleep, bool], Future[Said]] = field(default=_asks_nobody, repr=False)
+    """Where `ask` and `sleep` put what they want, and whether they block; what it returns has what was said."""
     tell_piece: Callable[[Context, int, Any], None] = field(default=_untold, repr=False)
     """Who is told of what the tool yields, by number; -1 says that it begins."""
     questions: int = 0
     """How many this attempt has asked."""
+    made_checkpoint: bytes | None = field(default=None, repr=False)
+    """The newest one that this attempt has made."""
+    slept: dict[str, int] | None = field(default=None, repr=False)
+    """How often this attempt has slept since each checkpoint."""
     clock: Any = field(default=None, repr=False)
     """What ends the attempt when its time is up; it stands still while a person is asked."""
     attempted: Any = field(default=None, repr=False)
@@ -238,6 +244,39 @@ class Context:
 
         return ask_blocking(self, message, schema, key, expires_s)
 
+    async def sleep(self, duration: float | timedelta, /, *, key: str = "") -> None:
+        """Go on after so many seconds, or a `timedelta`.
+
+        Of a tool that has made a checkpoint the attempt ends here, and costs nothing while it sleeps: when its time has
+        come, the call begins again with its `last_checkpoint`, and this `sleep` returns at once. Any other tool keeps
+        its place and waits. A sleep is known by the newest checkpoint and its number since then, or by `key`. The
+        tool's `timeout_s` stands still meanwhile, the deadline of the call goes on. Raises BadSleep for what is no
+        time, or ends after that.
+        """
+        from toolfleet.sleeping import sleep  # noqa: PLC0415  # loads an event loop, and few tools sleep
+
+        await sleep(self, duration, key)
+
+    def sleep_blocking(self, duration: float | timedelta, /, *, key: str = "") -> None:
+        """The same for a tool that is a plain function."""
+        from toolfleet.sleeping import sleep_blocking  # noqa: PLC0415  # as above
+
+        sleep_blocking(self, duration, key)
+
+    @property
+    def newest_checkpoint(self) -> bytes:
+        """The text of the newest checkpoint, of this attempt or of the one before it; empty where there is none."""
+        if self.made_checkpoint is None and self.last_checkpoint is not None:
+            self.made_checkpoint = to_json(self.last_checkpoint)
+        return self.made_checkpoint or b""
+
+    @property
+    def sleeps(self) -> dict[str, int]:
+        """How often this attempt has slept since each checkpoint."""
+        if self.slept is None:
+            self.slept = {}
+        return self.slept
+
     @exact()
     def checkpoint(self, data: Any) -> None:
         """Keep `data`, any JSON, for the attempt that follows if this worker is lost: its `last_checkpoint`.
@@ -257,6 +296,7 @@ class Context:
                 "store the work itself elsewhere, and keep here where it is"
             )
         if not self.cancelled:
+            self.made_checkpoint = text
             self.keep(self, text)
 
 

@@ -126,6 +126,10 @@ class BadQuestion(CallerError):
     """`ctx.ask` was given what nobody could answer, or was called where nobody can be asked."""
 
 
+class BadSleep(CallerError):
+    """`ctx.sleep` was given no time, or more than its call has left."""
+
+
 class InvalidSettings(CallerError):
     """A setting is missing, unknown, or contradicts another."""
 

@@ -271,6 +271,21 @@ class Keys:
         """String: who wants a batch cancelled, sealed; for as long as it may go on."""
         return f"{self.namespace}:batch-cancel:{batch_id}"
 
+    def schedule(self, schedule_id: str) -> str:
+        """String: a schedule, sealed, and how far it has come; until somebody removes it.
+
+        With an empty id, what all of them begin with.
+        """
+        return f"{self.namespace}:schedule:{schedule_id}"
+
+    def schedules_of(self, tenant: str) -> str:
+        """Sorted set: the schedules of a tenant, scored by when they were made (ms); one goes when it is removed."""
+        return f"{self.namespace}:schedules-of:{tenant}"
+
+    def schedules_due(self) -> str:
+        """Sorted set: the schedules that are not paused, scored by their next ticks (ms); one goes when removed."""
+        return f"{self.namespace}:schedules-due"
+
     def beat(self, orchestrator_id: str) -> str:
         """String: how often an orchestrator has renewed its lease, by which it sees that the store came back older."""
         return f"{self.namespace}:beat:{orchestrator_id}"

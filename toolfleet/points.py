@@ -38,6 +38,13 @@ class Point(StrEnum):
     PARKED = "parked"
     """The run waits for slow results, held by nobody (run id)."""
 
+    SCHEDULE_TAKEN = "schedule_taken"
+    """A schedule is due, and taken by this orchestrator (its id); nothing is decided."""
+    TICK_DECIDED = "tick_decided"
+    """It is written down which of its ticks begin runs (its id); none has begun."""
+    TICK_BEGUN = "tick_begun"
+    """The run of a tick is stored (its id); the schedule does not say so."""
+
 
 Hook = Callable[[Point, str], None]
 

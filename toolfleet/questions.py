@@ -22,6 +22,7 @@ from toolfleet.strict_json import encodable, read_json, written
 
 if TYPE_CHECKING:
     from toolfleet.context import Context
+    from toolfleet.sleeping import Sleep
 
 MAX_MESSAGE_CHARS: Final = 10_000
 MAX_SCHEMA_BYTES: Final = 32_768
@@ -84,10 +85,10 @@ class Said(Record):
 
 
 class Answerless(BaseException):
-    """Ends an attempt whose call waits for an answer elsewhere. No failure: what catches failures does not see it."""
+    """Ends an attempt whose call waits elsewhere, for an answer or a time. What catches failures does not see it."""
 
-    def __init__(self, question: Question) -> None:
-        super().__init__(f"{question.tool} waits for an answer, and goes on from its checkpoint")
+    def __init__(self, question: Question | Sleep) -> None:
+        super().__init__(f"{question.tool} waits elsewhere, and goes on from its checkpoint")
         self.question = question
 
 

@@ -14,15 +14,18 @@ from toolfleet.errors import Refused
 from toolfleet.keys import Keys
 from toolfleet.questions import Question, Said
 from toolfleet.skipped import skip
+from toolfleet.sleeping import Sleep
 from toolfleet.wire import Seal
 
 # The hash of a call's questions:
 #   question:{key}  a sealed Question, written by the attempt that asked first
 #   said:{key}      a sealed Said: an answer, or that it has expired; the first one counts
+#   sleep:{key}     a sealed Sleep: until when the call sleeps, written by the attempt that came there first
 #   parked, queue   the call's message in its queue's scheduled set, once it waits there
 
 QUESTION: Final = "question:"
 SAID: Final = "said:"
+SLEEP: Final = "sleep:"
 PARKED: Final = "parked"
 QUEUE: Final = "queue"
 
@@ -48,6 +51,21 @@ class SealedQuestions:
             return Question.model_validate_json(text, extra="ignore")
         except (Refused, ValidationError) as error:
             skip("question", str(error) if isinstance(error, Refused) else "wrong shape", call_id=call_id)
+            return None
+
+    def close_sleep(self, sleep: Sleep) -> bytes:
+        """Return a sleep as it is stored."""
+        return self._seal.close_kept(sleep.model_dump_json().encode(), self._place(SLEEP, sleep.call_id, sleep.key))
+
+    def open_sleep(self, sealed: bytes | None, call_id: str, key: str) -> Sleep | None:
+        """Return a stored sleep; None where nothing stands that one of ours has begun there."""
+        if sealed is None:
+            return None
+        try:
+            text = self._seal.open_kept(sealed, self._place(SLEEP, call_id, key))
+            return Sleep.model_validate_json(text, extra="ignore")
+        except (Refused, ValidationError) as error:
+            skip("sleep", str(error) if isinstance(error, Refused) else "wrong shape", call_id=call_id)
             return None
 
     def close_said(self, said: Said, question: Question) -> bytes:

@@ -237,6 +237,12 @@ class Settings(BaseSettings):
     keep_cancelled_s: Seconds = 24 * 3600.0
     """The same for one that was cancelled."""
 
+    schedule_min_s: Annotated[float, Field(ge=1)] = 60.0
+    """The shortest time between two ticks that a schedule may have."""
+
+    schedule_grace_s: Seconds = 60.0
+    """How late a tick of a schedule may begin its run. Later it was missed: its schedule says what becomes of it."""
+
     prices: dict[str, Price] = Field(default_factory=dict)
     """What models cost, in US dollars per million tokens, as JSON by their names, before the list that Toolfleet has:
     `{"my-model": {"input": 1.25, "cached_input": 0.1, "output": 10, "reasoning": 10}}`."""

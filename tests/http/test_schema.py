@@ -40,12 +40,13 @@ SCHEMA.config.seed = 1
 NOT_IN_THE_DOCUMENT = (
     *("unknown-tool", "unknown-interceptor", "unknown-price", "unsupported-content"),
     *("unsupported-parameter", "invalid-conversation", "invalid-input", "invalid-limit"),
-    *("invalid-tool", "not-announced", "invalid-webhook", "unknown-webhook"),
+    *("invalid-tool", "not-announced", "invalid-webhook", "unknown-webhook", "invalid-schedule"),
 )
 """Refusals for what the fleet or its model does not have, for a model without a price, of a limit that a tool has not
 or that nobody has changed, and of messages that do not follow one another: no document can say that. Nor that an image
 is one of its link and its bytes, and what of base64 is whole; nor which names tools of workers over HTTPS may have, and
-that these are to announce themselves first; nor where the host of a webhook's URL is, and which endpoints there are."""
+that these are to announce themselves first; nor where the host of a webhook's URL is, and which endpoints there are;
+nor which texts are cron expressions and time zones, and how often is too often."""
 
 ODD_NUMBERS = (
     "1e400",

@@ -103,6 +103,7 @@ BOUNDED = {
     *("orchestrators", "counters", "api_keys", "shard", "binding", "permanent_binding", "binding_deadlines"),
     *("room", "limits", "limits_said", "tenants", "budgets", "spent_by_tools", "calls_settled"),
     "webhooks",
+    *("schedule", "schedules_of", "schedules_due"),
 }
 """Do not grow with traffic."""
 

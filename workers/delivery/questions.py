@@ -1,7 +1,7 @@
-"""What tools ask people, from the worker's side: stored, waited for, or left until it is answered.
+"""What tools ask people, and how long they sleep, from the worker's side: stored, waited for, or left until then.
 
-A call whose tool has made a checkpoint leaves its worker until it is answered; any other waits in its place, and looks
-with all others that wait. Decides nothing about an answer but whether one of ours has given it.
+A call whose tool has made a checkpoint leaves its worker until it is answered, or its time has come; any other waits in
+its place, and looks with all others that wait. Decides nothing about an answer but whether one of ours has given it.
 """
 
 from __future__ import annotations
@@ -20,14 +20,15 @@ from toolfleet.batcher import Batcher
 from toolfleet.call_news import FIELD, Asks, close_news
 from toolfleet.calls import ToolCall
 from toolfleet.context import Context
-from toolfleet.errors import BadQuestion
+from toolfleet.errors import BadQuestion, BadSleep
 from toolfleet.keys import CLAIM_GRACE_S, REPLIES_MAX, REPLIES_TTL_S, Keys
 from toolfleet.outages import until_redis_is_back
 from toolfleet.points import Point, reached
-from toolfleet.questions import Answerless, Question, Said
-from toolfleet.questions_kept import QUESTION, SAID, SealedQuestions
+from toolfleet.questions import MAX_QUESTIONS, Answerless, Question, Said
+from toolfleet.questions_kept import QUESTION, SAID, SLEEP, SealedQuestions
 from toolfleet.replies import ROOM
 from toolfleet.scripts import lua
+from toolfleet.sleeping import MAX_SLEEPS, Sleep, must_end_in_time
 from toolfleet.streams import GROUP
 from toolfleet.supervision import run_errand
 from toolfleet.tool import Tool
@@ -89,20 +90,20 @@ class Questions:
         self._park = client.register_script(PARK)
         self._looks: Batcher[tuple[str, str], bytes | None] = Batcher(self._look, max_batch=MAX_LOOKS)
 
-    def put(self, context: Context, question: Question, is_blocking: bool) -> Future[Said]:  # noqa: FBT001  # as given
-        """Ask. What is returned has what was said, or raises Answerless where the attempt is to end here.
+    def put(self, context: Context, question: Question | Sleep, is_blocking: bool) -> Future[Said]:  # noqa: FBT001  # as given
+        """Ask, or sleep. What is returned has what was said, or raises Answerless where the attempt is to end here.
 
         `is_blocking`: whoever asks blocks their thread until then. Raises BadQuestion on the thread that would ask.
         """
         if is_blocking and threading.get_ident() == self._own_thread:
             raise BadQuestion(
-                f"{context.tool} is a coroutine: `await ctx.ask(…)`, as ask_blocking would block its loop"
+                f"{context.tool} is a coroutine: `await ctx.ask(…)` or `ctx.sleep(…)`, as blocking would block its loop"
             )
         said: Future[Said] = Future()
         self._loop.call_soon_threadsafe(self._begin, context, question, said)
         return said
 
-    async def leave(self, delivery: Delivery, call: ToolCall, question: Question) -> bool:
+    async def leave(self, delivery: Delivery, call: ToolCall, question: Question | Sleep) -> bool:
         """Let a call wait where no worker has it. Returns False if it is another worker's by now.
 
         Waits for Redis however long it is away.
@@ -116,19 +117,35 @@ class Questions:
         wait_ms = max(0, int((question.expires_unix_s - time.time()) * 1000))
         whose: list[str | int] = [call.call_id, call.tenant, call.run_id, int(call.deadline_unix_s * 1000)]
 
+        args = [*place, wait_ms, self._keys.claim(""), *whose, f"{SAID}{question.key}"]
+        is_ours: Future[bool] = Future()
+        # On the loop of its connection, which in a process of a pool is not this one.
+        self._loop.call_soon_threadsafe(lambda: run_errand("parking", self._leave(where, args, is_ours)))
+        return await asyncio.wrap_future(is_ours)
+
+    async def _leave(self, where: list[str], args: list[str | int], is_ours: Future[bool]) -> None:
         async def park() -> bool:
-            args = [*place, wait_ms, self._keys.claim(""), *whose, f"{SAID}{question.key}"]
             return bool(await self._park(keys=where, args=args))
 
-        return await until_redis_is_back(park)
+        try:
+            parked = await until_redis_is_back(park)
+        except BaseException as error:  # noqa: BLE001  # whoever waits is told, whatever it was
+            if not is_ours.cancelled():
+                is_ours.set_exception(error)
+        else:
+            if not is_ours.cancelled():
+                is_ours.set_result(parked)
 
-    def _begin(self, context: Context, question: Question, said: Future[Said]) -> None:
+    def _begin(self, context: Context, question: Question | Sleep, said: Future[Said]) -> None:
         errand = run_errand("question", self._answer(context, question, said))
         said.add_done_callback(lambda _: self._loop.call_soon_threadsafe(errand.cancel))
 
-    async def _answer(self, context: Context, question: Question, told: Future[Said]) -> None:
+    async def _answer(self, context: Context, question: Question | Sleep, told: Future[Said]) -> None:
         try:
-            said = await self._said(context, question)
+            if isinstance(question, Sleep):
+                said = await self._slept(context, question)
+            else:
+                said = await self._said(context, question)
         except asyncio.CancelledError:
             told.cancel()
             raise
@@ -148,11 +165,42 @@ class Questions:
             reached(Point.QUESTION_STORED, question.call_id)
         if question.expires_unix_s <= time.time():
             return await until_redis_is_back(lambda: self._expire(question))
-        delivery, call, _ = attempt_of(context)
-        if delivery.stream and call.undoes is None and self._checkpoints.has(call.call_id):
+        if self._may_leave(context):
             raise Answerless(question)
         with _standing_still(context) if self._own_thread is not None else nullcontext():
             return await self._wait(question)
+
+    async def _slept(self, context: Context, wanted: Sleep) -> Said:
+        """Return when a sleep has ended that began when its call came there first."""
+        sleep = await until_redis_is_back(lambda: self._begun(context, wanted))
+        left_s = sleep.expires_unix_s - time.time()
+        if left_s > 0:
+            if self._may_leave(context):
+                raise Answerless(sleep)
+            with _standing_still(context) if self._own_thread is not None else nullcontext():
+                await asyncio.sleep(left_s)
+        return Said(expired=True)
+
+    async def _begun(self, context: Context, wanted: Sleep) -> Sleep:
+        """Return the sleep as it was begun first. Raises BadSleep for one too many, or beyond the deadline."""
+        key, field = self._keys.questions(wanted.call_id), f"{SLEEP}{wanted.key}"
+        found = await cast("Awaitable[bytes | None]", self._client.hget(key, field))
+        if (begun := self._sealed.open_sleep(found, wanted.call_id, wanted.key)) is not None:
+            return begun
+        must_end_in_time(context, wanted)
+        pipeline = self._client.pipeline(transaction=True)
+        pipeline.hset(key, field, cast("str", self._sealed.close_sleep(wanted)))  # the call is ours: nobody else does
+        pipeline.expireat(key, int(context.deadline_unix_s) + CLAIM_GRACE_S)
+        pipeline.hlen(key)
+        *_, count = await pipeline.execute()
+        if count > MAX_SLEEPS + 2 * MAX_QUESTIONS:
+            raise BadSleep(f"{context.tool} has slept {MAX_SLEEPS} times in this call, and sleeps again")
+        return wanted
+
+    def _may_leave(self, context: Context) -> bool:
+        """Whether the call goes on from a checkpoint, and so need not stay here while it waits."""
+        delivery, call, _ = attempt_of(context)
+        return bool(delivery.stream) and call.undoes is None and self._checkpoints.has(call.call_id)
 
     async def _stored(self, asked: Question) -> tuple[Question, Said | None]:
         """Return the question as it was asked first, and what was said to it. Raises BadQuestion."""

@@ -41,6 +41,9 @@ COMMANDS: Final = {
     "batches": Listed(
         "How batches stand: list them, look at one and its runs, cancel it. `toolfleet batch` begins them."
     ),
+    "schedule": Listed(
+        "Runs that begin by the clock: make a schedule, look, pause, resume, remove, or run one at once."
+    ),
     "up": Listed(
         "Run the server, the workers, an orchestrator, the HTTP API and Flower on this machine until Ctrl-C.",
         "Example: toolfleet up --tools my_package.my_tools --io 2",

@@ -19,7 +19,7 @@ SHOWN: Final = _names("""
     root_run_id letter_id handle handles tool tools model agent worker queue pool service_tier system_fingerprint
     incomplete tenant subject by orchestrator_id offered direct agents background awaiting_approval sending masked
     interceptors slow priority media_type url events_url before after unit of told_low account effect queues level
-    question_id
+    question_id schedule_id cron tz missed
 """)
 """Fields whose texts, and lists of texts, are shown."""
 
@@ -27,6 +27,7 @@ RECORDS: Final = _names("""
     messages unheard message tool_calls calls runs result late_result refusal attempt approval terms limits price
     accounts usage spent fault media progress job left streamed awaiting_below children run call attempts batches
     waits_for approvals first_failure slowest total own below found handles lines questions answers answered
+    schedules ticks
 """)
 """Fields with records inside, or lists of them: these are looked into. A text in their place is hidden."""
 

@@ -26,7 +26,7 @@ Seconds = Annotated[float, Field(strict=True), Field(gt=0, le=LONGEST_S, allow_i
 Json = dict[str, Any]
 
 
-def _without(name: str, *, required: Sequence[str] = ()) -> Json:
+def without(name: str, *, required: Sequence[str] = ()) -> Json:
     """Return a schema for what leaves this out, or says nothing in it, and has the others."""
     nothing = {"anyOf": [{"type": "null"}, {"type": "array", "maxItems": 0}]}
     others = {other: {"not": {"type": "null"}} for other in required}
@@ -51,7 +51,7 @@ class RunRequest(AskedTerms):
     model_config = ConfigDict(
         defer_build=False,
         json_schema_extra={
-            "oneOf": [_without("messages", required=["question"]), _without("question", required=["messages"])],
+            "oneOf": [without("messages", required=["question"]), without("question", required=["messages"])],
             "examples": [
                 {"question": "What is the square root of 2?"},
                 {
@@ -166,7 +166,7 @@ class GoOnRequest(RunBody):
     model_config = ConfigDict(
         extra="forbid",
         json_schema_extra={
-            "anyOf": [_without("question"), _without("messages")],
+            "anyOf": [without("question"), without("messages")],
             "examples": [{"question": "And of 3?"}, {"messages": []}, {"question": "Stop that.", "interrupt": True}],
         },
     )

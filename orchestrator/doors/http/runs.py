@@ -111,7 +111,7 @@ async def begin(asked: RunRequest, grant: Runner, door: Through, request: Reques
     headers = {"location": f"/v1/runs/{run_id}"}
     if asked.stream:
         return EventStream(door, _events(door, run_id, FIRST, listener), headers=headers)
-    return json_of(_accepted(run_id), HTTPStatus.ACCEPTED, headers)
+    return json_of(accepted(run_id), HTTPStatus.ACCEPTED, headers)
 
 
 @router.get("")
@@ -268,7 +268,7 @@ async def fork(run_id: str, asked: ForkRequest, grant: Runner, door: Through, re
     begun = await door.orchestrator.fork(
         run_id, asked.question or (), at=asked.turn, model=asked.model, messages=asked.messages, **options
     )
-    return json_of(_accepted(begun), HTTPStatus.ACCEPTED, {"location": f"/v1/runs/{begun}"})
+    return json_of(accepted(begun), HTTPStatus.ACCEPTED, {"location": f"/v1/runs/{begun}"})
 
 
 @router.post(
@@ -294,7 +294,7 @@ async def retry(
     options = await _of_another(source, grant, door, request)
     await admit(door, grant, request, options)
     begun = await door.orchestrator.retry_call(call_id, force=(asked or RetryBody()).force, **options)
-    return json_of(_accepted(begun), HTTPStatus.ACCEPTED, {"location": f"/v1/runs/{begun}"})
+    return json_of(accepted(begun), HTTPStatus.ACCEPTED, {"location": f"/v1/runs/{begun}"})
 
 
 @router.post("/{run_id}/approvals", response_model=Run, responses=NOT_NOW)
@@ -346,7 +346,8 @@ async def _events(
             yield frame.data
 
 
-def _accepted(run_id: str) -> RunAccepted:
+def accepted(run_id: str) -> RunAccepted:
+    """Return what whoever begins a run is told of it."""
     url = f"/v1/runs/{run_id}"
     return RunAccepted(run_id=run_id, state=State.THINKING, url=url, events_url=f"{url}/events")
 

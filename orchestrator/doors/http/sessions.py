@@ -44,6 +44,7 @@ FOLDERS: Final = frozenset(
         "jobs",
         "batches",
         "webhooks",
+        "schedules",
         "tools",
         "dead-letters",
         "find",

@@ -94,6 +94,11 @@ def _batches(said: Said, limit: int) -> Json:
     return {"batches": found[:limit]}
 
 
+def _schedules(said: Said, limit: int) -> Json:
+    found = sorted(_all(said, "schedules"), key=lambda schedule: -float(schedule["made_unix_s"]))
+    return {"schedules": found[:limit]}
+
+
 def _spending(said: Said, _limit: int) -> Json:
     spent: Counter[str] = Counter()
     for each in said.values():
@@ -116,5 +121,6 @@ MERGERS: Final[Mapping[str, Callable[[Said, int], Json]]] = {
     "/v1/questions": _questions,
     "/v1/handles": _handles,
     "/v1/batches": _batches,
+    "/v1/schedules": _schedules,
     "/v1/spending": _spending,
 }

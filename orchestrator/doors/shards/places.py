@@ -37,9 +37,9 @@ class Place(NamedTuple):
     id_: str = ""
 
 
-LISTS: Final = "runs|find|overview|approvals|questions|handles|batches|workers|queues|tools|spending"
+LISTS: Final = "runs|find|overview|approvals|questions|handles|batches|schedules|workers|queues|tools|spending"
 
-OF_ID: Final = "(?:v1/)?(?:runs|batches|questions)|v1/handles|calls|jobs"
+OF_ID: Final = "(?:v1/)?(?:runs|batches|schedules|questions)|v1/handles|calls|jobs"
 
 PLACES: Final = (
     ("", re.compile(r"/healthz|/readyz"), Kind.WELL),
@@ -49,7 +49,7 @@ PLACES: Final = (
     ("", re.compile(r"/v1/artifacts/[^/]+"), Kind.ARTIFACT),
     ("POST", re.compile(r"/v1/responses"), Kind.GOES_ON),
     ("POST", re.compile(r"/agui"), Kind.THREAD),
-    ("POST", re.compile(r"/v1/runs|/v1/chat/completions|(?:/v1)?/tools/[^/]+/call"), Kind.NEW),
+    ("POST", re.compile(r"/v1/runs|/v1/schedules|/v1/chat/completions|(?:/v1)?/tools/[^/]+/call"), Kind.NEW),
     ("GET", re.compile(rf"/v1/(?:{LISTS}|queues/[^/]+)"), Kind.MERGED),
     ("", re.compile(r"/v1/(?:limits|budgets?|dead|webhooks)(?:/.*)?|/metrics"), Kind.NAMED),
 )

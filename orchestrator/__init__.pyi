@@ -100,6 +100,35 @@ from .tools.interceptors import (
 from .tools.offer import (
     ToolProvider as ToolProvider,
 )
+from .tools.request import (
+    Heard as Heard,
+    ModelRequest as ModelRequest,
+    Note as Note,
+    TextFilter as TextFilter,
+)
+from .tools.standard.clearing import (
+    ClearOldResults as ClearOldResults,
+)
+from .tools.standard.extra_arguments import (
+    ExtraArguments as ExtraArguments,
+)
+from .tools.standard.guardrail import (
+    Guardrail as Guardrail,
+    JudgedBy as JudgedBy,
+    Verdict as Verdict,
+)
+from .tools.standard.personal_data import (
+    PersonalData as PersonalData,
+)
+from .tools.standard.summaries import (
+    Summaries as Summaries,
+)
+from .tools.standard.todos import (
+    Todos as Todos,
+)
+from .tools.standard.tool_selection import (
+    ToolSelection as ToolSelection,
+)
 from .tools.tool_search import (
     ToolSearch as ToolSearch,
 )

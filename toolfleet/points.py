@@ -25,6 +25,8 @@ class Point(StrEnum):
     SETTLED = "settled"
     """The result is stored, announced and acknowledged; the worker has not taken note."""
 
+    NOTED = "noted"
+    """What an interceptor has found out is stored (run id); the model is not asked."""
     REPLY_RECEIVED = "reply_received"
     """The model has replied (run id); nothing is stored."""
     REPLY_STORED = "reply_stored"

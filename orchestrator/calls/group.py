@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final, Self
 
 from toolfleet.arguments.parsing import ArgumentLimits
@@ -195,6 +195,8 @@ class CallGroup:
         known: dict[str, ToolResult] = {**self._barrier.results, **self._intercepted, **said}
         calls = (*self._elsewhere, *self._here, *self._brought)
         results, raised = await intercept_each(calls, known, self._scope, self._limits)
+        if self._scope.interceptors.hides_results:
+            self._tell_ends(results)
         return GroupOutcome(results, fetched, frozenset(self._barrier.slow), self._raised or raised_here or raised)
 
     async def _answers_from_here(
@@ -222,6 +224,11 @@ class CallGroup:
         arguments = self._arguments.get(record.call_id, record.arguments)
         call = as_intercepted(record, self._scope, arguments)
         return await self._scope.interceptors.brought[record.tool].answer(call, self._limits)
+
+    def _tell_ends(self, results: Mapping[str, ToolResult]) -> None:
+        for record in self._elsewhere:
+            if (result := results.get(record.call_id)) is not None and record.call_id in self._barrier.results:
+                self._scope.tell_end(record.call_id, record.tool, result)
 
     def give_up(self) -> None:
         """Expect nothing of this group any more; what is still on its way goes on by itself."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from toolfleet.artifacts import Asker, OfRun, OfTenant
-from toolfleet.call_news import News
+from toolfleet.call_news import News, Yields
 from toolfleet.calls import Failed, Returned, ToolCall, ToolResult
 from toolfleet.masks import mask_arguments
 from toolfleet.messages import Message
@@ -106,12 +106,14 @@ class CallScope:
     @property
     def on_end(self) -> Callable[[str, str, ToolResult], None] | None:
         """Who is told that a call has its result, likewise."""
-        return self._tell_end if self.emit else None
+        return self.tell_end if self.emit and not self.interceptors.hides_results else None
 
     def _tell_news(self, call_id: str, tool: str, news: News) -> None:
-        if self.emit:
+        # A piece of a result has been seen by no interceptor.
+        if self.emit and not (self.interceptors.hides_results and isinstance(news, Yields)):
             self.emit(told(self.run_id, call_id, tool, news))
 
-    def _tell_end(self, call_id: str, tool: str, result: ToolResult) -> None:
+    def tell_end(self, call_id: str, tool: str, result: ToolResult) -> None:
+        """Say that a call has its result."""
         if self.emit:
             self.emit(_call_ended(run_id=self.run_id, call_id=call_id, tool=tool, result=result, at_unix_s=time.time()))

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from toolfleet.arguments.parsing import ArgumentLimits
-from toolfleet.background import taken_out
+from toolfleet.background import ARGUMENT, is_asked_for
 from toolfleet.calls import ToolCall
 from toolfleet.context import HISTORY
+from toolfleet.extra_arguments import taken_out
 from toolfleet.orchestrator.calls.scope import CallScope
 from toolfleet.orchestrator.run.events import CallRecord
 from toolfleet.orchestrator.tools.agents import Agents
@@ -39,9 +40,10 @@ class CallTerms:
         says_nothing = scope.tenant == scope.subject == "" and not (scope.context or scope.values)
         trace = scope.trace
         in_background = False
-        if spec is not None and spec.background is not None:
-            # Before it is signed: no worker in any language has to know of that argument.
-            arguments, in_background = taken_out(spec.name, arguments, self.limits)
+        if spec is not None and (extra := _extra_arguments(spec, scope)):
+            # Before it is signed: no worker in any language has to know of those arguments.
+            arguments, taken = taken_out(spec.name, arguments, extra, self.limits)
+            in_background = is_asked_for(taken)
         return (_own_call if says_nothing and arguments is record.arguments else ToolCall)(
             call_id=record.call_id,
             run_id=scope.run_id,
@@ -63,7 +65,7 @@ class CallTerms:
         """Whether the model has asked for a handle at once; of a call that was sent before, whether it had then."""
         if record.deadline_unix_s is not None or spec is None or spec.background is None:
             return record.is_in_background
-        return taken_out(spec.name, arguments, self.limits)[1]
+        return is_asked_for(taken_out(spec.name, arguments, (ARGUMENT,), self.limits)[1])
 
     def patience_s(self, record: CallRecord, spec: ToolSpec | None, scope: CallScope) -> float:
         """How long the call may take before it counts as slow: as its caller, its tool or the settings say."""
@@ -78,6 +80,12 @@ class CallTerms:
         timeout_s = self.settings.long_call_timeout_s if is_long else self.settings.call_timeout_s
         deadline_unix_s = time.time() + max(timeout_s, (spec and spec.timeout_s) or 0)
         return min(deadline_unix_s, scope.deadline_unix_s or deadline_unix_s)
+
+
+def _extra_arguments(spec: ToolSpec, scope: CallScope) -> tuple[str, ...]:
+    """The arguments that the model was asked for and the tool does not get."""
+    own = () if spec.background is None else (ARGUMENT,)
+    return (*own, *scope.interceptors.extra_arguments(spec)) if scope.interceptors.adding else own
 
 
 def _context(spec: ToolSpec | None, scope: CallScope) -> dict[str, Any]:

@@ -6,17 +6,15 @@ for again: another one could ask for other calls than those that have run.
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
 
 from toolfleet.errors import ToolfleetError
 from toolfleet.logs import FactLog
-from toolfleet.masks import has_secrets
 from toolfleet.messages import AssistantMessage, Message, UserMessage
 from toolfleet.metrics.of_runs import RUNS
 from toolfleet.orchestrator.budgets.spending import Fate, Reserved, Spending, what_is_left
@@ -25,39 +23,31 @@ from toolfleet.orchestrator.errors import LostRun, ModelReplyInvalid, Overtaken,
 from toolfleet.orchestrator.loop.at_work import RunAtWork
 from toolfleet.orchestrator.loop.early import EarlyCalls
 from toolfleet.orchestrator.loop.images import KeptImages
+from toolfleet.orchestrator.loop.in_time import in_time
+from toolfleet.orchestrator.loop.preparing import NOTHING, Prepared, Reviewed, prepared, reviewed
 from toolfleet.orchestrator.loop.scopes import Scopes
+from toolfleet.orchestrator.loop.telling import Telling
 from toolfleet.orchestrator.models.encodable import encodable_reply
 from toolfleet.orchestrator.models.protocol import (
     CallComplete,
-    CallDelta,
     ChatModel,
     ModelEvent,
     ReplyComplete,
     Restarted,
-    TextDelta,
-    ThoughtDelta,
     provider_of,
 )
 from toolfleet.orchestrator.run.call_ids import DistinctIds
-from toolfleet.orchestrator.run.events import BudgetRanLow, ModelReplied
+from toolfleet.orchestrator.run.events import BudgetRanLow, ModelReplied, Noted, RunEvent
 from toolfleet.orchestrator.run.incomplete import NO_SECOND_TRY, Incomplete, lacking
-from toolfleet.orchestrator.run.limits import TIMED_OUT, Reached, beyond, last_word, within_limits, without
+from toolfleet.orchestrator.run.limits import Reached, beyond, last_word, within_limits, without
 from toolfleet.orchestrator.run.nearly_spent import reminder
 from toolfleet.orchestrator.run.structured import instruction, problem_with
-from toolfleet.orchestrator.run.updates import (
-    BudgetRunsLow,
-    CallArgumentsArrived,
-    CallsRequested,
-    ReplyBegan,
-    TextArrived,
-    ThoughtArrived,
-)
+from toolfleet.orchestrator.run.updates import BudgetRunsLow, CallsRequested
 from toolfleet.orchestrator.run.value import Run
 from toolfleet.orchestrator.spans.runs import RunSpans
 from toolfleet.orchestrator.tools.agents import Agents
 from toolfleet.orchestrator.tools.offer import Offering
 from toolfleet.points import Point, reached
-from toolfleet.strict_json import encodable
 from toolfleet.tool import ToolSpec
 
 log = FactLog("toolfleet.orchestrator")
@@ -70,16 +60,14 @@ class AnswerUnfit(ToolfleetError):
     """The model did not give its answer in the form that was asked for, twice."""
 
 
-class RunTimedOut(ToolfleetError):
-    """The run's own deadline has passed."""
-
-
 @dataclass(frozen=True, slots=True)
 class HeardReply:
     """A whole reply, and how often it was begun anew on the way."""
 
     reply: ReplyComplete
     restarts: int
+    blocked: Noted | None = None
+    """What is written down instead, where an interceptor has found that nobody may see it."""
 
 
 @dataclass(slots=True)
@@ -111,6 +99,7 @@ class Asking:
     async def ask(self, work: RunAtWork, over: Reached | None = None) -> None:
         """Store one reply of the model; its last, without tools, where the run is over a limit.
 
+        Where an interceptor has kept the run from going on, that is noted, and no reply is stored.
         Raises RunTimedOut, AnswerUnfit, BudgetSpent, UnknownPrice, and what the model raises.
         """
         if work.run.streamed:
@@ -118,14 +107,21 @@ class Asking:
             return
         _must_be_fit(work.run)  # whoever stored the last answer may have been lost right after
         offered, choice = await self.offering.for_model(work.run)
-        async with self._paid(work, offered, over) as paid:
-            offered = {} if paid.over else offered
+        asked = await prepared(work, self.scopes.chain(work.run), NOTHING if over else offered)
+        if asked is None:
+            return
+        async with self._paid(work, asked, over) as paid:
+            if paid.over:
+                offered, asked = {}, replace(asked, tools={})
             await _tell_what_is_left(work, paid)
             figures = RUNS.by_model[(self.agents.model_of(work.run) or self.model).name]
             with figures.timed():
-                heard = await self._hear_reply(work, offered, paid)
+                heard = await self._hear_reply(work, offered, asked, paid)
             figures.add_reply(heard.reply.usage.input_tokens, heard.reply.usage.output_tokens)
             reached(Point.REPLY_RECEIVED, work.run.run_id)
+            if heard.blocked is not None:
+                await _stored(work, paid, heard.blocked.model_copy(update={"usage": heard.reply.usage}))
+                return
             run = await self._record_reply(work, heard, offered, choice, paid)
             reached(Point.REPLY_STORED, run.run_id)
         _must_be_fit(run)
@@ -133,21 +129,12 @@ class Asking:
             work.emit(CallsRequested(run_id=run.run_id, turn=run.turn, calls=len(run.calls_owed)))
 
     @asynccontextmanager
-    async def _paid(
-        self, work: RunAtWork, offered: Mapping[str, ToolSpec], over: Reached | None
-    ) -> AsyncGenerator[Paid, None]:
+    async def _paid(self, work: RunAtWork, asked: Prepared, over: Reached | None) -> AsyncGenerator[Paid, None]:
         """What the budgets say of the next reply; what it has come to is booked at the end of the block."""
         run = work.run
-        model, messages = self.agents.model_of(run) or self.model, _messages_for_model(run, over)
-        left_s = None if run.deadline_unix_s is None else run.deadline_unix_s - time.time()
-        clock = asyncio.timeout(left_s)
-        try:
-            async with clock:
-                reserved, spent = await self.spending.reserve(run, model.name, messages, offered, is_last=bool(over))
-        except TimeoutError:
-            if clock.expired():
-                raise RunTimedOut(TIMED_OUT) from None
-            raise
+        model, messages = self.agents.model_of(run) or self.model, _messages_for_model(run, asked, over)
+        async with in_time(run):
+            reserved, spent = await self.spending.reserve(run, model.name, messages, asked.tools, is_last=bool(over))
         paid = Paid(reserved, over or spent)
         try:
             yield paid
@@ -155,14 +142,17 @@ class Asking:
             if reserved is not None:
                 await self.spending.settle(work.run, reserved, paid.reply, paid.fate)
 
-    async def _hear_reply(self, work: RunAtWork, offered: Mapping[str, ToolSpec], paid: Paid) -> HeardReply:
+    async def _hear_reply(
+        self, work: RunAtWork, offered: Mapping[str, ToolSpec], asked: Prepared, paid: Paid
+    ) -> HeardReply:
         """The reply, once it is whole and nothing is being sent for it any more."""
         mask = partial(self._mask_secrets, work.run, offered, DistinctIds(work.run.tally.ids))
         early = EarlyCalls(work.journal, self.services, partial(self.scopes.for_early_calls, work, offered), mask)
-        if paid.reserved or paid.over:
+        if paid.reserved or paid.over or asked.chain.around_model:
             early.forbid()
+        telling = Telling(work, asked.chain, offered)
         try:
-            heard = await self._listen_traced(work, offered, early, paid)
+            heard = await self._listen_traced(work, asked, telling, early, paid)
             paid.reply = heard.reply
             return heard
         finally:
@@ -225,43 +215,48 @@ class Asking:
         return await self.services.vault.keep(message, run.run_id, run.turn + 1, offered, begins=begins)
 
     async def _listen_traced(
-        self, work: RunAtWork, offered: Mapping[str, ToolSpec], early: EarlyCalls, paid: Paid
+        self, work: RunAtWork, asked: Prepared, telling: Telling, early: EarlyCalls, paid: Paid
     ) -> HeardReply:
         if self.spans is None:
-            return await self._listen(work, offered, early, paid)
+            return await self._listen(work, asked, telling, early, paid)
         model = self.agents.model_of(work.run) or self.model
-        with self.spans.chat(work.run, provider_of(model), model.name, offered) as chat:
-            heard = await self._listen(work, offered, early, paid)
+        with self.spans.chat(work.run, provider_of(model), model.name, asked.tools) as chat:
+            heard = await self._listen(work, asked, telling, early, paid)
             chat.heard(heard.reply)
         return heard
 
     async def _listen(
-        self, work: RunAtWork, offered: Mapping[str, ToolSpec], early: EarlyCalls, paid: Paid
+        self, work: RunAtWork, asked: Prepared, telling: Telling, early: EarlyCalls, paid: Paid
     ) -> HeardReply:
         run, restarts = work.run, 0
-        left_s = None if run.deadline_unix_s is None else run.deadline_unix_s - time.time()
-        clock = asyncio.timeout(left_s)
-        try:
-            messages = _messages_for_model(run, paid.over, paid.reminder)
+        model = self.agents.model_of(run) or self.model
+        async with in_time(run):
+            messages = _messages_for_model(run, asked, paid.over, paid.reminder)
             if run.tally.has_media:
                 messages = await self.images.put_back(messages, run.run_id)
-            model = self.agents.model_of(run) or self.model
-            async with clock, aclosing(_stream(model, run, messages, offered, paid)) as events:
-                _tell_of_beginning(work, restarts)
+            async with aclosing(_stream(model, run, messages, asked.tools, paid)) as events:
+                telling.begin(restarts)
                 async for event in events:
                     if isinstance(event, ReplyComplete):
-                        return HeardReply(event, restarts)
+                        return _heard(event, restarts, await reviewed(run, asked, event.message), telling)
                     if isinstance(event, Restarted):
                         restarts += 1
                         log.info("reply_restarted", run_id=run.run_id, attempt=event.attempt)
-                        _tell_of_beginning(work, restarts)
-                    _pass_on(event, work, offered, early)
-        except TimeoutError:
-            # The model may raise TimeoutError of its own, which says nothing about the run's deadline.
-            if clock.expired():
-                raise RunTimedOut(TIMED_OUT) from None
-            raise
+                        telling.begin(restarts)
+                    telling.tell(event)
+                    if isinstance(event, CallComplete):
+                        early.add(event.call)
         raise ModelReplyInvalid(f"{model.name} ended its reply without completing it")
+
+
+def _heard(reply: ReplyComplete, restarts: int, review: Reviewed, telling: Telling) -> HeardReply:
+    """The reply as the interceptors have left it: of one that they keep back, nobody is told a word."""
+    usage = reply.usage + review.usage
+    if review.blocked is not None:
+        nothing = reply.message.model_copy(update={"content": "", "thoughts": "", "refusal": ""})
+        return HeardReply(replace(reply, message=nothing, usage=usage), restarts, review.blocked)
+    telling.end(review.message)
+    return HeardReply(replace(reply, message=review.message, usage=usage), restarts)
 
 
 async def _tell_what_is_left(work: RunAtWork, paid: Paid) -> None:
@@ -277,10 +272,10 @@ async def _tell_what_is_left(work: RunAtWork, paid: Paid) -> None:
         paid.reminder = (reminder(left),)
 
 
-async def _stored(work: RunAtWork, paid: Paid, replied: ModelReplied, after: Run) -> Run:
+async def _stored(work: RunAtWork, paid: Paid, event: RunEvent, after: Run | None = None) -> Run:
     paid.fate = Fate.IN_DOUBT
     try:
-        run = await work.journal.append(replied, after)
+        run = await work.journal.append(event, after)
     except (RunIsOver, LostRun, Overtaken):
         paid.fate = Fate.UNSTORED
         raise
@@ -301,42 +296,12 @@ def _stream(
     return model.stream(messages, list(offered.values()), extra_body=options)
 
 
-def _pass_on(event: ModelEvent, work: RunAtWork, offered: Mapping[str, ToolSpec], early: EarlyCalls) -> None:
-    """Tell whoever looks on of a piece of the reply, and send a call that is complete."""
-    if isinstance(event, TextDelta) and work.emit:
-        work.emit(TextArrived(run_id=work.run.run_id, text=encodable(event.text)))
-    elif isinstance(event, ThoughtDelta) and work.emit:
-        work.emit(ThoughtArrived(run_id=work.run.run_id, text=encodable(event.text)))
-    elif isinstance(event, CallDelta) and work.emit:
-        work.emit(_arguments_arrived(work.run, event, offered))
-    elif isinstance(event, CallComplete):
-        early.add(event.call)
-
-
-def _tell_of_beginning(work: RunAtWork, attempt: int) -> None:
-    if work.emit:
-        work.emit(ReplyBegan(run_id=work.run.run_id, turn=work.run.turn + 1, attempt=attempt))
-
-
-def _arguments_arrived(run: Run, delta: CallDelta, offered: Mapping[str, ToolSpec]) -> CallArgumentsArrived:
-    """For whoever looks: half a secret could not be masked, so of tools that have secrets no piece is shown.
-
-    Nor of a name that nobody has: it may be a slip for one of them.
-    """
-    is_secret = delta.name not in offered or has_secrets(offered[delta.name].input_schema)
-    return CallArgumentsArrived(
-        run_id=run.run_id,
-        index=delta.index,
-        requested_id=encodable(delta.id),
-        tool=encodable(delta.name),
-        arguments_delta="" if is_secret else encodable(delta.arguments_delta),
-    )
-
-
-def _messages_for_model(run: Run, over: Reached | None, reminder: tuple[UserMessage, ...] = ()) -> Sequence[Message]:
+def _messages_for_model(
+    run: Run, asked: Prepared, over: Reached | None, reminder: tuple[UserMessage, ...] = ()
+) -> Sequence[Message]:
     """What the model is told: the conversation, what is left or that it must answer now, and in which form."""
     schema = run.terms.output_schema
-    messages = (*run.messages, *reminder) if over is None else (*run.messages, last_word(over))
+    messages = (*asked.messages, *reminder) if over is None else (*asked.messages, last_word(over))
     return messages if schema is None else (*messages, instruction(schema))
 
 

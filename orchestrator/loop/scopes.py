@@ -12,7 +12,7 @@ from toolfleet.orchestrator.calls.scope import CallScope
 from toolfleet.orchestrator.loop.at_work import RunAtWork
 from toolfleet.orchestrator.run.states import State
 from toolfleet.orchestrator.run.value import Run
-from toolfleet.orchestrator.tools.chain import Interceptors
+from toolfleet.orchestrator.tools.chain import Chain, Interceptors
 from toolfleet.orchestrator.tools.offer import Offering
 from toolfleet.tool import ToolSpec
 
@@ -23,6 +23,10 @@ class Scopes:
 
     offering: Offering
     interceptors: Interceptors
+
+    def chain(self, run: Run) -> Chain:
+        """The interceptors of a run."""
+        return self.interceptors.chosen(run.terms.interceptors)
 
     async def for_calls(self, work: RunAtWork) -> CallScope:
         """The scope of the calls that the last reply asks for. Raises UnknownTool."""
@@ -43,7 +47,7 @@ class Scopes:
             offered=offered,
             emit=work.emit,
             begin=work.begin,
-            interceptors=self.interceptors.chosen(run.terms.interceptors),
+            interceptors=self.chain(run),
             search=partial(self.offering.search, run),
             slow=run.terms.slow,
             patience_s=run.terms.patience_s,

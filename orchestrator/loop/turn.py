@@ -5,6 +5,7 @@
 | over a limit | it fails, once its calls are back: those that were not sent when it reached the limit never are |
 | over one at which it wraps up | the model is asked once more, without tools (`ask.py`) |
 | over its deadline | it fails |
+| THINKING, and an interceptor has blocked it | it fails |
 | THINKING, and the user has said more | that becomes part of the conversation |
 | THINKING | the model is asked (`ask.py`) |
 | CALLING | its calls are made (`call.py`) |
@@ -89,6 +90,8 @@ class TurnLoop:
         """Take one step. Whether there may be another one now."""
         run = work.run
         match run.state:
+            case State.THINKING if run.blocked:
+                await self._fail(work, run.blocked)
             case State.THINKING if run.unheard and not run.streamed:
                 await _hear(work)
             case State.THINKING:

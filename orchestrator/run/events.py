@@ -309,6 +309,23 @@ class BudgetRanLow(Record):
     left: tuple[Left, ...]
 
 
+class Noted(Record):
+    """What an interceptor has found out before the model is asked, or of its reply: used only once it stands here.
+
+    So whoever goes on with the run uses the same, and asks nobody again.
+    """
+
+    type: Literal["noted"] = "noted"
+    name: str
+    """The interceptor's."""
+    value: JsonValue = None
+    """Takes the place of what it has noted before."""
+    usage: Usage = Usage()
+    """What was read and written to find it out."""
+    blocks: str = Field(default="", exclude_if=lambda blocks: not blocks)
+    """Why the run must not go on; "" where it may."""
+
+
 class RunResumed(Record):
     """A run that had ended goes on, with these messages added."""
 
@@ -359,6 +376,7 @@ RunEvent = (
     | SlowResultDelivered
     | RunAdopted
     | BudgetRanLow
+    | Noted
     | RunResumed
     | CallsHandedOver
     | RunStopped

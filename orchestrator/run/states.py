@@ -53,6 +53,7 @@ class Change(StrEnum):
     SLOW_RESULT_DELIVERED = "slow result delivered"
     ADOPTED = "adopted"
     BUDGET_RAN_LOW = "budget ran low"
+    NOTED = "noted by an interceptor"
     RESUMED = "resumed"
     FAILED = "failed"
     CANCELLED = "cancelled"
@@ -75,6 +76,7 @@ TRANSITIONS: Final[dict[State, dict[Change, State]]] = {
         Change.ANSWERED_TOO_SOON: State.THINKING,
         Change.QUESTION_ANSWERED: State.THINKING,
         Change.BUDGET_RAN_LOW: State.THINKING,
+        Change.NOTED: State.THINKING,
         Change.ADOPTED: State.THINKING,
         **_STOPS,
     },

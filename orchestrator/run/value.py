@@ -33,6 +33,7 @@ from toolfleet.orchestrator.run.events import (
     MessagesHeard,
     MessagesSaid,
     ModelReplied,
+    Noted,
     QuestionAnswered,
     RunAdopted,
     RunEvent,
@@ -126,6 +127,10 @@ class Run(Record):
     """Whether its model is asked for an answer before."""
     told_low: tuple[str, ...] = Field(default=(), exclude_if=lambda told: not told)
     """The limits of which it has been told that four fifths are used."""
+    notes: dict[str, JsonValue] = Field(default_factory=dict, repr=False, exclude_if=lambda notes: not notes)
+    """What interceptors have found out for it, by their names."""
+    blocked: str = Field(default="", exclude_if=lambda blocked: not blocked)
+    """Why an interceptor keeps it from going on."""
     fault: Fault | None = None
     """What kept its model from answering, where that is why it has failed."""
     service_tier: str = Field(default="", exclude_if=lambda tier: not tier)
@@ -176,6 +181,8 @@ class Run(Record):
             case BudgetRanLow():
                 told = (*self.told_low, *(each.name for each in event.left))
                 return self._to(Change.BUDGET_RAN_LOW, told_low=told)
+            case Noted():
+                return self._noted(event)
             case RunResumed():
                 return self._resumed(event)
             case CallsHandedOver():
@@ -537,6 +544,11 @@ class Run(Record):
                 values = merged(values, result.state, self.terms.merging)
         return values
 
+    def _noted(self, event: Noted) -> Run:
+        notes = self.notes if event.value is None else {**self.notes, event.name: event.value}
+        blocked = self.blocked or event.blocks
+        return self._to(Change.NOTED, notes=notes, blocked=blocked, usage=self.usage + event.usage)
+
     def _resumed(self, event: RunResumed) -> Run:
         return self._to(
             Change.RESUMED,
@@ -551,6 +563,7 @@ class Run(Record):
             reason=None,
             over_limit=None,
             wraps_up=False,
+            blocked="",
             fault=None,
             trace=event.trace or self.trace,
         )

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from toolfleet.arguments.parsing import ArgumentLimits, read_arguments
 from toolfleet.arguments.text import object_text
 from toolfleet.calls import Failed, FailureKind
-from toolfleet.errors import BadArguments
+from toolfleet.errors import BadArguments, InvalidTool
+from toolfleet.extra_arguments import why_not
 from toolfleet.orchestrator.errors import UnknownInterceptor
 from toolfleet.orchestrator.status.call_reader import OWN_QUEUE
 from toolfleet.orchestrator.tools.interceptors import Interceptor, RequestedToolCall, Result
@@ -58,10 +59,20 @@ class Chain:
     interceptors: tuple[Interceptor, ...] = ()
     brought: Mapping[str, BroughtTool] = field(default_factory=dict)
     """The tools that they bring, by name."""
+    adding: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """The arguments that they add to every tool."""
+    around_model: tuple[Interceptor, ...] = ()
+    """Those that have to do with what the model is asked, or says."""
+    hides_results: bool = False
+    """Whether any of them does."""
 
     @classmethod
     def of(cls, interceptors: Sequence[Interceptor]) -> Chain:
-        """The chain. Raises DuplicateTool for two tools of one name, InvalidTool for one that cannot be offered."""
+        """The chain.
+
+        Raises DuplicateTool for two tools of one name, InvalidTool for one that cannot be offered, and for two
+        interceptors that would write their notes, or ask for an argument, under one name.
+        """
         brought: dict[str, BroughtTool] = {}
         for each in {id(each): each for each in interceptors}.values():
             for spec in each.tools:
@@ -70,7 +81,16 @@ class Chain:
                     {spec.name: of_interceptor(each)},
                 )
                 brought[spec.name] = BroughtTool.of(spec, each)
-        return cls(tuple(interceptors), brought)
+        around = tuple(each for each in interceptors if _is_around_model(each))
+        _each_once("note something as", [note_name(each) for each in around if overrides(each, "decide", "hear")])
+        _each_once("ask for the argument", [name for each in interceptors for name in each.adds])
+        return cls(
+            tuple(interceptors),
+            brought,
+            adding={name: schema for each in interceptors for name, schema in each.adds.items()},
+            around_model=around,
+            hides_results=any(each.hides_results for each in interceptors),
+        )
 
     def __bool__(self) -> bool:
         return bool(self.interceptors)
@@ -79,6 +99,12 @@ class Chain:
     def specs(self) -> dict[str, ToolSpec]:
         """What a model is told of the tools that they bring."""
         return {name: tool.spec for name, tool in self.brought.items()}
+
+    def extra_arguments(self, spec: ToolSpec) -> list[str]:
+        """The arguments that a model is asked for with this tool, beside its own: those that its schema can have."""
+        if spec.queue == OWN_QUEUE:
+            return []
+        return [name for name in self.adding if why_not(name, spec.input_schema) is None]
 
     async def before(self, call: RequestedToolCall) -> RequestedToolCall | Result:
         """The call after the whole chain, or the result of the first one that had one."""
@@ -100,6 +126,28 @@ class Chain:
 
 
 NO_CHAIN: Final = Chain()
+
+
+def note_name(interceptor: Interceptor) -> str:
+    """Under which name its notes stand in a run."""
+    return interceptor.name or type(interceptor).__name__
+
+
+def overrides(interceptor: Interceptor, *methods: str) -> bool:
+    """Whether it does anything of its own in one of these."""
+    return any(
+        getattr(type(interceptor), method, None) not in {None, getattr(Interceptor, method)} for method in methods
+    )
+
+
+def _is_around_model(interceptor: Interceptor) -> bool:
+    return overrides(interceptor, "decide", "ask", "hear", "text_filter") or bool(interceptor.hides_replies)
+
+
+def _each_once(what: str, names: Sequence[str]) -> None:
+    """Raises InvalidTool for a name that is there twice."""
+    if twice := sorted({name for name in names if names.count(name) > 1}):
+        raise InvalidTool(f"two interceptors of a run {what} {', '.join(twice)}: give one of them another name")
 
 
 class Interceptors:

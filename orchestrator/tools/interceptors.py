@@ -1,8 +1,9 @@
-"""What is done with calls in the orchestrator, before they are sent and after they are back.
+"""What is done in the orchestrator with calls, before they are sent and after they are back, and around its model.
 
-An interceptor sees one call at a time, in the order of declaration on the way out and in the reverse on the way back.
-Both halves may run in different orchestrators, if the run is taken over between them, so nothing is kept in between.
-Around the tool itself, on its worker, stand the worker's own interceptors.
+An interceptor sees one call at a time, in the order of declaration on the way out and in the reverse on the way back;
+so it is with what the model is asked, and its reply. The halves may run in different orchestrators, if the run is taken
+over between them, so nothing is kept in between but what is noted in the run's history. Around the tool itself, on its
+worker, stand the worker's own interceptors.
 """
 
 from __future__ import annotations
@@ -12,10 +13,11 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from toolfleet.calls import Failed, FailureKind, Returned
-from toolfleet.messages import SystemMessage, UserMessage
+from toolfleet.messages import AssistantMessage, SystemMessage, UserMessage
 from toolfleet.misspelt import exact
 from toolfleet.orchestrator.errors import ModelError
 from toolfleet.orchestrator.models.protocol import ChatModel, reply
+from toolfleet.orchestrator.tools.request import Heard, ModelRequest, Note, TextFilter
 from toolfleet.tool import ToolSpec
 
 Result = Returned | Failed
@@ -45,6 +47,18 @@ class Interceptor:
     tools: Sequence[ToolSpec] = ()
     """Tools that its runs have besides their own; it answers them itself, and no worker is asked. Read once."""
 
+    name: str = ""
+    """Under which its notes stand in a run; "" for the name of its class."""
+
+    adds: Mapping[str, Mapping[str, Any]] = {}
+    """Arguments that models are asked for with every tool and no tool gets: the schema of each, by name. Read once."""
+
+    hides_results: bool = False
+    """Whether whoever looks on is told of results only as `after` has left them, once all of a reply are back."""
+
+    hides_replies: bool = False
+    """Whether whoever looks on is told of a reply only as `hear` has left it, once it is whole."""
+
     async def answer(self, call: RequestedToolCall) -> Result:
         """The result of a call of one of its own tools; asked again if its orchestrator is lost meanwhile.
 
@@ -61,6 +75,28 @@ class Interceptor:
         """The result to record, changed or not."""
         del call
         return result
+
+    async def decide(self, request: ModelRequest) -> Note | None:
+        """What has to be found out before the model is asked, by another model for example; None for nothing.
+
+        It is written into the history, and from then on it is `request.note`, whoever goes on with the run. Asked
+        before each reply, with what the interceptors before it have made of the request.
+        """
+        del request
+        return None
+
+    def ask(self, request: ModelRequest) -> ModelRequest:
+        """What the model is asked. The same for the same request, as whoever takes the run over asks again."""
+        return request
+
+    async def hear(self, request: ModelRequest, message: AssistantMessage) -> Heard:
+        """The reply as it is to be stored, or why nobody may see it; its calls stay as they are."""
+        del request
+        return Heard(message)
+
+    def text_filter(self) -> TextFilter | None:
+        """What a reply's text goes through while it comes, for whoever looks on; it ends as `hear` leaves it."""
+        return None
 
 
 @exact()

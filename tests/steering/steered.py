@@ -70,7 +70,7 @@ async def lone(
         await process.wait()
 
 
-def _dies_at(where: str) -> None:
+def dies_at(where: str) -> None:
     """Be killed at this point; `gathered:2` is the second time that it is reached."""
     point, _, number = where.partition(":")
     left = int(number or 1)
@@ -85,7 +85,7 @@ def _dies_at(where: str) -> None:
 
 
 async def _main(base_url: str, where: str, question: str, options: str) -> None:
-    _dies_at(where)
+    dies_at(where)
     async with Orchestrator(OpenAIChat(REHEARSAL_MODEL, base_url=base_url, api_key="rehearsal")) as orchestrator:
         run_id = orchestrator.settings.new_run_id()
         print(run_id, flush=True)  # before: it may die at once

@@ -21,6 +21,7 @@ from toolfleet.orchestrator.run.events import (
     MessagesHeard,
     MessagesSaid,
     ModelReplied,
+    Noted,
     QuestionAnswered,
     RunAdopted,
     RunEvent,
@@ -84,6 +85,8 @@ def _told(event: RunStarted | RunEvent) -> str:  # noqa: PLR0911, PLR0912, C901 
             return event.orchestrator_id
         case BudgetRanLow():
             return ", ".join(f"{each.told} left of the {each.of}'s {each.limit:g}" for each in event.left)
+        case Noted(name=name, blocks=blocks):
+            return _line(f"{name}: {blocks}" if blocks else name)
         case RunResumed():
             return _line(" ".join(described(message) for message in event.messages))
         case CallsHandedOver():

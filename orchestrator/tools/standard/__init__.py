@@ -1,0 +1,1 @@
+"""Interceptors that come with it: what a model is shown, what its replies may say, what it is helped with."""

@@ -179,8 +179,9 @@ class OfflineCatalog(Catalog):
         super().__init__(client, settings)
         self._tools = tools
 
-    async def offered(self) -> Mapping[str, ToolSpec]:
+    async def offered(self, *wanted: str) -> Mapping[str, ToolSpec]:
         """Return them."""
+        del wanted
         return self._tools
 
 

@@ -13,9 +13,10 @@ from typing import Any, Final
 
 from toolfleet.arguments.parsing import ArgumentLimits
 from toolfleet.arguments.text import readable
-from toolfleet.background import taken_out
+from toolfleet.background import ARGUMENT
 from toolfleet.calls import Failed, FailureKind, Returned, ToolCall, ToolResult
 from toolfleet.errors import BadArguments
+from toolfleet.extra_arguments import taken_out
 from toolfleet.orchestrator.calls.scope import CallScope
 from toolfleet.orchestrator.replay.recording import Recording
 from toolfleet.orchestrator.run.events import CallRecord
@@ -102,7 +103,7 @@ class RecordedTools:
             text = readable(tool, arguments, self._limits)
             spec = self._specs.get(tool)
             if spec is not None and spec.background is not None:
-                text, _ = taken_out(tool, text, self._limits)
+                text, _ = taken_out(tool, text, (ARGUMENT,), self._limits)
             return tool, _in_one_form(json.loads(text, parse_float=Decimal))
         except (BadArguments, ValueError, RecursionError):
             return tool, arguments

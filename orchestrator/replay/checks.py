@@ -7,15 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from toolfleet.orchestrator.errors import InvalidOption
 from toolfleet.orchestrator.run.states import State
 from toolfleet.orchestrator.run.structured import parsed, problem_with, problem_with_schema
 from toolfleet.orchestrator.run.value import Run
 
-OWN_WORDS = 200
+OWN_WORDS: Final = 200
 """Characters of what a user's own check has raised."""
+
+NO_ANSWER: Final = "the recorded run has no answer that this one could have"
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +32,8 @@ def exact() -> Check:
     """The same answer: the same JSON value where both are JSON, otherwise the same text but for white space."""
 
     def complaint(recorded: Run, run: Run) -> str | None:
+        if recorded.answer is None:
+            return NO_ANSWER
         return None if _value(recorded.answer) == _value(run.answer) else "the answer is another one"
 
     return Check("exact", complaint)
@@ -39,6 +43,8 @@ def contains() -> Check:
     """An answer that has the recorded one in it, whatever their case and white space."""
 
     def complaint(recorded: Run, run: Run) -> str | None:
+        if not _words(recorded.answer):
+            return NO_ANSWER
         return None if _words(recorded.answer) in _words(run.answer) else "the recorded answer is not in it"
 
     return Check("contains", complaint)

@@ -20,6 +20,7 @@ from toolfleet.orchestrator.calls.kept_media import MAX_SHOWN_BYTES, Result
 from toolfleet.orchestrator.errors import NotOpen
 from toolfleet.orchestrator.models.protocol import ChatModel
 from toolfleet.orchestrator.options import BatchOptions, RunOptions
+from toolfleet.orchestrator.replay.export import Export
 from toolfleet.orchestrator.run.events import Approval
 from toolfleet.orchestrator.run.states import State
 from toolfleet.orchestrator.run.updates import RunUpdate
@@ -266,6 +267,10 @@ class ShardedOrchestrator:
     async def decline(self, question_id: str, reason: str = "", *, by: str = "") -> Question:
         """Say that nobody will answer what a tool asks: see `Orchestrator.decline`."""
         return await self._shards.of(question_id).decline(question_id, reason, by=by)
+
+    async def export(self, run_id: str) -> Export:
+        """Return a run with all that was written down of it: see `Orchestrator.export`."""
+        return await self._shards.of(run_id).export(run_id)
 
     async def delete(self, run_id: str) -> bool:
         """Delete a run; False when there was none. Raises StoreUnreachable."""

@@ -29,6 +29,7 @@ PAGES: Final = [
     Page("docs/workers-over-https.md"),
     Page("docs/steering.md"),
     Page("docs/around-the-model.md"),
+    Page("docs/replay.md"),
     Page("docs/http-api.md", stand_ins={"3f9c": r"Its id is (\w+)"}),
     Page(
         "docs/slow-tools.md",

@@ -14,7 +14,7 @@ NOT_KEPT = {
     "F12",
     "D11",
     *("U5", "U6"),
-    *("U8", "U9", "U10"),
+    *("U10"),
 }
 """Numbers of rows that nothing holds yet."""
 

@@ -133,6 +133,7 @@ async def test_U9_slow_calls_are_handles_and_what_the_user_said_later_is_said_ag
         (checks.fits(), "owls", "no schema"),
         (checks.own("own", lambda recorded, run: run.answer == recorded.answer), "owls", None),
         (checks.own("own", lambda recorded, run: "too short"), "owls", "too short"),
+        (checks.own("own", lambda recorded, run: None), "mice", None),
         (checks.own("own", lambda recorded, run: 1 / 0), "owls", "ZeroDivisionError"),
     ],
 )
@@ -234,21 +235,33 @@ def test_U9_what_cannot_be_meant_is_refused_before_anything_begins(tmp_path, mon
     assert why in " ".join((said.stderr + str(error)).replace("│", " ").split())
 
 
-async def test_U9_ctrl_c_shows_what_is_there_and_leaves_nothing(tmp_path, sums):
-    connected = asyncio.Event()
+ANSWER = {"choices": [{"index": 0, "delta": {"content": "done"}, "finish_reason": "stop"}]}
 
-    async def hang(reader, writer):
-        connected.set()
-        with contextlib.suppress(ConnectionError):
-            while await reader.read(65536):
-                pass
+
+async def test_U9_ctrl_c_shows_what_is_there_and_leaves_nothing(tmp_path, sums):
+    asked = asyncio.Queue()
+
+    async def answer_once(reader, writer):
+        with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError):
+            while True:
+                head = (await reader.readuntil(b"\r\n\r\n")).decode().lower()
+                await reader.readexactly(int(head.partition("content-length:")[2].split()[0]))
+                asked.put_nowait(head)
+                said = f"data: {json.dumps(ANSWER)}\n\ndata: [DONE]\n\n".encode()
+                if asked.qsize() == 1:
+                    kind = b"content-type: text/event-stream\r\ncontent-length: %d" % len(said)
+                    writer.write(b"HTTP/1.1 200 OK\r\n" + kind + b"\r\n\r\n" + said)
+                else:
+                    second.set()
         writer.close()
 
-    server = await asyncio.start_server(hang, "127.0.0.1", 0)
+    second = asyncio.Event()
+    server = await asyncio.start_server(answer_once, "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
     ours = {name: value for name, value in os.environ.items() if not name.startswith("TOOLFLEET_")}
+    words = ("eval", "runs.jsonl", "--model", "openai:slow", "--concurrency", "1")
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "toolfleet.orchestrator.doors.cli", "eval", "runs.jsonl", "--model", "openai:hangs"),
+        *(sys.executable, "-m", "toolfleet.orchestrator.doors.cli", *words),
         cwd=tmp_path,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
@@ -256,7 +269,7 @@ async def test_U9_ctrl_c_shows_what_is_there_and_leaves_nothing(tmp_path, sums):
     )
     try:
         async with asyncio.timeout(WAIT_S):
-            await connected.wait()
+            await second.wait()
             process.send_signal(signal.SIGINT)
             out, err = await process.communicate()
     finally:
@@ -265,7 +278,9 @@ async def test_U9_ctrl_c_shows_what_is_there_and_leaves_nothing(tmp_path, sums):
             await process.wait()
         server.close()
         await server.wait_closed()
-    assert (process.returncode, out) == (130, b""), err
+    assert process.returncode == 130, err
+    assert out.decode().splitlines()[0].startswith(f"{sums[0].run_id}\tno\t1\t0\t")
+    assert "0 of 1 run passed (0%) with slow; 1 had not ended" in out.decode()
     assert err.decode().splitlines()[-1] == "toolfleet: stopped"
 
 

@@ -1,4 +1,4 @@
-"""For tests of your own tools: one tool without a fleet, and faults on purpose in a real one.
+"""For tests of your own tools: one tool without a fleet, stored runs again, and faults on purpose in a real fleet.
 
 A lone tool is called by the worker's own code; fleets are real processes and a real server, no doubles. The suite in
 `tests/faults` stands on the same pieces; docs/testing.md shows how to use them. Nothing in production imports this
@@ -13,6 +13,7 @@ from toolfleet.testing.faulty_network import Proxy
 from toolfleet.testing.faulty_server import FaultyServer
 from toolfleet.testing.lone_tool import RecordingContext, call, context
 from toolfleet.testing.mortal_fleet import MortalFleet
+from toolfleet.testing.replays import replayed
 
 __all__ = [
     "FaultyServer",
@@ -24,5 +25,6 @@ __all__ = [
     "clock_offset",
     "context",
     "kill_at",
+    "replayed",
     "stop_at",
 ]

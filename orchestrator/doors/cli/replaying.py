@@ -31,6 +31,9 @@ if TYPE_CHECKING:  # they load what works on runs, which nobody needs who only l
 
 SHOWN_DIFFERENCES: Final = 10
 
+SHOWN_ID: Final = 100
+"""Characters of an id: nobody checks what a file says."""
+
 BEFORE_DIFFERENCE: Final = 30
 """Characters of a long text that are shown before the first one that differs."""
 
@@ -124,7 +127,7 @@ def _found(source: str) -> list[Export]:
     if source == "-":
         return exports_in(sys.stdin.buffer, "standard input")
     path = Path(source)
-    if path.exists() or path.suffix or "/" in source:
+    if path.exists() or "/" in source or path.suffix[1:].isalpha():
         return read_exports([path])
     from toolfleet.orchestrator.doors.cli.sessions import look  # noqa: PLC0415  # as above
 
@@ -191,7 +194,8 @@ async def _replay_all(exports: Sequence[Export], tools: Mapping[str, ToolSpec], 
 
 def _told(replayed: Replayed) -> Iterator[str]:
     differences = replayed.differences
-    head = f"run {replayed.run_id}: {plural(replayed.turns, 'turn')}, {plural(len(replayed.messages), 'message')}"
+    named = shortened(replayed.run_id, SHOWN_ID)
+    head = f"run {named}: {plural(replayed.turns, 'turn')}, {plural(len(replayed.messages), 'message')}"
     if not differences:
         yield harmless(f"{head}, the same")
         return

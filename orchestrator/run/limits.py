@@ -39,7 +39,8 @@ TIMED_OUT: Final = "the run's deadline has passed"
 WholeNumber = Annotated[int, no_truth_value("a whole number")]
 """An integer as JSON Schema has it: 3.0 is one, true is none."""
 
-Count = Annotated[int, Field(ge=1), no_truth_value("a whole number")]
+Count = Annotated[int, Field(ge=1, le=2**63 - 1), no_truth_value("a whole number")]
+"""Of what somebody may use up. What is larger cannot be read of a float."""
 
 
 class NothingLeft(Exception):  # not an error: the call is answered with it

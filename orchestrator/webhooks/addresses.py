@@ -25,10 +25,6 @@ MAX_PORT: Final = 65535
 SHOWN_CHARS: Final = 100
 
 
-class HostNotFound(InvalidWebhook):
-    """A URL's host has no address."""
-
-
 def checked_url(text: str) -> httpx.URL:
     """Return an endpoint's URL as it may be stored. Raises InvalidWebhook."""
     if len(text) > MAX_URL_CHARS:
@@ -54,12 +50,12 @@ async def addresses_of(url: httpx.URL, allowed: Sequence[Network]) -> list[str]:
     """Return the addresses of a URL's host that may be connected to: all that it has, or it is refused.
 
     Raises InvalidWebhook for one that is not public and not among the networks that are `allowed`, and for http:// to
-    any that is not; HostNotFound.
+    any that is not, and for a host that has no address.
     """
     try:
         found = await asyncio.get_running_loop().getaddrinfo(url.host, port_of(url), type=socket.SOCK_STREAM)
     except (OSError, UnicodeError):
-        raise HostNotFound(f"the host {url.host[:SHOWN_CHARS]} cannot be found") from None
+        raise InvalidWebhook(f"the host {url.host[:SHOWN_CHARS]} cannot be found") from None
     # getaddrinfo also reads 0x7f.1, 2130706433 and the like: what is checked is what it made of them.
     addresses = list(dict.fromkeys(str(where[0]) for *_, where in found))
     for each in addresses:

@@ -63,6 +63,7 @@ class Delivering:
         self._busy = Counter[str]()
         self._kept: Kept | None = None
         self._wake = woken
+        self._closing = False
 
     async def start(self) -> None:
         """Learn which endpoints there are, then deliver. Raises StoreUnreachable."""
@@ -71,7 +72,11 @@ class Delivering:
 
     async def aclose(self) -> None:
         """Stop. What is under way has a moment to end."""
+        self._closing = True
+        self._wake.set()
         if self._kept is not None:
+            # Cancelled while it takes messages, it would leave them to their lease.
+            await self._kept.ended(within_s=CLOSE_WITHIN_S)
             await self._kept.aclose()
         await self._errands.aclose(within_s=CLOSE_WITHIN_S)
 
@@ -79,7 +84,7 @@ class Delivering:
         if self._settings.previous_secret.get_secret_value():
             await self._seal_endpoints_anew()
         had_any = True  # what is owed to endpoints that are gone is to be forgotten once
-        while True:
+        while not self._closing:
             wait = LOOK_EVERY_S
             try:
                 if had_any or self._owing.endpoints:

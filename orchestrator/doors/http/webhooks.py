@@ -159,6 +159,12 @@ class DeadList(BaseModel):
     dead: list[DeadView]
 
 
+class DeadWanted(RunBody):
+    """How many messages to list."""
+
+    limit: Annotated[int, Field(ge=1, le=500)] = 50
+
+
 class Rotation(RunBody):
     """How a secret is replaced."""
 
@@ -197,9 +203,9 @@ async def list_endpoints(grant: PayloadReader, door: Through) -> EndpointList:
 
 
 @router.get("/dead")
-async def list_dead(grant: PayloadReader, door: Through, limit: Annotated[int, Query(ge=1, le=500)] = 50) -> DeadList:
+async def list_dead(wanted: Annotated[DeadWanted, Query()], grant: PayloadReader, door: Through) -> DeadList:
     """List the tenant's messages that were given up, the newest first."""
-    found = await door.looking.webhooks.outbox.dead(grant.tenant, limit)
+    found = await door.looking.webhooks.outbox.dead(grant.tenant, wanted.limit)
     return DeadList(dead=[DeadView.of(each) for each in found])
 
 

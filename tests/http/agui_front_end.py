@@ -103,9 +103,13 @@ def text_of(events: list[Any]) -> str:
 class FrontEnd:
     """The official client while it runs."""
 
-    def __init__(self, process: subprocess.Popen[str], url: str, key: str) -> None:
+    def __init__(self, process: subprocess.Popen[str], url: str = "", key: str = "") -> None:
         self._process = process
         self._where = {"url": f"{url}/agui", "key": key}
+
+    def at(self, url: str, key: str) -> FrontEnd:
+        """The same one, before this server."""
+        return FrontEnd(self._process, url, key)
 
     async def run(self, thread: str, run: str, **more: Any) -> dict[str, Any]:
         """What came of running the agent of a thread."""
@@ -122,7 +126,7 @@ class FrontEnd:
 
 
 @contextmanager
-def front_end(folder: Path, url: str, key: str) -> Iterator[FrontEnd]:
+def front_end(folder: Path) -> Iterator[FrontEnd]:
     """The official client, which has ended after the block."""
     (folder / "node_modules").symlink_to(environments.agui_packages())
     (folder / "client.mjs").write_text(PROGRAM.read_text())
@@ -131,6 +135,6 @@ def front_end(folder: Path, url: str, key: str) -> Iterator[FrontEnd]:
         command, env=own_environment(), cwd=folder, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as process:
         try:
-            yield FrontEnd(process, url, key)
+            yield FrontEnd(process)
         finally:
             process.kill()

@@ -119,7 +119,7 @@ async def test_U13_a_front_end_whose_server_was_killed_asks_another_one_and_has_
     variables = {"OPENAI_BASE_URL": address, "OPENAI_MODEL": "slow", "OPENAI_API_KEY": "k"}
     body = asked("Tell.", thread="t1")
     (tmp_path / "client").mkdir()
-    with front_end(tmp_path / "client", "", "") as client:
+    with front_end(tmp_path / "client") as client:
         with serving(short_leases.settings, tmp_path, **variables) as first:
             running = asyncio.create_task(client.run("t1", "r1", say=[user("Tell.")], **where(first)))
             async with httpx.AsyncClient(base_url=first.url, headers=first.local_key) as http:

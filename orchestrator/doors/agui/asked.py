@@ -24,6 +24,7 @@ from ag_ui.core import (
 from ag_ui.core.types import ContentPart, DataSource, ImagePart, TextPart, UrlSource
 from fastapi.exceptions import RequestValidationError
 from pydantic import ValidationError
+from pydantic_core import to_json
 
 from toolfleet.messages import AssistantMessage, Message, RequestedCall, SystemMessage, ToolMessage, UserMessage
 from toolfleet.orchestrator.doors.agui.identity import MAX_NAME_CHARS, is_of_run
@@ -53,20 +54,21 @@ def read(body: Mapping[str, Any]) -> RunAgentInput:
     for name, value in (("threadId", asked.thread_id), ("runId", asked.run_id)):
         if not value or len(value) > MAX_NAME_CHARS:
             raise wrong(f"{name}: must have 1 to {MAX_NAME_CHARS} characters")
-    if (asked.protocol_version or MAJOR_VERSION).partition(".")[0] != MAJOR_VERSION:
-        raise wrong(f"protocolVersion: {asked.protocol_version:.40} is not served here, only {MAJOR_VERSION}.x")
+    version = MAJOR_VERSION if asked.protocol_version is None else asked.protocol_version
+    if version.partition(".")[0] != MAJOR_VERSION:
+        raise wrong(f"protocolVersion: {version:.40} is not served here, only {MAJOR_VERSION}.x")
     return asked
 
 
-def fingerprint_of(body: Mapping[str, Any], run_id: str) -> str:
+def fingerprint_of(asked: RunAgentInput, run_id: str) -> str:
     """Return a digest of what a run is asked for.
 
     A client that was cut off asks again with what it had got of the run: those messages, and its state by then, are no
     part of it.
     """
-    asked = {name: body.get(name) or None for name in ("tools", "context", "forwardedProps", "parentRunId")}
-    messages = [each for each in body["messages"] if not is_of_run(run_id, each["id"])]
-    return hashlib.sha256(orjson.dumps([messages, asked], option=orjson.OPT_SORT_KEYS)).hexdigest()
+    besides = [value or None for value in (asked.tools, asked.context, asked.forwarded_props, asked.parent_run_id)]
+    whole = to_json([given_before(asked, run_id), besides], by_alias=True)
+    return hashlib.sha256(orjson.dumps(orjson.loads(whole), option=orjson.OPT_SORT_KEYS)).hexdigest()
 
 
 def given_before(asked: RunAgentInput, run_id: str) -> list[Said]:

@@ -63,6 +63,19 @@ class NotResumed(Exception):
         self.code = code
 
 
+class NotAsStored(Exception):
+    """What was told of a run is not what is believed of it: somebody has written to Redis who has no secret."""
+
+
+def must_be_as_stored(told: Run, stored: Run) -> None:
+    """Raise NotAsStored unless a run, as it was told, is how the stored one is, or has been before it went on."""
+    is_over = told.state.is_terminal and stored.state.is_terminal and len(stored.messages) == len(told.messages)
+    if stored.messages[: len(told.messages)] != told.messages or (
+        is_over and (told.state, told.answer, told.reason) != (stored.state, stored.answer, stored.reason)
+    ):
+        raise NotAsStored
+
+
 class Resumed(NamedTuple):
     """The run that a resume goes on with, and the number of the event that its client was told last."""
 
@@ -73,13 +86,24 @@ class Resumed(NamedTuple):
 # --- what waits -------------------------------------------------------------------------------------------------------
 
 
+def may_wait(told: Run) -> bool:
+    """Return whether a run waits for a decision, by what was told of it."""
+    return bool(told.awaiting_approval or _waiting_below(told))
+
+
+def _waiting_below(told: Run) -> set[str]:
+    decided = {call_id for call_id, is_decided in told.told_below if is_decided}
+    return {call_id for call_id, _ in told.told_below} - decided
+
+
 async def waiting_in(door: Door, told: Run, number: int, *, asked: bool) -> list[Interrupt]:
     """Return what a run waits for a person with, of what was told of it up to this number.
 
-    `asked`: whether its tools may ask something. Raises RunNotFound, StoreUnreachable.
+    `asked`: whether its tools may ask something. Raises NotAsStored, RunNotFound, StoreUnreachable.
     """
     now = await door.orchestrator.get(told.run_id)
-    known = {call.call_id for call in told.awaiting_approval} | {call_id for call_id, is_over in told.told_below}
+    must_be_as_stored(told, now)
+    known = {call.call_id for call in told.awaiting_approval} | _waiting_below(told)
     found = [_approval(call, number) for call in now.awaiting_approval if call.call_id in known]
     if asked:
         found += [_question(each, number) for each in await _questions(door, told)]

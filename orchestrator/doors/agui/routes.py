@@ -7,8 +7,10 @@ from importlib.util import find_spec
 from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Body, Header, Request
+from pydantic import WithJsonSchema
 from starlette.responses import Response
 
+from toolfleet.orchestrator.doors.agui.described import ASKED
 from toolfleet.orchestrator.doors.http.access import Runner
 from toolfleet.orchestrator.doors.http.bodies import JsonRoute
 from toolfleet.orchestrator.doors.http.problems import Problem, ProblemDetails
@@ -35,16 +37,10 @@ FOLLOWED: Final[dict[int | str, dict[str, Any]]] = {
     501: {"model": ProblemDetails, "description": "This server lacks the protocol's package"},
 }
 
-ASKED: Final = {
-    "threadId": "thread-1",
-    "runId": "run-1",
-    "messages": [{"id": "m1", "role": "user", "content": "What is the square root of 2?"}],
-}
-
 
 @router.post(PATH, response_class=Response, responses=FOLLOWED)
 async def run_agent(
-    body: Annotated[dict[str, Any], Body(description="AG-UI's `RunAgentInput`", examples=[ASKED])],
+    body: Annotated[dict[str, Any], Body(description="AG-UI's `RunAgentInput`"), WithJsonSchema(ASKED)],
     grant: Runner,
     door: Through,
     request: Request,

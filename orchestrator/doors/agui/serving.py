@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from http import HTTPStatus
 from typing import Any
 
@@ -10,6 +10,7 @@ from ag_ui.core import RunAgentInput
 from fastapi import Request
 from starlette.responses import Response
 
+from toolfleet.messages import Message
 from toolfleet.orchestrator.doors.agui.asked import conversation_of, fingerprint_of, given_before, options_of, read
 from toolfleet.orchestrator.doors.agui.identity import is_of_run, run_id_of, run_of_message
 from toolfleet.orchestrator.doors.agui.interrupts import (
@@ -45,10 +46,11 @@ async def followed(
     hold_listener(door, grant, request)
     try:
         if asked.resume:
+            options_of(asked)  # a request of a wrong shape decides nothing
             resumed = await resume(door, grant, asked)
             run_id, after = resumed.run.run_id, resumed.after
         else:
-            run_id, after = await _begun(door, grant, request, asked, body), 0
+            run_id, after = await _begun(door, grant, request, asked), 0
     except NotResumed as refused:
         return EventStream(door, _only(error(refused.code, str(refused))))
     leg = Leg(
@@ -67,13 +69,17 @@ async def followed(
     )
 
 
-async def _begun(door: Door, grant: Grant, request: Request, asked: RunAgentInput, body: dict[str, Any]) -> str:
+async def _begun(door: Door, grant: Grant, request: Request, asked: RunAgentInput) -> str:
     """Return the run of a request, which is begun unless it is there."""
+    options = options_of(asked)
     run_id = run_id_of(door.settings.id_prefix, grant.tenant, grant.subject, asked.thread_id, asked.run_id)
-    fingerprint = fingerprint_of(body, run_id)
+    fingerprint = fingerprint_of(asked, run_id)
+    conversation = conversation_of(asked, run_id)
     if (run := await _stored(door, run_id)) is None:
-        options = _options(grant, asked, run_id, fingerprint)
-        await _begin(door, grant, request, asked, options)
+        await _must_not_wait(door, grant, asked)
+        given = [message.id for message in asked.messages if message.role == "user"]
+        told = {THREAD: asked.thread_id, "runId": asked.run_id, FINGERPRINT: fingerprint, GIVEN: given}
+        await _begin(door, grant, request, conversation, {**options, "run_id": run_id, "asked_as": told})
         # Another server may have begun it a moment ago, and been asked something else.
         run = await _stored(door, run_id)
     if run is not None and run.asked_as.get(FINGERPRINT) != fingerprint:
@@ -89,25 +95,22 @@ async def _stored(door: Door, run_id: str) -> Run | None:
         return None
 
 
-def _options(grant: Grant, asked: RunAgentInput, run_id: str, fingerprint: str) -> RunOptions:
-    options = options_of(asked)
-    options["tenant"], options["subject"], options["by"] = grant.tenant, grant.subject, grant.who
-    options["run_id"] = run_id
-    given = [message.id for message in asked.messages if message.role == "user"]
-    options["asked_as"] = {THREAD: asked.thread_id, "runId": asked.run_id, FINGERPRINT: fingerprint, GIVEN: given}
-    return options
-
-
-async def _begin(door: Door, grant: Grant, request: Request, asked: RunAgentInput, options: RunOptions) -> None:
-    run_id = options["run_id"] or ""
-    conversation = conversation_of(asked, run_id)
+async def _must_not_wait(door: Door, grant: Grant, asked: RunAgentInput) -> None:
+    """Raise NotResumed where the thread's last run waits for a person."""
     if before := _last_run(asked):
         await must_not_be_interrupted(door, grant, asked, before)
+
+
+async def _begin(
+    door: Door, grant: Grant, request: Request, conversation: Sequence[Message], options: RunOptions
+) -> None:
     options["tools"] = await tools_for(grant, options.get("tools"), door)
+    options["tenant"], options["subject"], options["by"] = grant.tenant, grant.subject, grant.who
     await admit(door, grant, request, options)
-    live = LiveReply(_nobody)
+    # One for all who begin this run at once: only one of them does.
+    door.live.keep(options["run_id"] or "", ours := LiveReply(_nobody))
+    live = door.live.of(options["run_id"] or "") or ours
     await door.orchestrator.start(conversation, on_event=live.hear, **options)
-    door.live.keep(run_id, live)
 
 
 def _last_run(asked: RunAgentInput) -> str:

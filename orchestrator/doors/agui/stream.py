@@ -7,6 +7,7 @@ any number on (`Last-Event-ID`).
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
@@ -29,7 +30,13 @@ from pydantic import ValidationError
 from toolfleet.messages import Usage
 from toolfleet.orchestrator.doors.agui.endings import ending_of, usage_of
 from toolfleet.orchestrator.doors.agui.events import RunEvents, Told
-from toolfleet.orchestrator.doors.agui.interrupts import shown_call, waiting_in
+from toolfleet.orchestrator.doors.agui.interrupts import (
+    NotAsStored,
+    may_wait,
+    must_be_as_stored,
+    shown_call,
+    waiting_in,
+)
 from toolfleet.orchestrator.doors.http.door import Door
 from toolfleet.orchestrator.doors.http.tail import EventListener, Frame
 from toolfleet.orchestrator.errors import IllegalTransition, RunNotFound
@@ -41,7 +48,7 @@ from toolfleet.skipped import skip
 PROTOCOL: Final = "1.0"
 
 LOOK_EVERY_S: Final = 2.0
-"""How often a run that is worked on elsewhere is asked whether its tools ask somebody something."""
+"""How often it is looked whether a run's tools ask somebody something."""
 
 CUSTOM: Final = {"call_progressed": "toolfleet:progress", "call_yielded": "toolfleet:pieces"}
 """What is told of running calls, which AG-UI has no events for."""
@@ -85,6 +92,7 @@ class Following:
         """Whether the client has the beginning of this stream, or of the one that it goes on with."""
         self._used_before = Usage()
         self._has_looked = False
+        self._looked_s = -LOOK_EVERY_S
         self._listener = door.tail.listener()
         if self._live is not None:
             self._live.tell(self._listener, of_calls=True)
@@ -93,16 +101,13 @@ class Following:
         """Yield the events, stored and to come. Raises StoreUnreachable, and Behind for a listener that is too slow."""
         listening = self._door.tail.listen(self._leg.run_id, after=FIRST, listener=self._listener)
         async with aclosing(listening) as frames:
-            with _Waking(self._listener, is_wanted=self._live is None):
+            with _Waking(self._listener):
                 async for frame in frames:
                     yield b"".join(self._told(frame))
-                    if self._events is not None and self._events.run.state.is_terminal:
-                        yield self._ended(self._events)
+                    if (end := await self._end(frame)) is not None:
+                        yield end
                         return
-                    if waiting := await self._waiting(frame):
-                        yield self._interrupted(waiting)
-                        return
-        yield error("run-not-found", f"run {self._leg.run_id} was deleted")
+        yield self._lost("nothing more is known of it: it was deleted, or this server cannot read it")
 
     def farewell(self) -> bytes:
         """Return the last event of a stream whose server stops: else it would be taken for the end of the run."""
@@ -182,6 +187,24 @@ class Following:
 
     # --- how it ends ------------------------------------------------------------------------------------------------
 
+    async def _end(self, frame: Frame) -> bytes | None:
+        """Return what the stream ends with; None while it goes on."""
+        if (events := self._events) is None:
+            return None
+        try:
+            if events.run.state.is_terminal:
+                must_be_as_stored(events.run, await self._door.orchestrator.get(self._leg.run_id))
+                return self._ended(events)
+            waiting = await self._waiting(events, frame)
+        except RunNotFound:
+            return self._lost("it was deleted")
+        except NotAsStored:
+            return self._lost("what was told here is not what is stored of it: forget that, and read the run itself")
+        return self._interrupted(events, waiting) if waiting else None
+
+    def _lost(self, why: str) -> bytes:
+        return error("run-lost", f"run {self._leg.run_id}: {why}")
+
     def _ended(self, events: RunEvents) -> bytes:
         leg, number = self._leg, events.last_number + 1
         if number <= self._from:
@@ -190,27 +213,31 @@ class Following:
             )
         return encoded(ending_of(events.run, leg.thread_id, leg.asked_as, self._used_before), number)
 
-    async def _waiting(self, frame: Frame) -> list[Interrupt]:
+    async def _waiting(self, events: RunEvents, frame: Frame) -> list[Interrupt]:
         """Return what the run waits for a person with, as far as it was told by now."""
-        events = self._events
-        if events is None or not self._is_open or events.run.state is State.THINKING:
-            return []
         run = events.run
-        may_ask = self._is_time_to_look(frame) and bool(run.calls_under_way)
-        if not (may_ask or run.awaiting_approval or run.told_below):
+        if not self._is_open or run.state is State.THINKING:
             return []
-        try:
-            return await waiting_in(self._door, run, events.last_number, asked=may_ask)
-        except RunNotFound:
+        may_ask = bool(run.calls_under_way) and self._is_time_to_look(frame)
+        if not (may_ask or may_wait(run)):
             return []
+        return await waiting_in(self._door, run, events.last_number, asked=may_ask)
 
     def _is_time_to_look(self, frame: Frame) -> bool:
-        """Return whether its tools may ask something that was not seen: when they say so, or nobody would tell."""
-        return bool(frame.id) or self._live is None or kind_of(frame) == ASKS
+        """Return whether its tools may ask something that was not seen: when they say so or, as nobody may, at times.
 
-    def _interrupted(self, waiting: list[Interrupt]) -> bytes:
-        assert self._events is not None  # noqa: S101  # nothing waits before it has begun
-        leg, events = self._leg, self._events
+        Of a run that is worked on here they say so; only what they have asked before this stream has to be looked for.
+        """
+        if kind_of(frame) == ASKS:
+            return True
+        now_s = time.monotonic()
+        if (self._live is not None and self._has_looked) or now_s - self._looked_s < LOOK_EVERY_S:
+            return False
+        self._has_looked, self._looked_s = not frame.id, now_s
+        return True
+
+    def _interrupted(self, events: RunEvents, waiting: list[Interrupt]) -> bytes:
+        leg = self._leg
         finished = RunFinishedEvent(
             thread_id=leg.thread_id,
             run_id=leg.asked_as,
@@ -222,16 +249,14 @@ class Following:
 
 
 class _Waking:
-    """Wakes a listener now and then, while the block lasts: nobody else does, where a run is worked on elsewhere."""
+    """Wakes a listener now and then, while the block lasts: that a tool asks something is no event of the history."""
 
-    def __init__(self, listener: EventListener, *, is_wanted: bool) -> None:
+    def __init__(self, listener: EventListener) -> None:
         self._listener = listener
-        self._is_wanted = is_wanted
         self._timer: asyncio.TimerHandle | None = None
 
     def __enter__(self) -> None:
-        if self._is_wanted:
-            self._timer = asyncio.get_running_loop().call_later(LOOK_EVERY_S, self._wake)
+        self._timer = asyncio.get_running_loop().call_later(LOOK_EVERY_S, self._wake)
 
     def __exit__(self, *exc_info: object) -> None:
         if self._timer is not None:

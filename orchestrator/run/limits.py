@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable
 from typing import TYPE_CHECKING, Annotated, Final, Literal, NamedTuple, cast, get_args
 
-from pydantic import Field, StrictFloat
+from pydantic import Field, StrictBool, StrictFloat
 
 from toolfleet.calls import Failed, FailureKind, Record, Spent
 from toolfleet.messages import Usage, UserMessage
@@ -65,16 +65,16 @@ class Limits(Record):
     """Since the run began, however often its user has spoken."""
     then: dict[CallLimit, Then] = Field(default_factory=dict, exclude_if=lambda then: not then)
     """What is done at each limit on calls. With `tell` the calls beyond it are not made, and the model reads why."""
-    wrap_up: bool = Field(default=False, exclude_if=lambda wrap_up: not wrap_up)
+    wrap_up: StrictBool = Field(default=False, exclude_if=lambda wrap_up: not wrap_up)
     """What is done at any other limit, at those that `then` does not name and at a tenant's budget: the model answers
     once more, without tools, and the run is done for the reason `budget`. Otherwise it fails."""
     tokens: Count | None = None
     """Input and output tokens together, as the provider counts them."""
     cost: Annotated[StrictFloat, Field(gt=0, le=MOST_USD)] | None = None
     """In US dollars. The price of the model must be known, from Toolfleet's list or the setting `prices`."""
-    tell_left: bool = Field(default=False, exclude_if=lambda tell: not tell)
+    tell_left: StrictBool = Field(default=False, exclude_if=lambda tell: not tell)
     """Tell the model how much is left with each request, once four fifths of a budget are used."""
-    strict: bool = Field(default=False, exclude_if=lambda strict: not strict)
+    strict: StrictBool = Field(default=False, exclude_if=lambda strict: not strict)
     """Never go beyond tokens and cost: each reply is bounded by what is left. Otherwise the last one may."""
 
     def at(self, limit: str) -> Then:

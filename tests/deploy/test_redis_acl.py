@@ -60,7 +60,7 @@ def test_nobody_gets_in_without_a_name(guarded_redis: str) -> None:
         stranger.ping()
 
 
-@pytest.mark.parametrize("key", ["toolfleet:run:r1", "toolfleet:handle:h1", "somebody-elses"])
+@pytest.mark.parametrize("key", ["toolfleet:run:r1", "toolfleet:handle:h1", "toolfleet:schedule:s1", "somebody-elses"])
 def test_a_worker_reads_no_conversation_no_handle_and_nothing_of_others(guarded_redis: str, key: str) -> None:
     with client_as(WORKER, guarded_redis) as worker, pytest.raises(redis.exceptions.NoPermissionError):
         worker.get(key)

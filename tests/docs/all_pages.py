@@ -47,6 +47,10 @@ PAGES: Final = [
     Page("docs/questions.md"),
     Page("docs/webhooks.md"),
     Page(
+        "docs/schedules.md",
+        stand_ins={"s3fa1c2b09d77": r"^(s[0-9a-f]{12})$", "now-5b1f20aa": r"^s[0-9a-f]{12}-(now-[0-9a-f]{8})$"},
+    ),
+    Page(
         "docs/shards.md",
         unrun={
             "$ export TOOLFLEET_SHARDS": "it needs two servers; tests/shards/test_commands.py runs these commands",

@@ -14,7 +14,6 @@ NOT_KEPT = {
     "F12",
     "D11",
     *("U5", "U6"),
-    *("U10"),
 }
 """Numbers of rows that nothing holds yet."""
 

@@ -151,6 +151,15 @@ def test_the_commands_take_every_option(tmp_path: Path, command: str) -> None:
 # --- and each reaches the store -------------------------------------------------------------------------------------
 
 
+async def test_a_task_of_a2a_is_stored_with_every_option_but_the_tools_of_a_caller(api: Api, fleet: LocalFleet) -> None:
+    options = {name: value for name, value in GIVEN.items() if name != "client_tools"}
+    message = {"messageId": "m", "role": "ROLE_USER", "parts": [{"text": QUESTION}]}
+    asked = {"message": message, "metadata": {"toolfleet": options}, "configuration": {"returnImmediately": True}}
+    sent = await api.client.post("/a2a/v1/message:send", json=asked, headers={"a2a-version": "1.0"})
+    run = await stored(fleet.settings, sent.json()["task"]["id"])
+    assert run.terms == RunTerms.of({**options, "subject": "local"})
+
+
 async def test_a_run_over_http_is_stored_with_every_option(api: Api, fleet: LocalFleet) -> None:
     run_id = await api.begin(QUESTION, **GIVEN)
     run = await stored(fleet.settings, run_id)

@@ -17,7 +17,7 @@ from a2a.utils.errors import (
 )
 from stages import Stage
 
-from tests.a2a.agents import ASKS, CANCELED, COMPLETED, FAILED, WORKING, Agent, data, said, text_of
+from tests.http.a2a_agents import ASKS, CANCELED, COMPLETED, FAILED, WORKING, Agent, data, said, text_of
 from tests.http.fleet_of_doors import api_of
 from toolfleet.orchestrator.doors.http.key_store import Scope
 
@@ -212,6 +212,34 @@ async def test_U12_a_question_of_a_tool_is_answered_by_a_message_and_what_does_n
     )
     assert answered.status.state == COMPLETED
     assert "savings" in text_of(answered)
+
+
+async def test_U12_what_is_asked_at_one_server_is_heard_and_answered_at_another(http_fleet, model, api):
+    tenant = "asked-elsewhere"
+    async with api_of(http_fleet.settings, model) as other, Agent.of_tenant(api, tenant, Scope.RUN) as here:
+        begun = await here.ask(said("call choose_account {}"), return_immediately=True)
+        async with Agent.of_tenant(other, tenant, Scope.RUN, Scope.APPROVE) as elsewhere:
+            heard, answered = [], False
+            async for event in elsewhere.subscribed(begun.id):
+                heard.append(event)
+                state = event.status_update.status.state or event.task.status.state
+                if state == ASKS and not answered:
+                    answered = True
+                    await elsewhere.ask(said("checking", task_id=begun.id), return_immediately=True)
+            assert states_of(heard)[-1] == COMPLETED
+            assert "checking" in answer_heard(heard)
+
+
+async def test_U12_who_writes_into_redis_puts_no_task_of_another_tenant_into_a_context(api, agent):
+    theirs = await agent.ask(said("our secret plan"))
+    async with Agent.of_tenant(api, "writes", Scope.RUN) as other:
+        first = await other.ask(said("hello", context_id="mine"))
+        keys = api.door.client.scan_iter(api.door.settings.keys.a2a_context("*"))
+        [key] = [key async for key in keys if await api.door.client.zscore(key, first.id) is not None]
+        await api.door.client.zadd(key, {theirs.id: 2**53})
+        assert [each.id for each in (await other.listed(context_id="mine")).tasks] == [first.id]
+        run = await api.door.orchestrator.get((await other.ask(said("and?", context_id="mine"))).id)
+        assert [message.content for message in run.messages if message.role == "user"] == ["hello", "and?"]
 
 
 async def test_U12_who_may_not_approve_does_not(api, agent):

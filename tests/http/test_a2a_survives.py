@@ -11,9 +11,9 @@ from a2a.client.errors import A2AClientError
 from a2a.types import Message, StreamResponse
 from a2a.utils.errors import A2AError
 
-from tests.a2a.agents import COMPLETED, WORKING, Agent, said, text_of
-from tests.a2a.test_tasks import answer_heard, states_of
+from tests.http.a2a_agents import COMPLETED, WORKING, Agent, said, text_of
 from tests.http.serving import serving
+from tests.http.test_a2a_tasks import answer_heard, states_of
 from tests.http.test_responses_that_survive import SECOND, SlowProvider, provider, short_leases
 from toolfleet.local.fleet import LocalFleet
 

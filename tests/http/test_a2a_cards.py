@@ -6,7 +6,7 @@ import httpx
 from a2a.client import A2ACardResolver
 from a2a.types import GetExtendedAgentCardRequest
 
-from tests.a2a.agents import CARD, Agent, said
+from tests.http.a2a_agents import CARD, Agent, said
 from toolfleet.orchestrator.doors.http.key_store import Scope
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import httpx
 
-from tests.a2a.agents import COMPLETED, WORKING, Agent, said
+from tests.http.a2a_agents import COMPLETED, WORKING, Agent, said
 from tests.http.fleet_of_doors import WAIT_S, api_of
 from toolfleet.orchestrator.doors.http.key_store import Scope
 

@@ -15,6 +15,7 @@ from typing import Any, Final, Literal, get_args
 import orjson
 from pydantic import Field, StrictBool, StrictFloat, ValidationError
 
+from toolfleet import strict_tools
 from toolfleet.arguments import complaints
 from toolfleet.arguments.parsing import ArgumentReader
 from toolfleet.arguments.reading import TypedReader
@@ -112,6 +113,7 @@ class Options:
     callback_sets_state: bool = False
     extra: Literal["forbid", "ignore"] = "forbid"
     tags: tuple[str, ...] = ()
+    strict: bool | None = None
     convert: Callable[[Any], Any] | None = None
     interceptors: tuple[Callable[..., Awaitable[Any]], ...] = ()
     rate: str | None = None
@@ -222,6 +224,7 @@ def spec_of(name: str, options: Options, *, is_async: bool, **described: Any) ->
             requires_approval=options.requires_approval,
             return_direct=options.return_direct,
             tags=options.tags,
+            strict=options.strict,
             **_bounds(name, options, described.get("input_schema")),
             **described,
         )
@@ -235,6 +238,8 @@ def spec_of(name: str, options: Options, *, is_async: bool, **described: Any) ->
 
 def _announced_schema(name: str, options: Options, schema: Any) -> Any:
     """Return the schema that models are shown. Raises InvalidTool."""
+    if options.strict and (problem := strict_tools.problem_with(schema)):
+        raise InvalidTool(f"tool {name}: no provider holds a model to its schema (strict=True): {problem}")
     if options.background is None:
         return schema
     if options.long_running:

@@ -251,6 +251,7 @@ def tool(
     callback_sets_state: bool = False,
     extra: Literal["forbid", "ignore"] = "forbid",
     tags: tuple[str, ...] = (),
+    strict: bool | None = None,
     convert: Callable[[Any], str | Returned] | None = None,
     interceptors: Sequence[ToolInterceptor] = (),
     rate: str | None = None,
@@ -271,6 +272,7 @@ def tool(function: Any = None, /, *, retry_on: Any = (), interceptors: Any = (),
     `rate` ("10/s", at most `burst` at once) and `concurrency` bound its calls in the whole fleet, or for each value of
     their keys: FromTenant(), FromContext("…"), FromArgument("…"). `cache_s` gives a result of a `read_only` tool again.
     `background="model"` has the model say of each call whether it is a handle at once (`run_in_background`).
+    `strict` has the model's provider hold it to the schema, or not; None leaves that to the provider.
     `callback_sets_state` lets who calls back about a job of the tool set what the run's tools share.
     Raises InvalidTool, UnknownOption.
     """

@@ -5,8 +5,9 @@ import inspect
 
 import pytest
 from hypothesis import given, strategies as st
+from pydantic import BaseModel, ConfigDict
 
-from toolfleet import Context, Effect, Tool, ToolSpec, tool
+from toolfleet import Context, Effect, Tool, ToolSpec, hand_written, tool
 from toolfleet.errors import InvalidTool
 
 
@@ -229,3 +230,37 @@ def test_a_spec_survives_the_wire(name):
 
     assert isinstance(f, Tool)
     assert ToolSpec.model_validate_json(f.spec.model_dump_json()) == f.spec
+
+
+def test_a_strict_tool_says_so_and_one_that_no_provider_takes_is_refused():
+    class Place(BaseModel):
+        model_config = ConfigDict(extra="forbid")
+        street: str
+        number: int | None
+
+    @tool(strict=True)
+    def visit(place: Place, at: list[Place]) -> None:
+        """Visit."""
+
+    assert (visit.spec.strict, tool(lambda: None).spec.strict) == (True, None)
+
+    def counted(words: str, limit: int = 3) -> None: ...
+
+    def loose(words: dict[str, int]) -> None: ...
+
+    class Open(BaseModel):
+        name: str = ""
+
+    def within(place: Open) -> None: ...
+
+    for function, why in (
+        (counted, "limit may be left out"),
+        (loose, "what may be in words is not all named"),
+        (within, "name in Open may be left out"),
+    ):
+        with pytest.raises(InvalidTool, match=why):
+            assert tool(strict=True)(function).spec
+    assert tool(strict=False)(counted).spec.strict is False
+    spec = {"name": "odd", "description": "Odd.", "input_schema": {"type": "object"}, "strict": True}
+    with pytest.raises(InvalidTool, match="what may be passed is not all named"):
+        hand_written(spec, lambda arguments: arguments)

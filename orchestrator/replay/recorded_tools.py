@@ -18,8 +18,9 @@ from toolfleet.calls import Failed, FailureKind, Returned, ToolCall, ToolResult
 from toolfleet.errors import BadArguments
 from toolfleet.extra_arguments import taken_out
 from toolfleet.orchestrator.calls.scope import CallScope
-from toolfleet.orchestrator.replay.recording import Recording
+from toolfleet.orchestrator.replay.recording import Recording, is_of_no_tool
 from toolfleet.orchestrator.run.events import CallRecord
+from toolfleet.orchestrator.run.tally import handle_of_task
 from toolfleet.orchestrator.status.call_reader import recorded_result
 from toolfleet.orchestrator.status.call_state import CallState, result_state
 from toolfleet.orchestrator.status.handles import Status, Tasks
@@ -28,9 +29,6 @@ from toolfleet.tool import ToolSpec
 
 DECIDED_HERE: Final = frozenset({SEARCH_TOOLS, TASK_RESULT, TASK_CANCEL})
 """What the orchestrator's own code answers, of the tools and tasks that the evaluated run has itself."""
-
-NO_RESULT: Final = frozenset({FailureKind.LIMIT, FailureKind.BAD_ARGUMENTS, FailureKind.UNKNOWN_TOOL})
-"""Failures that say nothing of what a call would have come to."""
 
 Asked = tuple[str, Any]
 """A tool, and arguments in a form in which those that mean the same are equal."""
@@ -44,13 +42,16 @@ class RecordedTools:
         self._specs = {**recording.tools, **recording.agents}
         self._slow = recording.started.terms.slow
         self._results: defaultdict[Asked, deque[Returned | Failed]] = defaultdict(deque)
+        self._handles: defaultdict[Asked, deque[str]] = defaultdict(deque)
         self._given: dict[str, Returned | Failed] = {}
         self.unrecorded: list[str] = []
         """The ids of the calls that were not asked for then."""
         for call in recording.run.calls:
-            result = recorded_result(call)
-            if result is not None and not (isinstance(result, Failed) and result.kind in NO_RESULT):
-                self._results[self._asked(call.tool, call.arguments)].append(result)
+            result = None if is_of_no_tool(call) else recorded_result(call)
+            if result is not None:
+                asked = self._asked(call.tool, call.arguments)
+                self._results[asked].append(result)
+                self._handles[asked].append(handle_of_task(call))
 
     def of_sent(self, call: ToolCall, spec: ToolSpec | None) -> ToolResult | None:
         """What the call came to then; None where its model gets a handle of it."""
@@ -73,8 +74,9 @@ class RecordedTools:
         return {call_id: self._given[call_id] for call_id in call_ids if call_id in self._given}
 
     def handle_of(self, call: CallRecord) -> str:
-        """A name that says which call it is."""
-        return f"task-{call.turn}-{call.call_id.rpartition('.')[2]}"
+        """What it was called then, or a name that says which call it is."""
+        known = self._handles.get(self._asked(call.tool, call.arguments))
+        return (known.popleft() if known else "") or f"task-{call.turn}-{call.call_id.rpartition('.')[2]}"
 
     def status(self, handle: str, tasks: Tasks) -> Status:
         """How a task stands: it has ended."""

@@ -77,7 +77,7 @@ class Recording:
 
     def as_offered(self, settings: Settings) -> Settings:
         """Return settings with which tools are searched for where they were: how many were too many, nobody wrote."""
-        searched = any(call.tool == SEARCH_TOOLS and not _is_of_no_tool(call) for call in self.run.calls)
+        searched = any(call.tool == SEARCH_TOOLS and not is_of_no_tool(call) for call in self.run.calls)
         return settings.model_copy(update={"max_offered_tools": 1}) if searched else settings
 
 
@@ -106,12 +106,13 @@ def _nobodys(run: Run, sent: frozenset[str], known: set[str]) -> dict[str, ToolS
     own = {spec.name for spec in run.terms.client_tools} | set(BUILT_IN_NAMES) | known
     found = {name: _stand_in(name, NOBODYS) for name in run.terms.tools or () if name not in own}
     for call in run.calls:
-        if call.tool not in own and not _is_of_no_tool(call):
+        if call.tool not in own and not is_of_no_tool(call):
             found[call.tool] = _stand_in(call.tool, NOBODYS if call.call_id in sent else OWN_QUEUE, call)
     return found
 
 
-def _is_of_no_tool(call: CallRecord) -> bool:
+def is_of_no_tool(call: CallRecord) -> bool:
+    """Whether the orchestrator itself has answered a call, as there is no such tool or it must not be called."""
     is_unknown = isinstance(call.result, Failed) and call.result.kind is FailureKind.UNKNOWN_TOOL
     return call.refusal is not None or is_unknown
 

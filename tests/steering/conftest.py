@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
@@ -7,6 +8,7 @@ import pytest
 from stages import Stage, stage_of_its_own
 
 from tests.http.fleet_of_doors import Api, api_of
+from tests.steering.replayed import different_again
 from toolfleet.local.fleet import LocalFleet
 from toolfleet.orchestrator import Orchestrator
 from toolfleet.orchestrator.models import REHEARSAL_MODEL, OpenAIChat, RehearsalServer
@@ -19,6 +21,8 @@ HERE = {"PYTHONPATH": f"{TOOLS}:{Path(__file__).parent}"}
 def fleet() -> Iterator[LocalFleet]:
     with LocalFleet(["steered_tools"], pools={"io": 1}, environment=HERE, lease_s=2, heartbeat_s=0.3) as running:
         yield running
+        # Whatever the tests have had them do: the same comes out of each of them.
+        assert asyncio.run(different_again(running.settings)) == {}
 
 
 @pytest.fixture

@@ -5,11 +5,14 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from toolfleet.orchestrator import Orchestrator
+from toolfleet.orchestrator.replay.differences import Difference
 from toolfleet.orchestrator.replay.export import Export, exports_in
+from toolfleet.orchestrator.replay.replaying import replay
 from toolfleet.settings import Settings, new_secret
 
 FOREIGN = ("TOOLFLEET_", "OPENAI_", "ANTHROPIC_")
@@ -69,3 +72,14 @@ async def command(folder: Path, *words: object, **variables: str) -> Said:
     )
     out, err = await process.communicate()
     return Said(process.returncode or 0, out.decode(), err.decode())
+
+
+async def different_again(settings: Settings) -> dict[str, Sequence[Difference]]:
+    """The ended runs of a fleet that replay to something else, with what differs."""
+    found = {}
+    async with Orchestrator(settings=settings) as observer:
+        for head in await observer.runs(limit=1000):
+            if head.state.is_terminal:
+                done = await replay(await export_of(observer, head.run_id), offline_settings())
+                found[head.run_id] = done.differences
+    return {run_id: differences for run_id, differences in found.items() if differences}

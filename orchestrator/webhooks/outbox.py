@@ -97,7 +97,7 @@ class Outbox:
         for delivery_id, fence, attempts, sealed in found:
             owed = self._opened(Owed, self._keys.webhook(text_of(delivery_id)), sealed)
             if owed is None or owed.delivery_id != text_of(delivery_id):
-                await self._client.zrem(self._keys.webhooks_due(), delivery_id)
+                # Left to its lease: another process may have the secret that it is sealed with, until it ends.
                 continue
             count = text_of(attempts)
             taken.append(Taken(owed, fence, int(count) if count.isdecimal() else 0))

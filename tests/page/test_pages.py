@@ -11,6 +11,7 @@ from playwright.async_api import Browser
 
 from tests.http.fleet_of_doors import Api
 from tests.page.browsers import Window, window
+from toolfleet.orchestrator.webhooks.records import Endpoint
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -25,10 +26,16 @@ NARROW = {"width": 380, "height": 800}
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def paths(served: Api) -> list[str]:
     """Each page, with something on it."""
-    done = await served.begin(ASKED)
+    webhooks = served.door.looking.webhooks
+    endpoint = Endpoint(endpoint_id="we_shown", url="https://10.0.0.1/hooks", created_unix_s=0.0)
+    await webhooks.endpoints.put(endpoint)
+    done = await served.begin(ASKED, webhook="we_shown")
     await served.ended(done)
     waiting = await served.begin('call pay {"amount": 120}')
     await until_it_waits(served, waiting)
+    async with asyncio.timeout(20):
+        while not await webhooks.outbox.attempts("we_shown"):
+            await asyncio.sleep(0.02)
     return [
         "/",
         "/runs",
@@ -41,6 +48,7 @@ async def paths(served: Api) -> list[str]:
         "/approvals",
         "/jobs",
         "/dead-letters",
+        "/webhooks",
         f"/runs/{done}/tree",
         f"/runs/{done}/conversation?first=1",
         "/tools",

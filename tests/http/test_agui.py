@@ -336,6 +336,7 @@ async def test_U13_what_is_no_request_is_refused_with_what_is_wrong(api, thread)
         "not an object": b"[]",
         "no thread": {**whole, "threadId": ""},
         "long": {**whole, "runId": "x" * 100_000},
+        "message": {**whole, "messages": [user("Hello", "x" * 100_000)]},
         "role": {**whole, "messages": [{"id": "m", "role": "wizard", "content": "x"}]},
         "no messages": {**whole, "messages": []},
         "version": {**whole, "protocolVersion": "2.0"},

@@ -54,6 +54,9 @@ def read(body: Mapping[str, Any]) -> RunAgentInput:
     for name, value in (("threadId", asked.thread_id), ("runId", asked.run_id)):
         if not value or len(value) > MAX_NAME_CHARS:
             raise wrong(f"{name}: must have 1 to {MAX_NAME_CHARS} characters")
+    for at, message in enumerate(asked.messages):
+        if len(message.id) > MAX_NAME_CHARS:
+            raise wrong(f"messages[{at}].id: must have {MAX_NAME_CHARS} characters at most")
     version = MAJOR_VERSION if asked.protocol_version is None else asked.protocol_version
     if version.partition(".")[0] != MAJOR_VERSION:
         raise wrong(f"protocolVersion: {version:.40} is not served here, only {MAJOR_VERSION}.x")

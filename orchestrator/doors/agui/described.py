@@ -15,6 +15,7 @@ Json = dict[str, Any]
 TEXT: Final[Json] = {"type": "string"}
 PERHAPS: Final[Json] = {"type": ["string", "null"]}
 NAME: Final[Json] = {"type": "string", "minLength": 1, "maxLength": MAX_NAME_CHARS}
+MESSAGE_ID: Final[Json] = {"type": "string", "maxLength": MAX_NAME_CHARS}
 SPEAKER: Final[Json] = {"type": ["string", "null"], "maxLength": 256}
 
 
@@ -27,7 +28,7 @@ def _list(items: Json, *, may_be_null: bool = True) -> Json:
 
 
 def _said_by(role: str, required: Json, optional: Json | None = None) -> Json:
-    return _object({"id": TEXT, "role": {"const": role}, **required}, optional)
+    return _object({"id": MESSAGE_ID, "role": {"const": role}, **required}, optional)
 
 
 PARTS: Final[Json] = {"anyOf": [TEXT, _list(_object({"type": {"const": "text"}, "text": TEXT}), may_be_null=False)]}

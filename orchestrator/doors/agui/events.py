@@ -102,11 +102,11 @@ class RunEvents:
 
     # --- what opens and closes a stream ---------------------------------------------------------------------------
 
-    def opened(self, has: Sequence[Shown], *, is_anew: bool = False) -> list[BaseEvent]:
+    def opened(self, has: Sequence[Shown], *, is_anew: bool = False, has_step: bool = False) -> list[BaseEvent]:
         """Return what a stream begins with that goes on from here; `has` is what its client has of this run.
 
         What of that is told again is taken from it first, else it would have it twice. With `is_anew` it is shown what
-        stands, whatever it has.
+        stands, whatever it has; `has_step`: it is told next that the step begins.
         """
         known = {message.id for message in self._shown}
         again = [message for message in has if message.id not in known]
@@ -115,7 +115,7 @@ class RunEvents:
         found: list[BaseEvent] = [self._snapshot(emptied)] if again or is_anew else []
         if self.run.values:
             found.append(StateSnapshotEvent(snapshot=self.run.values))
-        if self._step:
+        if self._step and not has_step:
             found.append(StepStartedEvent(step_name=self._step_name))
         return found
 

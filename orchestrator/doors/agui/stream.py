@@ -154,7 +154,7 @@ class Following:
         self._is_open = leg.last_event == leg.after  # it has the beginning, and no more
         return []
 
-    def _beginning(self, events: RunEvents, *, is_anew: bool = False) -> list[bytes]:
+    def _beginning(self, events: RunEvents, *, is_anew: bool = False, has_step: bool = False) -> list[bytes]:
         leg, self._is_open = self._leg, True
         started = RunStartedEvent(
             thread_id=leg.thread_id,
@@ -163,7 +163,7 @@ class Following:
             parent_run_id=leg.parent_run_id,
             metadata={"toolfleet": {"runId": leg.run_id}},
         )
-        *first, last = [started, *events.opened(leg.has, is_anew=is_anew)]
+        *first, last = [started, *events.opened(leg.has, is_anew=is_anew, has_step=has_step)]
         # Who has only some of these has nothing yet: so the last one alone can be gone on from.
         return [*(encoded(each) for each in first), encoded(last, max(self._from, leg.after))]
 
@@ -176,7 +176,7 @@ class Following:
                 if is_stored:
                     self._from = found[-1].number
                     return [*sent, *self._beginning(events, is_anew=True)]
-                sent += self._beginning(events, is_anew=True)
+                sent += self._beginning(events, is_anew=True, has_step=True)
             if not told.is_numbered:
                 sent += [encoded(told.event)] if self._is_open else []
             elif told.number == self._from:

@@ -43,7 +43,7 @@ async def test_U12_a_task_goes_on_after_its_server_was_killed_in_the_midst_of_a_
         async with Agent.at(first.url, first.key) as agent:
             heard = await heard_until(agent, message, first.process.kill)
     task_id = heard[0].task.id
-    assert states_of(heard) == [WORKING]
+    assert set(states_of(heard)) <= {WORKING}
     with serving(short_leases.settings, tmp_path, **variables) as second:
         async with Agent.at(second.url, second.key) as agent, asyncio.timeout(FOUND_AGAIN_WITHIN_S):
             assert (await agent.get(task_id)).status.state == WORKING

@@ -6,7 +6,7 @@ import asyncio
 import secrets
 
 import pytest
-from a2a.types import Message, Part, StreamResponse, TaskState
+from a2a.types import Message, Part, StreamResponse, TaskState, TaskStatus
 from a2a.utils.errors import (
     ContentTypeNotSupportedError,
     InternalError,
@@ -44,27 +44,35 @@ def states_of(events: list[StreamResponse]) -> list[TaskState]:
     return [each.status_update.status.state for each in events if each.HasField("status_update")]
 
 
+def status_at_the_end(events: list[StreamResponse]) -> TaskStatus:
+    """What a stream has ended with: the task itself, where nothing has come behind it."""
+    last = events[-1]
+    return last.status_update.status if last.HasField("status_update") else last.task.status
+
+
 async def first_of(events) -> StreamResponse:
     return await anext(aiter(events))
 
 
 @pytest.mark.parametrize(("binding", "version"), [("JSONRPC", "1.0"), ("HTTP+JSON", "1.0"), ("JSONRPC", "0.3")])
-async def test_U12_a_message_becomes_a_task_in_either_binding_and_by_the_older_protocol(api, binding, version):
+async def test_U12_a_message_becomes_a_task_in_either_binding_and_by_the_older_protocol(api, stage, binding, version):
     tenant = f"tenant-{secrets.token_hex(4)}"
     async with Agent.of_tenant(api, tenant, Scope.RUN, binding=binding, version=version) as agent:
-        first = said(f'say "one moment" {ADD}')
-        events = await agent.stream(first)
-        begun, told = events[0].task, events[1:]
+        first = said(f'say "one moment" {playing(stage)} then {ADD}')
+        streaming = agent.streaming(first)
+        events = [await anext(streaming)]
+        begun = events[0].task
         assert begun.status.state == WORKING
-        assert states_of(told) == [WORKING, COMPLETED]
+        (await stage.enters()).returns()
+        events += await _all(streaming)
         task = await agent.get(begun.id)
-        assert (task.status.state, task.context_id) == (COMPLETED, begun.context_id)
-        assert answer_heard(told) == text_of(task)
+        assert states_of(events)[-1] == task.status.state == COMPLETED
+        assert task.context_id == begun.context_id
+        assert answer_heard(events) == text_of(task)
         assert text_of(task).endswith("add: 5")
         assert [each.message_id for each in task.history] == [first.message_id, f"{task.id}.1"]
-        on_the_way = next(each.status_update.status.message for each in told if each.HasField("status_update"))
-        assert on_the_way == task.history[1]
-        assert on_the_way.parts[0].text == "one moment"
+        assert [*begun.history, *messages_told(events)] == list(task.history)
+        assert task.history[1].parts[0].text == "one moment"
         stored = await api.door.orchestrator.get(task.id)
         assert (stored.terms.tenant, stored.answer) == (tenant, text_of(task))
         with pytest.raises(TaskNotCancelableError):
@@ -154,7 +162,7 @@ async def test_U12_a_server_that_stops_says_so_and_its_tasks_are_followed_at_ano
 
 async def test_U12_a_call_that_waits_for_approval_is_asked_about_and_answered_by_a_message(agent):
     events = await agent.stream(said(PAY))
-    asked = events[-1].status_update.status
+    asked = status_at_the_end(events)
     assert asked.state == ASKS
     assert "pay waits for your approval" in asked.message.parts[0].text
     [wanted] = asked.message.parts[1].data.struct_value["approvals"]
@@ -200,7 +208,7 @@ async def test_U12_several_that_wait_are_answered_by_their_ids(agent):
 
 async def test_U12_a_question_of_a_tool_is_answered_by_a_message_and_what_does_not_fit_is_refused(agent):
     events = await agent.stream(said("call choose_account {}"))
-    asked = events[-1].status_update.status
+    asked = status_at_the_end(events)
     assert asked.state == ASKS
     [question] = asked.message.parts[1].data.struct_value["questions"]
     assert list(question["answer_schema"]["enum"]) == ["savings", "checking"]
@@ -337,7 +345,7 @@ async def test_U12_what_a_tool_returns_beside_text_is_an_artifact(agent, api):
     [part] = document.parts
     assert (part.filename, part.media_type) == ("report.pdf", "application/pdf")
     told = [each.artifact_update.artifact for each in events if each.HasField("artifact_update")]
-    assert document in told
+    assert document in [*events[0].task.artifacts, *told]
     content = part.raw or (await agent.http.get(part.url)).content
     assert len(content) == 300_000
 
@@ -372,7 +380,7 @@ async def test_U12_options_of_a_run_stand_in_the_requests_metadata(api, agent):
 
 async def test_U12_a_run_that_fails_is_a_task_that_failed_with_its_reason(agent):
     events = await agent.stream(said(f"{ADD} then {ADD}"), metadata={"toolfleet": {"max_turns": 1}})
-    ended = events[-1].status_update.status
+    ended = status_at_the_end(events)
     assert ended.state == FAILED
     assert "failed" in ended.message.parts[0].text
     assert not (await agent.get(events[0].task.id)).artifacts

@@ -122,6 +122,7 @@ async def cancel(asked: Asked, params: CancelTaskRequest) -> Task:
 
 async def show_extended_card(asked: Asked, _params: GetExtendedAgentCardRequest) -> AgentCard:
     """Return the card for who has a key."""
+    must_have(asked.grant, Scope.READ)
     return await extended_card(asked)
 
 

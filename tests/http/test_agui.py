@@ -249,6 +249,23 @@ async def test_U13_what_was_decided_elsewhere_goes_on_for_whoever_asks_again(api
     assert again[-1].event["outcome"] == {"type": "success"}
 
 
+async def test_U13_another_server_than_the_one_that_works_on_the_run_tells_the_same_and_takes_the_answer(
+    api, http_fleet, model, thread
+):
+    async with api_of(http_fleet.settings, model) as other:
+        whose = await key_of(api, "agui-two", Scope.RUN, Scope.APPROVE)
+        body = asked("call choose_account {}", thread=thread)
+        events = await sent(api.client, body, **whose)
+        [waits] = interrupts_of(events)
+        elsewhere = await sent(other.client, body, **whose)
+        assert [each for each in elsewhere if each.id is not None] == [each for each in events if each.id is not None]
+        assert interrupts_of(elsewhere) == [waits]
+        resume = {**body, "runId": "r2", "resume": [says(waits, "checking")]}
+        ended = await sent(other.client, resume, **whose)
+        assert '"checking"' in of_kind(ended, "TOOL_CALL_RESULT")[0]["content"]
+        assert await sent(api.client, resume, **whose) == ended
+
+
 # --- cuts -------------------------------------------------------------------------------------------------------------
 
 

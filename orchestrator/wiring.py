@@ -358,7 +358,7 @@ def _begin_to_tick(stack: AsyncExitStack, base: _Connected, control: RunControl,
     """Begin what schedules ask for, where this orchestrator is to stay: one that works on others' runs."""
     if base.config.adopts and base.config.model is not None:
         kept = KeptSchedules(base.shared, base.settings, base.seal)
-        ticking = Ticking(kept, control, base.settings.schedule_grace_s, supervisor)
+        ticking = Ticking(kept, control, base.settings, supervisor)
         ticking.start()
         # Closed before the runs are: what it begins, others work on.
         stack.push_async_callback(ticking.aclose)

@@ -144,9 +144,9 @@ class KeptSchedules:
 
     async def seal_anew(self) -> int:
         """Seal every schedule with the present secret. Returns how many there are."""
-        names = cast("list[bytes]", await self._client.zrange(self._keys.schedules_due(), 0, -1))
-        paused = [key async for key in self._client.scan_iter(match=self._keys.schedules_of("*"), count=1000)]
-        for key in paused:
+        names: list[bytes] = []
+        # Once after a start with two secrets: those that are paused stand in the lists of their tenants only.
+        async for key in self._client.scan_iter(match=self._keys.schedules_of("*"), count=1000):
             names += cast("list[bytes]", await self._client.zrange(key, 0, -1))
         ids = {text_of(name) for name in names}
         for schedule_id in ids:

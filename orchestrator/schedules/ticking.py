@@ -18,7 +18,9 @@ from toolfleet.orchestrator.options import RunOptions, options_given
 from toolfleet.orchestrator.schedules.kept import Kept, KeptSchedules
 from toolfleet.orchestrator.schedules.records import Schedule, Tick
 from toolfleet.orchestrator.schedules.ticks import tick_text
+from toolfleet.outages import until_redis_is_back
 from toolfleet.points import Point, reached
+from toolfleet.settings import Settings
 from toolfleet.supervision import Kept as KeptUp, Supervisor, failed
 
 log = FactLog("toolfleet.orchestrator")
@@ -45,10 +47,11 @@ async def begin_tick(control: RunControl, schedule: Schedule, run_id: str, tick_
 class Ticking:
     """Keeps the schedules of a fleet ticking, from `start` to `aclose`. Any number of orchestrators may."""
 
-    def __init__(self, kept: KeptSchedules, control: RunControl, grace_s: float, supervisor: Supervisor) -> None:
+    def __init__(self, kept: KeptSchedules, control: RunControl, settings: Settings, supervisor: Supervisor) -> None:
         self._kept = kept
         self._control = control
-        self._grace_s = grace_s
+        self._grace_s = settings.schedule_grace_s
+        self._knows_another_secret = bool(settings.previous_secret.get_secret_value())
         self._supervisor = supervisor
         self._task: KeptUp | None = None
 
@@ -62,6 +65,10 @@ class Ticking:
             await self._task.aclose()
 
     async def _tick_for_ever(self) -> None:
+        if self._knows_another_secret:
+            sealed = await until_redis_is_back(self._kept.seal_anew)
+            log.info("schedules_sealed_anew", schedules=sealed)
+            self._knows_another_secret = False
         while True:
             try:
                 await self._tick()

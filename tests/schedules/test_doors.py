@@ -6,6 +6,7 @@ import asyncio
 import json
 
 import pytest
+from pydantic import SecretStr
 
 from tests.cli.command import Terminal
 from tests.http.fleet_of_doors import api_of
@@ -13,6 +14,11 @@ from toolfleet.errors import CallerError
 from toolfleet.orchestrator import Orchestrator
 from toolfleet.orchestrator.doors.http.key_store import Scope
 from toolfleet.orchestrator.models import REHEARSAL_MODEL, OpenAIChat
+
+
+def new_secret_of(settings):
+    return SecretStr(settings.secret.get_secret_value()[::-1])
+
 
 HUGE = "?" * 100_000
 
@@ -139,3 +145,19 @@ async def test_U10_a_schedule_that_somebody_without_the_secret_has_written_begin
         await client.zrem(keys.schedules_due(), "forged", "copied")
         await client.delete(keys.schedule("forged"), keys.schedule("copied"))
         await orchestrator.schedules.remove(made.schedule_id)
+
+
+async def test_U10_a_schedule_outlives_a_change_of_the_secret(settings, chat, model):
+    old = settings.secret.get_secret_value()
+    changed = settings.model_copy(update={"secret": new_secret_of(settings), "previous_secret": settings.secret})
+    async with Orchestrator(chat, settings=settings, closes_models=False) as orchestrator:
+        made = [await orchestrator.schedules.add("0 8 * * *", "?") for _ in range(2)]
+        await orchestrator.schedules.pause(made[1].schedule_id)
+    dropped = changed.model_copy(update={"previous_secret": SecretStr("")})
+    assert changed.secret.get_secret_value() != old
+    async with Orchestrator(chat, settings=changed, closes_models=False), Orchestrator(settings=dropped) as after:
+        async with asyncio.timeout(30):
+            while len((await after.schedules.list()).schedules) < len(made):
+                await asyncio.sleep(0.05)
+        states = [(await after.schedules.get(each.schedule_id)).is_paused for each in made]
+        assert states == [False, True]

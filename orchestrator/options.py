@@ -46,6 +46,9 @@ class AskOptions(TypedDict, total=False):
     """Seconds until the run fails and its calls expire."""
     turn_timeout_s: float | None
     """Seconds that the calls of one reply may take; slower ones are stopped as timed out, the others are kept."""
+    calls_at_a_time: int | None
+    """How many calls of a reply are made together at most, in its order; 1: one after the other; None: all. None of
+    them counts as slow then."""
     compensate: bool
     """When a call fails, take back what the others of its reply have done, where their tools know how. The calls of a
     reply are then waited for together: none of them counts as slow."""

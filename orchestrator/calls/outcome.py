@@ -7,7 +7,7 @@ run rests with `CallsParked`, unless its model is given handles for them and goe
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -32,9 +32,26 @@ class GroupOutcome:
     raised: Exception | None = None
     """What a handler or an interceptor raised at one of the calls: to be raised once the rest is written down."""
 
+    def joined(self, more: GroupOutcome) -> GroupOutcome:
+        """This and what has become of the next calls of the same reply."""
+        return GroupOutcome(
+            {**self.results, **more.results},
+            {**self.fetched, **more.fetched},
+            self.slow | more.slow,
+            self.raised or more.raised,
+        )
+
 
 NOTHING_YET: Final = GroupOutcome({}, {}, frozenset())
 """Of a group that was not waited for."""
+
+
+def portions(calls: Sequence[CallRecord], at_a_time: int | None) -> list[Sequence[CallRecord]]:
+    """The calls as they are to be made, so many together: those first that were sent before, the others in order."""
+    if at_a_time is None or len(calls) <= at_a_time:
+        return [calls]
+    ordered = sorted(calls, key=lambda call: call.deadline_unix_s is None)
+    return [ordered[at : at + at_a_time] for at in range(0, len(ordered), at_a_time)]
 
 
 def what_was_sent(

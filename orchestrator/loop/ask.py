@@ -148,7 +148,7 @@ class Asking:
         """The reply, once it is whole and nothing is being sent for it any more."""
         mask = partial(self._mask_secrets, work.run, offered, DistinctIds(work.run.tally.ids))
         early = EarlyCalls(work.journal, self.services, partial(self.scopes.for_early_calls, work, offered), mask)
-        if paid.reserved or paid.over or asked.chain.around_model:
+        if paid.reserved or paid.over or asked.chain.around_model or work.run.terms.calls_at_a_time is not None:
             early.forbid()
         telling = Telling(work, asked.chain, offered)
         try:

@@ -6,16 +6,18 @@ midst goes through the same lines again: what was sent is only waited for, what 
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from toolfleet.calls import Submitted
 from toolfleet.orchestrator.calls.group import CallGroup
 from toolfleet.orchestrator.calls.outcome import (
+    NOTHING_YET,
     GroupOutcome,
     given_to_model,
     how_it_rests,
     masked_and_back,
+    portions,
     what_came_back,
     what_was_sent,
 )
@@ -25,6 +27,7 @@ from toolfleet.orchestrator.calls.services import CallServices
 from toolfleet.orchestrator.loop.above import tell_above
 from toolfleet.orchestrator.loop.at_work import RunAtWork
 from toolfleet.orchestrator.loop.scopes import Scopes
+from toolfleet.orchestrator.run.events import CallRecord
 from toolfleet.orchestrator.run.updates import CallSubmitted
 from toolfleet.orchestrator.spans.runs import RunSpans
 from toolfleet.orchestrator.status.handles import Handles
@@ -50,13 +53,11 @@ class Calling:
         owed = [call for call in work.run.calls_owed if not work.run.is_callers(call)]
         if self.spans is not None:
             self.spans.note_sending(work.run, [call.call_id for call in owed if call.deadline_unix_s is None])
-        with CallGroup(self.services, owed, scope, patient=work.run.terms.compensate) as group:
-            await group.send()
-            await self._record_sent(work, group, scope)
-            if work.run.parent_call_id is not None:
-                # Also where it was recorded before: who did so may have been lost before they were told.
-                await tell_above(work.journal.store, work.run, work.run.awaiting_approval)
-            outcome = await group.wait()
+        outcome = NOTHING_YET
+        for portion in portions(owed, work.run.terms.calls_at_a_time):
+            if outcome.raised is not None:
+                break
+            outcome = outcome.joined(await self._make(work, portion, scope))
         reached(Point.GATHERED, work.run.run_id)
         if work.run.terms.compensate:
             outcome = await roll_back(self.services, owed, outcome, scope)
@@ -66,6 +67,18 @@ class Calling:
             raise outcome.raised
         if rest := how_it_rests(work.run, handed_out):
             await work.journal.append(rest)
+
+    async def _make(self, work: RunAtWork, calls: Sequence[CallRecord], scope: CallScope) -> GroupOutcome:
+        """Send calls together, and wait for them."""
+        terms = work.run.terms
+        patient = terms.compensate or terms.calls_at_a_time is not None
+        with CallGroup(self.services, calls, scope, patient=patient) as group:
+            await group.send()
+            await self._record_sent(work, group, scope)
+            if work.run.parent_call_id is not None:
+                # Also where it was recorded before: who did so may have been lost before they were told.
+                await tell_above(work.journal.store, work.run, work.run.awaiting_approval)
+            return await group.wait()
 
     async def _record_sent(self, work: RunAtWork, group: CallGroup, scope: CallScope) -> None:
         """Write down what was sent: an orchestrator that takes over waits for these calls, and sends them no more."""

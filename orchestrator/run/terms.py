@@ -47,6 +47,7 @@ LONGEST_S: Final = 100 * 366 * 24 * 3600.0
 """A hundred years: what is longer overflows clocks, and was most likely meant in another unit."""
 
 MOST_TURNS: Final = 1_000_000
+MOST_AT_A_TIME: Final = 1_000_000
 
 SHOWN_CHARACTERS: Final = 80
 
@@ -88,6 +89,12 @@ def _turns(value: int) -> int:
     return value
 
 
+def _at_a_time(value: int) -> int:
+    if not 1 <= value <= MOST_AT_A_TIME:
+        raise ValueError(f"must be 1 to {MOST_AT_A_TIME}, but is {value}; leave it out for all")
+    return value
+
+
 def _priority(value: object) -> object:
     if isinstance(value, Priority):
         return value
@@ -114,6 +121,11 @@ Patience = Annotated[
 ]
 Turns = Annotated[
     WholeNumber, AfterValidator(_turns), WithJsonSchema({"type": "integer", "minimum": 1, "maximum": MOST_TURNS})
+]
+AtATime = Annotated[
+    WholeNumber,
+    AfterValidator(_at_a_time),
+    WithJsonSchema({"type": "integer", "minimum": 1, "maximum": MOST_AT_A_TIME}),
 ]
 NamedPriority = Annotated[
     Priority,
@@ -153,6 +165,12 @@ class AskedTerms(Record):
     )
     turn_timeout_s: Annotated[StrictFloat, AfterValidator(_turn_timeout), _POSITIVE] | None = Field(
         default=None, description="Seconds that the calls of one reply may take; slower ones are stopped."
+    )
+    calls_at_a_time: AtATime | None = Field(
+        default=None,
+        exclude_if=lambda most: most is None,
+        description="How many calls of a reply are made together at most, 1 for one after the other; all by default. "
+        "None of them counts as slow then.",
     )
     compensate: StrictBool = Field(
         default=False, description="When a call fails, take back what the others of its reply have done."

@@ -47,6 +47,7 @@ GIVEN: dict[str, Any] = {
     "max_turns": 3,
     "timeout_s": 60.0,
     "turn_timeout_s": 30.0,
+    "calls_at_a_time": 2,
     "compensate": True,
     "keep_s": 90.0,
     "model_options": {"temperature": 0.5},

@@ -1,8 +1,13 @@
 """Every pack on real worker processes."""
 
+import base64
 import json
 
 import pytest
+from mcp_types import CallToolResult, ImageContent
+
+from toolfleet.orchestrator import Orchestrator
+from toolfleet.workers.packs.mcp import given_by
 
 
 async def test_P7_tools_of_an_mcp_server_are_called_on_the_worker_that_holds_the_connection(ask, fleet):
@@ -23,6 +28,19 @@ async def test_P7_only_the_tools_that_pass_the_filter_are_offered_under_prefixed
     assert not [name for name in names if "die" in name]
 
 
+async def test_P7_a_picture_of_an_mcp_tool_is_one_for_models_that_can_see(fleet):
+    async with Orchestrator(settings=fleet.settings) as orchestrator:
+        result = await orchestrator.call("local_media", {})
+    [picture] = result.media
+    assert (picture.media_type, base64.b64decode(picture.data)) == ("image/png", b"\x89PNG12345")
+
+
+@pytest.mark.parametrize(("data", "media_type"), [("not base64!", "image/png"), ("AAAA", "x" * 100_000), ("AAAA", "")])
+def test_what_is_no_picture_is_told_as_what_it_says_that_it_is(data, media_type):
+    told = given_by(CallToolResult(content=[ImageContent(data=data, mime_type=media_type)]))
+    assert (told[:8], len(told) < 200) == ("[image: ", True)
+
+
 async def test_P7_what_an_mcp_tool_gives_reaches_the_model_as_text(ask):
     person, media, failed, refused = await ask(
         ("local_person", {"name": "Ada"}),
@@ -31,7 +49,7 @@ async def test_P7_what_an_mcp_tool_gives_reaches_the_model_as_text(ask):
         ("local_add", {"a": "b"}),
     )
     assert json.loads(person) == {"name": "Ada", "age": 42}
-    assert media == "Look:\n[image: image/png, 9 bytes, not shown]\na memo"
+    assert media == "Look:\n[image/png, 9 bytes]\na memo"
     assert "fail" in failed
     assert "parameter 'a' is \"b\"" in refused
 

@@ -7,6 +7,7 @@ tool is delivered and repeated is the fleet's matter: here its hints become an e
 from __future__ import annotations
 
 import asyncio
+import base64
 import hashlib
 import json
 import logging
@@ -34,10 +35,10 @@ from mcp_types import (
 )
 from pydantic import ValidationError
 
-from toolfleet import Context, Tool, ToolError
+from toolfleet import Context, Media, Tool, ToolError
 from toolfleet.catalog import BUILT_IN_NAMES
 from toolfleet.docstrings import words
-from toolfleet.errors import InvalidTool
+from toolfleet.errors import InvalidMedia, InvalidTool
 from toolfleet.handwritten import hand_written
 from toolfleet.logs import FactLog
 from toolfleet.toolbox import by_name
@@ -55,6 +56,8 @@ MARK_CHARS: Final = 6
 
 MAX_TOOLS: Final = 1000
 """Tools of one server; one that goes on listing is broken."""
+
+MAX_TYPE_CHARS: Final = 100
 
 MAX_DESCRIPTION_CHARS: Final = 8000
 """Of one tool. Each model that is offered it reads it, with every turn."""
@@ -118,7 +121,7 @@ class Remote:
         read_only = hints.read_only_hint is True
         repeatable = read_only or hints.idempotent_hint is True
 
-        async def call(arguments: dict[str, Any], ctx: Context) -> str:
+        async def call(arguments: dict[str, Any], ctx: Context) -> Given:
             return await self.call(remote.name, arguments, ctx, repeatable=repeatable)
 
         return hand_written(
@@ -145,8 +148,8 @@ class Remote:
         mark = hashlib.sha256(name.encode()).hexdigest()[:MARK_CHARS]
         return f"{mark}_{name[-(MAX_NAME_CHARS - MARK_CHARS - 1) :]}"
 
-    async def call(self, name: str, arguments: dict[str, Any], ctx: Context, *, repeatable: bool) -> str:
-        """Call a tool of the server; what it gave, as text for a model. Raises ToolError.
+    async def call(self, name: str, arguments: dict[str, Any], ctx: Context, *, repeatable: bool) -> Given:
+        """Call a tool of the server; what it gave, for a model. Raises ToolError.
 
         A call during which the server was lost is repeated once if that does no harm.
         """
@@ -168,7 +171,7 @@ class Remote:
             connection.lost(client)
             raise ToolError(f"the MCP server {self._name} was lost during the call, twice: {lost}") from None
 
-    async def _asked(self, client: Client, name: str, arguments: dict[str, Any], ctx: Context) -> str:
+    async def _asked(self, client: Client, name: str, arguments: dict[str, Any], ctx: Context) -> Given:
         async def on_progress(progress: float, total: float | None, message: str | None) -> None:
             ctx.progress(progress / total if total else 0.0, message or "")
 
@@ -188,7 +191,7 @@ class Remote:
             raise Lost(reason_of(error)) from None
         except ValidationError:
             raise ToolError(f"the MCP server {self._name} answered {name} with what is no result") from None
-        return text_of(result)
+        return given_by(result)
 
     def _connection(self) -> Connection:
         loop = asyncio.get_running_loop()
@@ -204,38 +207,48 @@ class Lost(Exception):  # no error of anybody's: decided above, by the tool's ef
 LOST: Final = frozenset({CONNECTION_CLOSED})
 
 
-def text_of(result: CallToolResult) -> str:
-    """What a model reads of a result: structured content as JSON, texts as they are, of media what they are.
+Given = str | list[str | Media]
+"""What a tool of a server gave: a text or, where there are pictures and the like, texts and these, in order."""
+
+
+def given_by(result: CallToolResult) -> Given:
+    """What a model reads of a result: structured content as JSON, texts as they are, media as media.
 
     Raises ToolError when the result is an error.
     """
     parts = [_part(block) for block in result.content]
     if result.is_error:
-        raise ToolError("\n".join(filter(None, parts)).strip() or "the tool failed and did not say why")
+        said = "\n".join(part if isinstance(part, str) else part.part.described for part in parts)
+        raise ToolError(said.strip() or "the tool failed and did not say why")
     if result.structured_content is not None:
         # Its JSON is in a text block as well, for clients that know no structured content.
         media = [part for part, block in zip(parts, result.content, strict=True) if not isinstance(block, TextContent)]
-        return "\n".join([json.dumps(result.structured_content, ensure_ascii=False), *media])
-    return "\n".join(parts)
+        parts = [json.dumps(result.structured_content, ensure_ascii=False), *media]
+    texts = [part for part in parts if isinstance(part, str)]
+    return "\n".join(texts) if len(texts) == len(parts) else parts
 
 
-def _part(block: Any) -> str:
+def _part(block: Any) -> str | Media:
     match block:
         case TextContent(text=text):
             return text
         case ImageContent() | AudioContent():
-            return f"[{block.type}: {block.mime_type}, {_decoded_bytes(block.data)} bytes, not shown]"
+            return _media(block.type, block.data, block.mime_type)
         case EmbeddedResource(resource=TextResourceContents(text=text)):
             return text
         case EmbeddedResource(resource=BlobResourceContents() as blob):
-            return f"[resource {blob.uri}: {blob.mime_type or 'binary'}, {_decoded_bytes(blob.blob)} bytes, not shown]"
+            return _media(f"resource {blob.uri}", blob.blob, blob.mime_type or "application/octet-stream")
         case ResourceLink():
             return f"[resource {block.uri}: {block.description or block.title or block.name}]"
     return f"[{getattr(block, 'type', type(block).__name__)}, not shown]"
 
 
-def _decoded_bytes(base64: str) -> int:
-    return len(base64) * 3 // 4 - base64[-2:].count("=")
+def _media(what: str, base64_text: str, media_type: str) -> str | Media:
+    """The bytes and what they are; of what a server has made up, what it says that it is."""
+    try:
+        return Media(base64.b64decode(base64_text, validate=True), media_type)
+    except (ValueError, InvalidMedia):
+        return f"[{what}: {media_type[:MAX_TYPE_CHARS]}, not shown: it cannot be read]"
 
 
 def _shortened(description: str) -> str:

@@ -31,6 +31,7 @@ OPTION_OF: Final = {
     "max_turns": "--max-turns",
     "timeout_s": "--timeout",
     "turn_timeout_s": "--turn-timeout",
+    "calls_at_a_time": "--at-a-time",
     "compensate": "--compensate",
     "keep_s": "--keep",
     "model_options": "--model-option",
@@ -106,6 +107,9 @@ def run_options(
     turn_timeout_s: Annotated[
         float | None, _option("turn_timeout_s", "Seconds that the calls of one reply may take.", min=0.1, max=1e7)
     ] = None,
+    calls_at_a_time: Annotated[
+        int | None, _option("calls_at_a_time", "Calls of a reply that are made together at most.", min=1)
+    ] = None,
     compensate: Annotated[
         bool, _option("compensate", "When a call fails, take back what the others of its reply have done.")
     ] = False,
@@ -149,6 +153,7 @@ def run_options(
         "max_turns": max_turns,
         "timeout_s": timeout_s,
         "turn_timeout_s": turn_timeout_s,
+        "calls_at_a_time": calls_at_a_time,
         "compensate": compensate or None,
         "keep_s": keep_s,
         "model_options": {name: _value(value) for name, value in _pairs("model_options", model_options)} or None,

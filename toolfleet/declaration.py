@@ -13,13 +13,13 @@ from functools import cached_property
 from typing import Any, Final, Literal, get_args
 
 import orjson
-from pydantic import Field, StrictBool, StrictFloat, ValidationError
+from pydantic import Field, StrictBool, StrictFloat, StrictInt, ValidationError
 
 from toolfleet.arguments import complaints
 from toolfleet.arguments.parsing import ArgumentReader
 from toolfleet.arguments.reading import TypedReader
 from toolfleet.background import with_argument
-from toolfleet.calls import Effect, Record
+from toolfleet.calls import MAX_VERSION, Effect, Record
 from toolfleet.context import FromHistory
 from toolfleet.declared_limits import Key, cache_s, limits_of
 from toolfleet.docstrings import documentation, words
@@ -74,6 +74,8 @@ class ToolSpec(Record):
     """What its calls may not exceed in the whole fleet."""
     cache_s: StrictFloat | None = Field(default=None, gt=0, exclude_if=lambda seconds: seconds is None)
     """For how long a result is given again to whoever asks the same."""
+    version: StrictInt = Field(default=0, ge=0, le=MAX_VERSION, exclude_if=lambda version: not version)
+    """Which of several versions of the tool it is, the highest being the newest; 0 for one without versions."""
     digest: str | None = Field(default=None, pattern=r"^[0-9a-f]{12}$", exclude_if=lambda digest: digest is None)
     """The contract as its worker names it. Those in Python say none: theirs is computed of the rest."""
     tenant: str = Field(default="", exclude_if=lambda tenant: not tenant)
@@ -120,6 +122,7 @@ class Options:
     concurrency: int | None = None
     concurrency_key: Key | None = None
     cache_s: float | None = None
+    version: int | None = None
 
     @property
     def effect(self) -> Effect:
@@ -222,6 +225,7 @@ def spec_of(name: str, options: Options, *, is_async: bool, **described: Any) ->
             requires_approval=options.requires_approval,
             return_direct=options.return_direct,
             tags=options.tags,
+            version=_version_of(name, options),
             **_bounds(name, options, described.get("input_schema")),
             **described,
         )
@@ -231,6 +235,16 @@ def spec_of(name: str, options: Options, *, is_async: bool, **described: Any) ->
     if spec.queue == THREADS and may_outlive_its_limit(spec, is_async=is_async):
         log.warning("tool_cannot_be_stopped", tool=name, why=ON_A_THREAD, remedy='blocking="process"')
     return spec
+
+
+def _version_of(name: str, options: Options) -> int:
+    """Return the version that a tool was declared with, 0 for none. Raises InvalidTool."""
+    version: object = options.version
+    if version is None:
+        return 0
+    if type(version) is not int or not 1 <= version <= MAX_VERSION:
+        raise InvalidTool(f"tool {name}: version={version!r:.40}, where 1 to {MAX_VERSION} are versions")
+    return version
 
 
 def _announced_schema(name: str, options: Options, schema: Any) -> Any:

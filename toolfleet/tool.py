@@ -259,6 +259,7 @@ def tool(
     concurrency: int | None = None,
     concurrency_key: Key | None = None,
     cache_s: float | None = None,
+    version: int | None = None,
 ) -> Callable[[Callable[P, R]], Tool[P, R]]: ...
 def tool(function: Any = None, /, *, retry_on: Any = (), interceptors: Any = (), **options: Any) -> Any:
     """Declare a function, a method or a static method as a tool.
@@ -271,6 +272,7 @@ def tool(function: Any = None, /, *, retry_on: Any = (), interceptors: Any = (),
     `rate` ("10/s", at most `burst` at once) and `concurrency` bound its calls in the whole fleet, or for each value of
     their keys: FromTenant(), FromContext("…"), FromArgument("…"). `cache_s` gives a result of a `read_only` tool again.
     `background="model"` has the model say of each call whether it is a handle at once (`run_in_background`).
+    `version` (1, 2, …) tells versions apart that are live at once: a run goes on with the one that it began with.
     `callback_sets_state` lets who calls back about a job of the tool set what the run's tools share.
     Raises InvalidTool, UnknownOption.
     """

@@ -29,6 +29,7 @@ type Call struct {
 	ReplyTo   string          `json:"reply_to"`
 	Tenant    string          `json:"tenant"`
 	Subject   string          `json:"subject"`
+	Version   int             `json:"version"` // of its tool, and of no other; 0 where that has none
 	Context   json.RawMessage `json:"context"`
 	State     json.RawMessage `json:"state"`
 	contract  string
@@ -155,6 +156,9 @@ func (d *delivery) judge(seal *Seal, tools map[string]Served, now float64, limit
 		return toBury, err
 	}
 	tool, isServed := tools[d.call.Tool]
+	if isServed && d.call.Version != 0 && d.call.Version != tool.Version {
+		return toPassOn, nil
+	}
 	if !isServed || d.call.contract != "" && d.call.contract != tool.digest {
 		return toPassOn, nil
 	}

@@ -10,7 +10,7 @@ from typing import Final
 
 import redis.asyncio
 
-from toolfleet.catalog import Announcement, Live, LiveWorkers, nobody_serves, offered_by
+from toolfleet.catalog import Announcement, Live, LiveWorkers, nobody_serves, offered_by, versions_by
 from toolfleet.errors import StoreUnreachable
 from toolfleet.keys import ANNOUNCEMENT_TTL_S
 from toolfleet.lanes import Routes
@@ -44,6 +44,7 @@ class Catalog:
         self._workers: list[Announcement] = []
         self._routes = Routes()
         self._offered: Mapping[str, ToolSpec] = {}
+        self._versions: Mapping[str, Mapping[int, ToolSpec]] = {}
         self._read_at = -MAX_AGE_S
         self._remembers_until = float("-inf")
         self._reading = asyncio.Lock()
@@ -61,6 +62,7 @@ class Catalog:
                     workers = self._with_remembered(self._keep_ours(await self._read()))
                     if workers != self._workers:
                         self._workers, self._offered, self._routes = workers, offered_by(workers), Routes.of(workers)
+                        self._versions = versions_by(workers)
                     self._read_at = time.monotonic()
         return self._offered
 
@@ -91,6 +93,15 @@ class Catalog:
     def routes(self) -> Routes:
         """Where calls go, as of the last look. A call that was routed by an older look is passed on by its worker."""
         return self._routes
+
+    @property
+    def versions(self) -> Mapping[str, Mapping[int, ToolSpec]]:
+        """The live versions of each tool that has any, as of the last look: mostly no tool has."""
+        return self._versions
+
+    def in_version(self, tool: str, version: int) -> ToolSpec | None:
+        """Return a tool as a call of this version is made of it, as of the last look; for 0 as new calls are."""
+        return self._versions.get(tool, {}).get(version) if version else self._offered.get(tool)
 
     @property
     def _is_old(self) -> bool:

@@ -13,7 +13,7 @@ from functools import cached_property
 from typing import Any, Final, Literal, get_args
 
 import orjson
-from pydantic import Field, StrictBool, StrictFloat, StrictInt, ValidationError
+from pydantic import Field, StrictBool, StrictFloat, ValidationError
 
 from toolfleet.arguments import complaints
 from toolfleet.arguments.parsing import ArgumentReader
@@ -24,7 +24,7 @@ from toolfleet.context import FromHistory
 from toolfleet.declared_limits import Key, cache_s, limits_of
 from toolfleet.docstrings import documentation, words
 from toolfleet.errors import InvalidTool
-from toolfleet.limits import ToolLimits
+from toolfleet.limits import Count, ToolLimits
 from toolfleet.logs import FactLog
 from toolfleet.schema import input_schema, output_schema
 from toolfleet.signature import Injection, read_signature
@@ -74,7 +74,7 @@ class ToolSpec(Record):
     """What its calls may not exceed in the whole fleet."""
     cache_s: StrictFloat | None = Field(default=None, gt=0, exclude_if=lambda seconds: seconds is None)
     """For how long a result is given again to whoever asks the same."""
-    version: StrictInt = Field(default=0, ge=0, le=MAX_VERSION, exclude_if=lambda version: not version)
+    version: Count = Field(default=0, ge=0, le=MAX_VERSION, exclude_if=lambda version: not version)
     """Which of several versions of the tool it is, the highest being the newest; 0 for one without versions."""
     digest: str | None = Field(default=None, pattern=r"^[0-9a-f]{12}$", exclude_if=lambda digest: digest is None)
     """The contract as its worker names it. Those in Python say none: theirs is computed of the rest."""

@@ -108,7 +108,7 @@ func openCall(seal *Seal, text []byte, mac string, most int) (Call, error) {
 		{"call_id", &call.CallID, true}, {"run_id", &call.RunID, true}, {"tool", &call.Tool, true},
 		{"deadline_unix_s", &call.DeadlineS, true}, {"reply_to", &call.ReplyTo, true}, {"v", &call.V, false},
 		{"arguments", &call.Arguments, true},
-		{"tenant", &call.Tenant, false}, {"subject", &call.Subject, false},
+		{"tenant", &call.Tenant, false}, {"subject", &call.Subject, false}, {"version", &call.Version, false},
 	}
 	for _, field := range wanted {
 		value, is := fields[field.name]

@@ -28,6 +28,7 @@ PAGES: Final = [
     ),
     Page("docs/workers-over-https.md"),
     Page("docs/steering.md"),
+    Page("docs/versions.md"),
     Page("docs/http-api.md", stand_ins={"3f9c": r"Its id is (\w+)"}),
     Page(
         "docs/slow-tools.md",

@@ -120,6 +120,10 @@ class InvalidLimit(CallerError):
     """What was said of a limit, or of a tenant's share, means nothing here."""
 
 
+class InvalidVersion(CallerError):
+    """What was said of a version of a tool, or of its share, means nothing here."""
+
+
 class InvalidAssistant(CallerError):
     """A method's declaration does not say what is to be asked, or what is to come back."""
 

@@ -32,7 +32,7 @@ from toolfleet.orchestrator.tools.meanings import (
     one_meaning_each,
 )
 from toolfleet.orchestrator.tools.tool_search import ToolSearch, by_shared_words
-from toolfleet.orchestrator.tools.versions import NOTHING_PINNED, PinnedVersions, VersionGone
+from toolfleet.orchestrator.tools.versions import NOTHING_PINNED, PinnedVersions, VersionGone, root_of
 from toolfleet.outages import while_it_may_be_away
 from toolfleet.read_result import READ_RESULT
 from toolfleet.tool import ToolSpec
@@ -126,7 +126,8 @@ class Offering:
 
         By the last look at the live workers: ask for the offer first.
         """
-        pins = self._versions.at_start(started.terms.tools, started.terms.tenant, above)
+        root = root_of(started.run_id, started.depth)
+        pins = self._versions.at_start(started.terms.tools, started.terms.tenant, above, root)
         return started if not pins else started.model_copy(update={"versions": pins})
 
     def gone(self, run: Run) -> Mapping[str, str]:

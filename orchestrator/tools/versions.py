@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Final
 
+from toolfleet.calls import run_of
 from toolfleet.catalog import version_unserved
 from toolfleet.logs import FactLog
 from toolfleet.orchestrator.errors import UnknownTool
@@ -37,17 +38,18 @@ class PinnedVersions:
         self._given_up: set[tuple[str, int]] = set()
         """What was waited for in vain: nobody waits for it once more, in no turn of any run."""
 
-    def at_start(self, names: Sequence[str] | None, tenant: str, above: Mapping[str, int]) -> dict[str, int]:
+    def at_start(self, names: Sequence[str] | None, tenant: str, above: Mapping[str, int], root: str) -> dict[str, int]:
         """Return the versions that a tenant's run with these tools, None for all, is to go on with: mostly none.
 
-        A run below another one has the versions of that, and of its other tools the highest.
+        A run below another one has the versions of that, and of its other tools the highest, or those that a share
+        gives to the run that began the tree (`root`).
         """
         live = self._catalog.versions
         if not live and not above:
             return {}
-        newest = {name: specs[max(specs)] for name, specs in live.items()}
-        highest = {name: spec.version for name, spec in newest.items() if spec.tenant in ("", tenant)}
-        pins = {**highest, **above}
+        chosen = {name: specs[self._catalog.version_for(name, root)] for name, specs in live.items()}
+        own = {name: spec.version for name, spec in chosen.items() if spec.version and spec.tenant in ("", tenant)}
+        pins = {**own, **above}
         return pins if names is None else {name: pins[name] for name in names if name in pins}
 
     def of(
@@ -82,3 +84,10 @@ class PinnedVersions:
         self._given_up.add(gone.missing)
         tool, version = gone.missing
         log.warning("tool_version_gone", tool=tool, version=version, why=str(gone))
+
+
+def root_of(run_id: str, depth: int) -> str:
+    """Return the run that began the tree of a run with so many above it: the id of each is that of a call."""
+    for _ in range(depth):
+        run_id = run_of(run_id)
+    return run_id

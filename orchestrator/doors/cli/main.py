@@ -76,6 +76,7 @@ COMMANDS: Final = {
         "Example: toolfleet answer 3f9c.1.0:1 savings",
     ),
     "limits": Listed("How often and how many at once tools may start, and tenants' shares: look, change, pause."),
+    "versions": Listed("Versions of tools: which are live, and which share of new runs gets a new one."),
     "dead": Listed("Messages that no worker could handle: list them, look at one, put it back, drop it."),
     "serve": Listed(
         "Serve the page, the HTTP API and the OpenAI-compatible one until Ctrl-C.",

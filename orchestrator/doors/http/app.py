@@ -35,6 +35,7 @@ from toolfleet.orchestrator.doors.http import (
     runs,
     standing,
     tools,
+    versions,
     work,
 )
 from toolfleet.orchestrator.doors.http.access import Access
@@ -109,6 +110,7 @@ for router in (
     budgets.router,
     fleet.router,
     limits.router,
+    versions.router,
     openai_chat.router,
     openai_responses.router,
     openai_models.router,

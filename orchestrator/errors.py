@@ -124,6 +124,10 @@ class InvalidVersion(CallerError):
     """What was said of a version of a tool, or of its share, means nothing here."""
 
 
+class NoSuchShare(CallerError):
+    """Nothing was said of the versions of a tool, or nothing can be said: its name is none."""
+
+
 class InvalidAssistant(CallerError):
     """A method's declaration does not say what is to be asked, or what is to come back."""
 

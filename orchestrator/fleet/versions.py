@@ -9,7 +9,7 @@ from pydantic import Field
 from toolfleet.calls import MAX_VERSION, Record
 from toolfleet.declaration import MAX_NAME_CHARS
 from toolfleet.misspelt import exact
-from toolfleet.orchestrator.errors import InvalidVersion
+from toolfleet.orchestrator.errors import InvalidVersion, NoSuchShare
 from toolfleet.orchestrator.fleet.catalog import Catalog
 from toolfleet.orchestrator.fleet.trials import Trials
 from toolfleet.orchestrator.fleet.version_shares import VersionShare, VersionShares, with_word
@@ -65,7 +65,7 @@ class FleetVersions:
     async def share(self, tool: str, version: int, share: float, *, by: str = "") -> VersionShare:
         """Give this share (0 to 1) of new runs one version of a tool, also before its first worker lives.
 
-        The others, and direct calls, get the highest of the other versions. Raises InvalidVersion.
+        The others, and direct calls, get the highest of the other versions. Raises InvalidVersion, NoSuchShare.
         """
         _must_be_meant(tool, version, share)
 
@@ -82,7 +82,7 @@ class FleetVersions:
 
     @exact()
     async def abandon(self, tool: str, *, by: str = "") -> VersionShare:
-        """Give no new run the version that a share was said of. Raises InvalidVersion where none was."""
+        """Give no new run the version that a share was said of. Raises NoSuchShare where none was."""
 
         def changed(before: VersionShare | None) -> VersionShare:
             if before is None:
@@ -95,7 +95,7 @@ class FleetVersions:
 
     @exact()
     async def settle(self, tool: str) -> None:
-        """Say nothing more of a tool's versions: new runs get the highest. Raises InvalidVersion."""
+        """Say nothing more of a tool's versions: new runs get the highest. Raises NoSuchShare."""
 
         def changed(before: VersionShare | None) -> None:
             if before is None:
@@ -110,12 +110,12 @@ class FleetVersions:
 
 def _must_be_meant(tool: str, version: int, share: float) -> None:
     if not tool.strip() or not tool.isprintable() or len(tool) > MAX_NAME_CHARS:
-        raise InvalidVersion(f"{tool[:80]!r} is no name of a tool")
+        raise NoSuchShare(f"{tool[:80]!r} is no name of a tool")
     if type(version) is not int or not 1 <= version <= MAX_VERSION:
         raise InvalidVersion(f"{version!r:.40} is no version: 1 to {MAX_VERSION} are")
     if isinstance(share, bool) or not 0 <= share <= 1:
         raise InvalidVersion(f"a share is 0 to 1 (0 % to 100 %), and not {share!r:.40}")
 
 
-def _nothing_said(tool: str) -> InvalidVersion:
-    return InvalidVersion(f"nothing was said of a version of {tool[:80]}: `toolfleet versions list` shows what was")
+def _nothing_said(tool: str) -> NoSuchShare:
+    return NoSuchShare(f"nothing was said of a version of {tool[:80]}: `toolfleet versions list` shows what was")

@@ -14,7 +14,7 @@ from processes import until_announced
 from toolfleet.local.fleet import LocalFleet
 from toolfleet.messages import AssistantMessage, Usage
 from toolfleet.orchestrator import Orchestrator
-from toolfleet.orchestrator.errors import InvalidVersion
+from toolfleet.orchestrator.errors import InvalidVersion, NoSuchShare
 from toolfleet.orchestrator.fleet.verdict import Ends, against, at_least
 from toolfleet.orchestrator.fleet.version_shares import Trial
 from toolfleet.orchestrator.models import ReplyComplete
@@ -119,7 +119,7 @@ async def test_U6_a_version_that_fails_as_often_as_the_other_stays(fleet):
         async with asyncio.timeout(10):
             while (await orchestrator.run("?")).versions != {"shaky": 2}:
                 await asyncio.sleep(0.1)
-        with pytest.raises(InvalidVersion, match="nothing was said"):
+        with pytest.raises(NoSuchShare, match="nothing was said"):
             await orchestrator.versions.abandon("shaky")
         for wrong in (True, -0.1, 1.1, float("nan")):
             with pytest.raises(InvalidVersion):

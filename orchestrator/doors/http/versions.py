@@ -23,7 +23,7 @@ from toolfleet.orchestrator.run.limits import WholeNumber
 router = APIRouter(prefix="/v1/versions", tags=["versions"], route_class=JsonRoute)
 
 SAID: Final[dict[int | str, dict[str, Any]]] = {
-    422: {"model": ProblemDetails, "description": "It can be said of no version, or nothing was said of this tool"}
+    404: {"model": ProblemDetails, "description": "Nothing was said of this tool, or its name is none"}
 }
 
 

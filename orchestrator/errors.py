@@ -144,6 +144,14 @@ class InvalidSchedule(CallerError):
     """A schedule cannot be meant: its cron expression, its zone, its size, or a model that nobody has."""
 
 
+class InvalidVersion(CallerError):
+    """What was said of a version of a tool, or of its share, means nothing here."""
+
+
+class NoSuchShare(CallerError):
+    """Nothing was said of the versions of a tool, or nothing can be said: its name is none."""
+
+
 class InvalidAssistant(CallerError):
     """A method's declaration does not say what is to be asked, or what is to come back."""
 

@@ -18,6 +18,7 @@ from toolfleet.orchestrator.errors import NotOpen
 from toolfleet.orchestrator.fleet.catalog import Catalog
 from toolfleet.orchestrator.fleet.limits import FleetLimits
 from toolfleet.orchestrator.fleet.queues import Queues
+from toolfleet.orchestrator.fleet.versions import FleetVersions
 from toolfleet.orchestrator.schedules.schedules import Schedules
 from toolfleet.orchestrator.store.conversations import Conversations
 from toolfleet.orchestrator.wiring import Config, Services, find_redis, open_services
@@ -93,6 +94,11 @@ class FleetConnection:
     def limits(self) -> FleetLimits:
         """What its tools may not exceed, and what people say of that while it runs. Raises NotOpen."""
         return self._services.limits
+
+    @property
+    def versions(self) -> FleetVersions:
+        """The versions of its tools, and which share of new runs gets which. Raises NotOpen."""
+        return self._services.versions
 
     @property
     def queues(self) -> Queues:

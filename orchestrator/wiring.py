@@ -40,6 +40,9 @@ from toolfleet.orchestrator.fleet.limits import FleetLimits
 from toolfleet.orchestrator.fleet.publishers import publisher_for
 from toolfleet.orchestrator.fleet.queues import Queues
 from toolfleet.orchestrator.fleet.replies import ReplyReader
+from toolfleet.orchestrator.fleet.trials import Trials
+from toolfleet.orchestrator.fleet.version_shares import VersionShares
+from toolfleet.orchestrator.fleet.versions import FleetVersions
 from toolfleet.orchestrator.loop.ask import Asking
 from toolfleet.orchestrator.loop.call import Calling
 from toolfleet.orchestrator.loop.control import RunControl
@@ -129,6 +132,7 @@ class Services:
     direct_answers: DirectAnswers
     artifacts: Artifacts
     limits: FleetLimits
+    versions: FleetVersions
     queues: Queues
     schedules: Schedules
 
@@ -168,6 +172,7 @@ class _Parts:
     webhooks: Delivering
     endpoints: Endpoints
     spans: RunSpans | None
+    trials: Trials
 
 
 async def find_redis(stack: AsyncExitStack, settings: Settings) -> Settings:
@@ -221,6 +226,7 @@ async def open_services(
         direct_answers=DirectAnswers.through(base.shared, settings, seal, parts.store),
         artifacts=parts.artifacts,
         limits=FleetLimits(base.shared, settings.keys, base.catalog),
+        versions=FleetVersions(base.catalog, VersionShares(base.shared, settings.keys, seal), parts.trials),
         queues=Queues(base.shared, settings),
         schedules=Schedules(base.shared, settings, seal, control),
     )
@@ -259,7 +265,9 @@ async def _connect(
 def _build_parts(stack: AsyncExitStack, base: _Connected, supervisor: Supervisor) -> _Parts:
     settings, seal, config, shared = base.settings, base.seal, base.config, base.shared
     app = celery_app(settings)
-    gatherer = Gatherer(base.client, settings, seal, base.orchestrator_id)
+    trials = Trials(shared, settings.keys, base.catalog, VersionShares(shared, settings.keys, seal))
+    stack.callback(trials.close)
+    gatherer = Gatherer(base.client, settings, seal, base.orchestrator_id, trials)
     stack.push_async_callback(gatherer.aclose)
     dispatcher = Dispatcher(publisher_for(settings, base.client, app), seal, gatherer, base.catalog, base.tracing)
     stack.push_async_callback(dispatcher.aclose)
@@ -332,6 +340,7 @@ def _build_parts(stack: AsyncExitStack, base: _Connected, supervisor: Supervisor
         webhooks,
         endpoints,
         spans,
+        trials,
     )
 
 

@@ -13,6 +13,10 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 from toolfleet.misspelt import check_options
 
 WIRE_VERSION: Final = 1
+
+MAX_VERSION: Final = 2**31 - 1
+"""The highest version of a tool: a whole number in every language."""
+
 _UNDO: Final = "-undo"
 _UNSAID: Final = {"attempt": None, "repaired": None, "spent": None}
 
@@ -188,6 +192,12 @@ class ToolCall(Record):
     """Who asks, likewise."""
     undoes: Returned | None = Field(default=None, exclude_if=lambda undoes: undoes is None, repr=False)
     """What the tool returned to the call that this one takes back; None for an ordinary call."""
+    version: Annotated[int, Field(ge=0, le=MAX_VERSION)] = Field(default=0, exclude_if=lambda version: not version)
+    """The version of the tool that it is a call of, and of no other; 0 where its tool has none."""
+
+    def is_for(self, version: int) -> bool:
+        """Whether who serves this version of its tool may run it."""
+        return self.version in (0, version)
 
 
 class CallFrame(Record):

@@ -189,9 +189,38 @@ def _found(names: Sequence[bytes], texts: Sequence[object]) -> dict[bytes, objec
 
 
 def offered_by(workers: Iterable[Announcement]) -> dict[str, ToolSpec]:
-    """Return the tools to offer to models: all that are served, as the worker that was started last declares them."""
-    by_age = sorted(workers, key=lambda worker: (worker.started_unix_s, worker.worker))
-    return {spec.name: spec for worker in by_age for spec in worker.tools}
+    """Return the tools to offer to models: all that are served, each in its highest version.
+
+    Of one version, or of none, as the worker that was started last declares it.
+    """
+    offered: dict[str, ToolSpec] = {}
+    for worker in by_age(workers):
+        for spec in worker.tools:
+            before = offered.get(spec.name)
+            if before is None or before.version <= spec.version:
+                offered[spec.name] = spec
+    return offered
+
+
+def versions_by(workers: Iterable[Announcement]) -> dict[str, dict[int, ToolSpec]]:
+    """Return the versions that are live of each tool that has any; 0 stands for one that was declared without."""
+    found: dict[str, dict[int, ToolSpec]] = {}
+    for worker in by_age(workers):
+        for spec in worker.tools:
+            found.setdefault(spec.name, {})[spec.version] = spec
+    return {tool: dict(sorted(specs.items())) for tool, specs in found.items() if any(specs)}
+
+
+def by_age(workers: Iterable[Announcement]) -> list[Announcement]:
+    """Return workers in the order in which they were started."""
+    return sorted(workers, key=lambda worker: (worker.started_unix_s, worker.worker))
+
+
+def version_unserved(tool: str, version: int, live: Iterable[int]) -> str:
+    """Return what is said of a version of a tool that no live worker serves, and which others are."""
+    others = [f"version {each}" if each else "one without a version" for each in sorted(live) if each != version]
+    served = f"; {' and '.join(others)} {'is' if len(others) == 1 else 'are'}" if others else ""
+    return f"version {version} of {tool} is served by no live worker{served}"
 
 
 def of_tenant(tools: Mapping[str, ToolSpec], tenant: str) -> Mapping[str, ToolSpec]:

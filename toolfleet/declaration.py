@@ -20,12 +20,12 @@ from toolfleet.arguments import complaints
 from toolfleet.arguments.parsing import ArgumentReader
 from toolfleet.arguments.reading import TypedReader
 from toolfleet.background import with_argument
-from toolfleet.calls import Effect, Record
+from toolfleet.calls import MAX_VERSION, Effect, Record
 from toolfleet.context import FromHistory
 from toolfleet.declared_limits import Key, cache_s, limits_of
 from toolfleet.docstrings import documentation, words
 from toolfleet.errors import InvalidTool
-from toolfleet.limits import ToolLimits
+from toolfleet.limits import Count, ToolLimits
 from toolfleet.logs import FactLog
 from toolfleet.schema import input_schema, output_schema
 from toolfleet.signature import Injection, read_signature
@@ -75,6 +75,8 @@ class ToolSpec(Record):
     """What its calls may not exceed in the whole fleet."""
     cache_s: StrictFloat | None = Field(default=None, gt=0, exclude_if=lambda seconds: seconds is None)
     """For how long a result is given again to whoever asks the same."""
+    version: Count = Field(default=0, ge=0, le=MAX_VERSION, exclude_if=lambda version: not version)
+    """Which of several versions of the tool it is, the highest being the newest; 0 for one without versions."""
     digest: str | None = Field(default=None, pattern=r"^[0-9a-f]{12}$", exclude_if=lambda digest: digest is None)
     """The contract as its worker names it. Those in Python say none: theirs is computed of the rest."""
     tenant: str = Field(default="", exclude_if=lambda tenant: not tenant)
@@ -122,6 +124,7 @@ class Options:
     concurrency: int | None = None
     concurrency_key: Key | None = None
     cache_s: float | None = None
+    version: int | None = None
 
     @property
     def effect(self) -> Effect:
@@ -225,6 +228,7 @@ def spec_of(name: str, options: Options, *, is_async: bool, **described: Any) ->
             return_direct=options.return_direct,
             tags=options.tags,
             strict=options.strict,
+            version=_version_of(name, options),
             **_bounds(name, options, described.get("input_schema")),
             **described,
         )
@@ -234,6 +238,16 @@ def spec_of(name: str, options: Options, *, is_async: bool, **described: Any) ->
     if spec.queue == THREADS and may_outlive_its_limit(spec, is_async=is_async):
         log.warning("tool_cannot_be_stopped", tool=name, why=ON_A_THREAD, remedy='blocking="process"')
     return spec
+
+
+def _version_of(name: str, options: Options) -> int:
+    """Return the version that a tool was declared with, 0 for none. Raises InvalidTool."""
+    version: object = options.version
+    if version is None:
+        return 0
+    if type(version) is not int or not 1 <= version <= MAX_VERSION:
+        raise InvalidTool(f"tool {name}: version={version!r:.40}, where 1 to {MAX_VERSION} are versions")
+    return version
 
 
 def _announced_schema(name: str, options: Options, schema: Any) -> Any:

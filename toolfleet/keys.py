@@ -47,6 +47,9 @@ REVOKED: Final = "revoked"
 DEAD_LETTERS_MAX: Final = 10_000
 """The dead-letter stream keeps about this many of the newest messages."""
 
+VERSION_COUNTS_TTL_S: Final = 30 * 24 * 3600
+"""How long it is kept what came of the calls of versions after the last of them."""
+
 LIMITS_AUDIT_MAX: Final = 1000
 """The stream of what people have said of limits keeps about this many of the newest entries."""
 
@@ -518,6 +521,14 @@ class Keys:
     def limits_audit(self) -> str:
         """Stream: who has said what of limits and shares, and when; the newest LIMITS_AUDIT_MAX."""
         return f"{self.namespace}:limits-audit"
+
+    def version_shares(self) -> str:
+        """Hash: which share of new runs gets a version of a tool, by tool, as sealed JSON; only people add to it."""
+        return f"{self.namespace}:version-shares"
+
+    def version_counts(self, tool: str, since_ms: int) -> str:
+        """Hash: how calls of a tool's versions have ended since one is tried. Ends VERSION_COUNTS_TTL_S later."""
+        return f"{self.namespace}:version-counts:{since_ms}:{tool}"
 
     def sweeper(self, queue: str) -> str:
         """String: which worker looks after the dead ones of a queue, for a few heartbeats."""

@@ -23,15 +23,15 @@ def lane_of(queue: str, specs: Iterable[ToolSpec]) -> str:
     return lane_name(queue, hashlib.sha256("\n".join(served).encode()).hexdigest()[:12])
 
 
-def lanes_with(workers: Iterable[Announcement], tool: str, contract: str = "") -> Counter[str]:
+def lanes_with(workers: Iterable[Announcement], tool: str, contract: str = "", version: int = 0) -> Counter[str]:
     """Return the lanes whose readers serve a tool, with how many calls those take at a time; "" for readers of none.
 
-    `contract`: only under this one.
+    `contract`: only under this one. `version`: only in this one, if it is one.
     """
     slots = Counter[str]()
     for worker in workers:
         for spec in worker.tools:
-            if spec.name == tool and contract in ("", spec.contract):
+            if spec.name == tool and contract in ("", spec.contract) and version in (0, spec.version):
                 slots[worker.lanes.get(spec.queue, "")] += worker.concurrency
     return slots
 
@@ -40,20 +40,20 @@ def lanes_with(workers: Iterable[Announcement], tool: str, contract: str = "") -
 class Routes:
     """Where the calls of each tool go."""
 
-    _lanes: Mapping[tuple[str, str], Mapping[str, Counter[str]]] = field(default_factory=dict)
-    """By queue and tool, then by contract; only of what some consumers of the queue do not serve."""
+    _lanes: Mapping[tuple[str, str], Mapping[tuple[int, str], Counter[str]]] = field(default_factory=dict)
+    """By queue and tool, then by version and contract; only of what some consumers of the queue do not serve."""
 
     @classmethod
     def of(cls, workers: Sequence[Announcement]) -> Routes:
         """Return the routes in a fleet of these workers."""
         consumers = Counter(queue for worker in workers for queue in worker.queues)
-        lanes: defaultdict[tuple[str, str], dict[str, Counter[str]]] = defaultdict(dict)
+        lanes: defaultdict[tuple[str, str], dict[tuple[int, str], Counter[str]]] = defaultdict(dict)
         serving = Counter[tuple[str, str]]()
         for worker in workers:
             for spec in worker.tools:
                 place = spec.queue, spec.name
                 serving[place] += 1
-                slots = lanes[place].setdefault(spec.contract, Counter())
+                slots = lanes[place].setdefault((spec.version, spec.contract), Counter())
                 slots[worker.lanes.get(spec.queue, "")] += worker.concurrency
         return cls(
             {
@@ -66,12 +66,17 @@ class Routes:
     def lane(self, spec: ToolSpec) -> str:
         """Return the lane for a call that was offered with this spec; "" for the queue itself.
 
-        Lanes of the very contract come first, and are taken as often as their readers have room.
+        Lanes of the very contract come first, and are taken as often as their readers have room. Those of another
+        version of the tool are none at all.
         """
         by_contract = self._lanes.get((spec.queue, spec.name)) if self._lanes else None
         if by_contract is None:
             return ""
-        return chosen(by_contract.get(spec.contract) or sum(by_contract.values(), Counter()))
+        slots = by_contract.get((spec.version, spec.contract))
+        if slots is None:
+            fit = (each for (version, _), each in by_contract.items() if spec.version in (0, version))
+            slots = sum(fit, Counter())
+        return chosen(slots) if slots else ""
 
 
 def chosen(slots: Mapping[str, int]) -> str:

@@ -161,7 +161,7 @@ class Settings(BaseSettings):
     """Model replies in one run."""
 
     public_url: Annotated[str, Field(pattern=r"^(https?://.+)?$")] = ""
-    """Where others reach the HTTP API, for `ctx.callback_url` and A2A: https://fleet.example, without a path of ours."""
+    """Where others reach the API, for `ctx.callback_url` and A2A: https://fleet.example, without a path of ours."""
 
     webhook_retry_s: Annotated[str, Field(pattern=r"^\s*(\d+(\.\d+)?\s*)+$", max_length=1000)] = (
         "5 300 1800 7200 18000 36000 50400 72000 86400"

@@ -260,6 +260,7 @@ def tool(
     concurrency: int | None = None,
     concurrency_key: Key | None = None,
     cache_s: float | None = None,
+    version: int | None = None,
 ) -> Callable[[Callable[P, R]], Tool[P, R]]: ...
 def tool(function: Any = None, /, *, retry_on: Any = (), interceptors: Any = (), **options: Any) -> Any:
     """Declare a function, a method or a static method as a tool.
@@ -273,6 +274,7 @@ def tool(function: Any = None, /, *, retry_on: Any = (), interceptors: Any = (),
     their keys: FromTenant(), FromContext("…"), FromArgument("…"). `cache_s` gives a result of a `read_only` tool again.
     `background="model"` has the model say of each call whether it is a handle at once (`run_in_background`).
     `strict` has the model's provider hold it to the schema, or not; None leaves that to the provider.
+    `version` (1, 2, …) tells versions apart that are live at once: a run goes on with the one that it began with.
     `callback_sets_state` lets who calls back about a job of the tool set what the run's tools share.
     Raises InvalidTool, UnknownOption.
     """

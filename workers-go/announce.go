@@ -69,6 +69,7 @@ type announced struct {
 		Name   string `json:"name"`
 		Queue  string `json:"queue"`
 		Digest string `json:"digest"`
+		Version int   `json:"version"`
 	} `json:"tools"`
 }
 

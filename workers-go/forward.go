@@ -68,6 +68,8 @@ func (w *Worker) passOn(d *delivery) {
 	case kept != stillOurs:
 	case d.isOnce && d.deliveries > 1:
 		w.settle(d, failed("in_doubt", endings["in_doubt"], d.call.Tool))
+	case d.call.Version != 0:
+		w.settle(d, failed("unknown_tool", "no live worker serves version %d of %s, and none came in time", d.call.Version, d.call.Tool))
 	default:
 		w.settle(d, failed("unknown_tool", "no live worker serves %s as it was asked for, and none came in time", d.call.Tool))
 	}
@@ -90,7 +92,7 @@ func (w *Worker) lanesWith(conn redis.Conn, call Call) ([]string, error) {
 	var exact, any []string
 	for _, worker := range others {
 		for _, tool := range worker.Tools {
-			if its := worker.Lanes[tool.Queue]; tool.Name == call.Tool && its != "" && (worker.Reads == nil || slices.Contains(worker.Reads, max(call.V, 1))) {
+			if its := worker.Lanes[tool.Queue]; tool.Name == call.Tool && its != "" && (call.Version == 0 || call.Version == tool.Version) && (worker.Reads == nil || slices.Contains(worker.Reads, max(call.V, 1))) {
 				any = append(any, its)
 				if tool.Digest == "" || tool.Digest == call.contract {
 					exact = append(exact, its)

@@ -29,6 +29,7 @@ type Call struct {
 	ReplyTo   string          `json:"reply_to"`
 	Tenant    string          `json:"tenant"`
 	Subject   string          `json:"subject"`
+	Version   int             `json:"version"` // of its tool, and of no other; 0 where that has none
 	Context   json.RawMessage `json:"context"`
 	State     json.RawMessage `json:"state"`
 	contract  string
@@ -107,7 +108,7 @@ func openCall(seal *Seal, text []byte, mac string, most int) (Call, error) {
 		{"call_id", &call.CallID, true}, {"run_id", &call.RunID, true}, {"tool", &call.Tool, true},
 		{"deadline_unix_s", &call.DeadlineS, true}, {"reply_to", &call.ReplyTo, true}, {"v", &call.V, false},
 		{"arguments", &call.Arguments, true},
-		{"tenant", &call.Tenant, false}, {"subject", &call.Subject, false},
+		{"tenant", &call.Tenant, false}, {"subject", &call.Subject, false}, {"version", &call.Version, false},
 	}
 	for _, field := range wanted {
 		value, is := fields[field.name]
@@ -155,6 +156,9 @@ func (d *delivery) judge(seal *Seal, tools map[string]Served, now float64, limit
 		return toBury, err
 	}
 	tool, isServed := tools[d.call.Tool]
+	if isServed && d.call.Version != 0 && d.call.Version != tool.Version {
+		return toPassOn, nil
+	}
 	if !isServed || d.call.contract != "" && d.call.contract != tool.digest {
 		return toPassOn, nil
 	}

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"reflect"
 	"regexp"
 	"slices"
@@ -52,6 +53,8 @@ type Tool struct {
 	// Rate and Concurrency are held in the whole fleet, whoever serves the tool.
 	Rate        *Rate
 	Concurrency *Concurrency
+	// Version tells versions apart that are live at once: a run goes on with the one that it began with. 0 for none.
+	Version int
 }
 
 // Rate is how many calls may start in a second, and how many at once after a pause (1 if left out).
@@ -132,6 +135,9 @@ func (s *Served) complete(argument reflect.Type) (err error) {
 		orElse(&s.Rate.Burst, 1)
 		orElse(&s.Rate.Key.Source, "fleet")
 	}
+	if s.Version < 0 || s.Version > math.MaxInt32 {
+		return errors.New("a Version is a whole number from 1 on")
+	}
 	if s.Concurrency != nil {
 		if s.Concurrency.AtOnce < 1 {
 			return errors.New("Concurrency is at least 1 at once")
@@ -139,6 +145,9 @@ func (s *Served) complete(argument reflect.Type) (err error) {
 		orElse(&s.Concurrency.Key.Source, "fleet")
 	}
 	meaning := sha256.Sum256(encoded([]any{s.Name, s.Schema, s.Effect, s.Queue, s.Timeout, s.LongRunning}))
+	if s.Version != 0 {
+		meaning = sha256.Sum256(encoded([]any{meaning[:], s.Version}))
+	}
 	s.digest = hex.EncodeToString(meaning[:])[:12]
 	return nil
 }
@@ -154,6 +163,9 @@ func (s *Served) spec() map[string]any {
 	}
 	if s.Patience > 0 {
 		said["patience_s"] = s.Patience.Seconds()
+	}
+	if s.Version > 0 {
+		said["version"] = s.Version
 	}
 	if len(s.Tags) > 0 {
 		said["tags"] = s.Tags

@@ -15,7 +15,7 @@ from toolfleet.orchestrator.calls.interception import intercept_late
 from toolfleet.orchestrator.calls.scope import CallScope
 from toolfleet.orchestrator.errors import UnknownTool
 from toolfleet.orchestrator.run.events import CallRecord
-from toolfleet.orchestrator.run.refusals import unknown_tool
+from toolfleet.orchestrator.run.refusals import unknown_tool, version_gone
 from toolfleet.orchestrator.status.handles import Status
 from toolfleet.orchestrator.tools.builtin import BUILT_IN, BuiltIn
 
@@ -60,7 +60,8 @@ class CallAnswers:
         return await intercept_late(status, scope.tasks.get(status.task_id), scope, self.limits)
 
     async def _answer_unknown(self, call: CallRecord, scope: CallScope) -> Returned | Failed:
-        failure = unknown_tool(call.tool, scope.offered)
+        gone = scope.gone.get(call.tool)
+        failure = version_gone(gone) if gone else unknown_tool(call.tool, scope.offered)
         if self.on_unknown_tool == "tell":
             return failure
         if self.on_unknown_tool == "raise":

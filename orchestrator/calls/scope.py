@@ -61,6 +61,8 @@ class CallScope:
     subject: str = ""
     """Who asks for them."""
     priority: Priority = Priority.NORMAL
+    gone: Mapping[str, str] = field(default_factory=dict)
+    """What is said of tools whose version that the run began with no live worker serves."""
     trace: Trace | None = None
     """The span below which they are made; None where nobody traces them."""
     tasks: Tasks = field(default_factory=dict)

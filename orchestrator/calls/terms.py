@@ -59,6 +59,7 @@ class CallTerms:
             baggage="" if trace is None else trace.baggage,
             tenant=scope.tenant,
             subject=scope.subject,
+            version=spec.version if spec else 0,
         )
 
     def is_in_background(self, record: CallRecord, spec: ToolSpec | None, arguments: str) -> bool:

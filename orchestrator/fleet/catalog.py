@@ -10,7 +10,7 @@ from typing import Final
 
 import redis.asyncio
 
-from toolfleet.catalog import Announcement, Live, LiveWorkers, nobody_serves, offered_by
+from toolfleet.catalog import Announcement, Live, LiveWorkers, nobody_serves, offered_by, versions_by
 from toolfleet.errors import StoreUnreachable
 from toolfleet.keys import ANNOUNCEMENT_TTL_S
 from toolfleet.lanes import Routes
@@ -18,6 +18,7 @@ from toolfleet.logs import FactLog
 from toolfleet.membership import complaint, must_be_in_step, must_be_ours
 from toolfleet.orchestrator.errors import UnknownTool
 from toolfleet.orchestrator.fleet.members import orchestrators
+from toolfleet.orchestrator.fleet.version_shares import Trial, VersionShares, trials_of
 from toolfleet.outages import while_it_may_be_away
 from toolfleet.settings import Settings
 from toolfleet.tool import ToolSpec
@@ -47,6 +48,9 @@ class Catalog:
         self._workers: list[Announcement] = []
         self._routes = Routes()
         self._offered: Mapping[str, ToolSpec] = {}
+        self._versions: Mapping[str, Mapping[int, ToolSpec]] = {}
+        self._shares = VersionShares(client, settings.keys, self._seal)
+        self._trials: Mapping[str, Trial] = {}
         self._read_at = -MAX_AGE_S
         self._remembers_until = float("-inf")
         self._reading = asyncio.Lock()
@@ -64,8 +68,12 @@ class Catalog:
             async with self._reading:
                 if self._is_too_old_for(wanted):
                     workers = self._with_remembered(self._keep_ours(await self._read()))
-                    if workers != self._workers:
-                        self._workers, self._offered, self._routes = workers, offered_by(workers), Routes.of(workers)
+                    versions = self._versions if workers == self._workers else versions_by(workers)
+                    trials = await self._tried(versions)
+                    if workers != self._workers or trials != self._trials:
+                        self._workers, self._routes = workers, Routes.of(workers)
+                        self._versions, self._trials = versions, trials
+                        self._offered = {**offered_by(workers), **_tried_against(trials, versions)}
                     self._read_at = time.monotonic()
         return self._offered
 
@@ -100,6 +108,31 @@ class Catalog:
     def _is_too_old_for(self, wanted: Iterable[str]) -> bool:
         age_s = time.monotonic() - self._read_at
         return age_s >= MAX_AGE_S or (age_s >= MISSED_AGE_S and any(name not in self._offered for name in wanted))
+
+    @property
+    def versions(self) -> Mapping[str, Mapping[int, ToolSpec]]:
+        """The live versions of each tool that has any, as of the last look: mostly no tool has."""
+        return self._versions
+
+    @property
+    def trials(self) -> Mapping[str, Trial]:
+        """The versions that some new runs try, by tool, as of the last look: mostly none."""
+        return self._trials
+
+    def version_for(self, tool: str, root: str) -> int:
+        """Return the version of a tool that a run gets that this one began; 0 for none. As of the last look."""
+        trial = self._trials.get(tool)
+        return trial.version_of(tool, root) if trial else max(self._versions[tool])
+
+    async def _tried(self, versions: Mapping[str, Mapping[int, ToolSpec]]) -> Mapping[str, Trial]:
+        """Return what is tried. Asks Redis only where several versions of a tool are live."""
+        if all(len(specs) < 2 for specs in versions.values()):  # it takes two to choose
+            return {}
+        return trials_of(await while_it_may_be_away(self._shares.read, for_s=RETRY_FOR_S), versions)
+
+    def in_version(self, tool: str, version: int) -> ToolSpec | None:
+        """Return a tool as a call of this version is made of it, as of the last look; for 0 as new calls are."""
+        return self._versions.get(tool, {}).get(version) if version else self._offered.get(tool)
 
     async def workers(self) -> list[Announcement]:
         """Return every live worker that has our secret, by name. Raises StoreUnreachable."""
@@ -140,3 +173,8 @@ class Catalog:
                 "; ".join([f"no live worker serves {', '.join(missing)}", *why, f"the fleet offers {known}"])
             )
         return {name: offered[name] for name in wanted}
+
+
+def _tried_against(trials: Mapping[str, Trial], versions: Mapping[str, Mapping[int, ToolSpec]]) -> dict[str, ToolSpec]:
+    """Return the tools of which a version is tried, as all those get them whom no share gives that version."""
+    return {tool: versions[tool][trial.other] for tool, trial in trials.items()}

@@ -23,6 +23,7 @@ from toolfleet.orchestrator.fleet.alarms import Alarms
 from toolfleet.orchestrator.fleet.barrier import Barrier
 from toolfleet.orchestrator.fleet.expected import ExpectedCall, ExpectedCalls
 from toolfleet.orchestrator.fleet.look_ups import FIRST_S, LookUps, first_wait_s, wait_s
+from toolfleet.orchestrator.fleet.trials import Trials
 from toolfleet.redis_clients import COMMAND_FAILED
 from toolfleet.settings import Settings
 from toolfleet.skipped import open_or_skip
@@ -50,8 +51,17 @@ class Gatherer:
     in a table and is looked at when its result is pushed, never by a loop.
     """
 
-    def __init__(self, client: redis.asyncio.Redis, settings: Settings, seal: Seal, orchestrator_id: str) -> None:
+    def __init__(
+        self,
+        client: redis.asyncio.Redis,
+        settings: Settings,
+        seal: Seal,
+        orchestrator_id: str,
+        trials: Trials | None = None,
+    ) -> None:
+        """`trials` counts what comes of calls of versions that are tried."""
         self._client = client
+        self._trials = trials
         self._settings = settings
         self._seal = seal
         self._replies = settings.keys.replies(orchestrator_id)
@@ -88,6 +98,8 @@ class Gatherer:
         """Bring the call's result to a barrier. `room` comes before, dispatch after."""
         self._ended.pop(call.call_id, None)
         self._found.pop(call.call_id, None)
+        if self._trials is not None:
+            self._trials.begin(call)
         now_s = time.monotonic()
         expected = self._expected.add(call, barrier, now_s)
         expected.look_tick = self._look_ups.put(call.call_id, now_s + self._first_look_s(call))
@@ -96,6 +108,8 @@ class Gatherer:
         """Expect these calls no longer; their results stay in the store."""
         for call_id in call_ids:
             self._expected.pop(call_id)
+            if self._trials is not None:
+                self._trials.give_up(call_id)
 
     def fail(self, call_ids: Iterable[str], error: BaseException) -> None:
         """Raise `error` where the results of these calls are awaited: they could not be sent."""
@@ -108,6 +122,8 @@ class Gatherer:
         expected = self._expected.pop(call_id)
         if expected is None:
             return
+        if self._trials is not None:
+            self._trials.end(call_id, result)
         expected.barrier.arrive(call_id, expected.tool, result)
         if self._waiters:
             self._answer_waiters(call_id, result)

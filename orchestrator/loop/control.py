@@ -156,7 +156,10 @@ class RunControl:
         options["asked_as"] = {"forked_from": source.run_id, "retried": failed_id, **(options.get("asked_as") or {})}
         is_ours = self.model is not None and self.model.name == source.model
         started = await self._started(turn.messages, options, source.model, is_elsewhere=not is_ours)
-        started = await self._with_images_kept(started.model_copy(update={"agent": source.agent}))
+        # The call was written for the version that the run had.
+        versions = {**started.versions, **source.versions}
+        started = started.model_copy(update={"agent": source.agent, "versions": versions})
+        started = await self._with_images_kept(started)
         await self.images.share_results(turn.results.values(), started.run_id, tenant=started.terms.tenant)
         await self._begin_stored(started, then=turn.events(started.run_id), is_ours=is_ours)
         return started.run_id
@@ -310,6 +313,7 @@ class RunControl:
         # Of interceptors elsewhere nothing is known here: a run that names one which is not there fails, and says so.
         # Now, and not at the first turn: whoever asks for a tool that nobody serves should hear of it at once.
         await self.offering.must_be_clear(started.terms.tools, () if is_elsewhere else started.terms.interceptors)
+        started = self.offering.pinned(started)
         return started if self.spans is None else self.spans.begun(started)
 
     async def _with_webhook(self, terms: RunTerms) -> RunTerms:

@@ -10,6 +10,7 @@ from functools import partial
 from toolfleet.orchestrator.calls.late_results import late_scope
 from toolfleet.orchestrator.calls.scope import CallScope
 from toolfleet.orchestrator.loop.at_work import RunAtWork
+from toolfleet.orchestrator.run.events import RunStarted
 from toolfleet.orchestrator.run.states import State
 from toolfleet.orchestrator.run.value import Run
 from toolfleet.orchestrator.tools.chain import Chain, Interceptors
@@ -46,7 +47,7 @@ class Scopes:
             run_id=run.run_id,
             offered=offered,
             emit=work.emit,
-            begin=work.begin,
+            begin=partial(self._begin_below, work),
             interceptors=self.chain(run),
             search=partial(self.offering.search, run),
             slow=run.terms.slow,
@@ -62,7 +63,12 @@ class Scopes:
             subject=run.terms.subject,
             priority=run.terms.priority,
             trace=run.trace,
+            gone=self.offering.gone(run) if run.versions else {},
         )
+
+    async def _begin_below(self, work: RunAtWork, started: RunStarted) -> bool:
+        """Begin an agent's run, with the versions of tools that the run above it goes on with."""
+        return await work.begin(self.offering.pinned(started, work.run.versions))
 
 
 def _sendable_early(run: Run, offered: Mapping[str, ToolSpec]) -> dict[str, ToolSpec]:

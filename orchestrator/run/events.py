@@ -144,6 +144,8 @@ class RunStarted(Record):
     """Who has begun it, as the door knows them; "" where nobody is known."""
     trace: Trace | None = Field(default=None, repr=False, exclude_if=lambda trace: trace is None)
     """Its span; None where it was begun untraced."""
+    versions: dict[str, int] = Field(default_factory=dict, exclude_if=lambda versions: not versions)
+    """The versions of tools that it began with, and goes on with; of tools that have none nothing is said."""
 
 
 class ModelReplied(Record):

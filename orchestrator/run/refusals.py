@@ -30,6 +30,15 @@ def unknown_tool(name: str, known: Collection[str]) -> Failed:
     return Failed(kind=FailureKind.UNKNOWN_TOOL, message=f"There is no tool {name!r}. {hint}")
 
 
+def version_gone(said: str) -> Failed:
+    """What the model reads when it asks for a tool whose version that its run began with nobody serves any more."""
+    return Failed(
+        kind=FailureKind.UNKNOWN_TOOL,
+        message=f"This run began with a version that is gone: {said}. It was not called. Do without it; whoever forks "
+        "the run, or begins a new one, has the version that is served then.",
+    )
+
+
 def cut_off(request: RequestedCall, why: Incomplete) -> Failed | None:
     """What the model reads of the last call of a reply that was ended in the midst; None if the call is whole.
 

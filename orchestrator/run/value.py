@@ -94,6 +94,8 @@ class Run(Record):
     """What the door was asked with that began it, in that door's words."""
     trace: Trace | None = Field(default=None, repr=False, exclude_if=lambda trace: trace is None)
     """The span that it has now."""
+    versions: dict[str, int] = Field(default_factory=dict, exclude_if=lambda versions: not versions)
+    """The versions of tools that it began with, and goes on with."""
     began_with: int = 0
     """How many of its messages it was begun with."""
     turn: int = 0

@@ -18,6 +18,7 @@ import orjson
 import redis.asyncio
 
 from toolfleet.calls import Failed, FailureKind, Returned, Submitted, ToolCall
+from toolfleet.catalog import version_unserved
 from toolfleet.errors import Refused
 from toolfleet.orchestrator.errors import DeadLetterNotFound
 from toolfleet.orchestrator.fleet.catalog import Catalog
@@ -181,12 +182,12 @@ class Replay:
         Raises BrokerUnreachable, StoreUnreachable.
         """
         catalog = Catalog(self._client, self._settings)
-        offered = await catalog.offered()
+        await catalog.offered()
         outcomes: list[Replayed | NotReplayed] = []
         messages: dict[str, TaskMessage] = {}
         for letter in letters:
             try:
-                call, spec = await self._believed(letter, offered, force=force)
+                call, spec = await self._believed(letter, catalog, force=force)
                 if call.call_id in messages:
                     raise Refused("another letter of the same call is replayed already")
                 messages[call.call_id] = self._message(call, spec, catalog.routes.lane(spec))
@@ -209,14 +210,16 @@ class Replay:
             return str(refusal)
         return ""
 
-    async def _believed(
-        self, letter: DeadLetter, offered: Mapping[str, ToolSpec], *, force: bool
-    ) -> tuple[ToolCall, ToolSpec]:
+    async def _believed(self, letter: DeadLetter, catalog: Catalog, *, force: bool) -> tuple[ToolCall, ToolSpec]:
         try:
             call = self._seal.open_call(letter.text, letter.mac)
         except Refused as refusal:
             raise Refused(f"{refusal}: only what this fleet has signed is ever run") from None
-        spec = offered.get(call.tool)
+        spec = catalog.in_version(call.tool, call.version)
+        if spec is None and call.version:
+            raise Refused(
+                f"{version_unserved(call.tool, call.version, catalog.versions.get(call.tool, ()))}: start one"
+            )
         if spec is None:
             raise Refused(f"no live worker serves {call.tool}: start one first")
         if not (spec.effect.repeatable or force):

@@ -103,11 +103,12 @@ class Overview:
 
     async def _standings(self, run: Run, calls: Sequence[CallRecord], times: _Times) -> tuple[CallStanding, ...]:
         found = await self._calls.read([AskedCall.of(call, priority=run.terms.priority) for call in calls])
-        tools = await self._catalog.offered()
+        await self._catalog.offered()
         positions = [each.queue_position for each in found.values()]
         holders = await self._holders.of(positions, await self._catalog.workers() if any(positions) else ())
+        specs = {call.tool: self._catalog.in_version(call.tool, run.versions.get(call.tool, 0)) for call in calls}
         return tuple(
-            _standing(run, call, times, found[call.call_id], holders).masked(tools.get(call.tool)) for call in calls
+            _standing(run, call, times, found[call.call_id], holders).masked(specs[call.tool]) for call in calls
         )
 
     async def until_over(self, call_id: str, *, within_s: float) -> CallStanding:
@@ -127,6 +128,7 @@ class Overview:
     async def _bare(self, call_id: str) -> CallStanding:
         found = (await self._calls.read([AskedCall(call_id)]))[call_id]
         record = found.job.record.call if found.job else None
+        await self._catalog.offered()
         return CallStanding(
             call_id=call_id,
             run_id=run_of(call_id),
@@ -137,7 +139,7 @@ class Overview:
             progress=found.progress,
             job=_job_standing(found.job),
             result=found.result,
-        ).masked((await self._catalog.offered()).get(record.tool if record else ""))
+        ).masked(self._catalog.in_version(record.tool, record.version) if record else None)
 
 
 class _Times(NamedTuple):

@@ -17,6 +17,7 @@ from toolfleet.catalog import BUILT_IN_NAMES, of_tenant
 from toolfleet.messages import Message
 from toolfleet.orchestrator.errors import UnknownTool
 from toolfleet.orchestrator.fleet.catalog import Catalog
+from toolfleet.orchestrator.run.events import RunStarted
 from toolfleet.orchestrator.run.refusals import bad_arguments
 from toolfleet.orchestrator.run.value import Run
 from toolfleet.orchestrator.status.call_reader import OWN_QUEUE
@@ -31,6 +32,7 @@ from toolfleet.orchestrator.tools.meanings import (
     one_meaning_each,
 )
 from toolfleet.orchestrator.tools.tool_search import ToolSearch, by_shared_words
+from toolfleet.orchestrator.tools.versions import NOTHING_PINNED, PinnedVersions, VersionGone, root_of
 from toolfleet.outages import while_it_may_be_away
 from toolfleet.read_result import READ_RESULT
 from toolfleet.tool import ToolSpec
@@ -85,6 +87,7 @@ class _Choice(NamedTuple):
     names: tuple[str, ...] | None
     depth: int
     interceptors: tuple[str, ...]
+    versions: tuple[tuple[str, int], ...]
 
 
 class Offering:
@@ -110,12 +113,26 @@ class Offering:
         self._search = search
         self._chosen: dict[_Choice, dict[str, ToolSpec]] = {}
         self._chosen_of: Mapping[str, ToolSpec] = {}
+        self._versions = PinnedVersions(catalog)
 
     async def chosen_at_start(self, messages: Sequence[Message], context: Mapping[str, Any]) -> Sequence[str] | None:
         """The tools of a run that names none: what the provider says once, None for all."""
         if self._provider is None or self._provider.each_turn:
             return None
         return await self._provider(messages, context)
+
+    def pinned(self, started: RunStarted, above: Mapping[str, int] = NOTHING_PINNED) -> RunStarted:
+        """The first event of a run with the versions that it is to go on with; `above` are those of the run above it.
+
+        By the last look at the live workers: ask for the offer first.
+        """
+        root = root_of(started.run_id, started.depth)
+        pins = self._versions.at_start(started.terms.tools, started.terms.tenant, above, root)
+        return started if not pins else started.model_copy(update={"versions": pins})
+
+    def gone(self, run: Run) -> Mapping[str, str]:
+        """What is said of the tools whose version that the run began with no live worker serves."""
+        return self._versions.gone(run.versions)
 
     async def for_model(self, run: Run) -> tuple[Mapping[str, ToolSpec], tuple[str, ...] | None]:
         """What the model is told of now; and the names, if they are another choice in each turn.
@@ -133,7 +150,8 @@ class Offering:
         visible = await self._visible(run, run.terms.tools if run.offered is None else run.offered)
         if self._resolve is None:
             return visible
-        everything = of_tenant(await self._catalog.offered(), run.terms.tenant)
+        served = self._versions.of(await self._catalog.offered(), run.versions)
+        everything = of_tenant(served, run.terms.tenant)
         meant = {call.tool: self._resolve(call.tool) for call in run.calls_owed if call.tool not in visible}
         return _with(visible, {tool: everything[name] for tool, name in meant.items() if name and name in everything})
 
@@ -146,7 +164,9 @@ class Offering:
 
     async def known(self, run: Run) -> dict[str, ToolSpec]:
         """Whatever is served now, under the names of the run too, for whom it matters only what a tool is."""
-        known = {**await self._catalog.offered(), **self._agents.specs, **self._contributed(run)}
+        offered = await self._catalog.offered()
+        served = {**offered, **self._versions.of(offered, run.versions)}
+        known = {**served, **self._agents.specs, **self._contributed(run)}
         if self._resolve is not None:
             meant = {call.tool: self._resolve(call.tool) for call in run.calls if call.tool not in known}
             known |= {name: known[tool] for name, tool in meant.items() if tool in known}
@@ -178,14 +198,23 @@ class Offering:
 
     async def _tools(self, run: Run, names: Sequence[str] | None) -> Mapping[str, ToolSpec]:
         """What workers and agents serve of these, remembered for each choice as long as workers serve the same."""
-        choice = _Choice(None if names is None else tuple(names), run.depth, tuple(run.terms.interceptors))
+        choice = _Choice(
+            None if names is None else tuple(names),
+            run.depth,
+            tuple(run.terms.interceptors),
+            tuple(run.versions.items()),
+        )
         offered = await self._catalog.offered()
         if offered is not self._chosen_of or len(self._chosen) > MAX_CHOICES:
             self._chosen, self._chosen_of = {}, offered
         tools = self._chosen.get(choice)
         if tools is None:
             choose = partial(self._choose, choice)
-            tools = await while_it_may_be_away(choose, for_s=TOOLS_BACK_WITHIN_S, on=UnknownTool)
+            try:
+                tools = await while_it_may_be_away(choose, for_s=TOOLS_BACK_WITHIN_S, on=UnknownTool)
+            except VersionGone as gone:
+                self._versions.give_up(gone)
+                return await self._tools(run, names)  # without it; another one may be gone as well
             if offered is self._chosen_of:
                 self._chosen[choice] = tools
         return of_tenant(tools, run.terms.tenant)
@@ -193,7 +222,8 @@ class Offering:
     async def _choose(self, choice: _Choice) -> dict[str, ToolSpec]:
         agents = self._agents.choose(choice.names, depth=choice.depth)
         brought = self._interceptors.chosen(choice.interceptors)
-        return {**await _served(self._catalog, choice.names, brought, self._agents.specs), **agents}
+        served = await _served(self._catalog, choice.names, brought, self._agents.specs)
+        return {**self._versions.of(served, dict(choice.versions), is_awaited=True), **agents}
 
 
 def _with(tools: Mapping[str, ToolSpec], *others: Mapping[str, ToolSpec]) -> Mapping[str, ToolSpec]:

@@ -30,6 +30,7 @@ PAGES: Final = [
     Page("docs/steering.md"),
     Page("docs/around-the-model.md"),
     Page("docs/replay.md"),
+    Page("docs/versions.md"),
     Page("docs/http-api.md", stand_ins={"3f9c": r"Its id is (\w+)"}),
     Page(
         "docs/slow-tools.md",

@@ -50,3 +50,11 @@ async def test_X2_a_result_of_100_mb_is_cut_and_says_so(fleet):
             "echo", {"value": "half a \ud83d character".encode("utf-16", "surrogatepass").decode("utf-16", "replace")}
         )
         assert json.dumps(odd.content)
+
+
+async def test_a_call_of_another_version_is_not_run_and_says_why(begin, orchestrator, stage):
+    offered = dict(await orchestrator.catalog.offered())
+    offered["play_once"] = offered["play_once"].model_copy(update={"version": 7})
+    orchestrator.catalog._offered = offered
+    [said] = await begin(("play_once", {"stage": stage.path}), timeout_s=3.0)
+    assert said.startswith("no live worker serves version 7 of play_once")

@@ -87,6 +87,7 @@ TTL = {
     "room_workers": 20,
     "room_told": 32,
     "gate": 8 * 24 * 3600,
+    "version_counts": 30 * 24 * 3600,
 }
 """The longest that each kind of key may live after it was last touched, in seconds."""
 
@@ -101,7 +102,7 @@ TRIMMED = {"dead_letters", "limits_audit", "runs", "runs_ending", "run_names", "
 
 BOUNDED = {
     *("orchestrators", "counters", "api_keys", "shard", "binding", "permanent_binding", "binding_deadlines"),
-    *("room", "limits", "limits_said", "tenants", "budgets", "spent_by_tools", "calls_settled"),
+    *("room", "limits", "limits_said", "tenants", "budgets", "spent_by_tools", "calls_settled", "version_shares"),
     "webhooks",
     *("schedule", "schedules_of", "schedules_due"),
 }

@@ -105,6 +105,7 @@ def run_families(host: str, *, working: int, adopted: int, dispatched: int, figu
     took = [((model,), each.took) for model, each in models]
     sent = {(tool, host, each.queue): each.calls for tool, each in figures.sent.told()}
     turn = "From the moment that a model is asked until its calls are back, or it has answered."
+    taken_back = "Versions of tools that were taken back from new runs, because they failed too often."
     refused = "Replies that a budget did not allow, or allowed as the last ones."
     return [
         gauge("toolfleet_runs_working", "Runs that this process works on.", working),
@@ -112,6 +113,7 @@ def run_families(host: str, *, working: int, adopted: int, dispatched: int, figu
         CounterMetricFamily("toolfleet_calls_dispatched", "Calls that this process put into queues.", dispatched),
         counted("toolfleet_runs_ended", "Runs that this process brought to their end.", "state", figures.ended),
         CounterMetricFamily("toolfleet_budget_refusals", refused, figures.budget_refusals),
+        CounterMetricFamily("toolfleet_versions_taken_back", taken_back, figures.versions_taken_back),
         histogram("toolfleet_turn_seconds", turn, (), [((), figures.turns)]),
         histogram("toolfleet_model_reply_seconds", "How long whole replies took.", ("model",), took),
         replies,

@@ -77,6 +77,7 @@ class RunFigures:
         self.turns = Histogram()
         self.ended = Counter[str]()
         self.budget_refusals = 0
+        self.versions_taken_back = 0
         self.by_model = ByName(ModelFigures)
         self.sent = ByName(SentFigures)
 

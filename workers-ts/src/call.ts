@@ -26,6 +26,8 @@ export interface Call {
   tenant?: string;
   subject?: string;
   undoes?: unknown;
+  /** The version of the tool that it is a call of, and of no other. */
+  version?: number;
 }
 
 /** An entry as it was read; the flags are the fetch script's. */

@@ -15,7 +15,7 @@ const STILL_OURS = 3;
 export interface Announcement {
   worker: string;
   concurrency: number;
-  tools: { name: string; queue: string; digest?: string }[];
+  tools: { name: string; queue: string; digest?: string; version?: number }[];
   proofs: string[];
   lanes: Record<string, string>;
   reads?: number[];
@@ -86,7 +86,8 @@ export class Forwarder {
     }
     const lanes = new Map<string, number>();
     for (const { tools, concurrency, lanes: read, reads } of this.workers) {
-      const served = tools.find(({ name, digest }) => name === call.tool && (!contract || !digest || digest === contract));
+      const served = tools.find(({ name, digest, version }) =>
+        name === call.tool && (!contract || !digest || digest === contract) && (!call.version || call.version === version));
       const lane = served && (reads ?? [1]).includes(call.v) ? read[served.queue] : undefined;
       if (lane) lanes.set(lane, Math.random() ** (1 / Math.max(1, concurrency)));
     }

@@ -62,6 +62,8 @@ export class Performance {
       throw error;
     }
     const tool = tools.get(call.tool);
+    const isOfAnotherVersion = tool !== undefined && call.version !== undefined && call.version !== tool.version;
+    if (isOfAnotherVersion) return this.passOn(delivery, call, undefined);
     if (!tool || (delivery.contract && delivery.contract !== tool.contract)) return this.passOn(delivery, call, tool);
     await this.run(delivery, call, tool, settler);
   }
@@ -140,8 +142,13 @@ export class Performance {
     const { forwarder, settler, tools } = this.parts;
     if (await forwarder.passOn(delivery, call, tool !== undefined)) return;
     if (tool) return this.run(delivery, call, tool, settler);
+    if (delivery.sentOnce && delivery.deliveries > 1) {
+      await settler.settle(delivery, call, inDoubt(call.tool));
+      return;
+    }
     const known = [...tools.keys()].join(", ");
-    const why = `no live worker serves ${call.tool}, and none came in time. The worker that gave it up has: ${known}`;
+    const wanted = call.version === undefined ? call.tool : `version ${call.version} of ${call.tool}`;
+    const why = `no live worker serves ${wanted}, and none came in time. The worker that gave it up has: ${known}`;
     await settler.settle(delivery, call, failed("unknown_tool", why));
   }
 

@@ -37,6 +37,8 @@ export interface Declaration<S> {
   returnDirect?: boolean;
   tags?: string[];
   limits?: Limits;
+  /** Tells versions apart that are live at once (1, 2, …): a run goes on with the one that it began with. */
+  version?: number;
 }
 
 export interface Tool {
@@ -48,6 +50,8 @@ export interface Tool {
   readonly spec: object;
   /** A digest of all that a call depends on: workers with the same one may run one another's calls. */
   readonly contract: string;
+  /** Which of several versions it is; undefined for one without. */
+  readonly version: number | undefined;
   /** The arguments that a model wrote. Throws BadArguments. */
   read(text: string, maxBytes: number): Promise<unknown>;
   run(args: any, context: Context): unknown;
@@ -73,16 +77,18 @@ export function tool<S extends object>(declared: Declaration<S>): Tool {
   const validate = compiled(inputSchema, wrong);
   const checked = async (args: object) =>
     "~standard" in schema ? issues(schema as Standard, args) : validate(approximate(args)).map(complaint);
-  const { effect = "once", queue = "io", longRunning = false, timeoutS = null, limits } = declared;
+  const { effect = "once", queue = "io", longRunning = false, timeoutS = null, limits, version } = declared;
+  const isVersion = version === undefined || (Number.isInteger(version) && version >= 1 && version < 2 ** 31);
+  if (!isVersion) throw wrong("a version is a whole number from 1 on");
   const bound = {
     v: 1, name, description, input_schema: inputSchema, output_schema: null, effect, queue, long_running: longRunning,
     timeout_s: float(timeoutS), patience_s: float(declared.patienceS ?? null),
     requires_approval: declared.requiresApproval ?? false, return_direct: declared.returnDirect ?? false,
-    compensates: false, wants_history: false, tags: declared.tags ?? [],
+    compensates: false, wants_history: false, tags: declared.tags ?? [], ...(version && { version }),
   };
   const contract = digest(JSON.stringify({ ...bound, description: "", tags: [] })).slice(0, 12);
   return {
-    name, queue, longRunning, timeoutS, contract, repeatable: effect !== "once",
+    name, queue, longRunning, timeoutS, contract, version, repeatable: effect !== "once",
     spec: { ...bound, ...(limits && { limits: limitsOf(limits) }), digest: contract },
     run: (args, context) => declared.run(args as Arguments<S>, context),
     async read(text, maxBytes) {

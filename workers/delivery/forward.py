@@ -15,13 +15,14 @@ from typing import Final
 import redis.asyncio
 
 from toolfleet.calls import WIRE_VERSION, ToolCall
-from toolfleet.catalog import Announcement, LiveWorkers
+from toolfleet.catalog import Announcement, LiveWorkers, version_unserved
 from toolfleet.errors import Refused
 from toolfleet.keys import Keys
 from toolfleet.lanes import lanes_with
 from toolfleet.outages import until_redis_is_back
 from toolfleet.streams import GROUP, Priority, home_of
 from toolfleet.streams.scripts import FORWARD
+from toolfleet.tool import ToolSpec
 from toolfleet.wire import Seal
 from toolfleet.workers.delivery.message import Delivery
 
@@ -71,9 +72,9 @@ class Forwarder:
 
         async def look() -> tuple[Mapping[str, int], Passed | None]:
             workers = [worker for worker in await self._live_workers() if version in worker.reads]
-            lanes = lanes_with(workers, call.tool, delivery.contract) if delivery.contract else {}
+            lanes = lanes_with(workers, call.tool, delivery.contract, call.version) if delivery.contract else {}
             if not lanes and not can_run:
-                lanes = lanes_with(workers, call.tool)
+                lanes = lanes_with(workers, call.tool, version=call.version)
             if can_run and not lanes:
                 return lanes, Passed.NOT
             return lanes, await self._move(delivery, call, lanes, can_run=can_run) if delivery.stream else None
@@ -83,15 +84,25 @@ class Forwarder:
             return passed
         return Passed.NOT if can_run else await _hold_back(delivery, call, is_served=bool(lanes))
 
-    async def pass_on_unopened(self, delivery: Delivery, *, can_run: bool) -> Passed:
-        """The same for one whose call nobody has opened yet. `NOT`, too, for what cannot be believed."""
+    async def pass_on_unopened(self, delivery: Delivery, *, served: ToolSpec | None) -> Passed:
+        """The same for one whose call nobody has opened yet. `NOT`, too, for what cannot be believed.
+
+        `served`: its tool as it is here.
+        """
         try:
             call = self._seal.open_call(delivery.text, delivery.mac)
         except Refused:
             return Passed.NOT
         if (call.call_id, call.tool) != (delivery.task_id, delivery.task):
             return Passed.NOT
-        return await self.pass_on(delivery, call, can_run=can_run)
+        return await self.pass_on(delivery, call, can_run=served is not None and call.is_for(served.version))
+
+    def unserved(self, call: ToolCall) -> str:
+        """Return what is said of a call that nobody could be found for."""
+        if not call.version:
+            return f"no live worker serves {call.tool}"
+        live = {spec.version for worker in self._workers for spec in worker.tools if spec.name == call.tool}
+        return version_unserved(call.tool, call.version, live)
 
     async def _live_workers(self) -> list[Announcement]:
         if time.monotonic() - self._looked_s >= LOOK_AGAIN_S:

@@ -86,7 +86,7 @@ class Offering:
         delivery = Delivery.of(message.headers, message.delivery_info, message.payload[0], worker=polling.served.name)
         spec = polling.served.specs.get(delivery.task)
         if spec is None or delivery.contract not in ("", spec.contract):
-            passed = await self._forwarder.pass_on_unopened(delivery, can_run=spec is not None)
+            passed = await self._forwarder.pass_on_unopened(delivery, served=spec)
             if passed is not Passed.NOT:
                 return None
         return await self._judged(polling, entry, delivery)
@@ -109,14 +109,21 @@ class Offering:
                 if is_dead:
                     await bury(self._client, self._keys, delivery, result.kind)
                 await self._end(delivery, call, result)
+            case Admitted(call=call) if spec is not None and not call.is_for(spec.version):
+                await self._leave_to_others(delivery, call)
             case Admitted(call=call, must_claim=must_claim):
                 if spec is None or polling.key.tenant not in ("", call.tenant):
-                    await self._end(delivery, call, _unknown(call))
+                    await self._end(delivery, call, _unknown(f"no live worker serves {call.tool} for this call"))
                 elif must_claim and not await self._claimer.claim(delivery, call):
                     await drop(self._client, entry.stream, entry.entry_id)
                 else:
                     return await self._offered(polling, entry, delivery, call, effect)
         return None
+
+    async def _leave_to_others(self, delivery: Delivery, call: ToolCall) -> None:
+        """Pass on a call of another version of its tool; end it where nobody came who serves that."""
+        if await self._forwarder.pass_on(delivery, call, can_run=False) is Passed.NOT:
+            await self._end(delivery, call, _unknown(self._forwarder.unserved(call)))
 
     async def _offered(
         self, polling: Polling, entry: DeliveredEntry, delivery: Delivery, call: ToolCall, effect: Effect
@@ -185,6 +192,5 @@ def _told(call: ToolCall, attempt: int, checkpoint: Any, queue: str) -> WorkCall
     )
 
 
-def _unknown(call: ToolCall) -> Failed:
-    message = f"no live worker serves {call.tool} for this call"
+def _unknown(message: str) -> Failed:
     return Failed(kind=FailureKind.UNKNOWN_TOOL, message=message)

@@ -9,7 +9,7 @@ import asyncio
 import time
 from collections.abc import Mapping
 from concurrent.futures import Executor
-from typing import Any, Final
+from typing import Any, Final, TypeGuard
 
 from toolfleet.calls import Effect, Failed, FailureKind, ToolCall
 from toolfleet.connections import connect_async
@@ -38,6 +38,7 @@ from toolfleet.workers.perform.endings import Ending
 from toolfleet.workers.perform.quick_calls import QuickCalls
 from toolfleet.workers.perform.shared_answers import SharedAnswers
 from toolfleet.workers.perform.tool_run import ToolRuns
+from toolfleet.workers.tool.failures import in_doubt
 
 _PASSED: Final[Mapping[Passed, Ending | None]] = {
     Passed.NOT: None,
@@ -94,15 +95,22 @@ class Performer:
         reached(Point.RECEIVED, delivery.task_id)
         tool = self._tools.get(delivery.task)
         if tool is None or delivery.contract not in ("", tool.spec.contract):
-            passed = _PASSED[await self._forwarder.pass_on_unopened(delivery, can_run=tool is not None)]
+            served = None if tool is None else tool.spec
+            passed = _PASSED[await self._forwarder.pass_on_unopened(delivery, served=served)]
             if passed is not None:
                 return passed
         decision = self._admit(delivery, tool)
+        if tool is not None and _is_of_another_version(decision, tool):
+            return await self._leave_to_others(delivery, decision)
         if not isinstance(decision, Unbelievable):  # what nobody has signed names no trace
             call = decision.call
             log_about_call(call.run_id, call.call_id, call.traceparent)
         if tool is None or not isinstance(decision, Admitted | Unresolved):
             return await self._end(delivery, decision, tool)
+        return await self._start(delivery, decision, tool)
+
+    async def _start(self, delivery: Delivery, decision: Admitted | Unresolved, tool: Tool[..., Any]) -> Ending:
+        """See a call to its end that is this worker's to run."""
         if decision.must_claim and not await self._claimer.claim(delivery, decision.call):
             return Ending.BURIED
         if tool.spec.cache_s is not None and (question := self._shared.question(delivery, decision.call, tool)):
@@ -145,6 +153,11 @@ class Performer:
             reconciles=tool is not None and tool.hooks.get("reconcile") is not None,
         )
 
+    async def _leave_to_others(self, delivery: Delivery, decision: Admitted | Unresolved) -> Ending:
+        """Pass on a call that says itself that it is not for this worker, whatever its message says; or end it."""
+        passed = _PASSED[await self._forwarder.pass_on(delivery, decision.call, can_run=False)]
+        return passed or await self._end(delivery, decision, None)
+
     async def _pass_on_unread(self, delivery: Delivery, unread: Unread) -> Ending:
         """Pass on a call of a version that is not read here; end it where nobody came who does."""
         passed = await self._forwarder.pass_on(delivery, unread.call, can_run=False, version=unread.version)
@@ -164,8 +177,10 @@ class Performer:
                 if dead_letter:
                     await self._bury(delivery, result.kind)
                 return await self._conclusion.conclude(delivery, call, result)
-            case Admitted(call=call) | Unresolved(call=call):
+            case Admitted(call=call):
                 return await self._conclusion.conclude(delivery, call, self._unknown(call))
+            case Unresolved(call=call):  # who could have said what became of it is gone
+                return await self._conclusion.conclude(delivery, call, in_doubt(call.tool))
 
     async def _bury(self, delivery: Delivery, reason: str) -> None:
         tool = self._tools.get(delivery.task)
@@ -175,6 +190,11 @@ class Performer:
         known = ", ".join(sorted(self._tools)) or "none"
         return Failed(
             kind=FailureKind.UNKNOWN_TOOL,
-            message=f"no live worker serves {call.tool}, and none came within {UNSERVED_FOR_S:g} s or before the "
+            message=f"{self._forwarder.unserved(call)}, and none came within {UNSERVED_FOR_S:g} s or before the "
             f"call's deadline. The worker that gave it up has: {known}",
         )
+
+
+def _is_of_another_version(decision: Decision, tool: Tool[..., Any]) -> TypeGuard[Admitted | Unresolved]:
+    """Whether a call that may start is one of another version of its tool than this worker serves."""
+    return isinstance(decision, Admitted | Unresolved) and not decision.call.is_for(tool.spec.version)

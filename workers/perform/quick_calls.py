@@ -98,6 +98,8 @@ class QuickCalls:
         )
         if not isinstance(decision, Admitted) or decision.must_claim or decision.call.undoes is not None:
             return None
+        if not decision.call.is_for(spec.version):
+            return None
         return Common(decision.call, tool)
 
     async def perform(self, quick: Quick, tell: Callable[[Quick, Ending], None]) -> None:

@@ -83,6 +83,7 @@ COMMANDS: Final = {
         "Example: toolfleet answer 3f9c.1.0:1 savings",
     ),
     "limits": Listed("How often and how many at once tools may start, and tenants' shares: look, change, pause."),
+    "versions": Listed("Versions of tools: which are live, and which share of new runs gets a new one."),
     "dead": Listed("Messages that no worker could handle: list them, look at one, put it back, drop it."),
     "webhooks": Listed(
         "Who is told of what happens to runs: add an endpoint, look at what came of it, send again what was given up.",

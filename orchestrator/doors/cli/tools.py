@@ -33,7 +33,7 @@ def tools(
     """Show the tools that live workers announce, and who serves them.
 
     On a terminal as a table; into a pipe one line for each tool, with tabs between the columns: tool, workers, queue,
-    effect, slow, served by, description.
+    effect, slow, served by, description. Each version of a tool has a line of its own: quote@2.
     """
     on_fleet(lambda settings: _show(settings, watch=watch, as_json=as_json))
 
@@ -72,18 +72,20 @@ def _title(workers: list[Announcement]) -> str:
 
 
 def _listed(workers: list[Announcement]) -> Listing:
-    served: dict[str, list[str]] = {}
+    served: dict[tuple[str, int], list[str]] = {}
     specs = {}
     for worker in workers:
         for spec in worker.tools:
-            served.setdefault(spec.name, []).append(worker.worker)
-            specs[spec.name] = spec
+            named = spec.name, spec.version
+            served.setdefault(named, []).append(worker.worker)
+            specs[named] = spec
     listing = Listing(
         *("tool", "workers", "queue", "effect", Column("slow", True), Column("served by", True)), elastic="description"
     )
-    for name, spec in sorted(specs.items()):
+    for named, spec in sorted(specs.items()):
         first_line = spec.description.partition("\n")[0]
+        name = f"{spec.name}@{spec.version}" if spec.version else spec.name
         slow = "yes" if spec.long_running else "if asked" if spec.background else ""
-        by = ", ".join(served[name])
-        listing.add(name, len(served[name]), spec.queue, spec.effect.value, slow, by, first_line)
+        by = ", ".join(served[named])
+        listing.add(name, len(served[named]), spec.queue, spec.effect.value, slow, by, first_line)
     return listing

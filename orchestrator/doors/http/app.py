@@ -38,6 +38,7 @@ from toolfleet.orchestrator.doors.http import (
     schedules,
     standing,
     tools,
+    versions,
     webhooks,
     work,
 )
@@ -117,6 +118,7 @@ for router in (
     budgets.router,
     fleet.router,
     limits.router,
+    versions.router,
     openai_chat.router,
     openai_responses.router,
     openai_models.router,

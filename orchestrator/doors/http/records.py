@@ -5,7 +5,7 @@ Unknown fields are refused: they would be typing errors.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, StrictBool, WithJsonSchema
@@ -244,11 +244,14 @@ class ToolView(BaseModel):
     patience_s: float | None
     requires_approval: bool
     tags: tuple[str, ...]
+    version: int = Field(description="The highest live version, which new runs and direct calls get; 0 without.")
+    versions: tuple[int, ...] = Field(description="All that are live, where the tool has versions.")
 
     @classmethod
-    def of(cls, spec: ToolSpec) -> ToolView:
+    def of(cls, spec: ToolSpec, versions: Iterable[int] = ()) -> ToolView:
         """Make it of a tool's spec: what a caller has to know of the tool."""
-        return cls(**{name: getattr(spec, name) for name in cls.model_fields})
+        said = {name: getattr(spec, name) for name in cls.model_fields if name != "versions"}
+        return cls(**said, versions=tuple(versions))
 
 
 class ToolList(BaseModel):

@@ -37,8 +37,10 @@ CALLED: Final[dict[int | str, dict[str, Any]]] = {
 @router.get("")
 async def list_tools(grant: Reader, door: Through) -> ToolList:
     """List the tools that live workers serve now."""
-    offered = of_tenant(await door.orchestrator.catalog.offered(), grant.tenant)
-    return ToolList(tools=[ToolView.of(spec) for name, spec in sorted(offered.items()) if grant.may_call(name)])
+    catalog = door.orchestrator.catalog
+    offered = of_tenant(await catalog.offered(), grant.tenant)
+    shown = [(name, spec) for name, spec in sorted(offered.items()) if grant.may_call(name)]
+    return ToolList(tools=[ToolView.of(spec, catalog.versions.get(name, ())) for name, spec in shown])
 
 
 @router.post("/{name}/call", response_model=CallResult, responses=CALLED)

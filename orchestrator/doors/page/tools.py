@@ -70,10 +70,19 @@ async def _shown(request: Request, spec: ToolSpec, door: Door, **values: Any) ->
     status = values.pop("status", HTTPStatus.OK)
     shown = {"form": {}, "wrong": "", "result": None, **values}
     served = (await _workers_by_tool(door)).get(spec.name, [])
+    versions = list(door.orchestrator.catalog.versions.get(spec.name, ()))
     schema = orjson.dumps(spec.input_schema, option=orjson.OPT_INDENT_2).decode()
     fields = fields_of(spec.input_schema)
     return await page(
-        request, "tool.html", status=status, tool=spec, fields=fields, schema=schema, workers=served, **shown
+        request,
+        "tool.html",
+        status=status,
+        tool=spec,
+        fields=fields,
+        schema=schema,
+        workers=served,
+        versions=versions,
+        **shown,
     )
 
 

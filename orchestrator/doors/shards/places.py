@@ -51,7 +51,7 @@ PLACES: Final = (
     ("POST", re.compile(r"/agui"), Kind.THREAD),
     ("POST", re.compile(r"/v1/runs|/v1/schedules|/v1/chat/completions|(?:/v1)?/tools/[^/]+/call"), Kind.NEW),
     ("GET", re.compile(rf"/v1/(?:{LISTS}|queues/[^/]+)"), Kind.MERGED),
-    ("", re.compile(r"/v1/(?:limits|budgets?|dead|webhooks)(?:/.*)?|/metrics"), Kind.NAMED),
+    ("", re.compile(r"/v1/(?:limits|versions|budgets?|dead|webhooks)(?:/.*)?|/metrics"), Kind.NAMED),
 )
 """By method (any, where there is none) and path; the first that fits counts. What is nobody's, any of them refuses.
 

@@ -157,7 +157,7 @@ class Settings(BaseSettings):
     """Model replies in one run."""
 
     public_url: Annotated[str, Field(pattern=r"^(https?://.+)?$")] = ""
-    """Where others reach the HTTP API, for `ctx.callback_url` and A2A: https://fleet.example, without a path of ours."""
+    """Where others reach the API, for `ctx.callback_url` and A2A: https://fleet.example, without a path of ours."""
 
     max_depth: Annotated[int, Field(ge=0)] = 5
     """How many runs may stand above a run that an agent tool starts."""

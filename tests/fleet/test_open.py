@@ -20,6 +20,7 @@ ASKED = {
     "cancel": lambda o: o.cancel("r"),
     "resume": lambda o: o.resume("r"),
     "fork": lambda o: o.fork("r", at=1),
+    "export": lambda o: o.export("r"),
     "say": lambda o: o.say("r", "hello"),
     "questions": lambda o: o.questions(),
     "question": lambda o: o.question("q"),

@@ -33,6 +33,12 @@ CALLS_EACH = 20
 OPEN_RUNS = 100
 LOOK_EVERY_S = 0.25
 SAMPLE_EVERY_S = 10.0
+RECORDS = frozenset({"run", "head", "calls"})
+"""The kinds of keys that are of one run."""
+
+GONE_WITHIN_S = 60.0
+"""Beyond twice the time that records are kept, what is still there stays."""
+
 STUCK_S = 180.0
 """Without a single answer for so long, something is lost, and the soak ends."""
 
@@ -118,10 +124,12 @@ class Soak:
         return dict(kinds.most_common())
 
     async def _until_records_are_gone(self) -> None:
-        until = self._now() + 2 * self._settings.keep_done_s + SAMPLE_EVERY_S
+        until = self._now() + 2 * self._settings.keep_done_s + GONE_WITHIN_S
         while self._now() < until:
-            await asyncio.sleep(SAMPLE_EVERY_S)
+            await asyncio.sleep(min(SAMPLE_EVERY_S, self._settings.keep_done_s))
             await self._sample()
+            if not (await self._keys_left()).keys() & RECORDS:
+                return
 
     async def _sample(self) -> None:
         lasting = {name: each.holds() for name, each in self._processes.items() if name.endswith("-lasting")}

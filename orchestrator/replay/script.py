@@ -32,6 +32,7 @@ from toolfleet.orchestrator.run.events import (
     CallsStreamed,
     MessagesSaid,
     ModelReplied,
+    Noted,
     QuestionAnswered,
     RunAdopted,
     RunEvent,
@@ -59,8 +60,10 @@ GIVEN: Final = (
     RunAdopted,
     RunResumed,
     CallsStreamed,
+    Noted,
 )
-"""What nobody decides here: people, other orchestrators, and how fast a model has written."""
+"""What nobody decides here: people, other orchestrators, how fast a model has written, and what interceptors found out
+of models of theirs."""
 
 DECIDED: Final = re.compile(r"the limit of .+ is reached(?! by this run and its agents)|loop$")
 """Why a run ends whose own history says so; anything else that ends one (a fault, the time) is given as well."""

@@ -39,6 +39,7 @@ async def test_U12_a_task_goes_on_after_its_server_was_killed_in_the_midst_of_a_
     model, address = provider
     variables = {"OPENAI_BASE_URL": address, "OPENAI_MODEL": "slow", "OPENAI_API_KEY": "k"}
     message = said("Tell.")
+    model.goes_on.clear()
     with serving(short_leases.settings, tmp_path, **variables) as first:
         async with Agent.at(first.url, first.key) as agent:
             heard = await heard_until(agent, message, first.process.kill)
@@ -47,7 +48,10 @@ async def test_U12_a_task_goes_on_after_its_server_was_killed_in_the_midst_of_a_
     with serving(short_leases.settings, tmp_path, **variables) as second:
         async with Agent.at(second.url, second.key) as agent, asyncio.timeout(FOUND_AGAIN_WITHIN_S):
             assert (await agent.get(task_id)).status.state == WORKING
-            rest = [event async for event in agent.subscribed(task_id)]
+            rest = []
+            async for event in agent.subscribed(task_id):
+                rest.append(event)
+                model.goes_on.set()
             task = await agent.get(task_id)
             again = await agent.ask(message)  # sent once more, as its sender never had the end
     assert (task.status.state, text_of(task)) == (COMPLETED, SECOND)

@@ -195,8 +195,8 @@ async def test_the_page_of_the_api_loads_nothing_and_runs_nothing(ask):
     page = await ask.get("/docs")
     assert page.status_code == 200
     assert "default-src 'none'" in page.headers["content-security-policy"]
-    for outside in ("<script", "<link", "src=", "@import", "https://"):
-        assert outside not in page.text.replace("https://www.rfc", "")
+    for outside in ("<script", "<link", "src=", "@import", "url("):
+        assert outside not in page.text
     for path in (await ask.get("/openapi.json")).json()["paths"]:
         assert path in page.text
 

@@ -30,6 +30,9 @@ class SlowProvider:
 
     def __init__(self) -> None:
         self.asked = 0
+        self.goes_on = asyncio.Event()
+        """Whether it says that something else; it does unless a test clears this."""
+        self.goes_on.set()
 
     async def reply(self, request: web.Request) -> web.StreamResponse:
         self.asked += 1
@@ -41,6 +44,7 @@ class SlowProvider:
         elif self.asked == 2:
             events = [openai_chunk({"content": word + " "}) for word in FIRST.split()]
         else:
+            await self.goes_on.wait()
             events = [openai_chunk({"content": SECOND}), openai_chunk({}, "stop"), "[DONE]"]
         for event in events:
             await response.write(f"data: {event}\n\n".encode())

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.hosted.hosted_api import ENVIRONMENT, KEY, HostedApi
+from tests.hosted.hosted_api import ENVIRONMENT, KEY, HostedApi, Work
 from toolfleet.local.fleet import LocalFleet
 from toolfleet.orchestrator import Orchestrator
 from toolfleet.orchestrator.doors.hosted import Environment, Performer, RelayModel
@@ -81,6 +81,9 @@ class Process:
 
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         self._process = process
+
+    def has_claimed(self, work: Work) -> bool:
+        return work.holder.endswith(f"-{self._process.pid}")
 
     async def kill(self) -> None:
         self._process.kill()

@@ -39,6 +39,7 @@ class Work:
     claimed_at: float = 0.0
     held_until: float = 0.0
     claims: int = 0
+    holder: str = ""
     stops: int = 0
 
 
@@ -58,7 +59,7 @@ class Session:
 class HostedApi:
     """The vendor's side. `hold_lookups`, `hold_posts` and `lose_posts` are faults that a test asks for."""
 
-    def __init__(self, *, ttl_s: float = 3) -> None:
+    def __init__(self, *, ttl_s: float = 20) -> None:
         self.ttl_s = ttl_s
         self.work: dict[str, Work] = {}
         self.sessions: dict[str, Session] = {}
@@ -148,6 +149,7 @@ class HostedApi:
                 if work.state == "queued" or unsaid or lapsed:
                     work.state, work.last, work.claimed_at = "starting", None, now
                     work.claims += 1
+                    work.holder = request.headers["anthropic-worker-id"]
                     return JSONResponse(self._shown(work))
             if now >= until:
                 return Response("null", media_type="application/json")
@@ -194,7 +196,8 @@ class HostedApi:
         events = [
             each for each in session.events if not types or (isinstance(each, dict) and each.get("type") in types)
         ]
-        return JSONResponse({"data": events, "next_page": None})
+        # In ASCII: half a character has no other form.
+        return Response(json.dumps({"data": events, "next_page": None}), media_type="application/json")
 
     async def _send(self, request: Request) -> Response:
         if self.failing_posts:

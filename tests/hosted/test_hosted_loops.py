@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import json
 from pathlib import Path
 
@@ -51,26 +52,30 @@ async def test_U16_tool_uses_of_many_sessions_are_calls_at_once_and_each_is_answ
 
 
 async def test_U16_who_claims_after_a_kill_waits_for_the_same_calls_and_posts_what_was_not(
-    api: HostedApi, started: Started, ledger: Path, tmp_path: Path
+    api: HostedApi, started: Started, serving: Serving, ledger: Path, tmp_path: Path
 ) -> None:
     go = tmp_path / "go"
+    api.ttl_s = 3
     api.begin("killed")
+    work = api.work["work_killed"]
     api.use("killed", "done", "note", ledger=str(ledger), word="done")
     api.use("killed", "under-way", "note_and_wait", ledger=str(ledger), word="under-way", until=str(go))
     api.may_look.clear()
-    async with started(api) as process:
+    async with started(api) as one, started(api) as other:
         await api.until(lambda: api.looks_held)
         await until_noted(ledger, 2)
-        await process.kill()  # between the effect and the post
-    assert not api.posted
-    api.may_look.set()
-    api.may_answer.clear()
-    async with started(api) as process:
+        first, second = (one, other) if one.has_claimed(work) else (other, one)
+        await first.kill()  # between the effect and the post
+        assert not api.posted
+        api.may_answer.clear()
+        api.may_look.set()
         await api.until(lambda: api.posted)
-        await process.kill()  # between the post and its answer
+        assert second.has_claimed(work)
+        await second.kill()  # between the post and its answer
     assert [each["custom_tool_use_id"] for each in api.posted] == ["done"]
     api.may_answer.set()
-    async with started(api):
+    api.give_out_again("killed")  # as once the lease has lapsed, which was waited for before
+    async with serving(api):
         go.touch()
         await api.until(lambda: len(api.posted) > 1)
         api.use("killed", "after", "note", ledger=str(ledger), word="after")
@@ -145,6 +150,8 @@ async def test_U16_what_fails_or_fits_not_is_said_as_the_protocol_has_it(api: Ho
     api.use("words", "picture", legal_name("files.dot"))
     api.use("words", "long", "long_text", size=300_000)
     api.use("words", "endless", "n" * 100_000)
+    api.use("words", "deep", "echo", number=functools.reduce(lambda inner, _: [inner], range(300), 0))
+    api.use("words", "\ud800", "echo", number=1)
     for garbage in (
         None,
         "text",
@@ -157,14 +164,15 @@ async def test_U16_what_fails_or_fits_not_is_said_as_the_protocol_has_it(api: Ho
     session.say({"type": "agent.custom_tool_use", "id": "no-object", "name": "echo", "input": "text"})
     api.refuse = lambda event: any(part["type"] == "image" for part in event["content"])
     async with serving(api):
-        await api.until(lambda: len(api.posted) == 8)
+        await api.until(lambda: len(api.posted) == 9)
     said = {each["custom_tool_use_id"]: each for each in api.posted}
-    assert len(said) == 8
+    assert len(said) == 9
     assert {use for use, each in said.items() if each["is_error"]} == {
         "fails",
         "unknown",
         "wrong",
         "endless",
+        "deep",
         "no-object",
         "picture",
     }
@@ -192,7 +200,7 @@ async def test_U16_images_are_image_blocks_and_tools_of_others_are_left_to_them(
 async def test_U16_a_server_that_is_down_for_a_while_costs_no_result_and_no_call(
     serving: Serving, ledger: Path, tmp_path: Path
 ) -> None:
-    api, go = HostedApi(ttl_s=30), tmp_path / "go"
+    api, go = HostedApi(), tmp_path / "go"
     api.failing_posts = 1
     async with api.up():
         api.begin("away")

@@ -60,7 +60,7 @@ class Performer:
             except (StoreUnreachable, BrokerUnreachable) as error:
                 log.warning("hosted_call_waits", session=session_id, use=use.id, error=str(error))
                 await asyncio.sleep(AGAIN_S)
-            except _NotServed as error:
+            except _NotMade as error:
                 return Answer(str(error), is_error=True)
             except ToolfleetError as error:
                 return Answer(f"The call cannot be made: {error}", is_error=True)
@@ -74,7 +74,7 @@ class Performer:
         served = await self._orchestrator.catalog.offered()
         tool = NameMap(served).to_catalog(use.tool)
         if tool not in served:
-            raise _NotServed(f"No live worker serves {encodable(use.tool[:SHOWN_NAME_CHARS])!r}.")
+            raise _NotMade(f"No live worker serves {encodable(use.tool[:SHOWN_NAME_CHARS])!r}.")
         where = {"environment": self._environment_id, "session": session_id, "tool_use": use.id}
         await self._orchestrator.start(
             question_for(tool, _arguments(use.input)),
@@ -102,8 +102,8 @@ class Performer:
         return Answer("" if isinstance(result, Submitted) else result.content)
 
 
-class _NotServed(ToolfleetError):
-    """No live worker has the tool; the text is for the model."""
+class _NotMade(ToolfleetError):
+    """There is nothing to call, or nothing to call it with; the text is for the model."""
 
 
 def run_id_of(environment_id: str, session_id: str, use_id: str) -> str:
@@ -113,5 +113,8 @@ def run_id_of(environment_id: str, session_id: str, use_id: str) -> str:
 
 
 def _arguments(value: Any) -> str:
-    """Return the input as JSON text; what is no JSON object is told its model by the worker that checks it."""
-    return written(value)
+    """Return the input as JSON text; that it is no object its model is told by the worker that checks it."""
+    try:
+        return written(value)
+    except (TypeError, ValueError, RecursionError):
+        raise _NotMade("The input of this call cannot be written as JSON.") from None

@@ -62,7 +62,8 @@ class SessionLog:
 
 def _tool_use(event: Any) -> ToolUse | None:
     id_, name = getattr(event, "id", None), getattr(event, "name", None)
-    if not (isinstance(id_, str) and id_ and isinstance(name, str)):
+    # An id that could not be written back would keep all other results of its session from being posted.
+    if not (isinstance(id_, str) and id_ and id_.isascii() and isinstance(name, str)):
         return None
     thread = getattr(event, "session_thread_id", None)
     return ToolUse(id_, name, getattr(event, "input", None), thread if isinstance(thread, str) else "")

@@ -128,7 +128,7 @@ async def test_U16_a_lost_heartbeat_gives_the_work_up_before_anything_is_posted(
 async def test_U16_a_requested_stop_ends_the_work_on_its_session_alone(
     api: HostedApi, serving: Serving, ledger: Path, tmp_path: Path
 ) -> None:
-    go = tmp_path / "go"
+    go, api.ttl_s = tmp_path / "go", 3
     for session in ("stopped", "other"):
         api.begin(session)
         api.use(session, session, "note_and_wait", ledger=str(ledger), word=session, until=str(go))

@@ -32,6 +32,7 @@ EXTRAS = {
     "clock": ["toolfleet.workers.packs.clock", "tzdata"],
     "serve": ["toolfleet.orchestrator.doors.http.app", "toolfleet.orchestrator.doors.http.listening"],
     "http": ["toolfleet.workers.packs.http"],
+    "anthropic": ["anthropic", "toolfleet.orchestrator.doors.hosted"],
     "a2a": ["a2a.types", "a2a.client"],
     "mcp": ["toolfleet.orchestrator.doors.mcp", "toolfleet.workers.packs.mcp", "uvicorn"],
     "postgres": ["toolfleet.workers.packs.sql", "psycopg"],

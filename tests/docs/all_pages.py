@@ -88,6 +88,10 @@ PAGES: Final = [
     ),
     Page("docs/a2a.md"),
     Page(
+        "docs/hosted-loops.md",
+        unrun={"$ export ANTHROPIC_ENVIRONMENT_KEY": "it needs the vendor; tests/hosted has its protocol"},
+    ),
+    Page(
         "docs/wire.md",
         unrun={"// Sends a signed call": "it needs Node and a package; tests/wire/test_typescript_client.py runs it"},
     ),

@@ -69,6 +69,8 @@ OF_MODELS: Final = {
 }
 
 OF_COMMANDS: Final = {
+    "ANTHROPIC_ENVIRONMENT_ID": ("none", "The environment that `toolfleet environment` serves where it names none."),
+    "ANTHROPIC_ENVIRONMENT_KEY": ("none", "The key of that environment."),
     "TOOLFLEET_TOOLS": (
         "none",
         (

@@ -110,6 +110,10 @@ COMMANDS: Final = {
         "Serve the fleet's tools to an MCP host, over standard input and output unless --http is given.",
         "Example: toolfleet mcp --tools my_package.my_tools",
     ),
+    "environment": Listed(
+        "Serve a self-hosted environment of Anthropic's Managed Agents with the fleet's tools until Ctrl-C.",
+        "Examples: toolfleet environment env_01…   ·   toolfleet environment --tools",
+    ),
     "flower": Listed(
         "Run Flower until Ctrl-C. TOOLFLEET_FLOWER_AUTH=user:password sets its login; otherwise one is made up.",
         "Example: toolfleet flower --port 5555",

@@ -83,7 +83,7 @@ def orchestrator(
 
 
 async def _work(settings: Settings, console: Console, named: str | None) -> None:
-    stop = _listen_for_stop()
+    stop = listen_for_stop()
     async with (
         chosen_model(console, named) as model,
         _orchestrator_of(model, settings) as orchestrator,
@@ -105,7 +105,7 @@ def _orchestrator_of(model: ChatModel, settings: Settings) -> Orchestrator | Sha
     return Orchestrator(model, settings=settings)
 
 
-def _listen_for_stop() -> asyncio.Event:
+def listen_for_stop() -> asyncio.Event:
     """Return an event that the first signal sets; the second one ends the process as if nobody listened."""
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()

@@ -81,7 +81,7 @@ class Change:
 
     async def all_end(self) -> None:
         for run_id in self.begun:
-            async with asyncio.timeout(WAIT_S):
+            async with asyncio.timeout(3 * WAIT_S):
                 run = await self.orchestrators[0].wait(run_id)
             assert run.state == "done", run
             assert [call.result.content[:7] for call in run.calls] == ["charged", "charged"], run.calls

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import CancelledError, Future
 from contextlib import suppress
 from time import monotonic
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import redis
 import redis.asyncio
@@ -22,7 +22,7 @@ from kombu.log import get_logger
 from toolfleet.event_loop import stand_back
 from toolfleet.redis_clients import COMMAND_FAILED
 from toolfleet.streams import scripts
-from toolfleet.streams.claiming import claim_commands, sorted_out
+from toolfleet.streams.claiming import ClaimsOfNews, Command, claim_commands, sorted_out
 from toolfleet.streams.names import GROUP
 from toolfleet.streams.reader import LATE_REPLY_S, PAUSE_AFTER_REFUSAL_S, Reader
 from toolfleet.streams.waiting_connection import WaitingConnection
@@ -123,6 +123,7 @@ class LoopReader:
         self._thread = threading.get_ident()
         self._task = asyncio.current_task()
         self._reader = Reader(channel.keys, channel.priority_steps, channel.holdings.consumer)
+        self._claims = ClaimsOfNews(channel.keys, channel.holdings.consumer)
         self._client = self._connect()
         self._connection = WaitingConnection(self._client, silent_s=SILENT_S)
         try:
@@ -163,8 +164,9 @@ class LoopReader:
         )
         if read.per_stream == 0 and not await self._may_take():
             return
+        claims = self._claims.commands(read.streams) if read.per_stream else []
         try:
-            [reply] = await self._connection.request(command)
+            reply, *claimed = await self._connection.request(command, *claims)
         finally:
             if read.per_stream == 0:
                 channel.holdings.taken()
@@ -173,7 +175,7 @@ class LoopReader:
             await self._heal(reply)
             return
         connected = self._connection.times_connected
-        deliveries = await self._claimed(self._reader.deliveries(read, reply))
+        deliveries = await self._claimed(self._reader.deliveries(read, reply), claimed)
         deliveries = await self._on_replicas(deliveries, connected)
         if deliveries and monotonic() - read.sent_s > channel.brpop_timeout + LATE_REPLY_S:
             deliveries = await self._still_ours(deliveries)
@@ -215,9 +217,20 @@ class LoopReader:
                 return True
         return False
 
-    async def _claimed(self, deliveries: list[DeliveredEntry]) -> list[DeliveredEntry]:
-        """Return those that may start, claimed where they must be and the fetch script has not done it."""
-        commands = claim_commands(self._channel.keys, deliveries)
+    async def _claimed(self, deliveries: list[DeliveredEntry], replies: Sequence[Any]) -> list[DeliveredEntry]:
+        """Return those that may start, claimed where they must be and neither script has done it.
+
+        `replies`: what the script said that was sent behind the read, if it was.
+        """
+        self._claims.note(deliveries)
+        unknown: list[Command] = []
+        for reply in replies:
+            if isinstance(reply, redis.exceptions.NoScriptError):
+                unknown.append(("SCRIPT", "LOAD", scripts.CLAIM_NEWS))
+            deliveries, copies = self._claims.sorted_out(deliveries, reply)
+            if copies:
+                self._channel.drop_copies(copies)
+        commands = claim_commands(self._channel.keys, deliveries) + unknown
         if not commands:
             return deliveries
         try:

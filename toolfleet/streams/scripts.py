@@ -18,6 +18,13 @@ PURGE: Final = lua(__package__, "purge")
 PURGE_ROOM: Final = lua(__package__, "purge_room", before=wire_library("room"))
 SWEEP: Final = wire_script("sweep")
 LEAVE: Final = wire_script("leave")
+CLAIM_NEWS: Final = lua(__package__, "claim_news")
 
-FETCH_SHA: Final = hashlib.sha1(FETCH.encode(), usedforsecurity=False).hexdigest()
-"""How Redis names the script; the evented connection calls it by this."""
+
+def _sha(script: str) -> str:
+    return hashlib.sha1(script.encode(), usedforsecurity=False).hexdigest()
+
+
+FETCH_SHA: Final = _sha(FETCH)
+CLAIM_NEWS_SHA: Final = _sha(CLAIM_NEWS)
+"""How Redis names these scripts: connections that wait call them by that."""

@@ -181,6 +181,8 @@ class ReplyStream(asyncio.Protocol):
         self._writable = asyncio.Event()
         self._writable.set()
         self._loop = asyncio.get_running_loop()
+        self._gathers = type(self._loop).__module__.partition(".")[0] == "uvloop"
+        """Whether the loop itself sends all that is written in one tick together."""
         self._lost: asyncio.Future[None] = self._loop.create_future()
         self._is_stale = False
         self._silent_s = silent_s
@@ -210,6 +212,9 @@ class ReplyStream(asyncio.Protocol):
 
     def _send_soon(self, data: bytes) -> None:
         """Send it with all that is asked for in this tick: a write costs as much as the rest of a small command."""
+        if self._gathers:
+            self._transport.write(data)
+            return
         if not self._unsent:
             self._loop.call_soon(self._send)
         self._unsent.append(data)

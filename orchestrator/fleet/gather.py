@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from contextlib import suppress
 from typing import Final, cast
 
@@ -172,21 +172,24 @@ class Gatherer:
 
     # --- a result comes -----------------------------------------------------------------------------------------
 
-    def hear(self, call_id: str, fields: Mapping[bytes, bytes]) -> bool:
-        """Take what was pushed of a call. Returns whether it concerns nobody else. Raises Refused for a false seal."""
+    def hear(self, call_id: str, kind: bytes, sealed: bytes) -> bool:
+        """Take what was pushed of a call. Returns whether it concerns nobody else. Raises Refused for a false seal.
+
+        `kind` is `r` for its result, `s` where it is slow, `p` for its progress, and `n` for other news.
+        """
         expected = self._expected.get(call_id)
         if expected is None:
             # The push of what was found in the store before.
             return call_id in self._found and call_id not in self._watched
-        if b"r" in fields:
-            self.end(call_id, self._seal.open_result(fields[b"r"], call_id))
-        elif b"s" in fields:
-            self._seal.open_result(fields[b"s"], call_id)
+        if kind == b"r":
+            self.end(call_id, self._seal.open_result(sealed, call_id))
+        elif kind == b"s":
+            self._seal.open_result(sealed, call_id)
             expected.barrier.lose_patience([call_id])
-        elif b"p" in fields:
-            expected.barrier.tell(call_id, expected.tool, self._seal.open_progress(fields[b"p"], call_id))
-        elif b"n" in fields:
-            expected.barrier.tell(call_id, expected.tool, open_news(self._seal, fields[b"n"], call_id))
+        elif kind == b"p":
+            expected.barrier.tell(call_id, expected.tool, self._seal.open_progress(sealed, call_id))
+        else:
+            expected.barrier.tell(call_id, expected.tool, open_news(self._seal, sealed, call_id))
         return True
 
     def watched_for(self, call_id: str) -> str | None:

@@ -31,14 +31,20 @@ log = FactLog("toolfleet.orchestrator")
 BLOCK_MS: Final = 5000
 """How long one read waits on the server; only sets how often an idle orchestrator says hello."""
 
-READ_COUNT: Final = 1000
-"""How many replies are read at once."""
+READ_COUNT: Final = 200
+"""How many entries are read at once; one has the results of up to 64 calls (`settle.lua`)."""
+
+HEARD_AT_ONCE: Final = 1000
+"""After so many replies others on the loop have a turn."""
 
 FEW: Final = 8
 """After so few replies, whoever waits for them goes first; after more, the next are read meanwhile."""
 
 TURNS_OF_A_REPLY: Final = 3
 """The turns of the loop in which a call's result reaches whoever waits for it."""
+
+TRIM_AFTER: Final = 1000
+"""So many replies that were heard are dropped at once."""
 
 TRIM_EVERY_S: Final = 1.0
 """How long the reply stream of a quiet orchestrator keeps what was heard."""
@@ -149,6 +155,7 @@ class ReplyReader:
             last_believed = time.time() * 1000 + AHEAD_MAX_MS
             # Ids only grow, so the last one speaks for all.
             are_believed = not entries or _ms_of(entries[-1][0]) <= last_believed
+            pause_at = self._heard + HEARD_AT_ONCE
             for entry_id, fields in entries:
                 if not (are_believed or _ms_of(entry_id) <= last_believed):
                     await self._begin_anew()
@@ -156,11 +163,13 @@ class ReplyReader:
                 # Before it is heard: whatever it does to us, it does it once.
                 self._last_id = entry_id
                 self._hear(fields)
-            self._heard += len(entries)
+                if self._heard >= pause_at:
+                    pause_at += HEARD_AT_ONCE
+                    await asyncio.sleep(0)
 
     async def _trim(self) -> None:
         """Drop what was heard now and then: it is settled in the store too, and the stream need not keep it."""
-        if self._heard and (self._heard >= READ_COUNT or time.monotonic() - self._trimmed_s > TRIM_EVERY_S):
+        if self._heard and (self._heard >= TRIM_AFTER or time.monotonic() - self._trimmed_s > TRIM_EVERY_S):
             # Before: a server that refuses is not asked at once again.
             self._heard, self._trimmed_s = 0, time.monotonic()
             await self._client.xtrim(self._replies, minid=_after(self._last_id), approximate=False)
@@ -173,33 +182,44 @@ class ReplyReader:
         self._gatherer.look_up_all_soon()
 
     def _hear(self, fields: Mapping[bytes, bytes]) -> None:
+        """Take an entry: news of the call `c`, or of many calls the results, by their ids."""
+        if b"c" not in fields and b"run" not in fields:
+            for call_id, sealed in fields.items():
+                self._hear_one(call_id, b"r", sealed)
+            return
+        for kind, value in fields.items():
+            if kind != b"c":
+                self._hear_one(fields.get(b"c", b""), kind, value)
+
+    def _hear_one(self, call: bytes, kind: bytes, value: bytes) -> None:
+        self._heard += 1
         try:
-            if b"run" in fields:
-                self._listener.notify(fields[b"run"].decode())
+            if kind == b"run":
+                self._listener.notify(value.decode())
                 return
-            if NEWS.isdisjoint(fields):
+            if kind not in NEWS:
                 raise Refused("no news of a kind that is known")
-            call_id = fields.get(b"c", b"").decode()
-            if not self._gatherer.hear(call_id, fields):
-                self._hear_unexpected(call_id, fields)
+            call_id = call.decode()
+            if not self._gatherer.hear(call_id, kind, value):
+                self._hear_unexpected(call_id, kind, value)
         except (Refused, UnicodeDecodeError) as refusal:
             # Whoever can write to Redis can push here; a call waits on for the result that its worker signed.
-            skip("reply", str(refusal), call_id=text_of(fields.get(b"c", b""))[:ID_CHARS])
+            skip("reply", str(refusal), call_id=text_of(call)[:ID_CHARS])
 
-    def _hear_unexpected(self, call_id: str, fields: Mapping[bytes, bytes]) -> None:
+    def _hear_unexpected(self, call_id: str, kind: bytes, sealed: bytes) -> None:
         run_id = self._gatherer.watched_for(call_id)
-        if b"r" in fields:
-            result = self._seal.open_result(fields[b"r"], call_id)
+        if kind == b"r":
+            result = self._seal.open_result(sealed, call_id)
             self._gatherer.end_watch(call_id, result)
             if run_id is not None:
                 self._listener.hear_result(run_id, call_id, result)
             else:
                 # One that nobody waits for any more; or its run is another's by now.
                 self._listener.hear_stray(run_of(call_id))
-        elif b"p" in fields and run_id is not None:
-            self._listener.hear_news(run_id, call_id, self._seal.open_progress(fields[b"p"], call_id))
-        elif b"n" in fields and run_id is not None:
-            self._listener.hear_news(run_id, call_id, open_news(self._seal, fields[b"n"], call_id))
+        elif kind == b"p" and run_id is not None:
+            self._listener.hear_news(run_id, call_id, self._seal.open_progress(sealed, call_id))
+        elif kind == b"n" and run_id is not None:
+            self._listener.hear_news(run_id, call_id, open_news(self._seal, sealed, call_id))
 
     async def _sweep_forever(self) -> None:
         while not self._closing:

@@ -6,6 +6,7 @@ import asyncio
 import json
 import secrets
 import time
+from collections import deque
 from typing import Any, Self
 
 from toolfleet.broker import celery_app, tool_queue
@@ -29,6 +30,7 @@ class Post:
         self.client = connect_async(settings)
         self._last_letter = "0"
         self._last_reply = "0"
+        self._results: deque[tuple[str, bytes]] = deque()
         self._app = celery_app(settings)
 
     def call(self, tool: str, arguments: Any = None, **fields: Any) -> ToolCall:
@@ -87,11 +89,14 @@ class Post:
 
     async def result(self) -> tuple[str, Any]:
         """The next result: whose, and what."""
-        while True:
+        while not self._results:
             self._last_reply, reply = await self._next(self.keys.replies(self.reply_to), self._last_reply)
-            if "r" in reply:
-                call_id = reply["c"].decode()
-                return call_id, self.seal.open_result(reply["r"], call_id)
+            if "c" not in reply:  # those of several calls
+                self._results += reply.items()
+            elif "r" in reply:
+                self._results.append((reply["c"].decode(), reply["r"]))
+        call_id, sealed = self._results.popleft()
+        return call_id, self.seal.open_result(sealed, call_id)
 
     async def _next(self, stream: str, last_id: str) -> tuple[str, dict[str, bytes]]:
         reply = await self.client.xread({stream: last_id}, count=1, block=WAIT_MS)

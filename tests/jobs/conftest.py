@@ -130,7 +130,11 @@ class JobPost(Post):
         """What the orchestrator was told of a call: s for submitted, p for progress, r for its result."""
         entries = await self.client.xrange(self.keys.replies(self.reply_to))
         return "".join(
-            name.decode() for _, said in entries if said[b"c"].decode() == call_id for name in said if name != b"c"
+            name.decode()
+            for _, said in entries
+            if said.get(b"c", b"").decode() == call_id
+            for name in said
+            if name != b"c"
         )
 
     async def released(self, call) -> None:

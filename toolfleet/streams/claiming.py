@@ -1,7 +1,7 @@
-"""Claims for a read that waited: what the fetch script does as it reads is done by a script that is sent behind the read,
-or, where that has not done it, one round trip later.
+"""Claims for a read that waited: what the fetch script does as it reads, a script does that is sent behind the read.
 
-Commands and what their replies mean. Sending them is the reader's business.
+Where that has not done it, it is done one round trip later. Commands and what their replies mean: to send them is the
+reader's business.
 """
 
 from __future__ import annotations

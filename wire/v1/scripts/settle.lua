@@ -33,6 +33,29 @@ local function owner_of(stream, entry)
     return pending[1] and pending[1][2]
 end
 
+-- Tells whoever waits for calls, each mailbox of many with one entry, in which their ids are names: an entry costs more than
+-- what stands in it. A mailbox that takes nothing keeps no result from being stored, where whoever waits looks for it, too.
+local TOLD_MAX, TOLD_BYTES = 64, 32768
+local told, bytes = {}, {}
+local function tell_now(box)
+    local news = told[box]
+    if #news == 2 then news = {'c', news[1], 'r', news[2]} end
+    redis.pcall('XADD', box, 'MAXLEN', '~', REPLIES_MAX, '*', unpack(news))
+    redis.pcall('EXPIRE', box, REPLIES_TTL_S)
+    told[box] = nil
+end
+local function tell_soon(box, call, sealed)
+    local news = told[box]
+    if not news then
+        news, bytes[box] = {}, 0
+        told[box] = news
+    end
+    local n = #news
+    news[n + 1], news[n + 2] = call, sealed
+    bytes[box] = bytes[box] + #sealed
+    if n + 2 >= 2 * TOLD_MAX or bytes[box] >= TOLD_BYTES then tell_now(box) end
+end
+
 local outcomes = {}
 local i = 2
 while i <= #ARGV do
@@ -53,7 +76,10 @@ while i <= #ARGV do
             if not owner and redis.call('EXISTS', jobs .. call) == 1 then outcome = 2 end
             if places ~= '' and outcome == 1 then freed[#freed + 1] = at end
         end
-        if outcome == 1 then outcome = store(results, call, sealed, replies) end
+        if outcome == 1 then
+            outcome = keep(results, call, sealed)
+            if outcome == 1 then tell_soon(mailbox(replies, call), call, sealed) end
+        end
         if outcome == 1 and is_first then
             local as = outcome_of(sealed)
             ended[as] = (ended[as] or 0) + 1
@@ -61,7 +87,6 @@ while i <= #ARGV do
         outcomes[#outcomes + 1] = outcome
         at = at + 4 + (tonumber(places) or 0)
     end
-    redis.call('EXPIRE', replies, REPLIES_TTL_S)
     count(results, ended)
     if #done > 0 then
         redis.call('XACK', stream, GROUP, unpack(done))
@@ -70,4 +95,5 @@ while i <= #ARGV do
     if #freed > 0 then free_all(stream, freed) end
     i = at
 end
+for box in pairs(told) do tell_now(box) end
 return outcomes

@@ -23,17 +23,23 @@ local function tell(replies, call, field, sealed)
     if box ~= replies then redis.call('EXPIRE', box, REPLIES_TTL_S) end
 end
 
--- Stores the result of a call and tells of it. 1, or 2 when it had a result: the first one counts.
-local function store(results, call, sealed, replies)
-    if not redis.call('SET', results .. call, sealed, 'NX', 'PX', RESULT_TTL_MS) then return 2 end
-    tell(replies, call, 'r', sealed)
-    return 1
+-- Stores the result of a call. 1, or 2 when it had a result: the first one counts.
+local function keep(results, call, sealed)
+    return redis.call('SET', results .. call, sealed, 'NX', 'PX', RESULT_TTL_MS) and 1 or 2
 end
 
--- What a sealed result says of itself: `returned`, or the kind of its failure. Ours begin with it; a worker in another
--- language may write its fields in another order.
+-- The same, and tells of it.
+local function store(results, call, sealed, replies)
+    local kept = keep(results, call, sealed)
+    if kept == 1 then tell(replies, call, 'r', sealed) end
+    return kept
+end
+
+-- What a sealed result says of itself: `returned`, or the kind of its failure. Ours begin with it, behind the MAC; a worker
+-- in another language may write its fields in another order.
+local MAC_CHARS = 64
 local function outcome_of(sealed)
-    if string.find(sealed, '^%x+{"type":"returned"') then return 'returned' end
+    if string.find(sealed, '{"type":"returned"', MAC_CHARS + 1, true) == MAC_CHARS + 1 then return 'returned' end
     local kind = string.match(sealed, '^%x+{"type":"failed","kind":"([a-z_]+)"')
     if kind then return kind end
     local is_read, record = pcall(cjson.decode, string.match(sealed, '{.*') or '')

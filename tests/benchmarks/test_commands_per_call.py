@@ -21,15 +21,17 @@ from toolfleet.local.fleet import LocalFleet
 from toolfleet.orchestrator import Orchestrator
 
 LONE_CALL = Counted(
-    reads=5,  # publish, read, claim, settle, hear
+    reads=4,  # publish, read, settle, hear
     commands={
-        "evalsha": 2,
+        "evalsha": 3,  # to publish, to claim, to settle
         "xreadgroup": 1,
         "xread": 1,
         "xadd": 2,
         "xack": 1,
         "xdel": 1,
-        "xpending": 1,
+        # Whose the call is; and before that, which one the read has brought, and what it says of itself:
+        "xpending": 2,
+        "xrange": 1,
         "set": 2,
         "exists": 2,
         "expire": 1,
@@ -55,20 +57,21 @@ BELOW_ITS_LIMITS = Counted(
     },
 )
 """Of a tool with a rate and a concurrency: a lone call makes no round trip more."""
-# Whose calls are, and whether they were cancelled or have results, is asked once of all in a script.
-CALL_IN_A_BURST = Counted(reads=0, commands={"xadd": 2, "set": 2})
+# Whose calls are, and whether they were cancelled or have results, is asked once of all in a script; and all that are settled
+# together are told of together.
+CALL_IN_A_BURST = Counted(reads=0, commands={"xadd": 1, "set": 2})
 RUN_OF_ONE_TURN = Counted(
     # Those of its call, and begin, reply, calls sent, calls back, answer. Runs that have ended are packed many at once.
-    reads=10,
+    reads=9,
     commands={
-        "evalsha": 8,
+        "evalsha": 9,
         "xreadgroup": 1,
         "xread": 1,
         "xadd": 8,
         "xrevrange": 6,
         "xack": 1,
         "xdel": 1,
-        "xpending": 1,
+        "xpending": 2,
         "set": 3,  # one of them notes what the model has called its call
         "exists": 2,
         "expire": 1,
@@ -86,7 +89,7 @@ RUN_OF_ONE_TURN = Counted(
         "xlen": 2,  # one of them to be packed
         # To be packed:
         "memory|usage": 1,
-        "xrange": 1,
+        "xrange": 2,  # one of them to claim
         "pttl": 1,
         "copy": 1,
         "del": 1,

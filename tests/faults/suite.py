@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from tests.faults import (
+    of_doors,
     of_envelopes,
     of_https,
     of_languages,
@@ -16,9 +17,15 @@ from tests.faults import (
     of_losses,
     of_models,
     of_orchestrators,
+    of_questions,
+    of_schedules,
+    of_steering,
     of_the_server,
     of_tools,
+    of_versions,
+    of_webhooks,
     of_workers,
+    steered,
 )
 from tests.faults.arena import FAULTS, Arena, Fault, Form, Suffered
 from tests.faults.losing import LossArena
@@ -30,6 +37,12 @@ KINDS = (
     of_orchestrators,
     of_the_server,
     of_limits,
+    of_questions,
+    of_steering,
+    of_versions,
+    of_schedules,
+    of_webhooks,
+    of_doors,
     of_tools,
     of_models,
     of_envelopes,
@@ -47,6 +60,7 @@ ARENAS: dict[str, type[Arena]] = {
     of_losses.STAND: LossArena,
     of_languages.STAND: of_languages.MixedArena,
     of_https.STAND: of_https.HttpsArena,
+    steered.STAND: steered.SteeredArena,
 }
 """Where the faults of a stand happen, if not in an ordinary arena."""
 

@@ -165,7 +165,8 @@ async def forking_server_killed(arena: Arena, times: int) -> None:
         async with conversations(arena) as runs:
             plans = runs.plan(4, turns=2, calls=2, tools=MIXED)
             await all_begun(await runs.hold(plans), plans)
-            first = [await arena.load.orchestrator.wait(plan.run) for plan in plans]
+            async with asyncio.timeout(ENDED_WITHIN_S):
+                first = [await arena.load.orchestrator.wait(plan.run) for plan in plans]
             async with asyncio.TaskGroup() as group:
                 for run, plan in zip(first, plans, strict=True):
                     for _ in range(2):

@@ -64,6 +64,9 @@ ARENAS: dict[str, type[Arena]] = {
 }
 """Where the faults of a stand happen, if not in an ordinary arena."""
 
+IN_LANES = {"usual", "small disk", steered.STAND}
+"""Stands of which several may be there at the same time."""
+
 
 async def suffer_all(
     faults: Sequence[Fault], form: Form, seed: str, tell: Callable[[Suffered], object], lanes: int, turn: int
@@ -75,7 +78,7 @@ async def suffer_all(
             for stand in {fault.stand: None for fault in faults}:
                 left = [fault for fault in faults if fault.stand == stand]
                 # The matrix has many workers and runs beside the rest anyway: one lane of it is enough.
-                for lane in range(min(1 if stand in ARENAS else lanes, len(left))):
+                for lane in range(min(lanes if stand in IN_LANES else 1, len(left))):
                     ledger = Path(folder, f"{stand} {lane}")
                     running.append(group.create_task(take_turns(left, stand, ledger, form, seed, tell, turn)))
         # Judged once more, now that everything has ended: an effect that came late counts too.

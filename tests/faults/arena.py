@@ -111,7 +111,7 @@ class Arena:
     queues: Sequence[str] = ("io", "cpu")
 
     turn = 0
-    """Which part of the matrix comes first: forms that do not reach all of it come to each part in time."""
+    """Which part of the matrix, or which moment of several, comes first: short forms come to each in time."""
 
     def __init__(self, server: FaultyServer, fleet: MortalFleet, ledger: Path, form: Form, seed: str) -> None:
         self.server = server

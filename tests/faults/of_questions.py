@@ -62,7 +62,6 @@ def asking(arena: Arena, calls: int = 3):
 
 @fault(
     "a worker is killed as its tool has asked, as its call leaves to wait elsewhere, or while calls wait in it",
-    once=3,
     short=6,
     long=30,
     stand=STAND,
@@ -70,7 +69,7 @@ def asking(arena: Arena, calls: int = 3):
 async def asking_worker_killed(arena: Arena, times: int) -> None:
     async with people(arena):
         for number in range(times):
-            at = (Point.QUESTION_STORED, Point.LEAVING, None)[number % 3]
+            at = (Point.QUESTION_STORED, Point.LEAVING, None)[(arena.turn + number) % 3]
             if at is not None:
                 doomed = arena.fleet.kill_worker("io", at=at, nth=arena.rng.randint(1, 4))
                 await arena.ready()
@@ -89,7 +88,7 @@ async def asking_orchestrator_killed(arena: Arena, times: int) -> None:
     for number in range(times):
         async with people(arena), conversations(arena) as runs:
             plans = runs.plan(4, tools=ASKING)
-            point = (Point.PARKED, Point.DISPATCHED, Point.GATHERED)[number % 3]
+            point = (Point.PARKED, Point.DISPATCHED, Point.GATHERED)[(arena.turn + number) % 3]
             patience = {"patience_s": 0.0} if point is Point.PARKED else {}
             holder = await runs.hold(plans, kill_at(point, 1, arena.rng.choice(plans).run), **patience)
             arena.injected(await holder.ended())
@@ -119,7 +118,7 @@ async def answerer_killed(arena: Arena, times: int) -> None:
             arena.injected()
 
 
-@fault("the server is killed and started again as tools ask and people answer", once=2, short=6, long=30, stand=STAND)
+@fault("the server is killed and started again as tools ask and people answer", short=6, long=30, stand=STAND)
 async def asking_server_killed(arena: Arena, times: int) -> None:
     async with people(arena), asking(arena):
         await _restarts(arena, times)
@@ -148,10 +147,10 @@ async def sleeping(arena: Arena) -> AsyncIterator[None]:
             arena.expect(slept_s > seconds - 0.01, f"{ask.tool} slept for {slept_s} s, not {seconds}")
 
 
-@fault("a worker is killed as its call leaves to sleep, or the only one as calls sleep", once=2, long=20, stand=STAND)
+@fault("a worker is killed as its call leaves to sleep, or the only one as calls sleep", long=20, stand=STAND)
 async def sleeping_worker_killed(arena: Arena, times: int) -> None:
     for number in range(times):
-        if number % 2:
+        if (arena.turn + number) % 2:
             async with sleeping(arena):
                 await until(lambda: len(arena.load.asks) > 4)
                 await asyncio.sleep(arena.rng.random())
@@ -165,7 +164,7 @@ async def sleeping_worker_killed(arena: Arena, times: int) -> None:
                 arena.injected(await ended(doomed))
 
 
-@fault("the server is killed and started again while calls sleep", once=2, short=6, long=30, stand=STAND)
+@fault("the server is killed and started again while calls sleep", short=6, long=30, stand=STAND)
 async def sleeping_server_killed(arena: Arena, times: int) -> None:
     async with sleeping(arena):
         await _restarts(arena, times)

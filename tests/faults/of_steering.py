@@ -64,10 +64,10 @@ async def told_server_killed(arena: Arena, times: int) -> None:
                 arena.expect(sorted(heard) == sorted(taken), f"{taken} was taken, and {heard} is in the conversation")
 
 
-@fault("an orchestrator is killed while people interrupt its runs", once=1, short=3, long=15, stand=STAND)
+@fault("an orchestrator is killed while people interrupt its runs", short=3, long=15, stand=STAND)
 async def interrupted_orchestrator_killed(arena: Arena, times: int) -> None:
     for number in range(times):
-        point = (Point.DISPATCHED, Point.GATHERED, Point.REPLY_STORED)[number % 3]
+        point = (Point.DISPATCHED, Point.GATHERED, Point.REPLY_STORED)[(arena.turn + number) % 3]
         async with conversations(arena) as runs:
             plans = runs.plan(4, seconds=0.6, tools=MIXED)
             holder = await runs.hold(plans, kill_at(point, 1, arena.rng.choice(plans).run))
@@ -112,7 +112,7 @@ async def _interrupt(arena: Arena, run_id: str) -> bool:
 @fault("an orchestrator is killed whose model has asked for calls in the background", short=3, long=10, stand=STAND)
 async def background_orchestrator_killed(arena: Arena, times: int) -> None:
     for number in range(times):
-        point = (Point.DISPATCHED, Point.GATHERED, Point.REPLY_STORED)[number % 3]
+        point = (Point.DISPATCHED, Point.GATHERED, Point.REPLY_STORED)[(arena.turn + number) % 3]
         async with conversations(arena) as runs:
             plans = runs.plan(5, seconds=0.8, tools=("in_background",), background=True)
             turn = arena.rng.randint(1, 2)
@@ -136,11 +136,11 @@ def _note_late(run: Run, asks: list[Ask]) -> None:
             ask.message = said[0] if len(said) == 1 else f"{len(said)} late results for one call"
 
 
-@fault("a worker is killed while its tools yield", once=1, short=4, long=20, stand=STAND)
+@fault("a worker is killed while its tools yield", short=4, long=20, stand=STAND)
 async def yielding_worker_killed(arena: Arena, times: int) -> None:
     for number in range(times):
         async with arena.load.running(conversations=4, calls=3, seconds=0.6, tools=YIELDING, pause_s=0.1):
-            if number % 2:
+            if (arena.turn + number) % 2:
                 doomed = arena.fleet.kill_worker("io", at=Point.EFFECT_DONE, nth=arena.rng.randint(1, 4))
                 await arena.ready()
                 arena.injected(await ended(doomed))

@@ -56,7 +56,6 @@ async def judge_versions(arena: Arena, run_ids: list[str]) -> list[int]:
 
 @fault(
     "a worker of version 1 is killed with calls of runs that began with it, another one comes, and version 2 is there",
-    once=1,
     short=3,
     long=15,
     stand=STAND,
@@ -90,7 +89,6 @@ async def versions_worker_killed(arena: Arena, times: int) -> None:
 
 @fault(
     "orchestrators are killed while a version fails that half of the new runs try: it is taken back",
-    once=1,
     short=2,
     long=10,
     stand=STAND,

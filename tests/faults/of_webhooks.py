@@ -111,20 +111,19 @@ def brief(runs: Conversations, count: int) -> list[Plan]:
 
 @fault(
     "an orchestrator is killed between taking a webhook and sending it, or between the receiver's answer and noting it",
-    once=2,
     short=6,
     long=30,
     stand=STAND,
 )
 async def webhooks_sender_killed(arena: Arena, times: int) -> None:
     for number in range(times):
-        point = (Point.WEBHOOK_TAKEN, Point.WEBHOOK_ANSWERED)[number % 2]
+        point = (Point.WEBHOOK_TAKEN, Point.WEBHOOK_ANSWERED)[(arena.turn + number) % 2]
         async with told(arena) as (_, runs):
             holder = await runs.hold(brief(runs, 8), kill_at(point, arena.rng.randint(1, 4)))
             arena.injected(await holder.ended())
 
 
-@fault("the receiver of webhooks is down as runs end, then back", once=1, short=3, long=10, stand=STAND)
+@fault("the receiver of webhooks is down as runs end, then back", short=3, long=10, stand=STAND)
 async def webhooks_receiver_down(arena: Arena, times: int) -> None:
     async with told(arena) as (listener, runs):
         for _ in range(times):
@@ -136,7 +135,7 @@ async def webhooks_receiver_down(arena: Arena, times: int) -> None:
                 await listener.come_up()
 
 
-@fault("the server is killed and started again while webhooks are owed and sent", once=2, short=6, long=30, stand=STAND)
+@fault("the server is killed and started again while webhooks are owed and sent", short=6, long=30, stand=STAND)
 async def webhooks_server_killed(arena: Arena, times: int) -> None:
     async with told(arena) as (_, runs):
         for _ in range(times):

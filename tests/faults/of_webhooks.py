@@ -133,6 +133,9 @@ async def webhooks_receiver_down(arena: Arena, times: int) -> None:
                 await until(lambda plans=plans, holder=holder: len(holder.begun) == len(plans))
                 await asyncio.sleep(1 + 2 * arena.rng.random())
                 await listener.come_up()
+            # Before it is down again: nobody is told who is down for good.
+            await until(lambda begun=holder.begun: listener.heard().keys() >= begun)
+            await holder.kill()
 
 
 @fault("the server is killed and started again while webhooks are owed and sent", short=6, long=30, stand=STAND)

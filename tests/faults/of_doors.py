@@ -22,7 +22,7 @@ from tests.faults.judge import RETURNED, Ask, entries_of
 from tests.faults.load import MIXED, UNFINISHED_AFTER_S
 from tests.faults.of_orchestrators import note_run
 from tests.faults.steered import STAND
-from tests.hosted.hosted_api import ENVIRONMENT, KEY, HostedApi
+from tests.hosted.hosted_api import ENVIRONMENT, KEY, NOW, HostedApi
 from tests.http.a2a_agents import Agent, said
 from tests.http.agui_front_end import Sent, asked, of_kind, sent
 from tests.http.serving import Served, serving
@@ -153,6 +153,8 @@ async def hosted_loop_killed(arena: Arena, times: int) -> None:
                     while not posted <= {each["custom_tool_use_id"] for each in api.posted}:
                         await asyncio.sleep(0.05)
             _note_posted(arena, api, every)
+            for session in sessions:  # a process has so many at a time
+                api.sessions[session].say({"type": "session.deleted", "id": f"end-{session}", "processed_at": NOW})
         await asyncio.sleep(HELD_S)  # whoever posts twice does so by then
         for ask in arena.load.asks:
             ask.answers = len(api.results(ask.nonce))

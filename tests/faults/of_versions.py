@@ -9,6 +9,7 @@ from tests.faults.arena import Arena, fault, until
 from tests.faults.judge import entries_of
 from tests.faults.load import VERSIONED
 from tests.faults.of_orchestrators import conversations
+from tests.faults.of_steering import all_begun
 from tests.faults.steered import STAND
 from tests.faults.steered_tools import VERSION_VARIABLE, ran_as
 from toolfleet.calls import FailureKind
@@ -109,7 +110,7 @@ async def share_orchestrator_killed(arena: Arena, times: int) -> None:
                 while await _share(arena):
                     await asyncio.sleep(0.1)
             after = runs.plan(4, turns=1, tools=("shaky",))
-            await runs.hold(after)
+            await all_begun(await runs.hold(after), after)
         for ask in arena.load.asks:
             ask.expects |= {FailureKind.ERROR.value}
         chosen = [(await arena.load.orchestrator.get(plan.run)).versions.get("shaky") for plan in after]

@@ -100,7 +100,9 @@ async def test_U5_a_call_of_another_version_of_its_tool_goes_to_the_worker_that_
     body = json.dumps([[*Seal(settings).close_call(call)], {}, {}], separators=(",", ":"))
     headers = {"task": "a", "id": call.call_id, "contract": ""}
     async with connect_async(settings) as client:
-        await client.xadd(settings.keys.queue("work.a", 3), {"b": body, "h": json.dumps(headers), "p": "{}", "id": "v"})
+        await client.xadd(
+            settings.keys.queue("work.a", 3), {"b": body, "h": json.dumps(headers), "p": "{}", "id": call.call_id}
+        )
         assert await laptop.poll(wait_s=1) == []
         [offer] = await older.poll()
         await older.returned(await older.begin(offer), "by version 1")

@@ -34,6 +34,13 @@ def program(turns: Sequence[Sequence[Ask]]) -> str:
     return " then ".join(" and ".join(f"call {ask.tool} {ask.arguments}" for ask in turn) for turn in turns)
 
 
+def sent_now(asks: list[Ask]) -> list[Ask]:
+    """The same calls, which are asked for right now."""
+    for ask in asks:
+        ask.sent_s = time.monotonic()
+    return asks
+
+
 async def begun(arena: Arena, asks: Sequence[Ask]) -> None:
     """Until one of these calls has had its effect: then the server is in the midst of them."""
     await until(lambda: any(ask.nonce in entries_of(arena.ledger) for ask in asks))
@@ -46,7 +53,7 @@ class Doors:
     """The clients of one round: each has a request of its own, which it may send again."""
 
     def __init__(self, arena: Arena, number: int) -> None:
-        self.asks = [[arena.load.mixture(2, 0.4, MIXED) for _ in range(2)] for _ in range(2)]
+        self.asks = [[sent_now(arena.load.mixture(2, 0.4, MIXED)) for _ in range(2)] for _ in range(2)]
         self._thread = f"thread-{arena.load.rng.getrandbits(32):08x}-{number}"
         self._message = said(program(self.asks[1]), message_id=f"message-{self._thread}")
         self.run_ids: list[set[str]] = [set(), set()]
@@ -136,7 +143,7 @@ async def hosted_loop_killed(arena: Arena, times: int) -> None:
         await processes.start()
         for number in range(times):
             sessions = [f"session-{number}-{one}" for one in range(3)]
-            asks = {session: arena.load.mixture(4, 0.8, MIXED) for session in sessions}
+            asks = {session: sent_now(arena.load.mixture(4, 0.8, MIXED)) for session in sessions}
             for session in sessions:
                 api.begin(session)
                 for ask in asks[session]:

@@ -47,6 +47,11 @@ class Point(StrEnum):
     TICK_BEGUN = "tick_begun"
     """The run of a tick is stored (its id); the schedule does not say so."""
 
+    WEBHOOK_TAKEN = "webhook_taken"
+    """A webhook is this orchestrator's to send (its id); its receiver has heard nothing."""
+    WEBHOOK_ANSWERED = "webhook_answered"
+    """Its receiver has answered (its id); what came of it is not noted."""
+
 
 Hook = Callable[[Point, str], None]
 

@@ -65,13 +65,21 @@ class DirectAnswers:
         Raises QuestionNotFound, AmbiguousId, QuestionClosed for one that is answered, has expired, or whose call has
         ended, InvalidAnswer.
         """
+        tried: list[Said] = []
         while True:
             asked = await self._find(question_id)
-            _must_be_open(asked)
             question = asked.question
+            if asked.said in tried:  # it was written, and the connection lost with the word of that
+                await self.store.confirm()
+                await self.store.notify(run_of(question.call_id))
+                return question
+            _must_be_open(asked)
+            # Whatever its call asks by the time of another try, this one was meant.
+            question_id = question.question_id
             if answer is not None:
                 _must_fit(answer, question)
             said = Said(answer=answer, declined=answer is None, reason=reason, by=by, said_unix_s=round(time.time(), 3))
+            tried.append(said)
             if await self._write(asked, said):
                 reached(Point.ANSWER_STORED, question.call_id)
                 return question
@@ -118,12 +126,12 @@ class DirectAnswers:
         if not await self.questions.is_wanted(asked.question.call_id):
             raise QuestionClosed(f"call {asked.question.call_id} has ended: nothing is answered any more")
         async with self.client.pipeline(transaction=True) as pipeline:
-            await pipeline.watch(self.keys.questions(asked.question.call_id))
-            if not await self._queue(pipeline, asked, said):
-                return False
             try:
+                await pipeline.watch(self.keys.questions(asked.question.call_id))
+                if not await self._queue(pipeline, asked, said):
+                    return False
                 await pipeline.execute()
-            except redis.WatchError:
+            except redis.WatchError:  # also where the connection was lost: then nobody knows
                 return False
             return True
 

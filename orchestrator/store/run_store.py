@@ -211,14 +211,14 @@ class RunStore:
         stream = self._keys.run(run.run_id)
         write = self._appendings.of(run, event, follows)
         async with self._client.pipeline(transaction=True) as pipeline:
-            await pipeline.watch(stream, watching)
-            newest = cast("list[StreamEntry]", await pipeline.xrevrange(stream, count=1))
-            if not newest or newest[0][1].get(b"s") != follows.seal or not await besides(pipeline):
-                return None
-            await self._run(write, pipeline)
             try:
+                await pipeline.watch(stream, watching)
+                newest = cast("list[StreamEntry]", await pipeline.xrevrange(stream, count=1))
+                if not newest or newest[0][1].get(b"s") != follows.seal or not await besides(pipeline):
+                    return None
+                await self._run(write, pipeline)
                 *_, reply = await pipeline.execute()
-            except redis.WatchError:
+            except redis.WatchError:  # also where the connection was lost: then it may be stored
                 return None
         await self.confirm()
         return await self._stored(write, reply)

@@ -21,6 +21,7 @@ from toolfleet.orchestrator.webhooks.owing import Owing
 from toolfleet.orchestrator.webhooks.records import Endpoint, WebhookAttempt
 from toolfleet.orchestrator.webhooks.schedule import wait_s
 from toolfleet.orchestrator.webhooks.sending import GONE, Outcome, send
+from toolfleet.points import Point, reached
 from toolfleet.redis_clients import COMMAND_FAILED
 from toolfleet.settings import Settings
 from toolfleet.supervision import Errands, Kept, Supervisor
@@ -144,9 +145,11 @@ class Delivering:
         elif endpoint.disabled:
             await self._outbox.settle(taken, "dead")
         else:
+            reached(Point.WEBHOOK_TAKEN, taken.owed.delivery_id)
             began_unix_s = time.time()
             secrets = self._endpoints.secrets_of(endpoint)
             outcome = await send(taken.owed, endpoint.url, secrets, self._settings)
+            reached(Point.WEBHOOK_ANSWERED, taken.owed.delivery_id)
             await self._note(taken, endpoint, outcome, began_unix_s)
 
     async def _note(self, taken: Taken, endpoint: Endpoint, outcome: Outcome, began_unix_s: float) -> None:

@@ -25,8 +25,8 @@ from toolfleet.wire import Seal
 
 R = TypeVar("R", bound=Record)
 
-LEASE_S: Final = 60.0
-"""Longer than any attempt may take, and than a sender may be held up in between."""
+LEASE_OF_ATTEMPTS: Final = 4.0
+"""How much longer than an attempt may take a sender has a message before it is due again: by default a minute."""
 
 TAKE: Final = lua(__package__, "take_webhooks", before=CLOCK)
 SETTLE: Final = lua(__package__, "settle_webhook", before=CLOCK)
@@ -68,6 +68,8 @@ class Outbox:
         self._settings = settings
         self._keys = settings.keys
         self._seal = seal
+        # A sender may be held up, too: for as long as any process before its lease lapses.
+        self._lease_ms = int(max(LEASE_OF_ATTEMPTS * settings.webhook_timeout_s, settings.lease_s) * 1000)
         self._keep_ms = int(settings.keep_webhooks_s * 1000)
         self._take = client.register_script(TAKE)
         self._settle = client.register_script(SETTLE)
@@ -87,7 +89,7 @@ class Outbox:
         await self._take(
             keys=[self._keys.webhooks_due()],
             args=[
-                *(most, int(LEASE_S * 1000), self._keys.webhook(""), LOOKED_AT, AT_ONCE_EACH, PUT_OFF_MS),
+                *(most, self._lease_ms, self._keys.webhook(""), LOOKED_AT, AT_ONCE_EACH, PUT_OFF_MS),
                 *(part for pair in busy.items() for part in pair),
             ],
             client=pipeline,

@@ -80,6 +80,7 @@ async def mortal_fleet(
     ledger: Path,
     variables: Mapping[str, str] = NOTHING,
     lease_s: float = LEASE_S,
+    settings: Mapping[str, object] = NOTHING,
     **pools: int,
 ) -> AsyncIterator[MortalFleet]:
     """Start a server and a fleet on it that serves a module of the folder; what its calls do is in the ledger."""
@@ -97,6 +98,7 @@ async def mortal_fleet(
             heartbeat_s=HEARTBEAT_S,
             max_deliveries=MAX_DELIVERIES,
             shutdown_grace_s=2.0,
+            **settings,
         )
         await asyncio.to_thread(fleet.__enter__)
         stack.push_async_callback(asyncio.to_thread, fleet.__exit__, None, None, None)
@@ -109,7 +111,7 @@ class Arena:
     queues: Sequence[str] = ("io", "cpu")
 
     turn = 0
-    """Which part of the matrix comes first: forms that do not reach all of it come to each part in time."""
+    """Which part of the matrix, or which moment of several, comes first: short forms come to each in time."""
 
     def __init__(self, server: FaultyServer, fleet: MortalFleet, ledger: Path, form: Form, seed: str) -> None:
         self.server = server

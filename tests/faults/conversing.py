@@ -16,6 +16,7 @@ from functools import partial
 from typing import Any, Self
 
 from tests.faults.fault_tools import LEDGER
+from toolfleet.background import ARGUMENT
 from toolfleet.logs import configure_logs
 from toolfleet.messages import AssistantMessage, Message, RequestedCall
 from toolfleet.orchestrator import Orchestrator
@@ -33,6 +34,8 @@ class Plan:
     calls: int
     tools: Sequence[str]
     seconds: float
+    background: bool = False
+    """Whether its calls ask to go on in the background."""
 
     @classmethod
     def read(cls, question: str) -> Self:
@@ -48,7 +51,8 @@ class Plan:
         for position in range(self.calls):
             nonce = f"{self.run}-{turn}-{position}"
             tool = self.tools[(turn + position) % len(self.tools)]
-            asks.append((nonce, tool, json.dumps({"nonce": nonce, "seconds": self.seconds})))
+            arguments = {"nonce": nonce, "seconds": self.seconds, **({ARGUMENT: True} if self.background else {})}
+            asks.append((nonce, tool, json.dumps(arguments)))
         return asks
 
     def asked_for(self, turn: int) -> str:

@@ -25,6 +25,11 @@ OVER_HTTPS = ("once_over_https", "again_over_https")
 MOSTLY_QUICK = (*MIXED, *MIXED, *MIXED, *MIXED, *IN_PROCESSES)
 """Few in processes: there are two of those, and hundreds of places for the others."""
 
+ASKING = ("ask_once", "ask_again", "ask_once_elsewhere", "ask_again_elsewhere")
+SLEEPING = ("sleep_once", "sleep_again")
+YIELDING = ("recite_once", "recite_again")
+VERSIONED = ("versioned", "versioned_again")
+
 LIMITED = ("narrow", "narrow_in_process", "rated")
 """With limits of the fleet, which a ledger of their own judges."""
 
@@ -38,6 +43,11 @@ REPEATABLE = frozenset(
         "poison",
         "poison_in_process",
         "swallow",
+        "ask_again",
+        "ask_again_elsewhere",
+        "sleep_again",
+        "recite_again",
+        "versioned_again",
         *LIMITED,
     }
 )

@@ -23,7 +23,7 @@ from tests.faults.fault_tools import LEDGER
 from tests.faults.judge import Ask, Injection, entries_of
 from tests.faults.load import AGAIN_ENDS, IN_PROCESSES, MIXED, MOSTLY_QUICK, ONCE_ENDS, REPEATABLE
 from toolfleet.connections import connect_async
-from toolfleet.errors import ToolfleetError
+from toolfleet.errors import StoreUnreachable, ToolfleetError
 from toolfleet.messages import ToolMessage, UserMessage
 from toolfleet.orchestrator import Orchestrator
 from toolfleet.orchestrator.errors import RunNotFound, RunNotOpen
@@ -85,13 +85,14 @@ class Conversations:
         calls: int = 4,
         seconds: float = 0.05,
         tools: Sequence[str] = (*MIXED, *IN_PROCESSES),
+        background: bool = False,
     ) -> list[Plan]:
         """So many conversations to be held."""
         plans = []
         for _ in range(count):
             run_id = f"r{self._mark}-{self._numbers}"
             self._numbers += 1
-            plans.append(Plan(run_id, turns, calls, tools, seconds))
+            plans.append(Plan(run_id, turns, calls, tools, seconds, background))
         return plans
 
     async def hold(
@@ -275,10 +276,20 @@ async def tell(orchestrator: Orchestrator, run_id: str) -> list[str]:
         said = f"{run_id}: {number}"
         for _ in range(2):
             with suppress(RunNotFound, RunNotOpen):
-                await orchestrator.say(run_id, said, idempotency_key=str(number))
+                await _say(orchestrator, run_id, said, str(number))
                 taken.append(said)
         await asyncio.sleep(0.1)
     return list(dict.fromkeys(taken))
+
+
+async def _say(orchestrator: Orchestrator, run_id: str, said: str, key: str) -> None:
+    """Say it, again and again while nobody answers: whether it was taken then is not known."""
+    async with asyncio.timeout(ENDED_WITHIN_S):
+        while True:
+            with suppress(StoreUnreachable):
+                await orchestrator.say(run_id, said, idempotency_key=key)
+                return
+            await asyncio.sleep(0.05)
 
 
 @fault("three orchestrators are there to adopt the runs of a killed one", short=2, long=10)

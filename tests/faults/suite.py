@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from tests.faults import (
+    of_doors,
     of_envelopes,
     of_https,
     of_languages,
@@ -16,9 +17,15 @@ from tests.faults import (
     of_losses,
     of_models,
     of_orchestrators,
+    of_questions,
+    of_schedules,
+    of_steering,
     of_the_server,
     of_tools,
+    of_versions,
+    of_webhooks,
     of_workers,
+    steered,
 )
 from tests.faults.arena import FAULTS, Arena, Fault, Form, Suffered
 from tests.faults.losing import LossArena
@@ -30,6 +37,12 @@ KINDS = (
     of_orchestrators,
     of_the_server,
     of_limits,
+    of_questions,
+    of_steering,
+    of_versions,
+    of_schedules,
+    of_webhooks,
+    of_doors,
     of_tools,
     of_models,
     of_envelopes,
@@ -47,8 +60,12 @@ ARENAS: dict[str, type[Arena]] = {
     of_losses.STAND: LossArena,
     of_languages.STAND: of_languages.MixedArena,
     of_https.STAND: of_https.HttpsArena,
+    steered.STAND: steered.SteeredArena,
 }
 """Where the faults of a stand happen, if not in an ordinary arena."""
+
+IN_LANES = {"usual", "small disk", steered.STAND}
+"""Stands of which several may be there at the same time."""
 
 
 async def suffer_all(
@@ -61,7 +78,7 @@ async def suffer_all(
             for stand in {fault.stand: None for fault in faults}:
                 left = [fault for fault in faults if fault.stand == stand]
                 # The matrix has many workers and runs beside the rest anyway: one lane of it is enough.
-                for lane in range(min(1 if stand in ARENAS else lanes, len(left))):
+                for lane in range(min(lanes if stand in IN_LANES else 1, len(left))):
                     ledger = Path(folder, f"{stand} {lane}")
                     running.append(group.create_task(take_turns(left, stand, ledger, form, seed, tell, turn)))
         # Judged once more, now that everything has ended: an effect that came late counts too.

@@ -5,6 +5,8 @@ import pytest
 from tests.faults.cells import Cell, Stage
 from tests.faults.judge import EXPIRED, IN_DOUBT, RETURNED, Ask, done_mark, judge
 from tests.faults.limits_ledger import BEGINS, ENDS, Line, most_at_once, most_in_a_second
+from tests.faults.of_questions import several_answers
+from tests.faults.steered_tools import answered
 from toolfleet.calls import Effect
 
 NONCE = "n1"
@@ -89,3 +91,22 @@ def test_starts_within_any_second_are_counted_and_each_call_begins_once():
     begun = ledger(*((BEGINS, str(n), 0.3 * n) for n in range(10)), (BEGINS, "3", 2.8))
     assert most_in_a_second(begun, "narrow") == 4
     assert most_in_a_second(ledger((BEGINS, "a", 0.0), (BEGINS, "b", 1.0)), "narrow") == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "taken", "content", "wrong"),
+    [
+        (["ann"], ["ann"], "n1 ann", 0),
+        (["ghost"], [], "n1 ghost", 0),
+        ([], [], "", 0),
+        (["ann", "bob"], ["ann"], "n1 ann", 3),
+        (["ann"], ["ann", "bob"], "n1 ann", 1),
+        (["ann"], ["bob"], "n1 ann", 1),
+        (["ann"], ["ann"], "n1 bob", 1),
+    ],
+)
+def test_a_question_with_two_answers_or_another_than_the_one_that_counts_is_found(words, taken, content, wrong):
+    ask = Ask("n1", "ask_once", "{}", once=True, expects=frozenset({RETURNED}))
+    ask.outcome, ask.content = RETURNED if content else IN_DOUBT, content
+    entries = ["n1", *(answered("n1", word) for word in words), answered("n2", "other")]
+    assert len(several_answers([ask], entries, {"n1": taken})) == wrong

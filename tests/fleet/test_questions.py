@@ -8,8 +8,12 @@ from fleets import HERE
 from post import Post
 from processes import kill, replenish, worker_of
 
+from toolfleet.connections import connect_async
 from toolfleet.local.fleet import LocalFleet
+from toolfleet.orchestrator.calls.direct_answer import DirectAnswers
 from toolfleet.orchestrator.errors import InvalidAnswer, QuestionClosed, QuestionNotFound
+from toolfleet.orchestrator.store.run_store import RunStore
+from toolfleet.wire import Seal
 
 POOLS = {"io": 1, "cpu": 1}
 
@@ -72,6 +76,30 @@ async def test_U3_a_tool_with_a_checkpoint_leaves_its_worker_until_it_is_answere
     _, returned = await post.result()
     assert json.loads(returned.content) == ["savings", True, 2, 1]
     assert not (await orchestrator.questions()).waiting
+
+
+class Unheard(DirectAnswers):
+    """Writes answers, and loses the connection before it hears that they are stored."""
+
+    async def _write(self, asked, said):
+        assert await super()._write(asked, said)
+        return False
+
+
+async def test_U3_who_has_not_heard_that_an_answer_is_stored_finds_it_there_and_answers_nothing_else(
+    fleet, post, orchestrator
+):
+    call = post.call("transfer")
+    post.send(call)
+    first = await asked(orchestrator, call.call_id, "Which account?")
+    async with connect_async(fleet.settings) as client:
+        seal = Seal(fleet.settings)
+        unheard = Unheard.through(client, fleet.settings, seal, RunStore(client, fleet.settings, seal))
+        taken = await unheard.answer(call.call_id, '"savings"', by="ann")
+    assert taken.question_id == first.question_id
+    await orchestrator.answer((await asked(orchestrator, call.call_id, "Are you sure?")).question_id, True)
+    _, returned = await post.result()
+    assert json.loads(returned.content)[:2] == ["savings", True]
 
 
 async def test_U3_a_tool_without_a_checkpoint_keeps_its_place_and_its_clock_stands_still(post, orchestrator):

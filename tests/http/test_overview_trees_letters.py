@@ -10,8 +10,11 @@ from tests.http.fleet_of_doors import WAIT_S
 from toolfleet.calls import ToolCall
 from toolfleet.orchestrator import Agent, Orchestrator
 from toolfleet.orchestrator.budgets.tenants import TenantBudgets
+from toolfleet.orchestrator.doors.http.dead import alone
 from toolfleet.orchestrator.doors.http.key_store import Scope
+from toolfleet.orchestrator.doors.http.problems import Problem
 from toolfleet.orchestrator.run.accounts import Bounds
+from toolfleet.orchestrator.status.dead_letters import DeadLetters
 
 LEAVES = ("runs", "input_tokens", "output_tokens", "cost", "calls", "failed")
 
@@ -113,6 +116,24 @@ async def test_W10_letters_are_counted_then_replayed_on_the_server_each_once(api
             await asyncio.sleep(0.05)
     rest = (await api.client.get("/v1/dead")).json()
     assert (rest["count"], rest["by_tool"]) == (4, {"add": 3, "echo": 1})
+
+
+async def test_letters_are_handled_as_long_as_the_lock_is_renewed_and_no_further_once_another_has_it(api, letters):
+    client, key = api.door.client, api.door.settings.keys.handling_dead()
+    meant = await DeadLetters(client, api.door.settings).newest()
+    left_ms = []
+
+    async def handle():
+        async with alone(api.door, "drop") as portions:
+            async for _ in portions.of(meant):
+                left_ms.append(await client.pttl(key))
+                # As if the first portion had taken nearly as long as it may, and the second one longer.
+                await (client.set(key, "another's") if len(left_ms) == 2 else client.pexpire(key, 5000))
+
+    with pytest.raises(Problem, match="stopped after 200 of 254 letters"):
+        await handle()
+    assert min(left_ms) > 100_000
+    assert await client.getdel(key) == b"another's"
 
 
 async def test_W10_what_nobody_signed_is_not_replayed_and_what_is_dropped_is_gone(api, letters):

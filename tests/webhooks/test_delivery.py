@@ -24,6 +24,8 @@ from toolfleet.orchestrator import Orchestrator
 from toolfleet.orchestrator.errors import WebhookNotFound
 from toolfleet.orchestrator.models import RehearsalServer
 from toolfleet.orchestrator.webhooks.outbox import AT_ONCE_EACH, Outbox
+from toolfleet.orchestrator.webhooks.owing import message_for
+from toolfleet.orchestrator.webhooks.records import Notice, WebhookEvent
 from toolfleet.orchestrator.webhooks.schedule import JITTER, asked_wait_s, wait_s
 from toolfleet.settings import Settings, new_secret
 from toolfleet.testing import Point, kill_at
@@ -142,6 +144,22 @@ async def test_an_attempt_whose_sender_is_killed_is_made_again_by_another_one(se
         first, second = await receiver.wait_for(2)
     assert first.id == second.id
     assert first.body == second.body
+
+
+@pytest.mark.parametrize(("timeout_s", "lease_s", "held_s"), [(15, 30, 60), (1, 30, 30), (1, 2.5, 4)])
+async def test_a_message_is_its_senders_for_four_attempts_and_no_shorter_than_a_lease(
+    settings, endpoints, client, timeout_s, lease_s, held_s
+):
+    settings = settings.model_copy(update={"webhook_timeout_s": timeout_s, "lease_s": lease_s})
+    outbox = Outbox(client, settings, Seal(settings))
+    endpoint, _ = await endpoints.add("http://127.0.0.1:9/nobody")
+    owed = message_for(endpoint, Notice(WebhookEvent.TEST, "it", {}, {}), "msg_it", "it")
+    await outbox.owe([owed], question="q", tenant="", expires_unix_s=time.time() + 60)
+    [taken] = (await outbox.take(1, {})).taken
+    seconds, microseconds = await client.time()
+    due_ms = await client.zscore(settings.keys.webhooks_due(), taken.owed.delivery_id)
+    left_s = due_ms / 1000 - seconds - microseconds / 1e6
+    assert held_s - 2 < left_s <= held_s
 
 
 async def test_U11_of_several_orchestrators_one_sends_a_message_at_a_time(settings, endpoints, receiver, client):

@@ -8,7 +8,7 @@ import json
 import pytest
 
 from tests.work.remote import Remote, calling, offered, spec
-from toolfleet.calls import Failed, FailureKind, Returned
+from toolfleet.calls import Failed, FailureKind, Returned, ToolCall
 from toolfleet.connections import connect_async
 from toolfleet.orchestrator.doors.http.key_store import Scope
 from toolfleet.wire import Seal
@@ -88,6 +88,27 @@ async def test_X4_a_call_of_another_version_is_passed_on_and_offered_to_nobody(s
         assert await client.xpending(stream, "workers") == {"pending": 0, "min": None, "max": None, "consumers": []}
         assert await client.zcard(settings.keys.scheduled("work.a")) == 1  # for who reads that version
         assert await client.xlen(settings.keys.dead_letters()) == 0
+
+
+async def test_U5_a_call_of_another_version_of_its_tool_goes_to_the_worker_that_serves_it(api, settings, laptop):
+    older = Remote(api.url, laptop.http.headers["authorization"].split()[1], "older")
+    assert (await laptop.announce(spec("a", version=2))).status_code == 200
+    assert (await older.announce(spec("a", version=1))).status_code == 200
+    call = ToolCall(
+        call_id="v-1.1.0", run_id="v-1", tool="a", arguments="{}", deadline_unix_s=4e9, reply_to="x", version=1
+    )
+    body = json.dumps([[*Seal(settings).close_call(call)], {}, {}], separators=(",", ":"))
+    headers = {"task": "a", "id": call.call_id, "contract": ""}
+    async with connect_async(settings) as client:
+        await client.xadd(
+            settings.keys.queue("work.a", 3), {"b": body, "h": json.dumps(headers), "p": "{}", "id": call.call_id}
+        )
+        assert await laptop.poll(wait_s=1) == []
+        [offer] = await older.poll()
+        await older.returned(await older.begin(offer), "by version 1")
+        sealed = await client.get(settings.keys.result(call.call_id))
+    assert Seal(settings).open_result(sealed, call.call_id).content == "by version 1"
+    await older.http.aclose()
 
 
 async def test_X5_an_effect_that_may_have_begun_is_in_doubt_for_the_next_one(api, laptop):

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager, suppress
 from http import HTTPStatus
 from typing import Annotated, Any, Final, Literal
 
 from fastapi import APIRouter, Query
 from pydantic import BaseModel, ConfigDict, Field, StrictBool
+from redis.asyncio.lock import Lock
+from redis.exceptions import LockError
 
 from toolfleet.broker import celery_app
 from toolfleet.orchestrator.doors.http.access import Admin
@@ -27,7 +29,7 @@ AT_ONCE: Final = 100
 """Letters in one batch."""
 
 LOCKED_FOR_S: Final = 120
-"""How long nobody else puts letters back or drops them, if the process that does so is lost."""
+"""How long nobody else puts letters back or drops them, if the process that does so is lost. Anew for each portion."""
 
 REASONS_TOLD: Final = 20
 
@@ -132,7 +134,7 @@ async def list_letters(wanted: Annotated[LettersAsked, Query()], _grant: Admin, 
 @router.post("/replay", responses=CHANGED)
 async def replay(asked: ToReplay, _grant: Admin, door: Through) -> Outcome:
     """Put all letters that are meant back into their queues, each once. What was not signed here never is."""
-    async with _alone(door, "replay"):
+    async with alone(door, "replay") as portions:
         letters = await _expected(door, asked)
         app = celery_app(door.settings)
         publisher = publisher_for(door.settings, door.client, app)
@@ -140,8 +142,8 @@ async def replay(asked: ToReplay, _grant: Admin, door: Through) -> Outcome:
             replaying = Replay(door.client, door.settings, publisher)
             outcomes = [
                 outcome
-                for start in range(0, len(letters), AT_ONCE)
-                for outcome in await replaying.replay(letters[start : start + AT_ONCE], force=asked.force)
+                async for portion in portions.of(letters)
+                for outcome in await replaying.replay(portion, force=asked.force)
             ]
         finally:
             await publisher.aclose()
@@ -155,10 +157,10 @@ async def replay(asked: ToReplay, _grant: Admin, door: Through) -> Outcome:
 @router.post("/drop", responses=CHANGED)
 async def drop(asked: Handled, _grant: Admin, door: Through) -> Outcome:
     """Delete all letters that are meant, for good."""
-    async with _alone(door, "drop"):
+    async with alone(door, "drop") as portions:
         letters = await _expected(door, asked)
         dead = DeadLetters(door.client, door.settings)
-        dropped = [await dead.drop(letters[start : start + AT_ONCE]) for start in range(0, len(letters), AT_ONCE)]
+        dropped = [await dead.drop(portion) async for portion in portions.of(letters)]
     return Outcome(done=sum(dropped))
 
 
@@ -176,14 +178,32 @@ async def _expected(door: Door, asked: Handled) -> list[DeadLetter]:
     return letters
 
 
+class Portions:
+    """Gives letters out in portions, each only while nobody else may have them."""
+
+    def __init__(self, lock: Lock) -> None:
+        self._lock = lock
+
+    async def of(self, letters: Sequence[DeadLetter]) -> AsyncIterator[Sequence[DeadLetter]]:
+        """Yield one after the other. Raises Problem once the lock has lapsed: then another one may be at them."""
+        for start in range(0, len(letters), AT_ONCE):
+            try:
+                await self._lock.reacquire()
+            except LockError:
+                detail = f"it took too long, and stopped after {start} of {len(letters)} letters: look again"
+                raise Problem(HTTPStatus.CONFLICT, detail, code="at-it-already") from None
+            yield letters[start : start + AT_ONCE]
+
+
 @asynccontextmanager
-async def _alone(door: Door, what: Literal["replay", "drop"]) -> AsyncIterator[None]:
+async def alone(door: Door, what: Literal["replay", "drop"]) -> AsyncIterator[Portions]:
     """Do it while nobody else does: a letter that two put back at once would be two calls. Raises Problem."""
     lock = door.client.lock(door.settings.keys.handling_dead(), timeout=LOCKED_FOR_S, blocking=False)
     if not await lock.acquire():
         detail = f"somebody is putting dead letters back, or dropping them, at this moment: {what} them afterwards"
         raise Problem(HTTPStatus.CONFLICT, detail, code="at-it-already")
     try:
-        yield
+        yield Portions(lock)
     finally:
-        await lock.release()
+        with suppress(LockError):  # it has lapsed: another one's is not ours to release
+            await lock.release()

@@ -26,8 +26,10 @@ from toolfleet.orchestrator.loop.at_work import RunAtWork
 from toolfleet.orchestrator.loop.scopes import Scopes
 from toolfleet.orchestrator.run.events import CallRecord, CallsBack, SlowResultDelivered
 from toolfleet.orchestrator.run.tally import handle_of_task
+from toolfleet.orchestrator.run.transcript import in_own_words
 from toolfleet.orchestrator.run.updates import CallEnded
 from toolfleet.orchestrator.run.value import Run
+from toolfleet.orchestrator.run.words import Words
 from toolfleet.orchestrator.status.handles import Handles, Status
 from toolfleet.orchestrator.store.run_store import RunStore
 from toolfleet.orchestrator.tools.builtin import TASK_RESULT
@@ -111,7 +113,7 @@ class Resting:
         messages = [
             message
             for call, status in zip(open_calls, statuses, strict=True)
-            for message in late_messages(call, status)
+            for message in late_messages(call, status, run.terms.words)
         ]
         await work.journal.append(SlowResultDelivered(results=results, messages=tuple(messages)))
         self.services.forget(results)
@@ -141,8 +143,10 @@ def _results(calls: Sequence[CallRecord], statuses: Sequence[Status]) -> dict[st
     return results
 
 
-def late_messages(call: CallRecord, status: Status) -> list[Message]:
+def late_messages(call: CallRecord, status: Status, words: Words | None = None) -> list[Message]:
     """A late result as if the model had asked for it: the request that it did not make, and the answer."""
+    if words is not None and status.result is not None:
+        status = status.ended_with(in_own_words(words, call, status.result))
     fetch_id = f"{call.requested_id}-late"
     arguments = orjson.dumps({"task_id": status.task_id}).decode()
     return [

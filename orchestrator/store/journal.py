@@ -14,6 +14,7 @@ from toolfleet.logs import FactLog
 from toolfleet.orchestrator.errors import IllegalTransition, LostRun, Overtaken, RunIsOver, RunNotFound, RunNotOpen
 from toolfleet.orchestrator.run.events import ApprovalGiven, QuestionAnswered, RunAdopted, RunEvent
 from toolfleet.orchestrator.run.value import Run
+from toolfleet.orchestrator.run.words import Words
 from toolfleet.orchestrator.store.chain import Link
 from toolfleet.orchestrator.store.history import Entry, Stored, after
 from toolfleet.orchestrator.store.run_store import RunStore
@@ -133,16 +134,18 @@ class Journal:
         raise Overtaken(f"run {run_id} goes on from what is stored: the store came back older, and others have written")
 
 
-async def adopt(store: RunStore, run_id: str, orchestrator_id: str) -> Stored:
+async def adopt(store: RunStore, run_id: str, orchestrator_id: str, words: Words | None = None) -> Stored:
     """Write down that a run is this orchestrator's from here on, unless it has ended; the run after that.
+
+    One without words of its own gets these.
 
     Raises RunNotFound, RunNotBelieved for one that somebody has made up, NewerVersion, StoreUnreachable.
     """
-    event = RunAdopted(orchestrator_id=orchestrator_id)
     while True:
         stored = await store.load_to_write(run_id)
         if stored.run.state.is_terminal:
             return stored
+        event = RunAdopted(orchestrator_id=orchestrator_id, words=words if stored.run.terms.words is None else None)
         run = stored.run.on(event)
         if link := await store.append(run, event, follows=stored.link, owner=orchestrator_id):
             return Stored(run, link, orchestrator_id)

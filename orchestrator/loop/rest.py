@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 import orjson
@@ -70,7 +71,8 @@ class Resting:
                 tool = under_way[call_id].tool
                 now = time.time()
                 work.emit(CallEnded(run_id=run.run_id, call_id=call_id, tool=tool, result=result, at_unix_s=now))
-        await work.journal.append(CallsBack(results=results, messages=run.messages_with(results)))
+        back = partial(_back, results)
+        await work.journal.append(back(run), again=back)
         self.services.forget(results)
         await self.services.vault.forget(masked_and_back(under_way.values(), results))
         if raised is not None:
@@ -131,6 +133,10 @@ def _next_look_unix_s(run: Run) -> float | None:
     if run.awaiting_approval and run.deadline_unix_s is not None:
         deadlines.append(run.deadline_unix_s)
     return min(deadlines, default=None)
+
+
+def _back(results: Mapping[str, ToolResult], run: Run) -> CallsBack:
+    return CallsBack(results=dict(results), messages=run.messages_with(results))
 
 
 def _results(calls: Sequence[CallRecord], statuses: Sequence[Status]) -> dict[str, ToolResult]:

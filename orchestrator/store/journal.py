@@ -46,10 +46,13 @@ class Journal:
         self._is_in_doubt = False
         """Whether an attempt at the last write failed, so that it may have been stored."""
 
-    async def append(self, event: RunEvent, after: Run | None = None) -> Run:
+    async def append(
+        self, event: RunEvent, after: Run | None = None, *, again: Callable[[Run], RunEvent] | None = None
+    ) -> Run:
         """Write an event down, and return the run after it. Waits for Redis up to a minute.
 
-        `after`: what the event makes of the run as it stands, where the caller has looked at that already.
+        `after`: what the event makes of the run as it stands, where the caller has looked at that already. `again`
+        makes the event anew of what the run is once others were first; otherwise it stays as it is.
         Raises RunIsOver, LostRun or Overtaken when others were first, IllegalTransition when the event cannot have
         happened, NewerVersion, StoreUnreachable.
         """
@@ -62,6 +65,7 @@ class Journal:
                 return self._written(event)
             if self.run.state.is_terminal:
                 raise RunIsOver(f"run {self.run.run_id} is {self.run.state}: {self.run.reason}")
+            event = again(self.run) if again is not None else event
             try:
                 run = self.run.on(event)
             except IllegalTransition as error:

@@ -16,7 +16,15 @@ from pydantic import TypeAdapter
 from toolfleet.errors import InvalidSettings
 from toolfleet.messages import AssistantMessage, Message, ToolMessage, Usage, UserMessage
 from toolfleet.orchestrator.errors import ModelRefused
-from toolfleet.orchestrator.models import AnthropicMessages, FallbackModel, OpenAIChat, Restarted, TextDelta, reply
+from toolfleet.orchestrator.models import (
+    AnthropicMessages,
+    FallbackModel,
+    OpenAIChat,
+    Restarted,
+    TextDelta,
+    model_from_environment,
+    reply,
+)
 from toolfleet.orchestrator.models.http_model import MAX_PAUSES
 
 STORED = TypeAdapter(list[Message])
@@ -347,6 +355,16 @@ def test_U15_what_is_no_tool_of_a_providers_is_refused_at_once(tools, said):
     for kind in (AnthropicMessages, OpenAIChat):
         with pytest.raises(InvalidSettings, match=said):
             kind("m", base_url="http://127.0.0.1:1", provider_tools=tools)
+
+
+def test_U15_the_environment_says_which_tools_the_provider_is_to_run():
+    for provider, kind in (("openai", "web_search"), ("anthropic", "web_search_20250305")):
+        variables = {f"{provider.upper()}_API_KEY": "k", "TOOLFLEET_PROVIDER_TOOLS": json.dumps([{"type": kind}])}
+        model = model_from_environment({**variables, "TOOLFLEET_MODEL": f"{provider}:mine"})
+        assert model.provider_tools == (() if provider == "openai" else (kind,))  # its search is no tool by a name
+    for wrong in ("web_search", '{"type": "web_search"}', '["web_search"]', "[" * 9999):
+        with pytest.raises(InvalidSettings, match="provider_tools|PROVIDER_TOOLS"):
+            model_from_environment({"ANTHROPIC_API_KEY": "k", "TOOLFLEET_PROVIDER_TOOLS": wrong})
 
 
 def test_U15_openais_own_completions_have_the_search_alone():

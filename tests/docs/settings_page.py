@@ -56,8 +56,10 @@ OF_MODELS: Final = {
     ),
     "TOOLFLEET_PROVIDER_TOOLS": (
         "none",
-        "Tools that the model's provider runs itself, as a JSON list: see [around-the-model.md]"
-        "(around-the-model.md#tools-that-the-provider-runs).",
+        (
+            "Tools that the model's provider runs itself, as a JSON list: see [around-the-model.md]"
+            "(around-the-model.md#tools-that-the-provider-runs)."
+        ),
     ),
     "OPENAI_API_KEY": ("none", "Chooses Chat Completions, and is sent as the bearer token."),
     "OPENAI_BASE_URL": (

@@ -363,7 +363,7 @@ def test_U15_the_environment_says_which_tools_the_provider_is_to_run():
         model = model_from_environment({**variables, "TOOLFLEET_MODEL": f"{provider}:mine"})
         assert model.provider_tools == (() if provider == "openai" else (kind,))  # its search is no tool by a name
     for wrong in ("web_search", '{"type": "web_search"}', '["web_search"]', "[" * 9999):
-        with pytest.raises(InvalidSettings, match="provider_tools|PROVIDER_TOOLS"):
+        with pytest.raises(InvalidSettings, match=r"provider_tools|PROVIDER_TOOLS"):
             model_from_environment({"ANTHROPIC_API_KEY": "k", "TOOLFLEET_PROVIDER_TOOLS": wrong})
 
 

@@ -84,6 +84,9 @@ from .run.updates import (
 from .run.value import (
     Run as Run,
 )
+from .run.words import (
+    Words as Words,
+)
 from .shards.sharded import (
     ShardedOrchestrator as ShardedOrchestrator,
 )

@@ -24,6 +24,7 @@ from toolfleet.orchestrator.run.events import Approval
 from toolfleet.orchestrator.run.states import State
 from toolfleet.orchestrator.run.updates import RunUpdate
 from toolfleet.orchestrator.run.value import Run
+from toolfleet.orchestrator.run.words import Words
 from toolfleet.orchestrator.status.below import with_approvals_below
 from toolfleet.orchestrator.status.call_standing import CallStanding
 from toolfleet.orchestrator.status.handles import Status
@@ -73,12 +74,14 @@ class Orchestrator(FleetConnection):
         settings: Settings | None = None,
         adopts: bool = True,
         closes_models: bool = True,
+        words: Words | None = None,
     ) -> None:
         """`interceptors` see every call, `named_interceptors` those of runs that ask for them by name.
 
         `tool_provider` chooses the tools of runs that name none. `resolve_tool` may say which tool a name means that
         was not offered. `needs_approval` adds to what tools themselves require. `tool_search` says which tools a query
-        of `search_tools` means.
+        of `search_tools` means. `words` are what models read of calls that ended without their tools, in runs that
+        begin here or were begun without any.
 
         Raises DuplicateTool where two of these would answer to one name, or one to that of a built-in tool.
         """
@@ -105,6 +108,7 @@ class Orchestrator(FleetConnection):
             tool_search=tool_search,
             adopts=adopts,
             closes_models=closes_models,
+            words=words,
         )
         super().__init__(asked, config)
 

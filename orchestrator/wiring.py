@@ -55,6 +55,7 @@ from toolfleet.orchestrator.loop.scopes import Scopes
 from toolfleet.orchestrator.loop.steering import Steering
 from toolfleet.orchestrator.loop.turn import TurnLoop
 from toolfleet.orchestrator.models.protocol import ChatModel
+from toolfleet.orchestrator.run.words import Words
 from toolfleet.orchestrator.schedules.kept import KeptSchedules
 from toolfleet.orchestrator.schedules.schedules import Schedules
 from toolfleet.orchestrator.schedules.ticking import Ticking
@@ -104,6 +105,7 @@ class Config:
     tool_search: ToolSearch
     adopts: bool
     closes_models: bool = True
+    words: Words | None = None
 
     @property
     def model_name(self) -> str | None:
@@ -195,7 +197,8 @@ async def open_services(
     base = await _connect(stack, settings, seal, orchestrator_id, config)
     supervisor = Supervisor()
     parts = _build_parts(stack, base, supervisor)
-    runs = Runs(parts.store, parts.calls.gatherer, orchestrator_id, _build_loop(stack, base, parts), parts.spans)
+    loop = _build_loop(stack, base, parts)
+    runs = Runs(parts.store, parts.calls.gatherer, orchestrator_id, loop, parts.spans, config.words)
     await _begin_to_work(stack, base, parts, runs, supervisor)
     overview = Overview(base.shared, settings, seal)
     control = _build_control(base, parts, runs)
@@ -221,7 +224,7 @@ async def open_services(
             LateResults(base.catalog, parts.offering, parts.store, config.interceptors, settings.argument_limits),
             parts.store,
         ),
-        direct_batches=DirectBatches(base.catalog, parts.calls, config.interceptors),
+        direct_batches=DirectBatches(base.catalog, parts.calls, config.interceptors, config.words),
         direct_cancel=DirectCancel(settings, overview, parts.canceller, parts.store),
         direct_answers=DirectAnswers.through(base.shared, settings, seal, parts.store),
         artifacts=parts.artifacts,
@@ -245,6 +248,7 @@ def _build_control(base: _Connected, parts: _Parts, runs: Runs) -> RunControl:
         spending=parts.spending,
         endpoints=parts.endpoints,
         spans=parts.spans,
+        words=base.config.words,
     )
 
 

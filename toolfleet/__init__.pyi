@@ -158,6 +158,7 @@ from .orchestrator import (
     UnknownTool as UnknownTool,
     UserSpoke as UserSpoke,
     Verdict as Verdict,
+    Words as Words,
     agent_of as agent_of,
     asks as asks,
     assistant as assistant,

@@ -137,6 +137,8 @@ class Usage(Record):
     """What is known of the input tokens, in OpenAI's words: `cached_tokens`, `cache_write_tokens` and the like."""
     output_details: TokenCounts = Field(default_factory=dict, exclude_if=lambda counted: not counted)
     """What is known of the output tokens, in OpenAI's words: `reasoning_tokens` and the like."""
+    provider_tools: TokenCounts = Field(default_factory=dict, exclude_if=lambda counted: not counted)
+    """How often the provider's own tools were used, by their names; those of agents' runs stand in these runs."""
 
     @property
     def total_tokens(self) -> int:
@@ -150,6 +152,7 @@ class Usage(Record):
             output_tokens=self.output_tokens + other.output_tokens,
             input_details=_sum(self.input_details, other.input_details),
             output_details=_sum(self.output_details, other.output_details),
+            provider_tools=_sum(self.provider_tools, other.provider_tools),
         )
 
 

@@ -18,6 +18,7 @@ READ_ELSEWHERE: Final = frozenset(
         # every command that asks a model
         "MODEL",
         "MODEL_SEES",
+        "PROVIDER_TOOLS",
         # `python -m toolfleet.workers`, and Celery's own command with `--app toolfleet.workers.app`
         "TOOLS",
         # `toolfleet worker --over`

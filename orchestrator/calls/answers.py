@@ -16,6 +16,7 @@ from toolfleet.orchestrator.calls.scope import CallScope
 from toolfleet.orchestrator.errors import UnknownTool
 from toolfleet.orchestrator.run.events import CallRecord
 from toolfleet.orchestrator.run.refusals import unknown_tool, version_gone
+from toolfleet.orchestrator.run.transcript import in_own_words
 from toolfleet.orchestrator.status.handles import Status
 from toolfleet.orchestrator.tools.builtin import BUILT_IN, BuiltIn
 
@@ -50,7 +51,13 @@ class CallAnswers:
         if call.tool in BUILT_IN:
             late = partial(self._late, scope)
             return await self.built_in.answer(
-                call.tool, call.arguments, scope.run_id, fetched=fetched.__setitem__, late=late, tasks=scope.tasks
+                call.tool,
+                call.arguments,
+                scope.run_id,
+                fetched=fetched.__setitem__,
+                late=late,
+                tasks=scope.tasks,
+                told=partial(_in_own_words, scope),
             )
         if scope.search is not None:
             return await scope.search(call.arguments)
@@ -69,3 +76,12 @@ class CallAnswers:
         said = self.on_unknown_tool(call)
         answer = await said if isinstance(said, Awaitable) else said
         return failure.model_copy(update={"message": answer}) if isinstance(answer, str) else answer
+
+
+def _in_own_words(scope: CallScope, status: Status) -> Status:
+    """How a task stands, as the model of its run reads it."""
+    words = None if scope.run is None else scope.run.terms.words
+    call = scope.tasks.get(status.task_id)
+    if words is None or call is None or status.result is None:
+        return status
+    return status.ended_with(in_own_words(words, call, status.result))

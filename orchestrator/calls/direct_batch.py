@@ -23,6 +23,7 @@ from toolfleet.orchestrator.options import BatchOptions
 from toolfleet.orchestrator.run.events import Approval, CallRecord
 from toolfleet.orchestrator.run.refusals import denied
 from toolfleet.orchestrator.run.transcript import answered_ids, last_reply, tool_messages
+from toolfleet.orchestrator.run.words import Words
 from toolfleet.orchestrator.tools.chain import Chain, Interceptors
 from toolfleet.orchestrator.tools.offer import offered_to_caller
 from toolfleet.streams import Priority
@@ -40,6 +41,7 @@ class DirectBatches:
     catalog: Catalog
     services: CallServices
     interceptors: Interceptors
+    words: Words | None = None
     _served: Mapping[str, ToolSpec] | None = None
     _all_offered: Mapping[str, ToolSpec] = field(default_factory=dict)
     """What all that is served amounts to for a caller."""
@@ -49,7 +51,7 @@ class DirectBatches:
     ) -> list[ToolMessage]:
         """Make the calls; one ToolMessage for each that was made, in the message's order."""
         records, results = await self._execute(message, history, options)
-        return list(tool_messages(records, results))
+        return list(tool_messages(records, results, self.words))
 
     async def results(
         self, message: AssistantMessage, history: Sequence[Message], options: BatchOptions

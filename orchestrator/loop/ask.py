@@ -35,6 +35,7 @@ from toolfleet.orchestrator.models.protocol import (
     ReplyComplete,
     Restarted,
     provider_of,
+    provider_tools_of,
 )
 from toolfleet.orchestrator.run.call_ids import DistinctIds
 from toolfleet.orchestrator.run.events import BudgetRanLow, ModelReplied, Noted, RunEvent
@@ -289,6 +290,8 @@ def _stream(
     # A model that must call a tool in each turn never answers: `tool_choice` is for the first turn only.
     asked = run.terms.model_options
     options = {name: value for name, value in asked.items() if name != "tool_choice" or run.turn == 0}
+    if (paid.over or asked.get("tool_choice") == "none") and provider_tools_of(model):
+        options["tool_choice"] = "none"  # which tools the provider offers itself is not ours to leave out
     if paid.reserved is not None:
         options |= paid.reserved.bound_of(options)
     if not options:

@@ -109,7 +109,8 @@ class Calling:
         back = what_came_back(run, outcome, handed_out)
         if back is None:
             return
-        await work.journal.append(back)
+        # Made anew where others have written: what the model reads depends on whether the user has interrupted.
+        await work.journal.append(back, again=lambda run: what_came_back(run, outcome, handed_out) or back)
         # Only what is written down may be dropped: until then Redis has the only copy.
         self.services.forget({**outcome.results, **outcome.fetched})
         await self.services.vault.forget(masked_and_back(run.calls_owed, back.results))

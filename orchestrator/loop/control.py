@@ -36,6 +36,7 @@ from toolfleet.orchestrator.run.events import Approval, ApprovalGiven, RunEvent,
 from toolfleet.orchestrator.run.terms import RunTerms
 from toolfleet.orchestrator.run.updates import RunBegan, RunEnded, RunUpdate
 from toolfleet.orchestrator.run.value import Run
+from toolfleet.orchestrator.run.words import Words
 from toolfleet.orchestrator.spans.runs import RunSpans
 from toolfleet.orchestrator.store.forking import MAY_HAVE_RUN, AskedAgain, after_turn, asked_again
 from toolfleet.orchestrator.store.journal import write_from_outside
@@ -64,6 +65,7 @@ class RunControl:
     spending: Spending
     endpoints: Endpoints
     spans: RunSpans | None = None
+    words: Words | None = None
 
     # --- begin --------------------------------------------------------------------------------------------------
 
@@ -309,6 +311,8 @@ class RunControl:
         run_id = options.get("run_id") or self.store.new_id()
         started = run_started(messages, options, run_id=run_id, model=model, default_max_turns=self.default_max_turns)
         terms = await self._with_webhook(await self._payable(started.terms, model))
+        if self.words is not None:
+            terms = terms.model_copy(update={"words": self.words})
         started = started.model_copy(update={"terms": terms})
         # Of interceptors elsewhere nothing is known here: a run that names one which is not there fails, and says so.
         # Now, and not at the first turn: whoever asks for a tool that nobody serves should hear of it at once.

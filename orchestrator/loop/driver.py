@@ -29,6 +29,7 @@ from toolfleet.orchestrator.loop.turn import TurnLoop
 from toolfleet.orchestrator.run.events import RunEvent, RunStarted
 from toolfleet.orchestrator.run.updates import CallAsks, CallAwaitsApproval, CallEnded, RunEnded, RunUpdate, told
 from toolfleet.orchestrator.run.value import Run
+from toolfleet.orchestrator.run.words import Words
 from toolfleet.orchestrator.spans.runs import RunSpans
 from toolfleet.orchestrator.store.history import Stored
 from toolfleet.orchestrator.store.journal import Journal, adopt
@@ -119,6 +120,8 @@ class Runs:
     orchestrator_id: str
     loop: TurnLoop | None
     spans: RunSpans | None = None
+    words: Words | None = None
+    """Those of runs that it takes over and that have none."""
     adopted_so_far: int = 0
     _live: dict[str, _Live] = field(default_factory=dict)
     _errands: Errands = field(default_factory=lambda: Errands("run_news"))
@@ -346,7 +349,7 @@ class Runs:
         stored = await self.store.load_to_write(live.run_id)
         if not stored.run.state.is_terminal and stored.owner != self.orchestrator_id:
             await self._must_be_given(live, stored)
-            stored = await adopt(self.store, live.run_id, self.orchestrator_id)
+            stored = await adopt(self.store, live.run_id, self.orchestrator_id, self.words)
             if self.spans is not None:
                 self.spans.adopted(stored.run)
         live.is_to_adopt = False

@@ -25,6 +25,7 @@ from toolfleet.orchestrator.loop.scopes import Scopes
 from toolfleet.orchestrator.run.events import CallRecord, RunStopped
 from toolfleet.orchestrator.run.fault import Fault
 from toolfleet.orchestrator.run.value import Run
+from toolfleet.orchestrator.run.words import Words
 from toolfleet.orchestrator.spans.runs import RunSpans
 from toolfleet.orchestrator.status.call_reader import handle_of
 from toolfleet.orchestrator.status.call_state import result_state
@@ -74,7 +75,7 @@ class Ending:
     ) -> RunStopped:
         """The end of a run as it is to be written, with what its open calls have come to. Raises StoreUnreachable."""
         results = {} if run.state.is_terminal else await self._results(run, run.calls_that_may_have_begun)
-        late = _late(run.open_slow_calls, results)
+        late = _late(run.open_slow_calls, results, run.terms.words)
         return RunStopped(state=state, reason=reason, fault=fault, results=results, messages=late)
 
     async def call_off(self, calls: Sequence[CallRecord], reason: str, by: str = "") -> None:
@@ -111,7 +112,7 @@ class Ending:
         return shown
 
 
-def _late(slow: Iterable[CallRecord], results: Mapping[str, ToolResult]) -> tuple[Message, ...]:
+def _late(slow: Iterable[CallRecord], results: Mapping[str, ToolResult], words: Words | None) -> tuple[Message, ...]:
     """The results of slow calls, as if the model had fetched them."""
     ended = [(call, result) for call in slow if isinstance(result := results.get(call.call_id), Returned | Failed)]
     return tuple(
@@ -122,5 +123,6 @@ def _late(slow: Iterable[CallRecord], results: Mapping[str, ToolResult]) -> tupl
             Status(
                 state=result_state(result), task_id=handle_of(call), call_id=call.call_id, tool=call.tool, result=result
             ),
+            words,
         )
     )

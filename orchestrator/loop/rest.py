@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 import orjson
@@ -26,8 +27,10 @@ from toolfleet.orchestrator.loop.at_work import RunAtWork
 from toolfleet.orchestrator.loop.scopes import Scopes
 from toolfleet.orchestrator.run.events import CallRecord, CallsBack, SlowResultDelivered
 from toolfleet.orchestrator.run.tally import handle_of_task
+from toolfleet.orchestrator.run.transcript import in_own_words
 from toolfleet.orchestrator.run.updates import CallEnded
 from toolfleet.orchestrator.run.value import Run
+from toolfleet.orchestrator.run.words import Words
 from toolfleet.orchestrator.status.handles import Handles, Status
 from toolfleet.orchestrator.store.run_store import RunStore
 from toolfleet.orchestrator.tools.builtin import TASK_RESULT
@@ -68,7 +71,8 @@ class Resting:
                 tool = under_way[call_id].tool
                 now = time.time()
                 work.emit(CallEnded(run_id=run.run_id, call_id=call_id, tool=tool, result=result, at_unix_s=now))
-        await work.journal.append(CallsBack(results=results, messages=run.messages_with(results)))
+        back = partial(_back, results)
+        await work.journal.append(back(run), again=back)
         self.services.forget(results)
         await self.services.vault.forget(masked_and_back(under_way.values(), results))
         if raised is not None:
@@ -111,7 +115,7 @@ class Resting:
         messages = [
             message
             for call, status in zip(open_calls, statuses, strict=True)
-            for message in late_messages(call, status)
+            for message in late_messages(call, status, run.terms.words)
         ]
         await work.journal.append(SlowResultDelivered(results=results, messages=tuple(messages)))
         self.services.forget(results)
@@ -131,6 +135,10 @@ def _next_look_unix_s(run: Run) -> float | None:
     return min(deadlines, default=None)
 
 
+def _back(results: Mapping[str, ToolResult], run: Run) -> CallsBack:
+    return CallsBack(results=dict(results), messages=run.messages_with(results))
+
+
 def _results(calls: Sequence[CallRecord], statuses: Sequence[Status]) -> dict[str, ToolResult]:
     """The results of calls that have all ended, by call id. Raises HandleNotFound for one whose result is gone."""
     results: dict[str, ToolResult] = {}
@@ -141,8 +149,10 @@ def _results(calls: Sequence[CallRecord], statuses: Sequence[Status]) -> dict[st
     return results
 
 
-def late_messages(call: CallRecord, status: Status) -> list[Message]:
+def late_messages(call: CallRecord, status: Status, words: Words | None = None) -> list[Message]:
     """A late result as if the model had asked for it: the request that it did not make, and the answer."""
+    if words is not None and status.result is not None:
+        status = status.ended_with(in_own_words(words, call, status.result))
     fetch_id = f"{call.requested_id}-late"
     arguments = orjson.dumps({"task_id": status.task_id}).decode()
     return [

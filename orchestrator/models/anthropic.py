@@ -6,7 +6,7 @@ Joins wire format, endpoint and key; the format itself is in `anthropic_wire`.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from toolfleet.errors import InvalidSettings
@@ -14,6 +14,7 @@ from toolfleet.misspelt import exact
 from toolfleet.orchestrator.models.anthropic_wire import AnthropicWire
 from toolfleet.orchestrator.models.http import Credentials, Endpoint, HttpOptions, secret
 from toolfleet.orchestrator.models.http_model import HttpChatModel
+from toolfleet.orchestrator.models.provider_tools import checked
 
 ANTHROPIC_BASE_URL = "https://api.anthropic.com"
 API_VERSION = "2023-06-01"
@@ -28,9 +29,11 @@ class AnthropicMessages(HttpChatModel):
     Without `base_url`, address and key come from ANTHROPIC_BASE_URL (default: Anthropic) and ANTHROPIC_API_KEY; with
     it, the key is `api_key` alone. `max_tokens` bounds each reply, its thoughts included. `sees=False` is for a model
     that takes no images. Extended thinking is switched on with `extra_body`; its signed blocks stay in the history and
-    go back with their calls.
+    go back with their calls. `provider_tools` are tools that Anthropic runs itself, in its own words
+    (`{"type": "web_search_20250305", "name": "web_search", "max_uses": 5}`), offered beside the fleet's; what they
+    do stays in the history, and goes back to Anthropic only. `betas` go into each request's `anthropic-beta`.
 
-    Raises InvalidSettings if Anthropic itself is to be asked and there is no key.
+    Raises InvalidSettings if Anthropic itself is to be asked and there is no key, and for what is no provider's tool.
     """
 
     provider: Final = "anthropic"
@@ -44,6 +47,8 @@ class AnthropicMessages(HttpChatModel):
         stream: bool = True,
         max_tokens: int = DEFAULT_MAX_TOKENS,
         sees: bool = True,
+        provider_tools: Sequence[Mapping[str, Any]] = (),
+        betas: Sequence[str] = (),
         http: HttpOptions | None = None,
         extra_body: Mapping[str, Any] | None = None,
     ) -> None:
@@ -59,10 +64,11 @@ class AnthropicMessages(HttpChatModel):
             model_variable="ANTHROPIC_MODEL",
         )
         options = http or HttpOptions()
+        headers = {"anthropic-version": API_VERSION, **({"anthropic-beta": ",".join(betas)} if betas else {})}
         super().__init__(
             model,
-            AnthropicWire(max_tokens=max_tokens, sees=sees),
-            Endpoint(base_url, credentials, options, {"anthropic-version": API_VERSION}),
+            AnthropicWire(max_tokens=max_tokens, sees=sees, provider_tools=checked(provider_tools)),
+            Endpoint(base_url, credentials, options, headers),
             stream=stream,
             http=options,
             extra_body=extra_body,

@@ -18,13 +18,14 @@ from toolfleet.messages import (
     ToolMessage,
     UserMessage,
 )
+from toolfleet.orchestrator.models.anthropic_blocks import THINKING, given_back, paired
 from toolfleet.orchestrator.models.arguments import as_object
 from toolfleet.orchestrator.models.foreign import extra_of
 from toolfleet.orchestrator.models.names import legal_id, legal_name
 from toolfleet.orchestrator.models.protocol import OfferedTool
+from toolfleet.orchestrator.models.provider_tools import PARTS
 from toolfleet.orchestrator.models.sight import gone, images_of, images_said
 
-THINKING = "thinking"
 _LEGAL_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 
@@ -42,7 +43,25 @@ def encoded(messages: Sequence[Message], provider: str, *, sees: bool = True) ->
             turns[-1]["content"] += blocks
         elif blocks:
             turns.append({"role": role, "content": blocks})
-    return turns
+    has_parts = any(
+        isinstance(message, AssistantMessage) and extra_of(message, provider, PARTS) for message in messages
+    )
+    return paired(turns) if has_parts else turns
+
+
+def container_of(messages: Sequence[Message], provider: str) -> str:
+    """Return in which container the provider's tools go on whose reply waits for results of ours; "" for none.
+
+    Of any other reply nobody knows whether its container is still there.
+    """
+    for message in reversed(messages):
+        if isinstance(message, AssistantMessage):
+            kept = extra_of(message, provider, PARTS) if message.tool_calls else None
+            container = kept.get("container") if isinstance(kept, dict) else None
+            return container if isinstance(container, str) else ""
+        if not isinstance(message, ToolMessage):
+            break
+    return ""
 
 
 def _blocks(message: Message, provider: str, *, sees: bool) -> list[dict[str, Any]]:
@@ -52,6 +71,8 @@ def _blocks(message: Message, provider: str, *, sees: bool) -> list[dict[str, An
         case UserMessage():
             return [block for part in message.parts for block in _user_blocks(part)]
         case AssistantMessage():
+            if (given := given_back(message, extra_of(message, provider, PARTS), _tool_use)) is not None:
+                return given
             uses = (block for call in message.tool_calls for block in (*_thoughts(call, provider), _tool_use(call)))
             said = (block for text in (message.content, message.refusal) for block in _text_block(text))
             return [*_thoughts(message, provider), *said, *uses]
@@ -84,7 +105,7 @@ def _thoughts(record: AssistantMessage | RequestedCall, provider: str) -> list[d
 
 
 def _text_block(text: str) -> list[dict[str, Any]]:
-    """Return the API refuses blocks without visible text."""
+    """Return a text as a block: the API refuses those without visible text."""
     return [{"type": "text", "text": text}] if text.strip() else []
 
 

@@ -2,7 +2,10 @@
 
 Thinking blocks must come back, unchanged and in their places, with the calls they led to, or the next turn is refused:
 https://docs.anthropic.com/en/docs/build-with-claude/extended-thinking. Each is kept with what follows it, the text or
-the call; only the host that signed it sees it again.
+the call; only the host that signed it sees it again. What the provider's own tools do is kept by `anthropic_blocks`.
+
+A reply that the provider has only paused (`pause_turn`) is asked for the rest of, with all of it as it came:
+https://platform.claude.com/docs/en/agents-and-tools/tool-use/server-tools
 
 Pure. Event types and their order: https://docs.anthropic.com/en/docs/build-with-claude/streaming
 """
@@ -10,21 +13,25 @@ Pure. Event types and their order: https://docs.anthropic.com/en/docs/build-with
 from __future__ import annotations
 
 import json
-from typing import Any, Final, Required
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final, Required, cast
 
-from pydantic import JsonValue
+from pydantic import ConfigDict, JsonValue, with_config
 from typing_extensions import TypedDict
 
 from toolfleet.messages import TokenCounts, Usage
 from toolfleet.orchestrator.errors import ModelReplyInvalid
-from toolfleet.orchestrator.models.anthropic_messages import THINKING
+from toolfleet.orchestrator.models.anthropic_blocks import REDACTED, THINKING, KeptBlocks
 from toolfleet.orchestrator.models.assembly import ReplyAssembly
 from toolfleet.orchestrator.models.faults import fault_in_stream
 from toolfleet.orchestrator.models.foreign import Foreign
 from toolfleet.orchestrator.models.protocol import FinishReason
+from toolfleet.orchestrator.models.provider_tools import counts
 from toolfleet.orchestrator.models.repeated import RepeatedText
 
-REDACTED: Final = "redacted_thinking"
+PAUSED: Final = "pause_turn"
 _FINISH_REASONS: Final = {
     "end_turn": FinishReason.STOP,
     "stop_sequence": FinishReason.STOP,
@@ -32,6 +39,7 @@ _FINISH_REASONS: Final = {
     "max_tokens": FinishReason.LENGTH,
     "model_context_window_exceeded": FinishReason.LENGTH,
     "refusal": FinishReason.REFUSAL,
+    PAUSED: FinishReason.PAUSED,
 }
 # https://docs.anthropic.com/en/api/service-tiers, in OpenAI's words where those mean the same.
 _TIERS: Final = {"standard": "default"}
@@ -40,8 +48,9 @@ _TIERS: Final = {"standard": "default"}
 # --- what we read ---------------------------------------------------------------------------------------------------
 
 
+@with_config(ConfigDict(extra="allow"))
 class Block(TypedDict, total=False):
-    """A content block, whole or at its start. Kinds other than text, tool_use and thinking are passed over."""
+    """A content block, whole or at its start. Kinds other than text, tool_use and thinking are the provider's own."""
 
     type: Required[str]
     text: str | None
@@ -59,6 +68,7 @@ class StopDetails(TypedDict, total=False):
     explanation: str | None
 
 
+@with_config(ConfigDict(extra="allow"))
 class BlockDelta(TypedDict, total=False):
     """More of a block, or of the message (`stop_reason`)."""
 
@@ -69,6 +79,8 @@ class BlockDelta(TypedDict, total=False):
     partial_json: str | None
     stop_reason: str | None
     stop_details: StopDetails | None
+    container: Any
+    """Where the provider has run code."""
 
 
 class MessagesTokenCount(TypedDict, total=False):
@@ -79,6 +91,7 @@ class MessagesTokenCount(TypedDict, total=False):
     cache_read_input_tokens: int | None
     output_tokens: int | None
     service_tier: str | None
+    server_tool_use: Any
 
 
 class WholeMessage(TypedDict, total=False):
@@ -88,6 +101,7 @@ class WholeMessage(TypedDict, total=False):
     content: list[Block] | None
     stop_reason: str | None
     stop_details: StopDetails | None
+    container: Any
     usage: MessagesTokenCount | None
 
 
@@ -129,16 +143,19 @@ class KeptThoughts:
             self._thinking.append(delta.get("thinking") or "")
             self._signature.append(delta.get("signature") or "")
 
-    def end(self) -> None:
-        """The block is whole. One without a signature would be refused when it comes back."""
+    def end(self) -> JsonValue:
+        """The block is whole; the thought that it is. One without a signature would be refused when it comes back."""
         block, self._open = self._open, None
         if block is None:
-            return
+            return None
         signature = "".join(self._signature)
+        thought: JsonValue = None
         if block["type"] == REDACTED:
-            self._waiting.append({"type": REDACTED, "data": block.get("data") or ""})
+            thought = {"type": REDACTED, "data": block.get("data") or ""}
         elif signature:
-            self._waiting.append({"type": THINKING, THINKING: "".join(self._thinking), "signature": signature})
+            thought = {"type": THINKING, THINKING: "".join(self._thinking), "signature": signature}
+        self._waiting += [] if thought is None else [thought]
+        return thought
 
     def before_text(self) -> None:
         """Text begins: what was thought so far goes before it."""
@@ -155,16 +172,34 @@ class KeptThoughts:
         return taken
 
 
+@dataclass(frozen=True, slots=True)
+class PausedReply:
+    """A reply as far as it has come, for the request that asks for the rest of it."""
+
+    content: list[dict[str, Any]]
+    usage: Usage
+    container: str
+
+    def next_request(self, body: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the request for the rest: the same once more, behind it what was said so far."""
+        told = {**body, "messages": [*body["messages"], {"role": "assistant", "content": self.content}]}
+        return {**told, "container": self.container} if self.container else told
+
+
 class MessageReader:
-    """Reads one stream of events, or one message in a piece, into an assembly."""
+    """Reads one reply into an assembly: a stream of events or a whole message, and the rest of one that paused."""
 
     def __init__(self, assembly: ReplyAssembly, address: str) -> None:
         self._assembly = assembly
         self._thoughts = KeptThoughts(assembly)
+        self._blocks = KeptBlocks(assembly, address)
         self._address = address
         self._position_of_block: dict[int, int] = {}
         self._input_at_start: dict[int, str] = {}
         self._stop_reason: str | None = None
+        self._usage = Usage()
+        self._usage_before = Usage()
+        self._tools_before: Counter[str] = Counter()
         self._repeated = RepeatedText(self._read, _only_text_of)
         self.over = False
 
@@ -172,6 +207,30 @@ class MessageReader:
     def complete(self) -> bool:
         """The stop reason has come, or the end of a message that says something."""
         return self._stop_reason is not None or (self.over and not self._assembly.is_empty)
+
+    def paused(self) -> PausedReply | None:
+        """Return what the rest is to be asked for with; None where none is to come, or our results come first."""
+        if self._stop_reason != PAUSED or self._assembly.has_calls:
+            return None
+        self._tell_usage()
+        content = self._blocks.as_sent()
+        return PausedReply(content, self._assembly.usage, self._blocks.container) if content else None
+
+    def go_on(self) -> None:
+        """Expect the rest of a reply that was paused."""
+        self._stop_reason, self.over = None, False
+        self._position_of_block, self._input_at_start = {}, {}
+        self._usage = Usage()
+        self._usage_before, self._tools_before = self._assembly.usage, self._blocks.uses.copy()
+        self._repeated = RepeatedText(self._read, _only_text_of)
+
+    def repeat(self, paused: PausedReply) -> None:
+        """Begin with what had come of the reply when it was paused, and expect the rest."""
+        for block in paused.content:
+            self._take_whole(cast("Block", block))
+        self._blocks.container = paused.container
+        self._assembly.usage = paused.usage
+        self.go_on()
 
     def feed(self, data: bytes) -> None:
         """Take one event; unknown kinds and pings bring nothing."""
@@ -201,7 +260,7 @@ class MessageReader:
                 raise fault_in_stream(event.get("error"), self._address)
 
     def read_whole(self, body: bytes) -> None:
-        """Take a reply that came in one piece, to its end."""
+        """Take a reply that came in one piece."""
         message = MESSAGE.read(body, self._address)
         blocks = message.get("content")
         if blocks is None:
@@ -211,15 +270,19 @@ class MessageReader:
         self._note_refusal(message.get("stop_details"))
         for block in blocks:
             self._take_whole(block)
-        self.end()
 
     def end(self) -> None:
         """Note that nothing more comes."""
         reason = self._stop_reason or ""
+        if reason == PAUSED and self._assembly.has_calls:
+            reason = "tool_use"  # it goes on with our results
+        if self._blocks.uses:
+            self._tell_usage()
         self._assembly.end(_FINISH_REASONS.get(reason, reason))
 
     def _note_facts(self, event: StreamEvent) -> None:
         if (delta := event.get("delta")) is not None:
+            self._note_container(delta.get("container"))
             self._stop_reason = delta.get("stop_reason") or self._stop_reason
             self._note_refusal(delta.get("stop_details"))
         message = event.get("message") or {}
@@ -230,15 +293,29 @@ class MessageReader:
     def _note_message(self, message: WholeMessage) -> None:
         told = self._assembly
         told.model = message.get("model") or told.model
+        self._note_container(message.get("container"))
         if (counted := message.get("usage")) is not None:
             # The counts of message_delta are cumulative, and most often leave the input out.
-            told.usage = Usage(
-                input_tokens=_all_input(counted) or told.usage.input_tokens,
-                output_tokens=counted.get("output_tokens") or told.usage.output_tokens,
-                input_details=_input_details(counted) or told.usage.input_details,
+            self._usage = Usage(
+                input_tokens=_all_input(counted) or self._usage.input_tokens,
+                output_tokens=counted.get("output_tokens") or self._usage.output_tokens,
+                input_details=_input_details(counted) or self._usage.input_details,
+                provider_tools=counts(counted.get("server_tool_use")) or self._usage.provider_tools,
             )
+            self._tell_usage()
             tier = counted.get("service_tier") or ""
             told.service_tier = _TIERS.get(tier, tier) or told.service_tier
+
+    def _tell_usage(self) -> None:
+        """Count the uses of the provider's tools: as it counts them, where it does."""
+        uses = self._blocks.uses - self._tools_before
+        used = {name: number for name, number in {**uses, **self._usage.provider_tools}.items() if number}
+        self._assembly.usage = self._usage_before + self._usage.model_copy(update={"provider_tools": used})
+
+    def _note_container(self, container: object) -> None:
+        match container:
+            case {"id": str(id_)}:
+                self._blocks.container = id_
 
     def _note_refusal(self, details: StopDetails | None) -> None:
         if details is not None:
@@ -246,6 +323,7 @@ class MessageReader:
 
     def _start(self, index: int, block: Block) -> None:
         self._thoughts.begin(block)
+        self._blocks.begin(block)
         match block["type"]:
             case "text":
                 self._thoughts.before_text()
@@ -257,6 +335,7 @@ class MessageReader:
 
     def _extend(self, index: int, delta: BlockDelta) -> None:
         self._thoughts.extend(delta)
+        self._blocks.extend(delta)
         match delta.get("type"):
             case "text_delta":
                 self._assembly.text(delta.get("text") or "")
@@ -269,8 +348,9 @@ class MessageReader:
                 self._assembly.extend_call(self._position_of_block[index], piece)
 
     def _stop(self, index: int) -> None:
-        self._thoughts.end()
+        thought = self._thoughts.end()
         position = self._position_of_block.get(index)
+        self._blocks.end(thought, position)
         if position is not None:
             # A call without arguments gets no delta: its input is what the block began with.
             self._assembly.extend_call(position, self._input_at_start.pop(index, ""))
@@ -278,7 +358,8 @@ class MessageReader:
 
     def _take_whole(self, block: Block) -> None:
         self._thoughts.begin(block)
-        self._thoughts.end()
+        self._blocks.begin(block)
+        thought, position = self._thoughts.end(), None
         match block["type"]:
             case "text":
                 self._thoughts.before_text()
@@ -288,7 +369,9 @@ class MessageReader:
             case "tool_use":
                 position = self._open_call(block)
                 self._assembly.extend_call(position, _written(block))
-                self._assembly.end_call(position)
+        self._blocks.end(thought, position)
+        if position is not None:
+            self._assembly.end_call(position)
 
     def _open_call(self, block: Block) -> int:
         position = self._assembly.open_call(block.get("id"), block.get("name") or "")

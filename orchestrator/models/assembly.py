@@ -65,6 +65,10 @@ class _ArrivingText:
     def told(self) -> str:
         return "".join(self._told)
 
+    @property
+    def said(self) -> str:
+        return "".join((*self._told, *self.fresh))
+
     def tell(self) -> str:
         """What is whole of the text and was not told before; a character that it ends in the midst of comes later."""
         fresh = self._pieces.add("".join(self.fresh))
@@ -124,6 +128,16 @@ class ReplyAssembly:
         """Whether neither text nor a call has come."""
         return not (self._text.has_begun or self._refusal or self._calls)
 
+    @property
+    def said(self) -> str:
+        """The text so far."""
+        return self._text.said
+
+    @property
+    def has_calls(self) -> bool:
+        """Whether a call has begun."""
+        return bool(self._calls)
+
     def heard(self) -> list[ModelEvent]:
         """Return the events that were not told before, in their order."""
         self._tell_text()
@@ -160,6 +174,10 @@ class ReplyAssembly:
     def keep(self, extras: Extras) -> None:
         """What the provider wants back with this message."""
         self._extras |= extras
+
+    def keep_instead(self, extras: Extras) -> None:
+        """What the provider wants back with this message, in place of what was kept before."""
+        self._extras = extras
 
     def keep_with_call(self, position: int, extras: Extras) -> None:
         """What the provider wants back with this call. To be told before the call's last argument."""

@@ -8,7 +8,9 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
+
+import orjson
 
 from toolfleet.errors import InvalidSettings
 from toolfleet.orchestrator.models.protocol import ChatModel
@@ -22,6 +24,9 @@ MODEL_VARIABLE: Final = "TOOLFLEET_MODEL"
 
 SEES_VARIABLE: Final = "TOOLFLEET_MODEL_SEES"
 """Whether the model takes images, where its name does not tell."""
+
+TOOLS_VARIABLE: Final = "TOOLFLEET_PROVIDER_TOOLS"
+"""Tools that the model's provider runs itself, as a JSON list."""
 
 DEFAULT_OPENAI_MODEL = "gpt-5.2"
 DEFAULT_ANTHROPIC_MODEL = "claude-sonnet-4-5"
@@ -44,7 +49,7 @@ def model_from_environment(
     A name is a model's own (`gpt-5.2`, `claude-…`, any if OPENAI_BASE_URL is set), `provider:name`, or `rehearsal`.
     Without one OPENAI_API_KEY or OPENAI_BASE_URL choose Chat Completions, with OPENAI_MODEL; otherwise
     ANTHROPIC_API_KEY chooses Anthropic, with ANTHROPIC_MODEL and ANTHROPIC_BASE_URL. TOOLFLEET_MODEL_SEES says whether
-    it takes images. An empty variable counts as unset.
+    it takes images, TOOLFLEET_PROVIDER_TOOLS which tools its provider is to run. An empty variable counts as unset.
 
     Raises InvalidSettings for a name that is nobody's, a key that is missing, and for a server other than the
     provider's own without its model's name.
@@ -61,6 +66,7 @@ def model_from_environment(
                 api_key=variables.get("OPENAI_API_KEY") or None,
                 base_url=variables.get("OPENAI_BASE_URL") or OPENAI_BASE_URL,
                 sees=_sees(variables),
+                provider_tools=_provider_tools(variables),
                 http=http,
             )
         case "anthropic":
@@ -74,6 +80,7 @@ def model_from_environment(
                 api_key=variables["ANTHROPIC_API_KEY"],
                 base_url=variables.get("ANTHROPIC_BASE_URL") or ANTHROPIC_BASE_URL,
                 sees=_sees(variables) is not False,
+                provider_tools=_provider_tools(variables),
                 http=http,
             )
         case _:
@@ -91,6 +98,17 @@ def _sees(variables: Mapping[str, str]) -> bool | None:
             return False
         case other:
             raise InvalidSettings(f"{SEES_VARIABLE} is 1 or 0, not {other!r}")
+
+
+def _provider_tools(variables: Mapping[str, str]) -> list[Any]:
+    """Return the tools that the model's provider is to run. Raises InvalidSettings for what is no JSON list."""
+    try:
+        tools = orjson.loads(variables.get(TOOLS_VARIABLE, "").strip() or "[]")
+    except ValueError:
+        tools = None
+    if not isinstance(tools, list):
+        raise InvalidSettings(f"{TOOLS_VARIABLE} is no JSON list of tools")
+    return tools
 
 
 def _provider(variables: Mapping[str, str]) -> str:

@@ -14,7 +14,14 @@ from toolfleet.messages import Message
 from toolfleet.misspelt import exact
 from toolfleet.orchestrator.errors import ModelError, ModelRefused, ModelUnreachable
 from toolfleet.orchestrator.models.objections import objection_of
-from toolfleet.orchestrator.models.protocol import CallComplete, ChatModel, ModelEvent, OfferedTool, Restarted
+from toolfleet.orchestrator.models.protocol import (
+    CallComplete,
+    ChatModel,
+    ModelEvent,
+    OfferedTool,
+    Restarted,
+    provider_tools_of,
+)
 
 log = FactLog(__name__)
 
@@ -39,6 +46,11 @@ class FallbackModel:
     def name(self) -> str:
         """All names in the order of asking."""
         return " | ".join(model.name for model in self._models)
+
+    @property
+    def provider_tools(self) -> tuple[str, ...]:
+        """The names of the tools that the providers of any of them run themselves."""
+        return tuple(dict.fromkeys(name for model in self._models for name in provider_tools_of(model)))
 
     def objection(self, messages: Sequence[Message], options: Mapping[str, Any]) -> str | None:
         """Return why none of them must be asked this; None if one of them may take it."""

@@ -22,6 +22,7 @@ from toolfleet.orchestrator.models.event_stream import EventStream
 from toolfleet.orchestrator.models.http import CONNECTION_ERRORS, Endpoint, HttpOptions
 from toolfleet.orchestrator.models.names import NameMap
 from toolfleet.orchestrator.models.protocol import ModelEvent, OfferedTool
+from toolfleet.orchestrator.models.provider_tools import clash, left_behind
 from toolfleet.orchestrator.models.retries import with_retries
 
 EVENT_STREAM = "text/event-stream"
@@ -30,8 +31,18 @@ BOUNDS = ("max_tokens", "max_completion_tokens")
 """The two names that callers have for how long a reply may be."""
 # After the last event the body ends at once; waiting for that end keeps the connection usable for the next request.
 DRAIN_S = 1.0
+MAX_PAUSES = 10
+"""How often the rest of one reply is asked for; providers pause after about ten uses of their own tools."""
 
 log = FactLog(__name__)
+
+
+class PausedReply(Protocol):
+    """A reply that its provider has only paused, as far as it has come."""
+
+    def next_request(self, body: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the request for the rest of it; `body` was that for its beginning."""
+        ...
 
 
 class ReplyReader(Protocol):
@@ -52,7 +63,19 @@ class ReplyReader(Protocol):
         ...
 
     def read_whole(self, body: bytes) -> None:
-        """Take a reply that came in one piece, to its end. Raises ModelReplyInvalid."""
+        """Take a reply that came in one piece. Raises ModelReplyInvalid."""
+        ...
+
+    def paused(self) -> PausedReply | None:
+        """Return what has come of a reply whose rest is to be asked for; None for one that has ended."""
+        ...
+
+    def go_on(self) -> None:
+        """Expect the rest of a reply that was paused."""
+        ...
+
+    def repeat(self, paused: Any) -> None:
+        """Begin with what another reader had of a reply when it was paused, and expect the rest."""
         ...
 
     def end(self) -> None:
@@ -66,6 +89,11 @@ class WireFormat(Protocol):
     @property
     def path(self) -> str:
         """The endpoint below the base URL."""
+        ...
+
+    @property
+    def provider_names(self) -> frozenset[str]:
+        """The names of the tools that the provider runs itself."""
         ...
 
     def request(
@@ -124,6 +152,11 @@ class HttpChatModel:
         """The model's name at its provider."""
         return self._name
 
+    @property
+    def provider_tools(self) -> tuple[str, ...]:
+        """The names of the tools that its provider runs itself."""
+        return tuple(sorted(self._format.provider_names))
+
     def objection(self, messages: Sequence[Message], options: Mapping[str, Any]) -> str | None:
         """Return why it must not be asked this; None if nothing is known against it."""
         return self._format.objection(self._name, messages, self._together(options))
@@ -139,12 +172,17 @@ class HttpChatModel:
         asked = self._together(extra_body or {})
         if (why := self._format.objection(self._name, messages, asked)) is not None:
             raise ModelRefused(why)
+        if (why := clash(self._format.provider_names, tools)) is not None:
+            raise ModelRefused(why)
         provider = self._endpoint.host
+        if others := left_behind(messages, provider):
+            log.warning("model.provider_parts_left_out", model=self._name, provider=provider, of=others)
         body = self._format.request(self._name, messages, tools, stream=self._stream, provider=provider)
         body |= self._format.options(self._name, asked, host=provider, has_tools=bool(tools))
         names = NameMap(tool.name for tool in tools)
         taken_ids = frozenset(_call_ids(messages))
-        ask = partial(self._ask_once, body, names, taken_ids)
+        pauses: list[PausedReply] = []
+        ask = partial(self._ask_once, body, names, taken_ids, pauses)
         async with aclosing(through_breaker(lambda: with_retries(ask, self._http), self._breaker)) as heard:
             async for events in heard:
                 for event in events:
@@ -164,13 +202,16 @@ class HttpChatModel:
         await self._endpoint.aclose()
 
     async def _ask_once(
-        self, body: Mapping[str, Any], names: NameMap, taken_ids: frozenset[str]
+        self, body: Mapping[str, Any], names: NameMap, taken_ids: frozenset[str], pauses: list[PausedReply]
     ) -> AsyncGenerator[Sequence[ModelEvent], None]:
-        """Yield the events of one attempt, together those that come together."""
+        """Yield the events of one attempt, together those that come together.
+
+        What came before the last pause is not asked for again.
+        """
         assembly = ReplyAssembly(self._name, names, taken_ids, provider=self._endpoint.host)
         fault: ModelError | None = None
         try:
-            async with aclosing(self._exchange(body, assembly)) as pieces_read:
+            async with aclosing(self._exchanges(body, assembly, pauses)) as pieces_read:
                 async for _ in pieces_read:
                     if events := assembly.heard():
                         yield events
@@ -184,9 +225,28 @@ class HttpChatModel:
         if fault is not None and not assembly.has_handed_out:
             raise fault
 
-    async def _exchange(self, body: Mapping[str, Any], assembly: ReplyAssembly) -> AsyncGenerator[None, None]:
-        """Read one answer into the assembly; yields after each piece of a stream."""
+    async def _exchanges(
+        self, body: Mapping[str, Any], assembly: ReplyAssembly, pauses: list[PausedReply]
+    ) -> AsyncGenerator[None, None]:
+        """Read one reply into the assembly, with the rest of one that pauses; yields after each piece of a stream."""
         reader = self._format.reader(assembly, self._endpoint.address)
+        if pauses:
+            reader.repeat(pauses[-1])
+        while True:
+            asked = pauses[-1].next_request(body) if pauses else body
+            async with aclosing(self._exchange(asked, reader)) as pieces_read:
+                async for _ in pieces_read:
+                    yield
+            paused = reader.paused()
+            if paused is None or len(pauses) >= MAX_PAUSES:
+                break
+            log.info("model.reply_paused", model=self._name, pauses=len(pauses) + 1)
+            pauses.append(paused)
+            reader.go_on()
+        reader.end()
+
+    async def _exchange(self, body: Mapping[str, Any], reader: ReplyReader) -> AsyncGenerator[None, None]:
+        """Read one answer; yields after each piece of a stream."""
         accept = EVENT_STREAM if self._stream else JSON
         async with self._endpoint.post(self._format.path, body, accept=accept) as answer:
             if answer.media_type == EVENT_STREAM:
@@ -195,18 +255,14 @@ class HttpChatModel:
                     while not reader.over and await _read_on(pieces, server_events, reader):
                         yield
                     await _drain(pieces)
-                self._end(reader)
+                if not reader.complete:
+                    raise TryAgain(f"{self._endpoint.address} ended its stream in the middle of the reply")
             elif answer.media_type == JSON:
                 reader.read_whole(await answer.whole())
             else:
                 sent = answer.media_type or "no media type"
                 address = self._endpoint.address
                 raise ModelReplyInvalid(f"{address} answered {sent}, not a model's reply (is base_url right?)")
-
-    def _end(self, reader: ReplyReader) -> None:
-        if not reader.complete:
-            raise TryAgain(f"{self._endpoint.address} ended its stream in the middle of the reply")
-        reader.end()
 
 
 async def _read_on(pieces: AsyncGenerator[bytes, None], server_events: EventStream, reader: ReplyReader) -> bool:

@@ -7,14 +7,16 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from toolfleet.errors import InvalidSettings
 from toolfleet.misspelt import exact
 from toolfleet.orchestrator.models.http import Credentials, Endpoint, HttpOptions, secret
 from toolfleet.orchestrator.models.http_model import HttpChatModel
+from toolfleet.orchestrator.models.openai_options import offered_by
 from toolfleet.orchestrator.models.openai_wire import OpenAIWire
+from toolfleet.orchestrator.models.provider_tools import checked
 
 OPENAI_BASE_URL = "https://api.openai.com/v1"
 
@@ -34,8 +36,11 @@ class OpenAIChat(HttpChatModel):
     `stream_options`. `sees=True` shows the model images, those of tools and of users; None goes by the name of OpenAI's
     own models, and takes any other for one that does not see. `extra_body` goes into every request (temperature,
     reasoning_effort, …), its `max_tokens` or `max_completion_tokens` under the name that the model takes.
+    `provider_tools` are tools that the server runs itself, offered beside the fleet's as entries of `tools`
+    (`{"type": "openrouter:web_search"}`). OpenAI's own Chat Completions has one, `{"type": "web_search"}`, which goes
+    as its `web_search_options`.
 
-    Raises InvalidSettings if OpenAI itself is to be asked and there is no key.
+    Raises InvalidSettings if OpenAI itself is to be asked and there is no key, and for what is no provider's tool.
     """
 
     provider: Final = "openai"
@@ -49,6 +54,7 @@ class OpenAIChat(HttpChatModel):
         stream: bool = True,
         usage_in_stream: bool = True,
         sees: bool | None = None,
+        provider_tools: Sequence[Mapping[str, Any]] = (),
         http: HttpOptions | None = None,
         extra_body: Mapping[str, Any] | None = None,
     ) -> None:
@@ -65,12 +71,17 @@ class OpenAIChat(HttpChatModel):
             model_variable="OPENAI_MODEL",
         )
         options = http or HttpOptions()
+        endpoint = Endpoint(base_url, credentials, options)
+        tools, web_search = offered_by(endpoint.host, checked(provider_tools))
         super().__init__(
             model,
             OpenAIWire(
-                usage_in_stream=usage_in_stream, sees=bool(OPENAIS_SEEING.match(model)) if sees is None else sees
+                usage_in_stream=usage_in_stream,
+                sees=bool(OPENAIS_SEEING.match(model)) if sees is None else sees,
+                provider_tools=tools,
+                web_search=web_search,
             ),
-            Endpoint(base_url, credentials, options),
+            endpoint,
             stream=stream,
             http=options,
             extra_body=extra_body,

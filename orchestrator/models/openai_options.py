@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final, Literal
 
+from toolfleet.errors import InvalidSettings
 from toolfleet.orchestrator.models.names import legal_name
 
 LimitName = Literal["max_tokens", "max_completion_tokens"]
@@ -14,14 +15,43 @@ LimitName = Literal["max_tokens", "max_completion_tokens"]
 NEEDS_TOOLS: Final = ("tool_choice", "parallel_tool_calls")
 """What is refused where no tools are offered, and says nothing then."""
 
+SEARCH: Final = "web_search"
+SEARCH_OPTIONS: Final = frozenset({"type", "search_context_size", "user_location"})
+"""What OpenAI's search takes in Chat Completions."""
+
 _OPENAIS_HOSTS: Final = re.compile(r"(.+\.)?(openai\.com|openai\.azure\.com)")
 _THINKS: Final = re.compile(r"(.*/)?(o\d|gpt-([5-9]|\d\d))")
 """OpenAI's models that refuse `max_tokens`, on whatever server in front of them."""
 
 
+def _is_openais(host: str) -> bool:
+    return _OPENAIS_HOSTS.fullmatch(host.partition(":")[0]) is not None
+
+
+def offered_by(
+    host: str, tools: Sequence[Mapping[str, Any]]
+) -> tuple[Sequence[Mapping[str, Any]], Mapping[str, Any] | None]:
+    """Return which provider's tools are entries of `tools`, and the options of OpenAI's search, where it is asked for.
+
+    OpenAI's own Chat Completions takes functions only; of its tools it has the search, as `web_search_options`:
+    https://platform.openai.com/docs/guides/tools-web-search. Raises InvalidSettings for the others, which stand in its
+    Responses API.
+    """
+    if not _is_openais(host):
+        return tools, None
+    for tool in tools:
+        if tool["type"] != SEARCH or (strange := sorted(set(tool) - SEARCH_OPTIONS)):
+            what = f"{tool['type']!r}" if tool["type"] != SEARCH else f"{SEARCH!r} with {', '.join(strange)}"
+            raise InvalidSettings(
+                f"provider_tools: OpenAI's Chat Completions has no {what}: it takes {SEARCH!r} with "
+                "search_context_size and user_location"
+            )
+    return (), next(({name: value for name, value in tool.items() if name != "type"} for tool in tools), None)
+
+
 def limit_name(host: str, model: str) -> LimitName:
     """Return what a model of this host calls the bound of its reply."""
-    is_openais = _OPENAIS_HOSTS.fullmatch(host.partition(":")[0]) or _THINKS.match(model)
+    is_openais = _is_openais(host) or _THINKS.match(model)
     return "max_completion_tokens" if is_openais else "max_tokens"
 
 

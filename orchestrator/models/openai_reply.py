@@ -1,5 +1,10 @@
 """What a server of Chat Completions answers: the chunks of a stream, or one completion, into an assembly.
 
+What a provider's own tools have done is theirs: citations (`annotations`: OpenAI's `web_search_options`, OpenRouter's
+server tools) stay with the message and go back with it, and what stands among the calls without being one of a function
+is counted and called by nobody. https://platform.openai.com/docs/guides/tools-web-search, `openai.types.chat`'s
+ChatCompletionMessage, https://openrouter.ai/docs/guides/features/server-tools.
+
 Pure. Lenient towards the many servers that speak it almost: missing ids and indices, arguments as objects, null
 content, text in parts, `{}` before the real arguments.
 """
@@ -7,8 +12,10 @@ content, text in parts, `{}` before the real arguments.
 from __future__ import annotations
 
 import json
+from collections import Counter
 from typing import Any, Final
 
+from pydantic import JsonValue
 from typing_extensions import TypedDict
 
 from toolfleet.messages import TokenCounts, Usage
@@ -17,6 +24,7 @@ from toolfleet.orchestrator.models.assembly import ReplyAssembly
 from toolfleet.orchestrator.models.faults import fault_in_stream
 from toolfleet.orchestrator.models.foreign import Foreign
 from toolfleet.orchestrator.models.protocol import FinishReason
+from toolfleet.orchestrator.models.provider_tools import PARTS, counts as used_tools
 from toolfleet.orchestrator.models.repeated import RepeatedText
 
 DONE: Final = b"[DONE]"
@@ -46,6 +54,7 @@ class CallPiece(TypedDict, total=False):
 
     index: int | None
     id: str | None
+    type: Any
     function: FunctionPiece
     extra_content: dict[str, Any] | None
 
@@ -63,6 +72,7 @@ class Delta(TypedDict, total=False):
     refusal: str | None
     reasoning_content: str | None
     tool_calls: list[CallPiece] | None
+    annotations: Any
 
 
 class Choice(TypedDict, total=False):
@@ -80,6 +90,7 @@ class ChatTokenCount(TypedDict, total=False):
     completion_tokens: int | None
     prompt_tokens_details: dict[str, Any] | None
     completion_tokens_details: dict[str, Any] | None
+    server_tool_use: Any
 
 
 class ChatCompletion(TypedDict, total=False):
@@ -108,6 +119,8 @@ class CompletionReader:
         self._finish_reason: str | None = None
         self._reasoning: list[str] = []
         self._reasoning_kept = 0
+        self._annotations: list[JsonValue] = []
+        self._not_ours: dict[int | str, str] = {}
         self._repeated = RepeatedText(self._read, _only_text_of)
         self.over = False
 
@@ -130,12 +143,20 @@ class CompletionReader:
             self._repeated.note(data, completion)
 
     def read_whole(self, body: bytes) -> None:
-        """Take a reply that came in one piece, to its end."""
+        """Take a reply that came in one piece."""
         completion = self._read(body)
         self._take(completion)
         if not completion.get("choices"):
             raise ModelReplyInvalid(f"{self._address} answered without any choice")
-        self.end()
+
+    def paused(self) -> None:
+        """Nothing: no server of Chat Completions asks to go on."""
+
+    def go_on(self) -> None:
+        """Nothing is paused."""
+
+    def repeat(self, paused: Any) -> None:
+        """Nothing was paused."""
 
     def end(self) -> None:
         """Note that nothing more comes. Raises TryAgain where the server itself gave up."""
@@ -160,7 +181,7 @@ class CompletionReader:
         told.service_tier = completion.get("service_tier") or told.service_tier
         told.system_fingerprint = completion.get("system_fingerprint") or told.system_fingerprint
         if (counted := completion.get("usage")) is not None:
-            told.usage = _counted(counted)
+            told.usage = self._with_uses(_counted(counted))
 
     def _take_choice(self, choice: Choice) -> None:
         if reason := choice.get("finish_reason"):
@@ -175,8 +196,31 @@ class CompletionReader:
             self._assembly.refuse(refusal)
         if text := content.get("content"):
             self._assembly.text(text if isinstance(text, str) else _joined(text))
+        if isinstance(annotations := content.get("annotations"), list) and annotations:
+            self._annotations += annotations
+            self._assembly.keep({PARTS: {"annotations": list(self._annotations)}})
         for piece in content.get("tool_calls") or ():
-            self._take_call(piece)
+            if not self._is_not_ours(piece):
+                self._take_call(piece)
+
+    def _is_not_ours(self, piece: CallPiece) -> bool:
+        """Whether the piece is of something that the provider does itself: of another type, and of no function."""
+        key = piece.get("id") or "" if (index := piece.get("index")) is None else index
+        kind = piece.get("type")
+        if (
+            isinstance(kind, str)
+            and kind not in {"", "function"}
+            and "function" not in piece
+            and key not in self._not_ours
+        ):
+            self._not_ours[key] = kind
+            self._assembly.usage = self._with_uses(self._assembly.usage)
+        return key in self._not_ours and "function" not in piece
+
+    def _with_uses(self, usage: Usage) -> Usage:
+        """The usage with what the provider's tools were used for, as it counts them where it does."""
+        uses = {**Counter(self._not_ours.values()), **usage.provider_tools}
+        return usage.model_copy(update={"provider_tools": uses}) if self._not_ours else usage
 
     def _take_call(self, piece: CallPiece) -> None:
         position = self._position(piece)
@@ -258,6 +302,7 @@ def _counted(counted: ChatTokenCount) -> Usage:
         output_tokens=counted.get("completion_tokens") or 0,
         input_details=_counts(counted.get("prompt_tokens_details")),
         output_details=_counts(counted.get("completion_tokens_details")),
+        provider_tools=used_tools(counted.get("server_tool_use")),
     )
 
 

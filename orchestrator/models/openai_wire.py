@@ -32,6 +32,7 @@ from toolfleet.orchestrator.models.objections import objection_to_images
 from toolfleet.orchestrator.models.openai_options import limit_name, objection_to_options, openai_options
 from toolfleet.orchestrator.models.openai_reply import EXTRA_CONTENT, REASONING, CompletionReader
 from toolfleet.orchestrator.models.protocol import OfferedTool
+from toolfleet.orchestrator.models.provider_tools import PARTS, name_of
 from toolfleet.orchestrator.models.sight import gone, images_of
 
 # OpenAI refuses ids over 40 characters; which characters they have is up to each server.
@@ -43,17 +44,28 @@ class OpenAIWire:
 
     path = "/chat/completions"
 
-    def __init__(self, *, usage_in_stream: bool = True, sees: bool = False) -> None:
+    def __init__(
+        self,
+        *,
+        usage_in_stream: bool = True,
+        sees: bool = False,
+        provider_tools: Sequence[Mapping[str, Any]] = (),
+        web_search: Mapping[str, Any] | None = None,
+    ) -> None:
+        """`web_search` are OpenAI's own options of it, which Chat Completions has no tool for."""
         self._usage_in_stream = usage_in_stream
         self._sees = sees
+        self._provider_tools = tuple(provider_tools)
+        self._web_search = web_search
+        self.provider_names = frozenset(map(name_of, provider_tools))
 
     def request(
         self, model: str, messages: Sequence[Message], tools: Sequence[OfferedTool], *, stream: bool, provider: str
     ) -> dict[str, Any]:
         """Return the request's body."""
         body: dict[str, Any] = {"model": model, "messages": list(self._encoded(messages, provider))}
-        if tools:
-            body["tools"] = [encoded_tool(tool) for tool in tools]
+        if tools or self._provider_tools:
+            body["tools"] = [*map(encoded_tool, tools), *self._provider_tools]
         if stream:
             body["stream"] = True
         if stream and self._usage_in_stream:
@@ -62,7 +74,10 @@ class OpenAIWire:
 
     def options(self, model: str, asked: Mapping[str, Any], *, host: str, has_tools: bool) -> dict[str, Any]:
         """Return what the model is asked with besides, in the words that it takes."""
-        return openai_options(asked, limit=limit_name(host, model), has_tools=has_tools)
+        has_tools = has_tools or bool(self._provider_tools)
+        options = openai_options(asked, limit=limit_name(host, model), has_tools=has_tools)
+        searches = self._web_search is not None and asked.get("tool_choice") != "none"
+        return {"web_search_options": self._web_search, **options} if searches else options
 
     def objection(self, model: str, messages: Sequence[Message], asked: Mapping[str, Any]) -> str | None:
         """Return why the model must not be asked this; None if nothing is known against it."""
@@ -130,18 +145,26 @@ def _encoded_images(message: ToolMessage) -> list[dict[str, Any]]:
 
 
 def _encoded_assistant(message: AssistantMessage, provider: str) -> dict[str, Any]:
+    own = _refused(message) | _cited(message, provider)
     if not message.tool_calls:
         content = message.content or (None if message.refusal else "")
-        return _named(message, {"role": "assistant", "content": content} | _refused(message))
+        return _named(message, {"role": "assistant", "content": content} | own)
     calls = [_encoded_call(call, provider) for call in message.tool_calls]
     content = message.content or None
-    asked = _named(message, {"role": "assistant", "content": content, "tool_calls": calls} | _refused(message))
+    asked = _named(message, {"role": "assistant", "content": content, "tool_calls": calls} | own)
     reasoning = extra_of(message, provider, REASONING)
     return asked if reasoning is None else asked | {REASONING: reasoning}
 
 
 def _refused(message: AssistantMessage) -> dict[str, Any]:
     return {"refusal": message.refusal} if message.refusal else {}
+
+
+def _cited(message: AssistantMessage, provider: str) -> dict[str, Any]:
+    """Return what the provider has cited, for the provider itself."""
+    parts = extra_of(message, provider, PARTS)
+    annotations = parts.get("annotations") if isinstance(parts, dict) else None
+    return {"annotations": annotations} if isinstance(annotations, list) else {}
 
 
 def _encoded_call(call: RequestedCall, provider: str) -> dict[str, Any]:

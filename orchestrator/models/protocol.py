@@ -52,6 +52,8 @@ class FinishReason(StrEnum):
     """The provider withheld the reply, or the rest of it."""
     REFUSAL = "refusal"
     """The model would not answer, or not go on."""
+    PAUSED = "paused"
+    """The provider has paused its own tools more often than it was asked to go on; the reply is as far as it came."""
     INTERRUPTED = "interrupted"
     """The connection broke after a call had been handed out; the reply keeps the calls that were complete."""
 
@@ -155,6 +157,11 @@ class ChatModel(Protocol):
 def provider_of(model: ChatModel) -> str:
     """Return whose format a model speaks (`openai`, `anthropic`), where it says so: `provider` is no part of it."""
     return str(getattr(model, "provider", "") or "_OTHER")
+
+
+def provider_tools_of(model: ChatModel) -> tuple[str, ...]:
+    """Return the names of the tools that the model's provider runs itself; `provider_tools` is no part of it."""
+    return tuple(getattr(model, "provider_tools", ()))
 
 
 async def reply(

@@ -161,8 +161,11 @@ class _Unwritten(Journal):
     def __init__(self, store: RunStore, run: Run) -> None:
         super().__init__(store, Stored(run, beginning(run.run_id)), OFFLINE)
 
-    async def append(self, event: RunEvent, after: Run | None = None) -> Run:
+    async def append(
+        self, event: RunEvent, after: Run | None = None, *, again: Callable[[Run], RunEvent] | None = None
+    ) -> Run:
         """Return the run after an event. Raises IllegalTransition."""
+        del again
         self.run = after or self.run.on(event)
         return self.run
 

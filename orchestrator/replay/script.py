@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Sequence
 from typing import Any, Final, NamedTuple, NoReturn
 
 from toolfleet.calls import Failed, Returned, Submitted, ToolCall, ToolResult
@@ -283,11 +283,15 @@ class ReplayJournal(Journal):
         if self.run.state.is_terminal:
             raise RunIsOver(f"run {self.run.run_id} is {self.run.state}: {self.run.reason}")
 
-    async def append(self, event: RunEvent, after: Run | None = None) -> Run:
+    async def append(
+        self, event: RunEvent, after: Run | None = None, *, again: Callable[[Run], RunEvent] | None = None
+    ) -> Run:
         """Compare an event with what was written down, and return the run after it."""
         del after
         known = self.run
         self.hear_others()
+        if again is not None and self.run is not known:
+            event = again(self.run)
         try:
             self.run.on(event)
         except IllegalTransition as error:

@@ -15,6 +15,7 @@ from toolfleet.orchestrator.run.fault import Fault
 from toolfleet.orchestrator.run.incomplete import Incomplete
 from toolfleet.orchestrator.run.nearly_spent import Left
 from toolfleet.orchestrator.run.terms import RunTerms
+from toolfleet.orchestrator.run.words import Words
 from toolfleet.tracing.trace import Trace
 
 
@@ -302,6 +303,8 @@ class RunAdopted(Record):
 
     type: Literal["run_adopted"] = "run_adopted"
     orchestrator_id: str
+    words: Words | None = Field(default=None, exclude_if=lambda words: words is None)
+    """What its model reads of calls that ended without their tools, for a run that had no words of its own."""
 
 
 class BudgetRanLow(Record):

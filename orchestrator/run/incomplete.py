@@ -17,6 +17,8 @@ class Incomplete(StrEnum):
     """Its provider withheld it, or the rest of it."""
     REFUSAL = "refusal"
     """The model would not answer, or not go on."""
+    PAUSED = "paused"
+    """The provider paused its own tools too often."""
     INTERRUPTED = "interrupted"
     """The connection to the model broke before its end."""
     EMPTY = "empty"
@@ -32,6 +34,7 @@ _TOLD = {
     Incomplete.LENGTH: "This answer was cut off by the output limit of its model.",
     Incomplete.CONTENT_FILTER: "This answer, or the rest of it, was withheld by its model's provider.",
     Incomplete.REFUSAL: "The model of this answer refused to give it.",
+    Incomplete.PAUSED: "This answer is not whole: the tools of its model's provider were paused too often.",
     Incomplete.INTERRUPTED: "This answer was broken off when the connection to its model was lost.",
     Incomplete.EMPTY: "The model of this answer said nothing.",
 }

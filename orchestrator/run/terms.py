@@ -33,6 +33,7 @@ from toolfleet.orchestrator.run.accounts import Account
 from toolfleet.orchestrator.run.limits import Limits, WholeNumber
 from toolfleet.orchestrator.run.shared_state import Strategy
 from toolfleet.orchestrator.run.structured import problem_with_schema
+from toolfleet.orchestrator.run.words import Words
 from toolfleet.prices import Price
 from toolfleet.streams import Priority
 from toolfleet.tool import ToolSpec
@@ -228,6 +229,11 @@ class RunTerms(AskedTerms):
         default=(),
         exclude_if=lambda accounts: not accounts,
         description="What it shares with the runs above it; empty for a run that begins a tree.",
+    )
+    words: Words | None = Field(
+        default=None,
+        exclude_if=lambda words: words is None,
+        description="What its model reads of calls that ended without their tools, where that is not as usual.",
     )
 
     @classmethod

@@ -3,23 +3,65 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Final, TypeVar
 
 import orjson
 
-from toolfleet.calls import Failed, Returned, Submitted
+from toolfleet.calls import Failed, FailureKind, Returned, Submitted
 from toolfleet.errors import CallerError
 from toolfleet.messages import AssistantMessage, Message, RequestedCall, ToolMessage
 from toolfleet.orchestrator.run.events import CallRecord
-from toolfleet.trusted import trusted
+from toolfleet.orchestrator.run.words import Words
+from toolfleet.trusted import changed, trusted
+
+Result = TypeVar("Result", bound=Returned | Failed | Submitted)
 
 _own_message = trusted(ToolMessage)
 
 
+NO_ENDS: Final[Mapping[str, str]] = {}
+"""Of a run that goes on."""
+
+
 def tool_messages(
-    calls: Sequence[CallRecord], results: Mapping[str, Returned | Failed | Submitted]
+    calls: Sequence[CallRecord],
+    results: Mapping[str, Returned | Failed | Submitted],
+    words: Words | None = None,
+    *,
+    ended: Mapping[str, str] = NO_ENDS,
+    is_interrupted: bool = False,
 ) -> tuple[ToolMessage, ...]:
-    """The messages of a batch. Raises KeyError for a call without a result: that would poison the conversation."""
-    return tuple(to_message(call, results[call.call_id]) for call in calls)
+    """The messages of a batch, in the run's own words where it has some.
+
+    `ended` says of the calls that the run's end has ended as which of `Words` it has. Raises KeyError for a call
+    without a result: that would poison the conversation.
+    """
+    if words is None:
+        return tuple(to_message(call, results[call.call_id]) for call in calls)
+    return tuple(
+        to_message(call, in_own_words(words, call, results[call.call_id], ended, is_interrupted=is_interrupted))
+        for call in calls
+    )
+
+
+def in_own_words(
+    words: Words | None,
+    call: CallRecord,
+    result: Result,
+    ended: Mapping[str, str] = NO_ENDS,
+    *,
+    is_interrupted: bool = False,
+) -> Result:
+    """A result as the model reads it: a failure in the run's own words, anything else as it is."""
+    if words is None or not isinstance(result, Failed):
+        return result
+    kind: str = result.kind.value
+    if result.kind is FailureKind.CANCELLED:
+        was_refused = call.refusal is not None and call.refusal.kind is FailureKind.CANCELLED
+        kind = ended.get(call.call_id) or ("interrupted" if is_interrupted or was_refused else kind)
+    reason = call.approval.reason if call.approval is not None and not call.approval.granted else ""
+    message = words.of(kind, call.tool, result, reason)
+    return result if message == result.message else changed(result, message=message)
 
 
 def to_message(call: CallRecord, result: Returned | Failed | Submitted) -> ToolMessage:

@@ -53,7 +53,7 @@ from toolfleet.orchestrator.run.states import TRANSITIONS, Change, State
 from toolfleet.orchestrator.run.structured import parsed
 from toolfleet.orchestrator.run.tally import Tally
 from toolfleet.orchestrator.run.terms import RunTerms
-from toolfleet.orchestrator.run.transcript import tool_messages
+from toolfleet.orchestrator.run.transcript import NO_ENDS, tool_messages
 from toolfleet.tracing.trace import Trace
 from toolfleet.trusted import changed
 
@@ -178,8 +178,10 @@ class Run(Record):
                 return self._answered(event)
             case SlowResultDelivered():
                 return self._delivered(event)
-            case RunAdopted():
+            case RunAdopted(words=None):
                 return self._to(Change.ADOPTED)
+            case RunAdopted():
+                return self._to(Change.ADOPTED, terms=self.terms.model_copy(update={"words": event.words}))
             case BudgetRanLow():
                 told = (*self.told_low, *(each.name for each in event.left))
                 return self._to(Change.BUDGET_RAN_LOW, told_low=told)
@@ -313,18 +315,22 @@ class Run(Record):
             and not self.is_callers(call)
         )
 
-    def messages_with(self, results: Mapping[str, ToolResult]) -> tuple[Any, ...]:
-        """The messages of the last reply's calls once `results` are in; empty while others are still out."""
+    def messages_with(self, results: Mapping[str, ToolResult], ended: Mapping[str, str] = NO_ENDS) -> tuple[Any, ...]:
+        """The messages of the last reply's calls once `results` are in; empty while others are still out.
+
+        `ended` says as which of `Words` calls have ended with the run.
+        """
         last = self._last_calls
         known = {call.call_id: call.result for call in last if call.result is not None} | dict(results)
         if any(call.call_id not in known for call in last):
             return ()
         repeated = self.tally.asked
+        messages = tool_messages(last, known, self.terms.words, ended=ended, is_interrupted=self.is_interrupted)
         return tuple(
             changed(message, content=message.content + note)
             if isinstance(known[call.call_id], Returned) and (note := note_for(call, repeated))
             else message
-            for call, message in zip(last, tool_messages(last, known), strict=True)
+            for call, message in zip(last, messages, strict=True)
         )
 
     @property
@@ -629,7 +635,12 @@ class Run(Record):
         }
         changes |= {call_id_: {"late_result": result} for call_id_, result in late.items()}
         # What was said and not heard is said all the same: whoever goes on with the conversation reads it.
-        said = (*(run.messages_with(results) if results else ()), *event.messages, *run.unheard)
+        ended = {
+            call.call_id: "left_open" if call.call_id in begun else "not_called"
+            for call in run.calls_owed
+            if call.refusal is None and call.call_id not in event.results
+        }
+        said = (*(run.messages_with(results, ended) if results else ()), *event.messages, *run.unheard)
         fields = run._updated(changes, messages=said)
         last = [call.result for call in fields["calls"][run._first_of(run.turn) :] if results]
         return run._to(

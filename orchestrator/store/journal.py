@@ -14,6 +14,7 @@ from toolfleet.logs import FactLog
 from toolfleet.orchestrator.errors import IllegalTransition, LostRun, Overtaken, RunIsOver, RunNotFound, RunNotOpen
 from toolfleet.orchestrator.run.events import ApprovalGiven, QuestionAnswered, RunAdopted, RunEvent
 from toolfleet.orchestrator.run.value import Run
+from toolfleet.orchestrator.run.words import Words
 from toolfleet.orchestrator.store.chain import Link
 from toolfleet.orchestrator.store.history import Entry, Stored, after
 from toolfleet.orchestrator.store.run_store import RunStore
@@ -45,10 +46,13 @@ class Journal:
         self._is_in_doubt = False
         """Whether an attempt at the last write failed, so that it may have been stored."""
 
-    async def append(self, event: RunEvent, after: Run | None = None) -> Run:
+    async def append(
+        self, event: RunEvent, after: Run | None = None, *, again: Callable[[Run], RunEvent] | None = None
+    ) -> Run:
         """Write an event down, and return the run after it. Waits for Redis up to a minute.
 
-        `after`: what the event makes of the run as it stands, where the caller has looked at that already.
+        `after`: what the event makes of the run as it stands, where the caller has looked at that already. `again`
+        makes the event anew of what the run is once others were first; otherwise it stays as it is.
         Raises RunIsOver, LostRun or Overtaken when others were first, IllegalTransition when the event cannot have
         happened, NewerVersion, StoreUnreachable.
         """
@@ -61,6 +65,7 @@ class Journal:
                 return self._written(event)
             if self.run.state.is_terminal:
                 raise RunIsOver(f"run {self.run.run_id} is {self.run.state}: {self.run.reason}")
+            event = again(self.run) if again is not None else event
             try:
                 run = self.run.on(event)
             except IllegalTransition as error:
@@ -133,16 +138,18 @@ class Journal:
         raise Overtaken(f"run {run_id} goes on from what is stored: the store came back older, and others have written")
 
 
-async def adopt(store: RunStore, run_id: str, orchestrator_id: str) -> Stored:
+async def adopt(store: RunStore, run_id: str, orchestrator_id: str, words: Words | None = None) -> Stored:
     """Write down that a run is this orchestrator's from here on, unless it has ended; the run after that.
+
+    One without words of its own gets these.
 
     Raises RunNotFound, RunNotBelieved for one that somebody has made up, NewerVersion, StoreUnreachable.
     """
-    event = RunAdopted(orchestrator_id=orchestrator_id)
     while True:
         stored = await store.load_to_write(run_id)
         if stored.run.state.is_terminal:
             return stored
+        event = RunAdopted(orchestrator_id=orchestrator_id, words=words if stored.run.terms.words is None else None)
         run = stored.run.on(event)
         if link := await store.append(run, event, follows=stored.link, owner=orchestrator_id):
             return Stored(run, link, orchestrator_id)

@@ -251,6 +251,7 @@ class Agents:
                 "subject": above.subject,
                 "priority": above.priority,
                 "accounts": tree_accounts(parent),
+                "words": above.words,
                 "price": self._price(agent, parent, limits),
             }
         )

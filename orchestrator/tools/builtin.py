@@ -132,11 +132,20 @@ class BuiltIn:
         self._answers = Answers()
 
     async def answer(
-        self, name: str, arguments: str, run_id: str, *, fetched: Fetched, late: Late, tasks: Tasks = NO_TASKS
+        self,
+        name: str,
+        arguments: str,
+        run_id: str,
+        *,
+        fetched: Fetched,
+        late: Late,
+        tasks: Tasks = NO_TASKS,
+        told: Callable[[Status], Status] = lambda status: status,
     ) -> Returned | Failed:
         """The result of a call of `task_result` or `task_cancel`; `tasks` are those that the run's history knows.
 
-        `late` makes of each task what the model is told of it, and `fetched` hears of that.
+        `late` makes of each task what is known of it from here on, `fetched` hears of that, and `told` puts it in the
+        words that the model reads.
         """
         try:
             asked = (TaskResultArguments if name == TASK_RESULT else TaskArguments).model_validate_json(
@@ -152,6 +161,7 @@ class BuiltIn:
         for status in statuses:
             if status.result is not None:
                 fetched(status.call_id, status.result)
+        statuses = [told(status) for status in statuses]
         if not asked.task_ids:
             return Returned(content=statuses[0].for_model())
         return Returned(content=orjson.dumps({"tasks": [status.shown() for status in statuses]}).decode())

@@ -54,6 +54,13 @@ OF_MODELS: Final = {
             "OpenAI's own models that see and all of Anthropic's do, and no other."
         ),
     ),
+    "TOOLFLEET_PROVIDER_TOOLS": (
+        "none",
+        (
+            "Tools that the model's provider runs itself, as a JSON list: see [around-the-model.md]"
+            "(around-the-model.md#tools-that-the-provider-runs)."
+        ),
+    ),
     "OPENAI_API_KEY": ("none", "Chooses Chat Completions, and is sent as the bearer token."),
     "OPENAI_BASE_URL": (
         f"`{OPENAI_BASE_URL}`",

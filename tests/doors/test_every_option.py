@@ -58,8 +58,8 @@ GIVEN: dict[str, Any] = {
 }
 """Every option that may be given at a door, and none as it is by default."""
 
-FOUND_OUT = {"price", "accounts"}
-"""Terms that nobody gives: the orchestrator finds them out as a run begins."""
+FOUND_OUT = {"price", "accounts", "words"}
+"""Terms that nobody gives: the orchestrator says them as a run begins."""
 
 EXPECTED = RunTerms.of(GIVEN)
 

@@ -42,6 +42,7 @@ class FunctionPiece(Record):
 class CallPiece(Record):
     index: int | None = None
     id: str | None = None
+    type: Any = None
     function: FunctionPiece = FunctionPiece()
     extra_content: dict[str, Any] | None = None
 
@@ -55,6 +56,7 @@ class Delta(Record):
     refusal: str | None = None
     reasoning_content: str | None = None
     tool_calls: list[CallPiece] | None = None
+    annotations: Any = None
 
 
 class Choice(Record):
@@ -68,6 +70,7 @@ class ChatTokenCount(Record):
     completion_tokens: int | None = None
     prompt_tokens_details: dict[str, Any] | None = None
     completion_tokens_details: dict[str, Any] | None = None
+    server_tool_use: Any = None
 
 
 class ChatCompletion(Record):
@@ -80,6 +83,8 @@ class ChatCompletion(Record):
 
 
 class Block(Record):
+    model_config = ConfigDict(extra="allow")
+
     type: str
     text: str | None = None
     thinking: str | None = None
@@ -95,6 +100,8 @@ class StopDetails(Record):
 
 
 class BlockDelta(Record):
+    model_config = ConfigDict(extra="allow")
+
     type: str | None = None
     text: str | None = None
     thinking: str | None = None
@@ -102,6 +109,7 @@ class BlockDelta(Record):
     partial_json: str | None = None
     stop_reason: str | None = None
     stop_details: StopDetails | None = None
+    container: Any = None
 
 
 class MessagesTokenCount(Record):
@@ -110,6 +118,7 @@ class MessagesTokenCount(Record):
     cache_read_input_tokens: int | None = None
     output_tokens: int | None = None
     service_tier: str | None = None
+    server_tool_use: Any = None
 
 
 class WholeMessage(Record):
@@ -117,6 +126,7 @@ class WholeMessage(Record):
     content: list[Block] | None = None
     stop_reason: str | None = None
     stop_details: StopDetails | None = None
+    container: Any = None
     usage: MessagesTokenCount | None = None
 
 

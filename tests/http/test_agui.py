@@ -12,9 +12,12 @@ from tests.http.agui_front_end import asked, front_end, kinds, of_kind, sent, te
 from tests.http.fleet_of_doors import api_of
 from tests.http.test_begun_anew import Anew
 from tests.http.test_streamed_responses import Halting
+from toolfleet.messages import AssistantMessage, RequestedCall, ToolMessage, Usage
 from toolfleet.orchestrator.doors.agui import routes
 from toolfleet.orchestrator.doors.http.key_store import Scope
 from toolfleet.orchestrator.doors.http.options import ApiOptions
+from toolfleet.orchestrator.models.protocol import ReplyComplete, TextDelta, ThoughtDelta
+from toolfleet.orchestrator.models.recorded import FunctionModel
 
 LOOKUP = {
     "name": "lookup",
@@ -24,6 +27,33 @@ LOOKUP = {
 TEXT = ["TEXT_MESSAGE_START", "TEXT_MESSAGE_CONTENT", "TEXT_MESSAGE_END"]
 CALL = ["TOOL_CALL_START", "TOOL_CALL_ARGS", "TOOL_CALL_END"]
 ADD = 'say "Well, now." call add {"a": 2, "b": 3}'
+THOUGHTS = [
+    *("REASONING_START", "REASONING_MESSAGE_START", "REASONING_MESSAGE_CONTENT"),
+    *("REASONING_MESSAGE_END", "REASONING_END"),
+]
+
+
+class Thinking(FunctionModel):
+    """Thinks aloud before it calls a tool, and again before it answers."""
+
+    def __init__(self):
+        super().__init__(lambda messages: AssistantMessage(content=""))
+        self.heard = []
+
+    async def stream(self, messages, *args, **kwargs):
+        self.heard.append(messages)
+        is_told = isinstance(messages[-1], ToolMessage)
+        call = RequestedCall(id="c1", name="add", arguments='{"a": 2, "b": 3}')
+        thoughts = ("That is ", "five \U0001f989.") if is_told else ("I have ", "to add.")
+        for thought in thoughts:
+            yield ThoughtDelta(thought)
+        if is_told:
+            yield TextDelta("Five.")
+        said = AssistantMessage(
+            content="Five." if is_told else "", thoughts="".join(thoughts), tool_calls=() if is_told else (call,)
+        )
+        usage = Usage(input_tokens=1, output_tokens=5, output_details={"reasoning_tokens": 3})
+        yield ReplyComplete(said, usage, "function", "stop" if is_told else "tool_calls")
 
 
 @pytest.fixture
@@ -82,6 +112,35 @@ async def test_U13_text_calls_results_and_steps_are_told_in_order_and_go_on_afte
     assert await sent(api.client, body) == events  # and none of it was done again
     run_id = events[0].event["metadata"]["toolfleet"]["runId"]
     assert len((await api.client.get(f"/v1/runs/{run_id}")).json()["calls"]) == 1
+
+
+async def test_U13_what_a_model_thinks_is_told_before_what_it_says_and_calls(http_fleet, browser, thread):
+    model = Thinking()
+    async with api_of(http_fleet.settings, model) as api:
+        body = asked("2 + 3?", thread=thread)
+        events = await sent(api.client, body)
+        for at, each in enumerate(events):
+            assert await sent(api.client, body, last=each.id) == events[at + 1 :]
+        client = browser.at(api.url, api.local_key.read())
+        first = await client.run(thread + "c", "r1", say=[user("2 + 3?")])
+        second = await client.run(thread + "c", "r2", say=[user("Sure?", "q2")])
+    assert kinds(events) == [
+        *("RUN_STARTED", "STEP_STARTED", *THOUGHTS, *CALL, "TOOL_CALL_RESULT", "STEP_FINISHED"),
+        *("STEP_STARTED", *THOUGHTS, *TEXT, "STEP_FINISHED", "RUN_FINISHED"),
+    ]
+    thoughts = [each["delta"] for each in of_kind(events, "REASONING_MESSAGE_CONTENT")]
+    assert "".join(thoughts) == "I have to add.That is five \U0001f989."
+    assert len({each["messageId"] for each in of_kind(events, "REASONING_MESSAGE_START")}) == 2
+    assert events[-1].event["usage"][0]["reasoningTokens"] == 6
+    assert first["failed"] is None
+    assert roles(first["messages"]) == ["user", "reasoning", "assistant", "tool", "reasoning", "assistant"]
+    assert [each["content"] for each in first["messages"] if each["role"] == "reasoning"] == [
+        "I have to add.",
+        "That is five \U0001f989.",
+    ]
+    # The client sends them back with the conversation; they are its own to show, and no model reads them.
+    assert second["failed"] is None
+    assert [each.role for each in model.heard[-2]] == ["user", "assistant", "tool", "assistant", "user"]
 
 
 async def test_U13_the_official_client_shows_the_conversation_as_it_is_and_goes_on_with_it(client, thread):

@@ -267,7 +267,7 @@ async def test_S7_a_mapped_name_comes_back_as_the_catalogs(server, models, tool)
 
 @pytest.mark.parametrize(
     ("stop_reason", "finish_reason"),
-    [("end_turn", "stop"), ("max_tokens", "length"), ("refusal", "refusal"), ("pause_turn", "pause_turn")],
+    [("end_turn", "stop"), ("max_tokens", "length"), ("refusal", "refusal"), ("pause_turn", "paused")],
 )
 async def test_stop_reasons_are_told_in_the_common_words(server, models, stop_reason, finish_reason):
     server.answers.append([START, message_delta(stop_reason, 1), STOP])

@@ -35,10 +35,18 @@ def several(kind):
 
 function = fields(name=texts, arguments=texts | st.dictionaries(texts, odd, max_size=2))
 call = fields(
-    index=st.integers(0, 3), id=texts, function=function, extra_content=st.dictionaries(texts, odd, max_size=2)
+    index=st.integers(0, 3),
+    id=texts,
+    type=texts,
+    function=function,
+    extra_content=st.dictionaries(texts, odd, max_size=2),
 )
 content = fields(
-    content=texts | several(fields(text=texts)), refusal=texts, reasoning_content=texts, tool_calls=several(call)
+    content=texts | several(fields(text=texts)),
+    refusal=texts,
+    reasoning_content=texts,
+    tool_calls=several(call),
+    annotations=odd,
 )
 choice = fields(delta=content, message=content, finish_reason=texts)
 counted = fields(

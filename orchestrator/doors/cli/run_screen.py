@@ -88,6 +88,9 @@ def _described(seen: RunOverview) -> list[tuple[str, str]]:
         ("began (UTC)", moment(run.started_unix_s)),
         ("so far", f"{plural(run.turn, 'turn')}, {plural(len(run.calls), 'call')}, {tokens}"),
     ]
+    if uses := run.usage.provider_tools:
+        each = ", ".join(f"{one_line(tool)} {plural(number, 'time')}" for tool, number in uses.items())
+        described.append(("tools of its model's provider", each))
     if run.spent_by_tools:
         each = ", ".join(f"{one_line(tool)} {dollars(usd)}" for tool, usd in run.spent_by_tools.items())
         described.append(("spent by tools", f"{dollars(sum(run.spent_by_tools.values()))} ({each})"))

@@ -35,7 +35,7 @@ BY_ID: Final = _names("results fetched")
 """Fields with a record for each call."""
 
 WORDS: Final = _names("""
-    deadlines_unix_s spent_by_tools calls input_details output_details then handles by_state by_tool
+    deadlines_unix_s spent_by_tools calls input_details output_details provider_tools then handles by_state by_tool
 """)
 """Fields with numbers, or words of ours, by names that are no payload."""
 

@@ -68,6 +68,7 @@ class ToldTask(types.Result):
     last_updated_at: str
     ttl_ms: int | None
     poll_interval_ms: int | None = None
+    input_requests: dict[str, types.ElicitRequest] | None = None
     result: types.CallToolResult | None = None
 
 

@@ -353,12 +353,14 @@ class Orchestrator(FleetConnection):
         tenant: str = "",
         subject: str = "",
         handle_if_asks: bool = False,
+        approved: bool = True,
     ) -> Returned | Failed | Submitted:
         """Call a tool once. Returns its result or, when it takes longer than `patience_s`, a handle for what goes on.
 
         `arguments` are values, or JSON text. `tenant` and `subject` say who asks; the tool reads them in its context.
-        With `handle_if_asks` there is a handle, too, as soon as the tool asks a person (`ctx.ask`). A failing call is a
-        Failed record; raises UnknownTool, InvalidOption, BrokerUnreachable, StoreUnreachable.
+        With `handle_if_asks` there is a handle, too, as soon as the tool asks a person (`ctx.ask`). With
+        `approved=False` a tool that needs approval is not called. A failing call is a Failed record; raises
+        UnknownTool, ApprovalMissing, InvalidOption, BrokerUnreachable, StoreUnreachable.
         """
         return await self._services.direct_calls.call(
             tool,
@@ -370,6 +372,7 @@ class Orchestrator(FleetConnection):
             tenant=tenant,
             subject=subject,
             handle_if_asks=handle_if_asks,
+            approved=approved,
         )
 
     @exact()

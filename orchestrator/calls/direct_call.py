@@ -19,7 +19,7 @@ from toolfleet.orchestrator.calls.late_results import LateResults
 from toolfleet.orchestrator.calls.outcome import NOTHING_YET
 from toolfleet.orchestrator.calls.scope import CallScope, Emit
 from toolfleet.orchestrator.calls.services import CallServices
-from toolfleet.orchestrator.errors import HandleNotFound, UnknownTool
+from toolfleet.orchestrator.errors import ApprovalMissing, HandleNotFound, UnknownTool
 from toolfleet.orchestrator.fleet.catalog import Catalog
 from toolfleet.orchestrator.run.events import Approval, CallRecord
 from toolfleet.orchestrator.run.terms import RunTerms
@@ -73,11 +73,12 @@ class DirectCalls:
         tenant: str = "",
         subject: str = "",
         handle_if_asks: bool = False,
+        approved: bool = True,
     ) -> Returned | Failed | Submitted:
         """The call's result or, once its patience is used up, its handle. See Orchestrator.call."""
         if patience_s is not None or timeout_s is not None:
             RunTerms.of({"patience_s": patience_s, "timeout_s": timeout_s})
-        record = _record(self.services.terms.settings.new_run_id(), tool, arguments)
+        record = _record(self.services.terms.settings.new_run_id(), tool, arguments, approved=approved)
         chain = self.interceptors.chosen(())
         spans = self.services.direct_spans()
         asking = Asking(on_event) if handle_if_asks else None
@@ -96,6 +97,8 @@ class DirectCalls:
         outcome = NOTHING_YET
         try:
             with CallGroup(self.services, [record], scope) as group:
+                if group.awaiting_approval:  # by the spec that it would be made with, whoever has looked before
+                    raise ApprovalMissing(f"{tool} needs approval, which its caller may not give")
                 if asking is not None:
                     asking.end_patience = group.lose_patience
                 await group.send()
@@ -153,13 +156,13 @@ def _asked(record: CallRecord, spec: ToolSpec, scope: CallScope) -> SingleCall:
     return SingleCall(arguments=mask_arguments(record.arguments, spec.input_schema), context=dict(scope.context))
 
 
-def _record(run_id: str, tool: str, arguments: Mapping[str, Any] | str) -> CallRecord:
+def _record(run_id: str, tool: str, arguments: Mapping[str, Any] | str, *, approved: bool) -> CallRecord:
     return CallRecord(
         call_id=call_id(run_id, 1, 0),
         turn=1,
         requested_id="",
         tool=tool,
         arguments=arguments if isinstance(arguments, str) else written(dict(arguments)),
-        # Whoever asks for a single call is the person whose approval a model's call would wait for.
-        approval=Approval(granted=True),
+        # Whoever asks for a single call, and may, is the person whose approval a model's call would wait for.
+        approval=Approval(granted=True) if approved else None,
     )

@@ -32,16 +32,16 @@ class listening:  # noqa: N801  # used as a statement
         self._stream = http.stream("POST", address, json=body, headers=headers)
 
     async def __aenter__(self):
-        response = await self._stream.__aenter__()
-        assert response.status_code == 200
-        return frames_of(response)
+        return frames_of(await self._stream.__aenter__())
 
     async def __aexit__(self, *exc_info):
         await self._stream.__aexit__(*exc_info)
 
 
 async def frames_of(response):
-    """What comes on a stream."""
+    """What comes on a stream, or the one answer there is to a request that is refused."""
+    if response.status_code != 200:
+        yield json.loads(await response.aread())
     async for line in response.aiter_lines():
         if line.startswith("data:") and line.removeprefix("data:").strip():
             yield json.loads(line.removeprefix("data:"))

@@ -20,6 +20,7 @@ from tests.mcp.doors import (
     TasksExtension,
     UpdateParams,
     UpdateTask,
+    nobody,
     served,
     text,
     told_task,
@@ -32,13 +33,8 @@ from toolfleet.orchestrator.doors.mcp import Caller, mcp_app
 from toolfleet.orchestrator.errors import QuestionClosed
 
 
-async def nobody(_context, _params):
-    """A user whom tests speak for; a client with one says that it shows forms."""
-    raise AssertionError("a test answers itself")
-
-
-def knowing_tasks(where, **options):
-    return Client(where, extensions=[TasksExtension()], elicitation_callback=nobody, **options)
+def knowing_tasks(where):
+    return Client(where, extensions=[TasksExtension()], elicitation_callback=nobody)
 
 
 def accepts(**content):
@@ -326,16 +322,6 @@ async def test_U3_a_client_that_shows_no_forms_reads_where_to_answer_and_gets_th
     assert text(ended) == "row 3, unsure"
 
 
-async def test_U3_a_key_that_may_not_approve_is_not_asked(fleet, era):
-    elicit, shown = saying()
-    async with (
-        door_of_users(fleet) as address,
-        user(address, "ann", mode=era, elicit=elicit, **{"x-without": "no approval"}) as (client, _),
-    ):
-        assert "at another door: Which seat?" in text(await client.call_tool("choose_seat", {}))
-    assert shown == []
-
-
 # --- users --------------------------------------------------------------------------------------------------------
 
 
@@ -357,10 +343,9 @@ async def door_of_users(fleet):
 
 
 @asynccontextmanager
-async def user(address, name, *, mode="auto", elicit=nobody, **headers):
-    options = {"extensions": [TasksExtension()]} if elicit is nobody else {"mode": mode}
+async def user(address, name, **headers):
     async with (
         httpx2.AsyncClient(headers={"x-user": name, **headers}, timeout=30) as http,
-        Client(streamable_http_client(address, http_client=http), elicitation_callback=elicit, **options) as client,
+        knowing_tasks(streamable_http_client(address, http_client=http)) as client,
     ):
         yield client, http

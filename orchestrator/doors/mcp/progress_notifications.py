@@ -101,6 +101,7 @@ class Observed:
         try:
             yield
         finally:
+            await asyncio.sleep(0)  # so that it has begun: what never begins is never awaited
             teller.cancel()
             with suppress(asyncio.CancelledError):
                 await teller

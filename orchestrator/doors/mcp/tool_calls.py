@@ -10,7 +10,7 @@ import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 import mcp_types as types
 from mcp.server.mcpserver import require_client_extension
@@ -44,6 +44,7 @@ from toolfleet.orchestrator.doors.mcp.status_tools import STATUS_TOOLS, StatusTo
 from toolfleet.orchestrator.doors.mcp.tasks import EXTENSION, Context, created, knows_tasks
 from toolfleet.orchestrator.doors.mcp.tickets import Tickets
 from toolfleet.orchestrator.doors.mcp.tool_listing import still_running, tool_result
+from toolfleet.orchestrator.errors import ApprovalMissing
 from toolfleet.orchestrator.models.names import NameMap
 from toolfleet.orchestrator.run.refusals import denied
 from toolfleet.orchestrator.run.updates import CallAsks, RunUpdate
@@ -52,6 +53,8 @@ from toolfleet.supervision import Errands
 from toolfleet.tool import ToolSpec
 
 log = FactLog("toolfleet.mcp")
+
+NOT_THEIRS: Final = "it needs approval, which its caller may not give"
 
 Answer = types.CallToolResult | types.InputRequiredResult | dict[str, Any]
 """What a request is answered with: a result, questions to its client, or a task."""
@@ -76,7 +79,7 @@ class ToolCaller:
         self._tickets = tickets
         self._approvals = approvals
         self._errands = errands
-        self._status_tools = StatusTools(orchestrator, tickets)
+        self._status_tools = StatusTools(orchestrator, tickets, questions)
         self._wait_s = orchestrator.settings.mcp_wait_s
 
     async def call(self, ctx: Context, params: types.CallToolRequestParams, caller: Caller) -> Answer:
@@ -102,7 +105,7 @@ class ToolCaller:
     ) -> Answer:
         """Make a call, round by round where its client is asked for something."""
         if spec.requires_approval and not caller.may_approve:
-            return tool_result(denied(spec.name, "it needs approval, which its caller may not give"), spec)
+            return tool_result(denied(spec.name, NOT_THEIRS), spec)
         if self._wait_s == 0 and spec.long_running and not knows_tasks(ctx):
             require_client_extension(ctx, EXTENSION)
         if round_.brings_approval:
@@ -137,16 +140,24 @@ class ToolCaller:
         self, ctx: Context, spec: ToolSpec, arguments: dict[str, Any], caller: Caller, round_: Round
     ) -> Answer | Asks:
         """Take the call as far as it goes with what is settled: to its result, or to what has to be asked first."""
-        if spec.requires_approval and not round_.is_approved and can_elicit(ctx):
+        is_asked = spec.requires_approval or APPROVAL in round_.given
+        if is_asked and not round_.is_approved and can_elicit(ctx):
             if APPROVAL not in round_.given:
                 return Asks(round_, {APPROVAL: approval_request(spec, arguments)})
             if (said := round_.given[APPROVAL].get("action")) != "accept":
                 return tool_result(denied(spec.name, f"its user was asked, and said {said}"), spec)
             log.info("mcp_call_approved", tool=spec.name, tenant=caller.tenant, subject=caller.subject)
             round_ = round_.approved()
-        performed = await self._observed(
-            ctx, spec.name, lambda observed: self._perform(spec, arguments, round_, observed, Reader.of(ctx, caller))
-        )
+        try:
+            performed = await self._observed(
+                ctx,
+                spec.name,
+                lambda observed: self._perform(spec, arguments, round_, observed, Reader.of(ctx, caller)),
+            )
+        except ApprovalMissing:  # since it was looked at above
+            if not caller.may_approve:
+                return tool_result(denied(spec.name, NOT_THEIRS), spec)
+            return Asks(round_, {APPROVAL: approval_request(spec, arguments)})
         return await self._answer(ctx, performed, spec, caller, round_)
 
     async def _answer(
@@ -190,6 +201,8 @@ class ToolCaller:
             subject=caller.subject,
             on_event=partial(self._heard, observed, reader),
             handle_if_asks=with_tasks or is_asked_in_rounds(reader),
+            # Whoever may approve, and cannot be asked, has decided by calling.
+            approved=caller.may_approve and (round_.is_approved or not reader.shows_forms),
         )
         if not isinstance(result, Submitted):
             return result

@@ -254,12 +254,15 @@ class Orchestrator(FleetConnection):
         """
         return await self._services.control.approve(call_id_, approval)
 
-    async def questions(self, *, limit: int = 50, after: str = "", tenant: str = "") -> QuestionPage:
+    async def questions(self, *, limit: int = 50, after: str = "", tenant: str = "", call_id: str = "") -> QuestionPage:
         """List what a tenant's tools ask people (`ctx.ask`), of so many calls, those first that have waited longest.
 
-        Raises StoreUnreachable.
+        With a `call_id`, all that this call asks. Raises StoreUnreachable.
         """
-        return await self._services.direct_answers.questions.waiting(tenant=tenant, limit=limit, after=after)
+        questions = self._services.direct_answers.questions
+        if call_id:
+            return QuestionPage(await questions.waiting_for(call_id, tenant=tenant), "")
+        return await questions.waiting(tenant=tenant, limit=limit, after=after)
 
     async def question(self, question_id: str) -> Question:
         """Return what a tool has asked, answered or not, by the ids that `answer` takes.
@@ -353,11 +356,15 @@ class Orchestrator(FleetConnection):
         on_event: Callable[[RunUpdate], None] | None = None,
         tenant: str = "",
         subject: str = "",
+        handle_if_asks: bool = False,
+        approved: bool = True,
     ) -> Returned | Failed | Submitted:
         """Call a tool once. Returns its result or, when it takes longer than `patience_s`, a handle for what goes on.
 
-        `arguments` are values, or JSON text. `tenant` and `subject` say who asks; the tool reads them in its context. A
-        failing call is a Failed record; raises UnknownTool, InvalidOption, BrokerUnreachable, StoreUnreachable.
+        `arguments` are values, or JSON text. `tenant` and `subject` say who asks; the tool reads them in its context.
+        With `handle_if_asks` there is a handle, too, as soon as the tool asks a person (`ctx.ask`). With
+        `approved=False` a tool that needs approval is not called. A failing call is a Failed record; raises
+        UnknownTool, ApprovalMissing, InvalidOption, BrokerUnreachable, StoreUnreachable.
         """
         return await self._services.direct_calls.call(
             tool,
@@ -368,6 +375,8 @@ class Orchestrator(FleetConnection):
             on_event=on_event,
             tenant=tenant,
             subject=subject,
+            handle_if_asks=handle_if_asks,
+            approved=approved,
         )
 
     @exact()

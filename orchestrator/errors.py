@@ -132,6 +132,10 @@ class UnknownTool(CallerError):
     """A run asks for a tool that no live worker announces."""
 
 
+class ApprovalMissing(CallerError):
+    """A tool that needs a person's approval was called by somebody who may not give it."""
+
+
 class UnknownInterceptor(CallerError):
     """A run asks for an interceptor that its orchestrator does not have."""
 

@@ -29,6 +29,9 @@ SLEEP: Final = "sleep:"
 PARKED: Final = "parked"
 QUEUE: Final = "queue"
 
+AT_ONCE: Final = 1
+"""The score of a scheduled message that is due."""
+
 
 class SealedQuestions:
     """Closes and opens what stands in the hashes of calls that ask."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any
 
 import redis
 import redis.asyncio
@@ -27,13 +27,10 @@ from toolfleet.orchestrator.status.questions import Asked, Questions
 from toolfleet.orchestrator.store.run_store import RunStore
 from toolfleet.points import Point, reached
 from toolfleet.questions import MAX_ANSWER_BYTES, Question, Said, faults_of, named
-from toolfleet.questions_kept import SAID, SealedQuestions
+from toolfleet.questions_kept import AT_ONCE, PARKED, SAID, SealedQuestions
 from toolfleet.settings import Settings
 from toolfleet.strict_json import read_json
 from toolfleet.wire import Seal
-
-AT_ONCE: Final = 1
-"""The score of a scheduled message that is due."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +135,7 @@ class DirectAnswers:
     async def _queue(self, pipeline: Any, asked: Asked, said: Said) -> bool:
         """Queue what gives the answer to the call, unless what stands there is not what was seen before."""
         key, field = self.keys.questions(asked.question.call_id), f"{SAID}{asked.question.key}"
-        found, parked = await pipeline.hmget(key, [field, "parked"])
+        found, parked = await pipeline.hmget(key, [field, PARKED])
         if (found, parked) != (asked.found, asked.parked):
             return False
         pipeline.multi()

@@ -6,7 +6,7 @@ Each call is the only one of a run of its own that is not stored; whoever has it
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,10 +19,11 @@ from toolfleet.orchestrator.calls.late_results import LateResults
 from toolfleet.orchestrator.calls.outcome import NOTHING_YET
 from toolfleet.orchestrator.calls.scope import CallScope, Emit
 from toolfleet.orchestrator.calls.services import CallServices
-from toolfleet.orchestrator.errors import HandleNotFound, UnknownTool
+from toolfleet.orchestrator.errors import ApprovalMissing, HandleNotFound, UnknownTool
 from toolfleet.orchestrator.fleet.catalog import Catalog
 from toolfleet.orchestrator.run.events import Approval, CallRecord
 from toolfleet.orchestrator.run.terms import RunTerms
+from toolfleet.orchestrator.run.updates import CallAsks, RunUpdate
 from toolfleet.orchestrator.status.call_reader import HandleRecord, SingleCall
 from toolfleet.orchestrator.status.handles import Handles, Status
 from toolfleet.orchestrator.store.run_store import RunStore
@@ -31,6 +32,21 @@ from toolfleet.orchestrator.tools.chain import Chain, Interceptors
 from toolfleet.orchestrator.tools.offer import offered_to_caller
 from toolfleet.strict_json import written
 from toolfleet.tool import ToolSpec
+
+
+@dataclass(slots=True)
+class Asking:
+    """Ends the patience of a call that asks a person: that takes as long as people take."""
+
+    on_event: Emit | None
+    end_patience: Callable[[str], None] | None = None
+
+    def hear(self, event: RunUpdate) -> None:
+        """Take note of what happens to the call, and pass it on."""
+        if self.on_event is not None:
+            self.on_event(event)
+        if isinstance(event, CallAsks) and self.end_patience is not None:
+            self.end_patience(event.call_id)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,17 +72,20 @@ class DirectCalls:
         on_event: Emit | None = None,
         tenant: str = "",
         subject: str = "",
+        handle_if_asks: bool = False,
+        approved: bool = True,
     ) -> Returned | Failed | Submitted:
         """The call's result or, once its patience is used up, its handle. See Orchestrator.call."""
         if patience_s is not None or timeout_s is not None:
             RunTerms.of({"patience_s": patience_s, "timeout_s": timeout_s})
-        record = _record(self.services.terms.settings.new_run_id(), tool, arguments)
+        record = _record(self.services.terms.settings.new_run_id(), tool, arguments, approved=approved)
         chain = self.interceptors.chosen(())
         spans = self.services.direct_spans()
+        asking = Asking(on_event) if handle_if_asks else None
         scope = CallScope(
             run_id=run_of(record.call_id),
             offered=await self._offered(chain, tool, tenant),
-            emit=on_event,
+            emit=on_event if asking is None else asking.hear,
             patience_s=patience_s,
             context=dict(context or {}),
             deadline_unix_s=None if timeout_s is None else time.time() + timeout_s,
@@ -78,6 +97,10 @@ class DirectCalls:
         outcome = NOTHING_YET
         try:
             with CallGroup(self.services, [record], scope) as group:
+                if group.awaiting_approval:  # by the spec that it would be made with, whoever has looked before
+                    raise ApprovalMissing(f"{tool} needs approval, which its caller may not give")
+                if asking is not None:
+                    asking.end_patience = group.lose_patience
                 await group.send()
                 outcome = await group.wait()
         finally:
@@ -133,13 +156,13 @@ def _asked(record: CallRecord, spec: ToolSpec, scope: CallScope) -> SingleCall:
     return SingleCall(arguments=mask_arguments(record.arguments, spec.input_schema), context=dict(scope.context))
 
 
-def _record(run_id: str, tool: str, arguments: Mapping[str, Any] | str) -> CallRecord:
+def _record(run_id: str, tool: str, arguments: Mapping[str, Any] | str, *, approved: bool) -> CallRecord:
     return CallRecord(
         call_id=call_id(run_id, 1, 0),
         turn=1,
         requested_id="",
         tool=tool,
         arguments=arguments if isinstance(arguments, str) else written(dict(arguments)),
-        # Whoever asks for a single call is the person whose approval a model's call would wait for.
-        approval=Approval(granted=True),
+        # Whoever asks for a single call, and may, is the person whose approval a model's call would wait for.
+        approval=Approval(granted=True) if approved else None,
     )

@@ -230,6 +230,10 @@ class CallGroup:
             if (result := results.get(record.call_id)) is not None and record.call_id in self._barrier.results:
                 self._scope.tell_end(record.call_id, record.tool, result)
 
+    def lose_patience(self, call_id: str) -> None:
+        """Count this call as slow from now on."""
+        self._barrier.lose_patience([call_id])
+
     def give_up(self) -> None:
         """Expect nothing of this group any more; what is still on its way goes on by itself."""
         self._services.gatherer.give_up(self._barrier.open)

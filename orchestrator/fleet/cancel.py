@@ -20,9 +20,10 @@ from toolfleet.connections import address
 from toolfleet.errors import BrokerUnreachable, Refused
 from toolfleet.jobs import request_cancel
 from toolfleet.keys import RESULT_TTL_S
+from toolfleet.questions_kept import AT_ONCE, PARKED, QUEUE
 from toolfleet.redis_clients import raise_in_our_words
 from toolfleet.settings import Settings
-from toolfleet.skipped import skip
+from toolfleet.skipped import skip, text_of
 from toolfleet.wire import Seal
 
 REVOKE_AT_ONCE: Final = 500
@@ -58,11 +59,30 @@ class Canceller:
         for call in calls:
             await self._call_off_job(call.call_id)
         ids = [call.call_id for call in calls]
+        await self._bring_back(ids)
         for start in range(0, len(ids), REVOKE_AT_ONCE):
             # A broadcast blocks on the broker's socket, so it is sent from a thread; from one at a time, because
             # kombu's pools of producers and connections lock each other out when several threads fill them at once.
             async with self._broadcasting:
                 await asyncio.to_thread(self._revoke, ids[start : start + REVOKE_AT_ONCE])
+
+    async def _bring_back(self, call_ids: Sequence[str]) -> None:
+        """Let marked calls that wait for an answer, or for a time, come back to a worker now, which ends them.
+
+        One that is about to wait finds its mark (`park_question.lua`).
+        """
+        pipeline = self._client.pipeline(transaction=False)
+        for call_id in call_ids:
+            pipeline.hmget(self._settings.keys.questions(call_id), [PARKED, QUEUE])
+        found = await pipeline.execute(raise_on_error=False)  # one key of another type is no reason to end nothing
+        waiting = [(text_of(each[1]), each[0]) for each in found if isinstance(each, list) and all(each)]
+        if not waiting:
+            return
+        pipeline = self._client.pipeline(transaction=False)
+        for queue, parked in waiting:
+            # One that came back by itself meanwhile is no longer there, and is not brought back.
+            pipeline.zadd(self._settings.keys.scheduled(queue), {parked: AT_ONCE}, xx=True)
+        await pipeline.execute()
 
     async def _call_off_job(self, call_id: str) -> None:
         try:

@@ -94,7 +94,7 @@ class Questions:
                 call_id, since = text_of(name), f"{since_ms:.0f}"
                 if last and (since, call_id) <= (score, last):
                     continue
-                found = await self._of_call(call_id, tenant)
+                found = await self.waiting_for(call_id, tenant=tenant)
                 if not found:
                     await self._unlist(keys=[self._keys.questions_of(tenant)], args=[call_id, since])
                     continue
@@ -115,7 +115,7 @@ class Questions:
             names = cast("list[bytes]", await self._client.zrange(self._keys.questions_of(tenant), offset, until))
             for call_id in map(text_of, names):
                 if call_id.startswith(f"{run_id}."):
-                    waiting += await self._of_call(call_id, tenant)
+                    waiting += await self.waiting_for(call_id, tenant=tenant)
             if len(names) < LOOKED_AT:
                 return waiting
             offset += LOOKED_AT
@@ -137,7 +137,8 @@ class Questions:
                 asked.append(Asked(question, said, found, stored.get(PARKED.encode()), queue))
         return asked
 
-    async def _of_call(self, call_id: str, tenant: str) -> list[AwaitedAnswer]:
+    async def waiting_for(self, call_id: str, *, tenant: str) -> list[AwaitedAnswer]:
+        """Return what a tenant's call asks and nobody has answered, the oldest first; nothing once it has ended."""
         now_unix_s = time.time()
         asked = [
             each.question

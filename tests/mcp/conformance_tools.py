@@ -275,8 +275,25 @@ async def protocol_error_job() -> str:
     raise RuntimeError("crash")
 
 
+CONFIRM = {"type": "object", "properties": {"confirm": {"type": "boolean"}}, "required": ["confirm"]}
+
+
 @tool(read_only=True, long_running=True)
-async def confirm_delete(filename: str = "") -> str:
-    """Sleep."""
-    await asyncio.sleep(1)
-    return "deleted"
+async def confirm_delete(ctx: Context, filename: str = "") -> str:
+    """Ask the user while it runs."""
+    return "deleted" if (await ctx.ask(f"Delete {filename}?", CONFIRM))["confirm"] else "kept"
+
+
+@tool(read_only=True, long_running=True)
+async def multi_input(ctx: Context) -> str:
+    """Ask the user two things at once."""
+    said = await asyncio.gather(ctx.ask("Who?", CONFIRM, key="who"), ctx.ask("Whom?", CONFIRM, key="whom"))
+    return str(said)
+
+
+@tool(read_only=True, patience_s=2)
+async def test_tool_with_task() -> str:
+    """Ask the user first, then take long."""
+    name = ask(user_name=Form("What is your name?", NAME))["user_name"]["name"]
+    await asyncio.sleep(3)
+    return f"Hello, {name}!"

@@ -17,6 +17,8 @@ from mcp.client import ClaimContext, ClientExtension, ResultClaim
 
 from toolfleet.local.fleet import LocalFleet
 from toolfleet.orchestrator.doors.mcp import McpApp
+from toolfleet.orchestrator.fleet.catalog import Catalog
+from toolfleet.tool import ToolSpec
 
 EXTENSION = "io.modelcontextprotocol/tasks"
 
@@ -68,6 +70,7 @@ class ToldTask(types.Result):
     last_updated_at: str
     ttl_ms: int | None
     poll_interval_ms: int | None = None
+    input_requests: dict[str, types.ElicitRequest] | None = None
     result: types.CallToolResult | None = None
 
 
@@ -150,3 +153,22 @@ async def until(client: Client, task_id: str, condition: Callable[[ToldTask], bo
 def text(result: types.CallToolResult) -> str:
     [content] = result.content
     return content.text
+
+
+async def nobody(_context: Any, _params: Any) -> types.ElicitResult:
+    """A user whom tests speak for; a client with one says that it shows forms."""
+    raise AssertionError("a test answers itself")
+
+
+class LookedAtBefore:
+    """A catalog as a door saw it before tools came back that need approval; calls are made by the one behind it."""
+
+    def __init__(self, catalog: Catalog) -> None:
+        self._catalog = catalog
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._catalog, name)
+
+    async def offered(self, *names: str) -> dict[str, ToolSpec]:
+        now = await self._catalog.offered(*names)
+        return {name: spec.model_copy(update={"requires_approval": False}) for name, spec in now.items()}

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
-from typing import Annotated, Any
+from enum import Enum
+from typing import Annotated, Any, Literal
 
 from fleet_tools import _play
 from pydantic import BaseModel
@@ -19,6 +21,16 @@ class Point(BaseModel):
 
 class Seat(BaseModel):
     row: int
+
+
+class Owner(Enum):
+    ANN = "ann"
+    BOB = "bob"
+
+
+class Account(BaseModel):
+    name: Literal["savings", "checking"]
+    owner: Owner = Owner.ANN
 
 
 @tool(read_only=True)
@@ -201,3 +213,32 @@ async def recite() -> AsyncIterator[str]:
     """Yield words."""
     for word in ("one ", "two ", "three"):
         yield word
+
+
+@tool(long_running=True)
+async def transfer(amount: int, ctx: Context) -> str:
+    """Ask for an account, and whether it is right; no worker has the call meanwhile."""
+    ctx.checkpoint("begun")
+    account = await ctx.ask("Which account?", Account)
+    if not await ctx.ask(f"Transfer {amount} from {account.name}?", bool):
+        return "nothing was transferred"
+    return f"{amount} from {account.name}, attempt {ctx.attempt} of {ctx.call_id}"
+
+
+@tool(patience_s=60)
+async def seat_two(ctx: Context) -> str:
+    """Ask two people at once."""
+    ann, bob = await asyncio.gather(ctx.ask("Ann?", int, key="ann"), ctx.ask("Bob?", int, key="bob"))
+    return f"ann {ann}, bob {bob}, in {ctx.call_id}"
+
+
+@tool(requires_approval=True)
+async def pay_from(amount: int, ctx: Context) -> str:
+    """Need an approval, and ask while it runs."""
+    return f"{amount} from {await ctx.ask('Which account?', str)}, in {ctx.call_id}"
+
+
+@tool(long_running=True)
+async def map_out(ctx: Context) -> str:
+    """Ask for what no form can show."""
+    return str(await ctx.ask("Where?", list[Point]))

@@ -1,7 +1,6 @@
 """Log messages to those who want them, news of tasks to those who listen, and what is declared beside the tools."""
 
 import asyncio
-import json
 from typing import Literal
 
 import httpx2
@@ -11,9 +10,10 @@ from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
 from mcp.server import MCPServer
 from mcp.shared.exceptions import MCPError
-from mcp_types import INVALID_PARAMS, PromptReference
+from mcp_types import INVALID_PARAMS, MISSING_REQUIRED_CLIENT_CAPABILITY, PromptReference
 
 from tests.mcp.doors import CreatedTask, TasksExtension, served, text
+from tests.mcp.news import listening, until_told
 from toolfleet.errors import ToolModuleError
 from toolfleet.orchestrator import Orchestrator
 from toolfleet.orchestrator.doors.mcp import Caller, mcp_app
@@ -98,65 +98,19 @@ async def test_who_listens_to_a_task_is_told_until_it_has_ended(fleet, stage):
             assert first["params"]["notifications"] == {"taskIds": [created.task_id]}
             assert (await anext(frames))["params"]["status"] == "working"
             actor.progresses(0.5, "half")
-            assert (await until(frames, statusMessage="50% half"))["params"]["status"] == "working"
+            assert (await until_told(frames, statusMessage="50% half"))["params"]["status"] == "working"
             actor.returns({"done": 6})
-            ended = await until(frames, status="completed")
+            ended = await until_told(frames, status="completed")
             assert ended["method"] == "notifications/tasks"
             assert ended["params"]["result"]["structuredContent"] == {"done": 6}
             assert ended["params"]["_meta"] == first["params"]["_meta"] == {SUBSCRIPTION: 1}
         async with listening(http, address, [created.task_id], user="bob") as frames:
             assert (await anext(frames))["params"]["notifications"] == {}
         async with listening(http, address, [created.task_id], extensions={}) as frames:
-            assert (await anext(frames))["params"]["notifications"] == {}
+            assert (await anext(frames))["error"]["code"] == MISSING_REQUIRED_CLIENT_CAPABILITY
 
 
 SUBSCRIPTION = "io.modelcontextprotocol/subscriptionId"
-
-
-class listening:  # noqa: N801  # used as a statement
-    """The frames of one `subscriptions/listen`."""
-
-    def __init__(self, http, address, task_ids, *, user="ann", extensions=None):
-        known = {"io.modelcontextprotocol/tasks": {}} if extensions is None else extensions
-        meta = {
-            "io.modelcontextprotocol/protocolVersion": "2026-07-28",
-            "io.modelcontextprotocol/clientCapabilities": {"extensions": known},
-        }
-        body = {
-            "jsonrpc": "2.0",
-            "id": 1,
-            "method": "subscriptions/listen",
-            "params": {"notifications": {"taskIds": task_ids}, "_meta": meta},
-        }
-        headers = {
-            "accept": "application/json, text/event-stream",
-            "mcp-protocol-version": "2026-07-28",
-            "mcp-method": "subscriptions/listen",
-            "x-user": user,
-        }
-        self._stream = http.stream("POST", address, json=body, headers=headers)
-
-    async def __aenter__(self):
-        response = await self._stream.__aenter__()
-        assert response.status_code == 200
-        return frames_of(response)
-
-    async def __aexit__(self, *exc_info):
-        await self._stream.__aexit__(*exc_info)
-
-
-async def frames_of(response):
-    async for line in response.aiter_lines():
-        if line.startswith("data:") and line.removeprefix("data:").strip():
-            yield json.loads(line.removeprefix("data:"))
-
-
-async def until(frames, **wanted):
-    async with asyncio.timeout(WAIT_S):
-        async for frame in frames:
-            if wanted.items() <= frame["params"].items():
-                return frame
-    raise AssertionError(wanted)
 
 
 # --- beside the tools ---------------------------------------------------------------------------------------------

@@ -10,11 +10,12 @@ from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.exceptions import MCPError
 
-from tests.mcp.doors import text
+from tests.mcp.doors import LookedAtBefore, nobody, text
 from toolfleet.connections import connect_async
 from toolfleet.orchestrator.doors.http.app import create_app
 from toolfleet.orchestrator.doors.http.key_store import Keyring, Scope
 from toolfleet.orchestrator.doors.http.listening import listening_socket, server_for
+from toolfleet.orchestrator.fleet_connection import FleetConnection
 from toolfleet.wire import Seal
 
 
@@ -60,6 +61,30 @@ async def a_key(redis, settings):
     key, made = await keyring.add(tenant="ann", scopes=(Scope.RUN,))
     yield {"authorization": f"Bearer {key}"}
     await keyring.revoke(made.key_id)
+
+
+async def test_a_key_that_may_not_approve_calls_no_tool_that_needs_it_since_it_was_looked_at(fleet, api, monkeypatch):
+    monkeypatch.setattr(FleetConnection, "catalog", property(lambda fleet: LookedAtBefore(fleet._services.catalog)))
+    async with (
+        aclosing(connect_async(fleet.settings)) as redis,
+        a_key(redis, fleet.settings) as headers,
+        httpx2.AsyncClient(headers=headers) as http,
+        Client(streamable_http_client(f"{api}/mcp", http_client=http)) as client,
+    ):
+        refused = await http.post(f"{api}/v1/tools/pay/call", json={"arguments": {"amount": 5}})
+        assert (refused.status_code, "scope approve" in refused.text) == (403, True)
+        denied = await client.call_tool("pay", {"amount": 5})
+        assert (denied.is_error, "not allowed" in text(denied)) == (True, True)
+
+
+async def test_U3_a_key_that_may_not_approve_is_not_asked_over_mcp_either(fleet, api):
+    async with (
+        aclosing(connect_async(fleet.settings)) as redis,
+        a_key(redis, fleet.settings) as headers,
+        httpx2.AsyncClient(headers=headers) as http,
+        Client(streamable_http_client(f"{api}/mcp", http_client=http), elicitation_callback=nobody) as client,
+    ):
+        assert "at another door: Which seat?" in text(await client.call_tool("choose_seat", {}))
 
 
 async def test_a_key_opens_what_it_includes_and_nothing_else(fleet, api):

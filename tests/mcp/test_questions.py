@@ -16,10 +16,11 @@ from mcp_types import (
     TextContent,
 )
 
-from tests.mcp.doors import served, text
+from tests.mcp.doors import LookedAtBefore, served, text
 from toolfleet.orchestrator import Orchestrator
 from toolfleet.orchestrator.doors.mcp import Caller, mcp_app
 from toolfleet.orchestrator.doors.mcp.rounds import APPROVAL
+from toolfleet.orchestrator.fleet_connection import FleetConnection
 
 APPROVES = {APPROVAL: ElicitResult(action="accept")}
 
@@ -71,6 +72,21 @@ async def test_who_may_not_approve_is_not_asked(fleet, era):
     ):
         refused = await client.call_tool("pay", {"amount": 5})
     assert (refused.is_error, "not allowed" in text(refused), shown) == (True, True, [])
+
+
+@pytest.mark.parametrize("may_approve", [True, False])
+async def test_a_tool_that_needs_approval_since_it_was_looked_at_is_not_called_without(
+    fleet, era, may_approve, monkeypatch
+):
+    monkeypatch.setattr(FleetConnection, "catalog", property(lambda fleet: LookedAtBefore(fleet._services.catalog)))
+    elicit, shown = answering(ElicitResult(action="decline"))
+    async with (
+        Orchestrator(settings=fleet.settings) as orchestrator,
+        served(mcp_app(orchestrator, caller_of=lambda _request: Caller(may_approve=may_approve))) as address,
+        Client(address, mode=era, elicitation_callback=elicit) as client,
+    ):
+        refused = await client.call_tool("pay", {"amount": 5})
+    assert (refused.is_error, "not allowed" in text(refused), len(shown)) == (True, True, may_approve)
 
 
 async def test_a_tool_asks_its_user_twice_and_goes_on_with_the_answers(address, era):

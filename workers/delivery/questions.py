@@ -112,7 +112,8 @@ class Questions:
         await self._checkpoints.written(call.call_id)
         reached(Point.LEAVING, call.call_id)
         queue, level = home(self._keys, delivery)
-        where = [delivery.stream, self._keys.scheduled(queue), self._keys.questions(call.call_id)]
+        asked, cancelled = self._keys.questions(call.call_id), self._keys.cancelled(call.call_id)
+        where = [delivery.stream, self._keys.scheduled(queue), asked, cancelled]
         place: list[str | int] = [GROUP, delivery.consumer, delivery.entry_id, self._keys.queue(queue, level), queue]
         wait_ms = max(0, int((question.expires_unix_s - time.time()) * 1000))
         whose: list[str | int] = [call.call_id, call.tenant, call.run_id, int(call.deadline_unix_s * 1000)]

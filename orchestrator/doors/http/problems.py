@@ -37,6 +37,7 @@ from toolfleet.orchestrator.doors.http.a2a_members import a2a_members
 from toolfleet.orchestrator.doors.http.request_ids import HEADER as REQUEST_ID, request_id_of
 from toolfleet.orchestrator.errors import (
     AllShardsDrain,
+    ApprovalMissing,
     BatchNotFound,
     BatchNotOpen,
     BudgetSpent,
@@ -89,6 +90,7 @@ STATUSES: Final[tuple[tuple[type[Exception], HTTPStatus], ...]] = (
     (InvalidWebhook, HTTPStatus.UNPROCESSABLE_ENTITY),
     (BadArguments, HTTPStatus.UNPROCESSABLE_ENTITY),
     (UnknownTool, HTTPStatus.UNPROCESSABLE_ENTITY),
+    (ApprovalMissing, HTTPStatus.FORBIDDEN),
     (StateNotTaken, HTTPStatus.UNPROCESSABLE_ENTITY),
     (OrchestratorClosed, HTTPStatus.SERVICE_UNAVAILABLE),
     # How this server is set up is no fault of the request, and waiting does not mend it.

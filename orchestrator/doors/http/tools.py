@@ -18,7 +18,7 @@ from toolfleet.orchestrator.doors.http.key_store import Grant, Scope
 from toolfleet.orchestrator.doors.http.problems import Problem, ProblemDetails
 from toolfleet.orchestrator.doors.http.records import CallRequest, CallResult, SubmittedBody, ToolList, ToolView
 from toolfleet.orchestrator.doors.http.runs import Through, json_of
-from toolfleet.orchestrator.errors import UnknownTool
+from toolfleet.orchestrator.errors import ApprovalMissing, UnknownTool
 from toolfleet.read_result import READ_RESULT
 from toolfleet.tool import ToolSpec
 
@@ -76,7 +76,11 @@ async def called(
             timeout_s=asked.timeout_s,
             tenant=grant.tenant,
             subject=grant.subject,
+            approved=grant.may(Scope.APPROVE),
         )
+    except ApprovalMissing:  # since it was looked at above
+        must_have(grant, Scope.APPROVE)
+        raise
     except UnknownTool as error:
         raise Problem(HTTPStatus.NOT_FOUND, str(error), code="unknown-tool") from error
 

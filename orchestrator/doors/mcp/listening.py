@@ -26,6 +26,7 @@ from toolfleet.orchestrator.doors.mcp.beside import Context
 from toolfleet.orchestrator.doors.mcp.callers import Caller, CallerOf
 from toolfleet.orchestrator.doors.mcp.resources import Resources, not_found
 from toolfleet.orchestrator.doors.mcp.rpc_errors import protocol_errors
+from toolfleet.orchestrator.doors.mcp.running_questions import Reader
 from toolfleet.orchestrator.doors.mcp.task_news import TaskNews
 from toolfleet.orchestrator.errors import RunNotFound
 from toolfleet.orchestrator.models.names import legal_name
@@ -104,7 +105,8 @@ class Listening:
         if tickets:
             acknowledged = self._task_news.acknowledged(acknowledged, tickets)
         work = [self._watch_runs(stands, caller, stream.resource_updated)] if stands else []
-        work += [self._task_news.watch(ticket, ctx.protocol_version, stream.meta, stream.put) for ticket in tickets]
+        reader = Reader.of(ctx, caller)
+        work += [self._task_news.watch(ticket, reader, stream.meta, stream.put) for ticket in tickets]
         watching = [run_errand("mcp_watching", each) for each in work]
         try:
             await stream.send(ctx, acknowledged)

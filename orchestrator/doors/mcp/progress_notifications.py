@@ -22,7 +22,7 @@ from toolfleet.orchestrator.doors.mcp.log_messages import (
     progress_message,
     wanted_levels,
 )
-from toolfleet.orchestrator.run.updates import CallProgressed, CallStarted, CallYielded, RunUpdate
+from toolfleet.orchestrator.run.updates import CallAsks, CallProgressed, CallStarted, CallYielded, RunUpdate
 from toolfleet.strict_json import written
 from toolfleet.supervision import run_errand
 
@@ -40,6 +40,8 @@ class Observed:
 
     def __init__(self, ctx: Context, tool: str) -> None:
         self.call_id = ""
+        self.asks = False
+        """Whether it has asked a person something."""
         self.ctx = ctx
         """Of the client's request."""
         self._tool = tool
@@ -54,6 +56,8 @@ class Observed:
         """Take note of what happened to the call."""
         if isinstance(event, CallStarted):
             self.call_id = event.call_id
+        if isinstance(event, CallAsks):
+            self.asks = True
         self._say(message_of(event))
         if isinstance(event, CallProgressed):
             self._come(event.fraction, event.message)
@@ -97,6 +101,7 @@ class Observed:
         try:
             yield
         finally:
+            await asyncio.sleep(0)  # so that it has begun: what never begins is never awaited
             teller.cancel()
             with suppress(asyncio.CancelledError):
                 await teller

@@ -38,11 +38,6 @@ Requests = Mapping[str, types.InputRequest]
 APPROVAL: Final = "toolfleet/approval"
 """The key of the question whether a call may run; a tool's own questions are named as it names them."""
 
-ANSWER_FIELD: Final = "answer"
-
-FORM_TYPES: Final = frozenset({"string", "number", "integer", "boolean"})
-"""What a field of a client's form may be."""
-
 SHOWN_CHARS: Final = 2000
 """How much of a call's arguments is shown to whoever is asked to approve it."""
 
@@ -67,6 +62,10 @@ class Round:
     number: int = 0
     id: str = ""
     """Of what the client was asked, and answers with this request; empty where that came with no state of ours."""
+    goes_on: str = ""
+    """The task id of the call that goes on and has asked; empty where the answers are for another call."""
+    next_id: str = ""
+    """Of the next round, where it must be the same however often this one is sent."""
 
     @classmethod
     def of(cls, params: types.CallToolRequestParams) -> Round:
@@ -75,13 +74,19 @@ class Round:
         Our state was unsealed already, and belongs to this tool, these arguments and this caller. Without it a client
         may answer its tool's questions all the same, they are its own words; but it was asked for no approval.
         """
-        given = {key: _dumped(value) for key, value in (params.input_responses or {}).items()}
+        given = {key: dumped(value) for key, value in (params.input_responses or {}).items()}
         if params.request_state is None:
             given.pop(APPROVAL, None)
             return cls().answered(given) if given else cls()
         try:
             state = orjson.loads(params.request_state)
-            known = cls(bool(state["approved"]), state["answers"], number=int(state["round"]), id=str(state["id"]))
+            known = cls(
+                bool(state["approved"]),
+                state["answers"],
+                number=int(state["round"]),
+                id=str(state["id"]),
+                goes_on=str(state.get("goes_on", "")),
+            )
             asked = state["asked"]
         except (orjson.JSONDecodeError, KeyError, TypeError, ValueError):  # of a version with other rounds
             raise MCPError(INVALID_PARAMS, "this requestState is of another version: call anew") from None
@@ -89,12 +94,22 @@ class Round:
 
     def answered(self, given: Mapping[str, Any]) -> Round:
         """Return the next round, with these answers to what was asked."""
+        if self.goes_on:
+            return replace(self, given=given)
         own = {key: answer_of(value) for key, value in given.items() if key != APPROVAL}
         return replace(self, given=given, answers={**self.answers, **own}, number=self.number + 1)
 
     def approved(self) -> Round:
         """Return the same, with the call allowed."""
         return replace(self, is_approved=True)
+
+    def waiting_for(self, task_id: str) -> Round:
+        """Return the same, of a call that goes on."""
+        return replace(self, goes_on=task_id)
+
+    def ended(self) -> Round:
+        """Return the same once that call has ended: an approval is good for one more, though this is sent again."""
+        return replace(self, goes_on="", next_id=self.goes_on)
 
     def state(self, asked: Requests) -> str:
         """Return what the client is to give back with its answers to these questions."""
@@ -103,14 +118,15 @@ class Round:
             "answers": dict(self.answers),
             "asked": list(asked),
             "round": self.number,
-            "id": secrets.token_hex(16),
+            "id": self.next_id or secrets.token_hex(16),
+            "goes_on": self.goes_on,
         }
         return orjson.dumps(said).decode()
 
     @property
     def brings_approval(self) -> bool:
-        """Whether a client sent it to have a call approved, or one go on that was: no request may do that twice."""
-        return bool(self.id) and (self.is_approved or APPROVAL in self.given)
+        """Whether a client sent it to have a call approved, or made again that was: no request may do that twice."""
+        return bool(self.id) and not self.goes_on and (self.is_approved or APPROVAL in self.given)
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,12 +185,21 @@ def askable(ctx: Context, requests: Requests) -> Requests:
 
 async def asked(ctx: Context, asks: Asks) -> types.InputRequiredResult | Round:
     """Ask the client. Returns what ends this request in the newest revision, else the next round. Raises MCPError."""
-    round_, requests = asks.round, asks.requests
+    if ctx.protocol_version in MODERN_PROTOCOL_VERSIONS:
+        return input_required(asks)
+    _must_not_ask_for_ever(asks.round)
+    return asks.round.answered({key: await asked_meanwhile(ctx, each) for key, each in asks.requests.items()})
+
+
+def input_required(asks: Asks) -> types.InputRequiredResult:
+    """Make what ends a request with questions to its client. Raises MCPError."""
+    _must_not_ask_for_ever(asks.round)
+    return types.InputRequiredResult(input_requests=dict(asks.requests), request_state=asks.round.state(asks.requests))
+
+
+def _must_not_ask_for_ever(round_: Round) -> None:
     if round_.number >= MOST_ROUNDS:
         raise MCPError(INVALID_PARAMS, f"this call has asked {MOST_ROUNDS} times, and asks again: it was given up")
-    if ctx.protocol_version in MODERN_PROTOCOL_VERSIONS:
-        return types.InputRequiredResult(input_requests=dict(requests), request_state=round_.state(requests))
-    return round_.answered({key: await _response(ctx, request) for key, request in requests.items()})
 
 
 def questions_of(result: Returned | Failed) -> Requests:
@@ -186,28 +211,6 @@ def questions_of(result: Returned | Failed) -> Requests:
     except ValidationError:  # a tool may call its own attributes what it likes
         return {}
     return {name: _request_of(question) for name, question in questions.items()}
-
-
-def question_request(message: str, schema: Mapping[str, Any]) -> types.InputRequest | None:
-    """Make the request that asks a client's user what a running tool asks; None for what no form can show.
-
-    Forms are flat objects: any other schema becomes that of a field named `answer`.
-    """
-    form = schema if schema.get("type") == "object" else _in_a_field(schema)
-    fields = form.get("properties", {})
-    if not all(each.get("type") in FORM_TYPES or "enum" in each for each in fields.values()):
-        return None
-    shown = {"type": "object", "properties": fields, "required": list(form.get("required", []))}
-    return types.ElicitRequest(params=types.ElicitRequestFormParams(message=message, requested_schema=shown))
-
-
-def answer_in(content: Mapping[str, Any], schema: Mapping[str, Any]) -> Any:
-    """Return what a client's user has filled in, as the question's schema has it."""
-    return dict(content) if schema.get("type") == "object" else content.get(ANSWER_FIELD)
-
-
-def _in_a_field(schema: Mapping[str, Any]) -> Mapping[str, Any]:
-    return {"properties": {ANSWER_FIELD: dict(schema)}, "required": [ANSWER_FIELD]}
 
 
 def answer_of(response: Mapping[str, Any]) -> dict[str, Any]:
@@ -244,18 +247,13 @@ def _can_answer(ctx: Context, method: str) -> bool:
     return can is not None and (can.form is not None or can.url is None)
 
 
-async def asked_meanwhile(ctx: Context, request: types.InputRequest) -> dict[str, Any] | None:
-    """Ask the client's user while a call goes on; None where the client cannot be asked before the request ends."""
-    if ctx.protocol_version in MODERN_PROTOCOL_VERSIONS or not _can_answer(ctx, request.method):
-        return None
-    return await _response(ctx, request)
-
-
-async def _response(ctx: Context, request: types.InputRequest) -> dict[str, Any]:
+async def asked_meanwhile(ctx: Context, request: types.InputRequest) -> dict[str, Any]:
+    """Ask the client while its request goes on, in revisions where the server asks on the session. Raises MCPError."""
     result_type = types.CreateMessageResult if request.method == "sampling/createMessage" else types.ElicitResult
     on_this_stream = ServerMessageMetadata(related_request_id=ctx.request_id)
-    return _dumped(await ctx.session.send_request(request, result_type, metadata=on_this_stream))
+    return dumped(await ctx.session.send_request(request, result_type, metadata=on_this_stream))
 
 
-def _dumped(response: Any) -> dict[str, Any]:
+def dumped(response: Any) -> dict[str, Any]:
+    """Return what goes over the wire."""
     return cast("dict[str, Any]", response.model_dump(by_alias=True, mode="json", exclude_none=True))

@@ -27,6 +27,7 @@ from toolfleet.orchestrator.doors.mcp.prompts import Prompts
 from toolfleet.orchestrator.doors.mcp.resources import Resources
 from toolfleet.orchestrator.doors.mcp.rounds import sealed_states
 from toolfleet.orchestrator.doors.mcp.rpc_errors import protocol_errors
+from toolfleet.orchestrator.doors.mcp.running_questions import RunningQuestions
 from toolfleet.orchestrator.doors.mcp.status_tools import STATUS_TOOLS
 from toolfleet.orchestrator.doors.mcp.task_news import TaskNews
 from toolfleet.orchestrator.doors.mcp.tasks import Context, Tasks, knows_tasks
@@ -69,9 +70,10 @@ def fleet_server(
     errands = Errands("mcp_errand")
     tickets = Tickets(orchestrator.settings)
     client = connect_async(orchestrator.settings)
-    performer = ToolCaller(orchestrator, tickets, errands, Approvals(client, orchestrator.settings.keys))
+    questions = RunningQuestions(orchestrator)
+    performer = ToolCaller(orchestrator, tickets, errands, Approvals(client, orchestrator.settings.keys), questions)
     beside = Beside.named(orchestrator.settings.mcp_beside) if beside is None else beside
-    tasks = Tasks(orchestrator, tickets, caller_of, errands)
+    tasks = Tasks(orchestrator, tickets, caller_of, errands, questions)
     resources = Resources(orchestrator, caller_of, beside)
     listening = Listening(orchestrator, caller_of, resources, TaskNews(tasks))
 

@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from toolfleet.calls import Effect
 from toolfleet.orchestrator.api import Orchestrator
 from toolfleet.orchestrator.doors.mcp.callers import Caller
+from toolfleet.orchestrator.doors.mcp.running_questions import RunningQuestions, told_elsewhere
 from toolfleet.orchestrator.doors.mcp.shown_results import Showing
 from toolfleet.orchestrator.doors.mcp.tickets import Ticket, Tickets
 from toolfleet.orchestrator.doors.mcp.tool_listing import text_result, tool_result
@@ -59,7 +60,8 @@ STATUS_TOOLS: Final = {
 class StatusTools:
     """Answers calls of them."""
 
-    def __init__(self, orchestrator: Orchestrator, tickets: Tickets) -> None:
+    def __init__(self, orchestrator: Orchestrator, tickets: Tickets, questions: RunningQuestions) -> None:
+        self._questions = questions
         self._orchestrator = orchestrator
         self._tickets = tickets
         self._wait_s = orchestrator.settings.mcp_wait_s
@@ -80,7 +82,10 @@ class StatusTools:
             return types.CallToolResult(content=[types.TextContent(text=str(unknown))], is_error=True)
         if status.result is not None and of_result:
             return await showing.result(status.result, (await self._orchestrator.catalog.offered()).get(status.tool))
-        return text_result({**status.shown(), "task_id": ticket.task_id})
+        shown = {**status.shown(), "task_id": ticket.task_id}
+        if not status.is_terminal and (asks := told_elsewhere(await self._questions.of(status.call_id, caller))):
+            shown["message"] = f"it {asks}"
+        return text_result(shown)
 
     async def _look_up(self, ticket: Ticket, asked: HandleArguments, caller: Caller) -> Status:
         if not isinstance(asked, HandleResultArguments):

@@ -7,11 +7,13 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final, Literal, cast
 
 import mcp_types as types
+from mcp.server.mcpserver import require_client_extension
 from pydantic import ConfigDict
 
 from toolfleet.errors import StoreUnreachable
 from toolfleet.orchestrator.doors.mcp.callers import Caller
-from toolfleet.orchestrator.doors.mcp.tasks import Context, Tasks, knows_tasks
+from toolfleet.orchestrator.doors.mcp.running_questions import Reader
+from toolfleet.orchestrator.doors.mcp.tasks import EXTENSION, Context, Tasks
 from toolfleet.orchestrator.doors.mcp.tickets import Ticket
 from toolfleet.orchestrator.errors import HandleNotFound
 
@@ -44,10 +46,11 @@ class TaskNews:
         self._tasks = tasks
 
     def theirs(self, ctx: Context, asked: types.SubscriptionFilter, caller: Caller) -> Sequence[Ticket]:
-        """Return the tasks among those asked for that are this caller's; none for a client that knows no tasks."""
+        """Return the tasks among those asked for that are this caller's. Raises MCPError if the client knows none."""
         named = (asked.model_extra or {}).get(TASK_IDS)
-        if not isinstance(named, list) or not knows_tasks(ctx):
+        if not isinstance(named, list) or not named:
             return ()
+        require_client_extension(ctx, EXTENSION)
         task_ids = list(dict.fromkeys(each for each in named if isinstance(each, str)))[:MOST_WATCHED]
         return [ticket for task_id in task_ids if (ticket := self._read(task_id, caller))]
 
@@ -59,25 +62,25 @@ class TaskNews:
     async def watch(
         self,
         ticket: Ticket,
-        version: str,
+        reader: Reader,
         meta: dict[str, Any],
         tell: Callable[[types.ServerNotification], Awaitable[None]],
     ) -> None:
-        """Tell how the task stands, now and whenever that changes, until it has ended; in a revision's words."""
-        told: tuple[str, str | None] | None = None
+        """Tell how the task stands, now and whenever that changes, until it has ended; as its reader understands it."""
+        told: tuple[object, ...] | None = None
         while True:
             try:
-                task = await self._tasks.stand(ticket, version, wait_s=0.0 if told is None else WAIT_S)
+                task = await self._tasks.stand(ticket, reader, wait_s=0.0 if told is None else WAIT_S)
             except StoreUnreachable:
                 await asyncio.sleep(WAIT_S)
                 continue
             except HandleNotFound:
                 return
-            if (task.status, task.status_message) != told:
-                told = (task.status, task.status_message)
+            if (stands := (task.status, task.status_message, task.input_requests)) != told:
+                told = stands
                 params = TaskNotificationParams.model_validate({**task.told_on_stream(), "_meta": meta})
                 await tell(cast("types.ServerNotification", TaskNotification(params=params)))
-            if task.status != "working":
+            if task.is_terminal:
                 return
 
     def _read(self, task_id: str, caller: Caller) -> Ticket | None:

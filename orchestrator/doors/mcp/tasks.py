@@ -24,7 +24,16 @@ from toolfleet.errors import ToolfleetError
 from toolfleet.keys import RESULT_TTL_S
 from toolfleet.orchestrator.api import Orchestrator
 from toolfleet.orchestrator.doors.mcp.callers import Caller, CallerOf
+from toolfleet.orchestrator.doors.mcp.rounds import dumped
 from toolfleet.orchestrator.doors.mcp.rpc_errors import protocol_errors
+from toolfleet.orchestrator.doors.mcp.running_questions import (
+    Open,
+    Reader,
+    RunningQuestions,
+    must_fit,
+    requests_for,
+    told_elsewhere,
+)
 from toolfleet.orchestrator.doors.mcp.shown_results import Showing
 from toolfleet.orchestrator.doors.mcp.tickets import Ticket, Tickets
 from toolfleet.orchestrator.status.call_state import CallState
@@ -34,8 +43,11 @@ from toolfleet.supervision import Errands
 EXTENSION: Final = "io.modelcontextprotocol/tasks"
 
 Context = ServerRequestContext[Any, Any]
-TaskStatus = Literal["working", "completed", "cancelled"]
-"""Those that a call can have: the fleet never asks for input, and whatever a tool does is a result, never `failed`."""
+TaskStatus = Literal["working", "input_required", "completed", "cancelled"]
+"""Those that a call can have: whatever a tool does is a result, never `failed`."""
+
+ASKED_POLL_MS: Final = 500
+"""How soon to look at a task that asks something already."""
 
 
 class TaskParams(types.RequestParams):
@@ -45,13 +57,13 @@ class TaskParams(types.RequestParams):
 
 
 class UpdateParams(TaskParams):
-    """Answers to questions of a task. The fleet's tasks ask none, so they are ignored, as unknown ones must be."""
+    """Answers to what a task asks, by key; those under keys that are not waited for are ignored."""
 
     input_responses: dict[str, Any] = Field(default_factory=dict)
 
 
 class McpTask(BaseModel):
-    """A task as it is told; `result` stands there once it is completed."""
+    """A task as it is told; `result` stands there once it is completed, `input_requests` while it asks."""
 
     model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True)
 
@@ -63,11 +75,17 @@ class McpTask(BaseModel):
     last_updated_at: str
     ttl_ms: int
     poll_interval_ms: int | None = None
+    input_requests: dict[str, Any] | None = None
     result: dict[str, Any] | None = None
 
     def on_wire(self) -> dict[str, Any]:
         """Return the JSON object of the protocol."""
         return self.model_dump(by_alias=True, exclude_none=True)
+
+    @property
+    def is_terminal(self) -> bool:
+        """Whether it stays as it is."""
+        return self.status in {"completed", "cancelled"}
 
     def told_on_stream(self) -> dict[str, Any]:
         """Return what a notification says of it."""
@@ -81,8 +99,8 @@ def knows_tasks(ctx: Context) -> bool:
     return EXTENSION in declared and ctx.protocol_version in MODERN_PROTOCOL_VERSIONS
 
 
-def created(ticket: Ticket) -> dict[str, Any]:
-    """Make the answer to a call that became a task. Its handle must be stored by now."""
+def created(ticket: Ticket, *, asks: bool) -> dict[str, Any]:
+    """Make the answer to a call that became a task, perhaps because it asks. Its handle must be stored by now."""
     at = _iso(ticket.created_unix_s)
     return McpTask(
         result_type="task",
@@ -91,15 +109,23 @@ def created(ticket: Ticket) -> dict[str, Any]:
         created_at=at,
         last_updated_at=at,
         ttl_ms=RESULT_TTL_S * 1000,
-        poll_interval_ms=int(POLL_AFTER_S * 1000),
+        poll_interval_ms=ASKED_POLL_MS if asks else int(POLL_AFTER_S * 1000),
     ).on_wire()
 
 
 class Tasks:
     """Answers `tasks/get`, `tasks/update` and `tasks/cancel`."""
 
-    def __init__(self, orchestrator: Orchestrator, tickets: Tickets, caller_of: CallerOf, errands: Errands) -> None:
+    def __init__(
+        self,
+        orchestrator: Orchestrator,
+        tickets: Tickets,
+        caller_of: CallerOf,
+        errands: Errands,
+        questions: RunningQuestions,
+    ) -> None:
         self._orchestrator = orchestrator
+        self._questions = questions
         self._tickets = tickets
         self._caller_of = caller_of
         self._errands = errands
@@ -115,31 +141,39 @@ class Tasks:
         """Return what a caller's own task id says. Raises HandleNotFound for any other text."""
         return self._tickets.read(task_id, caller.tenant)
 
-    async def stand(self, ticket: Ticket, version: str, *, wait_s: float = 0.0) -> McpTask:
-        """Return how a task stands, in a revision's words, after waiting so long for its result.
+    async def stand(self, ticket: Ticket, reader: Reader, *, wait_s: float = 0.0) -> McpTask:
+        """Return how a task stands, as its reader understands it, after waiting so long for its result.
 
         Raises HandleNotFound, StoreUnreachable.
         """
         status = await self._orchestrator.task(ticket.handle, wait_s=wait_s, tenant=ticket.tenant)
-        specs = await self._orchestrator.catalog.offered()
-        shown = None
-        if status.result is not None:
-            showing = Showing(self._orchestrator, ticket.tenant, version)
+        told = _told(ticket, status)
+        if told.status == "working":
+            return _asking(told, await self._questions.of(status.call_id, reader.caller), reader)
+        if told.status == "completed" and status.result is not None:
+            specs = await self._orchestrator.catalog.offered()
+            showing = Showing(self._orchestrator, ticket.tenant, reader.version)
             shown = await showing.result(status.result, specs.get(status.tool))
-        return _told(ticket, status, shown)
+            return told.model_copy(update={"result": dumped(shown)})
+        return told
 
     async def _get(self, ctx: Context, params: TaskParams) -> dict[str, Any]:
-        ticket = self._ticket(ctx, params)
+        ticket, reader = self._ticket(ctx, params), Reader.of(ctx, self._caller_of(ctx.request))
         with protocol_errors():
-            return (await self.stand(ticket, ctx.protocol_version)).on_wire()
+            return (await self.stand(ticket, reader)).on_wire()
 
     async def _update(self, ctx: Context, params: UpdateParams) -> dict[str, Any]:
-        await self._must_be_known(self._ticket(ctx, params))
+        ticket, reader = self._ticket(ctx, params), Reader.of(ctx, self._caller_of(ctx.request))
+        with protocol_errors():
+            status = await self._orchestrator.task(ticket.handle, tenant=ticket.tenant)
+            asked = await self._questions.of(status.call_id, reader.caller)
+            must_fit(await self._questions.take(asked, params.input_responses, reader))
         return {}
 
     async def _cancel(self, ctx: Context, params: TaskParams) -> dict[str, Any]:
         ticket = self._ticket(ctx, params)
-        await self._must_be_known(ticket)
+        with protocol_errors():
+            await self._orchestrator.task(ticket.handle, tenant=ticket.tenant)
         # Acknowledged at once: how long it takes to end is its worker's business.
         self._errands.run(self._cancel_ticket(ticket, self._caller_of(ctx.request)))
         return {}
@@ -147,10 +181,6 @@ class Tasks:
     async def _cancel_ticket(self, ticket: Ticket, caller: Caller) -> None:
         with suppress(ToolfleetError):  # cooperative: whoever asks again sees how it stands
             await self._orchestrator.cancel_task(ticket.handle, tenant=ticket.tenant, by=caller.known_as)
-
-    async def _must_be_known(self, ticket: Ticket) -> None:
-        with protocol_errors():
-            await self._orchestrator.task(ticket.handle, tenant=ticket.tenant)
 
     def _ticket(self, ctx: Context, params: TaskParams) -> Ticket:
         """Return the caller's own ticket. Raises MCPError for a client, a header or an id that will not do."""
@@ -170,22 +200,27 @@ def status_word(status: Status) -> TaskStatus:
     return "cancelled" if status.state is CallState.CANCELLED else "completed"
 
 
-def _told(ticket: Ticket, status: Status, shown: types.CallToolResult | None) -> McpTask:
-    word = status_word(status)
-    result = None
-    if word == "completed" and shown is not None:
-        result = shown.model_dump(by_alias=True, mode="json", exclude_none=True)
+def _asking(told: McpTask, asked: Open, reader: Reader) -> McpTask:
+    """Return a task that works with what it asks: its reader, or somebody at another door."""
+    if requests := requests_for(asked, reader):
+        first = next(iter(requests))
+        message = f"asks: {asked[first].message:.200}"
+        shown = {key: dumped(request) for key, request in requests.items()}
+        return told.model_copy(update={"status": "input_required", "status_message": message, "input_requests": shown})
+    return told.model_copy(update={"status_message": told_elsewhere(asked) or told.status_message})
+
+
+def _told(ticket: Ticket, status: Status) -> McpTask:
     now = datetime.now(UTC).timestamp()
     return McpTask(
         result_type="complete",
         task_id=ticket.task_id,
-        status=word,
+        status=status_word(status),
         status_message=_message(status),
         created_at=_iso(ticket.created_unix_s),
         last_updated_at=_iso(now),
         ttl_ms=_ttl_ms(max(0.0, now - ticket.created_unix_s), is_terminal=status.is_terminal),
         poll_interval_ms=None if status.poll_after_s is None else int(status.poll_after_s * 1000),
-        result=result,
     )
 
 

@@ -84,12 +84,17 @@ def tool_result(result: Returned | Failed, spec: ToolSpec | None) -> types.CallT
     )
 
 
-def still_running(tool: str, task_id: str) -> types.CallToolResult:
-    """Make the answer to a client that knows no tasks and whose call takes longer than it can wait."""
+def still_running(tool: str, task_id: str, asks: str = "") -> types.CallToolResult:
+    """Make the answer to a client that knows no tasks and whose call takes longer than it can wait.
+
+    `asks` is what it asks a person elsewhere.
+    """
     said = (
         f"{tool} is still running and goes on by itself: do not call it again. Its task_id is {task_id!r}. Get its "
         f"result with {TASK_RESULT}, or stop it with {TASK_CANCEL}."
     )
+    if asks:
+        said += f" It {asks}."
     return types.CallToolResult(content=[_text(said)], structured_content={"task_id": task_id, "status": "running"})
 
 

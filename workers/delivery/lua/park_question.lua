@@ -2,12 +2,12 @@
 -- question expires. This delivery does not count, and the call gives up its places: it meets its limits anew when it comes
 -- back. Begins with room.lua and carry.lua.
 --
--- KEYS  the message's stream, the queue's scheduled messages, what the call asks
+-- KEYS  the message's stream, the queue's scheduled messages, what the call asks, the mark that it is cancelled
 -- ARGV  group, consumer, id, the queue's stream, the queue, how long it waits at most (ms), claim prefix, call, tenant, run,
 --       deadline (ms), the field of the answer
--- Reply 0 it is not the consumer's any more, 1 it waits, or comes back at once where it is answered already
+-- Reply 0 it is not the consumer's any more, 1 it waits, or comes back at once where it is answered or cancelled already
 
-local stream, scheduled, questions = KEYS[1], KEYS[2], KEYS[3]
+local stream, scheduled, questions, cancelled = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local group, consumer, id, home, queue, wait_ms = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], tonumber(ARGV[6])
 local claim_prefix, call, tenant, run, ends_ms, answer = unpack(ARGV, 7, 12)
 
@@ -30,7 +30,7 @@ redis.call('XACK', stream, group, id)
 redis.call('XDEL', stream, id)
 
 local message, due_ms = cjson.encode({home, unpack(kept)}), now_ms() + wait_ms
-if redis.call('HEXISTS', questions, answer) == 1 then due_ms = now_ms() end
+if redis.call('HEXISTS', questions, answer) == 1 or redis.call('EXISTS', cancelled) == 1 then due_ms = now_ms() end
 redis.call('ZADD', scheduled, string.format('%.0f', due_ms), message)
 redis.call('HSET', questions, 'parked', message, 'queue', queue)
 redis.call('PEXPIREAT', questions, string.format('%.0f', ends_ms + 600000))

@@ -15,6 +15,8 @@ from tests.http.fleet_of_doors import WAIT_S, Api, api_of
 from tests.page.browsers import window
 from tests.page.test_pages import NARROW, told
 from toolfleet.local.fleet import LocalFleet
+from toolfleet.orchestrator.doors.cli.full_screen import Room
+from toolfleet.orchestrator.doors.cli.watch_screen import Seen, frame
 from toolfleet.orchestrator.doors.http.key_store import Scope
 from toolfleet.orchestrator.models import REHEARSAL_MODEL, OpenAIChat, RehearsalServer
 
@@ -67,6 +69,13 @@ async def test_U6_a_trial_is_shown_and_that_it_was_taken_back_with_who_when_and_
             assert not told((await Axe().run(tab.page)).response), path
             assert await tab.page.evaluate("document.documentElement.scrollWidth") <= NARROW["width"], path
         assert not tab.wrong
+    seen = Seen("fleet")
+    seen.note(await shaky.door.looking.fleet.standing())
+    lines = frame(seen, Room(200, 60)).plain.splitlines()
+    [line] = [line for line in lines if line.startswith("shaky")]
+    assert line.split()[:4] == ["shaky", "1,", "2", "1"]
+    assert "2: 15 of 15" in line
+    assert "taken back by toolfleet 15 of 15 calls have failed" in line
 
 
 async def test_U6_who_may_not_administer_sees_which_versions_are_live_and_no_more(browser: Browser, shaky: Api):

@@ -81,6 +81,7 @@ from toolfleet.orchestrator.webhooks.delivering import Delivering
 from toolfleet.orchestrator.webhooks.endpoints import Endpoints
 from toolfleet.orchestrator.webhooks.outbox import Outbox
 from toolfleet.orchestrator.webhooks.owing import Owing
+from toolfleet.orchestrator.webhooks.pushes import Pushes
 from toolfleet.settings import Settings
 from toolfleet.shard_record import must_be_its_shard_async
 from toolfleet.supervision import Supervisor
@@ -317,6 +318,7 @@ def _build_parts(stack: AsyncExitStack, base: _Connected, supervisor: Supervisor
         outbox=outbox,
         endpoints=endpoints,
         owing=owing,
+        pushes=Pushes(shared, settings, seal),
         asked=asked,
         settings=settings,
         supervisor=supervisor,

@@ -401,6 +401,28 @@ class Keys:
         """Sorted set: the questions that webhooks were made of, scored by when they expire (ms); each goes then."""
         return f"{self.namespace}:webhooks-asked:{tenant}"
 
+    def pushes(self, run_id: str) -> str:
+        """Hash: where a run is told of as an A2A task, sealed, by the configurations' ids. As long as the run is kept.
+
+        With an empty id, what all of them begin with.
+        """
+        return f"{self.namespace}:pushes:{run_id}"
+
+    def pushing(self, tenant: str) -> str:
+        """Sorted set: a tenant's runs that go on and have such configurations, scored by when those end (ms)."""
+        return f"{self.namespace}:pushing:{tenant}"
+
+    def push_tenants(self) -> str:
+        """Sorted set: the tenants that have such runs, scored by when the last of their configurations ends (ms)."""
+        return f"{self.namespace}:push-tenants"
+
+    def pushes_due(self) -> str:
+        """Sorted set: such runs that have ended or may ask a person, scored by when (ms) somebody is to look at them.
+
+        One goes when all that it has to tell is owed.
+        """
+        return f"{self.namespace}:pushes-due"
+
     def dead_letters(self) -> str:
         """Stream: messages that could not be handled, with the reason."""
         return f"{self.namespace}:dead"

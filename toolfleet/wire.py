@@ -278,9 +278,9 @@ class Seal:
         return self._open(sealed, _KEPT + key.encode() + b"\0", bytes)
 
     def hide(self, secret: bytes, key: str) -> bytes:
-        """Return HIDDEN_BYTES as bytes for Redis that say nothing to whoever has no more than Redis, for that key only.
+        """Return a secret as bytes for Redis that say nothing but its length to whoever has no more, for that key only.
 
-        They are the exclusive or with an HMAC of a nonce that is used for nothing else, and sealed.
+        They are the exclusive or with HMACs of a nonce that is used for nothing else, and sealed.
         """
         nonce = secrets.token_bytes(_NONCE_BYTES)
         return self.close_kept(nonce + _pad(self._macs[0], key, nonce, secret), key)
@@ -351,9 +351,12 @@ def _entry_of(run_id: str, position: int) -> bytes:
 
 
 def _pad(mac: Mac, key: str, nonce: bytes, text: bytes) -> bytes:
-    """Return a text hidden, or the hidden one as it was: at most as long as one HMAC."""
-    pad = bytes.fromhex(mac.of(_HIDDEN + key.encode() + b"\0", nonce))
-    return bytes(one ^ other for one, other in zip(text, pad, strict=True))
+    """Return a text hidden, or the hidden one as it was: each HIDDEN_BYTES of it by an HMAC of their own."""
+    purpose = _HIDDEN + key.encode() + b"\0"
+    # The first is of the nonce alone. No two are of the same bytes: nonces are all as long.
+    blocks = range(-(-len(text) // HIDDEN_BYTES))
+    pad = "".join(mac.of(purpose, nonce + (at.to_bytes(4, "big") if at else b"")) for at in blocks)
+    return bytes(one ^ other for one, other in zip(text, bytes.fromhex(pad), strict=False))
 
 
 def _is_among(first: Sequence[str], proofs: Sequence[str]) -> bool:

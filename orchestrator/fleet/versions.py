@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 
 from pydantic import Field
 
@@ -12,7 +13,8 @@ from toolfleet.misspelt import exact
 from toolfleet.orchestrator.errors import InvalidVersion, NoSuchShare
 from toolfleet.orchestrator.fleet.catalog import Catalog
 from toolfleet.orchestrator.fleet.trials import Trials
-from toolfleet.orchestrator.fleet.version_shares import VersionShare, VersionShares, with_word
+from toolfleet.orchestrator.fleet.version_shares import VersionShare, VersionShares, trials_of, with_word
+from toolfleet.tool import ToolSpec
 
 
 class VersionEnds(Record):
@@ -46,18 +48,25 @@ class FleetVersions:
 
     async def list(self) -> tuple[VersionsStanding, ...]:
         """Return every tool that has versions, or of whose versions something is said."""
-        offered, said = await self._catalog.offered(), await self._shares.read()
-        names = sorted({*self._catalog.versions, *said})
+        offered = await self._catalog.offered()
+        return await self.beside(offered, self._catalog.versions)
+
+    async def beside(
+        self, offered: Mapping[str, ToolSpec], versions: Mapping[str, Mapping[int, ToolSpec]]
+    ) -> tuple[VersionsStanding, ...]:
+        """Return the same beside what is offered, and the versions of it, to whoever knows that already."""
+        said = await self._shares.read()
+        tried = trials_of(said, versions)
         return tuple(
             [
                 VersionsStanding(
                     tool=name,
-                    live=tuple(self._catalog.versions.get(name, ())),
-                    new_runs=offered[name].version if name in offered else None,
+                    live=tuple(versions.get(name, ())),
+                    new_runs=tried[name].other if name in tried else _highest(offered, name),
                     said=said.get(name),
                     ends=await self._ends(said[name]) if name in said else {},
                 )
-                for name in names
+                for name in sorted({*versions, *said})
             ]
         )
 
@@ -106,6 +115,10 @@ class FleetVersions:
     async def _ends(self, said: VersionShare) -> dict[int, VersionEnds]:
         ends = await self._trials.ends(said.tool, said.since_ms)
         return {version: VersionEnds(calls=each.calls, failed=each.failed) for version, each in sorted(ends.items())}
+
+
+def _highest(offered: Mapping[str, ToolSpec], tool: str) -> int | None:
+    return offered[tool].version if tool in offered else None
 
 
 def _must_be_meant(tool: str, version: int, share: float) -> None:

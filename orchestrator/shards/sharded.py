@@ -28,6 +28,7 @@ from toolfleet.orchestrator.run.value import Run
 from toolfleet.orchestrator.shards.listing import HeadsOfShards, merged
 from toolfleet.orchestrator.shards.member import Member
 from toolfleet.orchestrator.shards.members import Members
+from toolfleet.orchestrator.shards.schedules import ShardedSchedules
 from toolfleet.orchestrator.status.call_standing import CallStanding
 from toolfleet.orchestrator.status.handles import Status
 from toolfleet.orchestrator.sync import run_sync
@@ -147,6 +148,11 @@ class ShardedOrchestrator:
     def working(self) -> int:
         """How many runs it works on now. Raises NotOpen."""
         return sum(each.working for each in self._shards.open_ones)
+
+    @property
+    def schedules(self) -> ShardedSchedules:
+        """Runs that begin by the clock: see `Orchestrator.schedules`. A schedule is on one shard. Raises NotOpen."""
+        return ShardedSchedules(self._shards)
 
     def shard_of(self, id_: str) -> Orchestrator:
         """Return the orchestrator of the shard that a run, a call or a handle is on, for all that this one has not.

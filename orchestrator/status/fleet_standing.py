@@ -14,12 +14,15 @@ from typing import Final, cast
 import redis.asyncio
 
 from toolfleet.calls import Record
-from toolfleet.catalog import Announcement, Live, offered_by
+from toolfleet.catalog import Announcement, Live, offered_by, versions_by
 from toolfleet.membership import strangers
 from toolfleet.orchestrator.budgets.tenants import Standing, TenantBudgets
 from toolfleet.orchestrator.fleet.catalog import Catalog
 from toolfleet.orchestrator.fleet.limits import FleetLimits, LimitsStanding
 from toolfleet.orchestrator.fleet.queues import Queues, QueueStanding
+from toolfleet.orchestrator.fleet.trials import Trials
+from toolfleet.orchestrator.fleet.version_shares import VersionShares
+from toolfleet.orchestrator.fleet.versions import FleetVersions, VersionsStanding
 from toolfleet.orchestrator.run.states import State
 from toolfleet.orchestrator.status.dead_letters import DeadLetter, DeadLetters
 from toolfleet.orchestrator.store.leases import living
@@ -140,6 +143,8 @@ class FleetStanding(Record):
     budgets: tuple[Standing, ...]
     """The first of them, by their tenants' names."""
     failing: Failing
+    versions: tuple[VersionsStanding, ...] = ()
+    """Of tools that have versions."""
 
 
 class FleetView:
@@ -157,6 +162,8 @@ class FleetView:
         self._limits = FleetLimits(client, settings.keys, self._catalog)
         self._budgets = TenantBudgets(client, settings)
         self._letters = DeadLetters(client, settings)
+        shares = VersionShares(client, settings.keys, self._seal)
+        self._versions = FleetVersions(self._catalog, shares, Trials(client, settings.keys, self._catalog, shares))
 
     async def standing(self) -> FleetStanding:
         """Return how the fleet stands now."""
@@ -179,7 +186,12 @@ class FleetView:
             budgets_stored=stored,
             budgets=tuple(budgets),
             failing=failing,
+            versions=await self._of_versions(live),
         )
+
+    async def _of_versions(self, live: Live) -> tuple[VersionsStanding, ...]:
+        versions = versions_by(live.ours)  # of most fleets none, and then nothing is asked
+        return await self._versions.beside(offered_by(live.ours), versions) if versions else ()
 
     async def _runs(self) -> RunsStanding:
         stored = await self._client.zcard(self._settings.keys.runs())

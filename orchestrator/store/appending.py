@@ -70,7 +70,10 @@ class Appendings:
         self._keys = keys
         self._runs, self._runs_ending, self._run_names = keys.runs(), keys.runs_ending(), keys.run_names()
         self._run_states = keys.run_states()
-        self._prefixes = keys.result(""), keys.replies(""), keys.owned(""), keys.head(""), keys.runs_of("")
+        self._prefixes = (
+            *(keys.result(""), keys.replies(""), keys.owned(""), keys.head(""), keys.runs_of("")),
+            *(keys.pushes(""), keys.pushes_due()),
+        )
 
     def of(self, run: Run, event: RunStarted | RunEvent, follows: Link, how: Heading = UNCHANGED) -> Appending:
         """Seal an event behind the entry that it follows; `run` is what it leads to."""

@@ -533,6 +533,7 @@ class RunStore:
         pipeline = self._client.pipeline(transaction=True)
         pipeline.unlink(self._keys.run(run_id))
         pipeline.unlink(self._keys.head(run_id))
+        pipeline.unlink(self._keys.pushes(run_id))
         pipeline.zrem(self._keys.runs(), run_id)
         pipeline.zrem(self._keys.run_states(), run_id)
         pipeline.srem(self._keys.owned(owner), run_id)

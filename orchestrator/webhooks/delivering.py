@@ -1,6 +1,6 @@
 """Sends what is owed, from each orchestrator: takes what is due, some at a time, and notes what came of it.
 
-Looks once a second, and at once for what was owed here. Where there is no endpoint it asks Redis for them and no more.
+Looks once a second, and at once for what was owed here. Where nobody is to be told of anything it asks just that.
 """
 
 from __future__ import annotations
@@ -9,16 +9,19 @@ import asyncio
 import random
 import time
 from collections import Counter
+from collections.abc import Mapping
 from typing import Any, Final
 
 from toolfleet.errors import StoreUnreachable
 from toolfleet.logs import FactLog
 from toolfleet.orchestrator.errors import WebhookNotFound
 from toolfleet.orchestrator.webhooks.asked import AskedQuestions
+from toolfleet.orchestrator.webhooks.destinations import Destinations, Nowhere
 from toolfleet.orchestrator.webhooks.endpoints import Endpoints
 from toolfleet.orchestrator.webhooks.outbox import Outbox, Taken
 from toolfleet.orchestrator.webhooks.owing import Owing
-from toolfleet.orchestrator.webhooks.records import Endpoint, WebhookAttempt
+from toolfleet.orchestrator.webhooks.pushes import Pushes
+from toolfleet.orchestrator.webhooks.records import WebhookAttempt
 from toolfleet.orchestrator.webhooks.schedule import wait_s
 from toolfleet.orchestrator.webhooks.sending import GONE, Outcome, send
 from toolfleet.points import Point, reached
@@ -48,6 +51,7 @@ class Delivering:
         outbox: Outbox,
         endpoints: Endpoints,
         owing: Owing,
+        pushes: Pushes,
         asked: AskedQuestions,
         settings: Settings,
         supervisor: Supervisor,
@@ -65,12 +69,11 @@ class Delivering:
         self._kept: Kept | None = None
         self._wake = woken
         self._closing = False
-        self._stored: frozenset[bytes] = frozenset()
-        """The ids of all endpoints, believed or not."""
+        self._destinations = Destinations(owing, endpoints, pushes)
 
     async def start(self) -> None:
         """Learn which endpoints there are, then deliver. Raises StoreUnreachable."""
-        self._owing.know(self._endpoints.opened(await self._outbox.endpoints()))
+        self._know(await self._outbox.endpoints())
         self._kept = self._supervisor.keep("webhooks", self._deliver_for_ever)
 
     async def aclose(self) -> None:
@@ -90,10 +93,8 @@ class Delivering:
         while not self._closing:
             wait = LOOK_EVERY_S
             try:
-                if had_any or self._owing.endpoints:
+                if had_any or self._owing.endpoints or await self._outbox.has_any():
                     had_any, wait = await self._look()
-                else:
-                    self._owing.know(self._endpoints.opened(await self._outbox.endpoints()))
             except COMMAND_FAILED as error:
                 log.info("webhooks_not_looked_at", error=str(error))
             await self._woken(wait)
@@ -112,8 +113,7 @@ class Delivering:
         if room <= 0:
             return True, LOOK_EVERY_S
         due = await self._outbox.take(room, self._busy)
-        self._stored = frozenset(due.endpoints)
-        self._owing.know(self._endpoints.opened(due.endpoints))
+        self._know(due.endpoints)
         for taken in due.taken:
             self._busy[taken.owed.endpoint_id] += 1
             self._errands.run(self._handle(taken))
@@ -121,6 +121,10 @@ class Delivering:
         if due.next_in_s is None or len(due.taken) == room:  # whoever makes room wakes it
             return due.next_in_s is not None, LOOK_EVERY_S
         return True, min(LOOK_EVERY_S, max(AGAIN_S, due.next_in_s))
+
+    def _know(self, endpoints: Mapping[bytes, bytes]) -> None:
+        self._destinations.stored = frozenset(endpoints)
+        self._owing.know(self._endpoints.opened(endpoints))
 
     async def _handle(self, taken: Taken) -> None:
         endpoint_id = taken.owed.endpoint_id
@@ -137,22 +141,21 @@ class Delivering:
                 self._wake.set()
 
     async def _deliver(self, taken: Taken) -> None:
-        endpoint = self._owing.endpoints.get(taken.owed.endpoint_id)
-        if endpoint is None and taken.owed.endpoint_id.encode() in self._stored:
-            return  # one that is not believed here: left to its lease, as another process may have its secret
-        if endpoint is None or endpoint.tenant != taken.owed.tenant:
-            await self._outbox.settle(taken, "over")
-        elif endpoint.disabled:
-            await self._outbox.settle(taken, "dead")
-        else:
-            reached(Point.WEBHOOK_TAKEN, taken.owed.delivery_id)
-            began_unix_s = time.time()
-            secrets = self._endpoints.secrets_of(endpoint)
-            outcome = await send(taken.owed, endpoint.url, secrets, self._settings)
-            reached(Point.WEBHOOK_ANSWERED, taken.owed.delivery_id)
-            await self._note(taken, endpoint, outcome, began_unix_s)
+        match await self._destinations.of(taken.owed):
+            case Nowhere.NOT_OURS:
+                return  # left to its lease: another process may have the secret that it is sealed with
+            case Nowhere.GONE:
+                await self._outbox.settle(taken, "over")
+            case Nowhere.DISABLED:
+                await self._outbox.settle(taken, "dead")
+            case where:
+                reached(Point.WEBHOOK_TAKEN, taken.owed.delivery_id)
+                began_unix_s = time.time()
+                outcome = await send(taken.owed, where, self._settings)
+                reached(Point.WEBHOOK_ANSWERED, taken.owed.delivery_id)
+                await self._note(taken, outcome, began_unix_s)
 
-    async def _note(self, taken: Taken, endpoint: Endpoint, outcome: Outcome, began_unix_s: float) -> None:
+    async def _note(self, taken: Taken, outcome: Outcome, began_unix_s: float) -> None:
         owed, number = taken.owed, taken.attempts + 1
         is_gone = outcome.status == GONE
         wait = None
@@ -185,14 +188,7 @@ class Delivering:
         log.warning("webhook_given_up", **fields)
         await self._outbox.settle(taken, "dead", attempt=attempt)
         if is_gone:
-            await self._disable(endpoint)
-
-    async def _disable(self, endpoint: Endpoint) -> None:
-        log.warning("webhook_endpoint_disabled", endpoint_id=endpoint.endpoint_id)
-        try:
-            await self._endpoints.disable(endpoint.endpoint_id, "it answered 410 (gone)")
-        except WebhookNotFound:
-            return  # somebody has removed it
+            await self._destinations.give_up(owed)
 
     async def _seal_endpoints_anew(self) -> None:
         for endpoint_id in await self._endpoints.all():

@@ -13,7 +13,7 @@ from toolfleet.orchestrator.webhooks.endpoints import Endpoints
 from toolfleet.orchestrator.webhooks.outbox import Outbox
 from toolfleet.orchestrator.webhooks.owing import id_of, message_for
 from toolfleet.orchestrator.webhooks.records import Endpoint, Notice, WebhookAttempt, WebhookEvent
-from toolfleet.orchestrator.webhooks.sending import send
+from toolfleet.orchestrator.webhooks.sending import Destination, send
 from toolfleet.settings import Settings
 from toolfleet.wire import Seal
 
@@ -36,7 +36,8 @@ class Webhooks:
         notice = Notice(WebhookEvent.TEST, endpoint.endpoint_id, {"endpoint_id": endpoint.endpoint_id}, {})
         owed = message_for(endpoint, notice, id_of(notice, secrets.token_hex(16)), endpoint.endpoint_id)
         began_unix_s = time.time()
-        outcome = await send(owed, endpoint.url, self.endpoints.secrets_of(endpoint), self.settings)
+        to = Destination(endpoint.url, secrets=self.endpoints.secrets_of(endpoint))
+        outcome = await send(owed, to, self.settings)
         return WebhookAttempt(
             delivery_id=owed.delivery_id,
             endpoint_id=endpoint.endpoint_id,

@@ -82,6 +82,10 @@ class Outbox:
         """Return the endpoints as they are stored."""
         return await cast("Awaitable[Mapping[bytes, bytes]]", self._client.hgetall(self._keys.webhooks()))
 
+    async def has_any(self) -> bool:
+        """Whether there is an endpoint, or anything owed: in one command, where there is neither."""
+        return bool(await self._client.exists(self._keys.webhooks(), self._keys.webhooks_due()))
+
     async def take(self, most: int, busy: Mapping[str, int]) -> Due:
         """Take so many that are due, and look at the endpoints: one round trip. `busy`: who is being sent to."""
         pipeline = self._client.pipeline(transaction=False)

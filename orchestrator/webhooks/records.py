@@ -12,6 +12,8 @@ from toolfleet.calls import Record
 
 ENDPOINT_PREFIX: Final = "we_"
 MESSAGE_PREFIX: Final = "msg_"
+PUSH_PREFIX: Final = "a2a_"
+"""How that begins under which pushes of A2A are kept, in the place of an endpoint's id."""
 
 SHOWN_OF_ANSWER_CHARS: Final = 200
 """So much of what a receiver answered is kept, for people who look for its fault."""
@@ -32,9 +34,11 @@ class WebhookEvent(StrEnum):
     """A slow call of a run, of which a handle was given out, has its result."""
     TEST = "webhook.test"
     """Somebody has asked for it, to see whether an endpoint works."""
+    TASK = "a2a.task"
+    """A task of A2A asks a person or has ended: for its own configurations, and in the protocol's words."""
 
 
-SUBSCRIBABLE: Final = tuple(event for event in WebhookEvent if event is not WebhookEvent.TEST)
+SUBSCRIBABLE: Final = tuple(event for event in WebhookEvent if event not in {WebhookEvent.TEST, WebhookEvent.TASK})
 
 
 class HiddenSecret(Record):
@@ -94,6 +98,8 @@ class Owed(Record):
     event: WebhookEvent
     about: str = ""
     """The run, or the call, for people who look at lists."""
+    config_id: str | None = None
+    """Which of the run's configurations it is for, of a push of A2A; then no endpoint is meant."""
     made_unix_s: float
     body: str = Field(repr=False)
 

@@ -1,4 +1,4 @@
-"""One attempt: a message signed as Standard Webhooks says, posted, and what the receiver said to it, within bounds.
+"""One attempt: a message with what proves it, posted, and what the receiver said to it, within bounds.
 
 On httpx's transport rather than its client, which would log every URL. Follows no redirect, and reads little.
 """
@@ -9,8 +9,9 @@ import asyncio
 import functools
 import ssl
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
+from types import MappingProxyType
 from typing import Final, NamedTuple
 
 import httpx
@@ -28,6 +29,16 @@ READ_BYTES: Final = 16 * 1024
 USER_AGENT: Final = "toolfleet-webhooks"
 
 GONE: Final = 410
+
+
+class Destination(NamedTuple):
+    """Where a message goes, and what its receiver knows it by."""
+
+    url: str
+    secrets: Sequence[str] = ()
+    """What it is signed with as Standard Webhooks says, if with anything."""
+    headers: Mapping[str, str] = MappingProxyType({})
+    """What else it has."""
 
 
 class Outcome(NamedTuple):
@@ -53,14 +64,15 @@ def signed_headers(owed: Owed, secrets: Sequence[str], at_unix_s: float) -> dict
     }
 
 
-async def send(owed: Owed, to: str, secrets: Sequence[str], settings: Settings) -> Outcome:
+async def send(owed: Owed, to: Destination, settings: Settings) -> Outcome:
     """Post a message. Whatever the receiver does, this returns an outcome, and in time."""
     began_s, began_unix_s = time.monotonic(), time.time()
     status: int | None = None
     error, answer, retry_after_s = "", "", 0.0
     try:
         async with asyncio.timeout(settings.webhook_timeout_s):
-            status, answer, asked = await _exchange(owed, to, signed_headers(owed, secrets, began_unix_s), settings)
+            headers = {**to.headers, **(signed_headers(owed, to.secrets, began_unix_s) if to.secrets else {})}
+            status, answer, asked = await _exchange(owed, to.url, headers, settings)
             error, retry_after_s = _why_not(status), asked_wait_s(asked)
     except TimeoutError:
         error = f"it did not answer in full within {settings.webhook_timeout_s:g} s"
@@ -102,9 +114,9 @@ async def _sent(
             "POST",
             url.copy_with(host=address),
             headers={
+                "content-type": "application/json",
                 **headers,
                 "host": url.netloc.decode("ascii"),
-                "content-type": "application/json",
                 "user-agent": USER_AGENT,
                 "accept-encoding": "identity",
             },

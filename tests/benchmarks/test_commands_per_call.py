@@ -78,7 +78,7 @@ RUN_OF_ONE_TURN = Counted(
         "pexpire": 12,
         "time": 6,
         "hset": 6,
-        "hget": 1,
+        "hmget": 1,  # whose it was, and whether clients of A2A are told of it
         "hincrby": 1,
         "hdel": 1,
         "sadd": 1,

@@ -21,7 +21,7 @@ async def test_U12_the_card_is_open_to_all_and_says_what_is_spoken_and_nothing_o
         (f"{api.url}/a2a/v1", "HTTP+JSON", "1.0"),
         (f"{api.url}/a2a", "JSONRPC", "0.3"),
     ]
-    assert (card.capabilities.streaming, card.capabilities.push_notifications) == (True, False)
+    assert (card.capabilities.streaming, card.capabilities.push_notifications) == (True, True)
     assert [each.id for each in card.skills] == ["answer"]
     old = raw.json()
     assert (old["url"], old["preferredTransport"], old["protocolVersion"][:3]) == (f"{api.url}/a2a", "JSONRPC", "0.3")

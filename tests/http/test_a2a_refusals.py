@@ -55,6 +55,12 @@ CANNOT_BE_MEANT: list[tuple[bytes, int]] = [
     (json.dumps(rpc("GetTask", {"id": "\x1b[31m<b>" * 1000})).encode(), -32001),
     (json.dumps(rpc("CancelTask", {"id": "nobodys"})).encode(), -32001),
     (json.dumps(rpc("SubscribeToTask", {"id": "nobodys"})).encode(), -32001),
+    (json.dumps(rpc("CreateTaskPushNotificationConfig", {"taskId": "nobodys", "url": "https://a.b"})).encode(), -32001),
+    (json.dumps(rpc("CreateTaskPushNotificationConfig", {"taskId": "nobodys"})).encode(), -32602),
+    (json.dumps(rpc("CreateTaskPushNotificationConfig", {"taskId": ["x"], "url": 5})).encode(), -32602),
+    (json.dumps(rpc("GetTaskPushNotificationConfig", {"taskId": "nobodys", "id": "c"})).encode(), -32001),
+    (json.dumps(rpc("ListTaskPushNotificationConfigs", {"taskId": "\x1b[31m<b>" * 1000})).encode(), -32001),
+    (json.dumps(rpc("DeleteTaskPushNotificationConfig", {"taskId": "nobodys", "id": "c"})).encode(), -32001),
 ]
 
 
@@ -100,7 +106,6 @@ async def test_U12_over_plain_http_a_refusal_has_its_status_and_says_why(agent):
             "TASK_NOT_FOUND": await http.get("/tasks/nobodys"),
             "INVALID_PARAMS": await http.post("/message:send", json={}),
             "INVALID_REQUEST": await http.post("/message:send", content=b"{"),
-            "PUSH_NOTIFICATION_NOT_SUPPORTED": await http.get("/tasks/x/pushNotificationConfigs"),
             "VERSION_NOT_SUPPORTED": await http.get("/tasks", headers={"a2a-version": "99.0"}),
         }
         for reason, response in told.items():
@@ -131,6 +136,10 @@ async def test_U12_who_has_no_key_or_one_for_less_is_told_so_over_http_and_in_th
             ("ListTasks", {}),
             ("SubscribeToTask", {"id": "x"}),
             ("CancelTask", {"id": "x"}),
+            ("CreateTaskPushNotificationConfig", {"taskId": "x", "url": "https://example.com/hook"}),
+            ("GetTaskPushNotificationConfig", {"taskId": "x", "id": "c"}),
+            ("ListTaskPushNotificationConfigs", {"taskId": "x"}),
+            ("DeleteTaskPushNotificationConfig", {"taskId": "x", "id": "c"}),
         ):
             refused = await http.post("/a2a", json=rpc(method, params), headers=looker)
             assert (refused.status_code, refused.json()["error"]["data"][0]["reason"]) == (403, "SCOPE_MISSING")
@@ -150,21 +159,6 @@ async def test_U12_a_hundred_megabytes_are_refused_before_they_are_read(agent):
         with suppress(httpx.WriteError, httpx.ReadError):  # the rest is not taken
             assert (await http.post("/a2a", content=hundred_mb())).status_code == 413
     assert (await agent.rpc("GetTask", {"id": "x"}))["error"]["code"] == -32001
-
-
-async def test_U12_nothing_is_pushed_and_that_is_said(agent):
-    config = {"url": "https://example.com/hook"}
-    for version, methods in (
-        ("1.0", ("Create", "Get", "List", "Delete")),
-        (None, ("set", "get", "list", "delete")),
-    ):
-        for each in methods:
-            plural = "s" * (each == "List")
-            name = f"{each}TaskPushNotificationConfig{plural}" if version else f"tasks/pushNotificationConfig/{each}"
-            answered = await agent.rpc(name, {"taskId": "t", "id": "c", **config}, version=version)
-            assert answered["error"]["code"] == -32003, name
-    asked = {"message": HELLO, "configuration": {"taskPushNotificationConfig": config}}
-    assert (await agent.rpc("SendMessage", asked))["error"]["code"] == -32003
 
 
 async def test_U12_a_server_without_a_model_begins_no_task_and_shows_those_of_others(http_fleet, agent):

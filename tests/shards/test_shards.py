@@ -15,7 +15,7 @@ from toolfleet.errors import InvalidSettings, StoreUnreachable
 from toolfleet.logs import FACTS
 from toolfleet.orchestrator import NoSuchShard, Orchestrator, RunNotFound, ShardedOrchestrator, State
 from toolfleet.orchestrator.budgets.tenants import TenantBudgets
-from toolfleet.orchestrator.errors import OtherShard
+from toolfleet.orchestrator.errors import NotOpen, OtherShard, ScheduleNotFound
 from toolfleet.orchestrator.run.accounts import Bounds
 from toolfleet.settings import Settings
 
@@ -74,6 +74,33 @@ async def test_D9_all_keys_of_a_run_are_on_its_shard_and_its_id_says_which(shard
             [other] = {"a", "b"} - {shard_of(run_id)}
             assert not keys_with(shards.servers[other], run_id)
         assert (await fleet.task(submitted.handle, wait_s=30)).result.content == "at last"
+
+
+async def test_schedules_are_spread_over_the_shards_and_found_by_their_ids(shards):
+    shards.add("a", "b", workers=False)
+    async with shards.orchestrator() as fleet:
+        made = [await fleet.schedules.add("0 8 * * *", asking(), tenant="acme") for _ in range(4)]
+        assert Counter(shard_of(each.schedule_id) for each in made) == {"a": 2, "b": 2}
+        newest_first = [each.schedule_id for each in reversed(made)]
+        assert [each.schedule_id for each in await fleet.schedules.list(tenant="acme", limit=3)] == newest_first[:3]
+        assert await fleet.schedules.list(tenant="another") == []
+        for each in made:
+            assert (await fleet.schedules.pause(each.schedule_id)).is_paused
+            assert not (await fleet.schedules.resume(each.schedule_id)).is_paused
+            begun = await fleet.schedules.run(each.schedule_id)
+            assert shard_of(begun) == shard_of(each.schedule_id)
+            assert (await fleet.schedules.get(each.schedule_id, tenant="acme")).ticks[0].run_id == begun
+        with pytest.raises(ScheduleNotFound):
+            await fleet.schedules.remove(made[0].schedule_id, tenant="another")
+        with pytest.raises(NoSuchShard):
+            await fleet.schedules.get("z~s1")
+        await fleet.schedules.remove(made[0].schedule_id)
+        shards.servers["b"].kill()
+        left = await fleet.schedules.list(tenant="acme")
+        assert {shard_of(each.schedule_id) for each in left} == {"a"}
+        assert list(left.missing) == ["b"]
+    with pytest.raises(NotOpen):
+        _ = fleet.schedules
 
 
 async def test_D9_a_fleet_with_one_redis_becomes_the_first_shard_of_two(shards, tmp_path):

@@ -51,6 +51,9 @@ TTL = {
     "webhooks_dead": 7 * 24 * 3600,
     "webhook_attempts": 7 * 24 * 3600,
     "webhooks_asked": 8 * 24 * 3600,
+    "pushes": 30 * 24 * 3600,
+    "pushing": 30 * 24 * 3600,
+    "push_tenants": 30 * 24 * 3600,
     "approvals": 30 * 24 * 3600,
     "handles_of": 9 * 24 * 3600,
     "requested": 7 * 24 * 3600,
@@ -94,7 +97,7 @@ TTL = {
 EMPTIED = {
     *("queue", "scheduled", "holders"),
     *("room_calls", "room_turns", "room_shares", "room_flows", "room_line", "room_runs", "room_aside", "room_openings"),
-    *("room_ends", "webhooks_due"),
+    *("room_ends", "webhooks_due", "pushes_due"),
 }
 """Hold what is not done yet: entries go as calls are acknowledged."""
 

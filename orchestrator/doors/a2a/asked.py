@@ -10,6 +10,7 @@ from starlette.requests import Request
 
 from toolfleet.orchestrator.doors.http.door import Door
 from toolfleet.orchestrator.doors.http.key_store import Grant
+from toolfleet.orchestrator.webhooks.push_records import Protocol
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +24,8 @@ class Asked:
     """As they were written: the protocol's own records keep numbers as doubles, and would change large ones."""
     message_id: str = ""
     """Of the message that is sent."""
+    protocol: Protocol = "1.0"
+    """In whose words it was written."""
 
     @property
     def message(self) -> Mapping[str, Any]:

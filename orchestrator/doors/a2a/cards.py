@@ -59,7 +59,7 @@ def card_of(door: Door, base_url: str) -> AgentCard:
             _interface(f"{base_url}{HTTP}", TransportProtocol.HTTP_JSON, PROTOCOL_VERSION_1_0),
             _interface(f"{base_url}{RPC}", TransportProtocol.JSONRPC, PROTOCOL_VERSION_0_3),
         ],
-        capabilities=AgentCapabilities(streaming=True, push_notifications=False, extended_agent_card=True),
+        capabilities=AgentCapabilities(streaming=True, push_notifications=True, extended_agent_card=True),
         security_schemes={BEARER: SecurityScheme(http_auth_security_scheme=scheme)},
         security_requirements=[required],
         default_input_modes=[TEXT, JSON, *IMAGES],

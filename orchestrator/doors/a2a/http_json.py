@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any, Final
@@ -10,11 +10,15 @@ from typing import Any, Final
 import orjson
 from a2a.types import (
     CancelTaskRequest,
+    DeleteTaskPushNotificationConfigRequest,
     GetExtendedAgentCardRequest,
+    GetTaskPushNotificationConfigRequest,
     GetTaskRequest,
+    ListTaskPushNotificationConfigsRequest,
     ListTasksRequest,
     SendMessageRequest,
     SubscribeToTaskRequest,
+    TaskPushNotificationConfig,
 )
 from a2a.utils.constants import A2A_JSON_MEDIA_TYPE, PROTOCOL_VERSION_1_0
 from a2a.utils.errors import A2AError, InvalidRequestError
@@ -34,6 +38,9 @@ from toolfleet.orchestrator.doors.a2a.updates import Event
 from toolfleet.orchestrator.doors.a2a.versions import must_be_version
 from toolfleet.orchestrator.doors.http.bodies import StrictJson
 from toolfleet.orchestrator.doors.http.sse import EventStream
+
+WITH_BODY: Final = frozenset({SendMessageRequest, TaskPushNotificationConfig})
+"""What is read from a request's body; anything else from its address."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,8 +63,8 @@ class Address:
             method = METHODS[self.method]
             if method.stream is not None:
                 return await _streamed(method.shown, asked, method.stream(asked, params))
-            verb: Callable[[Asked, Any], Awaitable[Any]] = method.verb or verbs.refuse_to_push
-            return _json(method.shown(await verb(asked, params)))
+            assert method.verb is not None  # noqa: S101  # a method has one of them
+            return _json(method.shown(await method.verb(asked, params)) or {})
         except REFUSALS as error:
             known = in_protocol(error)
             if known is None:
@@ -66,7 +73,7 @@ class Address:
             return _json(payload, status=payload["error"]["code"], media_type="application/json")
 
     async def _written(self, request: Request) -> dict[str, Any]:
-        if self.record is not SendMessageRequest:
+        if self.record not in WITH_BODY:
             return {}
         try:
             written = await StrictJson(request.scope, request.receive).json()
@@ -81,12 +88,14 @@ class Address:
         try:
             ParseDict(written, params, ignore_unknown_fields=True)
             parse_params(request.query_params, params)
+            for name, value in request.path_params.items():
+                setattr(params, name, value)  # each record has the fields that its address names
         except (AttributeError, TypeError, ValueError) as error:  # what the reader lets through
             raise ParseError(str(error)) from None
-        if "id" in request.path_params:
-            params.id = request.path_params["id"]  # type: ignore[attr-defined]  # each of those with one has it
         return params
 
+
+PUSHES: Final = "/tasks/{task_id}/pushNotificationConfigs"
 
 ADDRESSES: Final = (
     Address("POST", "/message:send", SendMessageRequest, "SendMessage"),
@@ -97,15 +106,10 @@ ADDRESSES: Final = (
     Address("POST", "/tasks/{id}:subscribe", SubscribeToTaskRequest, "SubscribeToTask"),
     Address("GET", "/tasks/{id}", GetTaskRequest, "GetTask"),
     Address("GET", "/extendedAgentCard", GetExtendedAgentCardRequest, "GetExtendedAgentCard"),
-    *(
-        Address(http, f"/tasks/{{task}}/pushNotificationConfigs{more}", GetExtendedAgentCardRequest, method)
-        for http, more, method in (
-            ("POST", "", "CreateTaskPushNotificationConfig"),
-            ("GET", "", "ListTaskPushNotificationConfigs"),
-            ("GET", "/{config}", "GetTaskPushNotificationConfig"),
-            ("DELETE", "/{config}", "DeleteTaskPushNotificationConfig"),
-        )
-    ),
+    Address("POST", PUSHES, TaskPushNotificationConfig, "CreateTaskPushNotificationConfig"),
+    Address("GET", PUSHES, ListTaskPushNotificationConfigsRequest, "ListTaskPushNotificationConfigs"),
+    Address("GET", f"{PUSHES}/{{id}}", GetTaskPushNotificationConfigRequest, "GetTaskPushNotificationConfig"),
+    Address("DELETE", f"{PUSHES}/{{id}}", DeleteTaskPushNotificationConfigRequest, "DeleteTaskPushNotificationConfig"),
 )
 """In this order: what is more particular comes first."""
 

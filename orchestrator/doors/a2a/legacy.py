@@ -9,16 +9,18 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
 
 from a2a.compat.v0_3 import conversions, types as old
-from a2a.types import GetExtendedAgentCardRequest
-from a2a.utils.constants import PROTOCOL_VERSION_0_3
+from a2a.types import GetExtendedAgentCardRequest, ListTaskPushNotificationConfigsResponse
 from a2a.utils.errors import InvalidParamsError
 from a2a.utils.proto_utils import to_stream_response
 from pydantic import BaseModel, ValidationError
 
-from toolfleet.orchestrator.doors.a2a import verbs
+from toolfleet.orchestrator.doors.a2a import pushing, verbs
 from toolfleet.orchestrator.doors.a2a.asked import Asked
-from toolfleet.orchestrator.doors.a2a.rpc import Method
+from toolfleet.orchestrator.doors.a2a.rpc import Method, nothing
 from toolfleet.orchestrator.doors.a2a.updates import Event
+from toolfleet.orchestrator.webhooks.push_records import Protocol
+
+V0_3: Final[Protocol] = "0.3"
 
 
 def _reading(record: type[BaseModel], name: str, to_core: Callable[[Any], Any]) -> Callable[[Mapping[str, Any]], Any]:
@@ -69,25 +71,66 @@ def _methods() -> dict[str, Method]:
         ),
     ]
     found = {
-        name: Method(PROTOCOL_VERSION_0_3, _reading(record, name, to_core), verb, shown=shown)
+        name: Method(V0_3, _reading(record, name, to_core), verb, shown=shown)
         for name, record, to_core, verb, shown in told
     }
-    for verb_name in ("set", "get", "list", "delete"):
-        name = f"tasks/pushNotificationConfig/{verb_name}"
-        found[name] = Method(PROTOCOL_VERSION_0_3, _nothing, verbs.refuse_to_push)
+    found |= _push_methods()
     found["message/stream"] = Method(
-        PROTOCOL_VERSION_0_3,
+        V0_3,
         _reading(old.SendStreamingMessageRequest, "message/stream", c.to_core_send_message_request),
         stream=verbs.send_streaming,
         shown=_event,
     )
     found["tasks/resubscribe"] = Method(
-        PROTOCOL_VERSION_0_3,
+        V0_3,
         _reading(old.TaskResubscriptionRequest, "tasks/resubscribe", c.to_core_subscribe_to_task_request),
         stream=verbs.subscribe,
         shown=_event,
     )
     return found
+
+
+def _push_methods() -> dict[str, Method]:
+    c, name = conversions, "tasks/pushNotificationConfig/"
+    config = _shown(c.to_compat_task_push_notification_config)
+
+    def configs(found: ListTaskPushNotificationConfigsResponse) -> Any:
+        return [config(each) for each in found.configs]
+
+    told: list[tuple[str, type[BaseModel], Callable[[Any], Any], Verb, Callable[[Any], Any]]] = [
+        (
+            "set",
+            old.SetTaskPushNotificationConfigRequest,
+            c.to_core_create_task_push_notification_config_request,
+            pushing.create,
+            config,
+        ),
+        (
+            "get",
+            old.GetTaskPushNotificationConfigRequest,
+            c.to_core_get_task_push_notification_config_request,
+            pushing.get,
+            config,
+        ),
+        (
+            "list",
+            old.ListTaskPushNotificationConfigRequest,
+            c.to_core_list_task_push_notification_config_request,
+            pushing.list_,
+            configs,
+        ),
+        (
+            "delete",
+            old.DeleteTaskPushNotificationConfigRequest,
+            c.to_core_delete_task_push_notification_config_request,
+            pushing.delete,
+            nothing,
+        ),
+    ]
+    return {
+        f"{name}{verb_name}": Method(V0_3, _reading(record, f"{name}{verb_name}", to_core), verb, shown=shown)
+        for verb_name, record, to_core, verb, shown in told
+    }
 
 
 METHODS: Final = _methods()

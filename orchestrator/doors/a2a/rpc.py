@@ -22,7 +22,6 @@ from a2a.types import (
     Task,
     TaskPushNotificationConfig,
 )
-from a2a.utils.constants import PROTOCOL_VERSION_1_0
 from a2a.utils.errors import A2AError, InvalidParamsError, InvalidRequestError, JSONParseError, MethodNotFoundError
 from a2a.utils.proto_utils import to_stream_response
 from google.protobuf.json_format import MessageToDict, ParseDict, ParseError
@@ -30,7 +29,7 @@ from google.protobuf.message import Message as ProtoMessage
 from starlette.requests import Request
 from starlette.responses import Response
 
-from toolfleet.orchestrator.doors.a2a import verbs
+from toolfleet.orchestrator.doors.a2a import pushing, verbs
 from toolfleet.orchestrator.doors.a2a.asked import Asked
 from toolfleet.orchestrator.doors.a2a.cards import card_json
 from toolfleet.orchestrator.doors.a2a.listing import in_json
@@ -39,8 +38,11 @@ from toolfleet.orchestrator.doors.a2a.updates import Event
 from toolfleet.orchestrator.doors.a2a.versions import must_be_version
 from toolfleet.orchestrator.doors.http.bodies import StrictJson
 from toolfleet.orchestrator.doors.http.sse import EventStream
+from toolfleet.orchestrator.webhooks.push_records import Protocol
 
 MEDIA_TYPE: Final = "application/json"
+
+V1: Final[Protocol] = "1.0"
 
 STOPPING: Final = "this server stops: subscribe to the task again, here or at another"
 
@@ -49,7 +51,7 @@ STOPPING: Final = "this server stops: subscribe to the task again, here or at an
 class Method:
     """One method: what it is given, which verb it is, and how that is answered."""
 
-    version: str
+    version: Protocol
     read: Callable[[Mapping[str, Any]], Any]
     """The record of the parameters, in the words of 1.0."""
     verb: Callable[[Asked, Any], Awaitable[Any]] | None = None
@@ -75,26 +77,26 @@ def _event(event: Event) -> Any:
     return MessageToDict(to_stream_response(event))
 
 
+def nothing(_: None) -> None:
+    """Show that there is nothing to show."""
+
+
 def _method(record: type[ProtoMessage], verb: Callable[[Asked, Any], Awaitable[Any]], **more: Any) -> Method:
-    return Method(PROTOCOL_VERSION_1_0, reading(record), verb, **more)
+    return Method(V1, reading(record), verb, **more)
 
 
 METHODS: Final = {
     "SendMessage": _method(SendMessageRequest, verbs.send, shown=_sent),
-    "SendStreamingMessage": Method(
-        PROTOCOL_VERSION_1_0, reading(SendMessageRequest), stream=verbs.send_streaming, shown=_event
-    ),
+    "SendStreamingMessage": Method(V1, reading(SendMessageRequest), stream=verbs.send_streaming, shown=_event),
     "GetTask": _method(GetTaskRequest, verbs.get),
     "ListTasks": _method(ListTasksRequest, verbs.list_tasks, shown=in_json),
     "CancelTask": _method(CancelTaskRequest, verbs.cancel),
-    "SubscribeToTask": Method(
-        PROTOCOL_VERSION_1_0, reading(SubscribeToTaskRequest), stream=verbs.subscribe, shown=_event
-    ),
+    "SubscribeToTask": Method(V1, reading(SubscribeToTaskRequest), stream=verbs.subscribe, shown=_event),
     "GetExtendedAgentCard": _method(GetExtendedAgentCardRequest, verbs.show_extended_card, shown=card_json),
-    "CreateTaskPushNotificationConfig": _method(TaskPushNotificationConfig, verbs.refuse_to_push),
-    "GetTaskPushNotificationConfig": _method(GetTaskPushNotificationConfigRequest, verbs.refuse_to_push),
-    "ListTaskPushNotificationConfigs": _method(ListTaskPushNotificationConfigsRequest, verbs.refuse_to_push),
-    "DeleteTaskPushNotificationConfig": _method(DeleteTaskPushNotificationConfigRequest, verbs.refuse_to_push),
+    "CreateTaskPushNotificationConfig": _method(TaskPushNotificationConfig, pushing.create),
+    "GetTaskPushNotificationConfig": _method(GetTaskPushNotificationConfigRequest, pushing.get),
+    "ListTaskPushNotificationConfigs": _method(ListTaskPushNotificationConfigsRequest, pushing.list_),
+    "DeleteTaskPushNotificationConfig": _method(DeleteTaskPushNotificationConfigRequest, pushing.delete, shown=nothing),
 }
 
 
@@ -114,7 +116,8 @@ class Rpc:
             params = body.get("params") or {}
             if not isinstance(params, dict):
                 raise InvalidParamsError("`params` is an object")
-            asked = Asked(request.app.state.door, request.state.grant, request, params)
+            door, grant = request.app.state.door, request.state.grant
+            asked = Asked(door, grant, request, params, protocol=method.version)
             return await _answered(id_, method, asked)
         except REFUSALS as error:
             known = in_protocol(error)

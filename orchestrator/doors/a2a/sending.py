@@ -15,7 +15,6 @@ from a2a.types import SendMessageRequest
 from a2a.utils.errors import (
     ContentTypeNotSupportedError,
     InvalidParamsError,
-    PushNotificationNotSupportedError,
     UnsupportedOperationError,
 )
 from pydantic import ValidationError
@@ -25,6 +24,7 @@ from toolfleet.orchestrator.doors.a2a.answers import fingerprint_of, must_be_the
 from toolfleet.orchestrator.doors.a2a.asked import Asked
 from toolfleet.orchestrator.doors.a2a.contexts import Context
 from toolfleet.orchestrator.doors.a2a.parts import must_be_well_formed, user_message
+from toolfleet.orchestrator.doors.a2a.pushing import keep, wanted_config
 from toolfleet.orchestrator.doors.a2a.shown import JSON, OURS, TEXT, context_of
 from toolfleet.orchestrator.doors.a2a.standing import standing_of
 from toolfleet.orchestrator.doors.http.access import must_have
@@ -38,6 +38,7 @@ from toolfleet.orchestrator.errors import RunNotFound
 from toolfleet.orchestrator.options import RunOptions, options_given
 from toolfleet.orchestrator.run.terms import AskedTerms, complaint
 from toolfleet.orchestrator.run.value import Run
+from toolfleet.orchestrator.webhooks.push_records import PushConfig
 
 TERMS = "toolfleet"
 """The member of a request's metadata with options of the run."""
@@ -54,10 +55,13 @@ async def taken(asked: Asked, params: SendMessageRequest) -> AsyncGenerator[Foll
     asked = replace(asked, message_id=params.message.message_id)
     _must_be_served(params)
     said = user_message(params.message, asked.message)
+    # Before a task begins: it would go on, and who has sent the message be told that it was refused.
+    pushed_to = await wanted_config(asked, params.message.task_id or _task_id(asked), params.configuration)
     if params.message.task_id:
-        followed = await _to_task(asked, params, said)
+        followed = await _to_task(asked, params, said, pushed_to)
     else:
         followed = await _begun(asked, params, said)
+        await keep(asked, pushed_to)
     async with followed_by_client(asked, followed):
         yield followed
 
@@ -75,18 +79,19 @@ async def followed_by_client(asked: Asked, followed: Followed) -> AsyncGenerator
 def _must_be_served(params: SendMessageRequest) -> None:
     """Raise A2AError for what is asked for and would not be done."""
     wanted = params.configuration
-    if wanted.HasField("task_push_notification_config"):
-        raise PushNotificationNotSupportedError("nothing is pushed here: subscribe to the task, or ask for it")
     modes = wanted.accepted_output_modes
     if modes and not any(mode in {TEXT, JSON, "text", "text/*", "*/*", "*"} for mode in modes):
         raise ContentTypeNotSupportedError(f"answers are {TEXT} here, or {JSON} where a schema asks for it")
 
 
-async def _to_task(asked: Asked, params: SendMessageRequest, said: UserMessage) -> Followed:
+async def _to_task(
+    asked: Asked, params: SendMessageRequest, said: UserMessage, pushed_to: PushConfig | None
+) -> Followed:
     message = params.message
     standing = await standing_of(asked.door, asked.grant, message.task_id)
     if message.context_id and message.context_id != context_of(standing.run):
         raise InvalidParamsError(f"task {message.task_id} is of another context than {message.context_id!r}")
+    await keep(asked, pushed_to)
     await take(asked, standing, said)
     return await asked.door.followings.join(message.task_id)
 

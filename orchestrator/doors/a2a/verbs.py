@@ -16,12 +16,7 @@ from a2a.types import (
     SubscribeToTaskRequest,
     Task,
 )
-from a2a.utils.errors import (
-    InvalidParamsError,
-    PushNotificationNotSupportedError,
-    TaskNotCancelableError,
-    UnsupportedOperationError,
-)
+from a2a.utils.errors import InvalidParamsError, TaskNotCancelableError, UnsupportedOperationError
 from a2a.utils.proto_utils import validate_proto_required_fields
 from a2a.utils.task import validate_history_length
 from google.protobuf.message import Message as ProtoMessage
@@ -124,8 +119,3 @@ async def show_extended_card(asked: Asked, _params: GetExtendedAgentCardRequest)
     """Return the card for who has a key."""
     must_have(asked.grant, Scope.READ)
     return await extended_card(asked)
-
-
-async def refuse_to_push(_asked: Asked, _params: ProtoMessage) -> Task:
-    """Refuse what concerns push notifications: there are none here."""
-    raise PushNotificationNotSupportedError("nothing is pushed here: subscribe to the task, or ask for it")

@@ -16,8 +16,9 @@ from toolfleet.connections import connect_async
 from toolfleet.orchestrator.doors.cli.on_fleet import on_fleet
 from toolfleet.orchestrator.doors.cli.tables import Listing
 from toolfleet.orchestrator.doors.cli.telling import print_json
+from toolfleet.orchestrator.doors.cli.version_words import COLUMNS, LAST, line_of
 from toolfleet.orchestrator.doors.cli.who import who
-from toolfleet.orchestrator.doors.cli.wording import moment, one_line, plural
+from toolfleet.orchestrator.doors.cli.wording import one_line, plural
 from toolfleet.orchestrator.fleet.catalog import Catalog
 from toolfleet.orchestrator.fleet.trials import Trials
 from toolfleet.orchestrator.fleet.version_shares import VersionShare, VersionShares
@@ -113,18 +114,7 @@ def _tell(said: VersionShare, *, as_json: bool) -> None:
 
 
 def _listed(standings: tuple[VersionsStanding, ...]) -> Listing:
-    listing = Listing("tool", "live", "new runs", "share", "failed", elastic="last word")
+    listing = Listing(*COLUMNS, elastic=LAST)
     for each in standings:
-        live = ", ".join(str(version) if version else "none" for version in each.live)
-        said = each.said
-        part = f"{said.share * 100:.4g} % version {said.version}" if said else ""
-        failed = ", ".join(f"{version}: {ends.failed} of {ends.calls}" for version, ends in each.ends.items())
-        listing.add(each.tool, live, "" if each.new_runs is None else str(each.new_runs), part, failed, _word(said))
+        listing.add(*line_of(each))
     return listing
-
-
-def _word(said: VersionShare | None) -> str:
-    if said is None or not said.history:
-        return ""
-    last = said.history[-1]
-    return " ".join(part for part in (moment(last.at_unix_s), last.action, "by", last.by, last.why) if part)

@@ -18,6 +18,7 @@ from toolfleet.orchestrator.doors.cli.full_screen import Room
 from toolfleet.orchestrator.doors.cli.limit_words import declared, in_words, share_in_words
 from toolfleet.orchestrator.doors.cli.tables import Column, Listing, fitting
 from toolfleet.orchestrator.doors.cli.telling import WAITS_FOR_APPROVAL
+from toolfleet.orchestrator.doors.cli.version_words import COLUMNS, LAST, line_of
 from toolfleet.orchestrator.doors.cli.wording import moment, one_line, plural, span
 from toolfleet.orchestrator.fleet.queues import QueueStanding
 from toolfleet.orchestrator.run.states import State
@@ -154,6 +155,7 @@ def _sections(seen: Seen, columns: int) -> Iterator[Section]:
         ("workers", *_workers(now)),
         (_runs_title(now), *_runs(now)),
         (_failing_title(now), *_failing(now)),
+        ("versions", *_versions(now)),
         ("limits", *_limits(now)),
         (_budgets_title(now), *_budgets(now)),
     ):
@@ -227,6 +229,10 @@ def _failing(now: FleetStanding) -> Filled:
     ]
     rare: list[Row] = [(what.replace("_", " "), "", plural(count, "time")) for what, count in now.failing.rare.items()]
     return Listing("what", "when", elastic="of"), dead + rare
+
+
+def _versions(now: FleetStanding) -> Filled:
+    return Listing(*COLUMNS, elastic=LAST), [line_of(each) for each in now.versions]
 
 
 def _limits(now: FleetStanding) -> Filled:

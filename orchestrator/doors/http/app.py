@@ -202,7 +202,7 @@ def create_app(
             stack.push_async_callback(app.state.work.aclose)
             serve_page(app, door)
             await stack.enter_async_context(serve_mcp(app, orchestrator, quotas))
-            stack.enter_context(serve_a2a(app))
+            await stack.enter_async_context(serve_a2a(app))
             yield
             door.close_streams()
 

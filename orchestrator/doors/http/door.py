@@ -21,6 +21,7 @@ from toolfleet.orchestrator.doors.http.tail import Tail
 from toolfleet.orchestrator.doors.http.usage import Usage
 from toolfleet.orchestrator.errors import RunNotFound
 from toolfleet.orchestrator.store.run_store import not_stored
+from toolfleet.orchestrator.webhooks.pushes import Pushes
 from toolfleet.settings import Settings
 from toolfleet.wire import Seal
 
@@ -46,11 +47,13 @@ class Door:
     streams: set[asyncio.Task[None]] = field(default_factory=set)
     """What is being streamed to clients now."""
     live: LiveReplies = field(default_factory=LiveReplies)
+    pushes: Pushes = field(init=False)
     session_seal: Seal = field(init=False)
     """What sessions of the page are sealed with: the first shard's, so that one is good for runs on all of them."""
     is_closing: bool = False
 
     def __post_init__(self) -> None:
+        self.pushes = Pushes(self.client, self.settings, self.seal)
         shards = self.settings.all_shards
         self.session_seal = Seal(self.settings.of_shard(shards.first)) if shards else self.seal
 

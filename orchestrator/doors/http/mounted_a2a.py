@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from importlib import import_module
 from importlib.util import find_spec
 
@@ -14,20 +14,24 @@ def import_a2a() -> None:
     """Import A2A's records, where they are there: that takes a moment, which `serve_a2a` then has no need of."""
     if find_spec("a2a") is not None:
         import_module("toolfleet.orchestrator.doors.a2a.routes")
+        import_module("toolfleet.orchestrator.doors.a2a.telling")
 
 
-@contextmanager
-def serve_a2a(app: FastAPI) -> Iterator[None]:
-    """Serve A2A from here to the end of the block."""
+@asynccontextmanager
+async def serve_a2a(app: FastAPI) -> AsyncIterator[None]:
+    """Serve A2A from here to the end of the block, and see what its tasks have to tell."""
     if find_spec("a2a") is None:
         yield
         return
     from toolfleet.orchestrator.doors.a2a.routes import routes  # noqa: PLC0415  # an extra
+    from toolfleet.orchestrator.doors.a2a.telling import Telling  # noqa: PLC0415  # as above
 
-    own = routes()
+    own, telling = routes(), Telling(app.state.door)
     app.router.routes.extend(own)
+    telling.start()
     try:
         yield
     finally:
+        await telling.aclose()
         for route in own:
             app.router.routes.remove(route)

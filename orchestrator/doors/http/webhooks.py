@@ -35,8 +35,11 @@ NOT_DEAD: Final[dict[int | str, dict[str, Any]]] = {404: {"model": ProblemDetail
 
 
 def _subscribable(events: list[WebhookEvent]) -> list[WebhookEvent]:
-    if WebhookEvent.TEST in events:
-        raise ValueError(f"{WebhookEvent.TEST} is sent when somebody asks for it, and to any endpoint")
+    for event in events:
+        if event not in SUBSCRIBABLE:
+            raise ValueError(
+                f"{event} is nothing that an endpoint is told by itself: there are {', '.join(SUBSCRIBABLE)}"
+            )
     return events
 
 

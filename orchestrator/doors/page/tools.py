@@ -20,6 +20,7 @@ from toolfleet.orchestrator.doors.http.tools import called
 from toolfleet.orchestrator.doors.page.forms import form_of
 from toolfleet.orchestrator.doors.page.rendering import page
 from toolfleet.orchestrator.doors.page.schema_form import NotFilledIn, arguments_of, fields_of
+from toolfleet.orchestrator.doors.page.tool_versions import versions_shown
 from toolfleet.orchestrator.doors.page.wording import segment
 from toolfleet.tool import ToolSpec
 
@@ -35,13 +36,14 @@ async def tools(request: Request, grant: Reader, door: Through) -> Response:
     offered = await door.orchestrator.catalog.offered()
     served = await _workers_by_tool(door)
     shown = [spec for name, spec in sorted(offered.items()) if grant.may_call(name)]
-    return await page(request, "tools.html", tools=shown, served=served)
+    versions = await versions_shown(door, grant)
+    return await page(request, "tools.html", tools=shown, served=served, versions=versions.values())
 
 
 @router.get("/tools/{name}")
 async def tool(request: Request, name: str, grant: Reader, door: Through) -> Response:
     """Show a tool, with a form to call it."""
-    return await _shown(request, await _found(name, grant, door), door)
+    return await _shown(request, await _found(name, grant, door), grant, door)
 
 
 @router.post("/tools/{name}/call")
@@ -52,11 +54,12 @@ async def call(request: Request, name: str, grant: Runner, door: Through) -> Res
     try:
         arguments = arguments_of(form, spec.input_schema)
     except NotFilledIn as error:
-        return await _shown(request, spec, door, form=form, wrong=str(error), status=HTTPStatus.UNPROCESSABLE_ENTITY)
+        status = HTTPStatus.UNPROCESSABLE_ENTITY
+        return await _shown(request, spec, grant, door, form=form, wrong=str(error), status=status)
     result = await called(name, arguments, CallRequest(patience_s=PATIENCE_S), grant, door)
     if isinstance(result, Submitted):
         return RedirectResponse(f"/jobs/{segment(result.handle)}", status_code=HTTPStatus.SEE_OTHER)
-    return await _shown(request, spec, door, form=form, result=result)
+    return await _shown(request, spec, grant, door, form=form, result=result)
 
 
 async def _found(name: str, grant: Grant, door: Door) -> ToolSpec:
@@ -66,11 +69,11 @@ async def _found(name: str, grant: Grant, door: Door) -> ToolSpec:
     return spec
 
 
-async def _shown(request: Request, spec: ToolSpec, door: Door, **values: Any) -> Response:
+async def _shown(request: Request, spec: ToolSpec, grant: Grant, door: Door, **values: Any) -> Response:
     status = values.pop("status", HTTPStatus.OK)
     shown = {"form": {}, "wrong": "", "result": None, **values}
     served = (await _workers_by_tool(door)).get(spec.name, [])
-    versions = list(door.orchestrator.catalog.versions.get(spec.name, ()))
+    versions = (await versions_shown(door, grant)).get(spec.name)
     schema = orjson.dumps(spec.input_schema, option=orjson.OPT_INDENT_2).decode()
     fields = fields_of(spec.input_schema)
     return await page(

@@ -11,8 +11,9 @@
 --       many calls, how many of them wait for a person, its place among all by state, run id; and for an entry that begins
 --       or ends the run or passes it on: whether it has ended (1 or 0), run id again, owner (empty: as it is), whether
 --       anybody may take it over (1 or 0), the call whose result this run is (empty for none), its sealed result, prefix of
---       results, prefix of reply streams, prefix of owned runs, prefix of heads, prefix of tenants' lists, its tenant, then
---       fields and values for the head; for a reply with calls: empty, how long their names are kept (ms), then the calls
+--       results, prefix of reply streams, prefix of owned runs, prefix of heads, prefix of tenants' lists, prefix of
+--       configurations of pushes, the runs that have something to push, its tenant, then fields and values for the head; for
+--       a reply with calls: empty, how long their names are kept (ms), then the calls
 -- Reply the new entry's id and, if this run is the result of a call, what came of that (1: it counts, 2: there was one);
 --       or false
 
@@ -21,8 +22,9 @@ local follows, event, seal, state, ttl_ms, turn, calls, awaiting, place = unpack
 local names_calls = ARGV[11] == ''
 local last_argument = names_calls and 10 or #ARGV
 local has_ended, run, owner, may_be_adopted, parent, sealed = unpack(ARGV, 11, math.min(16, last_argument))
-local results, reply_streams, owned, heads, runs_of, tenant = unpack(ARGV, 17, math.min(22, last_argument))
-local first_field = 23
+local results, reply_streams, owned, heads, runs_of, pushes, pushes_due, tenant =
+    unpack(ARGV, 17, math.min(24, last_argument))
+local first_field = 25
 
 local newest = redis.call('XREVRANGE', stream, '+', '-', 'COUNT', 1)[1]
 local stands = newest == nil and follows == ''
@@ -67,8 +69,12 @@ if awaiting ~= '0' then
 end
 local outcome = 0
 if has_ended == '1' then
-    local last_owner = redis.call('HGET', head, 'owner')
+    local last_owner, is_pushed = unpack(redis.call('HMGET', head, 'owner', 'push'))
     if last_owner then redis.call('SREM', owned .. last_owner, run) end
+    if is_pushed then
+        redis.call('ZADD', pushes_due, now, run)
+        redis.call('PEXPIRE', pushes .. run, ttl_ms)
+    end
     redis.call('HDEL', head, 'owner')
     -- With the end itself, so that no crash can come between: the parent would wait for a run that has ended.
     if parent ~= '' then outcome = settle(results, parent, sealed, reply_streams .. 'nobody') end

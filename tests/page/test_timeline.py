@@ -103,6 +103,13 @@ def test_W6_a_gap_of_a_night_is_folded_and_says_how_long_it_was():
     assert all(not fold.x < tick.x < fold.x + fold.width for tick in axis.ticks for fold in axis.folds)
 
 
+def test_names_on_the_axis_of_a_run_that_waits_do_not_lie_on_that_of_the_fold():
+    axis = Axis.over(T0, T0 + 630, [(T0, T0 + 0.085)])
+    [fold] = axis.folds
+    assert [tick.label for tick in axis.ticks][:2] == ["0", "20 ms"]
+    assert all(abs(tick.x - fold.x - fold.width / 2) > 100 for tick in axis.ticks)
+
+
 moments = st.floats(0, 40 * DAY_S, allow_nan=False)
 
 

@@ -175,6 +175,7 @@ function addCopying() {
 }
 
 localise(document.body);
+document.querySelector(".bar nav [aria-current]")?.scrollIntoView({ block: "nearest", inline: "center" });
 setInterval(grow, 1000);
 document.querySelectorAll("[data-more]").forEach((link) => coming.observe(link));
 if (navigator.clipboard) addCopying();

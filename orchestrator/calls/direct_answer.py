@@ -177,4 +177,11 @@ def _must_fit(answer: str, question: Question) -> None:
 
 
 def _answered(question: Question, said: Said) -> Answered:
-    return Answered(key=question.key, question=question.message, answer=said.answer, reason=said.reason, by=said.by)
+    return Answered(
+        key=question.key,
+        question=question.message,
+        answer=said.answer,
+        reason=said.reason,
+        by=said.by,
+        asked_unix_s=question.asked_unix_s,
+    )

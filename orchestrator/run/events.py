@@ -43,6 +43,8 @@ class Answered(Record):
     """Why they have."""
     by: str = ""
     """Who has said so, as the door knows them; "" where nobody is known."""
+    asked_unix_s: float = Field(default=0.0, exclude_if=lambda asked: not asked)
+    """When it was asked, by the worker's clock."""
 
 
 class CallRecord(Record):

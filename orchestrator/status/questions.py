@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Awaitable
-from typing import Any, Final, NamedTuple, cast
+from typing import Any, Final, NamedTuple, Self, cast
 
 import redis.asyncio
 from pydantic import Field
@@ -46,6 +46,21 @@ class AwaitedAnswer(Record):
     expires_unix_s: float = 0.0
     title: str = ""
     """What its run was asked, shortened; empty for a call of no stored run."""
+
+    @classmethod
+    def of(cls, question: Question, title: str = "") -> Self:
+        """Return what is told of a question."""
+        return cls(
+            question_id=question.question_id,
+            call_id=question.call_id,
+            run_id=question.run_id,
+            tool=question.tool,
+            message=question.message,
+            answer_schema=question.schema_,
+            asked_unix_s=question.asked_unix_s,
+            expires_unix_s=question.expires_unix_s,
+            title=title,
+        )
 
 
 class QuestionPage(NamedTuple):
@@ -106,6 +121,15 @@ class Questions:
                 return QuestionPage(waiting, "")
             offset += LOOKED_AT
 
+    async def count(self, *, tenant: str) -> int:
+        """Return how many calls ask something, of the 200 that have waited longest: no run is read for it."""
+        names = await self._client.zrange(self._keys.questions_of(tenant), 0, LOOKED_AT - 1)
+        now_unix_s, asking = time.time(), 0
+        for call_id in map(text_of, cast("list[bytes]", names)):
+            is_open = any(each.is_open(now_unix_s) for each in await self.of_call(call_id))
+            asking += is_open and await self.is_wanted(call_id)
+        return asking
+
     async def of_run(self, run_id: str, *, tenant: str) -> list[AwaitedAnswer]:
         """Return what the calls of a run ask, and those of its agents' runs: their ids begin with its own."""
         waiting: list[AwaitedAnswer] = []
@@ -151,7 +175,7 @@ class Questions:
         if not await self._goes_on(call_id, run):
             return []
         title = "" if run is None else title_of(run.messages)
-        return [_awaited(question, title) for question in sorted(asked, key=lambda each: each.asked_unix_s)]
+        return [AwaitedAnswer.of(question, title) for question in sorted(asked, key=lambda each: each.asked_unix_s)]
 
     async def _run_of(self, call_id: str) -> Run | None:
         """Return the run of a call; None where it is not stored, or cannot be read."""
@@ -174,17 +198,3 @@ class Questions:
         """Return whether a call has neither a result that is still stored, nor been called off."""
         [result] = await self._store.results([call_id])
         return result is None and not await self._client.exists(self._keys.cancelled(call_id))
-
-
-def _awaited(question: Question, title: str) -> AwaitedAnswer:
-    return AwaitedAnswer(
-        question_id=question.question_id,
-        call_id=question.call_id,
-        run_id=question.run_id,
-        tool=question.tool,
-        message=question.message,
-        answer_schema=question.schema_,
-        asked_unix_s=question.asked_unix_s,
-        expires_unix_s=question.expires_unix_s,
-        title=title,
-    )

@@ -65,10 +65,6 @@ class RunPages:
             if not run or len(heads) >= limit or states or looked_at >= LOOKED_AT_MAX:
                 return RunPage(heads, "_".join(begins) if run else "")
 
-    async def count(self, *, tenant: str = "") -> int:
-        """Return how many runs a tenant has, or all have."""
-        return await self._client.zcard(self._keys.runs_of(tenant) if tenant else self._keys.runs())
-
     async def _head(self, row: list[Any]) -> Head | None:
         _, run_id, flat = row
         return await self._store.head_of(text_of(run_id), dict(zip(flat[::2], flat[1::2], strict=True)))

@@ -57,8 +57,8 @@ BELOW_ITS_LIMITS = Counted(
     },
 )
 """Of a tool with a rate and a concurrency: a lone call makes no round trip more."""
-# Whose calls are, and whether they were cancelled or have results, is asked once of all in a script; and all that are settled
-# together are told of together.
+# Whose calls are, and whether they were cancelled or have results, is asked once of all in a script; and all that are
+# settled together are told of together.
 CALL_IN_A_BURST = Counted(reads=0, commands={"xadd": 1, "set": 2})
 RUN_OF_ONE_TURN = Counted(
     # Those of its call, and begin, reply, calls sent, calls back, answer. Runs that have ended are packed many at once.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import Any
+from typing import Any, Literal
 
 from toolfleet import Context, Submitted, tool
 
@@ -43,6 +43,15 @@ async def narrate(text: str, seconds: float = 0.0) -> str:
     logging.getLogger("narrator").warning("%s", text)
     await asyncio.sleep(seconds)
     return "told"
+
+
+@tool(long_running=True)
+async def transfer(amount: int, ctx: Context) -> str:
+    """Transfer an amount, from an account that a person names."""
+    ctx.checkpoint("begun")
+    account = await ctx.ask("From which <b>account</b>?", Literal["savings", "checking"])
+    note = await ctx.ask("What shall its note say?", str | int)
+    return f"{amount} from {account}: {note}"
 
 
 @tool(read_only=True)

@@ -27,7 +27,7 @@ async def main() -> None:
 
 
 async def _begun(api: Api) -> str:
-    pages = " ".join(READING.format(n=n, seconds=0.3 + 0.4 * (n * 7 % 5)) for n in range(9))
+    pages = " ".join(READING.format(n=n, seconds=round(0.3 + 0.4 * (n * 7 % 5), 1)) for n in range(9))
     failing = 'call break_down {"text": "the shop answered 503"}'
     run_id = await api.begin(f'{QUESTION} {pages} {failing} then call pay {{"amount": 120}}')
     for n in range(3):

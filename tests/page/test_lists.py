@@ -104,6 +104,9 @@ async def test_W4_of_a_call_that_runs_its_worker_its_lease_and_its_last_sign_of_
     await served.client.post(f"/v1/runs/{run_id}/cancel")
 
 
+AGE = r'data-age="[\d.]+"|[\d.]+ (ms|s|min)( \d+ s)? ago'
+
+
 async def test_W9_what_was_visible_still_is_after_the_server_was_started_again(page_fleet, tab: Window, served: Api):
     run_id = await served.begin('call give_back {"value": "kept"}')
     await served.ended(run_id)
@@ -111,7 +114,7 @@ async def test_W9_what_was_visible_still_is_after_the_server_was_started_again(p
 
     async def seen(api: Api) -> list[str]:
         async with visitor(api, api.local_key.made()) as user:
-            return [re.sub(r"[\d.]+ (ms|s|min)( \d+ s)? ago", "", (await user.get(path)).text) for path in paths]
+            return [re.sub(AGE, "", (await user.get(path)).text) for path in paths]
 
     before = await seen(served)
     async with api_of(page_fleet.settings) as again:

@@ -36,6 +36,40 @@ async def test_what_a_tool_logs_is_seen_while_it_runs(tab: Window, served: Api):
     await served.ended(run_id)
 
 
+async def test_a_job_is_seen_going_on_in_the_list_and_by_itself_and_its_end_too(tab: Window, served: Api):
+    run_id = await served.begin('call index_folder {"steps": 1000, "step_seconds": 0.3} then fetch')
+    await tab.go("/jobs")
+    row = f'#jobs tr:has-text("{run_id[:12]}")'
+    await tab.page.wait_for_selector(f"{row} >> text=of 1000")
+    told = await tab.page.inner_text(f"{row} .sub >> nth=1")
+    await tab.page.click(f"{row} th > a")
+    await tab.page.wait_for_url("**/jobs/*")
+    await tab.page.wait_for_function("was => !document.querySelector('.progress').innerText.includes(was)", arg=told)
+    await served.client.post(f"/v1/runs/{run_id}/cancel")
+    await tab.page.wait_for_selector("h1 >> text=cancelled")
+    assert await tab.page.locator("text=Cancel it").count() == 0
+
+
+async def test_a_call_that_begins_to_wait_appears_among_those_to_decide_about(tab: Window, served: Api):
+    await tab.go("/approvals")
+    await tab.page.wait_for_selector("#live >> text=Live")
+    run_id = await served.begin('call pay {"amount": 11}')
+    await tab.page.click(f"[aria-label='Deny pay of {run_id}.1.0']")
+    await served.ended(run_id)
+
+
+async def test_the_heading_of_a_call_and_what_can_be_done_change_with_it(tab: Window, served: Api):
+    run_id = await served.begin('call fetch_page {"url": "x", "seconds": 60}')
+    await tab.go(f"/runs/{run_id}")
+    await tab.page.wait_for_selector(f'[id="row-{run_id}.1.0"] >> text=running')
+    await tab.go(f"/calls/{run_id}.1.0")
+    await tab.page.wait_for_selector("h1 >> text=running")
+    assert await tab.page.locator("text=Cancel this call").count() == 1
+    await served.client.post(f"/v1/runs/{run_id}/cancel")
+    await tab.page.wait_for_selector("h1 >> text=cancelled")
+    await tab.page.wait_for_selector("text=Cancel this call", state="detached")
+
+
 async def test_the_overview_tells_of_a_new_run_by_itself(tab: Window, served: Api):
     await tab.go("/")
     await tab.page.wait_for_selector("#live >> text=Live")

@@ -137,6 +137,22 @@ async def reach(tab: Window, name: str) -> None:
     pytest.fail(f"nothing called {name!r} is reached with Tab")
 
 
+async def test_W15_at_380_pixels_a_figure_says_what_it_is_and_the_page_that_is_open_is_in_sight(
+    browser: Browser, served: Api, paths
+):
+    async with window(browser, served.url, served.local_key.made(), viewport=NARROW) as tab:
+        await tab.go("/schedules")
+        box = await tab.page.locator("nav [aria-current]").bounding_box()
+        assert box
+        assert 0 <= box["x"] <= box["x"] + box["width"] <= NARROW["width"]
+        for path in ("/", "/runs", "/tools"):
+            await tab.go(path)
+            cells = tab.page.locator("table.rows-narrow td.n:not(:has(time))")
+            labels = await cells.evaluate_all("cells => cells.map(cell => getComputedStyle(cell, '::before').content)")
+            assert labels
+            assert "none" not in labels, path
+
+
 async def test_what_is_not_there_is_a_page_with_a_way_back(tab: Window):
     assert await tab.go("/runs/nobody") == 404
     assert "To the overview" in await tab.text()

@@ -26,7 +26,7 @@ async def test_W12_arguments_are_shown_and_copied_exactly(tab: Window, served: A
     shown = await tab.page.inner_text("pre >> nth=0")
     assert "".join(shown.split()) == EXACT
     assert '"z": 9007199254740993,\n' in shown
-    await tab.page.click("section >> nth=0 >> text=Copy")
+    await tab.page.click("[aria-labelledby=arguments-title] >> text=Copy")
     await tab.page.wait_for_selector("#live >> text=Copied")
     assert await tab.page.evaluate("navigator.clipboard.readText()") == EXACT
 

@@ -8,7 +8,15 @@ from hypothesis import given, strategies as st
 from toolfleet.messages import AssistantMessage, RequestedCall, UserMessage
 from toolfleet.orchestrator.doors.page.time_axis import MAX_FOLDS, WIDTH, Axis
 from toolfleet.orchestrator.doors.page.timeline import MIN_BAR, WORDS, axis_of, drawn, rows_of
-from toolfleet.orchestrator.run.events import Approval, ApprovalGiven, CallsSent, ModelReplied, RunStarted
+from toolfleet.orchestrator.run.events import (
+    Answered,
+    Approval,
+    ApprovalGiven,
+    CallsSent,
+    ModelReplied,
+    QuestionAnswered,
+    RunStarted,
+)
 from toolfleet.orchestrator.status.call_standing import CallStanding
 from toolfleet.orchestrator.status.call_state import CallState
 from toolfleet.orchestrator.store.chain import Link
@@ -63,6 +71,20 @@ def test_W5_three_days_until_a_person_decided_are_drawn_as_a_wait_and_folded():
     assert ran.width > 100
 
 
+def test_W5_the_wait_for_an_answer_is_drawn_as_a_wait_and_not_as_time_in_the_queue():
+    answered = Answered(key="1", question="?", answer="1", asked_unix_s=T0 + 3)
+    entries = [*history({"run.1.0": 2.0}), entry(DAY_S, QuestionAnswered(call_id="run.1.0", answered=answered))]
+    entries.append(entry(DAY_S + 3, CallsSent(deadlines_unix_s={"run.1.1": 0.0})))
+    calls = [call(0, began_s=DAY_S + 1, ended_s=DAY_S + 2), call(1, state=CallState.QUEUED)]
+    asked_s = [("run.1.1", T0 + DAY_S + 5)]
+    rows = rows_of(entries, calls, now_s=T0 + DAY_S + 8, is_thinking=False, asked_s=asked_s)
+    first, second = (
+        [(stretch.kind, stretch.since_s - T0, stretch.to_s - T0) for stretch in row.stretches] for row in rows[1:]
+    )
+    assert first == [("running", 2.0, 3.0), ("person", 3.0, DAY_S), ("running", DAY_S, DAY_S + 2)]
+    assert second == [("running", DAY_S + 3, DAY_S + 5), ("person", DAY_S + 5, DAY_S + 8)]
+
+
 def test_W6_of_twelve_hours_every_bar_can_be_seen_and_the_axis_goes_in_whole_steps():
     calls = [call(n, began_s=n * 60 + 2, ended_s=n * 60 + 3) for n in range(720)]
     rows = rows_of(history({each.call_id: 2.0 for each in calls}), calls, now_s=T0, is_thinking=False)
@@ -79,6 +101,13 @@ def test_W6_a_gap_of_a_night_is_folded_and_says_how_long_it_was():
     assert [fold.label for fold in axis.folds] == ["9 h"]
     assert axis.x(T0 + 600) - axis.x(T0) > 150
     assert all(not fold.x < tick.x < fold.x + fold.width for tick in axis.ticks for fold in axis.folds)
+
+
+def test_names_on_the_axis_of_a_run_that_waits_do_not_lie_on_that_of_the_fold():
+    axis = Axis.over(T0, T0 + 630, [(T0, T0 + 0.085)])
+    [fold] = axis.folds
+    assert [tick.label for tick in axis.ticks][:2] == ["0", "20 ms"]
+    assert all(abs(tick.x - fold.x - fold.width / 2) > 100 for tick in axis.ticks)
 
 
 moments = st.floats(0, 40 * DAY_S, allow_nan=False)

@@ -19,7 +19,7 @@ from toolfleet.orchestrator.doors.cli.limit_words import declared, in_words, sha
 from toolfleet.orchestrator.doors.cli.tables import Column, Listing, fitting
 from toolfleet.orchestrator.doors.cli.telling import WAITS_FOR_APPROVAL
 from toolfleet.orchestrator.doors.cli.version_words import COLUMNS, LAST, line_of
-from toolfleet.orchestrator.doors.cli.wording import moment, one_line, plural, span
+from toolfleet.orchestrator.doors.cli.wording import moment, one_line, plural, shortened, span
 from toolfleet.orchestrator.fleet.queues import QueueStanding
 from toolfleet.orchestrator.run.states import State
 from toolfleet.orchestrator.status.fleet_standing import FleetStanding, RunLine
@@ -223,7 +223,7 @@ def _failing(now: FleetStanding) -> Filled:
         (
             "dead letter",
             f"{span(now.at_unix_s - letter.buried_unix_s)} ago",
-            f"{letter.tool} {letter.call_id}: {letter.reason}",
+            f"{shortened(letter.tool)} {shortened(letter.call_id)}: {shortened(letter.reason)}",
         )
         for letter in now.failing.newest_dead
     ]

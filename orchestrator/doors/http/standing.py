@@ -25,9 +25,9 @@ class RunsStanding(BaseModel):
     """How the runs of a tenant stand."""
 
     stored: int
-    """How many are stored; of the key's tenant, or all where it has none."""
+    """How many are stored that are the key's tenant's, or nobody's where it has none: those that a list of runs has."""
     by_state: dict[str, int]
-    """All that are the key's tenant's, or nobody's where it has none."""
+    """How many of these are in which state."""
     awaiting_approval: int
     """How many of these have calls that wait for a person."""
 
@@ -62,7 +62,7 @@ async def overview(grant: Reader, door: Through) -> Standing:
     shown = [WorkerView.of(announced) for announced in workers]
     return Standing(
         runs=RunsStanding(
-            stored=await door.looking.pages.count(tenant=grant.tenant),
+            stored=tally.runs,
             by_state={state.value: count for state, count in tally.by_state.items()},
             awaiting_approval=tally.awaiting_approval,
         ),

@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 import secrets
 from http import HTTPStatus
-from typing import Any
+from typing import Any, Final
 
 from fastapi import APIRouter, Request
 from starlette.responses import PlainTextResponse, Response
 
 from toolfleet.calls import Failed, run_of
 from toolfleet.orchestrator.doors.http.access import Reader
-from toolfleet.orchestrator.doors.http.key_store import Grant
+from toolfleet.orchestrator.doors.http.key_store import Grant, Scope
 from toolfleet.orchestrator.doors.http.problems import Problem
 from toolfleet.orchestrator.doors.http.runs import Through, hold_listener
 from toolfleet.orchestrator.doors.http.sse import EventStream
@@ -25,6 +25,8 @@ from toolfleet.orchestrator.status.call_standing import CallStanding
 from toolfleet.orchestrator.store.forking import MAY_HAVE_RUN
 
 router = APIRouter(include_in_schema=False)
+
+PIECES: Final = ("call-head", "call-questions", "call-result", "call-log")
 
 
 @router.get("/calls/{call_id}")
@@ -41,11 +43,10 @@ async def live(request: Request, call_id: str, grant: Reader, door: Through, sha
 
     async def render() -> tuple[Pieces, bool]:
         values = await _values(shared, call_id, grant)
-        return await asyncio.to_thread(_pieces, values), values["call"].is_over
+        return await asyncio.to_thread(_pieces, values, grant), values["call"].is_over
 
-    pieces = shared.live_runs.follow(
-        run_of(call_id), call_id=call_id, with_payloads=shows_payloads(grant), render=render
-    )
+    name = f"{call_id} {grant.may(Scope.APPROVE)}"  # whoever may not answer is shown no form
+    pieces = shared.live_runs.follow(run_of(call_id), call_id=name, with_payloads=shows_payloads(grant), render=render)
     return EventStream(door, told(request, door, pieces))
 
 
@@ -56,6 +57,7 @@ async def _values(shared: PageState, call_id: str, grant: Grant) -> dict[str, An
     return {
         "call": call,
         "log": log,
+        "questions": await shared.sights.asked(call, grant),
         "with_payloads": shows_payloads(grant),
         "told": told_of(call),
         "may_have_run": _may_have_run(call),
@@ -63,8 +65,8 @@ async def _values(shared: PageState, call_id: str, grant: Grant) -> dict[str, An
     }
 
 
-def _pieces(values: dict[str, Any]) -> Pieces:
-    return {name: fragment(f"pieces/{name}.html", **values) for name in ("call-facts", "call-result", "call-log")}
+def _pieces(values: dict[str, Any], grant: Grant) -> Pieces:
+    return {name: fragment(f"pieces/{name}.html", grant=grant, **values) for name in PIECES}
 
 
 @router.get("/calls/{call_id}/arguments")

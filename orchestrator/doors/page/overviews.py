@@ -78,6 +78,8 @@ async def values_of(look: Look, grant: Grant, door: Door) -> dict[str, Any]:
         "budgets": look.standing.budgets if grant.may(Scope.ADMIN) else await own_budgets(grant, door),
         "lines": {queue: _lines(look, queue) for queue in look.history},
         "heads": heads,
+        "own": await door.looking.run_states.tally(tenant=grant.tenant),
+        "asking": await door.looking.questions.count(tenant=grant.tenant),
         "sees_fleet": grant.may(Scope.ADMIN),
     }
 

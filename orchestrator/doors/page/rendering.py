@@ -44,6 +44,10 @@ def _ago(unix_s: float) -> str:
     return wording.span(time.time() - unix_s)
 
 
+def _age(unix_s: float) -> str:
+    return f"{max(0.0, time.time() - unix_s):.1f}"
+
+
 ENVIRONMENT: Final = Environment(
     loader=PackageLoader("toolfleet.orchestrator.doors.page"),
     autoescape=True,
@@ -53,6 +57,7 @@ ENVIRONMENT: Final = Environment(
     lstrip_blocks=True,
 )
 ENVIRONMENT.filters.update(
+    age=_age,
     ago=_ago,
     dollars=wording.dollars,
     indented=wording.indented,

@@ -5,6 +5,7 @@ Reads with the functions that the API and the command line have; what may be sho
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,11 +15,14 @@ from typing import Final
 from toolfleet.call_log import CallLog
 from toolfleet.calls import run_of
 from toolfleet.messages import Message, UserMessage, described
+from toolfleet.orchestrator.batch.identity import LINE_CHARS, MODEL_CHARS
 from toolfleet.orchestrator.doors.http.door import Door, must_be_theirs
 from toolfleet.orchestrator.doors.http.key_store import Grant, Scope
+from toolfleet.orchestrator.doors.page.asked import AskedHere
 from toolfleet.orchestrator.doors.page.time_axis import Axis
 from toolfleet.orchestrator.doors.page.timeline import WORDS, Row, axis_of, drawn, rows_of
-from toolfleet.orchestrator.doors.page.veiling import veiled_call, veiled_log, veiled_overview
+from toolfleet.orchestrator.doors.page.veiling import veiled_call, veiled_log, veiled_overview, veiled_question
+from toolfleet.orchestrator.errors import BatchNotFound
 from toolfleet.orchestrator.run.events import (
     ApprovalGiven,
     CallCancelRequested,
@@ -33,12 +37,16 @@ from toolfleet.orchestrator.run.value import Run
 from toolfleet.orchestrator.status.call_standing import CallStanding
 from toolfleet.orchestrator.status.call_state import CallState
 from toolfleet.orchestrator.status.overview import RunOverview, unix_s
+from toolfleet.orchestrator.status.questions import AwaitedAnswer
 from toolfleet.orchestrator.store.history import Entry
 
 FAILURES: Final = frozenset({CallState.FAILED, CallState.EXPIRED, CallState.IN_DOUBT})
 
 ROWS: Final = 100
 """Rows of a timeline in one piece; the next ones come as they are scrolled to."""
+
+OF_BATCH: Final = re.compile(rf"(.+-[0-9a-f]{{{MODEL_CHARS}}})-[0-9a-f]{{{LINE_CHARS}}}")
+"""The id of a batch's run: the batch's own, and the digest of its line (`batch/identity.py`)."""
 
 TITLE_CHARS: Final = 300
 
@@ -76,6 +84,10 @@ class RunSight:
     seen: RunOverview
     entries: Sequence[Entry]
     at_unix_s: float
+    questions: Sequence[AwaitedAnswer] = ()
+    """What its tools ask people now."""
+    batch_id: str = ""
+    """The batch that has begun it, while that is noted."""
 
     @property
     def run(self) -> Run:
@@ -93,6 +105,11 @@ class RunSight:
         """How its calls stand, in the order of asking."""
         return self.seen.calls
 
+    @cached_property
+    def asking(self) -> frozenset[str]:
+        """The calls whose tools ask a person now."""
+        return frozenset(each.call_id for each in self.questions)
+
     @property
     def is_live(self) -> bool:
         """Whether there will be news."""
@@ -106,7 +123,13 @@ class RunSight:
     @cached_property
     def rows(self) -> tuple[Row, ...]:
         """Its timeline."""
-        return rows_of(self.entries, self.calls, now_s=self.at_unix_s, is_thinking=self.run.state is State.THINKING)
+        return rows_of(
+            self.entries,
+            self.calls,
+            now_s=self.at_unix_s,
+            is_thinking=self.run.state is State.THINKING,
+            asked_s=[(each.call_id, each.asked_unix_s) for each in self.questions],
+        )
 
     @cached_property
     def axis(self) -> Axis:
@@ -194,6 +217,8 @@ class RunSights:
         self.store = door.looking.store
         self.overview = door.looking.overview
         self.logs = door.looking.logs
+        self.questions = door.looking.questions
+        self.batches = door.looking.batches
 
     async def of(self, run_id: str, grant: Grant) -> RunSight:
         """Return a run as it stands, as far as a key shows it. Raises RunNotFound, also for another tenant's."""
@@ -201,13 +226,31 @@ class RunSights:
         must_be_theirs(run_id, seen.run.terms.tenant, grant)
         if not shows_payloads(grant):
             seen = veiled_overview(seen)
-        return RunSight(seen, await self.store.entries(run_id), time.time())
+        entries = await self.store.entries(run_id)
+        asked = [] if seen.run.state.is_terminal else await self.questions.of_run(run_id, tenant=grant.tenant)
+        if not shows_payloads(grant):
+            asked = [veiled_question(each) for each in asked]
+        return RunSight(seen, entries, time.time(), asked, await self._batch_of(run_id, grant.tenant))
+
+    async def _batch_of(self, run_id: str, tenant: str) -> str:
+        """Return the batch that a run is of, as its id says; "" where none of that name is noted."""
+        if (named := OF_BATCH.fullmatch(run_id)) is None:
+            return ""
+        try:
+            return (await self.batches.load(named[1], tenant=tenant)).batch_id
+        except BatchNotFound:
+            return ""
 
     async def call(self, call_id: str, grant: Grant) -> CallStanding:
         """Return a call as it stands, likewise."""
         must_be_theirs(run_of(call_id), await self.store.tenant(run_of(call_id)), grant)
         call = await self.overview.call(call_id)
         return call if shows_payloads(grant) else veiled_call(call)
+
+    async def asked(self, call: CallStanding, grant: Grant) -> list[AskedHere]:
+        """Return what the tool of a call has asked people, in order, as far as a key shows it."""
+        found = sorted(await self.questions.of_call(call.call_id), key=lambda each: each.question.asked_unix_s)
+        return [AskedHere.of(each, is_over=call.is_over, shows=shows_payloads(grant)) for each in found]
 
     async def log(self, call_id: str, grant: Grant) -> CallLog:
         """Return what the tool of a call has logged, as far as a key shows it. Whose call it is was looked at."""

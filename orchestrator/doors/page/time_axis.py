@@ -29,6 +29,9 @@ STEPS_S: Final = (
 )
 MAX_TICKS: Final = 6
 
+LETTER_WIDTH: Final = 18.0
+"""Of the names on the axis."""
+
 
 class Tick(NamedTuple):
     """A named moment."""
@@ -70,7 +73,8 @@ class Axis:
         folds = tuple(
             Fold(axis.x(since), axis.x(to) - axis.x(since), compact_span(_rounded(to - since))) for since, to in gaps
         )
-        return cls(start_s, moments, places, tuple(_ticks(axis, end_s, step_s, gaps)), folds)
+        named = [(fold.x + fold.width / 2, fold.label) for fold in folds]
+        return cls(start_s, moments, places, tuple(_ticks(axis, end_s, step_s, gaps, named)), folds)
 
     def x(self, moment_s: float) -> float:
         """Return where a moment lies, from 0 to WIDTH."""
@@ -119,8 +123,17 @@ def _step_s(length_s: float) -> float:
     return next((step for step in STEPS_S if length_s / step <= MAX_TICKS), STEPS_S[-1])
 
 
-def _ticks(axis: Axis, end_s: float, step_s: float, gaps: Sequence[tuple[float, float]]) -> Iterable[Tick]:
-    """Yield the ticks: whole steps since the beginning, none within a fold, none so close that names overlap."""
+def _ticks(
+    axis: Axis,
+    end_s: float,
+    step_s: float,
+    gaps: Sequence[tuple[float, float]],
+    named: Sequence[tuple[float, str]],
+) -> Iterable[Tick]:
+    """Yield the ticks: whole steps since the beginning, none within a fold, none so close that names overlap.
+
+    `named` are the middles of the folds, with their names.
+    """
     last_x = -WIDTH
     moments = [axis.start_s, *(to for _, to in gaps)]
     for since in moments:
@@ -131,9 +144,16 @@ def _ticks(axis: Axis, end_s: float, step_s: float, gaps: Sequence[tuple[float, 
             x = axis.x(at_s)
             if at_s > until + 1e-9:
                 break
-            if x - last_x >= WIDTH / MAX_TICKS / 2 and x <= WIDTH * 0.97:
+            label = compact_span(n * step_s)
+            is_free = all(abs(x - fold_x) >= (_reach(label) + _reach(fold)) for fold_x, fold in named)
+            if x - last_x >= WIDTH / MAX_TICKS / 2 and x <= WIDTH - _reach(label) and is_free:
                 last_x = x
-                yield Tick(x, compact_span(n * step_s))
+                yield Tick(x, label)
+
+
+def _reach(label: str) -> float:
+    """Return how far a name reaches to both sides of its place, on a timeline as narrow as beside a conversation."""
+    return len(label) * LETTER_WIDTH / 2 + LETTER_WIDTH
 
 
 def _rounded(seconds: float) -> float:

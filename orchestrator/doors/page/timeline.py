@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
@@ -15,6 +16,7 @@ from toolfleet.orchestrator.run.events import (
     CallsSent,
     CallsStreamed,
     ModelReplied,
+    QuestionAnswered,
     RunResumed,
     RunStarted,
     RunStopped,
@@ -76,6 +78,8 @@ class _Moments:
     person_since_s: dict[str, float] = field(default_factory=dict)
     person_to_s: dict[str, float] = field(default_factory=dict)
     parked_s: dict[str, float] = field(default_factory=dict)
+    asked: defaultdict[str, list[tuple[float, float]]] = field(default_factory=lambda: defaultdict(list))
+    """From when to when each call's tool has waited for a person's answer."""
     turn: int = 0
 
 
@@ -108,10 +112,23 @@ def _moments(entries: Sequence[Entry]) -> _Moments:
 
 
 def rows_of(
-    entries: Sequence[Entry], calls: Iterable[CallStanding], *, now_s: float, is_thinking: bool
+    entries: Sequence[Entry],
+    calls: Iterable[CallStanding],
+    *,
+    now_s: float,
+    is_thinking: bool,
+    asked_s: Iterable[tuple[str, float]] = (),
 ) -> tuple[Row, ...]:
-    """Return the rows of a run, turn by turn; what goes on now reaches to `now_s`."""
+    """Return the rows of a run, turn by turn; what goes on now reaches to `now_s`.
+
+    `asked_s` says since when which calls wait for a person's answer.
+    """
     moments = _moments(entries)
+    for entry in entries:
+        if isinstance(said := entry.event, QuestionAnswered) and said.answered.asked_unix_s:
+            moments.asked[said.call_id].append((said.answered.asked_unix_s, unix_s(entry)))
+    for call_id, since_s in asked_s:
+        moments.asked[call_id].append((since_s, now_s))
     by_turn: dict[int, list[CallStanding]] = {}
     for call in calls:
         by_turn.setdefault(call.turn, []).append(call)
@@ -136,6 +153,9 @@ def _stretches(call: CallStanding, moments: _Moments, now_s: float) -> Iterable[
     sent_s = moments.sent_s.get(call.call_id, call.began_unix_s)
     if sent_s is None:
         return
+    if asked := moments.asked.get(call.call_id):
+        yield from _between_questions(asked, sent_s, ends_s)
+        return
     parked_s = moments.parked_s.get(call.call_id) if call.job is not None or _was_elsewhere(call) else None
     # A call is on its way a moment before that is noted: a quick one is back by then.
     sent_s = min(sent_s, ends_s, call.began_unix_s or sent_s)
@@ -147,6 +167,20 @@ def _stretches(call: CallStanding, moments: _Moments, now_s: float) -> Iterable[
         yield Stretch("elsewhere", max(began_s, parked_s), ends_s)
     elif ends_s >= began_s and call.state is not CallState.QUEUED:
         yield Stretch("running", began_s, ends_s)
+
+
+def _between_questions(asked: Iterable[tuple[float, float]], sent_s: float, ends_s: float) -> Iterable[Stretch]:
+    """Yield the stretches of a call whose tool has asked a person; when its first attempt began, nobody knows then."""
+    reached_s = sent_s
+    for asked_s, answered_s in sorted(asked):
+        since_s, to_s = min(max(asked_s, reached_s), ends_s), min(answered_s, ends_s)
+        if since_s > reached_s:
+            yield Stretch("running", reached_s, since_s)
+        if to_s > since_s:
+            yield Stretch("person", since_s, to_s)
+        reached_s = max(reached_s, to_s)
+    if ends_s > reached_s:
+        yield Stretch("running", reached_s, ends_s)
 
 
 def _began_s(call: CallStanding, sent_s: float, now_s: float, ends_s: float) -> float:

@@ -12,6 +12,7 @@ from toolfleet.orchestrator.doors.http.hiding import veiled
 from toolfleet.orchestrator.run.value import Run
 from toolfleet.orchestrator.status.call_standing import CallStanding
 from toolfleet.orchestrator.status.overview import RunOverview
+from toolfleet.orchestrator.status.questions import AwaitedAnswer
 from toolfleet.orchestrator.store.run_store import Head
 
 
@@ -61,6 +62,12 @@ def _attempt(attempt: AttemptLog) -> AttemptLog:
         line.model_copy(update={"text": veiled(line.text), "logger": veiled(line.logger)}) for line in attempt.lines
     )
     return attempt.model_copy(update={"lines": tuple(lines)})
+
+
+def veiled_question(asked: AwaitedAnswer) -> AwaitedAnswer:
+    """Return what a tool asks likewise."""
+    hidden = {name: veiled(getattr(asked, name)) for name in ("message", "title")}
+    return asked.model_copy(update={**hidden, "answer_schema": {}})
 
 
 def veiled_head(head: Head) -> Head:

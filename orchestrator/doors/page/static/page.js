@@ -15,20 +15,79 @@ function made(html) {
   return template.content.firstElementChild;
 }
 
+// --- times: the server writes them in UTC, and as they were when it wrote ---------------------------------------------
+
+const MINUTE = 60, HOUR = 3600, DAY = 86400;
+
+/** When each moment was, by this page's own clock: whatever the viewer's clock says, ages are right. */
+const since = new WeakMap();
+
+/** How long ago a moment was, in its two largest units; whole seconds, as it is read often. */
+function ago(moment) {
+  const age = Math.max(0, Math.round((performance.now() - moment) / 1000));
+  const told = (large, small, names) => `${Math.floor(age / large)} ${names[0]} ${Math.floor((age % large) / small)} ${names[1]} ago`;
+  if (age < MINUTE) return `${age} s ago`;
+  if (age < HOUR) return told(MINUTE, 1, ["min", "s"]);
+  return age < DAY ? told(HOUR, MINUTE, ["h", "min"]) : told(DAY, HOUR, ["d", "h"]);
+}
+
+const two = (number) => String(number).padStart(2, "0");
+const clock = (date) => [date.getHours(), date.getMinutes(), date.getSeconds()].map(two).join(":");
+const day = (date) => [date.getFullYear(), two(date.getMonth() + 1), two(date.getDate())].join("-");
+const zones = new Intl.DateTimeFormat(undefined, { timeZoneName: "short" });
+const zone = (date) => zones.formatToParts(date).find((part) => part.type === "timeZoneName").value;
+
+/** Write the moments in an element in the viewer's own zone, and how long ago they were. */
+function localise(element) {
+  for (const each of element.querySelectorAll("time:not([data-local])")) {
+    const date = new Date(each.dateTime);
+    const told = `${day(date)} ${clock(date)} ${zone(date)}`;
+    const { age } = each.dataset;
+    each.dataset.local = "";
+    if (each.title) each.title = told;
+    if (age === undefined) {
+      each.textContent = each.title ? clock(date) : told;
+    } else {
+      since.set(each, performance.now() - 1000 * Number(age));
+      each.dataset.age = "";  // so that news of the same moment are no news
+      each.textContent = ago(since.get(each));
+    }
+  }
+  return element;
+}
+
+/** Let what is "ago" grow older. */
+function grow() {
+  for (const each of document.querySelectorAll("time[data-age]")) {
+    const text = ago(since.get(each));
+    if (each.textContent !== text) each.textContent = text;
+  }
+}
+
+// --- news -------------------------------------------------------------------------------------------------------------
+
 /** Put new pieces in the place of those with the same ids; rows that are new go to the end of their list. */
 function take(pieces) {
   for (const html of Object.values(pieces)) {
     const fresh = made(html);
     if (!fresh || !fresh.id) continue;
+    localise(fresh);
     const old = document.getElementById(fresh.id);
     if (!old) {
       const rows = document.getElementById("rows");
       if (fresh.id.startsWith("row-") && rows && !document.querySelector('[data-more="rows"]')) rows.append(fresh);
       continue;
     }
-    if (old.outerHTML === fresh.outerHTML || old.contains(document.activeElement) && old.querySelector("form")) continue;
+    if (old.outerHTML === fresh.outerHTML || isInUse(old)) continue;
     replace(old, fresh);
   }
+}
+
+/** Whether somebody fills in a form of an element: news of it can wait, and what was typed must not be lost. */
+function isInUse(element) {
+  const isFilled = (each) => each.type === "checkbox" ? each.checked !== each.defaultChecked : each.value !== each.defaultValue;
+  return element.contains(document.activeElement) && element.querySelector("form") !== null
+    || [...element.querySelectorAll("input:not([type=hidden]), textarea")].some(isFilled);
 }
 
 /** Replace an element; what has the focus in it keeps it, and what was opened stays open. */
@@ -38,6 +97,7 @@ function replace(old, fresh) {
   [...fresh.querySelectorAll("details")].forEach((each, at) => { each.open = open[at] || each.open; });
   const scrolled = old.querySelector(".scroll")?.scrollLeft ?? 0;
   old.replaceWith(fresh);
+  if (old.dataset.offers !== fresh.dataset.offers) refreshOffers();
   const box = fresh.querySelector(".scroll");
   if (box) box.scrollLeft = scrolled;
   if (focus) [...fresh.querySelectorAll("a")].find((each) => each.getAttribute("href") === focus)?.focus();
@@ -47,7 +107,7 @@ function listen(address) {
   const source = new EventSource(address);
   source.addEventListener("open", () => say("Live"));
   source.addEventListener("pieces", (event) => take(JSON.parse(event.data)));
-  source.addEventListener("over", () => { source.close(); say(""); location.hash || refreshOnce(); });
+  source.addEventListener("over", () => { source.close(); say(""); });
   source.addEventListener("signed-out", () => { source.close(); say("Signed out: reload to sign in again"); });
   source.addEventListener("error", () => {
     say(source.readyState === EventSource.CLOSED ? "No news any more: reload" : "Connecting again …");
@@ -55,12 +115,11 @@ function listen(address) {
   addEventListener("pagehide", () => source.close());
 }
 
-/** What has ended has other buttons: once they are all that is missing, they are fetched. */
-async function refreshOnce() {
-  const actions = document.getElementById("actions");
-  if (!actions) return;
+/** What stands otherwise may have other buttons: they are fetched. */
+async function refreshOffers() {
   const fresh = (await fetched(location.href)).getElementById("actions");
-  if (fresh && !actions.contains(document.activeElement)) actions.replaceWith(fresh);
+  const actions = document.getElementById("actions");
+  if (fresh && actions && !isInUse(actions)) actions.replaceWith(fresh);
 }
 
 async function fetched(address) {
@@ -80,6 +139,7 @@ async function bring(link) {
   try {
     const page = await fetched(link.href);
     const known = document.getElementById(list);
+    localise(page.body);
     for (const item of [...(page.getElementById(list)?.children ?? [])]) {
       if (!item.id || !document.getElementById(item.id)) known.append(document.adoptNode(item));
     }
@@ -114,6 +174,9 @@ function addCopying() {
   }
 }
 
+localise(document.body);
+document.querySelector(".bar nav [aria-current]")?.scrollIntoView({ block: "nearest", inline: "center" });
+setInterval(grow, 1000);
 document.querySelectorAll("[data-more]").forEach((link) => coming.observe(link));
 if (navigator.clipboard) addCopying();
 if (document.body.dataset.live) listen(document.body.dataset.live);

@@ -19,7 +19,8 @@ from tests.ports import free_port
 from toolfleet import Context, Effect, ToolError
 from toolfleet.calls import Progress
 from toolfleet.errors import BadArguments, InvalidSettings
-from toolfleet.workers.packs.mcp import McpSettings, Server, servers_in, tools_of_servers
+from toolfleet.workers.packs.mcp import ServersTools
+from toolfleet.workers.packs.mcp_servers.configuration import McpSettings, Server, servers_in
 
 SERVER = Path(__file__).parent / "mcp_server.py"
 HOSTILE = {"command": sys.executable, "args": [str(SERVER.with_name("hostile_mcp_server.py"))], "prefix": ""}
@@ -33,7 +34,7 @@ def configured(tmp_path, **servers):
 
 
 def imported(tmp_path, *, servers, **settings):
-    return tools_of_servers(McpSettings(config=configured(tmp_path, **servers), **settings))
+    return ServersTools(McpSettings(config=configured(tmp_path, **servers), **settings)).tools
 
 
 async def call(tool, *, report=None, **arguments):

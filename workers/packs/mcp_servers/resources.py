@@ -85,6 +85,10 @@ class Named(NamedTuple):
     looked_s: float
     is_all: bool
 
+    def has(self, uri: str) -> bool:
+        """Whether this is one of them, or fits a template."""
+        return uri in self.uris or (not _climbs(uri) and any(_fits(each, uri) for each in self.templates))
+
 
 class Resources:
     """What can be read of one server, on one event loop."""
@@ -132,29 +136,22 @@ class Resources:
             raise ToolError(f"a URI has at most {MAX_URI_CHARS} characters")
         if not _climbs(uri) and any(fnmatchcase(uri, pattern) for pattern in self._patterns):
             return
-        if self._names(uri, KNOWN_FOR_S):
-            return
         async with self._looking:  # one looks for all who ask at once
-            if not self._names(uri, KNOWN_FOR_S) and self._may_look():
-                self._named = await look()
-            if not self._names(uri, float("inf")):
-                raise ToolError(self._refusal())
+            named = self._named
+            if named is None or not (self._is_no_older(named, KNOWN_FOR_S) and named.has(uri)):
+                if named is None or not self._is_no_older(named, LOOK_EVERY_S):
+                    named = self._named = await look()
+                if not named.has(uri):
+                    raise ToolError(self._refusal(named))
 
-    def _names(self, uri: str, for_s: float) -> bool:
-        named = self._named
-        if named is None or named.news != self._news.count or time.monotonic() - named.looked_s > for_s:
-            return False
-        return uri in named.uris or (not _climbs(uri) and any(_fits(each, uri) for each in named.templates))
+    def _is_no_older(self, named: Named, seconds: float) -> bool:
+        return named.news == self._news.count and time.monotonic() - named.looked_s < seconds
 
-    def _may_look(self) -> bool:
-        named = self._named
-        return named is None or named.news != self._news.count or time.monotonic() - named.looked_s >= LOOK_EVERY_S
-
-    def _refusal(self) -> str:
+    def _refusal(self, named: Named) -> str:
         said = f"the MCP server {self._server} names no such resource: read only what it lists, or what fits a template"
-        if self._named is not None and not self._named.is_all:
-            return f"{said}. It lists more than are looked through; others need a pattern in its configuration"
-        return said
+        if named.is_all:
+            return said
+        return f"{said}. It lists more than are looked through; others need a pattern in its configuration"
 
     async def look(self, client: Client) -> Named:
         """Return what the server names now, as far as that is looked through."""

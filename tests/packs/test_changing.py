@@ -3,6 +3,7 @@
 import asyncio
 import json
 import sys
+import time
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
@@ -11,10 +12,11 @@ import pytest
 import pytest_asyncio
 from fleets import asking
 
-from tests.packs.calling import configured
+from tests.packs.calling import call, configured, followed
 from tests.ports import free_port
 from toolfleet.local.fleet import LocalFleet
 from toolfleet.orchestrator import Orchestrator
+from toolfleet.workers.celery.living_tools import LivingTools
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -186,6 +188,7 @@ async def test_U15_a_server_that_is_killed_is_found_again_with_the_tools_that_it
     lists.path.write_text(json.dumps({"tools": {"reborn": {"answer": "new"}, "pid": {}}}))
     await fleet.until("second", lambda tools: {"s_reborn", "s_pid"} == set(tools))
     assert await fleet.calls(("s_reborn", {})) == ["new"]
+    assert "task_failed" not in fleet.log("second")
 
 
 async def test_U15_a_server_over_http_that_comes_back_with_other_tools_and_resources_is_found(fleet):
@@ -200,6 +203,45 @@ async def test_U15_a_server_over_http_that_comes_back_with_other_tools_and_resou
         assert await fleet.calls(("web_reborn", {}), ("web_read_resource", {"uri": "memo://1"})) == ["new", "text"]
         fleet.lists["web"].say(resources=[])
         await fleet.until("first", lambda tools: "web_read_resource" not in tools)
+    assert "task_failed" not in fleet.log("first")
+
+
+async def test_U15_a_name_that_others_serve_already_is_left_out_and_ends_no_worker(fleet, tmp_path):
+    config = {"TOOLFLEET_MCP_CONFIG": str(configured(tmp_path, s=fleet.lists["second"].stdio))}
+    environment = {**config, "PYTHONPATH": str(Path(__file__).parent)}
+    other = fleet.fleet.start_worker("io", "--import", "taken_tools", environment=environment)
+    await asyncio.to_thread(fleet.fleet.wait_until_ready)
+    fleet.lists["first"].say(taken={"answer": "the server's"}, beside={"answer": "beside"})
+    await fleet.until("first", lambda tools: "s_beside" in tools)
+    assert "s_taken" not in await fleet.announced("first")
+    assert await fleet.calls(("s_taken", {}), ("s_beside", {})) == ["a function's", "beside"]
+    assert "live workers serve another tool under this name" in fleet.log("first")
+    assert other.is_running
+
+
+async def test_U15_a_server_that_tells_of_changes_without_end_is_listed_once_a_second_and_its_tools_are_bounded(
+    tmp_path,
+):
+    entry = {"command": sys.executable, "args": [str(SERVER.with_name("flooding_mcp_server.py"))]}
+    servers = followed(tmp_path, servers={"f": entry})
+    assert set(servers.tools) == {"f_steady"}
+    living, told, began_s = LivingTools(dict(servers.tools), sources=(servers,)), asyncio.Event(), time.monotonic()
+
+    async def tell(written):
+        living.take(0, written, living.make(0, written), lambda task: None)
+        if "f_list_3" in written:
+            told.set()
+
+    following = asyncio.create_task(servers.follow(tell))
+    async with asyncio.timeout(60):
+        await told.wait()
+    listed = int((await call(living.tools["f_steady"])).split()[1])
+    elapsed_s = time.monotonic() - began_s
+    following.cancel()
+    assert listed <= elapsed_s + 2, "once by a first look, which is no second apart from the one before"
+    assert 900 < len(living.tools) <= 1000
+    assert not [name for name in living.tools if name == "read_result" or len(name) > 64]
+    assert living.tasks.keys() == living.tools.keys() - {"f_steady"}
 
 
 async def _pid_of(fleet, name):

@@ -28,6 +28,9 @@ log = FactLog("toolfleet.packs.mcp")
 MAX_MESSAGE_BYTES: Final = 16 * 1024 * 1024
 """A result with pictures in it is large; what is larger ends the session."""
 
+MAX_TOOLS: Final = 1000
+"""Tools of one server; one that lists more is broken, and what it lists behind them is not even looked at."""
+
 LIST_CHANGES: Final = frozenset({"notifications/tools/list_changed", "notifications/resources/list_changed"})
 
 
@@ -209,7 +212,10 @@ def _believed(message: Any) -> Any:
     """A message that lists tools only, each of which says nothing of its results that would be costly to check."""
     result = getattr(getattr(message, "message", None), "result", None)
     if isinstance(result, dict) and isinstance(result.get("tools"), list):
-        result["tools"] = [tool for tool in result["tools"] if _is_tool(tool)]
+        listed = result["tools"]
+        if len(listed) > MAX_TOOLS:
+            log.warning("mcp_tools_left_out", listed=len(listed), taken=MAX_TOOLS)
+        result["tools"] = [tool for tool in listed[:MAX_TOOLS] if _is_tool(tool)]
     return message
 
 

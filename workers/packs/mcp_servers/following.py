@@ -10,6 +10,7 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
+import anyio
 import httpx2
 from mcp import Client, MCPError
 from mcp.client.subscriptions import ListenNotSupportedError, SubscriptionLost
@@ -25,8 +26,10 @@ log = FactLog("toolfleet.packs.mcp")
 PAUSE_S: Final = 1.0
 """Between two looks; longer after one that took longer."""
 
-LAST_PAUSE_S: Final = 30.0
+LAST_PAUSE_S: Final = 5.0
 """Before a server is tried again that cannot be reached, or is lost again and again."""
+
+GONE: Final = (httpx2.TransportError, OSError, anyio.ClosedResourceError, anyio.BrokenResourceError)
 
 
 class Follower:
@@ -93,8 +96,10 @@ class Follower:
             except MCPError as error:
                 if error.code == METHOD_NOT_FOUND:
                     return
-            except (SubscriptionLost, TimeoutError, httpx2.TransportError, OSError):
+            except (SubscriptionLost, TimeoutError, *GONE):
                 pass  # it is asked again below
+            except RuntimeError:
+                return  # the SDK's word for a session that has ended: the next one is listened to anew
             self._connection.news.note()  # nobody told what has changed since
             lasted = time.monotonic() - began_s > LAST_PAUSE_S
             pause_s = PAUSE_S if lasted else min(2 * pause_s, LAST_PAUSE_S)

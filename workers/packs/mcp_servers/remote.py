@@ -20,7 +20,7 @@ from pydantic import ValidationError
 from toolfleet import Context, ToolError
 from toolfleet.logs import FactLog
 from toolfleet.workers.packs.mcp_servers.configuration import McpSettings, Server
-from toolfleet.workers.packs.mcp_servers.connection import Connection, reason_of
+from toolfleet.workers.packs.mcp_servers.connection import MAX_TOOLS, Connection, reason_of
 from toolfleet.workers.packs.mcp_servers.following import Follower
 from toolfleet.workers.packs.mcp_servers.given import Given, given_by, read_of
 from toolfleet.workers.packs.mcp_servers.resources import Place, Resources, has_any
@@ -28,9 +28,6 @@ from toolfleet.workers.packs.mcp_servers.resources import Place, Resources, has_
 log = FactLog("toolfleet.packs.mcp")
 
 T = TypeVar("T")
-
-MAX_TOOLS: Final = 1000
-"""Tools of one server; one that lists more is broken."""
 
 
 class Listed(NamedTuple):
@@ -105,8 +102,6 @@ class Remote:
                 cursor = page.next_cursor
                 if not cursor or len(tools) >= MAX_TOOLS:
                     break
-            if len(tools) > MAX_TOOLS:
-                log.warning("mcp_tools_left_out", server=self._name, listed=len(tools), taken=MAX_TOOLS)
             has_resources = self._server.resources is not False and await has_any(client)
             return Listed(tools[:MAX_TOOLS], has_resources)
 

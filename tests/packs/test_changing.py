@@ -229,7 +229,7 @@ async def test_U15_a_server_that_tells_of_changes_without_end_is_listed_once_a_s
 
     async def tell(written):
         living.take(0, written, living.make(0, written), lambda task: None)
-        if "f_list_3" in written:
+        if "f_list_2" in written:
             told.set()
 
     following = asyncio.create_task(servers.follow(tell))

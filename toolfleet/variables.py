@@ -59,6 +59,7 @@ OF_PACKS: Final = frozenset(
         "MCP_CALL_TIMEOUT_S",
         "MCP_CONFIG",
         "MCP_CONNECT_TIMEOUT_S",
+        "MCP_LOOK_AGAIN_S",
         "SQL_MAX_BYTES",
         "SQL_MAX_ROWS",
         "SQL_TIMEOUT_S",

@@ -14,6 +14,7 @@ from typing import Any, Final
 from celery import Celery
 
 from toolfleet.broker import celery_app, tool_queue
+from toolfleet.changing_tools import ChangingTools, changing_in
 from toolfleet.errors import InvalidSettings
 from toolfleet.interceptors import ToolInterceptor
 from toolfleet.metrics.exposition import must_be_served
@@ -24,7 +25,9 @@ from toolfleet.toolbox import load_tools
 from toolfleet.wire import Seal
 from toolfleet.workers.celery.announce import AnnounceTools
 from toolfleet.workers.celery.cancel_marks import HeedCancelMarks
+from toolfleet.workers.celery.follow_tools import FollowTools
 from toolfleet.workers.celery.intake import TakeIn, UnknownToolTask
+from toolfleet.workers.celery.living_tools import LivingTools
 from toolfleet.workers.celery.lost_children import NoticeLostChildren
 from toolfleet.workers.celery.measured import ServeMetrics
 from toolfleet.workers.celery.poll_jobs import PollJobs
@@ -46,30 +49,42 @@ class Fleet:
 
     settings: Settings
     seal: Seal
-    tools: Mapping[str, Tool[..., Any]]
+    living: LivingTools
     interceptors: tuple[ToolInterceptor, ...] = ()
     supervisor: Supervisor = field(default_factory=Supervisor)
 
+    @property
+    def tools(self) -> Mapping[str, Tool[..., Any]]:
+        """The tools that there are now, by name. Always the same mapping."""
+        return self.living.tools
+
 
 def worker_app(
-    settings: Settings, tools: Mapping[str, Tool[..., Any]], interceptors: tuple[ToolInterceptor, ...] = ()
+    settings: Settings,
+    tools: Mapping[str, Tool[..., Any]],
+    interceptors: tuple[ToolInterceptor, ...] = (),
+    changing: tuple[ChangingTools, ...] = (),
 ) -> Celery:
-    """Return a Celery app that serves these tools, each call through these interceptors first."""
+    """Return a Celery app that serves these tools, each call through these interceptors first.
+
+    `changing`: those who follow some of the tools.
+    """
     _must_be_kept(settings, tools)
     must_be_served(settings)
     # At debug level Celery's pools log the whole message of each call, and so a tool's secrets.
     logging.getLogger("celery.pool").setLevel(logging.INFO)
     app = celery_app(settings)
     app.amqp.Connection = PatientConnection
-    app.toolfleet = Fleet(settings, Seal(settings), tools, interceptors)
+    living = LivingTools(dict(tools), sources=changing)
+    app.toolfleet = Fleet(settings, Seal(settings), living, interceptors)
     app.conf.worker_pool = PREFORK  # for `celery --app … worker`, which would take Celery's own
     app.events.dispatcher_cls = BatchingDispatcher
     for tool in tools.values():
-        app.register_task(tool_task(tool))
+        living.tasks[tool.spec.name] = app.register_task(tool_task(tool))
         app.amqp.queues.add(tool_queue(tool.spec.queue))
     app.register_task(UnknownToolTask())
     app.steps["consumer"].update(
-        {AnnounceTools, HeedCancelMarks, LetCallsEnd, NoticeLostChildren, PollJobs, ReadLanes, TakeIn}
+        {AnnounceTools, FollowTools, HeedCancelMarks, LetCallsEnd, NoticeLostChildren, PollJobs, ReadLanes, TakeIn}
     )
     app.steps["worker"].add(ServeMetrics)
     return app
@@ -97,6 +112,6 @@ def __getattr__(name: str) -> Celery:
     modules = modules_from_environment()
     settings = read_settings()
     interceptors = interceptors_of(settings.interceptor_names)
-    app = worker_app(settings, load_tools(modules) if modules else {}, interceptors)
+    app = worker_app(settings, load_tools(modules) if modules else {}, interceptors, changing_in(modules))
     globals()["app"] = globals()["celery"] = app
     return app

@@ -18,6 +18,7 @@ from celery.platforms import SecurityWarning
 from celery.signals import worker_ready, worker_shutting_down
 from kombu.exceptions import OperationalError
 
+from toolfleet.changing_tools import changing_in
 from toolfleet.connections import address
 from toolfleet.declaration import ON_A_THREAD, THREADS, may_outlive_its_limit
 from toolfleet.errors import BrokerUnreachable, InvalidSettings, ToolfleetError
@@ -156,7 +157,7 @@ def worker(
     with redis_or_embedded(**({} if metrics_port is None else {"metrics_port": metrics_port})) as settings:
         join(settings)
         around = interceptors_of([*settings.interceptor_names, *(interceptors or ())])
-        celery = worker_app(settings, tools, around)
+        celery = worker_app(settings, tools, around, changing_in(imported))
         if settings.broker_url:
             _reach_broker(celery, settings.broker_url)
         node = f"{name or generated_name(pool)}@{os.uname().nodename}"

@@ -18,7 +18,10 @@ from toolfleet.orchestrator.models.environment import DEFAULT_ANTHROPIC_MODEL, D
 from toolfleet.orchestrator.models.openai import OPENAI_BASE_URL
 
 ROOT = Path(__file__).parents[2]
-PACKS: Final = sorted((ROOT / "workers" / "packs").glob("*.py"))
+OF_FOLDERS: Final = {"mcp_servers": "mcp"}
+"""The pack whose settings stand in a folder beside it."""
+
+PACKS: Final = sorted((ROOT / "workers" / "packs").rglob("*.py"))
 
 INTRODUCTION: Final = """\
 # Settings
@@ -154,7 +157,10 @@ def settings() -> list[Field]:
 
 def of_packs() -> list[Field]:
     """Those of the packs that come along."""
-    return [field for path in PACKS for field in _fields(path, f"TOOLFLEET_{path.stem.upper()}_")]
+    named = [(path, (path.parent.name if path.parent.name in OF_FOLDERS else path.stem)) for path in PACKS]
+    return [
+        field for path, name in named for field in _fields(path, f"TOOLFLEET_{OF_FOLDERS.get(name, name).upper()}_")
+    ]
 
 
 def _fields(path: Path, prefix: str) -> Iterator[Field]:

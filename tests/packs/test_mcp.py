@@ -15,30 +15,16 @@ from pathlib import Path
 import psutil
 import pytest
 
+from tests.packs.calling import call, configured, imported
 from tests.ports import free_port
-from toolfleet import Context, Effect, ToolError
+from toolfleet import Effect, ToolError
 from toolfleet.calls import Progress
 from toolfleet.errors import BadArguments, InvalidSettings
-from toolfleet.workers.packs.mcp import McpSettings, Server, servers_in, tools_of_servers
+from toolfleet.workers.packs.mcp_servers.configuration import Server, servers_in
 
 SERVER = Path(__file__).parent / "mcp_server.py"
 HOSTILE = {"command": sys.executable, "args": [str(SERVER.with_name("hostile_mcp_server.py"))], "prefix": ""}
 STDIO = {"command": sys.executable, "args": [str(SERVER), "stdio"]}
-
-
-def configured(tmp_path, **servers):
-    path = tmp_path / "mcp.json"
-    path.write_text(json.dumps({"mcpServers": servers}))
-    return path
-
-
-def imported(tmp_path, *, servers, **settings):
-    return tools_of_servers(McpSettings(config=configured(tmp_path, **servers), **settings))
-
-
-async def call(tool, *, report=None, **arguments):
-    context = Context(call_id="r.1.0", run_id="r", tool="f", deadline_unix_s=0, report=report or (lambda _: None))
-    return await tool.invoke(tool.bind(json.dumps(arguments)), context)
 
 
 @contextmanager

@@ -7,7 +7,7 @@ import pytest
 from mcp_types import CallToolResult, ImageContent
 
 from toolfleet.orchestrator import Orchestrator
-from toolfleet.workers.packs.mcp import given_by
+from toolfleet.workers.packs.mcp_servers.given import given_by
 
 
 async def test_P7_tools_of_an_mcp_server_are_called_on_the_worker_that_holds_the_connection(ask, fleet):

@@ -1,9 +1,12 @@
 """Lanes of a queue: what waits where nobody reads any more goes to the queue, as often delivered as it was."""
 
+from time import monotonic
+
 import pytest
 
 from tests.streams.harness import LEASE_S, ack_all, ids_of, publish, until
 from toolfleet.streams import GROUP, home_of, lane_name
+from toolfleet.streams.channel import FORGET_LANE_S
 
 LANE = lane_name("io", "0123456789ab")
 
@@ -53,6 +56,24 @@ def test_an_empty_lane_that_nobody_reads_leaves_nothing_behind(connect, client, 
     reader.channel.settle()
     inbox("io")  # its companion sweeps
     until(lambda: not client.exists(keys.lanes("io"), keys.lane(LANE), keys.queue(LANE, 3)), 2 * LEASE_S)
+
+
+def test_a_lane_is_left_while_its_queue_is_read_and_what_is_in_hand_ends_as_ever(connect, client, keys, inbox):
+    reader = inbox("io", LANE, prefetch=1)
+    publish(connect(), LANE, "first", "second")
+    [held] = reader.drain(1)
+    reader.consumer.cancel_by_queue(LANE)
+    reader.channel.leave_lane(LANE)
+    assert client.zrange(keys.lane(LANE), 0, -1) == []
+    assert len(entries(client, keys, "io")) == 1, "what nobody had read went home"
+    in_half_a_minute = monotonic() + FORGET_LANE_S
+    reader.channel._forget_lanes(in_half_a_minute)
+    assert keys.queue(LANE, 3) in reader.channel.holdings.keeper.streams, "as long as something is in hand"
+    held.ack()
+    reader.channel.settle()
+    assert ids_of(reader.drain(1)) == ["second"]
+    reader.channel._forget_lanes(in_half_a_minute)
+    assert keys.queue(LANE, 3) not in reader.channel.holdings.keeper.streams
 
 
 @pytest.mark.parametrize("of_lane", [True, False])

@@ -58,6 +58,12 @@ def call_families(figures: CallFigures = CALLS) -> list[Metric]:
         histogram("toolfleet_call_queue_seconds", waited, (), [((), figures.waited)]),
         histogram("toolfleet_call_run_seconds", "How long tools ran.", ("tool",), ran),
         histogram("toolfleet_call_settle_seconds", "From a result until Redis had it.", (), [((), figures.settled)]),
+        counted(
+            "toolfleet_tools_changed",
+            "Tools that came or went while this worker served.",
+            "change",
+            figures.tools_changed,
+        ),
         gauge("toolfleet_worker_slots", "Calls that this worker takes at once.", figures.slots),
         gauge("toolfleet_worker_calls_running", "Calls that run on this worker.", figures.active()),
         *_as_celery_exporter(figures),

@@ -35,6 +35,8 @@ class CallFigures:
         """From the call's entry into its queue until a worker had it, of first deliveries: by two machines' clocks."""
         self.settled = Histogram()
         """From the result in hand until Redis had it."""
+        self.tools_changed = Counter[str]()
+        """How many of its tools came, changed and went while it served."""
         self.worker = ""
         """Its name with Celery; empty while this process is no worker."""
         self.slots = 0

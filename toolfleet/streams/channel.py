@@ -33,6 +33,9 @@ from toolfleet.streams.unbelieved import Malformed
 
 logger = get_logger("toolfleet.streams")
 
+FORGET_LANE_S: Final = 30.0
+"""How long after it was left a lane may still bring what a read under way, or a lost reply of one, has taken there."""
+
 LOST_REPLY_MS: Final = 2500
 """An entry pending for so long that this process does not know of was in a reply that never arrived."""
 
@@ -63,6 +66,8 @@ class StreamChannel(StreamQueues):
 
     def __init__(self, connection: Any, **kwargs: Any) -> None:
         self._receivers: dict[str, Receiver] = {}
+        self._left: dict[str, tuple[Receiver, float]] = {}
+        """Lanes that are read no more, and since when: what comes from there yet has a receiver."""
         self._inbox: deque[DeliveredEntry] = deque()
         self._queue_of: dict[str, str] = {}
         self._read: Read | None = None
@@ -101,6 +106,7 @@ class StreamChannel(StreamQueues):
         streams = self.streams(queue)
         self._queue_of.update(dict.fromkeys(streams, queue))
         self._receivers[queue] = Receiver(callback, no_ack)
+        self._left.pop(queue, None)
         self._reader.look_for_everything()
         if not no_ack:
             self._look_after(queue, streams)
@@ -125,7 +131,10 @@ class StreamChannel(StreamQueues):
     def _basic_cancel(self, consumer_tag: str) -> None:
         queue = self._tag_to_queue.get(consumer_tag)
         super()._basic_cancel(consumer_tag)
-        if self._receivers.pop(queue, None) is not None and not self._receivers and not self._closing:
+        receiver = self._receivers.pop(queue, None)
+        if receiver is not None and home_of(queue):
+            self._left[queue] = receiver, monotonic()
+        if receiver is not None and not self._receivers and not self._closing:
             self._stop_reading()
             self._hand_back_inbox()
             self.qos.hand_back_abandoned()
@@ -264,7 +273,7 @@ class StreamChannel(StreamQueues):
         self.settle_soon()
 
     def _deliver(self, delivery: DeliveredEntry) -> None:
-        receiver = self._receivers.get(self._queue_of[delivery.stream])
+        receiver = self._receiver_of(self._queue_of[delivery.stream])
         if receiver is None or not self.qos.can_consume():
             self.holdings.parked.append((tag_of(delivery.stream, delivery.entry_id), True))
             return
@@ -274,6 +283,10 @@ class StreamChannel(StreamQueues):
         if message is not None:
             self._note(message, no_ack=receiver.no_ack)
             receiver.callback(message)
+
+    def _receiver_of(self, queue: str) -> Receiver | None:
+        receiver = self._receivers.get(queue)
+        return self._left[queue][0] if receiver is None and queue in self._left and self._receivers else receiver
 
     def _decode_or_bury(self, delivery: DeliveredEntry) -> StreamMessage | None:
         try:
@@ -420,6 +433,22 @@ class StreamChannel(StreamQueues):
             },
         )
 
+    def leave_lane(self, lane: str) -> None:
+        """Take back the word for a lane that was cancelled, while others are read: what waits there is not for us."""
+        self.holdings.keeper.leave_lane(lane)
+        self.lanes.leave(self.commands, lane, self.holdings.consumer)
+
+    def _forget_lanes(self, now_s: float) -> None:
+        """Forget lanes that were left a while ago, once nothing of theirs is in hand: tools may change for ever."""
+        for lane in [lane for lane, (_, left_s) in self._left.items() if now_s - left_s >= FORGET_LANE_S]:
+            streams = self.streams(lane)
+            if any(self._pending_for(stream, 0) for stream in streams):
+                continue
+            del self._left[lane]
+            for stream in streams:
+                self._queue_of.pop(stream, None)
+            self.holdings.keeper.forget(lane)
+
     def _leave_lanes(self) -> None:
         """Stop reading lanes. What waits in them is for their other readers, or goes to the queue."""
         lanes = [queue for queue in dict.fromkeys(self._queue_of.values()) if home_of(queue)]
@@ -435,6 +464,7 @@ class StreamChannel(StreamQueues):
         """Replace a lost companion, and hand back what nobody here can run any more."""
         self._looked_after_s = now_s
         self.holdings.keeper.ensure()
+        self._forget_lanes(now_s)
         if self.holdings.orphans:
             self.qos.hand_back(self.holdings.abandoned(self.holdings.orphans))
         is_reading = self._in_poll or (self._elsewhere is not None and self._receivers)

@@ -55,6 +55,17 @@ class Keeper:
             self._reading.clear()
             self._tell(self._news)
 
+    def leave_lane(self, lane: str) -> None:
+        """Stop saying that this process reads a lane. It is swept as before, until it is forgotten."""
+        if lane in self._reading:
+            self._reading.discard(lane)
+            self._tell(self._news)
+
+    def forget(self, lane: str) -> None:
+        """Sweep a lane no more in which this process holds nothing any more."""
+        if self._queues.pop(lane, None) is not None:
+            self._tell(self._news)
+
     def ensure(self) -> bool:
         """Start the companion if it does not run. Returns whether it was started now."""
         if self._process is not None and self._pid == os.getpid() and self._process.poll() is None:

@@ -24,7 +24,7 @@ from toolfleet.settings import Settings
 from toolfleet.skipped import text_of
 from toolfleet.tool import ToolSpec
 from toolfleet.wire import Seal
-from toolfleet.workers.celery.reading_lanes import lanes_read, queues_consumed, specs_served
+from toolfleet.workers.celery.reading_lanes import follow_lanes, lanes_read, queues_consumed, specs_served
 
 log = FactLog("toolfleet.workers")
 
@@ -62,6 +62,10 @@ class Announcer:
         self._said_ms = 0
         self._client = connect(settings)
         self._script = self._client.register_script(ANNOUNCE)
+        self.say(announcement)
+
+    def say(self, announcement: Announcement) -> None:
+        """Have this announced from the next time on."""
         self._announcement = announcement
         self._variants = {spec.name: variant_of(spec, announcement.sources[spec.name]) for spec in announcement.tools}
 
@@ -158,6 +162,7 @@ class AnnounceTools(bootsteps.StartStopStep):  # type: ignore[misc]  # celery sh
         self._announcer: Announcer | None = None
         self._timer: Any = None
         self._has_told = False
+        consumer.announcing = self
 
     def start(self, consumer: Any) -> None:
         """Announce, and go on announcing."""
@@ -188,6 +193,23 @@ class AnnounceTools(bootsteps.StartStopStep):  # type: ignore[misc]  # celery sh
         except COMMAND_FAILED as error:
             log.warning("not_withdrawn", error=str(error))
 
+    def renew(self, consumer: Any) -> None:
+        """Announce what the worker serves now, and read the lanes of that, and no others.
+
+        What came while it served and is another tool elsewhere is left out. Where Redis is away, this is done later.
+        """
+        if self._announcer is None:
+            return  # what is announced on the next connection is as new
+        try:
+            self._announcer.say(_announcement(consumer))
+            while clash := self._announcer.announce():
+                _leave_out(clash, consumer)
+                self._announcer.say(_announcement(consumer))
+            follow_lanes(consumer)
+        except COMMAND_FAILED as error:
+            log.warning("change_of_tools_not_announced", error=str(error))
+            consumer.timer.call_after(ANNOUNCE_AGAIN_S, self.renew, (consumer,))
+
     def _again(self, consumer: Any) -> None:
         if self._announcer is None:
             return
@@ -198,7 +220,9 @@ class AnnounceTools(bootsteps.StartStopStep):  # type: ignore[misc]  # celery sh
             log.warning("not_announced", error=str(error))
             consumer.timer.call_after(ANNOUNCE_AGAIN_S, self._again, (consumer,))
             return
-        _stop_on(clash)  # it was away for so long that others took the name
+        if clash is not None:  # it was away for so long that others took the name
+            _leave_out(clash, consumer)
+            self.renew(consumer)
         self._has_told = True
         if changed:
             log.warning(
@@ -209,12 +233,19 @@ class AnnounceTools(bootsteps.StartStopStep):  # type: ignore[misc]  # celery sh
             )
 
 
-def _stop_on(clash: Clash | None) -> None:
-    """End this worker, whose calls of this tool would be meant for another one."""
-    if clash is not None:
+def _leave_out(clash: Clash, consumer: Any) -> None:
+    """Have a tool no more that came while the worker served; end the worker for one that it was started with.
+
+    Calls of this tool would be meant for another one.
+    """
+    living = consumer.app.toolfleet.living
+    if not living.came_lately(clash.tool):
         remedy = "live workers serve another tool under this name: stop them first, or rename the tool"
         log.error("tool_refused", **clash._asdict(), remedy=remedy)
         raise WorkerShutdown(EXIT_CONFLICT)
+    log.warning("tool_left_out", **clash._asdict(), reason="live workers serve another tool under this name")
+    living.remove(clash.tool)
+    consumer.app.tasks.pop(clash.tool, None)
 
 
 def variant_of(spec: ToolSpec, source: str) -> str:

@@ -8,7 +8,8 @@ not here is answered, not only logged; so is one of Celery's own tasks, which no
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any
+from functools import lru_cache, partial
+from typing import Any, Final
 
 from celery import bootsteps
 from celery.exceptions import InvalidTaskError
@@ -18,17 +19,20 @@ from toolfleet.calls import Effect
 from toolfleet.logs import FactLog
 from toolfleet.metrics.of_calls import CALLS
 from toolfleet.workers.celery.pool import AsyncioPool
-from toolfleet.workers.celery.request import ToolRequest
+from toolfleet.workers.celery.request import UNKNOWN_TOOL, ToolRequest
 from toolfleet.workers.celery.task import ToolTask
 from toolfleet.workers.celery.task_events import STARTED_AFTER_S, announce_long_calls
 
 log = FactLog("toolfleet.workers")
 
+MAX_TOOLS: Final = 10_000
+"""Of so many tools what receives their calls is kept: tools come and go."""
+
 
 class UnknownToolTask(ToolTask):
     """A task in the place of any tool that is not served here. Admission ends its calls before anything runs."""
 
-    name = "toolfleet.unknown_tool"
+    name = UNKNOWN_TOOL
     effect = Effect.READ_ONLY
 
 
@@ -62,10 +66,8 @@ class TakeIn(bootsteps.StartStopStep):  # type: ignore[misc]  # celery ships no 
 
 def handler(consumer: Any) -> Callable[[Any], None]:
     """Return the function that Celery's consumer calls with every message. It takes in tool calls and nothing else."""
-    receivers = {
-        name: receiver(task, consumer) for name, task in consumer.app.tasks.items() if isinstance(task, ToolTask)
-    }
-    unknown = receivers[UnknownToolTask.name]
+    tasks, unknown = consumer.app.toolfleet.living.tasks, consumer.app.tasks[UNKNOWN_TOOL]
+    receiver_of = lru_cache(MAX_TOOLS)(partial(receiver, consumer=consumer))
 
     def on_message(message: Any) -> None:
         name = message.headers.get("task") if message.headers else None
@@ -74,7 +76,7 @@ def handler(consumer: Any) -> Callable[[Any], None]:
             message.reject()
             return
         try:
-            receivers.get(name, unknown)(message)
+            receiver_of(tasks.get(name, unknown))(message)
         except consumer.connection_errors:
             raise
         except Exception:  # no message may end the worker, whatever was overlooked in reading it

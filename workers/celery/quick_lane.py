@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from toolfleet.logs import FactLog
@@ -32,11 +32,13 @@ class QuickRequest(QuickCall):
 
     __slots__ = ("_ended", "_entry", "_is_told", "_lane", "_request", "_tag", "id", "name", "task")
 
-    def __init__(self, lane: QuickLane, entry: DeliveredEntry, delivery: Delivery, common: Common) -> None:
+    def __init__(
+        self, lane: QuickLane, entry: DeliveredEntry, delivery: Delivery, common: Common, task: ToolTask
+    ) -> None:
         super().__init__(delivery, common)
         self.id = delivery.task_id
         self.name = delivery.task
-        self.task = lane.tasks[delivery.task]
+        self.task = task
         self._lane = lane
         self._entry = entry
         self._tag = tag_of(entry.stream, entry.entry_id)
@@ -78,7 +80,7 @@ class QuickRequest(QuickCall):
                 self._is_told = True
                 self._lane.tell_of_brief(self.delivery, *self._ended)
                 return
-            self._request = self._lane.request_of(self._entry, self.delivery)
+            self._request = self._lane.request_of(self._entry, self)
         if self._ended is not None:
             self._request.has_ended(*self._ended)
         self._request.tell()
@@ -92,7 +94,7 @@ class QuickLane:
     ) -> None:
         """`start` begins to perform a call."""
         self.channel = channel
-        self.tasks = {name: task for name, task in consumer.app.tasks.items() if isinstance(task, ToolTask)}
+        self._tasks: Mapping[str, ToolTask] = consumer.app.toolfleet.living.tasks
         self._consumer = consumer
         self._calls = calls
         self._start = start
@@ -116,11 +118,12 @@ class QuickLane:
 
     def _quick(self, entry: DeliveredEntry) -> QuickRequest | None:
         plain = plain_entry(entry, self.channel.max_message_bytes)
-        if plain is None or plain.tool not in self.tasks or plain.call_id in self._revoked or self._hears_of_all:
+        task = None if plain is None else self._tasks.get(plain.tool)
+        if plain is None or task is None or plain.call_id in self._revoked or self._hears_of_all:
             return None
         delivery = self._delivery(entry, plain)
         common = self._calls.common(delivery)
-        return None if common is None else QuickRequest(self, entry, delivery, common)
+        return None if common is None else QuickRequest(self, entry, delivery, common, task)
 
     def _delivery(self, entry: DeliveredEntry, plain: PlainEntry) -> Delivery:
         """Return what `Delivery.of` makes of the message of this entry."""
@@ -156,12 +159,12 @@ class QuickLane:
                 kind, fields = event
                 send(kind, uuid=delivery.task_id, **fields)
 
-    def request_of(self, entry: DeliveredEntry, delivery: Delivery) -> ToolRequest:
+    def request_of(self, entry: DeliveredEntry, quick: QuickRequest) -> ToolRequest:
         """Return the request that Celery is shown of a call that has started."""
         message = StreamMessage.from_delivery(
             self.channel, entry, self.channel.holdings.consumer, self.channel.max_message_bytes
         )
-        request = ToolRequest(message, self.tasks[delivery.task], self._consumer)
-        request.delivery = delivery  # which knows when it came
-        request.has_begun(self._pid, delivery.came_unix_s)
+        request = ToolRequest(message, quick.task, self._consumer)
+        request.delivery = quick.delivery  # which knows when it came
+        request.has_begun(self._pid, quick.delivery.came_unix_s)
         return request

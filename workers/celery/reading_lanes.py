@@ -28,6 +28,24 @@ class ReadLanes(bootsteps.StartStopStep):  # type: ignore[misc]  # celery ships 
             consumer.task_consumer.add_queue(tool_queue(lane))
 
 
+def follow_lanes(consumer: Any) -> None:
+    """Read the lanes of what is served now, and leave those of what was; without a connection, the next one does."""
+    reading, queues = consumer.task_consumer, consumer.app.amqp.queues
+    if reading is None or not reading.channel:
+        return
+    wanted = set(lanes_read(consumer).values())
+    left = {queue.name for queue in reading.queues if home_of(queue.name)} - wanted
+    for lane in wanted:
+        if not reading.consuming_from(lane):
+            queues.add(tool_queue(lane))
+            reading.add_queue(tool_queue(lane))
+    reading.consume()
+    for lane in left:
+        reading.cancel_by_queue(lane)
+        reading.channel.leave_lane(lane)
+        queues.pop(lane, None)
+
+
 def queues_consumed(consumer: Any) -> tuple[str, ...]:
     """Return the names of a worker's queues, without lanes."""
     return tuple(sorted(queue.name for queue in consumer.task_consumer.queues if home_of(queue.name) is None))

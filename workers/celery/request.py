@@ -33,6 +33,9 @@ FACTS: Final = (
 )
 """What is used of a message's headers."""
 
+UNKNOWN_TOOL: Final = "toolfleet.unknown_tool"
+"""The task in the place of any tool that a process has no task for."""
+
 HIDDEN: Final = "(hidden)"
 """What Celery's events and Flower show instead of arguments: they may hold secrets, and the model's are stored."""
 
@@ -58,8 +61,8 @@ class ToolRequest(Request):  # type: ignore[misc]  # celery ships no types
         self.acknowledged = False
         self.id = headers["id"]
         self.name = headers["task"]
-        # What a child process looks up: for a tool that is not here, the task that says so.
-        self._type = task.name
+        # What a child process looks up. One that was forked before the tool came has no task for it.
+        self._type = UNKNOWN_TOOL if task.is_told else task.name
         self.delivery = Delivery.of(headers, delivery_info, _arguments_of(message), worker=consumer.hostname)
         self._message = message
         self._task = task
@@ -84,7 +87,8 @@ class ToolRequest(Request):  # type: ignore[misc]  # celery ships no types
         """What child processes are told of the request. Celery would act on more than we know of a message."""
         headers = self._message.headers
         facts = {name: headers[name] for name in FACTS if name in headers}
-        return {**facts, "hostname": self._hostname, "delivery_info": self._delivery_info}
+        news = self._app.toolfleet.living.news.get(self.name)
+        return {**facts, "hostname": self._hostname, "delivery_info": self._delivery_info, "news": news}
 
     @property
     def _body(self) -> bytes:
@@ -194,7 +198,7 @@ class ToolRequest(Request):  # type: ignore[misc]  # celery ships no types
         if not self._is_known:
             self._is_known = True
             self.announce_received()
-            count_one(self._type) if self._ended else self._tell_start()
+            count_one(self._task.name) if self._ended else self._tell_start()
         if self._ended is not None and not self._end_is_known:
             self._end_is_known = True
             ending, runtime_s = self._ended
@@ -213,7 +217,7 @@ class ToolRequest(Request):  # type: ignore[misc]  # celery ships no types
         self._is_known = True
         state.requests[self.id] = self
         state.active_requests.add(self)
-        count_one(self._type)  # strangers may name any number of tools
+        count_one(self._task.name)  # strangers may name any number of tools
         if self.id in state.revoked and hasattr(self._consumer.pool, "cancel"):
             # Revoked after it was taken in, and before Celery knew of it.
             self._consumer.pool.cancel(self.id)

@@ -18,7 +18,7 @@ from toolfleet.connections import connect
 from toolfleet.errors import Refused
 from toolfleet.logs import FactLog
 from toolfleet.metrics.of_calls import CALLS
-from toolfleet.tool import Tool
+from toolfleet.tool import Tool, ToolSpec
 from toolfleet.tracing import find_tracing
 from toolfleet.workers.celery.request import FACTS, KILL_MARGIN_S, ToolRequest
 from toolfleet.workers.delivery.message import Delivery
@@ -43,9 +43,11 @@ class ToolTask(Task):  # type: ignore[misc]  # celery ships no types
     max_retries = None
     typing = False
 
-    tool_name: str
+    spec: ToolSpec | None = None
     effect: Effect
     reconciles: bool = False
+    is_told: bool = False
+    """Whether the tool came, or changed, while the worker served: child processes are told of it with each call."""
 
     def run(self, *args: Any, **_: Any) -> str:
         """Perform the delivered call; the result goes to Redis, the return value only says how it ended.
@@ -56,11 +58,14 @@ class ToolTask(Task):  # type: ignore[misc]  # celery ships no types
         # The signature does not cover what Celery would send when this ends.
         request.callbacks = request.errbacks = request.chain = request.chord = None
         delivery = Delivery.of(_headers(request), request.delivery_info or {}, args, worker=request.hostname or "")
-        before_s = CALLS.took_s(self.name) if _is_child() else None
+        before_s = None
+        if _is_child():
+            self.app.toolfleet.living.hear(delivery.task, request.news)
+            before_s = CALLS.took_s(delivery.task)
         ending = _runner().run(_performer(self.app).perform(delivery)).value
         if before_s is None:
             return ending
-        took_s = (after - before for after, before in zip(CALLS.took_s(self.name), before_s, strict=True))
+        took_s = (after - before for after, before in zip(CALLS.took_s(delivery.task), before_s, strict=True))
         return " ".join((ending, *(f"{seconds:.6f}" for seconds in took_s)))
 
     def end_from_outside(self, request: ToolRequest, kind: FailureKind) -> None:
@@ -76,17 +81,17 @@ class ToolTask(Task):  # type: ignore[misc]  # celery ships no types
         except Refused:
             return  # nobody waits for it
         with connect(settings) as client:
-            if call.traceparent is not None and (tracing := find_tracing()) is not None:
-                spec = self.app.toolfleet.tools[self.tool_name].spec
-                record_killed(tracing, client, settings.keys, seal, Killed(call, spec, failure))
+            if call.traceparent is not None and self.spec is not None and (tracing := find_tracing()) is not None:
+                record_killed(tracing, client, settings.keys, seal, Killed(call, self.spec, failure))
             settle_now(client, settings.keys, Settlement.of(delivery, call, failure, seal), seal)
 
 
-def tool_task(tool: Tool[..., Any]) -> ToolTask:
-    """Return the Celery task of a tool."""
+def tool_task(tool: Tool[..., Any], *, is_told: bool = False) -> ToolTask:
+    """Return the Celery task of a tool. `is_told`: child processes may not know it, and are told of it."""
     attributes = {
         "name": tool.spec.name,
-        "tool_name": tool.spec.name,
+        "spec": tool.spec,
+        "is_told": is_told,
         "effect": tool.spec.effect,
         "reconciles": tool.hooks.get("reconcile") is not None,
         "__doc__": tool.spec.description,

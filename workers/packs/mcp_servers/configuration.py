@@ -1,4 +1,4 @@
-"""Which MCP servers there are: the file that other MCP clients read too. Knows no connection and no tool."""
+"""Which MCP servers there are, in the file that other MCP clients read too, and how long they may take."""
 
 from __future__ import annotations
 
@@ -12,8 +12,27 @@ from typing import Annotated, Any, Final
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from toolfleet.errors import InvalidSettings
+from toolfleet.workers.packs.pack_settings import PackSettings, Seconds, for_pack
 
 VARIABLE: Final = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
+
+
+class McpSettings(PackSettings):
+    """Which servers, and how long they may take."""
+
+    model_config = for_pack("mcp")
+
+    config: Path
+    """A JSON file of the form {"mcpServers": {name: {"command": …} or {"url": …}}}, as other MCP clients read it."""
+
+    connect_timeout_s: Seconds = 30.0
+    """How long a server may take to start, shake hands and list its tools."""
+
+    call_timeout_s: Seconds = 120.0
+    """How long one call may take, unless the server's entry has a `timeout_s` of its own."""
+
+    look_again_s: Seconds = 60.0
+    """How often a server is listed again that has told of no change: it may be one that does not tell."""
 
 
 class Server(BaseModel):
@@ -38,6 +57,13 @@ class Server(BaseModel):
 
     exclude: tuple[str, ...] = ()
     """Patterns of those that are not."""
+
+    resources: bool | tuple[str, ...] = True
+    """Whether there are tools to list and to read its resources, if it has any; or patterns of URIs that may be read
+    besides those that it names."""
+
+    follow: bool = True
+    """Whether its tools are listed again when they change while the worker runs."""
 
     queue: str | None = None
     """The queue of its tools: a server that keeps state between calls belongs to one worker with a queue of its own."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any, Final, Self, cast
 
 import httpx2
@@ -28,20 +28,55 @@ log = FactLog("toolfleet.packs.mcp")
 MAX_MESSAGE_BYTES: Final = 16 * 1024 * 1024
 """A result with pictures in it is large; what is larger ends the session."""
 
+MAX_TOOLS: Final = 1000
+"""Tools of one server; one that lists more is broken, and what it lists behind them is not even looked at."""
+
+LIST_CHANGES: Final = frozenset({"notifications/tools/list_changed", "notifications/resources/list_changed"})
+
+
+class News:
+    """Whether a server may have other tools or resources than when it was last looked at. For one event loop."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._has_come = asyncio.Event()
+
+    def note(self) -> None:
+        """Note that it may."""
+        self.count += 1
+        self._has_come.set()
+
+    async def wait(self, for_s: float) -> None:
+        """Return when there is some that nobody has waited for, or after so long."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(for_s):
+                await self._has_come.wait()
+        self._has_come.clear()
+
 
 class Watched:
     """A stream of incoming messages that remembers when it has ended, which the SDK tells only to who calls next.
 
     What listed tools say of their results is tamed on the way: the SDK checks every result against it, on this loop.
+    That a list has changed is noted and goes no further: a server may say so ten thousand times a second.
     """
 
-    def __init__(self, stream: Any) -> None:
+    def __init__(self, stream: Any, news: News) -> None:
         self._stream = stream
+        self._news = news
         self.has_ended = False
 
     async def receive(self) -> Any:
         """The next message."""
-        return _believed(await self._stream.receive())
+        while self._is_news(message := await self._stream.receive()):
+            pass
+        return _believed(message)
+
+    def _is_news(self, message: Any) -> bool:
+        if getattr(getattr(message, "message", None), "method", None) not in LIST_CHANGES:
+            return False
+        self._news.note()
+        return True
 
     async def aclose(self) -> None:
         """Stop listening."""
@@ -52,10 +87,13 @@ class Watched:
 
     async def __anext__(self) -> Any:
         try:
-            return _believed(await self._stream.__anext__())
+            while self._is_news(message := await self._stream.__anext__()):
+                pass
         except StopAsyncIteration:
             self.has_ended = True
+            self._news.note()
             raise
+        return _believed(message)
 
     async def __aenter__(self) -> Self:
         await self._stream.__aenter__()
@@ -85,6 +123,7 @@ class Connection:
         self._incoming: Watched | None = None
         self._keeper: asyncio.Task[None] | None = None
         self._released = asyncio.Event()
+        self.news = News()
 
     async def client(self) -> Client:
         """A client whose server was there when last heard of. Raises ToolError."""
@@ -92,6 +131,7 @@ class Connection:
             if self._client is None or self._has_ended:
                 await self.close()
                 self._client = await self._open()
+                self.news.note()  # it may be another version of the server
             return self._client
 
     async def close(self) -> None:
@@ -105,6 +145,7 @@ class Connection:
         """Take note that this client's server is gone; a later one's is not."""
         if client is self._client:
             self._client = None
+            self.news.note()
 
     def _ended(self, keeper: asyncio.Task[None]) -> None:
         """A session ends with an exception when its server is lost, and whoever called has heard of it."""
@@ -142,7 +183,7 @@ class Connection:
     @asynccontextmanager
     async def _transport(self) -> AsyncIterator[Any]:
         async with self._streams() as (incoming, outgoing):
-            self._incoming = Watched(incoming)
+            self._incoming = Watched(incoming, self.news)
             yield self._incoming, outgoing
 
     @asynccontextmanager
@@ -171,7 +212,10 @@ def _believed(message: Any) -> Any:
     """A message that lists tools only, each of which says nothing of its results that would be costly to check."""
     result = getattr(getattr(message, "message", None), "result", None)
     if isinstance(result, dict) and isinstance(result.get("tools"), list):
-        result["tools"] = [tool for tool in result["tools"] if _is_tool(tool)]
+        listed = result["tools"]
+        if len(listed) > MAX_TOOLS:
+            log.warning("mcp_tools_left_out", listed=len(listed), taken=MAX_TOOLS)
+        result["tools"] = [tool for tool in listed[:MAX_TOOLS] if _is_tool(tool)]
     return message
 
 

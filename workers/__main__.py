@@ -6,6 +6,8 @@ import os
 import signal
 from types import FrameType
 
+from toolfleet.garbage import begin_rarely
+
 
 def _stop_before_begun(_number: int, _frame: FrameType | None) -> None:
     os.write(2, b"toolfleet: stopped\n")
@@ -18,6 +20,7 @@ def _main() -> None:
         signal.signal(signal.SIGINT, _stop_before_begun)
     # `toolfleet worker` keeps it from us until now.
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+    begin_rarely()
     from toolfleet.workers.command import main  # noqa: PLC0415  # takes a second
 
     if has_ctrl_c:

@@ -9,6 +9,7 @@ import pytest
 
 from toolfleet.orchestrator.doors.cli.lazy_group import load
 from toolfleet.orchestrator.doors.cli.main import COMMANDS
+from toolfleet.streams.keeper import PROGRAM
 
 HEAVY = {"asyncio", "celery", "httpx", "kombu", "pydantic", "redis"}
 
@@ -16,7 +17,7 @@ HEAVY = {"asyncio", "celery", "httpx", "kombu", "pydantic", "redis"}
 def loaded_by(code: str) -> set[str]:
     """The modules that a new interpreter has loaded once it has run the code."""
     script = f"{code}\nimport sys; print(*sys.modules, sep='\\n')"
-    return set(subprocess.check_output([sys.executable, "-c", script], text=True).split())
+    return set(subprocess.check_output([sys.executable, "-c", script], text=True, input="").split())
 
 
 @pytest.mark.parametrize("name", COMMANDS)
@@ -68,3 +69,10 @@ def test_up_loads_no_model_as_its_orchestrators_are_processes_of_their_own() -> 
 
 def test_a_worker_loads_no_http_client_and_no_schema_checker_before_it_needs_one() -> None:
     assert loaded_by("import toolfleet.workers.command") & {"aiohttp", "httpx", "jsonschema", "rich"} == set()
+
+
+def test_the_companion_of_a_worker_loads_no_telemetry() -> None:
+    runs = f"with contextlib.suppress(SystemExit): runpy.run_path({str(PROGRAM)!r}, run_name='__main__')"
+    loaded = loaded_by(f"import contextlib, runpy\n{runs}")
+    assert "redis.client" in loaded
+    assert not {name for name in loaded if name.startswith("opentelemetry.")}

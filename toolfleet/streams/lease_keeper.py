@@ -7,6 +7,7 @@ stay small. It does not renew while the worker is stopped, so a worker that cann
 from __future__ import annotations
 
 import contextlib
+import gc
 import json
 import os
 import pathlib
@@ -18,6 +19,12 @@ from collections.abc import Callable
 from typing import Any
 
 import psutil
+
+if __name__ == "__main__":
+    gc.set_threshold(50_000, 20, 100)  # what is loaded stays
+    # redis-py loads the whole SDK of OpenTelemetry where it finds one: a third of what starting this program takes.
+    sys.modules["opentelemetry"] = None  # type: ignore[assignment]  # as Python marks what is not to be found
+
 import redis
 import redis.sentinel
 

@@ -4,6 +4,8 @@ import os
 import signal
 from types import FrameType
 
+from toolfleet.garbage import begin_rarely
+
 __all__ = ["main"]
 
 
@@ -12,6 +14,7 @@ def main() -> None:
     has_ctrl_c = signal.getsignal(signal.SIGINT) is signal.default_int_handler
     if has_ctrl_c:
         signal.signal(signal.SIGINT, _stopped_unbegun)
+    begin_rarely()
     from toolfleet.orchestrator.doors.cli.main import main as run_command  # noqa: PLC0415  # takes a second
 
     if has_ctrl_c:

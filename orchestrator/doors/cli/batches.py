@@ -15,7 +15,7 @@ from toolfleet.orchestrator.api import Orchestrator
 from toolfleet.orchestrator.batch.cancelling import cancel_batch
 from toolfleet.orchestrator.doors.cli.sessions import Session, act, look
 from toolfleet.orchestrator.doors.cli.tables import Listing
-from toolfleet.orchestrator.doors.cli.telling import print_json
+from toolfleet.orchestrator.doors.cli.telling import AsJson, print_json
 from toolfleet.orchestrator.doors.cli.who import who
 from toolfleet.orchestrator.doors.cli.wording import moment, one_line, plural, span
 from toolfleet.orchestrator.store.batches import Batches, BatchRecord, BatchRunPage, BatchState
@@ -30,7 +30,6 @@ app = typer.Typer(
 )
 
 BatchId = Annotated[str, typer.Argument(metavar="ID", help="A batch's id, as the list has it.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Limit = Annotated[int, typer.Option(min=1, max=1000, help="At most so many.")]
 
 

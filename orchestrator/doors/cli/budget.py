@@ -5,26 +5,25 @@ Prints and asks; the budgets themselves are kept in `toolfleet.orchestrator.budg
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from contextlib import aclosing, asynccontextmanager
+from collections.abc import Awaitable, Callable
 from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, TypeVar
 
 import typer
 from pydantic import ValidationError
 from rich.console import Console
 
-from toolfleet.connections import connect_async
 from toolfleet.errors import CallerError
 from toolfleet.orchestrator.budgets.tenants import Amounts, Standing, TenantBudgets, as_json_value
-from toolfleet.orchestrator.doors.cli.on_fleet import on_fleet
+from toolfleet.orchestrator.doors.cli.on_fleet import on_redis
 from toolfleet.orchestrator.doors.cli.tables import Listing
-from toolfleet.orchestrator.doors.cli.telling import print_json
+from toolfleet.orchestrator.doors.cli.telling import AsJson, print_json
 from toolfleet.orchestrator.doors.cli.wording import moment, one_line, plural
 from toolfleet.orchestrator.errors import InvalidOption
 from toolfleet.orchestrator.run.accounts import Bounds
-from toolfleet.settings import Settings
 from toolfleet.spendings import spent_by_tools
+
+T = TypeVar("T")
 
 app = typer.Typer(
     help="What tenants may use up: set a budget, look at one, take one away.",
@@ -48,7 +47,6 @@ class BudgetNotFound(CallerError):
 
 
 Tenant = Annotated[str, typer.Argument(help="Whose budget: a tenant, as the keys of its clients say.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Lasting = Annotated[Per, typer.Option("--per", help="When it begins anew: never (total), each day or month in UTC.")]
 
 
@@ -72,12 +70,11 @@ def set_budget(
         option = f"--{first['loc'][0]}: " if first["loc"] else ""
         raise InvalidOption(f"{option}{first['msg'].removeprefix('Value error, ')}") from error
 
-    async def store(settings: Settings) -> list[Standing]:
-        async with _budgets(settings) as budgets:
-            await budgets.set(tenant, per.value, bounds)
-            return await budgets.of(tenant)
+    async def store(budgets: TenantBudgets) -> list[Standing]:
+        await budgets.set(tenant, per.value, bounds)
+        return await budgets.of(tenant)
 
-    _print(tenant, on_fleet(store))
+    _print(tenant, _on_budgets(store))
 
 
 @app.command(epilog="Example: toolfleet budget show acme")
@@ -87,12 +84,7 @@ def show(tenant: Tenant, *, as_json: AsJson = False) -> None:
     On a terminal as a table; into a pipe one line for each limit, with tabs between the columns: per, of, limit, used,
     reserved, remaining, strict, begins anew.
     """
-
-    async def read(settings: Settings) -> list[Standing]:
-        async with _budgets(settings) as budgets:
-            return await budgets.of(tenant)
-
-    standings = on_fleet(read)
+    standings = _on_budgets(lambda budgets: budgets.of(tenant))
     if as_json:
         print_json([as_json_value(each) for each in standings])
     else:
@@ -102,12 +94,7 @@ def show(tenant: Tenant, *, as_json: AsJson = False) -> None:
 @app.command()
 def remove(tenant: Tenant, *, per: Lasting = Per.TOTAL) -> None:
     """Take a budget away: it limits nothing within a second."""
-
-    async def take_away(settings: Settings) -> bool:
-        async with _budgets(settings) as budgets:
-            return await budgets.remove(tenant, per.value)
-
-    if not on_fleet(take_away):
+    if not _on_budgets(lambda budgets: budgets.remove(tenant, per.value)):
         raise BudgetNotFound(f"tenant {tenant} has no budget per {per.value}: toolfleet budget show {tenant}")
     typer.echo(one_line(f"Tenant {tenant} has no budget per {per.value} any more."))
 
@@ -118,12 +105,7 @@ def tools(*, as_json: AsJson = False) -> None:
 
     On a terminal as a table; into a pipe one line for each tool, with a tab between its US dollars and its name.
     """
-
-    async def read(settings: Settings) -> dict[str, float]:
-        async with aclosing(connect_async(settings)) as client:
-            return await spent_by_tools(client, settings.keys)
-
-    spent = on_fleet(read)
+    spent = on_redis(lambda client, settings: spent_by_tools(client, settings.keys))
     if as_json:
         print_json([{"tool": tool, "spent_usd": usd} for tool, usd in spent.items()])
         return
@@ -133,10 +115,8 @@ def tools(*, as_json: AsJson = False) -> None:
     listing.print(Console(), f"{plural(len(spent), 'tool')} spent something")
 
 
-@asynccontextmanager
-async def _budgets(settings: Settings) -> AsyncIterator[TenantBudgets]:
-    async with aclosing(connect_async(settings)) as client:
-        yield TenantBudgets(client, settings)
+def _on_budgets(work: Callable[[TenantBudgets], Awaitable[T]]) -> T:
+    return on_redis(lambda client, settings: work(TenantBudgets(client, settings)))
 
 
 def _print(tenant: str, standings: list[Standing]) -> None:

@@ -21,6 +21,7 @@ from toolfleet.orchestrator.doors.cli.printed_log import PrintedLog
 from toolfleet.orchestrator.doors.cli.sessions import Session, act, look
 from toolfleet.orchestrator.doors.cli.tables import Column, Listing
 from toolfleet.orchestrator.doors.cli.telling import (
+    AsJson,
     age,
     call_facts,
     deadline,
@@ -74,7 +75,6 @@ app = typer.Typer(
 WIDEST_NAME: Final = len("began (UTC)") + 2
 
 CallId = Annotated[str, typer.Argument(metavar="CALL_ID", help="A call's id: RUN.TURN.POSITION.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 @app.command("list", epilog="Examples: toolfleet calls list --run 3f9c   ·   toolfleet calls list --json")

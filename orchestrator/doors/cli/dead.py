@@ -5,7 +5,6 @@ Prints and asks for confirmation; what may be put back, `status/dead_letters.py`
 
 from __future__ import annotations
 
-import sys
 from collections.abc import AsyncIterator, Sequence
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
@@ -22,11 +21,12 @@ from toolfleet.calls import Failed, Returned
 from toolfleet.connections import connect_async
 from toolfleet.orchestrator.doors.cli.on_fleet import on_fleet
 from toolfleet.orchestrator.doors.cli.tables import Column, Listing
+from toolfleet.orchestrator.doors.cli.telling import AsJson, print_json
 from toolfleet.orchestrator.doors.cli.wording import one_line, plural, span
 from toolfleet.orchestrator.fleet.publishers import publisher_for
 from toolfleet.orchestrator.status.dead_letters import DeadLetter, DeadLetters, NotReplayed, Replay, Replayed
 from toolfleet.settings import Settings
-from toolfleet.terminal import harmless, harmless_json
+from toolfleet.terminal import harmless
 
 HIDDEN: Final = "(hidden; --arguments shows it)"
 SHOWN_CHARACTERS: Final = 200
@@ -42,7 +42,6 @@ app = typer.Typer(
 Ids = Annotated[list[str] | None, typer.Argument(help="Ids of letters, or of calls, as `list` shows them.")]
 Everything = Annotated[bool, typer.Option("--all", help="Every letter, or every one with --reason.")]
 Reason = Annotated[str, typer.Option("--reason", help="Only letters whose reason contains this.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,7 +177,7 @@ async def _list(settings: Settings, reason: str, limit: int | None, *, as_json: 
         letters = await session.letters.newest(reason=reason, limit=limit)
         unsigned = {letter.letter_id for letter in letters if session.replay.signature(letter)}
     if as_json:
-        _print_json([_facts(letter) | {"signed": letter.letter_id not in unsigned} for letter in letters])
+        print_json([_facts(letter) | {"signed": letter.letter_id not in unsigned} for letter in letters])
     elif letters:
         _listed(letters, unsigned).print(Console(), plural(len(letters), "dead letter"))
     else:
@@ -195,7 +194,7 @@ async def _show(settings: Settings, letter_id: str, *, in_full: bool, as_json: b
             for letter in await session.letters.named([letter_id])
         ]
     if as_json:
-        _print_json(shown)
+        print_json(shown)
         return
     for facts in shown:
         console = Console()
@@ -220,7 +219,7 @@ async def _replay(
         letters = await session.chosen(ids, everything=everything, reason=reason)
         outcomes = await session.replay.replay(letters, force=force, wait_s=wait_s)
     if as_json:
-        _print_json([_outcome(outcome) for outcome in outcomes])
+        print_json([_outcome(outcome) for outcome in outcomes])
     else:
         for outcome in outcomes:
             typer.echo(one_line(f"{outcome.letter.letter_id} {outcome.letter.tool}: {_told(outcome)}"))
@@ -299,7 +298,3 @@ def _told(outcome: Replayed | NotReplayed) -> str:
 def _as_text(value: Any) -> str:
     text = value if isinstance(value, str) else orjson.dumps(value, option=orjson.OPT_INDENT_2).decode()
     return text if len(text) <= SHOWN_CHARACTERS * 20 else text[: SHOWN_CHARACTERS * 20] + "…"
-
-
-def _print_json(value: Any) -> None:
-    sys.stdout.write(harmless_json(orjson.dumps(value).decode()) + "\n")

@@ -15,7 +15,7 @@ from toolfleet.local.local_key import LocalKey
 from toolfleet.orchestrator.doors.cli.keyrings import keyrings_of
 from toolfleet.orchestrator.doors.cli.on_fleet import on_all_of_fleet
 from toolfleet.orchestrator.doors.cli.tables import Column, Listing
-from toolfleet.orchestrator.doors.cli.telling import print_json
+from toolfleet.orchestrator.doors.cli.telling import AsJson, print_json
 from toolfleet.orchestrator.doors.cli.wording import moment, one_line, plural
 from toolfleet.orchestrator.doors.http.key_store import MIN_RATE_PER_S, ApiKey, Scope
 from toolfleet.settings import Settings
@@ -31,8 +31,6 @@ app = typer.Typer(
     add_completion=False,
     rich_markup_mode="rich",
 )
-
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 @app.command(epilog="Example: toolfleet keys add reporting --tenant acme --scope read --rate 5 --days 90")

@@ -5,18 +5,16 @@ Prints; what may be said, `fleet/limits.py` decides.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import aclosing, asynccontextmanager
+from collections.abc import Awaitable, Callable
 from typing import Annotated, TypeVar
 
 import typer
 from rich.console import Console
 
-from toolfleet.connections import connect_async
 from toolfleet.orchestrator.doors.cli.limit_words import declared, in_words, share_in_words
-from toolfleet.orchestrator.doors.cli.on_fleet import on_fleet
+from toolfleet.orchestrator.doors.cli.on_fleet import on_redis
 from toolfleet.orchestrator.doors.cli.tables import Column, Listing
-from toolfleet.orchestrator.doors.cli.telling import print_json
+from toolfleet.orchestrator.doors.cli.telling import AsJson, print_json
 from toolfleet.orchestrator.doors.cli.who import who
 from toolfleet.orchestrator.doors.cli.wording import moment, one_line, plural
 from toolfleet.orchestrator.fleet.catalog import Catalog
@@ -27,7 +25,6 @@ from toolfleet.orchestrator.fleet.limits import (
     Override,
     Share,
 )
-from toolfleet.settings import Settings
 
 T = TypeVar("T")
 
@@ -43,7 +40,6 @@ Tool = Annotated[str, typer.Argument(help="The name of a tool that declares a li
 Key = Annotated[
     str, typer.Option("--key", help='The limit of one key alone, as `list` names keys: "tenant=acme". Without, of all.')
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 @app.command("list", epilog="Example: toolfleet limits list --json")
@@ -165,17 +161,7 @@ def audit(
 
 
 def _on_limits(work: Callable[[FleetLimits], Awaitable[T]]) -> T:
-    async def do(settings: Settings) -> T:
-        async with _limits(settings) as limits:
-            return await work(limits)
-
-    return on_fleet(do)
-
-
-@asynccontextmanager
-async def _limits(settings: Settings) -> AsyncIterator[FleetLimits]:
-    async with aclosing(connect_async(settings)) as client:
-        yield FleetLimits(client, settings.keys, Catalog(client, settings))
+    return on_redis(lambda client, settings: work(FleetLimits(client, settings.keys, Catalog(client, settings))))
 
 
 def _tell(tool: str, key: str, said: Override, *, as_json: bool) -> None:

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from contextlib import aclosing
 from typing import Any, TypeVar
 
+from redis.asyncio import Redis
+
+from toolfleet.connections import connect_async
 from toolfleet.local.fleet import redis_or_embedded, redis_or_shards
 from toolfleet.settings import Settings, read_settings
 from toolfleet.shards import SEPARATOR
@@ -21,6 +25,16 @@ def on_fleet(work: Callable[[Settings], Coroutine[Any, Any, T]]) -> T:
     """
     with redis_or_embedded(**_shard_named_by(sys.argv[1:])) as settings:
         return asyncio.run(work(settings))
+
+
+def on_redis(work: Callable[[Redis, Settings], Awaitable[T]]) -> T:
+    """Do as `on_fleet`, with a connection to the fleet's Redis, which is closed afterwards."""
+
+    async def connected(settings: Settings) -> T:
+        async with aclosing(connect_async(settings)) as client:
+            return await work(client, settings)
+
+    return on_fleet(connected)
 
 
 def on_all_of_fleet(work: Callable[[Settings], Coroutine[Any, Any, T]]) -> T:

@@ -10,7 +10,7 @@ from rich.console import Console
 from toolfleet.orchestrator.api import Orchestrator
 from toolfleet.orchestrator.doors.cli.sessions import Session, act
 from toolfleet.orchestrator.doors.cli.tables import Column, Listing
-from toolfleet.orchestrator.doors.cli.telling import print_json
+from toolfleet.orchestrator.doors.cli.telling import AsJson, print_json
 from toolfleet.orchestrator.doors.cli.wording import plural
 from toolfleet.orchestrator.status.questions import QuestionPage
 from toolfleet.strict_json import written
@@ -21,7 +21,7 @@ MOST = 200
 def questions(
     *,
     tenant: Annotated[str, typer.Option(help="Whose; without it, those of calls of no tenant.")] = "",
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Show what tools ask people while they run, those first that have waited longest.
 

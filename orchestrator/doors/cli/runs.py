@@ -23,6 +23,7 @@ from toolfleet.orchestrator.doors.cli.sessions import Session, act, look, newest
 from toolfleet.orchestrator.doors.cli.tables import Column, Listing
 from toolfleet.orchestrator.doors.cli.telling import (
     WAITS_FOR_APPROVAL,
+    AsJson,
     call_facts,
     moment_after,
     print_json,
@@ -52,7 +53,6 @@ app = typer.Typer(
 
 RunId = Annotated[str, typer.Argument(metavar="ID", help="A run's id, or how it begins.")]
 RunIds = Annotated[list[str], typer.Argument(metavar="ID…", help="Ids of runs, or how they begin.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 @app.command("list", epilog="Examples: toolfleet runs list --state parked   ·   toolfleet runs list --json --limit 0")

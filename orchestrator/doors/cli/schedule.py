@@ -18,7 +18,7 @@ from toolfleet.orchestrator.doors.cli.model_option import ModelOption
 from toolfleet.orchestrator.doors.cli.run_options import takes_run_options
 from toolfleet.orchestrator.doors.cli.sessions import Session, act, look
 from toolfleet.orchestrator.doors.cli.tables import Column, Listing
-from toolfleet.orchestrator.doors.cli.telling import print_json
+from toolfleet.orchestrator.doors.cli.telling import AsJson, print_json
 from toolfleet.orchestrator.doors.cli.who import who
 from toolfleet.orchestrator.doors.cli.wording import moment, one_line, plural
 from toolfleet.orchestrator.errors import RunNotFound
@@ -50,7 +50,6 @@ class MissedTicks(StrEnum):
 
 
 ScheduleId = Annotated[str, typer.Argument(metavar="ID", help="A schedule's id, as the list has it.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 @app.command(epilog='Example: toolfleet schedule add "0 8 * * 1-5" "What is new?" --tz Europe/Berlin --missed once')

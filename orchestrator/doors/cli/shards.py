@@ -15,7 +15,7 @@ from rich.console import Console
 from toolfleet.connections import connect_async
 from toolfleet.errors import InvalidSettings
 from toolfleet.orchestrator.doors.cli.tables import Column, Listing
-from toolfleet.orchestrator.doors.cli.telling import print_json, warn
+from toolfleet.orchestrator.doors.cli.telling import AsJson, print_json, warn
 from toolfleet.orchestrator.doors.cli.wording import plural
 from toolfleet.orchestrator.errors import AllShardsDrain
 from toolfleet.orchestrator.shards.standing import ShardStanding, standing_of
@@ -40,7 +40,7 @@ class NoShards(InvalidSettings):
 
 
 @app.command("list", epilog="Example: toolfleet shards list --json")
-def list_shards(*, as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False) -> None:
+def list_shards(*, as_json: AsJson = False) -> None:
     """Show each shard: whether it answers and gets new runs, and what is under way there."""
     standings = asyncio.run(_standings(_settings()))
     if as_json:

@@ -9,7 +9,7 @@ import re
 import sys
 import time
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
 import orjson
 import typer
@@ -24,6 +24,9 @@ from toolfleet.terminal import harmless, harmless_json
 HANDLE_CHARACTERS: Final = 8
 
 WAITS_FOR_APPROVAL: Final = "waits for approval"
+
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+"""The option of a command that then answers with `print_json`."""
 
 UNITS_S: Final = {"s": 1, "m": MINUTE_S, "h": HOUR_S, "d": DAY_S}
 

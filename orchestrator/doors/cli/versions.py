@@ -5,17 +5,16 @@ Prints; what may be said, `fleet/versions.py` decides.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import aclosing, asynccontextmanager
+from collections.abc import Awaitable, Callable
 from typing import Annotated, TypeVar
 
 import typer
+from redis.asyncio import Redis
 from rich.console import Console
 
-from toolfleet.connections import connect_async
-from toolfleet.orchestrator.doors.cli.on_fleet import on_fleet
+from toolfleet.orchestrator.doors.cli.on_fleet import on_redis
 from toolfleet.orchestrator.doors.cli.tables import Listing
-from toolfleet.orchestrator.doors.cli.telling import print_json
+from toolfleet.orchestrator.doors.cli.telling import AsJson, print_json
 from toolfleet.orchestrator.doors.cli.version_words import COLUMNS, LAST, line_of
 from toolfleet.orchestrator.doors.cli.who import who
 from toolfleet.orchestrator.doors.cli.wording import one_line, plural
@@ -37,7 +36,6 @@ app = typer.Typer(
 )
 
 Tool = Annotated[str, typer.Argument(help="The name of a tool.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 @app.command("list", epilog="Example: toolfleet versions list --json")
@@ -91,19 +89,13 @@ def _part(text: str) -> float:
 
 
 def _on_versions(work: Callable[[FleetVersions], Awaitable[T]]) -> T:
-    async def do(settings: Settings) -> T:
-        async with _versions(settings) as versions:
-            return await work(versions)
-
-    return on_fleet(do)
+    return on_redis(lambda client, settings: work(_versions(client, settings)))
 
 
-@asynccontextmanager
-async def _versions(settings: Settings) -> AsyncIterator[FleetVersions]:
-    async with aclosing(connect_async(settings)) as client:
-        catalog = Catalog(client, settings)
-        shares = VersionShares(client, settings.keys, Seal(settings))
-        yield FleetVersions(catalog, shares, Trials(client, settings.keys, catalog, shares))
+def _versions(client: Redis, settings: Settings) -> FleetVersions:
+    catalog = Catalog(client, settings)
+    shares = VersionShares(client, settings.keys, Seal(settings))
+    return FleetVersions(catalog, shares, Trials(client, settings.keys, catalog, shares))
 
 
 def _tell(said: VersionShare, *, as_json: bool) -> None:

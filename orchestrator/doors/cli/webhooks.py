@@ -13,7 +13,7 @@ from rich.console import Console
 
 from toolfleet.orchestrator.doors.cli.sessions import Session, look
 from toolfleet.orchestrator.doors.cli.tables import Column, Listing
-from toolfleet.orchestrator.doors.cli.telling import print_json
+from toolfleet.orchestrator.doors.cli.telling import AsJson, print_json
 from toolfleet.orchestrator.doors.cli.who import who
 from toolfleet.orchestrator.doors.cli.wording import moment, one_line, plural, span
 from toolfleet.orchestrator.errors import InvalidWebhook
@@ -42,7 +42,6 @@ app = typer.Typer(
 NAMES = ", ".join(SUBSCRIBABLE)
 EndpointId = Annotated[str, typer.Argument(metavar="ID", help="An endpoint's id, as the list has it.")]
 Tenant = Annotated[str, typer.Option(help="Whose; nobody's by default.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 @app.command(epilog="Example: toolfleet webhooks add https://hooks.example.com/toolfleet --tenant acme")

@@ -16,6 +16,7 @@ TESTS: Final = Path(__file__).parent
 
 LONGEST: Final = (
     "faults/test_faults.py",
+    "faults/test_steered.py",
     "docs/test_first_pages.py",
     "cli/test_manners.py",
     "cli/test_screens.py",

@@ -51,8 +51,11 @@ KINDS = (
 """In the order of the report. Importing them has entered their faults."""
 
 FAULTS_OF_THE_MATRIX = [name for name, fault in FAULTS.items() if fault.stand == of_losses.STAND]
+OF_STEERING = [name for name, fault in FAULTS.items() if fault.stand == steered.STAND]
+"""The faults of what people steer: questions, schedules, webhooks, versions, and the doors of others."""
+
 PARTS = 5
-"""The tests take one of so many parts of the matrix, another one each day."""
+"""The tests take one of so many parts of the matrix, another one each day, and likewise of what people steer."""
 
 SECONDS_OF_A_DAY = 86_400
 
@@ -109,14 +112,19 @@ async def take_turns(
 
 
 def chosen(only: Sequence[str], form: Form, turn: int = 0) -> list[Fault]:
-    """The faults of these names, or all; of the matrix, where each is to happen once, a part. Raises KeyError."""
+    """The faults of these names, or all; where each is to happen once, a part of some. Raises KeyError."""
     if only:
         return [FAULTS[name] for name in only]
     everything = [fault for kind in KINDS for fault in FAULTS.values() if fault.inject.__module__ == kind.__name__]
     if form is not Form.ONCE:
         return everything
-    left_out = set(FAULTS_OF_THE_MATRIX) - set(FAULTS_OF_THE_MATRIX[turn % PARTS :: PARTS])
+    left_out = {*FAULTS_OF_THE_MATRIX, *OF_STEERING} - {*FAULTS_OF_THE_MATRIX[turn % PARTS :: PARTS], *steered_of(turn)}
     return [fault for fault in everything if fault.name not in left_out]
+
+
+def steered_of(turn: int) -> list[str]:
+    """The part of a day of what people steer."""
+    return OF_STEERING[turn % PARTS :: PARTS]
 
 
 def of_today() -> int:

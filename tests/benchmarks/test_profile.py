@@ -48,7 +48,7 @@ def test_the_stages_of_a_process_add_up_to_what_it_has_used():
         shares = [stage["us_per_call"] for stage in profile["stages"][process]]
         assert sum(shares) == pytest.approx(profile["cpu_us"][process])
         assert len(shares) > 3
-    assert profile["commands"]["xadd"] >= 2
+    assert profile["commands"]["xadd"] >= 1
     assert 0 < profile["round_trips"] < 1
 
 

@@ -45,6 +45,8 @@ class CallStanding(Record):
     """When that worker had it; None where no worker has ended it."""
     ended_unix_s: float | None = None
     """When it ended or, where no worker has ended it, when its run took note of that."""
+    trace_id: str = Field(default="", exclude_if=lambda trace_id: not trace_id)
+    """The trace that its run is in, which its log lines name too; "" where the run was begun untraced."""
     took_s: float | None = None
     """From its beginning to its end; with the time in the queue where its beginning is not known."""
     queue_position: int | None = None

@@ -15,6 +15,7 @@ import redis.asyncio
 
 from toolfleet.calls import run_of
 from toolfleet.jobs import JobStatus
+from toolfleet.log_lines import trace_id_of
 from toolfleet.orchestrator.errors import RunNotFound
 from toolfleet.orchestrator.fleet.catalog import Catalog
 from toolfleet.orchestrator.fleet.queue_position import QueuePosition
@@ -211,6 +212,7 @@ def _standing(
         handle=handle_of(call),
         attempt=attempt.number if attempt else position.attempt if position else None,
         worker=attempt.worker if attempt else "",
+        trace_id=(run.trace and trace_id_of(run.trace.traceparent)) or "",
         began_unix_s=began_unix_s,
         ended_unix_s=ended_unix_s,
         took_s=_took_s(began_unix_s or sent_unix_s, ended_unix_s),

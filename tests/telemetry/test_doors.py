@@ -103,6 +103,17 @@ async def test_T2_a_request_with_a_traceparent_is_continued_at_every_door_and_it
         assert [each.name for each in repeated if each.scope == "toolfleet"] == []
 
 
+async def test_the_trace_of_a_call_stands_where_one_looks_at_it(api):
+    trace_id, _, header = span_of(0xC000)
+    run_id = (await api.post("/v1/runs", json={"question": QUESTION}, headers={"traceparent": header})).json()["run_id"]
+    await api.get(f"/v1/runs/{run_id}/events")  # to their end
+    call = (await api.get(f"/v1/runs/{run_id}/calls/{run_id}.1.0")).json()
+    assert (call["trace_id"], call["state"]) == (trace_id, "succeeded"), call
+    key = api.headers["authorization"].removeprefix("Bearer ")
+    await api.post("/sign-in", data={"key": key}, headers={"sec-fetch-site": "same-origin"})
+    assert trace_id in (await api.get(f"/calls/{run_id}.1.0")).text
+
+
 async def test_T2_a_traceparent_that_is_none_is_no_reason_to_refuse_a_request(api):
     for garbage in ("", "00-0-0-0", f"00-{'z' * 32}-{'1' * 16}-01", f"00-{'0' * 32}-{'0' * 16}-01", "x" * 4000):
         headers = {"traceparent": garbage, "tracestate": "=,=,", "baggage": "=;;,%zz=%zz"}

@@ -248,6 +248,7 @@ def _described(call: CallStanding) -> list[tuple[str, str]]:
         ("ended (UTC)", "" if call.ended_unix_s is None else moment(call.ended_unix_s)),
         ("took", took(call)),
         ("worker", call.worker),
+        ("trace", call.trace_id),
         ("attempt", "" if call.attempt is None else str(call.attempt)),
         ("result", outcome(call)),
     ]

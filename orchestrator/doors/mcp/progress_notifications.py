@@ -51,6 +51,7 @@ class Observed:
         self._told = -1.0
         self._pieces, self._count = "", 0
         self._news = asyncio.Event()
+        self._is_over = False
 
     def event(self, event: RunUpdate) -> None:
         """Take note of what happened to the call."""
@@ -97,21 +98,26 @@ class Observed:
     @asynccontextmanager
     async def telling(self) -> AsyncIterator[None]:
         """Tell the client from here to the end of the block."""
-        teller = run_errand("mcp_progress", self._tell_forever())
+        teller = run_errand("mcp_progress", self._tell_until_it_is_over())
         try:
             yield
-        finally:
+        except BaseException:
             await asyncio.sleep(0)  # so that it has begun: what never begins is never awaited
             teller.cancel()
             with suppress(asyncio.CancelledError):
                 await teller
-        await self._tell()
+            raise
+        # By itself: who cancels it may do so in the midst of a message.
+        self._is_over = True
+        self._news.set()
+        await teller
 
-    async def _tell_forever(self) -> None:
-        while True:
+    async def _tell_until_it_is_over(self) -> None:
+        while not self._is_over:
             await self._news.wait()
             self._news.clear()
             await self._tell()
+        await self._tell()
 
     async def _tell(self) -> None:
         with suppress(*_GONE):

@@ -52,6 +52,10 @@ class Fleet:
         self.fleet, self.orchestrator = fleet, orchestrator
         self.port = free_port()
         self.lists = {name: Lists(folder / f"{name}.json", **ANSWERS) for name in ("first", "second", "cpu", "web")}
+        self.workers = {}
+
+    def begin(self, folder):
+        """Start the workers, once the server over HTTP is there."""
         web = {"url": f"http://127.0.0.1:{self.port}/mcp"}
         first = self.start(folder, "io", "first", web=web, s=self.lists["first"].stdio)
         second = self.start(folder, "io", "second", s=self.lists["second"].stdio)
@@ -112,6 +116,7 @@ async def fleet(tmp_path_factory):
         async with Orchestrator(settings=running.settings) as orchestrator:
             fleet = Fleet(running, folder, orchestrator)
             async with web_server(fleet):
+                fleet.begin(folder)
                 await asyncio.to_thread(running.wait_until_ready)
             yield fleet
 

@@ -90,7 +90,7 @@ def test_every_entry_names_an_option_that_it_does_not_have_and_the_nearest_one(e
 
 def test_where_no_name_is_near_all_are_named() -> None:
     with pytest.raises(
-        UnknownOption, match=r"Orchestrator\.call: unknown option 'qqq': there are arguments, context, "
+        UnknownOption, match=r"Orchestrator\.call: unknown option 'qqq': there are approved, arguments, context, "
     ):
         asyncio.run(fleet.call("add", {}, qqq=1))
 

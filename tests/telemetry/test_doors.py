@@ -104,7 +104,7 @@ async def test_T2_a_request_with_a_traceparent_is_continued_at_every_door_and_it
 
 
 async def test_the_trace_of_a_call_stands_where_one_looks_at_it(api):
-    trace_id, _, header = span_of(0xC000)
+    trace_id, _, header = span_of(0xE000)
     run_id = (await api.post("/v1/runs", json={"question": QUESTION}, headers={"traceparent": header})).json()["run_id"]
     await api.get(f"/v1/runs/{run_id}/events")  # to their end
     call = (await api.get(f"/v1/runs/{run_id}/calls/{run_id}.1.0")).json()

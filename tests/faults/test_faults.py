@@ -6,7 +6,7 @@ from tests.faults.arena import FAULTS, Form, Suffered
 from tests.faults.cells import coverage
 from tests.faults.load import IN_GO, IN_NODE, MIXED, OVER_HTTPS
 from tests.faults.of_losses import LOSSES, STAND
-from tests.faults.suite import OF_STEERING, chosen, of_today, steered_of, suffer
+from tests.faults.suite import OF_STEERING, chosen, of_today, suffer
 
 EACH_DAY = [name for name, fault in FAULTS.items() if fault.stand != STAND and name not in OF_STEERING]
 
@@ -15,7 +15,7 @@ EACH_DAY = [name for name, fault in FAULTS.items() if fault.stand != STAND and n
 def suffered() -> dict[str, Suffered]:
     """All of them, on two fleets at the same time: most of what they take is waiting."""
     turn = of_today()
-    faults = [fault for fault in chosen([], Form.ONCE, turn) if fault.name not in steered_of(turn)]
+    faults = [fault for fault in chosen([], Form.ONCE, turn) if fault.name not in OF_STEERING]
     return {each.fault.name: each for each in suffer(faults, Form.ONCE, "toolfleet", lambda _: None, 2, turn)}
 
 

@@ -20,6 +20,7 @@ from toolfleet.orchestrator.doors.http.app import create_app
 from toolfleet.orchestrator.doors.http.door import Door
 from toolfleet.orchestrator.doors.http.listening import ApiServer, listening_socket, server_for
 from toolfleet.orchestrator.doors.http.options import ApiOptions
+from toolfleet.orchestrator.models import REHEARSAL_MODEL, OpenAIChat, RehearsalServer
 from toolfleet.orchestrator.models.protocol import ChatModel
 from toolfleet.settings import Settings
 
@@ -102,6 +103,15 @@ async def api_of(
                 httpx.AsyncClient(base_url=url, timeout=WAIT_S) as stranger,
             ):
                 yield Api(url, application, server, client, stranger, local)
+
+
+@asynccontextmanager
+async def rehearsed_api(settings: Settings) -> AsyncIterator[Api]:
+    """The same with the model that is rehearsed with, on a server of its own."""
+    async with RehearsalServer() as server:
+        model = OpenAIChat(REHEARSAL_MODEL, base_url=server.base_url, api_key="rehearsal")
+        async with api_of(settings, model) as running:
+            yield running
 
 
 @asynccontextmanager

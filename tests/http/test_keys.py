@@ -6,13 +6,12 @@ import time
 import httpx
 import pytest
 
-from tests.http.fleet_of_doors import api_of
+from tests.http.fleet_of_doors import api_of, rehearsed_api
 from toolfleet.keys import REVOKED
 from toolfleet.local.local_key import PREFIX
 from toolfleet.orchestrator.doors.http.key_store import Keyring, Scope, digest_of
 from toolfleet.orchestrator.doors.http.options import ApiOptions
 from toolfleet.orchestrator.doors.http.revocations import Revocations
-from toolfleet.orchestrator.models import REHEARSAL_MODEL, OpenAIChat, RehearsalServer
 from toolfleet.settings import Settings
 from toolfleet.wire import Seal
 
@@ -20,10 +19,8 @@ from toolfleet.wire import Seal
 @pytest.fixture
 async def api(settings):
     """An API of its own: a key that exists changes who may come in."""
-    async with RehearsalServer() as server:
-        model = OpenAIChat(REHEARSAL_MODEL, base_url=server.base_url, api_key="rehearsal")
-        async with api_of(settings, model) as running:
-            yield running
+    async with rehearsed_api(settings) as running:
+        yield running
 
 
 async def bearer(api, **allowed):

@@ -7,10 +7,9 @@ import pytest
 import pytest_asyncio
 from playwright.async_api import Browser
 
-from tests.http.fleet_of_doors import Api, api_of
+from tests.http.fleet_of_doors import Api, rehearsed_api
 from tests.page.browsers import Window, chromium, window
 from toolfleet.local.fleet import LocalFleet
-from toolfleet.orchestrator.models import REHEARSAL_MODEL, OpenAIChat, RehearsalServer
 
 HERE = {"PYTHONPATH": str(Path(__file__).parent)}
 
@@ -30,10 +29,8 @@ async def browser() -> AsyncIterator[Browser]:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def served(page_fleet: LocalFleet) -> AsyncIterator[Api]:
-    async with RehearsalServer() as server:
-        model = OpenAIChat(REHEARSAL_MODEL, base_url=server.base_url, api_key="rehearsal")
-        async with api_of(page_fleet.settings, model) as running:
-            yield running
+    async with rehearsed_api(page_fleet.settings) as running:
+        yield running
 
 
 @pytest_asyncio.fixture(loop_scope="module")

@@ -9,10 +9,9 @@ from pathlib import Path
 from opentelemetry import trace
 from opentelemetry.sdk.trace import TracerProvider
 
-from tests.http.fleet_of_doors import Api, api_of
+from tests.http.fleet_of_doors import Api, rehearsed_api
 from tests.page.browsers import chromium, window
 from toolfleet.local.fleet import LocalFleet
-from toolfleet.orchestrator.models import REHEARSAL_MODEL, OpenAIChat, RehearsalServer
 
 PICTURES = Path(__file__).parents[2] / "docs" / "pictures"
 HERE = {"PYTHONPATH": str(Path(__file__).parent)}
@@ -33,10 +32,8 @@ async def main() -> None:
 
 async def _of_a_fleet_at_work() -> None:
     with LocalFleet(["page_tools"], pools={"io": 1, "long": 1}, environment=HERE) as fleet:
-        async with RehearsalServer() as server:
-            model = OpenAIChat(REHEARSAL_MODEL, base_url=server.base_url, api_key="rehearsal")
-            async with api_of(fleet.settings, model) as api:
-                await _take(api, await _begun(api))
+        async with rehearsed_api(fleet.settings) as api:
+            await _take(api, await _begun(api))
 
 
 async def _begun(api: Api) -> str:
@@ -53,12 +50,10 @@ async def _of_a_call() -> None:
     """A call whose first worker was killed, and what both attempts have logged."""
     pools = {"io": 2}
     with LocalFleet(["picture_tools"], pools=pools, environment=HERE, lease_s=3.0, heartbeat_s=0.5) as fleet:
-        async with RehearsalServer() as server:
-            model = OpenAIChat(REHEARSAL_MODEL, base_url=server.base_url, api_key="rehearsal")
-            async with api_of(fleet.settings, model) as api:
-                run_id = await api.begin('call import_orders {"file": "orders-2026-01.csv"}')
-                await api.ended(run_id)
-                await _shoot(api, {"call": f"/calls/{run_id}.1.0"}, full_page=True)
+        async with rehearsed_api(fleet.settings) as api:
+            run_id = await api.begin('call import_orders {"file": "orders-2026-01.csv"}')
+            await api.ended(run_id)
+            await _shoot(api, {"call": f"/calls/{run_id}.1.0"}, full_page=True)
 
 
 async def _take(api: Api, run_id: str) -> None:

@@ -11,14 +11,13 @@ import pytest_asyncio
 from axe_playwright_python.async_playwright import Axe
 from playwright.async_api import Browser
 
-from tests.http.fleet_of_doors import WAIT_S, Api, api_of
+from tests.http.fleet_of_doors import WAIT_S, Api, rehearsed_api
 from tests.page.browsers import window
 from tests.page.test_pages import NARROW, told
 from toolfleet.local.fleet import LocalFleet
 from toolfleet.orchestrator.doors.cli.full_screen import Room
 from toolfleet.orchestrator.doors.cli.watch_screen import Seen, frame
 from toolfleet.orchestrator.doors.http.key_store import Scope
-from toolfleet.orchestrator.models import REHEARSAL_MODEL, OpenAIChat, RehearsalServer
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -36,10 +35,8 @@ def shaky_fleet() -> Iterator[LocalFleet]:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def shaky(shaky_fleet: LocalFleet) -> AsyncIterator[Api]:
-    async with RehearsalServer() as server:
-        model = OpenAIChat(REHEARSAL_MODEL, base_url=server.base_url, api_key="rehearsal")
-        async with api_of(shaky_fleet.settings, model) as running:
-            yield running
+    async with rehearsed_api(shaky_fleet.settings) as running:
+        yield running
 
 
 async def test_U6_a_trial_is_shown_and_that_it_was_taken_back_with_who_when_and_why(browser: Browser, shaky: Api):

@@ -123,11 +123,16 @@ async def test_U13_a_front_end_whose_server_was_killed_asks_another_one_and_has_
     variables = {"OPENAI_BASE_URL": address, "OPENAI_MODEL": "slow", "OPENAI_API_KEY": "k"}
     body = asked("Tell.", thread="t1")
     (tmp_path / "client").mkdir()
+    sign = tmp_path / "has-read"
     with front_end(tmp_path / "client") as client:
         with serving(short_leases.settings, tmp_path, **variables) as first:
-            running = asyncio.create_task(client.run("t1", "r1", say=[user("Tell.")], **where(first)))
+            so_far = {"after": "stormy", "file": str(sign)}
+            running = asyncio.create_task(client.run("t1", "r1", say=[user("Tell.")], sign=so_far, **where(first)))
             async with httpx.AsyncClient(base_url=first.url, headers=first.local_key) as http:
                 begun = await sent(http, body, most=14)
+            async with asyncio.timeout(FOUND_AGAIN_WITHIN_S):
+                while not sign.exists():
+                    await asyncio.sleep(0.01)
             first.process.kill()
             cut = await running
         assert cut["failed"]

@@ -43,9 +43,10 @@ async def until(fleet: LocalFleet, run_id: str, condition: Callable[[Run], bool]
         Orchestrator(settings=fleet.settings) as observer,
     ):
         while True:
-            [(newest, _)] = await client.xrevrange(key, count=1)
-            if condition(run := await observer.get(run_id)):
+            written = await client.xrevrange(key, count=1)  # nothing as long as the run is not begun
+            if written and condition(run := await observer.get(run_id)):
                 return run
+            newest = written[0][0] if written else "0"
             await client.xread({key: newest}, block=5000)
 
 

@@ -1,5 +1,6 @@
 // AG-UI's official client: each line of JSON says what to do, and is answered with one.
 
+import { writeFileSync } from "node:fs";
 import { createInterface } from "node:readline";
 import { HttpAgent } from "@ag-ui/client";
 
@@ -18,17 +19,20 @@ function agentOf({ thread, url, key, state, messages }) {
   return threads.get(thread);
 }
 
-async function run({ say, runId, tools, context, props, resume, cutAfter, ...where }) {
+async function run({ say, runId, tools, context, props, resume, cutAfter, sign, ...where }) {
   const agent = agentOf(where);
   agent.url = where.url;
   for (const message of say ?? []) agent.addMessage(message);
   const events = [];
+  let text = "";
   const abortController = new AbortController();
   let failed = null;
   const watching = {
     onEvent({ event }) {
       events.push(event);
       if (events.length === cutAfter) abortController.abort();
+      text += event.delta ?? "";
+      if (sign && text.includes(sign.after)) writeFileSync(sign.file, "");
     },
     onRunFailed({ error }) {
       failed = `${error.message}`;

@@ -7,6 +7,7 @@ than the call itself (see ARCHITECTURE.md). Only for one kind of message: tasks,
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
 import orjson
@@ -44,9 +45,14 @@ def limits_as_arguments(kinds: Collection[tuple[Gate, ...]]) -> list[str | bytes
     """Return what the script that publishes is told of the limits of a batch, each kind of them once."""
     arguments: list[str | bytes] = [str(len(kinds))]
     for gates in kinds:
-        arguments += (orjson.dumps([tuple(gate) for gate in gates]), str(len(gates)))
-        arguments += [str(each) for gate in gates for each in gate]
+        arguments += _kind_as_arguments(gates)
     return arguments
+
+
+@lru_cache(maxsize=1024)  # a tool's calls with one key have the same
+def _kind_as_arguments(gates: tuple[Gate, ...]) -> tuple[str | bytes, ...]:
+    each_gate = [str(each) for gate in gates for each in gate]
+    return (orjson.dumps([tuple(gate) for gate in gates]), str(len(gates)), *each_gate)
 
 
 class DirectPublisher:

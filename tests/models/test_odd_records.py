@@ -82,7 +82,7 @@ def same(name, data):
     return repr(read(name, data)) == repr(getattr(records_as_objects, name).read(data))
 
 
-@settings(max_examples=1500, deadline=None)
+@settings(max_examples=500, deadline=None)
 @given(RECORDS, st.booleans())
 @example(("ChatCompletion", {"choices": [{"delta": {"content": None, "tool_calls": None}}], "usage": None}), True)
 @example(("ChatCompletion", {"choices": None, "error": {"message": "no"}}), True)
@@ -95,7 +95,7 @@ def test_a_record_is_read_or_refused_by_the_same_field(record, ascii_only):
     assert same(name, data)
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(RECORDS, st.integers(0, 400), st.binary(max_size=3))
 def test_a_record_that_is_cut_or_garbled_is_read_or_refused_alike(record, place, garbage):
     name, value = record

@@ -35,8 +35,13 @@ async def stored(client, settings, count, *, state="done", tenant="", first=0):
 async def client(settings):
     async with connect_async(settings) as client:
         yield client
-        async for key in client.scan_iter(f"{settings.namespace}:*", count=AT_ONCE):
-            await client.unlink(key)
+        cursor = 0
+        while True:
+            cursor, found = await client.scan(cursor, f"{settings.namespace}:*", count=AT_ONCE)
+            if found:
+                await client.unlink(*found)
+            if not cursor:
+                break
 
 
 @pytest.fixture

@@ -14,6 +14,7 @@ from post import Post
 from tests.counting import CountedTests
 from tests.longest_first import longest_first
 from tests.orphans import NoOrphans
+from tests.shared_by_directory import NAME, SharedByDirectory
 from toolfleet.local.embedded_server import EmbeddedServer
 from toolfleet.local.fleet import LocalFleet
 from toolfleet.settings import Settings, new_secret
@@ -28,6 +29,7 @@ settings_of_hypothesis.load_profile("busy")
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    config.pluginmanager.register(SharedByDirectory(), NAME)
     if not hasattr(config, "workerinput"):  # one of xdist's workers, which sees a part
         config.pluginmanager.register(CountedTests(), "counted-tests")
         config.pluginmanager.register(NoOrphans(), "no-orphans")

@@ -3,13 +3,14 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 
 import pytest
 
 from tests.hosted.hosted_api import ENVIRONMENT, KEY, HostedApi, Work
+from tests.shared_by_directory import shared
 from toolfleet.local.fleet import LocalFleet
 from toolfleet.orchestrator import Orchestrator
 from toolfleet.orchestrator.doors.hosted import Environment, Performer, RelayModel
@@ -18,17 +19,16 @@ from toolfleet.orchestrator.doors.hosted.wire import wire_of
 HERE = Path(__file__).parent
 
 
-@pytest.fixture(scope="session")
-def fleet() -> Iterator[LocalFleet]:
+def workers() -> LocalFleet:
+    return LocalFleet(
+        ["hosted_tools"], pools={"io": 1}, environment={"PYTHONPATH": str(HERE)}, lease_s=2, heartbeat_s=0.3
+    )
+
+
+@pytest.fixture(scope="module")
+def fleet(request: pytest.FixtureRequest) -> LocalFleet:
     """A worker whose tools write down that they have run, and leases that lapse soon."""
-    with LocalFleet(
-        ["hosted_tools"],
-        pools={"io": 1},
-        environment={"PYTHONPATH": str(HERE)},
-        lease_s=2,
-        heartbeat_s=0.3,
-    ) as running:
-        yield running
+    return shared(request, workers)
 
 
 @pytest.fixture

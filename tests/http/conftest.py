@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -9,6 +9,7 @@ from stages import Stage, stage_of_its_own
 
 from tests.http.a2a_agents import Agent
 from tests.http.fleet_of_doors import api_of
+from tests.shared_by_directory import shared
 from toolfleet.local.fleet import LocalFleet
 from toolfleet.orchestrator.doors.http.key_store import Scope
 from toolfleet.orchestrator.models import REHEARSAL_MODEL, OpenAIChat, RehearsalServer
@@ -17,11 +18,14 @@ FLEET_TOOLS = Path(__file__).parents[1] / "fleet"
 HERE = {"PYTHONPATH": f"{FLEET_TOOLS}:{Path(__file__).parent}"}
 
 
-@pytest.fixture(scope="session")
-def http_fleet() -> Iterator[LocalFleet]:
+def workers() -> LocalFleet:
+    return LocalFleet(["fleet_tools", "door_tools"], pools={"io": 1}, environment=HERE)
+
+
+@pytest.fixture(scope="module")
+def http_fleet(request: pytest.FixtureRequest) -> LocalFleet:
     """Workers for all tests of the doors."""
-    with LocalFleet(["fleet_tools", "door_tools"], pools={"io": 1}, environment=HERE) as running:
-        yield running
+    return shared(request, workers)
 
 
 @pytest.fixture

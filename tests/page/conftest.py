@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -9,16 +9,20 @@ from playwright.async_api import Browser
 
 from tests.http.fleet_of_doors import Api, rehearsed_api
 from tests.page.browsers import Window, chromium, window
+from tests.shared_by_directory import shared
 from toolfleet.local.fleet import LocalFleet
 
 HERE = {"PYTHONPATH": str(Path(__file__).parent)}
 
 
-@pytest.fixture(scope="session")
-def page_fleet() -> Iterator[LocalFleet]:
+def workers() -> LocalFleet:
+    return LocalFleet(["page_tools"], pools={"io": 1, "long": 1}, environment=HERE)
+
+
+@pytest.fixture(scope="module")
+def page_fleet(request: pytest.FixtureRequest) -> LocalFleet:
     """Workers for all tests of the page."""
-    with LocalFleet(["page_tools"], pools={"io": 1, "long": 1}, environment=HERE) as running:
-        yield running
+    return shared(request, workers)
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")

@@ -2,12 +2,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 from stages import Stage, stage_of_its_own
 
 from tests.http.fleet_of_doors import Api, api_of
+from tests.shared_by_directory import shared
 from tests.steering.replayed import different_again
 from toolfleet.local.fleet import LocalFleet
 from toolfleet.orchestrator import Orchestrator
@@ -17,12 +19,17 @@ TOOLS = Path(__file__).parents[1] / "fleet"
 HERE = {"PYTHONPATH": f"{TOOLS}:{Path(__file__).parent}"}
 
 
-@pytest.fixture(scope="session")
-def fleet() -> Iterator[LocalFleet]:
+@contextmanager
+def workers() -> Iterator[LocalFleet]:
     with LocalFleet(["steered_tools"], pools={"io": 1}, environment=HERE, lease_s=2, heartbeat_s=0.3) as running:
         yield running
         # Whatever the tests have had them do: the same comes out of each of them.
         assert asyncio.run(different_again(running.settings)) == {}
+
+
+@pytest.fixture(scope="module")
+def fleet(request: pytest.FixtureRequest) -> LocalFleet:
+    return shared(request, workers)
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from tests.cli.command import Ended, Terminal, read_until
+from tests.cli.command import Terminal, read_until
 from toolfleet.local.fleet import LocalFleet
 
 WAIT_S = 60
@@ -70,12 +70,6 @@ async def print_book(title: str) -> Submitted:
 
 class Staffed(Terminal):
     """A terminal whose commands find the fleet."""
-
-    def say(self, *words: str, said: str | None = None, **variables: str) -> Ended:
-        """Run a command beside others that go on."""
-        with self.start(*words, **variables) as process:
-            out, err = process.communicate(said, timeout=WAIT_S)
-        return Ended(process.returncode, out, err)
 
     def ask(self, *words: str) -> Any:
         """What a command says in JSON."""

@@ -100,8 +100,9 @@ class Staffed(Terminal):
     def until_submitted(self, call_id: str) -> None:
         """Wait until another system does the work of a call."""
         give_up = time.monotonic() + WAIT_S
-        while (call := self.ask("calls", "show", call_id))["state"] != "submitted":
-            assert time.monotonic() < give_up, call
+        # Before its turn has come there is no such call.
+        while (shown := self.say("calls", "show", call_id, "--json")).code or '"submitted"' not in shown.out:
+            assert time.monotonic() < give_up, shown
 
     def let_go(self, name: str) -> None:
         (self.folder / f"{name}.go").touch()

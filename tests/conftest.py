@@ -11,6 +11,7 @@ import pytest
 from hypothesis import HealthCheck, settings as settings_of_hypothesis
 from post import Post
 
+from tests.cli.loaded import LOADED
 from tests.counting import CountedTests
 from tests.longest_first import longest_first
 from tests.orphans import NoOrphans
@@ -59,6 +60,13 @@ def redis_server() -> Iterator[EmbeddedServer]:
     """A real server on a Unix socket in a directory of its own; `redis_server.url` is where."""
     with EmbeddedServer(temporary=True) as server:
         yield server
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _loaded_command() -> Iterator[None]:
+    """The process from which short commands are started ends with the tests."""
+    yield
+    LOADED.end()
 
 
 @pytest.fixture

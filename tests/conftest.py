@@ -11,6 +11,7 @@ import pytest
 from hypothesis import HealthCheck, settings as settings_of_hypothesis
 from post import Post
 
+from tests.cli.forked import FORK_SERVER
 from tests.counting import CountedTests
 from tests.longest_first import longest_first
 from tests.orphans import NoOrphans
@@ -50,6 +51,12 @@ def pytest_collection() -> Generator[None, object, object]:
 @pytest.hookimpl(trylast=True)  # after pytest's own order
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items[:] = longest_first(items)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def no_fork_server_is_left() -> Iterator[None]:
+    yield
+    FORK_SERVER.end()
 
 
 @pytest.fixture(scope="session")

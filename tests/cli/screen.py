@@ -17,6 +17,7 @@ from contextlib import contextmanager, suppress
 from rich.cells import cell_len
 
 from tests.cli.command import ENDS_WITHIN_S, TOOLFLEET, Terminal
+from tests.cli.forked import Forked
 
 FRAME = re.compile(r"\x1b\[\?2026h\x1b\[H(.*?)\x1b\[\?2026l", re.DOTALL)
 """A frame of a screen that is used whole, from its upper left corner."""
@@ -116,8 +117,10 @@ def on_screen(
     """
     ours, theirs = pty.openpty()
     set_size(ours, *size)
-    with subprocess.Popen(
-        [TOOLFLEET, *words],
+    quickly = terminal.is_forked and not is_job
+    popen, program = (Forked, ()) if quickly else (subprocess.Popen, (TOOLFLEET,))
+    with popen(
+        [*program, *words],
         cwd=terminal.folder,
         env=terminal.environment(TERM="xterm", COLUMNS=str(columns)),
         stdin=theirs,

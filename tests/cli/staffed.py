@@ -106,8 +106,8 @@ class Staffed(Terminal):
     def until_submitted(self, call_id: str) -> None:
         """Wait until another system does the work of a call."""
         give_up = time.monotonic() + WAIT_S
-        while (call := self.ask("calls", "show", call_id))["state"] != "submitted":
-            assert time.monotonic() < give_up, call
+        while (said := self.say("calls", "show", call_id, "--json")).code or '"submitted"' not in said.out:
+            assert time.monotonic() < give_up, said  # a run that has just begun has no such call yet
 
     def let_go(self, name: str) -> None:
         (self.folder / f"{name}.go").touch()
@@ -124,7 +124,7 @@ def staffed(folder: Path) -> Iterator[Staffed]:
     with LocalFleet(
         ["mine"], pools={"io": 1}, environment=here, worker_options=["--queues", "io,long", "--concurrency", "4"]
     ) as fleet:
-        terminal = Staffed(folder, fleet.settings.as_environment())
+        terminal = Staffed(folder, fleet.settings.as_environment(), is_forked=True)
         yield terminal
         terminal.until_nothing_is_left()
 

@@ -22,7 +22,7 @@ def terminal(shards: Shards, tmp_path):
     """With the settings of all shards there are by then."""
     shards.add("a", "b", workers=False)
     variables = {name: value for name, value in shards.settings().as_environment().items() if value}
-    return Terminal(tmp_path, {**variables, "PYTHONPATH": str(shards.tools)})
+    return Terminal(tmp_path, {**variables, "PYTHONPATH": str(shards.tools)}, is_forked=True)
 
 
 async def said(terminal, *words, **variables):
@@ -106,7 +106,7 @@ async def test_D9_a_drained_shard_gets_nothing_new_and_is_taken_away_when_its_ru
 async def test_D9_an_orchestrator_command_works_on_runs_of_all_shards(shards, terminal, tmp_path):
     for name in "ab":
         shards.staff(name)
-    other = Terminal(tmp_path, terminal.variables)
+    other = Terminal(tmp_path, terminal.variables, is_forked=True)
     with other.start("orchestrator") as process:
         await asyncio.to_thread(read_until, process, "Ready.")
         async with shards.orchestrator() as fleet:

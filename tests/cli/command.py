@@ -50,8 +50,6 @@ class Terminal:
     folder: Path
     variables: dict[str, str] = field(default_factory=dict)
     mark: str = field(default_factory=lambda: secrets.token_hex(8))
-    is_forked: bool = False
-    """Whether its commands begin with their modules read, which costs a tenth."""
 
     def write(self, name: str, text: str) -> str:
         """A module in the current folder; gives back its file's path."""
@@ -60,7 +58,7 @@ class Terminal:
 
     def run(self, *words: str, said: str | None = None, **variables: str) -> Ended:
         """Run `toolfleet …` to its end; nothing that it started may be left."""
-        with self.start(*words, **variables) as process:
+        with self.start(*words, program=(), **variables) as process:
             out, err = process.communicate(said, timeout=ENDS_WITHIN_S)
         self.until_nothing_is_left()
         return Ended(process.returncode, out, err)
@@ -69,11 +67,10 @@ class Terminal:
     def start(
         self, *words: str, program: Sequence[str] = (TOOLFLEET,), **variables: str
     ) -> Iterator[subprocess.Popen[str]]:
-        """`toolfleet …`, which has ended after the block."""
-        quickly = self.is_forked and program == (TOOLFLEET,)
-        popen, before = (Forked, ()) if quickly else (subprocess.Popen, program)
+        """`toolfleet …`, which has ended after the block. Without a `program` it is forked, its modules read."""
+        popen = subprocess.Popen if program else Forked
         with popen(
-            [*before, *words],
+            [*program, *words],
             cwd=self.folder,
             env=self.environment(**variables),
             stdin=subprocess.PIPE,

@@ -117,8 +117,7 @@ def on_screen(
     """
     ours, theirs = pty.openpty()
     set_size(ours, *size)
-    quickly = terminal.is_forked and not is_job
-    popen, program = (Forked, ()) if quickly else (subprocess.Popen, (TOOLFLEET,))
+    popen, program = (subprocess.Popen, (TOOLFLEET,)) if is_job else (Forked, ())
     with popen(
         [*program, *words],
         cwd=terminal.folder,

@@ -73,7 +73,7 @@ class Staffed(Terminal):
 
     def say(self, *words: str, said: str | None = None, **variables: str) -> Ended:
         """Run a command beside others that go on."""
-        with self.start(*words, **variables) as process:
+        with self.start(*words, program=(), **variables) as process:
             out, err = process.communicate(said, timeout=WAIT_S)
         return Ended(process.returncode, out, err)
 
@@ -124,7 +124,7 @@ def staffed(folder: Path) -> Iterator[Staffed]:
     with LocalFleet(
         ["mine"], pools={"io": 1}, environment=here, worker_options=["--queues", "io,long", "--concurrency", "4"]
     ) as fleet:
-        terminal = Staffed(folder, fleet.settings.as_environment(), is_forked=True)
+        terminal = Staffed(folder, fleet.settings.as_environment())
         yield terminal
         terminal.until_nothing_is_left()
 

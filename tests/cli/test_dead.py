@@ -41,7 +41,7 @@ def pay(ledger: str) -> str:
 @pytest.fixture(scope="module")
 def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[LocalFleet, Terminal]]:
     """A fleet that gives a call up with its first lost worker, and a terminal that reaches it."""
-    terminal = Terminal(tmp_path_factory.mktemp("fleet"), is_forked=True)
+    terminal = Terminal(tmp_path_factory.mktemp("fleet"))
     terminal.write("risky", TOOLS)
     here = {"PYTHONPATH": str(terminal.folder)}
     with LocalFleet(

@@ -58,7 +58,7 @@ def test_json_is_one_document_and_the_question_may_come_by_standard_input(termin
 @pytest.fixture(scope="module")
 def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Terminal]:
     """A terminal in which a fleet with a slow tool can be reached."""
-    terminal = Terminal(tmp_path_factory.mktemp("fleet"), is_forked=True)
+    terminal = Terminal(tmp_path_factory.mktemp("fleet"))
     terminal.write("mine", SLOW)
     here = {"PYTHONPATH": str(terminal.folder)}
     with LocalFleet(["mine"], pools={"long": 1}, environment=here) as running:

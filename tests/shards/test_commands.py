@@ -22,7 +22,7 @@ def terminal(shards: Shards, tmp_path):
     """With the settings of all shards there are by then."""
     shards.add("a", "b", workers=False)
     variables = {name: value for name, value in shards.settings().as_environment().items() if value}
-    return Terminal(tmp_path, {**variables, "PYTHONPATH": str(shards.tools)})
+    return Terminal(tmp_path, variables)
 
 
 async def said(terminal, *words, **variables):
@@ -40,7 +40,9 @@ async def test_D9_one_worker_command_serves_all_shards_and_outlives_any_of_them(
     def charge(n):
         return asking(["charge", {"ledger": str(ledger), "what": f"c{n}"}])
 
-    with terminal.start("worker", "--import", "shard_tools", "--concurrency", "5") as worker:
+    with terminal.start(
+        "worker", "--import", "shard_tools", "--concurrency", "5", PYTHONPATH=str(shards.tools)
+    ) as worker:
         ready = [await asyncio.to_thread(read_until, worker, "Ready: worker") for _ in "ab"]
         assert all("pool io" in lines[-1] for lines in ready)
         async with shards.orchestrator() as fleet:
@@ -158,7 +160,9 @@ async def test_a_worker_that_no_waiting_would_help_is_not_started_for_ever(shard
     async with shards.orchestrator():
         pass  # now each server knows its name
     swapped = " ".join(f"{name}={shards.servers[other].url}" for name, other in ("ab", "ba"))
-    answer = await said(terminal, "worker", "--import", "shard_tools", TOOLFLEET_SHARDS=swapped)
+    answer = await said(
+        terminal, "worker", "--import", "shard_tools", TOOLFLEET_SHARDS=swapped, PYTHONPATH=str(shards.tools)
+    )
     assert answer.code == 78
     assert answer.err.count("TOOLFLEET_SHARDS calls it") == 2
 

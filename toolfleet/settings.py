@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 from pydantic import Field, SecretStr, ValidationError, model_validator
 from pydantic_core import to_json
-from pydantic_settings import BaseSettings, SettingsConfigDict
+from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from toolfleet.arguments.parsing import MAX_BYTES, MAX_ELEMENTS, ArgumentLimits
 from toolfleet.errors import InvalidSettings
@@ -321,6 +321,18 @@ class Settings(BaseSettings):
         if secret and len(secret.encode()) < MIN_SECRET_BYTES:
             raise ValueError(f"secret must have at least {MIN_SECRET_BYTES} bytes")
         return self
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],  # noqa: ARG003  # as pydantic-settings has it
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003  # as above
+        file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003  # as above
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """See BaseSettings. To look for each field in a file that there is none of takes half of the time."""
+        return init_settings, env_settings
 
     def as_environment(self) -> dict[str, str]:
         """Return the variables that give another process these settings; they hold the secrets."""

@@ -9,6 +9,7 @@ import pytest
 
 from toolfleet.orchestrator.doors.cli.lazy_group import load
 from toolfleet.orchestrator.doors.cli.main import COMMANDS
+from toolfleet.settings import Settings
 from toolfleet.streams.keeper import PROGRAM
 
 HEAVY = {"asyncio", "celery", "httpx", "kombu", "pydantic", "redis"}
@@ -76,3 +77,17 @@ def test_the_companion_of_a_worker_loads_no_telemetry() -> None:
     loaded = loaded_by(f"import contextlib, runpy\n{runs}")
     assert "redis.client" in loaded
     assert not {name for name in loaded if name.startswith("opentelemetry.")}
+
+
+def test_a_server_loads_mcps_sdk_no_sooner_than_it_is_asked_for_mcp(settings: Settings) -> None:
+    served = (
+        "import asyncio\n"
+        "from toolfleet.orchestrator.doors.http.app import create_app\n"
+        "from toolfleet.settings import Settings\n"
+        f"app = create_app(Settings(redis_url={settings.redis_url!r}, namespace={settings.namespace!r}))\n"
+        "async def served():\n"
+        "    async with app.router.lifespan_context(app):\n"
+        "        assert app.url_path_for('_Granted') == '/mcp'\n"
+        "asyncio.run(served())"
+    )
+    assert loaded_by(served) & {"mcp", "mcp_types"} == set()

@@ -10,7 +10,7 @@ from typing import Final
 
 import pytest
 
-from tests.docs.pages import Block, Page, cases
+from tests.docs.pages import LEFT_OUT, Block, Page, cases
 
 SCRAPED: Final = "it never ends; tests/metrics/test_scrapes.py has each of them scraped"
 
@@ -25,6 +25,7 @@ PAGES: Final = [
             "$ export TOOLFLEET_REDIS_URL": "it needs a Redis elsewhere; tests/deploy runs the commands of a cluster",
         },
         stand_ins={"3f9c": r"^([0-9a-f]{16,})$"},
+        uses=LEFT_OUT,  # nothing of it is left out
     ),
     Page("docs/workers-over-https.md"),
     Page("docs/steering.md"),
@@ -35,6 +36,7 @@ PAGES: Final = [
     Page(
         "docs/slow-tools.md",
         unrun={"$ toolfleet run 'call pay": "a person answers at a terminal; tests/cli/test_screens.py does"},
+        uses=["long"],
     ),
     Page("docs/openai-compatible.md"),
     Page(
@@ -50,6 +52,7 @@ PAGES: Final = [
     Page(
         "docs/schedules.md",
         stand_ins={"s3fa1c2b09d77": r"^(s[0-9a-f]{12})$", "now-5b1f20aa": r"^s[0-9a-f]{12}-(now-[0-9a-f]{8})$"},
+        uses=["orchestrators"],
     ),
     Page(
         "docs/shards.md",
@@ -69,11 +72,12 @@ PAGES: Final = [
             "$ export OPENAI_API_KEY": "it needs a key; tests/models has the wire format",
         },
         stand_ins={"3f9c": r"^([0-9a-f]{16,})$"},
+        uses=["orchestrators", "long"],
     ),
-    Page("docs/cli.md", stand_ins={"3f9c": r"^([0-9a-f]{16,})$"}),
+    Page("docs/cli.md", stand_ins={"3f9c": r"^([0-9a-f]{16,})$"}, uses=["orchestrators"]),
     Page("docs/bring-your-own-loop.md"),
     Page("docs/budgets.md"),
-    Page("docs/operating.md", stand_ins={"3f9c": r"^([0-9a-f]{16,})$"}),
+    Page("docs/operating.md", stand_ins={"3f9c": r"^([0-9a-f]{16,})$"}, uses=["orchestrators"]),
     Page(
         "docs/telemetry.md",
         unrun={

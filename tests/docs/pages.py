@@ -9,7 +9,8 @@ A page's fenced blocks are what is done, in the order of the page:
 - `bash` and `sh` blocks are run as a whole; a `text` or `json` block right below one, or below a script, is what it
   prints; any other `json` block must be JSON.
 
-The reader has nothing but PATH and HOME. What differs from a user's terminal is the ports: see `Reader.placed`.
+The reader has nothing but PATH and HOME. What differs from a user's terminal is the ports (see `Reader.placed`), what
+`toolfleet up` starts for others (`Page.uses`), and how scripts are run after the first (`tests.docs.running_scripts`).
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -33,6 +34,7 @@ from typing import Any
 
 import psutil
 
+from tests.docs.running_scripts import WarmPython, run_cold
 from tests.ports import free_port
 
 ROOT = Path(__file__).parents[2]
@@ -50,15 +52,28 @@ STAYS = re.compile(
 READY = ("Ready.", "Ready: worker", "Application startup complete.")
 """What they say when they can be used."""
 
+PLAIN_PYTEST = {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+"""What a user who follows a page has installed has no plugins; those of our tests take two seconds to import."""
+
 LOG_LINE = re.compile(r"^\S+ \S+ (DEBUG|INFO|WARNING|ERROR) toolfleet", re.MULTILINE)
 """As a command writes one for a person."""
 
 PORT_OPTIONS = {
-    "toolfleet up": {5555: "--flower-port", 8000: "--api-port"},
+    "toolfleet up": {5555: "--flower-port", 8642: "--api-port"},
     "toolfleet serve": {8000: "--port"},
     "toolfleet mcp --http": {8765: "--port"},
 }
 """Where a command listens unless it is told otherwise, and how it is told."""
+
+
+LEFT_OUT = {
+    "flower": "--no-flower",
+    "api": "--no-api",
+    "orchestrators": "--orchestrators 0",
+    "cpu": "--cpu 0",
+    "long": "--long 0",
+}
+"""How `toolfleet up` leaves out each of its parts, most of which take a second to start. No page does; one has all."""
 
 
 @dataclass(frozen=True)
@@ -106,13 +121,15 @@ class Page:
     """A page, and what of it cannot be done here: how a block or a command begins, and why.
 
     `files` are what its reader has in the folder already (they have the repository). A word in `stand_ins` stands for
-    something that differs each time: what the expression finds last in what commands have printed.
+    something that differs each time: what the expression finds last in what commands have printed. `uses` are
+    the parts of `toolfleet up` that some step comes near, beside its workers for async tools; it leaves out the others.
     """
 
     path: str
     unrun: Mapping[str, str] = field(default_factory=dict)
     files: Sequence[str] = ()
     stand_ins: Mapping[str, str] = field(default_factory=dict)
+    uses: Collection[str] = ()
 
     @cached_property
     def blocks(self) -> list[Block]:
@@ -134,8 +151,10 @@ class Page:
 class Reader:
     """Somebody who does what one page says."""
 
-    def __init__(self, page: Page, folder: Path) -> None:
+    def __init__(self, page: Page, folder: Path, warm: WarmPython | None = None) -> None:
         self.page = page
+        self._warm = warm
+        self._has_run_a_script = False
         self.folder = folder / "work"
         self.home = folder / "home"
         self.folder.mkdir()
@@ -172,7 +191,7 @@ class Reader:
             case "python":
                 script = self.folder / f"line_{step.line}.py"
                 script.write_text(self.placed(step.text))
-                _must_match(self._run(["python", script.name], quietly=True), self._shown_below(step))
+                _must_match(self._run_script(script), self._shown_below(step))
             case "json":
                 json.loads(step.text)
             case language:
@@ -219,23 +238,27 @@ class Reader:
             self._exported |= dict(word.split("=", 1) for word in shlex.split(command)[1:])
         elif stays := STAYS.search(command):
             assert not shown
-            self._start(self.placed(command.partition(" #")[0]) + self._port_options(stays[1], command))
+            self._start(self.placed(command.partition(" #")[0]) + self._options(stays[1], command))
         else:
             _must_match(self._run(["sh", "-c", self.placed(command)]), "\n".join(shown))
 
-    def _run(self, command: Sequence[str], *, quietly: bool = False) -> str:
-        ended = subprocess.run(
-            command,
-            cwd=self.folder,
-            env=self.environment,
-            capture_output=True,
-            text=True,
-            timeout=ENDS_WITHIN_S,
-            check=False,
-        )
-        assert ended.returncode == 0, f"{ended.stdout}\n{ended.stderr}"
+    def _run_script(self, script: Path) -> str:
+        if self._warm is None or not self._has_run_a_script:
+            self._has_run_a_script = True
+            ended = run_cold(["python", script.name], self.folder, self.environment, ENDS_WITHIN_S)
+        else:
+            ended = self._warm.run(script, self.environment, ENDS_WITHIN_S)
+        said = self._heard(ended)
         # An MCP client may not wait until its server's workers have stopped; told to hurry, the server says this.
-        assert not (quietly and ended.stderr.replace("toolfleet: stopped\n", "")), ended.stderr
+        assert not ended.stderr.replace("toolfleet: stopped\n", ""), ended.stderr
+        return said
+
+    def _run(self, command: list[str]) -> str:
+        environment = self.environment | PLAIN_PYTEST if command[-1].startswith("pytest") else self.environment
+        return self._heard(run_cold(command, self.folder, environment, ENDS_WITHIN_S))
+
+    def _heard(self, ended: subprocess.CompletedProcess[str]) -> str:
+        assert ended.returncode == 0, f"{ended.stdout}\n{ended.stderr}"
         assert not LOG_LINE.search(ended.stdout), f"a log line where only the script should print: {ended.stdout}"
         self._said += ended.stdout + ended.stderr
         return ended.stdout
@@ -259,14 +282,15 @@ class Reader:
             assert is_starting, log.read_text()
             time.sleep(0.05)
 
-    def _port_options(self, name: str, command: str) -> str:
-        is_served = any("toolfleet serve" in block.text for block in self.page.steps)
-        options = {
-            option: free_port() if option == "--api-port" and is_served else self._port(port)
+    def _options(self, name: str, command: str) -> str:
+        is_up = name == "toolfleet up"
+        left_out = {part: option for part, option in LEFT_OUT.items() if is_up and part not in self.page.uses}
+        ports = {
+            option: self._port(port)
             for port, option in PORT_OPTIONS.get(name, {}).items()
-            if option not in command
+            if option not in command and option.strip("-").removesuffix("-port") not in left_out
         }
-        return "".join(f" {option} {port}" for option, port in options.items())
+        return " ".join(["", *left_out.values(), *(f"{option} {port}" for option, port in ports.items())])
 
     def _port(self, named: int) -> int:
         return self._ports.setdefault(named, free_port())

@@ -19,7 +19,6 @@ from toolfleet.misspelt import exact
 from toolfleet.orchestrator.doors.http.app import create_app
 from toolfleet.orchestrator.doors.http.idempotency import HEADER as IDEMPOTENCY_KEY
 from toolfleet.orchestrator.doors.http.mounted_a2a import import_a2a
-from toolfleet.orchestrator.doors.http.mounted_mcp import import_mcp
 from toolfleet.orchestrator.doors.http.options import ApiOptions
 from toolfleet.orchestrator.doors.http.problems import Problem, answer, path_of, problem_of
 from toolfleet.orchestrator.doors.http.request_ids import RequestIds
@@ -207,8 +206,7 @@ def create_sharded_app(
     settings = settings or read_settings()
     if not settings.all_shards:
         raise InvalidSettings("there is one Redis: create_app makes its application (TOOLFLEET_SHARDS names several)")
-    import_mcp()  # once the loop runs, whoever waits for a shard would wait for these
-    import_a2a()
+    import_a2a()  # once the loop runs, whoever waits for a shard would wait for it
     members = []
     for shard in settings.all_shards:
         own = settings.of_shard(shard.name)

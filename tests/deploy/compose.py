@@ -107,6 +107,7 @@ def wait_until_healthy(service: Service, process: subprocess.Popen[str]) -> None
     while not service.is_healthy():
         assert process.poll() is None, process.stdout and process.stdout.read()
         assert time.monotonic() < give_up, f"{service.name} did not become healthy"
+        time.sleep(0.1)
 
 
 def stopped(process: subprocess.Popen[str]) -> tuple[int, str]:

@@ -328,11 +328,12 @@ class Settings(BaseSettings):
         settings_cls: type[BaseSettings],  # noqa: ARG003  # as pydantic-settings has it
         init_settings: PydanticBaseSettingsSource,
         env_settings: PydanticBaseSettingsSource,
-        dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003  # as above
-        file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003  # as above
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
     ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """See BaseSettings. To look for each field in a file that there is none of takes half of the time."""
-        return init_settings, env_settings
+        """See BaseSettings. To look for each field in files that nobody has named takes half of the time."""
+        files = ((dotenv_settings, "env_file"), (file_secret_settings, "secrets_dir"))
+        return init_settings, env_settings, *(source for source, named in files if getattr(source, named, None))
 
     def as_environment(self) -> dict[str, str]:
         """Return the variables that give another process these settings; they hold the secrets."""

@@ -50,14 +50,19 @@ KINDS = (
 )
 """In the order of the report. Importing them has entered their faults."""
 
-FAULTS_OF_THE_MATRIX = [name for name, fault in FAULTS.items() if fault.stand == of_losses.STAND]
+FAULTS_OF_THE_MATRIX = sorted(
+    (name for name, fault in FAULTS.items() if fault.stand == of_losses.STAND),
+    key=lambda name: not of_losses.LOSSES[name.removeprefix("matrix_")].may_repeat,
+)
+"""Those first that want a second crew, so that each part has about as many of them."""
+
 OF_STEERING = [name for name, fault in FAULTS.items() if fault.stand == steered.STAND]
 """The faults of what people steer: questions, schedules, webhooks, versions, and the doors of others."""
 
 SHORT_OF_STEERING = ("told_server_killed", "versions_worker_killed", "doors_server_killed")
 """Those of them that the tests take. All take minutes: `make faults` has them."""
 
-PARTS = 5
+PARTS = 8
 """The tests take one of so many parts of the matrix, another one each day."""
 
 SECONDS_OF_A_DAY = 86_400

@@ -28,7 +28,7 @@ STEPS = {
     "sign": {"secret": NEW, "previous_secret": OLD},
     "drop": {"secret": NEW, "previous_secret": ""},
 }
-PAUSE_S = 0.05
+PAUSE_S = 0.1
 
 
 class Change:

@@ -45,7 +45,7 @@ async def begin():
 
 @pytest.mark.parametrize("tool", ["play", "play_once", "play_in_process", "play_in_process_once"])
 async def test_a_running_call_may_end(patient_fleet, begin, stage, tool):
-    replenish(patient_fleet, io=2, cpu=1)
+    replenish(patient_fleet, **({"cpu": 1} if "process" in tool else {"io": 2}))
     answer = await begin(patient_fleet, (tool, {"stage": stage.path}))
     actor = await stage.enters()
     worker = worker_of(patient_fleet, actor.pid)
@@ -61,7 +61,7 @@ async def test_a_running_call_may_end(patient_fleet, begin, stage, tool):
 
 @pytest.mark.parametrize("tool", ["play", "play_in_process", "play_in_thread"])
 async def test_a_repeatable_call_that_takes_too_long_is_handed_to_another_worker(hasty_fleet, begin, stage, tool):
-    replenish(hasty_fleet, io=2, cpu=2)
+    replenish(hasty_fleet, **{"cpu" if "process" in tool else "io": 2})
     answer = await begin(hasty_fleet, (tool, {"stage": stage.path}))
     first = await stage.enters()
     worker = worker_of(hasty_fleet, first.pid)
@@ -76,7 +76,7 @@ async def test_a_repeatable_call_that_takes_too_long_is_handed_to_another_worker
 
 @pytest.mark.parametrize("tool", ["play_once", "play_in_process_once"])
 async def test_a_call_with_an_effect_that_takes_too_long_is_in_doubt(hasty_fleet, begin, stage, tool):
-    replenish(hasty_fleet, io=2, cpu=2)
+    replenish(hasty_fleet, **{"cpu" if "process" in tool else "io": 1})
     answer = await begin(hasty_fleet, (tool, {"stage": stage.path}))
     actor = await stage.enters()
     worker = worker_of(hasty_fleet, actor.pid)

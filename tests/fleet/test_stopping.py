@@ -54,7 +54,7 @@ async def until_withdrawn(fleet, worker):
 
 @pytest.mark.parametrize("tool", ["play", "play_in_process", "play_in_thread"])
 async def test_a_second_signal_ends_the_grace_and_the_call_goes_to_another_worker(patient_fleet, begin, stage, tool):
-    replenish(patient_fleet, io=2, cpu=2)
+    replenish(patient_fleet, **{"cpu" if "process" in tool else "io": 2})
     answer = await begin(patient_fleet, tool, stage)
     first = await stage.enters()
     worker = worker_of(patient_fleet, first.pid)
@@ -70,7 +70,7 @@ async def test_a_second_signal_ends_the_grace_and_the_call_goes_to_another_worke
 
 
 async def test_who_asks_again_and_again_is_heard(patient_fleet, begin, stage):
-    replenish(patient_fleet, cpu=2)
+    replenish(patient_fleet, cpu=1)
     answer = await begin(patient_fleet, "play_in_process_once", stage)
     actor = await stage.enters()
     worker = worker_of(patient_fleet, actor.pid)
@@ -105,7 +105,7 @@ async def test_a_thread_that_does_not_end_holds_no_worker(threaded_fleet, begin,
 
 
 async def test_a_call_on_a_thread_may_end(threaded_fleet, begin, stage):
-    replenish(threaded_fleet, io=2)
+    replenish(threaded_fleet, io=1)
     answer = await begin(threaded_fleet, "play_once", stage)
     actor = await stage.enters()
     ask_to_stop(worker_of(threaded_fleet, actor.pid))

@@ -92,7 +92,6 @@ def test_what_a_worker_did_is_on_record_with_its_name_and_times(fleet: Staffed, 
     assert (nobody["worker"], nobody["began_unix_s"]) == ("", None)
 
 
-@pytest.mark.timeout(300)  # it starts the command twenty times
 def test_nothing_that_a_stranger_wrote_reaches_the_terminal_as_a_command(fleet: Staffed) -> None:
     asked = f"call wipe {json.dumps({'path': WICKED}, ensure_ascii=False)}"
     run_id = fleet.begin(asked)

@@ -169,6 +169,7 @@ def test_two_workers_of_one_name_are_not_served_side_by_side(terminal: Terminal)
     with running(terminal, *ALONE) as (fleet, _):
         options = ("worker", "--import", "toolfleet.workers.packs.arithmetic", "--name", "twin")
         with other.start(*options) as first:
+            read_until(first, "Ready")
             while "twin" not in announced(terminal):
                 assert first.poll() is None
             second = Terminal(terminal.folder).run(*options)
@@ -176,14 +177,13 @@ def test_two_workers_of_one_name_are_not_served_side_by_side(terminal: Terminal)
             assert ended(first).code == 0
         # A name that was given back is free at once.
         with other.start(*options) as third:
-            while "twin" not in announced(terminal):
-                assert third.poll() is None
+            read_until(third, "Ready")
             third.kill()
             third.wait()
         # That of a worker which was killed is free in a moment.
         with other.start(*options) as fourth:
-            pid = fourth.pid
-            while pid not in pids(terminal, "twin"):
+            read_until(fourth, "Ready")
+            while fourth.pid not in pids(terminal, "twin"):
                 assert fourth.poll() is None
             fourth.send_signal(signal.SIGTERM)
             assert ended(fourth).code == 0

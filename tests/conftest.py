@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, settings as settings_of_hypothesis
 from post import Post
 
-from tests.cli.forked import FORK_SERVER
+from tests.cli.loaded import LOADED
 from tests.counting import CountedTests
 from tests.longest_first import longest_first
 from tests.orphans import NoOrphans
@@ -53,17 +53,18 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items[:] = longest_first(items)
 
 
-@pytest.fixture(scope="session", autouse=True)
-def no_fork_server_is_left() -> Iterator[None]:
-    yield
-    FORK_SERVER.end()
-
-
 @pytest.fixture(scope="session")
 def redis_server() -> Iterator[EmbeddedServer]:
     """A real server on a Unix socket in a directory of its own; `redis_server.url` is where."""
     with EmbeddedServer(temporary=True) as server:
         yield server
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _loaded_command() -> Iterator[None]:
+    """The process from which short commands are started ends with the tests."""
+    yield
+    LOADED.end()
 
 
 @pytest.fixture

@@ -12,10 +12,12 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from tempfile import TemporaryFile
+from typing import IO
 
 import psutil
 
-from tests.cli.forked import Forked
+from tests.cli.loaded import LOADED
 from toolfleet.exit_status import ExitStatus
 
 TOOLFLEET = str(Path(sys.executable).with_name("toolfleet"))
@@ -58,18 +60,34 @@ class Terminal:
 
     def run(self, *words: str, said: str | None = None, **variables: str) -> Ended:
         """Run `toolfleet …` to its end; nothing that it started may be left."""
-        with self.start(*words, program=(), **variables) as process:
-            out, err = process.communicate(said, timeout=ENDS_WITHIN_S)
+        said_by_it = self.say(*words, said=said, **variables)
         self.until_nothing_is_left()
-        return Ended(process.returncode, out, err)
+        return said_by_it
+
+    def say(self, *words: str, said: str | None = None, **variables: str) -> Ended:
+        """Run `toolfleet …` to its end, beside others that go on."""
+        environment = self.environment(**variables)
+        if not LOADED.loads_for(environment):
+            with self.start(*words, **variables) as process:
+                out, err = process.communicate(said, timeout=ENDS_WITHIN_S)
+            return Ended(process.returncode, out, err)
+        with TemporaryFile() as out, TemporaryFile() as err:
+            theirs, ours = os.pipe()
+            command = LOADED.start(words, self.folder, environment, (theirs, out.fileno(), err.fileno()))
+            os.close(theirs)
+            with suppress(BrokenPipeError), os.fdopen(ours, "w") as to_it:
+                to_it.write(said or "")
+            try:
+                return Ended(command.wait(ENDS_WITHIN_S), text_of(out), text_of(err))
+            finally:
+                command.end()
 
     @contextmanager
     def start(
         self, *words: str, program: Sequence[str] = (TOOLFLEET,), **variables: str
     ) -> Iterator[subprocess.Popen[str]]:
-        """`toolfleet …`, which has ended after the block. Without a `program` it is forked, its modules read."""
-        popen = subprocess.Popen if program else Forked
-        with popen(
+        """`toolfleet …`, which has ended after the block."""
+        with subprocess.Popen(
             [*program, *words],
             cwd=self.folder,
             env=self.environment(**variables),
@@ -110,6 +128,12 @@ class Terminal:
         with suppress(psutil.Error):
             return process.environ().get(MARK) == self.mark and process.status() != psutil.STATUS_ZOMBIE
         return False
+
+
+def text_of(file: IO[bytes]) -> str:
+    """What was written to it, as a pipe in text mode would have given it."""
+    file.seek(0)
+    return file.read().decode().replace("\r\n", "\n")
 
 
 def read_until(process: subprocess.Popen[str], beginning: str) -> list[str]:

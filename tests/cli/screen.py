@@ -11,13 +11,14 @@ import struct
 import subprocess
 import termios
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from pathlib import Path
 
 from rich.cells import cell_len
 
 from tests.cli.command import ENDS_WITHIN_S, TOOLFLEET, Terminal
-from tests.cli.forked import Forked
+from tests.cli.loaded import LOADED, LoadedCommand
 
 FRAME = re.compile(r"\x1b\[\?2026h\x1b\[H(.*?)\x1b\[\?2026l", re.DOTALL)
 """A frame of a screen that is used whole, from its upper left corner."""
@@ -28,7 +29,7 @@ COLOURS = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 class Screen:
     """One command on a terminal."""
 
-    def __init__(self, process: subprocess.Popen[bytes], terminal: int) -> None:
+    def __init__(self, process: Job | LoadedCommand, terminal: int) -> None:
         self._terminal = terminal
         self._shown = b""
         self.process = process
@@ -117,24 +118,39 @@ def on_screen(
     """
     ours, theirs = pty.openpty()
     set_size(ours, *size)
-    popen, program = (subprocess.Popen, (TOOLFLEET,)) if is_job else (Forked, ())
-    with popen(
-        [*program, *words],
-        cwd=terminal.folder,
-        env=terminal.environment(TERM="xterm", COLUMNS=str(columns)),
-        stdin=theirs,
-        stdout=theirs,
-        stderr=theirs,
-        start_new_session=not is_job,
-        process_group=0 if is_job else None,
-    ) as process:
-        os.close(theirs)
-        try:
-            yield Screen(process, ours)
-        finally:
-            os.close(ours)
-            if process.poll() is None:
-                process.kill()
+    environment = terminal.environment(TERM="xterm", COLUMNS=str(columns))
+    with closed_after(theirs):
+        process = (
+            Job([TOOLFLEET, *words], terminal.folder, environment, theirs)
+            if is_job
+            else LOADED.start(words, terminal.folder, environment, [theirs] * 3)
+        )
+    try:
+        yield Screen(process, ours)
+    finally:
+        os.close(ours)
+        process.end()
+
+
+@contextmanager
+def closed_after(descriptor: int) -> Iterator[None]:
+    try:
+        yield
+    finally:
+        os.close(descriptor)
+
+
+class Job(subprocess.Popen[bytes]):
+    """A command that a shell has started: of the tests' own session, in a group of its own."""
+
+    def __init__(self, words: Sequence[str], folder: Path, environment: Mapping[str, str], terminal: int) -> None:
+        streams = {"stdin": terminal, "stdout": terminal, "stderr": terminal}
+        super().__init__(words, cwd=folder, env=environment, process_group=0, **streams)
+
+    def end(self) -> None:
+        if self.poll() is None:
+            self.kill()
+            self.wait()
 
 
 def seen(terminal: Terminal, *words: str, columns: int = 80) -> Screen:

@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from tests.cli.command import Ended, Terminal, read_until
+from tests.cli.command import Terminal, read_until
 from toolfleet.local.fleet import LocalFleet
 
 WAIT_S = 60
@@ -71,12 +71,6 @@ async def print_book(title: str) -> Submitted:
 class Staffed(Terminal):
     """A terminal whose commands find the fleet."""
 
-    def say(self, *words: str, said: str | None = None, **variables: str) -> Ended:
-        """Run a command beside others that go on."""
-        with self.start(*words, program=(), **variables) as process:
-            out, err = process.communicate(said, timeout=WAIT_S)
-        return Ended(process.returncode, out, err)
-
     def ask(self, *words: str) -> Any:
         """What a command says in JSON."""
         ended = self.say(*words, "--json")
@@ -106,8 +100,9 @@ class Staffed(Terminal):
     def until_submitted(self, call_id: str) -> None:
         """Wait until another system does the work of a call."""
         give_up = time.monotonic() + WAIT_S
-        while (said := self.say("calls", "show", call_id, "--json")).code or '"submitted"' not in said.out:
-            assert time.monotonic() < give_up, said  # a run that has just begun has no such call yet
+        # Before its turn has come there is no such call.
+        while (shown := self.say("calls", "show", call_id, "--json")).code or '"submitted"' not in shown.out:
+            assert time.monotonic() < give_up, shown
 
     def let_go(self, name: str) -> None:
         (self.folder / f"{name}.go").touch()

@@ -94,7 +94,7 @@ def test_what_is_no_call_is_one_clear_line(fleet: Staffed) -> None:
 
 def test_what_a_tool_logged_is_printed_line_by_line_with_nothing_a_terminal_obeys(fleet: Staffed) -> None:
     run_id = fleet.begin('call pick {"n": 9007199254740993}')
-    fleet.ask("runs", "show", run_id, "--wait")
+    fleet.ask("runs", "show", run_id, "--wait")  # before its turn has come there is no such call
     followed = fleet.say("calls", "logs", f"{run_id}.1.0", "--follow").out.splitlines()
     assert followed[0].startswith("attempt 1, worker io")
     assert followed[1].endswith(" warning picker: picking \\x1b[2J 9007199254740993")

@@ -2,10 +2,12 @@
 
 import asyncio
 import contextlib
+import socket
 
 import pytest
 
 from tests.http.fleet_of_doors import api_of
+from toolfleet.orchestrator.doors.http.listening import listening_socket
 from toolfleet.orchestrator.doors.http.options import ApiOptions
 from toolfleet.orchestrator.doors.http.tail import Behind, EventListener, Frame
 
@@ -83,3 +85,18 @@ async def test_streams_end_when_the_server_stops(http_fleet, model):
             rest = await reader.read(-1)
         assert rest.endswith(b"0\r\n\r\n")
         writer.close()
+
+
+async def test_a_connection_that_is_kept_sends_an_answer_at_once():
+    """Else its body follows its head when the client has acknowledged that, which it does 40 ms later."""
+    bound, connected = listening_socket("127.0.0.1", 0), asyncio.get_running_loop().create_future()
+
+    async def take(_, writer):
+        connected.set_result(writer.get_extra_info("socket").getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY))
+        writer.close()
+
+    async with await asyncio.start_server(take, sock=bound):
+        _, writer = await asyncio.open_connection(*bound.getsockname())
+        assert await connected
+        writer.close()
+        await writer.wait_closed()

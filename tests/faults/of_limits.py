@@ -25,6 +25,9 @@ from tests.faults.load import LIMITED, Load
 from tests.faults.of_orchestrators import conversations
 from toolfleet.orchestrator import Orchestrator
 
+LAIN_S: Final = 0.25
+"""For so long a call may lie in its queue with the start that it took: after a pause, those begin beside new ones."""
+
 AT_ONCE: Final = {"narrow": PLACES, "narrow_in_process": PLACES_IN_PROCESSES}
 
 
@@ -39,7 +42,8 @@ async def within_limits(arena: Arena) -> AsyncIterator[None]:
         arena.expect(most <= places, f"{most} calls of {tool} ran at once, which has {places} places")
         arena.expect(most == places, f"{tool} has {places} places, and never were more than {most} of them taken")
     most = most_in_a_second(lines, "rated")
-    arena.expect(most <= RATE_PER_S + BURST, f"{most} calls of a tool with {RATE_PER_S}/s began within a second")
+    allowed = RATE_PER_S + BURST + int(RATE_PER_S * LAIN_S)
+    arena.expect(most <= allowed, f"{most} calls of a tool with {RATE_PER_S}/s began within a second")
 
 
 @asynccontextmanager

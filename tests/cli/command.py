@@ -12,8 +12,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from tempfile import TemporaryFile
-from typing import IO
 
 import psutil
 
@@ -71,16 +69,8 @@ class Terminal:
             with self.start(*words, **variables) as process:
                 out, err = process.communicate(said, timeout=ENDS_WITHIN_S)
             return Ended(process.returncode, out, err)
-        with TemporaryFile() as out, TemporaryFile() as err:
-            theirs, ours = os.pipe()
-            command = LOADED.start(words, self.folder, environment, (theirs, out.fileno(), err.fileno()))
-            os.close(theirs)
-            with suppress(BrokenPipeError), os.fdopen(ours, "w") as to_it:
-                to_it.write(said or "")
-            try:
-                return Ended(command.wait(ENDS_WITHIN_S), text_of(out), text_of(err))
-            finally:
-                command.end()
+        forked = LOADED.run(words, self.folder, environment, said=said or "", within_s=ENDS_WITHIN_S)
+        return Ended(forked.returncode, forked.stdout, forked.stderr)
 
     @contextmanager
     def start(
@@ -128,12 +118,6 @@ class Terminal:
         with suppress(psutil.Error):
             return process.environ().get(MARK) == self.mark and process.status() != psutil.STATUS_ZOMBIE
         return False
-
-
-def text_of(file: IO[bytes]) -> str:
-    """What was written to it, as a pipe in text mode would have given it."""
-    file.seek(0)
-    return file.read().decode().replace("\r\n", "\n")
 
 
 def read_until(process: subprocess.Popen[str], beginning: str) -> list[str]:

@@ -1,4 +1,7 @@
-"""Starts `toolfleet` in a process that has loaded its modules: `loaded_command.py`, one for each process of tests."""
+"""Starts `toolfleet`, and scripts that use it, in processes that have its modules loaded: forks of `loaded_command.py`.
+
+There is one of these for each process of tests.
+"""
 
 from __future__ import annotations
 
@@ -10,8 +13,10 @@ import subprocess
 import sys
 import threading
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
-from typing import Final
+from tempfile import TemporaryFile
+from typing import IO, Final
 
 PROGRAM: Final = Path(__file__).with_name("loaded_command.py")
 
@@ -20,7 +25,7 @@ LOOKED_AT_FIRST: Final = ("PYTHON", "LANG", "LC_", "LD_", "TZ", "MALLOC_", "OTEL
 
 
 class LoadedCommand:
-    """One command that was started so. It is to be waited for."""
+    """One command or script that was started so. It is to be waited for."""
 
     def __init__(self, told: socket.socket) -> None:
         self._told = told
@@ -69,7 +74,7 @@ class Loaded:
     def start(
         self, words: Sequence[str], folder: Path, variables: Mapping[str, str], streams: Sequence[int]
     ) -> LoadedCommand:
-        """`toolfleet …` with these as its standard input, output and error."""
+        """`toolfleet …`, or a script of the folder, with these as its standard input, output and error."""
         ours, theirs = socket.socketpair()
         with theirs, self._lock:
             self._begin()
@@ -77,6 +82,22 @@ class Loaded:
         asked = {"words": list(words), "folder": str(folder), "variables": dict(variables)}
         ours.sendall(json.dumps(asked).encode() + b"\n")
         return LoadedCommand(ours)
+
+    def run(
+        self, words: Sequence[str], folder: Path, variables: Mapping[str, str], *, said: str = "", within_s: float
+    ) -> subprocess.CompletedProcess[str]:
+        """The same to its end, which comes in time; told this on its standard input."""
+        with TemporaryFile() as out, TemporaryFile() as err:
+            theirs, ours = os.pipe()
+            command = self.start(words, folder, variables, (theirs, out.fileno(), err.fileno()))
+            os.close(theirs)
+            with suppress(BrokenPipeError), os.fdopen(ours, "w") as to_it:
+                to_it.write(said)
+            try:
+                code = command.wait(within_s)
+            finally:
+                command.end()
+            return subprocess.CompletedProcess(words, code, _text_of(out), _text_of(err))
 
     def end(self) -> None:
         """All its commands have ended by now."""
@@ -94,6 +115,12 @@ class Loaded:
             self._process = subprocess.Popen(
                 [sys.executable, str(PROGRAM)], stdin=theirs, env=ours, start_new_session=True
             )
+
+
+def _text_of(file: IO[bytes]) -> str:
+    """What was written to it, as a pipe in text mode would have given it."""
+    file.seek(0)
+    return file.read().decode().replace("\r\n", "\n")
 
 
 def _looked_at_first(variables: Mapping[str, str]) -> dict[str, str]:

@@ -2,7 +2,8 @@
 
 To load them costs a command more than all that it does afterwards. Each is still a process of its own that runs the
 command's `main` from its first line to the interpreter's end: with its words, variables, folder, session and streams.
-Told on the socket that is standard input; `loaded.py` has the other side.
+A script that imports `toolfleet` is run likewise, as `python script.py` runs it, where its name is the first word. Told
+on the socket that is standard input; `loaded.py` has the other side.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import gc
 import json
 import os
+import runpy
 import selectors
 import socket
 import sys
@@ -31,6 +33,7 @@ ALSO_USED: Final = (
     "rich.live",
     "toolfleet.local.fleet",
     "toolfleet.orchestrator.api",
+    "toolfleet.orchestrator.models",
     "typer.rich_utils",
     "uvloop",
 )
@@ -97,8 +100,13 @@ def become(*descriptors: int) -> None:
     os.chdir(asked["folder"])
     os.environ.clear()
     os.environ.update(asked["variables"])
-    sys.argv = [TOOLFLEET, *asked["words"]]
+    words = asked["words"]
+    sys.argv = words if is_script(words) else [TOOLFLEET, *words]
     sys.stdin, sys.stdout, sys.stderr = stream(0, "r"), stream(1, "w"), stream(2, "w")
+
+
+def is_script(words: list[str]) -> bool:
+    return bool(words) and words[0].endswith(".py")
 
 
 def stream(number: int, mode: str) -> TextIO:
@@ -118,4 +126,8 @@ if __name__ == "__main__":
 
     load()
     until_it_is_a_command(socket.socket(fileno=os.dup(0)))
-    main()
+    if is_script(sys.argv):
+        sys.path[0] = str(Path.cwd())
+        runpy.run_path(sys.argv[0], run_name="__main__")
+    else:
+        main()

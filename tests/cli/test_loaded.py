@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 
 import pytest
 
@@ -37,3 +38,13 @@ def test_what_is_looked_at_when_an_interpreter_begins_takes_a_new_one(terminal: 
     assert LOADED.loads_for(terminal.environment(TOOLFLEET_SECRET="s" * 32))
     assert not LOADED.loads_for(terminal.environment(PYTHONPATH=str(terminal.folder)))
     assert not LOADED.loads_for(terminal.environment(OTEL_SDK_DISABLED="true"))
+
+
+def test_a_script_is_run_as_python_runs_it(terminal: Terminal) -> None:
+    terminal.write("beside", "WORD = 'beside'")
+    terminal.write("script", "import sys, beside\nprint(__name__, sys.argv, beside.WORD)\nsys.exit('failed')")
+    with terminal.start("script.py", program=(sys.executable,)) as process:
+        anew = ended(process)
+    forked = LOADED.run(["script.py"], terminal.folder, terminal.environment(), within_s=ENDS_WITHIN_S)
+    assert (forked.returncode, forked.stdout, forked.stderr) == (anew.code, anew.out, anew.err)
+    assert "__main__ ['script.py'] beside" in anew.out

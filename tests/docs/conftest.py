@@ -5,21 +5,19 @@ from collections.abc import Iterator
 import pytest
 
 from tests.docs.pages import Page, Reader
-from tests.docs.running_scripts import WarmPython
 
 
 class Desk:
     """Where one page is read at a time. Its reader keeps what it has started until another page is opened."""
 
-    def __init__(self, folders: pytest.TempPathFactory, warm: WarmPython) -> None:
+    def __init__(self, folders: pytest.TempPathFactory) -> None:
         self._folders = folders
-        self._warm = warm
         self._reader: Reader | None = None
 
     def reader_of(self, page: Page) -> Reader:
         if self._reader is None or self._reader.page is not page:
             self.clear()
-            self._reader = Reader(page, self._folders.mktemp("page"), self._warm)
+            self._reader = Reader(page, self._folders.mktemp("page"))
         return self._reader
 
     def clear(self) -> None:
@@ -28,20 +26,10 @@ class Desk:
             reader.leaves()
 
 
-@pytest.fixture(scope="session")
-def warm_python() -> Iterator[WarmPython]:
-    """Of its scripts each has a process, so that pages know nothing of each other."""
-    warm = WarmPython()
-    try:
-        yield warm
-    finally:
-        warm.close()
-
-
 @pytest.fixture(scope="module")
-def desk(tmp_path_factory: pytest.TempPathFactory, warm_python: WarmPython) -> Iterator[Desk]:
+def desk(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Desk]:
     """No parameter of its own: pytest would make it anew for each step, which would do all steps above it again."""
-    desk = Desk(tmp_path_factory, warm_python)
+    desk = Desk(tmp_path_factory)
     try:
         yield desk
     finally:

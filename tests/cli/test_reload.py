@@ -6,6 +6,7 @@ import json
 import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import pytest
 
@@ -87,9 +88,11 @@ def test_a_broken_module_is_said_the_workers_stay_and_the_next_save_is_tried(fle
 def test_another_schema_takes_the_place_of_the_first(fleet: Reloading) -> None:
     fleet.save(TOOL.replace("FOR", "PATIENTLY_FOR"))
     read_until(fleet.process, "worker:")
-    seen = json.loads(Terminal(fleet.terminal.folder).run("tools", "--json").out)
-    [wait] = [tool for worker in seen for tool in worker["tools"] if tool["name"] == "wait"]
-    assert list(wait["input_schema"]["properties"]) == ["PATIENTLY_FOR"]
+    served: list[dict[str, Any]] = []
+    while len(served) != 1:  # the worker that ends says until then what it serves
+        seen = json.loads(Terminal(fleet.terminal.folder).run("tools", "--json").out)
+        served = [tool for worker in seen for tool in worker["tools"] if tool["name"] == "wait"]
+    assert list(served[0]["input_schema"]["properties"]) == ["PATIENTLY_FOR"]
 
 
 def test_what_is_watched_is_found_without_importing_it(tmp_path, monkeypatch) -> None:

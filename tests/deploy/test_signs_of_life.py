@@ -30,9 +30,10 @@ def named(service: Service, name: str, folder: Path) -> Service:
     return replace(service, name=name, command=command, environment=service.environment | there)
 
 
-def wait_until_there(file: Path) -> None:
+def wait_until_there(file: Path, process: subprocess.Popen[str]) -> None:
     give_up = time.monotonic() + FAILS_WITHIN_S
     while not file.exists():
+        assert process.poll() is None, f"it has ended with {process.returncode}"
         assert time.monotonic() < give_up, f"nobody has written {file.name}"
         time.sleep(0.1)
 
@@ -95,8 +96,8 @@ def test_D8_a_server_that_is_away_is_no_reason_to_restart_what_waits_for_it(
         with alone.running() as process:
             wait_until_healthy(alone, process)
             lease = Path(alone.environment["TOOLFLEET_ALIVE_DIR"], "lease")
-            wait_until_there(lease)
+            wait_until_there(lease, process)
             server.stop()
             for _ in range(2):  # the first may have been written before
                 forget_signs(str(lease.parent))
-                wait_until_there(lease)
+                wait_until_there(lease, process)

@@ -48,6 +48,8 @@ def main(
         for fault in FAULTS.values():
             typer.echo(f"{fault.name}: {fault.what}")
         return
+    if unknown := [name for name in only or [] if name not in FAULTS]:
+        raise typer.BadParameter(f"{unknown[0]!r} is no fault; --list says what there is", param_hint="--only")
     configure_logs("error")
     form = Form.ONCE if once else Form.SHORT if short else Form.LONG
     turn = of_today() if turn is None else turn

@@ -119,25 +119,19 @@ def on_screen(
     ours, theirs = pty.openpty()
     set_size(ours, *size)
     environment = terminal.environment(TERM="xterm", COLUMNS=str(columns))
-    with closed_after(theirs):
+    try:
         process = (
             Job([TOOLFLEET, *words], terminal.folder, environment, theirs)
             if is_job
             else LOADED.start(words, terminal.folder, environment, [theirs] * 3)
         )
+    finally:
+        os.close(theirs)
     try:
         yield Screen(process, ours)
     finally:
         os.close(ours)
         process.end()
-
-
-@contextmanager
-def closed_after(descriptor: int) -> Iterator[None]:
-    try:
-        yield
-    finally:
-        os.close(descriptor)
 
 
 class Job(subprocess.Popen[bytes]):

@@ -105,10 +105,10 @@ async def test_W4_of_a_silent_call_its_worker_is_told_and_when_that_has_last_sho
     async with stage_of_its_own() as stage:
         run_id = await api.begin(f"call play {json.dumps({'stage': stage.path})}")
         actor = await stage.enters()
-        told = await until(api, f"/v1/runs/{run_id}/calls/{actor.call_id}", state="running")
+        shown = f"/v1/runs/{run_id}/calls/{actor.call_id}"
         async with asyncio.timeout(WAIT_S):
-            while told["held_by"]["lease_left_s"] is None:  # a machine that is busy is late with a heartbeat
-                told = (await api.client.get(f"/v1/runs/{run_id}/calls/{actor.call_id}")).json()
+            while (told := await until(api, shown, state="running"))["held_by"]["lease_left_s"] is None:
+                await asyncio.sleep(0.05)  # a machine that is busy is late with a heartbeat
         [worker] = (await api.client.get("/v1/workers")).json()["workers"]
         held = told["held_by"]
         assert held["worker"] == worker["worker"]

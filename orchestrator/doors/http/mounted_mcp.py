@@ -73,7 +73,7 @@ def _door_of(orchestrator: Orchestrator) -> McpApp:
 
 
 class _OnDemand:
-    """MCP's application, made when it is first asked for: to import its SDK is a third of the start of a server."""
+    """MCP's application, made when it is first asked for: to import its SDK is a fifth of the start of a server."""
 
     def __init__(self, make: Callable[[], McpApp]) -> None:
         self._make = make

@@ -38,6 +38,7 @@ class Transport:
         """As a worker reads them: levels in turn, and in each its lane first."""
         self._scripts = {text: client.register_script(text) for text in (PUBLISH, FETCH, SETTLE, POSTPONE, PURGE_ROOM)}
         self.now = 1_700_000_000_000
+        self.delivered_cancelled: set[str] = set()
         self.advance(0)
 
     def advance(self, ms: int) -> None:
@@ -81,11 +82,14 @@ class Transport:
         return due_ms, [self._delivery(*entry) for entry in entries]
 
     def _delivery(
-        self, position: int, entry: bytes, _d: int, _c: int, _x: int, _r: int, flat: list[bytes]
+        self, position: int, entry: bytes, _d: int, _c: int, is_cancelled: int, _r: int, flat: list[bytes]
     ) -> tuple[str, str, str, list[Gate]]:
         fields = dict(zip(flat[::2], flat[1::2], strict=True))
         gates = [Gate(*gate) for gate in json.loads(fields.get(b"gates", b"[]"))]
-        return self.streams[position - 1], entry.decode(), fields.get(b"id", b"unreadable").decode(), gates
+        call_id = fields.get(b"id", b"unreadable").decode()
+        if is_cancelled:
+            self.delivered_cancelled.add(call_id)
+        return self.streams[position - 1], entry.decode(), call_id, gates
 
     def fields(self, delivery: tuple[str, str, str, list[Gate]]) -> dict[bytes, bytes]:
         """The entry of a delivery."""
@@ -121,4 +125,7 @@ class Transport:
 
     @property
     def waiting(self) -> set[str]:
-        return {name.decode() for name in self.client.hkeys(self.keys.room_calls(self.queue))}
+        bound = self.client.hkeys(self.keys.room_calls(self.queue))
+        lines = self.client.scan_iter(self.keys.room_plain_line(self.queue, "*"))
+        plain = [call_id for line in lines for call_id in self.client.lrange(line, 0, -1)[3::6]]
+        return {name.decode() for name in (*bound, *plain)}

@@ -481,6 +481,14 @@ class Keys:
         """Hash: the messages in a queue's waiting room, by call id; each goes when it moves on."""
         return f"{self.namespace}:room-calls:{queue}"
 
+    def room_plain(self, queue: str) -> str:
+        """Sorted set: the flows of waiting calls without limits, behind their runs; each goes with its last call."""
+        return f"{self.namespace}:room-plain:{queue}"
+
+    def room_plain_line(self, queue: str, flow: str) -> str:
+        """List: the waiting calls of such a flow, six parts of each; each goes when it moves on."""
+        return f"{self.namespace}:room-plain-line:{queue}:{flow}"
+
     def room_turns(self, queue: str, level: int) -> str:
         """Sorted set: the tenants whose turn may come, scored by their virtual start; one goes with its last call."""
         return f"{self.namespace}:room-turns:{queue}:{level}"

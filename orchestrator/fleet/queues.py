@@ -18,6 +18,7 @@ from toolfleet.scripts import lua
 from toolfleet.settings import Settings
 from toolfleet.skipped import text_of
 from toolfleet.streams import GROUP, RETURNED, Priority
+from toolfleet.waiting.standing import ask_how_many_wait, how_many_wait
 
 MEASURE: Final = lua(__package__, "measure")
 
@@ -102,13 +103,13 @@ class Queues:
         """Return what stands beside each queue's streams: how much is held back and scheduled, and its lanes."""
         pipeline = self._client.pipeline(transaction=False)
         for queue in queues:
-            pipeline.hlen(self._keys.room_calls(queue))
+            ask_how_many_wait(pipeline, self._keys, queue)
             pipeline.zcard(self._keys.scheduled(queue))
             pipeline.smembers(self._keys.lanes(queue))
         found = await pipeline.execute() if queues else []
         return {
-            queue: (found[3 * n], found[3 * n + 1], sorted(map(text_of, found[3 * n + 2])))
-            for n, queue in enumerate(queues)
+            queue: (how_many_wait(found[at : at + 2]), found[at + 2], sorted(map(text_of, found[at + 3])))
+            for at, queue in zip(range(0, len(found), 4), queues, strict=True)
         }
 
     async def _measured(self, streams: Sequence[str]) -> list[Measured]:

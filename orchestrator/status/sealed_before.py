@@ -18,7 +18,7 @@ from toolfleet.orchestrator.store.packed import unpacked
 from toolfleet.settings import Settings
 from toolfleet.skipped import text_of
 from toolfleet.streams import Priority
-from toolfleet.waiting.explain import messages_in
+from toolfleet.waiting.standing import messages_in_rooms
 from toolfleet.wire import Seal
 
 AT_ONCE: Final = 500
@@ -87,9 +87,8 @@ async def _calls(client: Any, keys: Keys) -> AsyncIterator[Sealed]:
     async for key in client.scan_iter(keys.scheduled("*"), count=AT_ONCE, _type="zset"):
         for member in await client.zrange(key, 0, MESSAGES_AT_ONCE):
             yield Sealed("calls in queues", partial(_open_scheduled, member))
-    async for key in client.scan_iter(keys.room_calls("*"), count=AT_ONCE, _type="hash"):
-        async for fields in messages_in(client, key, AT_ONCE):
-            yield Sealed("calls in queues", partial(_open_call, fields))
+    async for fields in messages_in_rooms(client, keys, AT_ONCE):
+        yield Sealed("calls in queues", partial(_open_call, fields))
 
 
 def _open_result(sealed: bytes | None, key: bytes, seal: Seal) -> object:

@@ -96,7 +96,18 @@ TTL = {
 
 EMPTIED = {
     *("queue", "scheduled", "holders"),
-    *("room_calls", "room_turns", "room_shares", "room_flows", "room_line", "room_runs", "room_aside", "room_openings"),
+    *(
+        "room_calls",
+        "room_plain",
+        "room_plain_line",
+        "room_turns",
+        "room_shares",
+        "room_flows",
+        "room_line",
+        "room_runs",
+        "room_aside",
+        "room_openings",
+    ),
     *("room_ends", "webhooks_due", "pushes_due"),
 }
 """Hold what is not done yet: entries go as calls are acknowledged."""

@@ -12,6 +12,7 @@ from toolfleet.limits import Gate
 from toolfleet.streams import Priority
 from toolfleet.waiting.model import LEVELS as MODEL_LEVELS, Call
 
+HUNDRED_AT_ONCE = Gate("concurrency", "t", "", 100.0, 0)
 ONE_AT_ONCE = Gate("concurrency", "t", "", 1.0, 0)
 TEN_A_SECOND = Gate("rate", "t", "tenant=a", 10.0, 1)
 
@@ -206,15 +207,13 @@ def test_F8_what_nobody_wants_any_more_leaves_with_the_word_that_its_worker_ends
     assert found == {others[0].call_id: b"cancelled", others[1].call_id: b"expired", others[2].call_id: None}
 
 
-def test_F8_what_waits_without_limits_and_was_cancelled_says_so_too(transport):
+def test_F8_what_waits_without_limits_and_was_cancelled_is_delivered_as_such(transport):
     transport.fetch(1, 1)
     transport.publish(calls(30))
     gone = sorted(transport.waiting)[5]
     transport.client.set(transport.keys.cancelled(gone), "1")
-    found = over(transport, transport.fetch(30, 30))
-    assert len(found) == 30
-    assert {call_id for call_id, word in found.items() if word} == {gone}
-    assert found[gone] == b"cancelled"
+    assert len(transport.fetch(30, 30)) == 30
+    assert transport.delivered_cancelled == {gone}
 
 
 def test_F9_a_postponed_call_pauses_its_limit_for_everybody_and_goes_first_when_that_is_over(transport):
@@ -289,10 +288,21 @@ def test_a_purged_room_is_empty_and_leaves_nothing(transport):
 
 def test_what_nobody_can_read_in_the_room_holds_up_nobody(transport: Transport):
     transport.fetch(4, 4)
-    transport.publish(calls(10))
+    transport.publish(calls(10, gates=(HUNDRED_AT_ONCE,)))
     transport.client.hset(transport.keys.room_calls("io"), min(transport.waiting), b"\xc1 not a message")
     came = [delivery[2] for _ in range(10) for delivery in transport.fetch(1, 4)]
     assert len(came) == 10
+    assert came.count("unreadable") == 1
+    assert transport.waiting == set()
+
+
+def test_calls_without_limits_that_were_cut_short_hold_up_nobody(transport: Transport):
+    transport.fetch(4, 4)
+    transport.publish([*calls(10), *calls(10, tenant="b")])
+    [line] = transport.client.scan_iter(transport.keys.room_plain_line("io", "3:1:a*"))
+    transport.client.rpop(line)
+    came = [delivery[2] for _ in range(20) for delivery in transport.fetch(1, 4)]
+    assert len(came) == 20
     assert came.count("unreadable") == 1
     assert transport.waiting == set()
 

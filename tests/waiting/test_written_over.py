@@ -10,6 +10,7 @@ from benchmarks.room_transport import Transport
 from toolfleet.limits import Gate
 from toolfleet.waiting.model import Call
 
+HUNDRED_AT_ONCE = Gate("concurrency", "t", "", 100.0, 0)
 ONE_AT_ONCE = Gate("concurrency", "t", "", 1.0, 0)
 PACK = "return redis.call('HSET', KEYS[1], ARGV[1], cmsgpack.pack(cjson.decode(ARGV[2])))"
 
@@ -56,23 +57,43 @@ SPOILED = {
     "a line of another type": a_text_at(lambda keys: keys.room_line("io", "3:1:a")),
     "words of another type": a_text_at(lambda keys: keys.room_workers("io")),
     "times of another type": a_text_at(lambda keys: keys.room_told("io")),
+    "flows without limits of another type": a_text_at(lambda keys: keys.room_plain("io")),
+    "flows without limits that are none": lambda transport, _: transport.client.zadd(
+        transport.keys.room_plain("io"), {"~": 1, "r~3:1:z~r": 0, "3:9": 0}
+    ),
+    "no turn": lambda transport, _: transport.client.delete(transport.keys.room_turns("io", 3)),
 }
+WITHOUT_LIMITS = {
+    "a line of another type": a_text_at(lambda keys: keys.room_plain_line("io", "3:1:a~r")),
+}
+LIMITS = [
+    pytest.param((), SPOILED | WITHOUT_LIMITS, id="without limits"),
+    pytest.param((HUNDRED_AT_ONCE,), SPOILED, id="with limits"),
+]
 
 
-@pytest.mark.parametrize("spoil", SPOILED.values(), ids=SPOILED)
-def test_all_other_calls_go_on_and_new_ones_are_sent(transport, spoil):
+@pytest.mark.parametrize(("gates", "ways"), LIMITS)
+def test_all_other_calls_go_on_and_new_ones_are_sent_whatever_was_written(transport_of_a_module, gates, ways):
+    for name, spoil in ways.items():
+        transport = Transport(transport_of_a_module.client)
+        print(name)
+        all_others_go_on(transport, spoil, gates, is_line_lost=spoil in WITHOUT_LIMITS.values())
+
+
+def all_others_go_on(transport, spoil, gates, *, is_line_lost):
     transport.fetch(2, 2)
-    transport.publish([Call(f"a.1.{number}", tenant="a") for number in range(6)])
+    transport.publish([Call(f"a.1.{number}", tenant="a", run_id="r", gates=gates) for number in range(6)])
     spoiled = min(transport.waiting)
+    lost = transport.waiting if is_line_lost else {spoiled}
     spoil(transport, spoiled)
-    transport.publish([Call("b.1.1", tenant="b")])
+    transport.publish([Call("b.1.1", tenant="b", gates=gates)])
     came = []
     for _ in range(12):
         deliveries = transport.fetch(2, 2)
         came += [delivery[2] for delivery in deliveries]
         for delivery in deliveries:
             transport.settle(delivery)
-    assert {f"a.1.{number}" for number in range(6)} - {spoiled} | {"b.1.1"} <= set(came)
+    assert {f"a.1.{number}" for number in range(6)} - lost | {"b.1.1"} <= set(came)
     assert transport.waiting == set()
 
 
@@ -101,7 +122,7 @@ def test_a_gate_of_another_type_is_made_anew(transport, name):
 
 def test_what_waits_goes_to_a_stream_of_its_own_queue_wherever_it_says(transport):
     transport.fetch(2, 2)
-    transport.publish([Call(f"a.1.{number}", tenant="a") for number in range(6)])
+    transport.publish([Call(f"a.1.{number}", tenant="a", gates=(HUNDRED_AT_ONCE,)) for number in range(6)])
     audit = transport.keys.limits_audit()
     readers = "toolfleet:lane:anybody"
     transport.client.zadd(readers, {"one": transport.now + 60_000})

@@ -17,6 +17,7 @@ import redis.asyncio
 from toolfleet.connections import connect_async
 from toolfleet.settings import Settings
 from toolfleet.streams import GROUP, RETURNED, SCHEMES, Priority
+from toolfleet.waiting.standing import ask_how_many_wait, how_many_wait
 
 LEVELS: Final = tuple(int(level) for level in Priority)
 
@@ -43,7 +44,9 @@ class StreamsBroker:
             messages += await client.xlen(stream)
             in_hand += await _in_hand(client, stream)
         scheduled = await client.zcard(keys.scheduled(name))
-        in_room: int = await client.hlen(keys.room_calls(name))
+        pipeline = client.pipeline(transaction=False)
+        ask_how_many_wait(pipeline, keys, name)
+        in_room = how_many_wait(await pipeline.execute())
         return {
             "name": name,
             "messages": messages + scheduled + in_room,

@@ -24,6 +24,7 @@ from toolfleet.streams.publishing import StreamPublishBatch
 from toolfleet.streams.refusals import Refusals
 from toolfleet.streams.schedule import due_unix_s, scheduled_member, without_eta
 from toolfleet.streams.unbelieved import Malformed, told
+from toolfleet.waiting.standing import ask_how_many_wait, how_many_wait
 
 UNSUPPORTED_ARGUMENTS: Final = (
     "x-max-length",
@@ -167,13 +168,13 @@ class StreamQueues(Channel):  # type: ignore[misc]  # kombu ships no types
         Not those being worked on, not those that are not due; but all in the waiting room, whose limits may open.
         """
         with self.commands.pipeline(transaction=False) as pipeline:
-            pipeline.hlen(self.keys.room_calls(queue))
+            ask_how_many_wait(pipeline, self.keys, queue)
             for stream in self._streams_with_lanes(queue):
                 pipeline.xlen(stream)
                 pipeline.xpending(stream, GROUP)
-            waiting, *replies = pipeline.execute(raise_on_error=False)
+            with_limits, plain, *replies = pipeline.execute(raise_on_error=False)
         ready = sum(_ready(length, pending) for length, pending in zip(replies[::2], replies[1::2], strict=True))
-        return ready if isinstance(waiting, Exception) else ready + int(waiting)
+        return ready + how_many_wait((with_limits, plain))
 
     def _purge(self, queue: str) -> int:
         """Delete what no worker holds, wherever it waits: lanes, schedule, waiting room. Returns how many that were."""

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Sequence
-from typing import Any, Final, NamedTuple, cast
+from collections.abc import Sequence
+from typing import Final, NamedTuple
 
 import orjson
 import redis.asyncio
@@ -13,7 +13,6 @@ from toolfleet.limits import Gate
 from toolfleet.scripts import lua, wire_library
 
 EXPLAIN: Final = lua(__package__, "explain", before=wire_library("room"))
-LOOK: Final = lua(__package__, "look")
 
 
 AT_ONCE: Final = 50
@@ -56,17 +55,3 @@ def _read(before: int, in_room: int, others: int, gate_text: bytes, amount: byte
     if gate.kind == "rate":
         return Waiting(f"{of} {most:g}/s", before, in_room, bool(others), gate, before / most + again_ms / 1000)
     return Waiting(f"{of} {held}/{most:g}", before, in_room, bool(others), gate)
-
-
-async def messages_in(
-    client: redis.asyncio.Redis, calls_key: bytes | str, at_once: int
-) -> AsyncIterator[dict[bytes, bytes]]:
-    """Yield the fields of all messages in a room, by the key of its calls. Raises StoreUnreachable."""
-    look, cursor = client.register_script(LOOK), b"0"
-    while True:
-        page = await cast("Awaitable[Any]", look(keys=[calls_key], args=[cursor, at_once]))
-        cursor, messages = page
-        for flat in messages:
-            yield dict(zip(flat[::2], flat[1::2], strict=False))
-        if cursor == b"0":
-            return

@@ -35,11 +35,12 @@ class Call(NamedTuple):
 
 
 class Flow(NamedTuple):
-    """Calls of one level and one tenant that pass the same gates."""
+    """Calls of one level and one tenant that pass the same gates; without gates those of one run."""
 
     level: int
     tenant: str
     gates: tuple[Gate, ...]
+    run_id: str | None = None
 
 
 class Numbers(NamedTuple):
@@ -188,6 +189,7 @@ class Room:
         self._openings: dict[str, float] = {}
         self._ends: dict[str, float] = {}
         self._is_said = False
+        self._begun = 0
 
     def gates_of(self, call: Call | Flow) -> tuple[Gate, ...]:
         """Return the gates that a call passes: its own, and that of a tenant whose calls are counted."""
@@ -199,6 +201,8 @@ class Room:
         if call.call_id in self.calls:
             return
         flow = Flow(call.level, call.tenant, call.gates)
+        if not (is_first or self.gates_of(call)):
+            flow = flow._replace(run_id=call.run_id)
         line = self._lines[flow]
         if is_first:
             tag = min(line.values(), default=1.0) - 1
@@ -206,10 +210,11 @@ class Room:
             tag = max(min(line.values(), default=0.0), self._runs.get((flow, call.run_id), 0.0))
             self._runs[flow, call.run_id] = tag + 1
         if not line:
-            self._activate(flow, self.moves, now)
+            self._begun += flow.run_id is not None
+            self._activate(flow, self.moves + (flow.run_id is not None) * self._begun / 2**22, now)
         self.calls[call.call_id] = call
         line[call.call_id] = tag
-        if call.ends_ms:
+        if call.ends_ms and flow.run_id is None:
             self._ends[call.call_id] = call.ends_ms
 
     def hear_of_limits(self) -> None:
@@ -328,7 +333,7 @@ class Room:
         _, _, flow = min((score, _text(flow), flow) for flow, score in self._flows[level, tenant].items())
         call_id, tag = min(self._lines[flow].items(), key=lambda waiting: waiting[1])  # the first of those that came
         call = self.calls[call_id]
-        is_over = 0 < call.ends_ms <= now or call_id in self.cancelled
+        is_over = flow.run_id is None and (0 < call.ends_ms <= now or call_id in self.cancelled)
         gates = self.gates_of(call)
         if not is_over and (shut := self.gates.first_shut(gates, now, call_id)):
             self._set_aside(flow, start, shut, now)
@@ -346,7 +351,7 @@ class Room:
             self._runs.pop((flow, call.run_id), None)
 
     def _charge(self, flow: Flow, start: float, now: float) -> None:
-        level, tenant, _ = flow
+        level, tenant, *_ = flow
         if start == OWED:
             start = self._fair_start(level, tenant)
         self._shares[level][tenant] = start + 1 / self._terms_of(tenant).weight
@@ -407,4 +412,5 @@ def _levels_at(count: int) -> Sequence[int]:
 def _text(flow: Flow) -> str:
     """Return what scripts break ties by."""
     gates = ",".join(f'["{g.kind}","{g.tool}","{g.value}",{g.amount},{g.burst}]' for g in flow.gates)
-    return f"{flow.level}:{len(flow.tenant)}:{flow.tenant}" + (f"[{gates}]" if gates else "")
+    which = f"[{gates}]" if gates else "" if flow.run_id is None else f"~{flow.run_id}"
+    return f"{flow.level}:{len(flow.tenant)}:{flow.tenant}{which}"

@@ -12,8 +12,13 @@ local removed = 0
 -- Whether nobody waits in the flow any more.
 local function forget_line(flow)
     local line = line_of(room, flow)
-    local calls = redis.call('ZRANGE', line, 0, AT_ONCE - removed - 1)
-    if #calls > 0 then
+    local _, _, _, run = flow_parts(flow)
+    local calls = run and {} or redis.call('ZRANGE', line, 0, AT_ONCE - removed - 1)
+    if run then
+        local first = math.min(math.ceil(redis.call('LLEN', line) / PARTS), AT_ONCE - removed)
+        forget_plain(room, flow, first)
+        removed = removed + first
+    elseif #calls > 0 then
         removed = removed + redis.call('HDEL', room.calls, unpack(calls))
         redis.call('ZREM', room.ends, unpack(calls))
         redis.call('ZREM', line, unpack(calls))
@@ -40,8 +45,12 @@ for _, gate in ipairs(redis.call('ZRANGE', room.openings, 0, AT_ONCE)) do
 end
 if removed > 0 then return removed end
 -- What is left has no place in any order: somebody has written over it.
-removed = redis.call('HLEN', room.calls)
+removed = redis.call('HLEN', room.calls) + redis.call('ZCARD', room.plain)
 for _, level in ipairs(LEVELS) do redis.call('UNLINK', turns_of(room, level), shares_of(room, level)) end
-redis.call('UNLINK', room.openings, room.runs, room.calls, room.ends, room.told)
-redis.call('HDEL', room.state, 'moves', unpack(LEVELS))
+for _, index in ipairs(redis.call('ZRANGE', room.plain, 0, -1)) do
+    local flow = plain_flow_of(index)
+    if flow then redis.call('UNLINK', line_of(room, flow)) end
+end
+redis.call('UNLINK', room.openings, room.runs, room.calls, room.plain, room.ends, room.told)
+redis.call('HDEL', room.state, 'moves', PLAIN_WAITING, unpack(LEVELS))
 return removed

@@ -19,13 +19,30 @@ local function waiting_in_stream()
     return in_stream
 end
 
+-- How many calls wait, whoever's they are.
+local in_room
+local function waiting_in(room)
+    in_room = in_room or redis.call('HLEN', room.calls) + (tonumber(redis.call('HGET', room.state, PLAIN_WAITING)) or 0)
+    return in_room
+end
+
+-- In which flow a call waits, how many of that go before it, and how many are in it.
+local function place_of(call)
+    local flow = unpacked(redis.call('HGET', room.calls, call))
+    if flow then return flow, redis.call('ZRANK', line_of(room, flow), call) or 0, redis.call('ZCARD', line_of(room, flow)) end
+    local run = string.match(call, '^(.*)%.%d+%.%d+$')
+    for _, plain in ipairs(run and plain_flows_of(room, run) or {}) do
+        local line = line_of(room, plain)
+        local at = redis.call('LPOS', line, call)
+        if at then return plain, math.floor(at / PARTS), redis.call('LLEN', line) / PARTS end
+    end
+end
+
 local function explained(call)
-    local packed = redis.call('HGET', room.calls, call)
-    local flow = packed and unpacked(packed)
+    local flow, its_before, in_flow = place_of(call)
     if not flow then return false end
     local _, tenant, text = flow_parts(flow)
-    local before = (redis.call('ZRANK', line_of(room, flow), call) or 0) + waiting_in_stream()
-    local is_alone = redis.call('ZCARD', line_of(room, flow)) == redis.call('HLEN', room.calls)
+    local before, is_alone = its_before + waiting_in_stream(), in_flow == waiting_in(room)
     for _, gate in ipairs((gates_of(room, tenant, text))) do
         if redis.call('ZSCORE', aside_at(room, gate_name(gate)), flow) then
             local terms = terms_of(room.namespace, gate)

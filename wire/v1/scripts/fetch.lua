@@ -13,7 +13,10 @@
 -- Nothing may fail once a message has been delivered: the reply would be lost with it. Hence every `pcall`.
 
 local group, consumer, returned = ARGV[1], ARGV[2], ARGV[3]
-local budget, claim_prefix, cancel_prefix = tonumber(ARGV[4]), ARGV[5], ARGV[6]
+-- No more at once than one command takes names of: who wants more comes back at once.
+local FETCHED_MAX = 2000
+local wanted, claim_prefix, cancel_prefix = tonumber(ARGV[4]), ARGV[5], ARGV[6]
+local budget = math.min(wanted, FETCHED_MAX)
 local result_prefix, counters = ARGV[7], ARGV[8]
 local delivered = {}
 
@@ -314,12 +317,13 @@ for position = 1, #KEYS do
 end
 put_all_back()
 for _, home in ipairs(homes) do
-    local waits = #delivered < budget and redis.pcall('HLEN', home.namespace .. ROOM_CALLS .. home.queue) or 0
-    if not failed(waits) and waits > 0 then
+    local namespace, queue = home.namespace, home.queue
+    if #delivered < budget and redis.call('EXISTS', namespace .. ROOM_CALLS .. queue, namespace .. ROOM_PLAIN .. queue) > 0 then
         local room = room_of_home(home)
         safely(room, let_in)
     end
 end
 if refusal and #delivered == 0 then return refusal end
 look_for_marks()
+looks_at_once = looks_at_once or (#delivered == budget and budget < wanted)
 return {looks_at_once and LOOKS_AT_ONCE or next_due_ms, delivered}

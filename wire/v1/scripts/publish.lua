@@ -23,14 +23,14 @@ end
 
 -- Whether a stream takes so many more, and nobody waits before them.
 local function takes(namespace, queue, stream, messages)
-    if redis.call('HLEN', namespace .. ROOM_CALLS .. queue) > 0 then return false end
+    if redis.call('EXISTS', namespace .. ROOM_CALLS .. queue, namespace .. ROOM_PLAIN .. queue) > 0 then return false end
     local length = redis.call('XLEN', stream) + messages
     return length <= UNKNOWN_SLOTS or length <= slots_told(namespace .. ROOM .. queue)
 end
 
 -- The same where some of them have limits: these go no further than there are slots, whatever their level.
 local function takes_bound(namespace, queue, messages)
-    if redis.call('HLEN', namespace .. ROOM_CALLS .. queue) > 0 then return false end
+    if redis.call('EXISTS', namespace .. ROOM_CALLS .. queue, namespace .. ROOM_PLAIN .. queue) > 0 then return false end
     local free = slots_told(namespace .. ROOM .. queue)
     for _, level in ipairs({'0', '3', '6'}) do
         local stream = namespace .. QUEUE .. queue .. ':' .. level

@@ -27,5 +27,5 @@ local function free_together(stream, settled)
         end
         if #mine == 0 or redis.call('HDEL', holders, unpack(mine)) == 0 then table.remove(freed, number) end
     end
-    return freed, redis.call('HLEN', namespace .. ROOM_CALLS .. queue) > 0
+    return freed, redis.call('EXISTS', namespace .. ROOM_CALLS .. queue, namespace .. ROOM_PLAIN .. queue) > 0
 end

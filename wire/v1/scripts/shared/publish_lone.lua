@@ -39,7 +39,8 @@ local function has_slot()
 end
 
 local function may_pass()
-    if redis.call('HLEN', namespace .. ROOM_CALLS .. queue) > 0 or not has_slot() then return false end
+    if redis.call('EXISTS', namespace .. ROOM_CALLS .. queue, namespace .. ROOM_PLAIN .. queue) > 0 then return false end
+    if not has_slot() then return false end
     if tenant ~= '' and redis.call('HEXISTS', namespace .. TENANTS, tenant) == 1 then return false end
     local unsaid
     for at = kinds[1] + 2, first - 1, 5 do

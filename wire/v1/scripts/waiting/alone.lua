@@ -8,17 +8,20 @@ local function is_cancelled(room, call)
 end
 local function over(room, call, ends_ms) return has_expired(ends_ms) or is_cancelled(room, call) end
 
-local lone_flow, move_many
+local is_lone, move_many
 do  -- a script has no more than 200 local names at once
-    -- The flow that waits alone: the only one of the only tenant, which has no limit of its own. What waits in it goes in the
-    -- order of its line.
-    function lone_flow(room, level, tenant)
+    -- Whether a tenant waits alone, on all levels, and has no limit of its own.
+    function is_lone(room, level, tenant)
         for _, other in ipairs(LEVELS) do
-            if redis.call('ZCARD', turns_of(room, other)) ~= (other == level and 1 or 0) then return nil end
+            if redis.call('ZCARD', turns_of(room, other)) ~= (other == level and 1 or 0) then return false end
         end
-        if gate_of_tenant(room, tenant) or redis.call('ZCARD', flows_of(room, level, tenant)) ~= 1 then return nil end
-        local flow = redis.call('ZRANGE', flows_of(room, level, tenant), 0, 0)[1]
-        return flow_parts(flow) and flow or nil
+        return not gate_of_tenant(room, tenant)
+    end
+
+    -- The only flow of a tenant that waits alone. What waits in it goes in the order of its line.
+    local function lone_flow(room, level, tenant)
+        local flows = redis.call('ZRANGE', flows_of(room, level, tenant), 0, 1)
+        return #flows == 1 and flow_parts(flows[1]) and flows[1] or nil
     end
 
     -- As many as may pass these gates together, and no more than `most`; 0 where one is shut.
@@ -79,7 +82,9 @@ do  -- a script has no more than 200 local names at once
     -- Moves many calls of a flow that waits alone: the same as to move one after the other, with a fraction of the commands.
     -- How many; 0 where the next one is to be looked at by itself.
     local MANY_MAX = 500
-    function move_many(room, level, tenant, flow, start, most)
+    function move_many(room, level, tenant, start, most)
+        local flow = lone_flow(room, level, tenant)
+        if not flow then return 0 end
         local _, _, text = flow_parts(flow)
         local line, gates = line_of(room, flow), gates_in(text)
         if text ~= '' and #gates == 0 then return 0 end
@@ -92,12 +97,9 @@ do  -- a script has no more than 200 local names at once
         redis.call('HDEL', room.calls, unpack(calls))
         redis.call('ZREM', room.ends, unpack(calls))
         redis.call('ZREMRANGEBYRANK', line, 0, #calls - 1)
-        room.waiting = waiting_in(room) - #calls
+        room.has_waiting = nil
         forget_runs(room, last_tags)
-        local weight = terms_of_tenant(room, tenant).weight
-        for _ = 2, #calls do start = start + 1 / weight end
-        times_of(room).moves = times_of(room).moves + #calls - 1
-        charge(room, level, tenant, flow, start)
+        charge(room, level, tenant, flow, start, #calls)
         take_next_turn(room, level, tenant)
         return #calls
     end

@@ -40,7 +40,7 @@ do
 
     -- Lets messages wait, of which each has its flow: no more of them than one command takes.
     function let_many_wait(room, messages)
-        local news, waiting = without_copies(room, messages), waiting_in(room)
+        local news = without_copies(room, messages)
         if #news == 0 then return end
         local packed, ends, runs, lines, begun = as_arguments(room, news)
         room.entering = news
@@ -48,7 +48,7 @@ do
         for flow, line in pairs(lines) do redis.call('ZADD', line_of(room, flow), unpack(line)) end
         if #ends > 0 then redis.call('ZADD', room.ends, unpack(ends)) end
         redis.call('HSET', room.runs, unpack(runs))
-        room.waiting = waiting + #news
+        room.has_waiting = true
         for _, flow in ipairs(begun) do activate(room, flow, times_of(room).moves) end
         room.entering = nil
     end
@@ -60,6 +60,6 @@ do
             redis.pcall('ZREM', line_of(room, message.flow), message.call)
             redis.pcall('ZREM', room.ends, message.call)
         end
-        room.heads, room.finishes, room.waiting, room.entering = {}, {}, nil, nil
+        room.heads, room.finishes, room.has_waiting, room.entering = {}, {}, nil, nil
     end
 end

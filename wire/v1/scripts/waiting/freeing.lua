@@ -16,7 +16,7 @@ local function bring_back(room, name)
 end
 
 local function bring_all_back(room, names)
-    for _, name in ipairs(waiting_in(room) > 0 and names or {}) do bring_back(room, name) end
+    for _, name in ipairs(has_waiting(room) and names or {}) do bring_back(room, name) end
 end
 
 -- The same, behind what time has changed.
@@ -39,7 +39,7 @@ end
 
 -- Lets in up to `most`, and no more than workers can start now: what goes into a stream has used up its rate.
 local function admit_free(room, most)
-    if waiting_in(room) == 0 then return end
+    if not has_waiting(room) then return end
     most = math.min(most, free_slots(room))
     if most > 0 then admit(room, most) end
 end

@@ -37,7 +37,7 @@ local function tag_of(score) return score and math.floor(tonumber(score)) end
 
 local arrival_in
 do
-    local ARRIVALS_AT_ONCE, ARRIVALS_MAX = 100, 2 ^ 32
+    local ARRIVALS_AT_ONCE, ARRIVALS_MAX = 100, 2 ^ 22
     function arrival_in(room)
         if not room.arrival or room.arrival == room.last_arrival then
             local last = redis.pcall('HINCRBY', room.state, 'arrivals', ARRIVALS_AT_ONCE)
@@ -125,7 +125,7 @@ local function let_wait(room, level, message)
     end
     redis.call('ZADD', line_of(room, flow), string.format('%.17g', tag + arrival_in(room)), message.call)
     if message.ends_ms > 0 then redis.call('ZADD', room.ends, string.format('%.0f', message.ends_ms), message.call) end
-    room.waiting = waiting_in(room) + 1
+    room.has_waiting = true
     if is_alone then activate(room, flow, times_of(room).moves) end
 end
 
@@ -145,7 +145,7 @@ local function forget(room, flow, run, call, tag)
     redis.call('HDEL', room.calls, call)
     redis.call('ZREM', line_of(room, flow), call)
     redis.call('ZREM', room.ends, call)
-    room.waiting = waiting_in(room) - 1
+    room.has_waiting = nil
     forget_runs(room, {[flow .. ' ' .. run] = tag})
 end
 
@@ -174,13 +174,8 @@ local function message_in(room, level, packed)
     }
 end
 
--- The call of a tenant that is next: its flow, its id and its tag. Forgets a flow that has none, or is none of the tenant's.
-local function head_of(room, level, tenant)
-    local flow = redis.call('ZRANGE', flows_of(room, level, tenant), 0, 0)[1]
-    if not flow then return nil end
-    local its_level, its_tenant = flow_parts(flow)
-    local is_own = its_level == level and its_tenant == tenant
-    local head = is_own and redis.call('ZRANGE', line_of(room, flow), 0, 0, 'WITHSCORES') or {}
-    if head[1] then return flow, head[1], tag_of(head[2]) end
-    redis.call('ZREM', flows_of(room, level, tenant), flow)
+-- The first call of a flow: its id, its message and its tag; nil where nobody waits.
+local function first_of(room, level, flow)
+    local head = redis.call('ZRANGE', line_of(room, flow), 0, 0, 'WITHSCORES')
+    if head[1] then return head[1], message_in(room, level, redis.call('HGET', room.calls, head[1])), tag_of(head[2]) end
 end

@@ -1,87 +1,121 @@
 -- What anybody who has Redis may have put in the place of a room's keys. Begins other scripts, behind moving.lua.
 
--- How many of a set are looked at: what makes a script fail stands at its beginning.
-local MENDED_MAX = 100
+local cleared, mend
+do  -- a script has no more than 200 local names at once
+    -- How many of a set are looked at: what makes a script fail stands at its beginning.
+    local MENDED_MAX = 100
 
--- Deletes what is of another type than is kept there. 1 if so.
-local function cleared(key, kind)
-    local found = redis.call('TYPE', key).ok
-    if found == kind or found == 'none' then return 0 end
-    return redis.pcall('DEL', key) == 1 and 1 or 0
-end
-
--- Looks through a room in which a script has failed, and through the gates of the call that it failed with. Whether it may
--- be tried again, with nothing remembered. Its parts are made only where it is called, which is seldom.
-local function mend(room, level, tenant, gates)
-    local function mended_gate(name)
-        return cleared(room.namespace .. GATE .. name, 'hash') + cleared(room.namespace .. HOLDERS .. name, 'hash')
-            + cleared(aside_at(room, name), 'zset')
+    -- Deletes what is of another type than is kept there. 1 if so.
+    function cleared(key, kind)
+        local found = redis.call('TYPE', key).ok
+        if found == kind or found == 'none' then return 0 end
+        return redis.pcall('DEL', key) == 1 and 1 or 0
     end
 
-    local function mended_gates(tenant, text)
-        local mended = 0
-        for _, gate in ipairs((gates_of(room, tenant, text))) do mended = mended + mended_gate(gate_name(gate)) end
-        return mended
-    end
-
-    local function mended_flows(level, tenant)
-        local flows, mended = flows_of(room, level, tenant), 0
-        mended = cleared(flows, 'zset')
-        for _, flow in ipairs(redis.call('ZRANGE', flows, 0, MENDED_MAX)) do
-            local _, _, text = flow_parts(flow)
-            if text then mended = mended + cleared(line_of(room, flow), 'zset') + mended_gates(tenant, text) end
+    -- Looks through a room in which a script has failed, and through the gates of the call that it failed with. Whether it may
+    -- be tried again, with nothing remembered. Its parts are made only where it is called, which is seldom.
+    function mend(room, level, tenant, gates, plain_flow)
+        local function mended_gate(name)
+            return cleared(room.namespace .. GATE .. name, 'hash') + cleared(room.namespace .. HOLDERS .. name, 'hash')
+                + cleared(aside_at(room, name), 'zset')
         end
-        return mended
-    end
 
-    local function mended_levels()
-        local mended = 0
-        for _, level in ipairs(LEVELS) do
-            mended = mended + cleared(turns_of(room, level), 'zset') + cleared(shares_of(room, level), 'zset')
-            for _, tenant in ipairs(redis.call('ZRANGE', turns_of(room, level), 0, MENDED_MAX)) do
-                mended = mended + mended_flows(level, tenant)
+        local function mended_line(flow)
+            local _, _, _, run = flow_parts(flow)
+            return cleared(line_of(room, flow), run and 'list' or 'zset')
+        end
+
+        local function mended_gates(tenant, text)
+            local mended = 0
+            for _, gate in ipairs((gates_of(room, tenant, text))) do mended = mended + mended_gate(gate_name(gate)) end
+            return mended
+        end
+
+        local function mended_flows(level, tenant)
+            local flows, mended = flows_of(room, level, tenant), 0
+            mended = cleared(flows, 'zset')
+            for _, flow in ipairs(redis.call('ZRANGE', flows, 0, MENDED_MAX)) do
+                local _, _, text, run = flow_parts(flow)
+                if text then mended = mended + mended_line(flow) + mended_gates(tenant, text) end
+                if run and redis.call('EXISTS', line_of(room, flow)) == 1 then
+                    redis.call('ZADD', room.plain, 0, run .. OF_RUN .. flow)
+                end
+            end
+            return mended
+        end
+
+        local function mended_levels()
+            local mended = 0
+            for _, level in ipairs(LEVELS) do
+                mended = mended + cleared(turns_of(room, level), 'zset') + cleared(shares_of(room, level), 'zset')
+                for _, tenant in ipairs(redis.call('ZRANGE', turns_of(room, level), 0, MENDED_MAX)) do
+                    mended = mended + mended_flows(level, tenant)
+                end
+            end
+            return mended
+        end
+
+        local function is_aside(flow)
+            local _, tenant, text = flow_parts(flow)
+            for _, gate in ipairs((gates_of(room, tenant, text))) do
+                if redis.call('ZSCORE', aside_at(room, gate_name(gate)), flow) then return true end
+            end
+            return false
+        end
+
+        -- Gives calls that wait a place in the order again, where that was lost.
+        local CALLS_MENDED = 1000
+        local function put_in_order(drops)
+            local page = redis.call('HSCAN', room.calls, 0, 'COUNT', CALLS_MENDED)[2]
+            for i = 1, #page, 2 do
+                local flow = unpacked(page[i + 1])
+                if drops and not flow then
+                    redis.call('HDEL', room.calls, page[i])
+                elseif flow then
+                    redis.call('ZADD', line_of(room, flow), 'NX', 0, page[i])
+                    if not is_aside(flow) then activate(room, flow, times_of(room).moves) end
+                end
             end
         end
-        return mended
-    end
 
-    local function is_aside(flow)
-        local _, tenant, text = flow_parts(flow)
-        for _, gate in ipairs((gates_of(room, tenant, text))) do
-            if redis.call('ZSCORE', aside_at(room, gate_name(gate)), flow) then return true end
-        end
-        return false
-    end
-
-    -- Gives calls that wait a place in the order again, where that was lost.
-    local CALLS_MENDED = 1000
-    local function put_in_order()
-        local page = redis.call('HSCAN', room.calls, 0, 'COUNT', CALLS_MENDED)[2]
-        for i = 1, #page, 2 do
-            local flow = unpacked(page[i + 1])
-            if flow then
-                redis.call('ZADD', line_of(room, flow), 'NX', 0, page[i])
-                if not is_aside(flow) then activate(room, flow, times_of(room).moves) end
+        -- The same of calls without limits, and counts them anew.
+        local function put_plain_in_order()
+            local calls = 0
+            for _, index in ipairs(redis.call('ZRANGE', room.plain, 0, -1)) do
+                local flow = plain_flow_of(index)
+                local length = flow and redis.pcall('LLEN', line_of(room, flow))
+                if type(length) == 'number' and length > 0 then
+                    calls = calls + length / PARTS
+                    if not is_aside(flow) then activate(room, flow, times_of(room).moves) end
+                else
+                    redis.call('ZREM', room.plain, index)
+                end
             end
+            redis.call('HSET', room.state, PLAIN_WAITING, math.floor(calls))
         end
-    end
 
-    local mended = 0
-    for _, key in ipairs({'state', 'calls', 'runs'}) do mended = mended + cleared(room[key], 'hash') end
-    for _, key in ipairs({'openings', 'ends', 'told'}) do mended = mended + cleared(room[key], 'zset') end
-    mended = mended + cleared(room.namespace .. ROOM_WORKERS .. room.queue, 'hash') + mended_levels()
-    for _, name in ipairs(redis.call('ZRANGE', room.openings, 0, MENDED_MAX)) do
-        mended = mended + mended_gate(name)
+        local mended = cleared(room.plain, 'zset')
+        for _, key in ipairs({'state', 'calls', 'runs'}) do mended = mended + cleared(room[key], 'hash') end
+        for _, key in ipairs({'openings', 'ends', 'told'}) do mended = mended + cleared(room[key], 'zset') end
+        mended = mended + cleared(room.namespace .. ROOM_WORKERS .. room.queue, 'hash') + mended_levels()
+        for _, name in ipairs(redis.call('ZRANGE', room.openings, 0, MENDED_MAX)) do
+            mended = mended + mended_gate(name)
+        end
+        if level then
+            mended = mended + cleared(flows_of(room, level, tenant), 'zset') + mended_gates(tenant, gates)
+                + mended_line(plain_flow or flow_named(level, tenant, gates))
+        end
+        room.heads, room.finishes, room.lengths = {}, {}, {}
+        room.times, room.has_waiting, room.slots, room.moved = nil, nil, nil, false
+        terms_by_name, tenants = {}, {}
+        local lost = is_lost(room)
+        if lost then mended = mended + 1 end
+        if mended > 0 then
+            put_in_order(lost)
+            put_plain_in_order()
+        end
+        return mended > 0
     end
-    if level then
-        mended = mended + cleared(flows_of(room, level, tenant), 'zset') + mended_gates(tenant, gates)
-            + cleared(line_of(room, flow_named(level, tenant, gates)), 'zset')
-    end
-    room.heads, room.finishes, room.lengths = {}, {}, {}
-    room.times, room.waiting, room.slots, room.moved = nil, nil, nil, false
-    terms_by_name, tenants = {}, {}
-    if mended > 0 then put_in_order() end
-    return mended > 0
 end
 
 local function count_failure(room) redis.pcall('HINCRBY', room.namespace .. COUNTERS, 'waiting_room_failures', 1) end

@@ -3,11 +3,15 @@
 -- fair again over the runs in a flow. A flow has one level, one tenant and the same gates; at a shut gate it waits
 -- aside and holds up nobody. Begins other scripts, behind home.lua, slots.lua, words.lua and gates.lua, with turns.lua
 -- (whose turn it is), lines.lua (who waits in a flow), aside.lua (who waits at a shut gate), alone.lua (who waits beside
--- nobody), moving.lua (who goes on), mending.lua (what anybody has written over) and freeing.lua (places given up).
+-- nobody), plain.lua (who has no limits), moving.lua (who goes on), mending.lua (what anybody has written over) and
+-- freeing.lua (places given up).
 --
 -- This file: what a room is, and how many calls its workers take.
 
 local LEVELS = {'0', '3', '6'}
+
+-- How many calls without limits wait, as the room's state has it for people to read.
+local PLAIN_WAITING = 'plain'
 
 local rooms = {}
 local function room_for(namespace, queue)
@@ -18,6 +22,7 @@ local function room_for(namespace, queue)
             queue = queue,
             state = namespace .. ROOM .. queue,
             calls = namespace .. ROOM_CALLS .. queue,
+            plain = namespace .. ROOM_PLAIN .. queue,
             runs = namespace .. ROOM_RUNS .. queue,
             openings = namespace .. ROOM_OPENINGS .. queue,
             ends = namespace .. ROOM_ENDS .. queue,
@@ -39,32 +44,42 @@ end
 
 local function turns_of(room, level) return room.namespace .. ROOM_TURNS .. room.queue .. ':' .. level end
 local function shares_of(room, level) return room.namespace .. ROOM_SHARES .. room.queue .. ':' .. level end
-local function line_of(room, flow) return room.namespace .. ROOM_LINE .. room.queue .. ':' .. flow end
 local function aside_at(room, gate) return room.namespace .. ROOM_ASIDE .. room.queue .. ':' .. gate end
 local function flows_of(room, level, tenant)
     return room.namespace .. ROOM_FLOWS .. room.queue .. ':' .. level .. ':' .. tenant
 end
 
 local function flow_named(level, tenant, gates) return level .. ':' .. #tenant .. ':' .. tenant .. gates end
--- Its level, its tenant and the text of its gates; nil for what is no flow: anybody may have written into the sets. Many that
--- wait one behind the other have the same.
+-- The flow of a run's calls that have no limits. No text of gates begins so.
+local OF_RUN = '~'
+local function plain_flow_named(level, tenant, run) return flow_named(level, tenant, OF_RUN .. run) end
+-- Its level, its tenant, the text of its gates, and of a plain one its run; nil for what is no flow: anybody may have
+-- written into the sets. Many that wait one behind the other have the same.
 local flow_parts
 do
-    local known, level, tenant, text
+    local known, level, tenant, text, run
     function flow_parts(flow)
         if not flow or flow ~= known then
             local its_level, size, rest = string.match(flow or '', '^([036]):(%d+):(.*)$')
             if not its_level or tonumber(size) > #rest then return nil end
             size = tonumber(size)
             known, level, tenant, text = flow, its_level, string.sub(rest, 1, size), string.sub(rest, size + 1)
+            run = string.sub(text, 1, #OF_RUN) == OF_RUN and string.sub(text, #OF_RUN + 1) or nil
+            if run then text = '' end
         end
-        return level, tenant, text
+        return level, tenant, text, run
     end
 end
 
-local function waiting_in(room)
-    room.waiting = room.waiting or redis.call('HLEN', room.calls)
-    return room.waiting
+local function line_of(room, flow)
+    local _, _, _, run = flow_parts(flow)
+    return room.namespace .. (run and ROOM_PLAIN_LINE or ROOM_LINE) .. room.queue .. ':' .. flow
+end
+
+-- Whether anybody waits. Remembered until somebody goes.
+local function has_waiting(room)
+    if room.has_waiting == nil then room.has_waiting = redis.call('EXISTS', room.calls, room.plain) > 0 end
+    return room.has_waiting
 end
 
 -- How far each level has come in virtual time, and how many moves there were; `keep` writes it back.
@@ -91,10 +106,10 @@ local function keep(room)
         -- A share that lies behind is no advantage any more.
         redis.call('ZREMRANGEBYSCORE', shares_of(room, level), '-inf', room.times[level])
     end
-    if redis.call('HLEN', room.calls) == 0 then
+    if not has_waiting(room) then
         for _, level in ipairs(LEVELS) do redis.call('DEL', shares_of(room, level)) end
         redis.call('DEL', room.told)
-        redis.call('HDEL', room.state, 'arrivals', unpack(LEVELS))
+        redis.call('HDEL', room.state, 'arrivals', PLAIN_WAITING, unpack(LEVELS))
         room.times = nil
     end
     room.moved = false
@@ -120,7 +135,7 @@ end
 
 -- Whether a message without gates may go straight into its stream.
 local function has_room(room, stream)
-    if waiting_in(room) > 0 then return false end
+    if has_waiting(room) then return false end
     local length = length_of(room, stream)
     return length < UNKNOWN_SLOTS or length < slots_of(room)
 end

@@ -22,15 +22,19 @@ local function number(text)
 end
 
 -- What people have said of a tool, and of its key; the gates of a call mostly have the same.
-local NOTHING = {}
-local said_name, said_of_tool, said_of_key
-local function said_of(namespace, tool, value)
-    local name = tool .. '|' .. value
-    if said_name ~= name then
-        local of_tool, of_key = unpack(redis.pcall('HMGET', namespace .. LIMITS, tool, name))
-        said_name, said_of_tool, said_of_key = name, of_tool and decoded(of_tool) or NOTHING, of_key and decoded(of_key) or NOTHING
+local said_of
+do  -- a script has no more than 200 local names at once
+    local NOTHING = {}
+    local said_name, said_of_tool, said_of_key
+    function said_of(namespace, tool, value)
+        local name = tool .. '|' .. value
+        if said_name ~= name then
+            local of_tool, of_key = unpack(redis.pcall('HMGET', namespace .. LIMITS, tool, name))
+            said_name, said_of_tool = name, of_tool and decoded(of_tool) or NOTHING
+            said_of_key = of_key and decoded(of_key) or NOTHING
+        end
+        return said_of_tool, said_of_key
     end
-    return said_of_tool, said_of_key
 end
 
 -- What holds for a gate now: as declared, unless people have said otherwise of the tool or, more exactly, of the key.

@@ -82,13 +82,20 @@ local function next_turn(room)
     end
 end
 
--- What becomes of a tenant's turn, and of the flow that had it, once a call has gone.
-local function charge(room, level, tenant, flow, start)
-    local times = times_of(room)
+-- What becomes of a tenant's turn once so many of its calls have gone.
+local function charge_tenant(room, level, tenant, start, calls)
+    local times, weight = times_of(room), terms_of_tenant(room, tenant).weight
     if start == OWED then start = fair_start(room, level, tenant) end
-    redis.call('ZADD', shares_of(room, level), start + 1 / terms_of_tenant(room, tenant).weight, tenant)
+    for _ = 2, calls do start = start + 1 / weight end
+    redis.call('ZADD', shares_of(room, level), start + 1 / weight, tenant)
     times[level] = math.max(times[level], start)
-    times.moves = times.moves + 1
+    times.moves = times.moves + calls
+end
+
+-- The same, and what becomes of the flow that had it.
+local function charge(room, level, tenant, flow, start, calls)
+    charge_tenant(room, level, tenant, start, calls or 1)
+    local times = times_of(room)
     if redis.call('EXISTS', line_of(room, flow)) == 1 then
         redis.call('ZADD', flows_of(room, level, tenant), times.moves, flow)
     else

@@ -36,6 +36,7 @@ type Context struct {
 
 	worker    *Worker
 	delivery  *delivery
+	telling   sync.Mutex
 	mutex     sync.Mutex
 	newest    []byte
 	isTelling bool
@@ -57,7 +58,7 @@ func (c *Context) CallbackURL() (string, error) {
 }
 
 // Progress tells whoever waits how far the call has come, from 0 to 1. It never waits; of more than five in a second the
-// newest is told, and what Redis does not take is lost: the next one says more.
+// newest is told, the last one before the result, and what Redis does not take is lost: the next one says more.
 func (c *Context) Progress(fraction float64, message string) {
 	if !(fraction >= 0) { // also what is no number
 		fraction = 0
@@ -73,25 +74,32 @@ func (c *Context) Progress(fraction float64, message string) {
 
 // tell reports the newest until there is nothing new, or the call has ended.
 func (c *Context) tell() {
-	for {
-		c.mutex.Lock()
-		text := c.newest
-		c.newest, c.isTelling = nil, text != nil && c.Err() == nil
-		isOver := !c.isTelling
-		c.mutex.Unlock()
-		if isOver {
-			return
-		}
-		sealed := c.worker.seal.Close(purposeProgress, c.CallID, text)
-		replies := c.worker.key("replies", c.delivery.call.ReplyTo)
-		_ = c.worker.once(func(conn redis.Conn) error {
-			_ = conn.Send("SET", c.worker.key("progress", c.CallID), sealed, "EX", keptS)
-			_ = conn.Send("XADD", replies, "MAXLEN", "~", repliesMax, "*", "c", c.CallID, "p", sealed)
-			_, err := conn.Do("EXPIRE", replies, keptS)
-			return err
-		})
+	for c.tellNewest() {
 		time.Sleep(progressEvery)
 	}
+}
+
+// tellNewest reports what is new, behind what is being reported, and says whether there was anything.
+func (c *Context) tellNewest() bool {
+	c.telling.Lock()
+	defer c.telling.Unlock()
+	c.mutex.Lock()
+	text := c.newest
+	c.newest, c.isTelling = nil, text != nil && c.Err() == nil
+	isOver := !c.isTelling
+	c.mutex.Unlock()
+	if isOver {
+		return false
+	}
+	sealed := c.worker.seal.Close(purposeProgress, c.CallID, text)
+	replies := c.worker.key("replies", c.delivery.call.ReplyTo)
+	_ = c.worker.once(func(conn redis.Conn) error {
+		_ = conn.Send("SET", c.worker.key("progress", c.CallID), sealed, "EX", keptS)
+		_ = conn.Send("XADD", replies, "MAXLEN", "~", repliesMax, "*", "c", c.CallID, "p", sealed)
+		_, err := conn.Do("EXPIRE", replies, keptS)
+		return err
+	})
+	return true
 }
 
 // Checkpoint keeps what a later attempt at this call goes on from: any JSON of up to 64 KiB.

@@ -128,6 +128,7 @@ func (w *Worker) perform(d *delivery) {
 	d.isUnderWay.Store(true)
 	select {
 	case end := <-done:
+		ctx.tellNewest() // before its result, behind which nobody listens
 		w.conclude(d, end)
 	case why := <-d.interrupted:
 		stop()

@@ -33,7 +33,7 @@ from toolfleet.workers.celery.measured import ServeMetrics
 from toolfleet.workers.celery.poll_jobs import PollJobs
 from toolfleet.workers.celery.reading_lanes import ReadLanes
 from toolfleet.workers.celery.reconnecting import PatientConnection
-from toolfleet.workers.celery.stopping import LetCallsEnd
+from toolfleet.workers.celery.stopping import LetCallsEnd, ReadNoMore
 from toolfleet.workers.celery.task import tool_task
 from toolfleet.workers.celery.task_events import BatchingDispatcher
 from toolfleet.workers.pool_presets import PREFORK
@@ -83,9 +83,8 @@ def worker_app(
         living.tasks[tool.spec.name] = app.register_task(tool_task(tool))
         app.amqp.queues.add(tool_queue(tool.spec.queue))
     app.register_task(UnknownToolTask())
-    app.steps["consumer"].update(
-        {AnnounceTools, FollowTools, HeedCancelMarks, LetCallsEnd, NoticeLostChildren, PollJobs, ReadLanes, TakeIn}
-    )
+    app.steps["consumer"].update({AnnounceTools, FollowTools, HeedCancelMarks, LetCallsEnd, NoticeLostChildren})
+    app.steps["consumer"].update({PollJobs, ReadLanes, ReadNoMore, TakeIn})
     app.steps["worker"].add(ServeMetrics)
     return app
 

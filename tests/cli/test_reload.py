@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 import json
+import os
+import re
+import signal
 import subprocess
+import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.cli.command import Terminal, interrupted, read_until
-from toolfleet.orchestrator.doors.cli.reloading import places_of
+from toolfleet.connections import connect
+from toolfleet.local.fleet import LocalFleet, WorkerProcess
+from toolfleet.orchestrator.doors.cli.reloading import Reloader, places_of
 
 STOPPED = 130
 
@@ -93,6 +101,44 @@ def test_another_schema_takes_the_place_of_the_first(fleet: Reloading) -> None:
         seen = json.loads(Terminal(fleet.terminal.folder).run("tools", "--json").out)
         served = [tool for worker in seen for tool in worker["tools"] if tool["name"] == "wait"]
     assert list(served[0]["input_schema"]["properties"]) == ["PATIENTLY_FOR"]
+
+
+def test_it_is_said_when_the_old_worker_reads_no_more() -> None:
+    """Not when it was asked to stop, which it may hear of late: until then it takes calls for the old code."""
+    with LocalFleet(["toolfleet.workers.packs.arithmetic"], pools={"io": 1}) as fleet, connect(fleet.settings) as redis:
+        [old] = fleet.workers
+        reloader = Reloader(fleet, grace_s=60)
+        said: list[tuple[str, bool]] = []
+        with redis.monitor() as monitor, ThreadPoolExecutor() as beside:
+            os.kill(old.pid, signal.SIGSTOP)
+            going_on = beside.submit(go_on_once_asked_to_stop, old.pid)
+            reloader.reload(lambda line: said.append((line, serves(fleet, old))))
+            going_on.result()
+            removed = removed_until(monitor, fleet.settings.keys.workers())
+        reloader.stop()
+        [worker] = fleet.workers
+    assert said == [(f"worker:  {worker.name} (pid {worker.pid}), reloaded", False)]
+    assert [key for key in removed if ":lane:" in key], "it has withdrawn before it read no more"
+
+
+def go_on_once_asked_to_stop(pid: int) -> None:
+    """Let a process that stands still go on when SIGTERM waits for it."""
+    while not int(re.search(r"ShdPnd:\s*(\w+)", Path(f"/proc/{pid}/status").read_text())[1], 16) >> 14 & 1:
+        time.sleep(0.01)
+    os.kill(pid, signal.SIGCONT)
+
+
+def removed_until(monitor: Any, key: str) -> list[str]:
+    """From which sorted sets something was removed before something was from this one."""
+    removed: list[str] = []
+    while key not in removed:
+        words = monitor.next_command()["command"].split()
+        removed += [words[1]] if words[0].upper() == "ZREM" else []
+    return removed
+
+
+def serves(fleet: LocalFleet, worker: WorkerProcess) -> bool:
+    return worker in fleet.still_serving([worker], 0)
 
 
 def test_what_is_watched_is_found_without_importing_it(tmp_path, monkeypatch) -> None:

@@ -10,7 +10,7 @@ from collections import deque
 from typing import Any, Self
 
 from toolfleet.broker import celery_app, tool_queue
-from toolfleet.calls import Returned, ToolCall
+from toolfleet.calls import Progress, Returned, ToolCall
 from toolfleet.connections import connect_async
 from toolfleet.settings import Settings
 from toolfleet.wire import Seal
@@ -97,6 +97,15 @@ class Post:
                 self._results.append((reply["c"].decode(), reply["r"]))
         call_id, sealed = self._results.popleft()
         return call_id, self.seal.open_result(sealed, call_id)
+
+    async def progress(self) -> list[Progress]:
+        """What is told of the next call's progress until its result is."""
+        told: list[Progress] = []
+        while True:
+            self._last_reply, reply = await self._next(self.keys.replies(self.reply_to), self._last_reply)
+            if "p" not in reply:
+                return told
+            told.append(self.seal.open_progress(reply["p"], reply["c"].decode()))
 
     async def _next(self, stream: str, last_id: str) -> tuple[str, dict[str, bytes]]:
         reply = await self.client.xread({stream: last_id}, count=1, block=WAIT_MS)

@@ -7,9 +7,10 @@ from contextlib import asynccontextmanager, suppress
 import pytest
 from conversations import WrittenModel, rehearsed, requesting
 from fleets import fleet_of
+from post import Post
 from processes import kill, replenish, worker_of
 
-from toolfleet.calls import FailureKind, Returned, Submitted
+from toolfleet.calls import FailureKind, Progress, Returned, Submitted
 from toolfleet.connections import connect_async
 from toolfleet.messages import AssistantMessage, ToolMessage
 from toolfleet.orchestrator import Orchestrator
@@ -102,6 +103,12 @@ async def progress_of(orchestrator, question, **options):
     watching = asyncio.create_task(watch())
     yield events, tells
     await watching
+
+
+async def test_the_last_that_a_tool_says_is_told_before_its_result(fleet):
+    async with Post(fleet.settings) as post:
+        post.send(post.call("long_job", {"steps": 2}), queue="long")  # ends before the second is due to be told
+        assert (await post.progress())[-1] == Progress(fraction=1, message="step 2")
 
 
 async def test_a_run_that_waits_gathers_the_slow_call_under_its_own_id(rehearsal, stage):

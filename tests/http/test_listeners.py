@@ -44,6 +44,22 @@ async def test_a_thousand_idle_listeners_cost_no_more_than_their_connections_and
             writer.close()
 
 
+async def test_listeners_of_one_run_have_its_store_read_once_for_all_of_them(http_fleet):
+    """Its first event is large: read for each of them it held up every other command of the process, /readyz's too."""
+    listeners, size = 30, 1024 * 1024
+    async with api_of(http_fleet.settings) as api:
+        run_id = await api.begin("x" * size, model="nobody-has-this")
+        before = (await api.door.client.info("stats"))["total_net_output_bytes"]
+        clients = await asyncio.gather(*(listening(api, run_id) for _ in range(listeners)))
+        for reader, writer in clients:
+            reader._limit = 2 * size
+            await reader.readuntil(b"event: run_started")
+            assert len(await reader.readuntil(b"\n\n")) > size
+            writer.close()
+        after = (await api.door.client.info("stats"))["total_net_output_bytes"]
+    assert after - before < listeners * size / 3
+
+
 async def test_a_listener_that_reads_nothing_is_dropped_and_loses_nothing_by_it(http_fleet, model):
     options = ApiOptions(send_timeout_s=0.3)
     async with api_of(http_fleet.settings, model, options=options, send_buffer_bytes=4096) as api:

@@ -7,9 +7,11 @@ import os
 import signal
 
 import pytest
+from post import Post
 from processes import kill, until_gone
 
 from tests.languages.conftest import LANGUAGES
+from toolfleet.calls import Progress
 from toolfleet.orchestrator import Orchestrator
 from toolfleet.orchestrator.fleet.cancel import CancelRequest
 from toolfleet.orchestrator.run.updates import CallProgressed
@@ -73,6 +75,12 @@ async def test_X2_progress_and_time(begin, orchestrator):
     assert deaf.startswith("deaf did not finish within 0.1 s. It does not listen to its ")
     [late] = await begin(("hurried", {}), timeout_s=0.2)
     assert "did not finish within 0." in late
+
+
+async def test_X2_the_last_that_a_tool_says_is_told_before_its_result(fleet):
+    async with Post(fleet.settings) as post:
+        post.send(post.call("long_job", {"steps": 2}), queue="io")  # ends before the second is due to be told
+        assert (await post.progress())[-1] == Progress(fraction=1, message="step 2")
 
 
 async def test_X2_a_tool_that_blocks_its_loop_beyond_the_lease_keeps_its_calls(begin, stage):

@@ -164,6 +164,20 @@ class LocalFleet:
                     raise WorkerNotReady(f"{names} did not announce within {timeout_s:g} s:\n{missing[0].log_tail()}")
                 time.sleep(POLL_S)
 
+    def still_serving(self, workers: Sequence[WorkerProcess], timeout_s: float) -> list[WorkerProcess]:
+        """Wait until these, asked to stop, read no more calls. Returns those that may still after that time.
+
+        Raises StoreUnreachable.
+        """
+        waited_until = time.monotonic() + timeout_s
+        with connect(self.settings) as client:
+            while True:
+                announced = self._announced(client)
+                serving = [worker for worker in workers if worker.is_running and _node(worker) in announced]
+                if not serving or time.monotonic() > waited_until:
+                    return serving
+                time.sleep(POLL_S)
+
     def _unannounced(self, client: redis.Redis) -> list[WorkerProcess]:
         announced = self._announced(client)
         return [worker for worker in self.workers if _node(worker) not in announced]

@@ -64,6 +64,7 @@ class Tracing:
         self._sampler: Any = tracer.sampler  # type: ignore[attr-defined]  # the SDK's has one, and so has an id generator
         self._ids = ids
         self._flushing = threading.Lock()
+        self._is_flush_wanted = False
         self._dropped: Trace | None = None
         self.shows_content = os.environ.get(CONTENT, "").strip().lower() in SHOWN
 
@@ -195,15 +196,19 @@ class Tracing:
 
     def flush_soon(self) -> None:
         """Have what is recorded exported without waiting for more of it. Returns at once."""
+        self._is_flush_wanted = True
         flush = getattr(self._provider, "force_flush", None)
         if flush is not None and self._flushing.acquire(blocking=False):
             start_thread("traces", self._flush, flush, again=False)
 
     def _flush(self, flush: Any) -> None:
         try:
+            self._is_flush_wanted = False
             flush(FLUSH_WITHIN_MS)
         finally:
             self._flushing.release()
+        if self._is_flush_wanted:  # what was recorded meanwhile may have missed it
+            self.flush_soon()
 
 
 def tracing_here() -> Tracing | None:

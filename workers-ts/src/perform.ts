@@ -92,6 +92,7 @@ export class Performance {
     if (result === "shutdown" && repeatable) return this.handBack();
     if (result instanceof Submitted) return settler.submit(delivery, call, result);
     if (result instanceof RetryAfter) return this.later(delivery, call, result);
+    reports.tell(); // before the result, behind which nobody listens
     if (await settler.settle(delivery, call, result === "shutdown" ? inDoubt(call.tool) : result)) await reports.end();
   }
 
@@ -198,9 +199,11 @@ class Reporter {
     if (!this.clock) this.tell();
   }
 
-  private tell(): void {
+  /** Tell the newest now, unless it is told already. */
+  tell(): void {
     const { store, keys, seal } = this.parts;
     const { call_id, reply_to } = this.call;
+    clearTimeout(this.clock);
     this.clock = undefined;
     if (!this.newest) return;
     const [fraction, message] = this.newest;

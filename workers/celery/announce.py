@@ -1,6 +1,6 @@
 """Announces this worker's tools in Redis while it lives, and refuses a name under which others serve another tool.
 
-A step of Celery's worker blueprint: it starts when messages are consumed and withdraws before they no longer are.
+A step of Celery's consumer blueprint: it starts when messages are consumed, and withdraws once none is read any more.
 """
 
 from __future__ import annotations

@@ -60,7 +60,7 @@ class Grace:
 
 
 class LetCallsEnd(bootsteps.StartStopStep):  # type: ignore[misc]  # celery ships no types
-    """A worker that stops takes no new calls, and lets running ones end within the grace period."""
+    """A worker that stops, and reads no more, lets running calls end within the grace period."""
 
     requires = ("celery.worker.consumer.tasks:Tasks",)
 
@@ -89,8 +89,6 @@ class LetCallsEnd(bootsteps.StartStopStep):  # type: ignore[misc]  # celery ship
             return
         grace = self._grace or self._begin()  # it may stop by itself
         _end_at_next_signal(grace)
-        if consumer.task_consumer:
-            ignore_errors(consumer, consumer.task_consumer.cancel)
         if not _is_ours(self._pool) and not pool_kills(self._pool):
             _let_threads_end(grace)
         try:
@@ -98,6 +96,20 @@ class LetCallsEnd(bootsteps.StartStopStep):  # type: ignore[misc]  # celery ship
             grace.all_have_ended = True
         finally:
             grace.end()
+
+
+class ReadNoMore(bootsteps.StartStopStep):  # type: ignore[misc]  # celery ships no types
+    """A worker that stops has read its last call before it withdraws what it has announced.
+
+    So whoever sees it withdrawn, such as `up --reload`, knows that it begins nothing any more.
+    """
+
+    requires = ("toolfleet.workers.celery.announce:AnnounceTools",)  # which is stopped after this one
+
+    def stop(self, consumer: Any) -> None:
+        """Read no more when the worker stops. After a lost connection it goes on."""
+        if consumer.blueprint.state == bootsteps.CLOSE and consumer.task_consumer:
+            ignore_errors(consumer, consumer.task_consumer.cancel)
 
 
 def _is_ours(pool: Any) -> bool:

@@ -19,7 +19,7 @@ from toolfleet.descriptors import are_free
 from toolfleet.logs import FactLog
 from toolfleet.outages import until_redis_is_back
 from toolfleet.redis_clients import COMMAND_FAILED
-from toolfleet.supervision import start_thread
+from toolfleet.supervision import run_errand, start_thread
 
 log = FactLog("toolfleet.workers")
 
@@ -27,6 +27,10 @@ Value = TypeVar("Value")
 
 MAX_BATCH: Final = 500
 """Calls of which something is sent at once."""
+
+
+LAST_WITHIN_S: Final = 1.0
+"""How long the end of a call waits for what it has said last to be sent."""
 
 
 class SendingLoop(Protocol):
@@ -59,11 +63,20 @@ class NewestOfEach(Generic[Value]):
     """Sends the newest value of each call. One that comes while another of its call waits takes its place."""
 
     def __init__(
-        self, loop: SendingLoop, send: Callable[[dict[str, Value]], Awaitable[None]], *, is_owed: bool
+        self,
+        loop: SendingLoop,
+        send: Callable[[dict[str, Value]], Awaitable[None]],
+        *,
+        is_owed: bool,
+        send_last: Callable[[dict[str, Value]], Awaitable[None]] | None = None,
     ) -> None:
-        """`send` is given values by call id. `is_owed`: what could not be sent waits for Redis, else it is dropped."""
+        """`send` is given values by call id. `is_owed`: what could not be sent waits for Redis, else it is dropped.
+
+        `send_last` sends at once what a call has said last, if `send` takes its time.
+        """
         self._loop = loop
         self._send = send
+        self._send_at_once = send_last or send
         self._is_owed = is_owed
         self._waiting: dict[str, Value] = {}
         self._announced: set[str] = set()
@@ -79,6 +92,26 @@ class NewestOfEach(Generic[Value]):
                 self._loop.call_soon_threadsafe(self._batcher.add, call_id)
             except OSError:  # no file descriptor for a loop: the next one tries again
                 self._announced.discard(call_id)
+
+    def waits(self, call_id: str) -> bool:
+        """Whether something of a call waits to be sent."""
+        return call_id in self._waiting
+
+    async def send_last(self, call_id: str) -> None:
+        """Send what waits of a call, beside what others wait with, or give it up. May be awaited on any loop."""
+        sent: Future[None] = Future()
+        self._loop.call_soon_threadsafe(lambda: run_errand("last_of_call", self._send_last(call_id, sent)))
+        await asyncio.wrap_future(sent)
+
+    async def _send_last(self, call_id: str, sent: Future[None]) -> None:
+        try:
+            if (value := self._waiting.pop(call_id, None)) is not None:
+                async with asyncio.timeout(LAST_WITHIN_S):
+                    await self._send_at_once({call_id: value})
+        except (TimeoutError, *COMMAND_FAILED) as error:
+            log.info("newest_not_sent", calls=1, error=str(error))
+        finally:
+            _done(sent)
 
     async def sent(self, call_id: str) -> None:
         """Return when what was put of a call before is sent, or given up. May be awaited on any loop."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Final
 
 import redis.asyncio
@@ -29,7 +30,9 @@ class ProgressReporter:
         self._client = client
         self._keys = keys
         self._seal = seal
-        self._newest: NewestOfEach[tuple[ToolCall, Progress]] = NewestOfEach(loop, self._send, is_owed=False)
+        self._newest: NewestOfEach[tuple[ToolCall, Progress]] = NewestOfEach(
+            loop, self._send, send_last=self._tell, is_owed=False
+        )
 
     def of(self, call: ToolCall) -> Callable[[Progress], None]:
         """Return a function that reports progress of `call`, from any thread."""
@@ -39,7 +42,25 @@ class ProgressReporter:
 
         return report
 
+    def waits(self, call: ToolCall) -> bool:
+        """Whether some progress of a call is not sent yet."""
+        return self._newest.waits(call.call_id)
+
+    async def end(self, call: ToolCall) -> None:
+        """Return when the last progress of a call is sent, before its result is, or when that takes too long.
+
+        Not interrupted by a cancellation: the call has its result, which would be lost.
+        """
+        with suppress(asyncio.CancelledError):
+            await self._newest.send_last(call.call_id)
+
     async def _send(self, newest: dict[str, tuple[ToolCall, Progress]]) -> None:
+        try:
+            await self._tell(newest)
+        finally:
+            await asyncio.sleep(INTERVAL_S)  # what is reported meanwhile goes together
+
+    async def _tell(self, newest: dict[str, tuple[ToolCall, Progress]]) -> None:
         """Keep each for whoever asks, and push it to whoever waits."""
         pipeline = self._client.pipeline(transaction=False)
         for call, progress in newest.values():
@@ -48,7 +69,4 @@ class ProgressReporter:
             pipeline.set(self._keys.progress(call.call_id), sealed, ex=RESULT_TTL_S)
             pipeline.xadd(replies, {"c": call.call_id, "p": sealed}, maxlen=REPLIES_MAX, approximate=True)
             pipeline.expire(replies, REPLIES_TTL_S)
-        try:
-            await pipeline.execute()
-        finally:
-            await asyncio.sleep(INTERVAL_S)  # what is reported meanwhile goes together
+        await pipeline.execute()

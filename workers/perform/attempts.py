@@ -97,6 +97,14 @@ class Killed(NamedTuple):
     failure: Failed
 
 
+class Begun(NamedTuple):
+    """An attempt that has run for a moment: what is kept of it, and what is shown."""
+
+    call: ToolCall
+    attempt: Earlier
+    span: Ended
+
+
 class Attempts:
     """Traces the attempts of one event loop."""
 
@@ -108,7 +116,7 @@ class Attempts:
         self._client = client
         self._keys = keys
         self._seal = seal
-        self._kept: NewestOfEach[tuple[bytes, float]] = NewestOfEach(loop, self._keep, is_owed=False)
+        self._kept: NewestOfEach[Begun] = NewestOfEach(loop, self._keep, is_owed=False)
         self._unshown: deque[Attempt] = deque()
         self._arrived = threading.Condition()
         self._watches = False
@@ -160,23 +168,28 @@ class Attempts:
                     self._arrived.wait()
                 due_s = self._unshown[0].due_s
             time.sleep(max(0.0, due_s - time.monotonic()))
-            is_any = False
             while self._unshown and self._unshown[0].due_s <= time.monotonic():
-                is_any = self._unshown.popleft().show() or is_any
-            if is_any:
-                self.tracing.flush_soon()
+                attempt = self._unshown.popleft()
+                if not attempt.is_over:
+                    self.show(attempt.begun())
 
-    def keep(self, call: ToolCall, attempt: Earlier) -> None:
-        """Keep where an attempt is, until its call is over."""
-        self._kept.put(call.call_id, (attempt.text, call.deadline_unix_s))
+    def show(self, begun: Begun) -> None:
+        """Keep where an attempt is, until its call is over, and then say that it has begun."""
+        self._kept.put(begun.call.call_id, begun)
 
-    async def _keep(self, newest: dict[str, tuple[bytes, float]]) -> None:
+    async def _keep(self, newest: dict[str, Begun]) -> None:
         pipeline = self._client.pipeline(transaction=False)
-        for call_id, (text, deadline_unix_s) in newest.items():
+        for call_id, begun in newest.items():
             key = self.key(call_id)
-            ttl_s = max(1, int(deadline_unix_s - time.time())) + CLAIM_GRACE_S
-            pipeline.set(key, self._seal.close_kept(text, key), ex=ttl_s)
-        await pipeline.execute()
+            ttl_s = max(1, int(begun.call.deadline_unix_s - time.time())) + CLAIM_GRACE_S
+            pipeline.set(key, self._seal.close_kept(begun.attempt.text, key), ex=ttl_s)
+        try:
+            await pipeline.execute()
+        finally:
+            # Not before: whoever sees it may count on the attempt being told of when its worker is lost.
+            for begun in newest.values():
+                self.tracing.record(begun.span)
+            self.tracing.flush_soon()
 
     def _read(self, sealed: Any, call_id: str) -> Earlier | None:
         return read_earlier(self._seal, sealed, self.key(call_id))
@@ -204,7 +217,7 @@ class Attempt:
         self._token: Any = None
         self._ended = ""
         self._error_type = ""
-        self._is_over = False
+        self.is_over = False
         self._began_unix_s = 0.0
         self.due_s = 0.0
 
@@ -248,31 +261,25 @@ class Attempt:
     ) -> None:
         tracing = self._attempts.tracing
         tracing.detach(self._token)
-        self._is_over = True
+        self.is_over = True
         if error is not None:
             self._ended, self._error_type = outcome_of_error(error)
         self._span.set_attribute(OUTCOME, self._ended)
         tracing.end(self._span, self._error_type)
 
-    def show(self) -> bool:
-        """Record a short span that says that this attempt has begun, if it is not over yet. Returns whether it did."""
-        if self._is_over:
-            return False
-        tracing, own = self._attempts.tracing, self._attempts.tracing.name_of(self._span)
-        began, links = self._began_unix_s, (own,)
-        tracing.record(
-            Ended(
-                f"begin {self._spec.name}",
-                self._parent,
-                self._attributes(),
-                began,
-                began,
-                links=links,
-                tracestate=self._call.tracestate,
-            )
+    def begun(self) -> Begun:
+        """Return what is shown of this attempt while it goes on: a short span that says that it has begun."""
+        own, began = self._attempts.tracing.name_of(self._span), self._began_unix_s
+        span = Ended(
+            f"begin {self._spec.name}",
+            self._parent,
+            self._attributes(),
+            began,
+            began,
+            links=(own,),
+            tracestate=self._call.tracestate,
         )
-        self._attempts.keep(self._call, Earlier(own, self._delivery.deliveries, began))
-        return True
+        return Begun(self._call, Earlier(own, self._delivery.deliveries, began), span)
 
     def _attributes(self) -> dict[str, str | int]:
         about = attributes_of(self._call, self._spec)

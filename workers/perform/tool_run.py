@@ -217,7 +217,7 @@ class ToolRuns:
         try:
             if call.undoes is not None:
                 return await compensate(call, tool, context, threads=self._threads)
-            return await execute(
+            result = await execute(
                 call,
                 tool,
                 context,
@@ -226,6 +226,9 @@ class ToolRuns:
                 interceptors=self._interceptors,
                 clock=clock,
             )
+            if self._progress.waits(call):
+                await self._progress.end(call)  # behind the result nobody listens
+            return result
         finally:
             if tool.yields:
                 await self._pieces.end(context)

@@ -1,7 +1,7 @@
 """`toolfleet up --reload`: workers of the new code in the place of the old ones, when the tools' files change.
 
-The old workers stay until the new ones serve, and then end their calls as at any stop. Orchestrators import no tool, so
-there is nothing of theirs to reload.
+The old workers stay until the new ones serve, and then end their calls as at any stop. It is said once they read no
+more: from then on calls meet the new code. Orchestrators import no tool, so there is nothing of theirs to reload.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from toolfleet.errors import ExtraMissing, ToolfleetError, WorkerNotReady
+from toolfleet.errors import ExtraMissing, StoreUnreachable, ToolfleetError
 from toolfleet.local.fleet import LocalFleet
 from toolfleet.local.worker_process import WorkerProcess, stop_workers
 from toolfleet.supervision import start_thread
@@ -30,6 +30,9 @@ WATCHES_WITHIN_S: Final = 10.0
 """A large package takes a moment; what is saved before that may be missed."""
 
 NEW_ONES_STOP_WITHIN_S: Final = 5.0
+
+READS_NO_MORE_WITHIN_S: Final = 15.0
+"""How long it is waited for that an old worker reads no more; one whose tool blocks it takes some seconds."""
 
 
 class Places(NamedTuple):
@@ -120,8 +123,11 @@ class Reloader:
             on = "go on" if len(stay) > 1 else "goes on"
             say(f"Not reloaded; {', '.join(stay) or 'no worker'} {on} until the next change: {error}")
             return
+        late = self._still_serving()
         for worker in self._fleet.workers:
             say(f"worker:  {worker.name} (pid {worker.pid}), reloaded")
+        for worker in late:
+            say(f"{worker.name} (pid {worker.pid}) of the old code does not stop yet, and may still take calls")
 
     def stop(self) -> None:
         """Wait until no exchanged worker is left. They were asked to stop: asked again, they would end their calls."""
@@ -138,7 +144,7 @@ class Reloader:
     def _exchange(self) -> None:
         """Start new workers beside the old ones, which then leave. Leaves no new one that does not serve.
 
-        Raises WorkerNotReady. A tool whose schema has changed is served in both versions meanwhile.
+        Raises WorkerNotReady, StoreUnreachable. A tool whose schema has changed is served in both versions meanwhile.
         """
         old = list(self._fleet.workers)
         for pool, how_many in (Counter(worker.pool for worker in old) or self._pools).items():
@@ -147,7 +153,7 @@ class Reloader:
         new = [worker for worker in self._fleet.workers if worker not in old]
         try:
             self._fleet.wait_until_ready()
-        except WorkerNotReady:
+        except ToolfleetError:
             self._fleet.workers[:] = old
             stop_workers(new, grace_s=NEW_ONES_STOP_WITHIN_S)
             raise
@@ -159,3 +165,10 @@ class Reloader:
         self._fleet.workers[:] = [worker for worker in self._fleet.workers if worker not in old]
         for worker in old:
             worker.ask_to_stop()
+
+    def _still_serving(self) -> list[WorkerProcess]:
+        """Wait until exchanged workers read no more. Returns those of which that cannot be said."""
+        try:
+            return self._fleet.still_serving(self._leaving, READS_NO_MORE_WITHIN_S)
+        except StoreUnreachable:
+            return [worker for worker in self._leaving if worker.is_running]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass, field
-from typing import cast
+from typing import Final, cast
 
 import redis.asyncio
 from fastapi import Request
@@ -17,6 +17,7 @@ from toolfleet.orchestrator.doors.http.live_replies import LiveReplies
 from toolfleet.orchestrator.doors.http.looking import Looking
 from toolfleet.orchestrator.doors.http.options import ApiOptions
 from toolfleet.orchestrator.doors.http.quotas import Quotas
+from toolfleet.orchestrator.doors.http.shared_reads import SharedReads
 from toolfleet.orchestrator.doors.http.tail import Tail
 from toolfleet.orchestrator.doors.http.usage import Usage
 from toolfleet.orchestrator.errors import RunNotFound
@@ -24,6 +25,9 @@ from toolfleet.orchestrator.store.run_store import not_stored
 from toolfleet.orchestrator.webhooks.pushes import Pushes
 from toolfleet.settings import Settings
 from toolfleet.wire import Seal
+
+MAX_READING: Final = 16
+"""Runs of which it is looked at once whose they are."""
 
 
 @dataclass(slots=True)
@@ -51,8 +55,11 @@ class Door:
     session_seal: Seal = field(init=False)
     """What sessions of the page are sealed with: the first shard's, so that one is good for runs on all of them."""
     is_closing: bool = False
+    _tenants: SharedReads[str, str] = field(init=False)
 
     def __post_init__(self) -> None:
+        # It is read from the run's first entry, which may be megabytes.
+        self._tenants = SharedReads(self.orchestrator.tenant_of, max_at_once=MAX_READING)
         self.pushes = Pushes(self.client, self.settings, self.seal)
         shards = self.settings.all_shards
         self.session_seal = Seal(self.settings.of_shard(shards.first)) if shards else self.seal
@@ -65,7 +72,7 @@ class Door:
 
     async def must_see(self, run_id: str, grant: Grant) -> None:
         """Raise RunNotFound for a run of another tenant, as for one that is not there."""
-        must_be_theirs(run_id, await self.orchestrator.tenant_of(run_id), grant)
+        must_be_theirs(run_id, await self._tenants.read(run_id), grant)
 
 
 def must_be_theirs(run_id: str, tenant: str, grant: Grant) -> None:

@@ -199,10 +199,10 @@ async def events(
 
     After a cut, go on with `Last-Event-ID`: nothing is lost or doubled, whichever server you ask.
     """
+    hold_listener(door, grant, request)  # first: whoever is refused has nothing read for them
     await door.must_see(run_id, grant)
     from_header, from_query = _entry_id(last_event_id), _entry_id(after)
     after_id = from_header if last_event_id else from_query
-    hold_listener(door, grant, request)
     return EventStream(door, _events(door, run_id, after_id))
 
 

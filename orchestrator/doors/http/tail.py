@@ -20,6 +20,7 @@ import redis
 import redis.asyncio
 
 from toolfleet.logs import FactLog
+from toolfleet.orchestrator.doors.http.shared_reads import SharedReads
 from toolfleet.orchestrator.run.states import State
 from toolfleet.orchestrator.store.chain import FIRST
 from toolfleet.orchestrator.store.packed import StreamEntry as Stored, next_id, order_of, unpacked
@@ -41,7 +42,7 @@ MAX_WAITING_BYTES: Final = 1024 * 1024
 """How much of what happens waits for one listener; one who is further behind reads the rest from the store."""
 
 MAX_READING: Final = 16
-"""Listeners that read what is stored at once: a thousand may come together, and each read takes a connection."""
+"""Pages, or ends of runs, that are read at once: a thousand listeners may come together, and others wait meanwhile."""
 
 LOOK_FOR_GONE_EVERY_S: Final = 5.0
 RETRY_S: Final = 0.5
@@ -151,7 +152,8 @@ class Tail:
         self._max_frames = max_frames
         self._watched: dict[str, _Watched] = {}
         self._frames: WeakValueDictionary[tuple[str, bytes], Frame] = WeakValueDictionary()
-        self._reading = asyncio.Semaphore(MAX_READING)
+        self._stored = SharedReads(self._range, max_at_once=MAX_READING)
+        self._ends = SharedReads(self._end, max_at_once=MAX_READING)
         self._is_wanted = asyncio.Event()
         self._is_stale = False
         """Whether the read under way lacks a run that somebody listens to by now."""
@@ -321,8 +323,7 @@ class Tail:
         """Yield what is stored after an entry; only a page of it is in memory, once for all who listen to the run."""
         count = 1  # the first event of a run is its largest, as a rule
         while True:
-            async with self._reading:
-                found = await self._range(run_id, after, count)
+            found = await self._stored.read((run_id, after, count))
             frames = self._frames_of(run_id, found)
             is_last = len(found) < count
             if frames:
@@ -349,28 +350,26 @@ class Tail:
             frames.append(known)
         return frames
 
-    async def _range(self, run_id: str, after: str, count: int) -> list[Stored]:
+    async def _range(self, page: tuple[str, str, int]) -> list[Stored]:
+        run_id, after, count = page
         since = next_id(after)
         found = cast("list[Stored]", await self._client.xrange(self._keys.run(run_id), min=since, count=count))
         return unpacked(found, since=since)
 
     async def _is_over(self, run_id: str, last_id: str) -> bool:
         """Return whether nothing comes after this entry: the run has ended with it, or is gone."""
-        async with self._reading:
-            state, newest = await self._end(run_id)
-        if not newest:
-            return True
-        has_ended = state is None or state in ENDED
-        return has_ended and order_of(newest[0][0].decode()) <= order_of(last_id)
+        return await self._ends.read((run_id, last_id))
 
-    async def _end(self, run_id: str) -> tuple[bytes | None, list[Stored]]:
-        """Return the state in the run's head, and its newest entry. Raises StoreUnreachable."""
+    async def _end(self, at: tuple[str, str]) -> bool:
+        run_id, last_id = at
         # In one transaction: a run that is resumed has newer entries than its end.
         pipeline = self._client.pipeline(transaction=True)
         pipeline.hget(self._keys.head(run_id), "state")
-        pipeline.xrevrange(self._keys.run(run_id), count=1)
-        state, newest = await pipeline.execute()
-        return state, newest
+        pipeline.exists(self._keys.run(run_id))
+        pipeline.xrange(self._keys.run(run_id), min=next_id(last_id), count=1)
+        state, is_there, newer = await pipeline.execute()
+        has_ended = state is None or state in ENDED
+        return not is_there or (has_ended and not newer)
 
 
 def event_bytes(kind: str, data: bytes, entry_id: str = "") -> bytes:

@@ -16,7 +16,6 @@ from rich.console import Console
 
 from benchmarks import registry, sizes
 from benchmarks.about import about
-from benchmarks.plot import draw
 from benchmarks.report import as_json, as_tables
 from benchmarks.rounds import measure
 from benchmarks.sizes import Figure, Scale
@@ -108,6 +107,8 @@ def sized(size: Scale, *, rounds: int | None, limit_s: float | None) -> Scale:
 
 def publish(summary: Summary, out: Path, report: dict[str, object]) -> None:
     """Print the table, write JSON and picture."""
+    from benchmarks.plot import draw  # noqa: PLC0415  # loads matplotlib, which only a whole run needs
+
     out.mkdir(parents=True, exist_ok=True)
     (out / "latest.json").write_text(json.dumps(report, indent=2, ensure_ascii=False) + "\n")
     draw(summary, out / "latest.svg")

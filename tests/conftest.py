@@ -13,6 +13,7 @@ from post import Post
 
 from tests.cli.loaded import LOADED
 from tests.counting import CountedTests
+from tests.few_failed import FewFailed
 from tests.longest_first import longest_first
 from tests.orphans import NoOrphans
 from tests.shared_by_directory import NAME, SharedByDirectory
@@ -32,8 +33,10 @@ settings_of_hypothesis.load_profile("busy")
 def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(SharedByDirectory(), NAME)
     if not hasattr(config, "workerinput"):  # one of xdist's workers, which sees a part
-        config.pluginmanager.register(CountedTests(), "counted-tests")
-        config.pluginmanager.register(NoOrphans(), "no-orphans")
+        counted, orphans = CountedTests(), NoOrphans()
+        config.pluginmanager.register(counted, "counted-tests")
+        config.pluginmanager.register(orphans, "no-orphans")
+        config.pluginmanager.register(FewFailed(counted, orphans), "few-failed")
 
 
 @pytest.hookimpl(wrapper=True)

@@ -17,6 +17,11 @@ class CountedTests:
         self._collected = 0
         self._run = 0
 
+    @property
+    def passed_over(self) -> int:
+        """How many were collected and not run."""
+        return self._collected - self._run
+
     def pytest_collection_finish(self, session: pytest.Session) -> None:
         self._collected = len(session.items)
 
@@ -30,9 +35,9 @@ class CountedTests:
 
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
-        if exitstatus == pytest.ExitCode.OK and self._collected != self._run and not session.config.option.collectonly:
+        if exitstatus == pytest.ExitCode.OK and self.passed_over and not session.config.option.collectonly:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        if self._collected != self._run and not terminalreporter.config.option.collectonly:
+        if self.passed_over and not terminalreporter.config.option.collectonly:
             terminalreporter.write_line(f"{self._collected} tests were collected, {self._run} were run", red=True)

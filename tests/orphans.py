@@ -40,23 +40,24 @@ def left_after(mark: str, within_s: float = ENDED_WITHIN_S, variable: str = VARI
 class NoOrphans:
     """Marks what the tests start, and looks for it at their end."""
 
-    def __init__(self) -> None:
+    def __init__(self, within_s: float = ENDED_WITHIN_S) -> None:
+        self._within_s = within_s
         self._mark = secrets.token_hex(8)
-        self._said: list[str] = []
+        self.left: list[str] = []
         # Tests that run pytest themselves: what that starts is theirs, too.
         os.environ[VARIABLE] = f"{os.environ.get(VARIABLE, '')}/{self._mark}"
 
     @pytest.hookimpl(trylast=True)  # after xdist's workers have ended
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
-        for process in left_after(self._mark):
+        for process in left_after(self._mark, self._within_s):
             try:
-                self._said.append(f"{process.pid} (parent {process.ppid()}): {' '.join(process.cmdline())}")
+                self.left.append(f"{process.pid} (parent {process.ppid()}): {' '.join(process.cmdline())}")
                 process.kill()
             except psutil.Error:
                 continue
-        if self._said and session.exitstatus == pytest.ExitCode.OK:
+        if self.left and session.exitstatus == pytest.ExitCode.OK:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        for line in self._said:
+        for line in self.left:
             terminalreporter.write_line(f"left behind by a test: {line}", red=True)

@@ -15,7 +15,7 @@ from benchmarks.scale.kept import put_into
 from benchmarks.scale.model import Costs, reference
 from benchmarks.scale.points import LEAST_CALLS, Axis, Point, of_orchestrators, of_waiting, of_workers
 from benchmarks.scale.stand import CONCURRENCY
-from benchmarks.scale.telling import draw, table_of, table_of_model, tables_of_larger
+from benchmarks.scale.telling import table_of, table_of_model, tables_of_larger
 
 FULL = {
     "workers": (1, 2, 4, 8),
@@ -73,6 +73,8 @@ def main(
     if as_json:
         put_into(as_json, points, about(quick=quick))
     if picture:
+        from benchmarks.scale.picture import draw  # noqa: PLC0415  # loads matplotlib
+
         draw(points, picture)
 
 

@@ -15,7 +15,7 @@ from benchmarks.scale.kept import PARKED, POINTS, SHARDS, SOAK, points_in
 from benchmarks.scale.model import TOOL_S, Costs, checked, needed, predicted, reference
 from benchmarks.scale.points import Axis, Point
 from benchmarks.scale.stand import CONCURRENCY
-from benchmarks.scale.telling import MODELLED, RATES, draw
+from benchmarks.scale.telling import MODELLED, RATES
 
 ROOT: Final = Path(__file__).parents[2]
 PAGE: Final = ROOT / "docs" / "scaling.md"
@@ -197,5 +197,7 @@ def _stored(path: Path) -> Any:
 
 
 if __name__ == "__main__":
+    from benchmarks.scale.picture import draw
+
     PAGE.write_text(filled(PAGE.read_text()))
     draw(points_in(POINTS), PICTURE)

@@ -1,12 +1,12 @@
 """What docs/bring-your-own-loop.md defines for frameworks, used by them; its scripts are run in tests/docs."""
 
-from agents import RunConfig, Runner
-from langchain_core.language_models.fake_chat_models import GenericFakeChatModel
-from langchain_core.messages import AIMessage, HumanMessage
-from pydantic_ai.models.function import FunctionModel
-
 from tests.adapters import test_openai_agents as openai_agents, test_pydantic_ai as pydantic_ai
 from tests.docs.pages import Page
+from tests.imported_when_used import ImportedWhenUsed
+
+agents = ImportedWhenUsed("agents")
+langchain = ImportedWhenUsed("langchain_core.messages")
+models = ImportedWhenUsed("langchain_core.language_models.fake_chat_models")
 
 
 def defined(framework, name):
@@ -17,32 +17,35 @@ def defined(framework, name):
     return names[name]
 
 
-class Bindable(GenericFakeChatModel):
+def bindable(*replies):
     """A scripted model that lets tools be bound to it."""
 
-    def bind_tools(self, tools, **kwargs):
-        assert {"add", "pay"} <= {tool.name for tool in tools}
-        return self
+    class Bindable(models.GenericFakeChatModel):
+        def bind_tools(self, tools, **kwargs):
+            assert {"add", "pay"} <= {tool.name for tool in tools}
+            return self
+
+    return Bindable(messages=iter(replies))
 
 
 async def test_the_graph_of_the_page_runs(orchestrator):
-    asked = AIMessage("", tool_calls=[{"id": "c", "name": "add", "args": {"a": 1, "b": 2}}])
+    asked = langchain.AIMessage("", tool_calls=[{"id": "c", "name": "add", "args": {"a": 1, "b": 2}}])
     graph = await defined("LangGraph and LangChain", "graph_of")(
-        orchestrator, Bindable(messages=iter([asked, AIMessage("thanks")]))
+        orchestrator, bindable(asked, langchain.AIMessage("thanks"))
     )
-    *_, answer, last = (await graph.ainvoke({"messages": [HumanMessage("go")]}))["messages"]
+    *_, answer, last = (await graph.ainvoke({"messages": [langchain.HumanMessage("go")]}))["messages"]
     assert (answer.content, last.content) == ("3", "thanks")
 
 
 async def test_the_agent_of_the_page_runs_on_the_openai_sdk(orchestrator):
-    model = openai_agents.ScriptedModel(openai_agents.asks(("add", {"a": 1, "b": 2})), openai_agents.says("thanks"))
+    model = openai_agents.scripted(openai_agents.asks(("add", {"a": 1, "b": 2})), openai_agents.says("thanks"))
     agent = await defined("OpenAI Agents SDK", "agent_of")(orchestrator, model)
-    run = await Runner.run(agent, "go", run_config=RunConfig(tracing_disabled=True))
+    run = await agents.Runner.run(agent, "go", run_config=openai_agents.quiet())
     assert (run.final_output, model.outputs) == ("thanks", ["3"])
 
 
 async def test_the_agent_of_the_page_runs_on_pydantic_ai(orchestrator):
     model, told = pydantic_ai.scripted(pydantic_ai.asks(("add", {"a": 1, "b": 2})), pydantic_ai.says("thanks"))
-    assert isinstance(model, FunctionModel)
+    assert isinstance(model, pydantic_ai.functions.FunctionModel)
     run = await defined("pydantic-ai", "agent_of")(orchestrator, model).run("go")
     assert (run.output, pydantic_ai.returned(told)) == ("thanks", ["3"])

@@ -11,26 +11,20 @@ import time
 
 import httpx
 import pytest
-import schemathesis
 from fastapi.routing import APIRoute, iter_route_contexts
 from hypothesis import HealthCheck, settings
-from schemathesis.checks import not_a_server_error
-from schemathesis.generation.hypothesis.builder import HypothesisTestConfig, HypothesisTestMode, create_test
-from schemathesis.specs.openapi.checks import (
-    content_type_conformance,
-    negative_data_rejection,
-    positive_data_acceptance,
-    response_headers_conformance,
-    response_schema_conformance,
-    status_code_conformance,
-    unsupported_method,
-)
 
+from tests.imported_when_used import ImportedWhenUsed
 from toolfleet.orchestrator.doors.http.app import create_app
 from toolfleet.orchestrator.doors.http.listening import listening_socket, server_for
 from toolfleet.orchestrator.doors.http.options import ApiOptions
 from toolfleet.orchestrator.models import rehearsal_model
 from toolfleet.settings import Settings
+
+schemathesis = ImportedWhenUsed("schemathesis")
+builder = ImportedWhenUsed("schemathesis.generation.hypothesis.builder")
+checks = ImportedWhenUsed("schemathesis.checks")
+of_openapi = ImportedWhenUsed("schemathesis.specs.openapi.checks")
 
 EXAMPLES = 4
 EACH = settings(
@@ -84,7 +78,7 @@ JSON = {"content-type": "application/json"}
 def no_mistake_of_the_server(ctx, response, case):
     """A server error is one that the operation speaks of: a model that failed, Redis that is away."""
     if response.status_code == 500 or str(response.status_code) not in case.operation.definition.raw["responses"]:
-        not_a_server_error(ctx, response, case)
+        checks.not_a_server_error(ctx, response, case)
 
 
 def valid_requests_are_taken(ctx, response, case):
@@ -95,25 +89,27 @@ def valid_requests_are_taken(ctx, response, case):
         str(2**63 - 1),
     )  # the last, as those who make requests up round it
     if not any(words in response.text for words in unsaid):
-        positive_data_acceptance(ctx, response, case)
+        of_openapi.positive_data_acceptance(ctx, response, case)
 
 
 def invalid_requests_are_refused(ctx, response, case):
     # This server is an open one: test_keys.py is about keys.
     if getattr(case.meta.phase.data, "parameter", None) != "Authorization":
-        negative_data_rejection(ctx, response, case)
+        of_openapi.negative_data_rejection(ctx, response, case)
 
 
-CHECKS = [
-    no_mistake_of_the_server,
-    valid_requests_are_taken,
-    invalid_requests_are_refused,
-    status_code_conformance,
-    content_type_conformance,
-    response_headers_conformance,
-    response_schema_conformance,
-    unsupported_method,
-]
+@pytest.fixture(scope="module")
+def checked():
+    return [
+        no_mistake_of_the_server,
+        valid_requests_are_taken,
+        invalid_requests_are_refused,
+        of_openapi.status_code_conformance,
+        of_openapi.content_type_conformance,
+        of_openapi.response_headers_conformance,
+        of_openapi.response_schema_conformance,
+        of_openapi.unsupported_method,
+    ]
 
 
 @pytest.fixture(scope="module")
@@ -145,12 +141,12 @@ def url(http_fleet):
 
 
 @pytest.mark.parametrize(("method", "path"), OPERATIONS, ids=lambda said: said)
-def test_requests_are_answered_as_documented(method, path, schema, url):
+def test_requests_are_answered_as_documented(method, path, schema, url, checked):
     def ask(case):
-        case.call_and_validate(base_url=url, timeout=20, checks=CHECKS)
+        case.call_and_validate(base_url=url, timeout=20, checks=checked)
 
-    config = HypothesisTestConfig(schema.config, list(HypothesisTestMode), explicit_settings=EACH)
-    create_test(operation=schema[path][method], test_func=ask, config=config)()
+    config = builder.HypothesisTestConfig(schema.config, list(builder.HypothesisTestMode), explicit_settings=EACH)
+    builder.create_test(operation=schema[path][method], test_func=ask, config=config)()
 
 
 @pytest.mark.parametrize("number", ODD_NUMBERS, ids=lambda number: number[:12])

@@ -3,12 +3,13 @@
 import asyncio
 
 import pytest
-from agents.mcp import MCPServerStreamableHttp
-from fastmcp import Client as FastMcpClient
-from fastmcp.exceptions import ToolError
 from mcp import Client
 
+from tests.imported_when_used import ImportedWhenUsed
 from tests.mcp.doors import text
+
+agents_mcp = ImportedWhenUsed("agents.mcp")
+fastmcp = ImportedWhenUsed("fastmcp")
 
 WAIT_S = 30
 
@@ -32,10 +33,10 @@ async def test_the_official_python_client(sdk, stage):
 
 
 async def test_fastmcps_client(address, stage):
-    async with FastMcpClient(address) as client:
+    async with fastmcp.Client(address) as client:
         assert {"add", "pictured"} <= {tool.name for tool in await client.list_tools()}
         assert (await client.call_tool("add", {"a": 1, "b": 2})).content[0].text == "3"
-        with pytest.raises(ToolError, match="no luck"):
+        with pytest.raises(fastmcp.exceptions.ToolError, match="no luck"):
             await client.call_tool("fail", {"text": "no luck"})
         assert "image" in [each.type for each in (await client.call_tool("pictured", {})).content]
         slow = asyncio.create_task(client.call_tool("play_long", {"stage": stage.path}))
@@ -46,7 +47,7 @@ async def test_fastmcps_client(address, stage):
 
 
 async def test_the_agents_sdks_client(address, stage):
-    async with MCPServerStreamableHttp({"url": address}, client_session_timeout_seconds=WAIT_S) as server:
+    async with agents_mcp.MCPServerStreamableHttp({"url": address}, client_session_timeout_seconds=WAIT_S) as server:
         assert {"add", "pictured"} <= {tool.name for tool in await server.list_tools()}
         assert text(await server.call_tool("add", {"a": 1, "b": 2})) == "3"
         failed = await server.call_tool("fail", {"text": "no luck"})

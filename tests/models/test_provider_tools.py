@@ -5,14 +5,15 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import deque
+from functools import cache
 from typing import Any
 
 import pytest
 from aiohttp import web
-from anthropic.types import Message as AnthropicMessage, MessageParam, RawMessageStreamEvent, ToolUnionParam
 from openai.types.chat import ChatCompletion, ChatCompletionChunk
 from pydantic import TypeAdapter
 
+from tests.imported_when_used import ImportedWhenUsed
 from toolfleet.errors import InvalidSettings
 from toolfleet.messages import AssistantMessage, Message, ToolMessage, Usage, UserMessage
 from toolfleet.orchestrator.errors import ModelRefused
@@ -27,10 +28,9 @@ from toolfleet.orchestrator.models import (
 )
 from toolfleet.orchestrator.models.http_model import MAX_PAUSES
 
+anthropic = ImportedWhenUsed("anthropic.types")
+
 STORED = TypeAdapter(list[Message])
-EVENT: TypeAdapter[Any] = TypeAdapter(RawMessageStreamEvent)
-SENT: TypeAdapter[Any] = TypeAdapter(list[MessageParam])
-OFFERED: TypeAdapter[Any] = TypeAdapter(list[ToolUnionParam])
 
 SEARCH = {"type": "web_search_20250305", "name": "web_search", "max_uses": 5}
 HELLO = [UserMessage(content="When was Claude Shannon born?")]
@@ -69,6 +69,13 @@ SEARCHED = [THOUGHT, TEXT, USE, RESULT, {"type": "text", "text": " ", "citations
 CALL = {"type": "tool_use", "id": "toolu_1", "name": "add", "input": {"a": 1}}
 
 
+@cache
+def known_to_the_sdk(name, *, many=False) -> TypeAdapter[Any]:
+    """What Anthropic's SDK says of the type of this name."""
+    kind = getattr(anthropic, name)
+    return TypeAdapter(list[kind] if many else kind)
+
+
 def whole(content, stop_reason="end_turn", usage=USAGE, **more):
     said = {
         "id": "msg_1",
@@ -81,7 +88,7 @@ def whole(content, stop_reason="end_turn", usage=USAGE, **more):
         "usage": usage,
         **more,
     }
-    AnthropicMessage.model_validate(said)
+    anthropic.Message.model_validate(said)
     return said
 
 
@@ -97,7 +104,7 @@ def streamed(content, stop_reason="end_turn", usage=USAGE, **more):
     delta = {"stop_reason": stop_reason, "stop_sequence": None, **more}
     events += [{"type": "message_delta", "delta": delta, "usage": usage}, {"type": "message_stop"}]
     for event in events:
-        EVENT.validate_python(event)
+        known_to_the_sdk("RawMessageStreamEvent").validate_python(event)
     return events
 
 
@@ -158,7 +165,7 @@ class Server:
 
     def sent(self, at=-1):
         """The messages of a request, which the SDK's types must know."""
-        SENT.validate_python(self.requests[at]["messages"])
+        known_to_the_sdk("MessageParam", many=True).validate_python(self.requests[at]["messages"])
         return self.requests[at]["messages"]
 
 
@@ -213,7 +220,7 @@ async def test_U15_what_a_providers_tools_did_goes_back_to_it_unchanged(server, 
     assert said["content"] == as_it_comes(SEARCHED)
     assert (asked["role"], again["content"][0]["text"]) == ("user", "Where?")
     for request in server.requests:
-        OFFERED.validate_python(request["tools"])
+        known_to_the_sdk("ToolUnionParam", many=True).validate_python(request["tools"])
         assert [each["name"] for each in request["tools"]] == ["add", "web_search"]
         assert request["tools"][1] == SEARCH
 

@@ -15,7 +15,6 @@ from toolfleet.background import ARGUMENT
 from toolfleet.calls import Returned, Submitted
 from toolfleet.handwritten import hand_written
 from toolfleet.orchestrator import Orchestrator
-from toolfleet.orchestrator.adapters.langchain import fleet_tools
 from toolfleet.orchestrator.doors.mcp import mcp_app
 from toolfleet.orchestrator.models.anthropic_messages import encoded_tool as for_anthropic
 from toolfleet.orchestrator.models.openai_wire import encoded_tool as for_openai
@@ -154,6 +153,8 @@ async def test_U1_over_http_the_argument_makes_a_call_a_handle(api, stage):
 
 
 async def test_U1_an_agent_of_another_framework_is_not_shown_the_argument_and_waits(observer):
+    from toolfleet.orchestrator.adapters.langchain import fleet_tools  # LangChain is large
+
     [anything, research] = await fleet_tools(observer, ["anything", "research"])
     assert (ARGUMENT in research.args, list(research.args)) == (False, ["stage", "words"])
     assert await anything.ainvoke({"a": 1, ARGUMENT: True}) == '{"a": 1}'

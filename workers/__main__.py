@@ -7,6 +7,7 @@ import signal
 from types import FrameType
 
 from toolfleet.garbage import begin_rarely
+from toolfleet.unused import unused_left_out
 
 
 def _stop_before_begun(_number: int, _frame: FrameType | None) -> None:
@@ -21,7 +22,8 @@ def _main() -> None:
     # `toolfleet worker` keeps it from us until now.
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     begin_rarely()
-    from toolfleet.workers.command import main  # noqa: PLC0415  # takes a second
+    with unused_left_out():
+        from toolfleet.workers.command import main  # noqa: PLC0415  # takes a second
 
     if has_ctrl_c:
         signal.signal(signal.SIGINT, signal.default_int_handler)

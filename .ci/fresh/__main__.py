@@ -85,7 +85,7 @@ def check_all(folder: Path, pythons: list[Python], report: Report) -> None:
     works = [
         partial(check_newest, smoke, report),
         *(partial(check_commands, Smoke(wheel, *other, folder / other[0].version), report) for other in others),
-        partial(report.check, "types", lambda: check_types(bare, folder / "typed", newest[1])),
+        partial(report.check, "types", lambda: check_types(wheel, *newest, folder / "typed")),
         *(
             partial(
                 report.check,

@@ -41,18 +41,16 @@ EXTRAS = {
     "pydantic-ai": ["toolfleet.orchestrator.adapters.pydantic_ai"],
 }
 
-UNCOMPILED = {"PIP_COMPILE": "no"}
-"""Of what comes with an extra little is loaded here, and that is compiled when it is."""
-
 
 def check_extra(
     extra: str, modules: Sequence[str], wheel: Wheel, bare: Path, folder: Path, *, account: Account
 ) -> None:
     """An environment with this extra alone loads each of the modules, in a process of its own.
 
-    It begins as a copy of `bare`, which has the wheel and nothing else.
+    It begins as a copy of `bare`, which has the wheel and nothing else. Of what comes with an extra little is loaded
+    here, and that is compiled when it is.
     """
-    binaries = wheel.with_extra(bare, folder, account, extra, **UNCOMPILED)
+    binaries = wheel.with_extras(bare, folder, account, extra)
     (folder / "no_servers.json").write_text('{"mcpServers": {}}')
     environment = {
         **account.environment,

@@ -18,44 +18,62 @@ INSTALLED = re.compile(r"(deploy/install) (\S+) \. --locked$", re.MULTILINE)
 
 ENDS_WITHIN_S = 600
 
+COMPILED = ("--compile-bytecode",)
+"""For an ordinary user, who cannot write down what each of his commands would compile anew."""
+
+ANEW = ("--reinstall-package", "toolfleet")
+
 
 @dataclass(frozen=True)
 class Wheel:
-    """The built package, and the step that installs it."""
+    """The built package, the step that installs it by pip, and uv, which takes a tenth of pip's time.
+
+    The newest Python and the image have what pip installs; the other environments are more of the same.
+    """
 
     path: Path
     step: Path
+    uv: Path
 
-    def installed(self, venv: Path, python: Python, account: Account, extra: str = "") -> Path:
-        """The `bin` of a new environment with nothing but this and, perhaps, one extra."""
-        what = f"{self.path}[{extra}]" if extra else str(self.path)
-        done([self.step, venv, what, python.path], environment=account.environment)
+    def installed(self, venv: Path, python: Python, account: Account, extras: str = "") -> Path:
+        """The `bin` of a new environment with nothing but this and, perhaps, extras, as everybody installs it."""
+        done([self.step, venv, self._with(extras), python.path], environment=account.environment)
         return venv / "bin"
 
-    def with_extra(self, bare: Path, venv: Path, account: Account, extra: str, **environment: str) -> Path:
-        """The `bin` of a copy of `bare`, an environment with the wheel alone, to which one extra was added."""
-        binaries = copied(bare, venv)
-        pip = [binaries / "python", "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-        done([*pip, f"{self.path}[{extra}]"], environment={**account.environment, **environment})
-        return binaries
+    def installed_by_uv(
+        self, venv: Path, python: Python, account: Account, extras: str = "", *, more: Sequence[str] = ()
+    ) -> Path:
+        """The same in less time, with more words for uv."""
+        done([self.uv, "venv", "--quiet", "--python", python.path, venv], environment=account.environment)
+        self._add(venv, account, self._with(extras), *more)
+        return venv / "bin"
 
+    def with_extras(self, bare: Path, venv: Path, account: Account, extras: str, *, more: Sequence[str] = ()) -> Path:
+        """The `bin` of a copy of `bare`, an environment with the wheel alone, to which these extras were added.
 
-def copied(environment: Path, venv: Path) -> Path:
-    """The `bin` of a copy of an environment. Only its `python` is of use: commands that were copied run in the old one.
+        Only its `python` is of use: commands that were copied run in the old one, unless `more` is `ANEW`.
+        """
+        shutil.copytree(bare, venv, symlinks=True)
+        self._add(venv, account, self._with(extras), *more)
+        return venv / "bin"
 
-    Takes a second where another installation takes half a minute.
-    """
-    shutil.copytree(environment, venv, symlinks=True)
-    return venv / "bin"
+    def _add(self, venv: Path, account: Account, *words: str) -> None:
+        pip = [self.uv, "pip", "install", "--quiet", "--python", venv / "bin" / "python"]
+        done([*pip, *words], environment=account.environment)
+
+    def _with(self, extras: str) -> str:
+        return f"{self.path}[{extras}]" if extras else str(self.path)
 
 
 def build_wheel(checkout: Path, folder: Path, python: Python) -> Wheel:
     """The wheel, built from the checkout as pip builds it."""
     done([python.path, "-m", "venv", folder / "build"])
-    pip = [folder / "build" / "bin" / "python", "-m", "pip"]
-    done([*pip, "wheel", "--quiet", "--no-deps", "--wheel-dir", folder / "dist", checkout])
+    binaries = folder / "build" / "bin"
+    pip = [binaries / "python", "-m", "pip", "--quiet", "--disable-pip-version-check"]
+    done([*pip, "wheel", "--no-deps", "--wheel-dir", folder / "dist", checkout])
+    done([*pip, "install", "uv"])
     [wheel] = (folder / "dist").glob("toolfleet-*.whl")
-    return Wheel(wheel, checkout / "deploy" / "install")
+    return Wheel(wheel, checkout / "deploy" / "install", binaries / "uv")
 
 
 def image_installed(checkout: Path, folder: Path, python: Python, account: Account) -> Path:

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from account import Account
-from install import Wheel, image_installed
+from install import ANEW, COMPILED, Wheel, image_installed
 from pythons import Python
 from shell import Shell
 
@@ -46,6 +46,8 @@ INITIALIZE = {
     },
 }
 
+OF_A_LAPTOP = "local,flower"
+
 ANNOUNCED_WITHIN_S = 60
 
 
@@ -57,6 +59,7 @@ class Smoke:
         self.python = python
         self.account = account
         self._folder = folder
+        self._bare = folder / "venv-bare"
 
     def the_least(self) -> dict[str, Callable[[], object]]:
         """What most depends on the version of Python."""
@@ -66,6 +69,7 @@ class Smoke:
         """All commands that serve, and those that ask."""
         return {
             **self.the_least(),
+            "install": self.install_by_pip,
             "read-only home": self.read_only_home,
             "worker, orchestrator, flower, tools, batch": self.by_hand,
             "serve": self.serve,
@@ -75,11 +79,15 @@ class Smoke:
 
     def install(self) -> None:
         """The wheel with the extras of a laptop: a server of its own, and Celery's monitor."""
-        self._wheel.installed(self._folder / "venv", self.python, self.account, "local,flower")
+        self._wheel.installed_by_uv(self._folder / "venv", self.python, self.account, OF_A_LAPTOP, more=COMPILED)
+
+    def install_by_pip(self) -> None:
+        """The same by what everybody has."""
+        self._wheel.installed(self._folder / "venv", self.python, self.account, OF_A_LAPTOP)
 
     def bare_environment(self) -> Path:
         """Install the wheel and nothing else, for `bare` and for what begins as a copy of it."""
-        return self._wheel.installed(self._folder / "venv-bare", self.python, self.account).parent
+        return self._wheel.installed_by_uv(self._bare, self.python, self.account, more=COMPILED).parent
 
     def bare(self) -> None:
         """The wheel and nothing else: commands that need a server or the monitor name the extra; the others work."""
@@ -175,7 +183,7 @@ class Smoke:
     def _shell(self, extra: str = "") -> Shell:
         venv = self._folder / (f"venv-{extra}" if extra else "venv")
         if extra and not venv.exists():
-            self._wheel.installed(venv, self.python, self.account, f"local,{extra}")
+            self._wheel.with_extras(self._bare, venv, self.account, f"local,{extra}", more=(*ANEW, *COMPILED))
         shell = Shell(venv / "bin", self.account, self._folder)
         (shell.folder / "my_tools.py").write_text(TOOLS)
         return shell

@@ -7,7 +7,8 @@ import shutil
 from pathlib import Path
 
 from account import Account
-from install import copied, done
+from install import Wheel, done
+from pythons import Python
 
 CODE = Path(__file__).with_name("users_code.py")
 
@@ -15,11 +16,10 @@ CHECKERS = ("mypy", "basedpyright")
 """basedpyright is Pyright with its Node on PyPI; Pyright's own package loads both from elsewhere."""
 
 
-def check_types(bare: Path, folder: Path, account: Account) -> None:
+def check_types(wheel: Wheel, python: Python, account: Account, folder: Path) -> None:
     """Both checkers, as strict as they can be, find nothing but what is wrong on purpose."""
     folder.mkdir()
-    binaries = copied(bare, folder / "venv")
-    done([binaries / "python", "-m", "pip", "install", "--quiet", *CHECKERS], environment=account.environment)
+    binaries = wheel.installed_by_uv(folder / "venv", python, account, more=CHECKERS)
     shutil.copy(CODE, folder)
     (folder / "pyrightconfig.json").write_text(json.dumps({"typeCheckingMode": "strict"}))
     for command in (

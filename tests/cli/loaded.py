@@ -15,6 +15,7 @@ import threading
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
+from select import select
 from tempfile import TemporaryFile
 from typing import IO, Final
 
@@ -39,6 +40,11 @@ class LoadedCommand:
             self._code = self._hear()
             self._told.close()
         return self._code
+
+    def poll(self) -> int | None:
+        """The same if it has ended by now."""
+        has_ended = self._code is not None or select([self._told], [], [], 0)[0]
+        return self.wait() if has_ended else None
 
     def send_signal(self, number: int) -> None:
         os.kill(self.pid, number)

@@ -33,8 +33,10 @@ ALSO_USED: Final = (
     "rich.live",
     "toolfleet.local.fleet",
     "toolfleet.orchestrator.api",
+    "toolfleet.orchestrator.doors.http.app",
     "toolfleet.orchestrator.models",
     "typer.rich_utils",
+    "uvicorn",
     "uvloop",
 )
 """What commands import in the midst of their work."""

@@ -10,7 +10,8 @@ A page's fenced blocks are what is done, in the order of the page:
   prints; any other `json` block must be JSON.
 
 The reader has nothing but PATH and HOME. What differs from a user's terminal is the ports (see `Reader.placed`), what
-`toolfleet up` starts for others (`Page.uses`), and how scripts are run after the first (`tests.docs.running_scripts`).
+`toolfleet up` starts for others (`Page.uses`), and that commands, and scripts after the first, are forks of a process
+that has loaded what they import (`tests.cli.loaded`).
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from typing import Any
 
 import psutil
 
-from tests.cli.loaded import LOADED
+from tests.cli.loaded import LOADED, LoadedCommand
 from tests.ports import free_port
 
 ROOT = Path(__file__).parents[2]
@@ -48,6 +49,9 @@ STAYS = re.compile(
     r"\b(toolfleet up|toolfleet serve|toolfleet orchestrator|toolfleet mcp --http|toolfleet worker --over|uvicorn)\b"
 )
 """Commands that run until Ctrl-C."""
+
+NEEDS_A_SHELL = re.compile(r"[$`|&;<>~\\\n]")
+"""What a shell does more with than to find the words of a line."""
 
 READY = ("Ready.", "Ready: worker", "Application startup complete.")
 """What they say when they can be used."""
@@ -159,7 +163,7 @@ class Reader:
         self.folder.mkdir()
         self.home.mkdir()
         self._ports: dict[int, int] = {}
-        self._staying: list[tuple[subprocess.Popen[bytes], Path]] = []
+        self._staying: list[tuple[subprocess.Popen[bytes] | LoadedCommand, Path]] = []
         self._done: set[int] = set()
         self._said = ""
         self._exported: dict[str, str] = {}
@@ -213,7 +217,7 @@ class Reader:
                 os.killpg(process.pid, signal.SIGINT)
             try:
                 codes.append(process.wait(GONE_WITHIN_S))
-            except subprocess.TimeoutExpired:
+            except (subprocess.TimeoutExpired, TimeoutError):
                 os.killpg(process.pid, signal.SIGKILL)
                 codes.append(process.wait())
         give_up = time.monotonic() + GONE_WITHIN_S
@@ -239,7 +243,14 @@ class Reader:
             assert not shown
             self._start(self.placed(command.partition(" #")[0]) + self._options(stays[1], command))
         else:
-            _must_match(self._run(["sh", "-c", self.placed(command)]), "\n".join(shown))
+            command = self.placed(command)
+            words = _words_of(command)
+            said = self._run_forked(words) if words else self._run(["sh", "-c", command])
+            _must_match(said, "\n".join(shown))
+
+    def _run_forked(self, words: list[str]) -> str:
+        # Most of what another command takes is to import once more what others have, for each of seventy.
+        return self._heard(LOADED.run(words, self.folder, self.environment, within_s=ENDS_WITHIN_S))
 
     def _run_script(self, script: Path) -> str:
         if self._has_run_a_script:
@@ -276,22 +287,28 @@ class Reader:
 
     def _start(self, command: str) -> None:
         log = self.folder.parent / f"terminal{len(self._staying)}.log"
-        with log.open("wb") as output:
-            process = subprocess.Popen(
-                ["sh", "-c", f"exec env {command}"],
-                cwd=self.folder,
-                env=self.environment,
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=output,
-                start_new_session=True,
-            )
+        with log.open("wb") as output, Path(os.devnull).open("rb") as nothing:
+            streams = (nothing.fileno(), output.fileno(), output.fileno())
+            process = self._started_with(command, streams)
         self._staying.append((process, log))
         give_up = time.monotonic() + READY_WITHIN_S
         while not any(word in log.read_text() for word in READY):
             is_starting = process.poll() is None and time.monotonic() < give_up
             assert is_starting, log.read_text()
             time.sleep(0.05)
+
+    def _started_with(self, command: str, streams: tuple[int, int, int]) -> subprocess.Popen[bytes] | LoadedCommand:
+        if words := _words_of(command):
+            return LOADED.start(words, self.folder, self.environment, streams)
+        return subprocess.Popen(
+            ["sh", "-c", f"exec env {command}"],
+            cwd=self.folder,
+            env=self.environment,
+            stdin=streams[0],
+            stdout=streams[1],
+            stderr=streams[2],
+            start_new_session=True,
+        )
 
     def _options(self, name: str, command: str) -> str:
         is_up = name == "toolfleet up"
@@ -313,6 +330,13 @@ class Reader:
         with suppress(psutil.Error):
             return process.environ().get("HOME") == str(self.home) and process.status() != psutil.STATUS_ZOMBIE
         return False
+
+
+def _words_of(command: str) -> list[str]:
+    """The words behind `toolfleet`; none where it takes a shell."""
+    if not command.startswith("toolfleet ") or NEEDS_A_SHELL.search(command):
+        return []
+    return shlex.split(command, comments=True)[1:]
 
 
 def cases(pages: Sequence[Page]) -> list[tuple[Page, Block]]:

@@ -14,6 +14,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from toolfleet.help_text import flowing
+from toolfleet.unused import unused_left_out
 
 PACKAGE: Final = "toolfleet.orchestrator.doors.cli"
 
@@ -29,7 +30,8 @@ class Listed(NamedTuple):
 
 def load(name: str, listed: Listed) -> Any:
     """Import the command of this name: the Typer `app` of the module of this name, or its function called like it."""
-    module = import_module(f"{PACKAGE}.{name}")
+    with unused_left_out():
+        module = import_module(f"{PACKAGE}.{name}")
     app = getattr(module, "app", None)
     if app is None:
         app = typer.Typer(add_completion=False, rich_markup_mode="rich")

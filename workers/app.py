@@ -33,6 +33,7 @@ from toolfleet.workers.celery.measured import ServeMetrics
 from toolfleet.workers.celery.poll_jobs import PollJobs
 from toolfleet.workers.celery.reading_lanes import ReadLanes
 from toolfleet.workers.celery.reconnecting import PatientConnection
+from toolfleet.workers.celery.stacks import PrintStacks
 from toolfleet.workers.celery.stopping import LetCallsEnd
 from toolfleet.workers.celery.task import tool_task
 from toolfleet.workers.celery.task_events import BatchingDispatcher
@@ -86,7 +87,7 @@ def worker_app(
     app.steps["consumer"].update(
         {AnnounceTools, FollowTools, HeedCancelMarks, LetCallsEnd, NoticeLostChildren, PollJobs, ReadLanes, TakeIn}
     )
-    app.steps["worker"].add(ServeMetrics)
+    app.steps["worker"].update({PrintStacks, ServeMetrics})
     return app
 
 
